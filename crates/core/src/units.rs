@@ -67,8 +67,7 @@ impl Probability {
     /// The nearest probability; NaN becomes zero.
     #[must_use]
     pub fn clamped(value: f64) -> Self {
-        // `max` first: it turns NaN into zero.
-        Self(value.max(0.0).min(1.0))
+        Self(if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) })
     }
 
     /// The probability of the opposite.

@@ -1,1 +1,49 @@
-//! Placeholder.
+//! Files people write: TOML that says what is wrong with it, all at once and with the place.
+//!
+//! [`Node::parse`] turns a text into a tree in which every value knows where it was written,
+//! [`Node::set`] overlays `--set path=value`, and [`Node::read`] takes settings out of the tree.
+//! Durations, sizes, rates and shares are written with units; flags use the same parsers
+//! ([`parse_duration`] and its kin).
+//!
+//! ```
+//! use evenkeel_settings::{Mismatch, Node, Table};
+//! use std::{net::SocketAddr, time::Duration};
+//!
+//! const SECOND: Duration = Duration::from_secs(1);
+//!
+//! struct Upstream { replicas: Vec<SocketAddr>, connect: Duration, hedge: Option<f64> }
+//!
+//! impl Upstream {
+//!     fn read(table: &mut Table<'_>) -> Self {
+//!         let replicas = table.key("replicas").list(|item| item.address().required()).required();
+//!         let connect = table.key("connect").duration().between(Duration::ZERO..=SECOND).or(SECOND);
+//!         let hedge = table.key("hedge").probability().optional();
+//!         if table.is_sound() && hedge.is_some() && replicas.len() < 2 {
+//!             table.problem("hedge", Mismatch::new("one replica", "two or more to hedge with"));
+//!         }
+//!         Self { replicas, connect, hedge }
+//!     }
+//! }
+//!
+//! let mut node = Node::parse("[shop]\nreplicas = ['127.0.0.1:80']\nconect = '30ms'", "run.toml")?;
+//! node.set("shop.hedge=95%")?;
+//! let problems = node.read(|root| root.key("shop").table(Upstream::read).required()).err().unwrap();
+//! assert_eq!(
+//!     problems.to_string(),
+//!     "run.toml:3:10: shop: came the unknown key \"conect\", \
+//!      expected one of replicas, connect, hedge; did you mean \"connect\"?\n\
+//!      --set shop.hedge=95%: shop.hedge: came one replica, expected two or more to hedge with"
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod document;
+mod overlay;
+mod problem;
+mod reader;
+mod units;
+
+pub use document::{DOCUMENT_BYTES_MAX, Node, Value};
+pub use problem::{Mismatch, Place, Problem, Problems};
+pub use reader::{Quantity, Reading, Setting, Table, Whole};
+pub use units::{format_duration, parse_bytes, parse_duration, parse_rate, parse_share};

@@ -1,0 +1,368 @@
+//! The one table of facts about replicas.
+//!
+//! Facts are counted here once, for every policy: what is in flight, what the replica last said of
+//! itself, how often it fails. Policies keep only *estimates* that are theirs alone (an average
+//! with their own constant). Only the dispatcher changes this table.
+
+use crate::time::{Duration, Instant};
+use crate::units::{Dimmer, Rate};
+
+/// A replica's seat in the fleet. Stable for the life of the process: a retired replica keeps its
+/// number until nothing of it is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ReplicaId(u32);
+
+impl ReplicaId {
+    /// The replica in this seat (at most 2³² − 1 replicas).
+    #[inline]
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    /// The seat, as an index.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A replica group: the replicas any of which can answer a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupId(u32);
+
+impl GroupId {
+    /// The group with this index.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    /// The index of the group.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a replica says about itself on a response or a probe's answer.
+///
+/// Everything a replica cannot know is absent, never zero-by-default.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Feedback {
+    /// Requests waiting at the replica, without those in service (C3's q).
+    pub queue_length: u32,
+    /// Requests in service at the replica, after the answered one left.
+    pub in_service: u32,
+    /// Requests the replica serves at once; `None` when it does not know.
+    pub concurrency: Option<u32>,
+    /// Service time of the answered request, without waiting (C3's 1/µ).
+    pub service_time: Duration,
+    /// The replica's estimate of the latency of a request that arrives now (Prequal).
+    pub latency: Option<Duration>,
+    /// Requests arriving at the replica from all its clients together.
+    pub arrival_rate: Option<Rate>,
+    /// The replica's dimmer, when it has one.
+    pub dimmer: Option<Dimmer>,
+    /// When the replica made the report, on *its* clock: orders the reports of one replica,
+    /// comparable with nothing else.
+    pub reported_at: Option<Instant>,
+}
+
+impl Feedback {
+    /// A report of the two facts every replica can measure.
+    #[must_use]
+    pub const fn measured(queue_length: u32, in_service: u32, service_time: Duration) -> Self {
+        Self {
+            queue_length,
+            in_service,
+            concurrency: None,
+            service_time,
+            latency: None,
+            arrival_rate: None,
+            dimmer: None,
+            reported_at: None,
+        }
+    }
+}
+
+/// Whether a replica may be given requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// It may.
+    Up,
+    /// Active checks found it dead; it is tried only when no other replica is left.
+    Down,
+    /// It is leaving: it finishes what is in flight and gets nothing more.
+    Draining,
+}
+
+/// What is known about one replica.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    pub(crate) in_flight: u32,
+    pub(crate) consecutive_failures: u32,
+    pub(crate) health: Health,
+    pub(crate) feedback: Option<Feedback>,
+    pub(crate) heard_at: Instant,
+    pub(crate) failures: Decaying,
+    pub(crate) ejected_until: Instant,
+    pub(crate) ejections: u32,
+    /// When it began to take part; `None` for those that were there from the start.
+    pub(crate) joined: Option<Instant>,
+}
+
+impl Replica {
+    /// Attempts sent by this dispatcher and not finished.
+    #[inline]
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// The newest report, if it ever sent one.
+    #[inline]
+    #[must_use]
+    pub const fn feedback(&self) -> Option<&Feedback> {
+        self.feedback.as_ref()
+    }
+
+    /// When the newest report or answer came; [`Instant::ZERO`] when none did.
+    #[inline]
+    #[must_use]
+    pub const fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
+    /// Whether it may be given requests.
+    #[must_use]
+    pub const fn health(&self) -> Health {
+        self.health
+    }
+
+    /// Share of its recent answers that were failures, forgotten within seconds.
+    #[must_use]
+    pub fn failure_share(&self, now: Instant) -> f64 {
+        self.failures.value(now)
+    }
+
+    /// Until when it is ejected for failing; in the past when it is not.
+    #[must_use]
+    pub const fn ejected_until(&self) -> Instant {
+        self.ejected_until
+    }
+}
+
+/// An average that fades when nothing new comes: one failed answer must not exclude a replica for
+/// ever, since an excluded replica gets no request to clear its name with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Decaying {
+    value: f64,
+    at: Instant,
+}
+
+impl Decaying {
+    /// Weight of a new sample (adaptive selection study, section 3).
+    const GAIN: f64 = 0.3;
+    /// Time constant of forgetting, in milliseconds (same source).
+    const FORGET_MS: f64 = 2_000.0;
+
+    fn value(&self, now: Instant) -> f64 {
+        if self.value == 0.0 {
+            return 0.0; // the usual case costs no exp()
+        }
+        self.value * (-now.millis_since(self.at) / Self::FORGET_MS).exp()
+    }
+
+    fn add(&mut self, now: Instant, sample: f64) {
+        if self.value == 0.0 && sample == 0.0 {
+            return;
+        }
+        let faded = self.value(now);
+        let value = faded + Self::GAIN * (sample - faded);
+        *self = Self { value: if value < 1e-3 { 0.0 } else { value }, at: now };
+    }
+}
+
+/// All replicas and the groups they form.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    replicas: Vec<Replica>,
+    groups: Vec<Vec<ReplicaId>>,
+    /// Until when some replica is young, failing or ejected: before it, candidates are examined
+    /// one by one; after it, a group is used as it stands (the fast path).
+    pub(crate) examine_until: Instant,
+    /// Replicas whose health is not `Up`.
+    pub(crate) unhealthy: u32,
+}
+
+impl Fleet {
+    /// A fleet of `replicas` replicas, all up, forming `groups`.
+    ///
+    /// # Panics
+    /// When a group names a replica that does not exist.
+    #[must_use]
+    pub fn new(replicas: usize, groups: Vec<Vec<ReplicaId>>) -> Self {
+        let mut fleet = Self::default();
+        for _ in 0..replicas {
+            fleet.add(None);
+        }
+        fleet.regroup(groups);
+        fleet
+    }
+
+    /// One group of all `replicas` replicas.
+    #[must_use]
+    pub fn single_group(replicas: usize) -> Self {
+        Self::new(replicas, vec![(0..replicas).map(ReplicaId::new).collect()])
+    }
+
+    /// The number of seats, including those of retired replicas.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.replicas.len()
+    }
+
+    /// True when there is no replica at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.replicas.is_empty()
+    }
+
+    /// What is known about a replica.
+    ///
+    /// # Panics
+    /// When the fleet has no such seat.
+    #[inline]
+    #[must_use]
+    pub fn replica(&self, id: ReplicaId) -> &Replica {
+        &self.replicas[id.index()]
+    }
+
+    /// The members of a group; empty for a group that does not exist.
+    #[inline]
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> &[ReplicaId] {
+        self.groups.get(id.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The number of groups.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Attempts in flight to all replicas together.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.replicas.iter().map(|replica| u64::from(replica.in_flight)).sum()
+    }
+
+    pub(crate) fn add(&mut self, joined: Option<Instant>) -> ReplicaId {
+        self.replicas.push(Replica {
+            in_flight: 0,
+            consecutive_failures: 0,
+            health: Health::Up,
+            feedback: None,
+            heard_at: Instant::ZERO,
+            failures: Decaying::default(),
+            ejected_until: Instant::ZERO,
+            ejections: 0,
+            joined,
+        });
+        ReplicaId::new(self.replicas.len() - 1)
+    }
+
+    pub(crate) fn regroup(&mut self, groups: Vec<Vec<ReplicaId>>) {
+        let known = self.replicas.len();
+        let all_known = groups.iter().flatten().all(|id| id.index() < known);
+        assert!(all_known, "a group names a replica that is not in the fleet");
+        self.groups = groups;
+    }
+
+    #[inline]
+    pub(crate) fn replica_mut(&mut self, id: ReplicaId) -> &mut Replica {
+        &mut self.replicas[id.index()]
+    }
+
+    /// Notes an answer; a report that is older than the one known is not taken over.
+    #[inline]
+    pub(crate) fn heard(&mut self, now: Instant, id: ReplicaId, feedback: Option<&Feedback>) {
+        let replica = self.replica_mut(id);
+        replica.heard_at = now;
+        let Some(new) = feedback else { return };
+        let known = replica.feedback.as_ref().and_then(|old| old.reported_at);
+        if matches!((known, new.reported_at), (Some(old), Some(new)) if new < old) {
+            return;
+        }
+        replica.feedback = Some(*new);
+    }
+
+    pub(crate) fn succeeded(&mut self, now: Instant, id: ReplicaId) {
+        let replica = self.replica_mut(id);
+        replica.consecutive_failures = 0;
+        replica.ejections = 0;
+        replica.failures.add(now, 0.0);
+    }
+
+    pub(crate) fn failed(&mut self, now: Instant, id: ReplicaId) {
+        let replica = self.replica_mut(id);
+        replica.consecutive_failures = replica.consecutive_failures.saturating_add(1);
+        replica.failures.add(now, 1.0);
+        self.examine(now + Duration::from_secs(15)); // 7.5 time constants of forgetting
+    }
+
+    pub(crate) fn examine(&mut self, until: Instant) {
+        self.examine_until = self.examine_until.max(until);
+    }
+
+    pub(crate) fn set_health(&mut self, now: Instant, id: ReplicaId, health: Health) {
+        let replica = self.replica_mut(id);
+        let before = core::mem::replace(&mut replica.health, health);
+        if before != Health::Up && health == Health::Up {
+            // Back from the dead with cold caches: as good as new.
+            replica.joined = Some(now);
+            replica.feedback = None;
+            replica.consecutive_failures = 0;
+            replica.failures = Decaying::default();
+            replica.ejected_until = Instant::ZERO;
+        }
+        self.unhealthy = self.replicas.iter().filter(|r| r.health != Health::Up).count() as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_was_overtaken_is_not_taken_over() {
+        let mut fleet = Fleet::single_group(1);
+        let id = ReplicaId::new(0);
+        let report = |queue, at| Feedback {
+            reported_at: Some(Instant::from_millis(at)),
+            ..Feedback::measured(queue, 0, Duration::from_millis(1))
+        };
+        fleet.heard(Instant::from_millis(10), id, Some(&report(5, 9)));
+        fleet.heard(Instant::from_millis(11), id, Some(&report(2, 7)));
+        assert_eq!(fleet.replica(id).feedback().map(|f| f.queue_length), Some(5));
+        assert_eq!(fleet.replica(id).heard_at(), Instant::from_millis(11));
+    }
+
+    #[test]
+    fn failures_fade_with_time_and_with_successes() {
+        let mut failures = Decaying::default();
+        for _ in 0..10 {
+            failures.add(Instant::ZERO, 1.0);
+        }
+        assert!(failures.value(Instant::ZERO) > 0.9);
+        assert!(failures.value(Instant::from_millis(4_000)) < 0.2);
+        for _ in 0..30 {
+            failures.add(Instant::ZERO, 0.0);
+        }
+        assert_eq!(failures.value(Instant::ZERO), 0.0);
+    }
+}

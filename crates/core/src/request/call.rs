@@ -1,0 +1,285 @@
+//! A call and its attempts: the words the dispatcher and its drivers speak.
+
+use arrayvec::ArrayVec;
+
+use crate::fleet::{Feedback, GroupId, ReplicaId};
+use crate::time::{Deadline, Instant};
+
+/// Attempts one call may make in its whole life: first copy, retries and hedges together.
+pub const ATTEMPTS_MAX: usize = 8;
+
+/// The driver's name for a call, unique among its open calls.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CallId(pub u64);
+
+/// What the dispatcher must know of a request to decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The replicas any of which can answer it.
+    pub group: GroupId,
+    /// Whether it may be sent a second time.
+    pub replay: Replay,
+}
+
+/// Whether a request may be sent again, on failure (retry) or in haste (hedge).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replay {
+    /// Only when certainly nothing of it reached a replica (a connection that was refused).
+    IfUnsent,
+    /// Whenever it helps: the request is idempotent and its body is still at hand.
+    Always,
+}
+
+/// Why an attempt was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The first copy.
+    First,
+    /// Sent because an earlier attempt failed.
+    Retry,
+    /// Sent because an earlier attempt takes long.
+    Hedge,
+    /// Sent because the application asked for a copy at this replica (read repair, a write to all).
+    Mirror,
+}
+
+/// One copy of a request on its way to one replica.
+///
+/// A token: it is made by [`Step::Send`], learnt from once and finished once. It cannot be copied,
+/// so it cannot be learnt from twice; the dispatcher's in-flight count tells if one is lost.
+#[derive(Debug)]
+#[must_use = "an attempt that is not finished stays in flight for ever"]
+pub struct Attempt {
+    pub(crate) call: CallId,
+    pub(crate) replica: ReplicaId,
+    pub(crate) kind: Kind,
+    pub(crate) copy: u8,
+    pub(crate) sent_at: Instant,
+    pub(crate) learnt: bool,
+}
+
+impl Attempt {
+    /// The call it serves.
+    #[must_use]
+    pub const fn call(&self) -> CallId {
+        self.call
+    }
+
+    /// The replica it goes to.
+    #[inline]
+    #[must_use]
+    pub const fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+
+    /// Why it was sent.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Which attempt of its call it is, from 0: the number [`Step::Cancel`] and
+    /// [`Step::Answered`] speak of.
+    #[inline]
+    #[must_use]
+    pub const fn copy(&self) -> usize {
+        self.copy as usize
+    }
+
+    /// When it was sent.
+    #[inline]
+    #[must_use]
+    pub const fn sent_at(&self) -> Instant {
+        self.sent_at
+    }
+
+    /// Whether its outcome was learnt.
+    #[must_use]
+    pub const fn is_learnt(&self) -> bool {
+        self.learnt
+    }
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Outcome {
+    /// The replica answered, perhaps with a report about itself.
+    Replied(Option<Feedback>),
+    /// It failed.
+    Failed(Failure),
+    /// The driver gave it up, because another copy won or the caller left.
+    Cancelled,
+}
+
+/// How an attempt failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// Nothing of it reached the replica: connection refused, or no connection in time.
+    Unsent,
+    /// The connection broke after something was sent.
+    Broken,
+    /// No answer within the attempt's time limit.
+    TimedOut,
+    /// The replica answered with an error of its own (HTTP 5xx). The caller is given that answer;
+    /// the replica's record is given the failure.
+    ErrorReply,
+}
+
+/// Why a call ended without an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The group has no replica that may be used.
+    NoReplica,
+    /// Too many calls of the group are held already.
+    BacklogFull,
+    /// Every permitted attempt failed; this was the last failure.
+    Failed(Failure),
+}
+
+/// What to do next for a call.
+#[derive(Debug)]
+pub enum Step {
+    /// Send this copy of the request.
+    Send(Attempt),
+    /// Give up the attempt with this number (see [`Attempt::copy`]); it lost.
+    Cancel(usize),
+    /// Nothing, until an attempt settles, the call is resumed, or the deadline passes.
+    Wait {
+        /// When to step again at the latest.
+        until: Option<Deadline>,
+    },
+    /// The attempt with this number answered; hand its answer to the caller.
+    Answered(usize),
+    /// There will be no answer.
+    Refused(Refusal),
+}
+
+/// What learning an outcome means for the call; hand it to [`Call::settle`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a call whose attempt is learnt from but not settled waits for ever"]
+pub struct Settled {
+    pub(crate) call: CallId,
+    pub(crate) copy: u8,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Answered,
+    Failed(Failure),
+    Cancelled,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyState {
+    Flying,
+    /// The driver was told to give it up.
+    Cancelling,
+    Over,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopyRecord {
+    pub(crate) replica: ReplicaId,
+    pub(crate) kind: Kind,
+    pub(crate) state: CopyState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// A copy must be sent: the first, or a retry.
+    Choosing(Kind),
+    /// Copies are on their way.
+    Flying,
+    /// The copy with this number answered.
+    Answered(u8),
+    Refused(Refusal),
+}
+
+/// The attempts of a call.
+pub type Copies = ArrayVec<ReplicaId, ATTEMPTS_MAX>;
+
+/// The life of one request, from open to close. About 100 bytes, no allocation.
+#[derive(Debug)]
+#[must_use = "a call must be closed with Dispatcher::close, or its place in the backlog stays taken"]
+pub struct Call {
+    pub(crate) id: CallId,
+    pub(crate) request: Request,
+    pub(crate) opened_at: Instant,
+    pub(crate) phase: Phase,
+    pub(crate) copies: ArrayVec<CopyRecord, ATTEMPTS_MAX>,
+    pub(crate) flying: u8,
+    pub(crate) retries: u8,
+    pub(crate) hedges: u8,
+    pub(crate) held: bool,
+    pub(crate) hedge_due: Option<Instant>,
+    pub(crate) last_failure: Option<Failure>,
+}
+
+impl Call {
+    pub(crate) fn new(now: Instant, id: CallId, request: Request) -> Self {
+        Self {
+            id,
+            request,
+            opened_at: now,
+            phase: Phase::Choosing(Kind::First),
+            copies: ArrayVec::new(),
+            flying: 0,
+            retries: 0,
+            hedges: 0,
+            held: false,
+            hedge_due: None,
+            last_failure: None,
+        }
+    }
+
+    /// The driver's name for this call.
+    #[must_use]
+    pub const fn id(&self) -> CallId {
+        self.id
+    }
+
+    /// When it was opened.
+    #[must_use]
+    pub const fn opened_at(&self) -> Instant {
+        self.opened_at
+    }
+
+    /// The replicas its attempts went to, in order.
+    #[must_use]
+    pub fn tried(&self) -> Copies {
+        self.copies.iter().map(|copy| copy.replica).collect()
+    }
+
+    /// Takes over what became of one of its attempts; then call `step` again.
+    ///
+    /// # Panics
+    /// When the outcome is another call's, or this attempt was settled before.
+    pub fn settle(&mut self, settled: Settled) {
+        assert_eq!(settled.call, self.id, "the outcome of another call");
+        let copy = &mut self.copies[usize::from(settled.copy)];
+        assert_ne!(copy.state, CopyState::Over, "an attempt settles once");
+        copy.state = CopyState::Over;
+        self.flying -= 1;
+        match settled.end {
+            End::Answered => {
+                if !matches!(self.phase, Phase::Answered(_) | Phase::Refused(_)) {
+                    self.phase = Phase::Answered(settled.copy);
+                }
+            }
+            End::Failed(failure) => self.last_failure = Some(failure),
+            End::Cancelled => {}
+        }
+    }
+
+    /// The next attempt that lost and was not yet told so.
+    pub(crate) fn next_loser(&mut self) -> Option<usize> {
+        if self.flying == 0 {
+            return None;
+        }
+        let flying = |copy: &CopyRecord| copy.state == CopyState::Flying;
+        let number = self.copies.iter().position(flying)?;
+        self.copies[number].state = CopyState::Cancelling;
+        Some(number)
+    }
+}

@@ -1,0 +1,471 @@
+//! The life of a call: open → step* → learn → finish → close. Read from top to bottom.
+//!
+//! The proxy and the simulator drive the same lines:
+//!
+//! ```text
+//! let mut call = dispatcher.open(now, id, request);
+//! loop {
+//!     match dispatcher.step(now, &mut call) {
+//!         Step::Send(attempt)    => send a copy to attempt.replica()
+//!         Step::Cancel(copy)     => give that attempt up, then learn Cancelled and finish it
+//!         Step::Wait { until }   => wait for an outcome, for `until`, or to be resumed
+//!         Step::Answered(copy)   => hand that attempt's answer to the caller; close
+//!         Step::Refused(refusal) => tell the caller why; close
+//!     }
+//! }
+//! // whenever an attempt has an outcome, also after its call was closed:
+//! let settled = dispatcher.learn(now, &mut attempt, &outcome);
+//! call.settle(settled);
+//! dispatcher.finish(now, attempt);   // when its last byte has passed
+//! ```
+
+use crate::distribution::Recorder;
+use crate::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
+use crate::plan::RoutePlan;
+use crate::request::backlog::Backlog;
+use crate::request::call::{
+    Attempt, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Outcome, Phase, Refusal,
+    Replay, Request, Settled, Step,
+};
+use crate::request::redundancy::{Budget, Redundancy, Single};
+use crate::request::safeguards::Safeguards;
+use crate::request::select::{Candidates, Choice, Selector};
+use crate::rng::Rng;
+use crate::time::{Deadline, Instant, Why, nanos};
+use crate::window::{ReplicaWindow, RequestWindow};
+
+/// How a dispatcher behaves, apart from its policy.
+#[derive(Clone, Debug)]
+pub struct DispatcherConfig {
+    /// Protection from failing, dead and new replicas.
+    pub safeguards: Safeguards,
+    /// Retries one call may make: 0 to 6.
+    pub retries_max: u8,
+    /// Retries as a share of calls: a failing fleet must not be loaded twice (a retry storm).
+    pub retry_budget: Budget,
+    /// Calls of one group that may be held; further ones are refused.
+    pub backlog_calls_max: usize,
+    /// Whether to record the latency of every answered call into the window.
+    pub record_latency: bool,
+    /// Seed of the policy's randomness.
+    pub seed: u64,
+}
+
+impl Default for DispatcherConfig {
+    fn default() -> Self {
+        Self {
+            safeguards: Safeguards::default(),
+            retries_max: 1,
+            retry_budget: Budget::share(0.2, 20.0),
+            backlog_calls_max: 1_024,
+            record_latency: false,
+            seed: 0,
+        }
+    }
+}
+
+/// A question to a replica about its state, sent beside the requests.
+///
+/// A token like [`Attempt`]: its answer is learnt from at most once.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Probe {
+    replica: ReplicaId,
+    sent_at: Instant,
+}
+
+impl Probe {
+    /// The replica to ask.
+    #[must_use]
+    pub const fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+}
+
+/// Decides, for one worker thread, what happens to every request.
+#[derive(Debug)]
+pub struct Dispatcher {
+    config: DispatcherConfig,
+    fleet: Fleet,
+    selector: Box<dyn Selector>,
+    redundancy: Box<dyn Redundancy>,
+    backlog: Backlog,
+    window: RequestWindow,
+    rng: Rng,
+    plan_version: u64,
+    /// Room for narrowed candidates, kept so that no request allocates.
+    room: Vec<ReplicaId>,
+}
+
+impl Dispatcher {
+    /// A dispatcher over a fleet, with a policy and without redundancy.
+    #[must_use]
+    pub fn new(fleet: Fleet, selector: Box<dyn Selector>, config: DispatcherConfig) -> Self {
+        let room = Vec::with_capacity(fleet.len());
+        let backlog = Backlog::new(config.backlog_calls_max);
+        let rng = Rng::stream(config.seed, "dispatcher");
+        let mut dispatcher = Self {
+            config,
+            fleet,
+            selector,
+            redundancy: Box::new(Single),
+            backlog,
+            window: RequestWindow::default(),
+            rng,
+            plan_version: 0,
+            room,
+        };
+        dispatcher.selector.on_membership(Instant::ZERO, &dispatcher.fleet);
+        dispatcher.window = dispatcher.empty_window();
+        dispatcher
+    }
+
+    /// The same dispatcher with another redundancy.
+    #[must_use]
+    pub fn with_redundancy(mut self, redundancy: Box<dyn Redundancy>) -> Self {
+        self.redundancy = redundancy;
+        self
+    }
+
+    /// Begins the life of a call. `id` is the driver's name for it, unique among its open calls.
+    #[inline]
+    pub fn open(&mut self, now: Instant, id: CallId, request: Request) -> Call {
+        self.window.opened += 1;
+        self.config.retry_budget.deposit();
+        self.redundancy.on_open(now);
+        Call::new(now, id, request)
+    }
+
+    /// What to do next. Call it again until it says `Wait`, `Answered` or `Refused`, and once more
+    /// after every [`Call::settle`], resumption and deadline; further calls change nothing.
+    #[inline]
+    pub fn step(&mut self, now: Instant, call: &mut Call) -> Step {
+        match call.phase {
+            Phase::Choosing(kind) => self.send_or_hold(now, call, kind),
+            Phase::Flying if call.flying == 0 => self.retry_or_refuse(now, call),
+            Phase::Flying => self.hedge_or_wait(now, call),
+            Phase::Answered(copy) => {
+                call.next_loser().map_or(Step::Answered(usize::from(copy)), Step::Cancel)
+            }
+            Phase::Refused(refusal) => {
+                call.next_loser().map_or(Step::Refused(refusal), Step::Cancel)
+            }
+        }
+    }
+
+    /// Learns what became of an attempt: once, also for attempts whose call is closed (the replies
+    /// of copies that lost say most about slow replicas).
+    ///
+    /// # Panics
+    /// When this attempt was learnt from before.
+    #[inline]
+    pub fn learn(&mut self, now: Instant, attempt: &mut Attempt, outcome: &Outcome) -> Settled {
+        assert!(!attempt.learnt, "an attempt is learnt from once");
+        attempt.learnt = true;
+        let end = match outcome {
+            Outcome::Replied(feedback) => self.learn_reply(now, attempt, feedback.as_ref()),
+            Outcome::Failed(failure) => self.learn_failure(now, attempt, *failure),
+            Outcome::Cancelled => {
+                self.window.replicas[attempt.replica.index()].cancelled += 1;
+                End::Cancelled
+            }
+        };
+        if attempt.kind == Kind::First {
+            // A cancelled first copy took at least this long: leaving it out would teach the
+            // hedge that answers are faster than they are.
+            self.redundancy.on_latency(now, now.since(attempt.sent_at));
+        }
+        self.selector.on_outcome(now, attempt, outcome, &self.fleet);
+        Settled { call: attempt.call, copy: attempt.copy, end }
+    }
+
+    /// Ends an attempt: its last byte has passed, or it was given up. An attempt that nobody
+    /// learnt from counts as cancelled.
+    #[inline]
+    pub fn finish(&mut self, now: Instant, mut attempt: Attempt) {
+        if !attempt.learnt {
+            let _ = self.learn(now, &mut attempt, &Outcome::Cancelled);
+        }
+        let replica = self.fleet.replica_mut(attempt.replica);
+        assert!(replica.in_flight > 0, "finished more often than sent");
+        replica.in_flight -= 1;
+    }
+
+    /// Ends a call, answered or not. Attempts still on their way live on: cancel, then learn from
+    /// and finish each.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "a closed call must not be used again")]
+    pub fn close(&mut self, now: Instant, call: Call) {
+        if call.held {
+            self.backlog.leave(call.request.group, call.id);
+        }
+        match call.phase {
+            Phase::Answered(copy) => {
+                self.window.answered += 1;
+                if call.copies[usize::from(copy)].kind == Kind::Hedge {
+                    self.window.hedges_won += 1;
+                }
+                if let Some(latency) = &mut self.window.latency {
+                    latency.record(now.since(call.opened_at));
+                }
+            }
+            Phase::Refused(_) => self.window.refused += 1,
+            Phase::Choosing(_) | Phase::Flying => self.window.abandoned += 1,
+        }
+    }
+
+    /// Sends a copy where the application wants one, whatever the policy thinks of it: a write
+    /// that must reach every replica, or a read repair. It does not answer the call.
+    #[inline]
+    pub fn mirror(&mut self, now: Instant, call: CallId, replica: ReplicaId) -> Attempt {
+        self.launch(now, call, replica, Kind::Mirror, u8::MAX)
+    }
+
+    fn send_or_hold(&mut self, now: Instant, call: &mut Call, kind: Kind) -> Step {
+        let group = call.request.group;
+        if !self.backlog.is_empty() && !self.backlog.is_turn(group, call.id) {
+            return self.hold(call, Instant::FAR);
+        }
+        match self.choose(now, call) {
+            Choice::Send(replica) => {
+                if call.held {
+                    call.held = false;
+                    self.backlog.leave(group, call.id);
+                }
+                Step::Send(self.send(now, call, replica, kind))
+            }
+            Choice::Hold { until } => self.hold(call, until),
+            Choice::Refuse => {
+                let refusal = call.last_failure.map_or(Refusal::NoReplica, Refusal::Failed);
+                call.phase = Phase::Refused(refusal);
+                Step::Refused(refusal)
+            }
+        }
+    }
+
+    fn hold(&mut self, call: &mut Call, until: Instant) -> Step {
+        if !self.backlog.hold(call.request.group, call.id, until) {
+            call.phase = Phase::Refused(Refusal::BacklogFull);
+            return Step::Refused(Refusal::BacklogFull);
+        }
+        if !call.held {
+            call.held = true;
+            self.window.held += 1;
+        }
+        Step::Wait { until: None }
+    }
+
+    fn retry_or_refuse(&mut self, now: Instant, call: &mut Call) -> Step {
+        let failure = call.last_failure.unwrap_or(Failure::Broken);
+        let safe = failure == Failure::Unsent || call.request.replay == Replay::Always;
+        let room = call.retries < self.config.retries_max && !call.copies.is_full();
+        if safe && room {
+            if self.config.retry_budget.withdraw() {
+                call.retries += 1;
+                call.phase = Phase::Choosing(Kind::Retry);
+                return self.send_or_hold(now, call, Kind::Retry);
+            }
+            self.window.retries_denied += 1;
+        }
+        call.phase = Phase::Refused(Refusal::Failed(failure));
+        Step::Refused(Refusal::Failed(failure))
+    }
+
+    fn hedge_or_wait(&mut self, now: Instant, call: &mut Call) -> Step {
+        let Some(due) = call.hedge_due else { return Step::Wait { until: None } };
+        if now < due {
+            return Step::Wait { until: Some(Deadline { at: due, why: Why::Hedge }) };
+        }
+        call.hedge_due = None;
+        if call.copies.is_full() || !self.redundancy.permits_copy(now) {
+            self.window.hedges_denied += 1;
+            return Step::Wait { until: None };
+        }
+        match self.choose(now, call) {
+            Choice::Send(replica) => Step::Send(self.send(now, call, replica, Kind::Hedge)),
+            Choice::Hold { .. } | Choice::Refuse => Step::Wait { until: None },
+        }
+    }
+
+    fn choose(&mut self, now: Instant, call: &Call) -> Choice {
+        let group = call.request.group;
+        let untouched =
+            call.copies.is_empty() && self.config.safeguards.nothing_to_examine(now, &self.fleet);
+        let ids = if untouched {
+            self.fleet.group(group)
+        } else {
+            let from = (&self.fleet, group);
+            let room = &mut self.room;
+            self.config.safeguards.narrow(now, from, &call.copies, &mut self.rng, room);
+            self.room.as_slice()
+        };
+        if ids.is_empty() {
+            return Choice::Refuse;
+        }
+        let candidates = Candidates { fleet: &self.fleet, group, ids };
+        let choice = self.selector.select(now, candidates, &mut self.rng);
+        debug_assert!(!matches!(choice, Choice::Send(id) if !ids.contains(&id)));
+        choice
+    }
+
+    fn send(&mut self, now: Instant, call: &mut Call, replica: ReplicaId, kind: Kind) -> Attempt {
+        let copy = call.copies.len() as u8;
+        call.copies.push(CopyRecord { replica, kind, state: CopyState::Flying });
+        call.flying += 1;
+        call.phase = Phase::Flying;
+        match kind {
+            Kind::Retry => self.window.retries += 1,
+            Kind::Hedge => {
+                call.hedges += 1;
+                self.window.hedges += 1;
+            }
+            Kind::First | Kind::Mirror => {}
+        }
+        call.hedge_due = match call.request.replay {
+            Replay::Always => self.redundancy.copy_due(1 + usize::from(call.hedges)),
+            Replay::IfUnsent => None,
+        }
+        .map(|delay| now + delay);
+        self.launch(now, call.id, replica, kind, copy)
+    }
+
+    #[inline]
+    fn launch(&mut self, at: Instant, call: CallId, to: ReplicaId, kind: Kind, n: u8) -> Attempt {
+        self.fleet.replica_mut(to).in_flight += 1;
+        self.window.replicas[to.index()].sent += 1;
+        self.selector.on_send(at, to, kind, &self.fleet);
+        Attempt { call, replica: to, kind, copy: n, sent_at: at, learnt: false }
+    }
+
+    #[inline]
+    fn learn_reply(&mut self, now: Instant, of: &Attempt, feedback: Option<&Feedback>) -> End {
+        self.fleet.heard(now, of.replica, feedback);
+        self.fleet.succeeded(now, of.replica);
+        let counts = &mut self.window.replicas[of.replica.index()];
+        counts.succeeded += 1;
+        counts.latency_us_sum += nanos(now.since(of.sent_at)) / 1_000;
+        End::Answered
+    }
+
+    fn learn_failure(&mut self, now: Instant, of: &Attempt, failure: Failure) -> End {
+        self.fleet.failed(now, of.replica);
+        let counts = &mut self.window.replicas[of.replica.index()];
+        counts.failed += 1;
+        if self.config.safeguards.eject_if_failing(now, &mut self.fleet, of.replica) {
+            counts.ejections += 1;
+        }
+        match failure {
+            Failure::ErrorReply => End::Answered,
+            failure => End::Failed(failure),
+        }
+    }
+}
+
+/// Waking up, probing, and the arrows to the slow loops.
+impl Dispatcher {
+    /// When [`Dispatcher::wake`] should be called next.
+    #[inline]
+    #[must_use]
+    pub fn deadline(&self) -> Option<Deadline> {
+        if self.backlog.is_empty() { None } else { self.backlog.deadline() }
+    }
+
+    /// Notes that a deadline has passed; then drain [`Dispatcher::resumed`].
+    pub fn wake(&mut self, now: Instant) {
+        self.backlog.wake(now);
+    }
+
+    /// A held call that should be stepped again. Drain it after every [`Dispatcher::wake`],
+    /// `step` and `close`.
+    #[inline]
+    pub fn resumed(&mut self) -> Option<CallId> {
+        self.backlog.resumed()
+    }
+
+    /// A question the policy wants asked. Drain it after every `step`.
+    #[inline]
+    pub fn probe(&mut self, now: Instant) -> Option<Probe> {
+        let replica = self.selector.next_probe()?;
+        Some(Probe { replica, sent_at: now })
+    }
+
+    /// Learns the answer to a probe; `None` when there was none.
+    pub fn learn_probe(&mut self, now: Instant, probe: &Probe, answer: Option<&Feedback>) {
+        if answer.is_some() {
+            self.fleet.heard(now, probe.replica, answer);
+        }
+        self.selector.on_probe(now, probe.replica, answer);
+    }
+
+    /// Takes over a plan from the slow loops, if it is newer than the one it has.
+    ///
+    /// # Panics
+    /// When the plan has fewer seats than the fleet, or a group names an unknown seat.
+    pub fn adopt(&mut self, now: Instant, plan: &RoutePlan) {
+        if plan.version <= self.plan_version {
+            return;
+        }
+        assert!(plan.health.len() >= self.fleet.len(), "a plan never removes a seat");
+        self.plan_version = plan.version;
+        let slow_start_ends = now + self.config.safeguards.slow_start;
+        while self.fleet.len() < plan.health.len() {
+            self.fleet.add(Some(now));
+            self.fleet.examine(slow_start_ends);
+        }
+        for (seat, &health) in plan.health.iter().enumerate() {
+            let id = ReplicaId::new(seat);
+            if self.fleet.replica(id).health() != health {
+                self.fleet.set_health(now, id, health);
+                self.fleet.examine(slow_start_ends);
+            }
+        }
+        self.fleet.regroup(plan.groups.clone());
+        self.room.reserve(self.fleet.len());
+        self.window.replicas.resize(self.fleet.len(), ReplicaWindow::default());
+        self.selector.on_membership(now, &self.fleet);
+        self.backlog.wake_all();
+    }
+
+    /// Takes what was counted since the last time.
+    pub fn window(&mut self) -> RequestWindow {
+        let empty = self.empty_window();
+        core::mem::replace(&mut self.window, empty)
+    }
+
+    /// The facts about the replicas.
+    #[must_use]
+    pub const fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.selector.name()
+    }
+
+    /// What the policy thinks a request to this replica would cost, in its own unit.
+    #[must_use]
+    pub fn cost(&self, now: Instant, replica: ReplicaId) -> Option<f64> {
+        self.selector.cost(now, &self.fleet, replica)
+    }
+
+    /// Calls held at the moment.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// True when some replica of the group is up.
+    #[must_use]
+    pub fn is_available(&self, group: GroupId) -> bool {
+        self.fleet.group(group).iter().any(|&id| self.fleet.replica(id).health() == Health::Up)
+    }
+
+    fn empty_window(&self) -> RequestWindow {
+        RequestWindow {
+            replicas: vec![ReplicaWindow::default(); self.fleet.len()],
+            latency: self.config.record_latency.then(Recorder::default),
+            ..RequestWindow::default()
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Loop 1, every request: which replica, when, how many copies.
+//!
+//! Read [`dispatcher`] first: it is the life of a call from top to bottom. [`select`] says *who*,
+//! [`redundancy`] says *how many and when*, [`safeguards`] keeps traffic from replicas that fail or
+//! have just come, [`backlog`] keeps held calls in order.
+
+pub mod backlog;
+pub mod call;
+pub mod dispatcher;
+pub mod redundancy;
+pub mod safeguards;
+pub mod select;
+
+pub use call::{
+    Attempt, Call, CallId, Copies, Failure, Kind, Outcome, Refusal, Replay, Request, Settled, Step,
+};
+pub use dispatcher::{Dispatcher, DispatcherConfig, Probe};

@@ -1,0 +1,136 @@
+//! What every policy needs and none should have to think of: traffic is kept from replicas that
+//! fail, that are dead, or that have just come.
+//!
+//! **Signal**: outcomes of attempts and the health that active checks report. **Why not latency**:
+//! a replica that fails at once looks fast and idle and would attract everything (a sinkhole), so
+//! failures are counted, and never enter a latency estimate. **When it misleads**: if all replicas
+//! fail together the cause is elsewhere; then every suspicion is dropped and the policy chooses
+//! among all. **Cold start**: the replicas of the first plan are trusted at once; later ones get a
+//! share of requests that grows over the slow start. **Recovery**: suspicion fades within seconds,
+//! ejection ends by itself.
+
+use crate::fleet::{Fleet, GroupId, Health, ReplicaId};
+use crate::request::call::CopyRecord;
+use crate::rng::Rng;
+use crate::time::{Duration, Instant, nanos};
+
+/// The limits. [`Safeguards::none`] switches all of it off, for reproducing a paper.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Safeguards {
+    /// A replica that joins or comes back gets its full share only after this time; zero = at once.
+    pub slow_start: Duration,
+    /// Share of recent answers that may be failures before a replica is suspect: 0.2 (adaptive
+    /// selection study, section 3). Above 1 = never.
+    pub failure_share_max: f64,
+    /// Failures in a row after which a replica is ejected: 5, as in Envoy. Zero = never.
+    pub ejection_failures: u32,
+    /// The first ejection lasts this long, each further one twice as long: 1 s.
+    pub ejection_base: Duration,
+    /// The longest ejection: 30 s.
+    pub ejection_max: Duration,
+}
+
+impl Default for Safeguards {
+    fn default() -> Self {
+        Self {
+            slow_start: Duration::from_secs(10),
+            failure_share_max: 0.2,
+            ejection_failures: 5,
+            ejection_base: Duration::from_secs(1),
+            ejection_max: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Safeguards {
+    /// No protection at all, as in the papers.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            slow_start: Duration::ZERO,
+            failure_share_max: 2.0,
+            ejection_failures: 0,
+            ..Self::default()
+        }
+    }
+
+    /// True when the group can be used as it stands; the usual case, decided in two comparisons.
+    #[inline]
+    pub(crate) fn nothing_to_examine(&self, now: Instant, fleet: &Fleet) -> bool {
+        fleet.unhealthy == 0 && now >= fleet.examine_until
+    }
+
+    /// Ejects a replica that keeps failing. True when it was ejected by this failure.
+    pub(crate) fn eject_if_failing(&self, now: Instant, fleet: &mut Fleet, id: ReplicaId) -> bool {
+        let replica = fleet.replica_mut(id);
+        let limit = self.ejection_failures;
+        if limit == 0 || replica.consecutive_failures < limit || replica.ejected_until > now {
+            return false;
+        }
+        let doubled = self.ejection_base.saturating_mul(1 << replica.ejections.min(20));
+        replica.ejected_until = now + doubled.min(self.ejection_max);
+        replica.ejections = replica.ejections.saturating_add(1);
+        let until = replica.ejected_until;
+        fleet.examine(until);
+        true
+    }
+
+    /// Writes the members of a group that may be used into `out`, leaving out those in `tried`.
+    ///
+    /// Distrust is given up in steps when it would leave nobody: first the suspicions (failing,
+    /// ejected, slow start), then the health checks. Draining and tried replicas stay out.
+    pub(crate) fn narrow(
+        &self,
+        now: Instant,
+        (fleet, group): (&Fleet, GroupId),
+        tried: &[CopyRecord],
+        rng: &mut Rng,
+        out: &mut Vec<ReplicaId>,
+    ) {
+        let untried = |id: &ReplicaId| !tried.iter().any(|copy| copy.replica == *id);
+        let members = || fleet.group(group).iter().copied().filter(untried);
+        let healthy = |id: &ReplicaId| fleet.replica(*id).health == Health::Up;
+        let leaving = |id: &ReplicaId| fleet.replica(*id).health == Health::Draining;
+
+        out.clear();
+        out.extend(members().filter(|id| healthy(id) && self.trusts(now, fleet, *id)));
+        if out.len() > 1 && self.slow_start > Duration::ZERO {
+            self.hold_back_young(now, fleet, rng, out);
+        }
+        if out.is_empty() {
+            out.extend(members().filter(healthy));
+        }
+        if out.is_empty() {
+            out.extend(members().filter(|id| !leaving(id)));
+        }
+    }
+
+    fn trusts(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> bool {
+        let replica = fleet.replica(id);
+        replica.ejected_until <= now && replica.failure_share(now) <= self.failure_share_max
+    }
+
+    /// Leaves young replicas out with a probability that falls linearly over the slow start. A
+    /// floor keeps a little traffic on them from the first moment, so that something is learnt.
+    fn hold_back_young(
+        &self,
+        now: Instant,
+        fleet: &Fleet,
+        rng: &mut Rng,
+        out: &mut Vec<ReplicaId>,
+    ) {
+        const SHARE_MIN: f64 = 0.05;
+        let share = |id: ReplicaId| {
+            let Some(joined) = fleet.replica(id).joined else { return 1.0 };
+            let age = nanos(now.since(joined)) as f64 / nanos(self.slow_start) as f64;
+            age.clamp(SHARE_MIN, 1.0)
+        };
+        if !out.iter().any(|&id| share(id) >= 1.0) {
+            return; // all are young together: there is nobody to spare them
+        }
+        out.retain(|&id| {
+            let share = share(id);
+            share >= 1.0 || rng.unit() < share
+        });
+    }
+}

@@ -1,0 +1,125 @@
+//! Loop 1, *who*: one file per policy.
+//!
+//! A policy ranks the candidates it is given; everything else (failing and new replicas, retries,
+//! hedges, order of held calls) is done around it. Each file has a pure cost function with the
+//! equation it comes from, and a small state machine around it. The table of all policies, with
+//! names and parameters, is [`registry`].
+
+pub mod c3;
+pub mod cubic;
+pub mod driver_default;
+pub mod dynamic_snitch;
+pub mod least_outstanding;
+pub mod peak_ewma;
+pub mod prequal;
+pub mod random;
+pub mod registry;
+pub mod round_robin;
+pub mod two_choices;
+
+use core::fmt::Debug;
+
+use crate::fleet::{Feedback, Fleet, GroupId, ReplicaId};
+use crate::request::call::{Attempt, Kind, Outcome};
+use crate::rng::Rng;
+use crate::time::Instant;
+
+pub use registry::{Policy, PolicyError};
+
+/// The replicas a request may go to: never empty.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidates<'a> {
+    /// The facts about all replicas.
+    pub fleet: &'a Fleet,
+    /// The group they are of.
+    pub group: GroupId,
+    /// The candidates.
+    pub ids: &'a [ReplicaId],
+}
+
+/// What a policy chose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// Send to this candidate.
+    Send(ReplicaId),
+    /// Send to none of them now; ask again at this time.
+    Hold {
+        /// When a sending rate opens.
+        until: Instant,
+    },
+    /// There is nobody to send to.
+    Refuse,
+}
+
+/// Loop 1, *who*.
+pub trait Selector: Debug {
+    /// The name users know it by.
+    fn name(&self) -> &'static str;
+
+    /// Chooses the replica for one copy of one request.
+    fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice;
+
+    /// What a request to this replica would cost now, in the policy's own unit; lower is better.
+    /// `None` when the policy does not rank.
+    ///
+    /// Monotone: with everything else equal, a slower service or a longer queue never costs less.
+    fn cost(&self, _now: Instant, _fleet: &Fleet, _replica: ReplicaId) -> Option<f64> {
+        None
+    }
+
+    /// A copy was sent, by this policy's choice or (mirrors) without asking it.
+    fn on_send(&mut self, _now: Instant, _replica: ReplicaId, _kind: Kind, _fleet: &Fleet) {}
+
+    /// Learns what became of an attempt. Called exactly once per attempt, after the fleet's facts
+    /// were updated and while the attempt still counts as in flight.
+    fn on_outcome(&mut self, _now: Instant, _of: &Attempt, _outcome: &Outcome, _fleet: &Fleet) {}
+
+    /// Replicas joined, left, or changed health.
+    fn on_membership(&mut self, _now: Instant, _fleet: &Fleet) {}
+
+    /// A replica to ask for its state, if the policy wants to know.
+    fn next_probe(&mut self) -> Option<ReplicaId> {
+        None
+    }
+
+    /// The answer to a probe, or `None` when it went unanswered.
+    fn on_probe(&mut self, _now: Instant, _replica: ReplicaId, _answer: Option<&Feedback>) {}
+}
+
+/// The candidate with the lowest cost, ties broken at random (always the first of equals would
+/// send the herd there). NaN counts as the highest cost.
+#[inline]
+pub(crate) fn cheapest(
+    ids: &[ReplicaId],
+    rng: &mut Rng,
+    mut cost: impl FnMut(ReplicaId) -> f64,
+) -> ReplicaId {
+    let mut best = ids[0];
+    let mut best_cost = f64::INFINITY;
+    let mut equals = 0_usize;
+    for &id in ids {
+        let cost = cost(id);
+        if cost < best_cost {
+            (best, best_cost, equals) = (id, cost, 1);
+        } else if cost == best_cost {
+            // Reservoir of one: each of the k equals stays with probability 1/k.
+            equals += 1;
+            if rng.below(equals) == 0 {
+                best = id;
+            }
+        }
+    }
+    best
+}
+
+/// Two different candidates at random, or the same twice when there is only one.
+#[inline]
+pub(crate) fn two_of(ids: &[ReplicaId], rng: &mut Rng) -> (ReplicaId, ReplicaId) {
+    let first = rng.below(ids.len());
+    if ids.len() == 1 {
+        return (ids[0], ids[0]);
+    }
+    let other = rng.below(ids.len() - 1);
+    let second = if other >= first { other + 1 } else { other };
+    (ids[first], ids[second])
+}

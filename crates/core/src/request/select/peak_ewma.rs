@@ -1,0 +1,108 @@
+//! `peak-ewma`: of two random candidates the one with the lower latency × (in flight + 1).
+//!
+//! **Signal**: an average of latency that jumps to a peak at once and forgets it over `tau`.
+//! **When it misleads**: latency contains the queue already, so queues count twice; one slow
+//! answer shuns a replica for seconds. **Cold start**: a replica without data is taken to have
+//! `default_rtt`, which fades as well, so that new and shunned replicas are tried. **Failures**: count as a
+//! latency of `failure_penalty`, since a fast failure must not look like a fast answer.
+//! **Source**: Finagle's `PeakEwma`; default RTT and decay as in linkerd2-proxy.
+
+use crate::fleet::{Fleet, ReplicaId};
+use crate::request::call::{Attempt, Failure, Outcome};
+use crate::request::select::{Candidates, Choice, Selector, cheapest, two_of};
+use crate::rng::Rng;
+use crate::time::Instant;
+
+/// The constants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeakEwmaConfig {
+    /// Time constant of forgetting, milliseconds: 10 000 (Finagle, linkerd).
+    pub tau_ms: f64,
+    /// Latency of a replica never heard from, milliseconds: 30 (linkerd).
+    pub default_rtt_ms: f64,
+    /// Latency that a failure counts as, milliseconds: 1 000.
+    pub failure_penalty_ms: f64,
+}
+
+impl Default for PeakEwmaConfig {
+    fn default() -> Self {
+        Self { tau_ms: 10_000.0, default_rtt_ms: 30.0, failure_penalty_ms: 1_000.0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    latency_ms: f64,
+    at: Instant,
+}
+
+/// P2C over peak-sensitive latency.
+#[derive(Clone, Debug)]
+pub struct PeakEwma {
+    config: PeakEwmaConfig,
+    estimates: Vec<Estimate>,
+}
+
+/// Finagle's load: the latency a further request adds to.
+fn load(latency_ms: f64, in_flight: u32) -> f64 {
+    latency_ms * f64::from(in_flight + 1)
+}
+
+impl PeakEwma {
+    /// With these constants.
+    #[must_use]
+    pub const fn new(config: PeakEwmaConfig) -> Self {
+        Self { config, estimates: Vec::new() }
+    }
+
+    /// The estimate, faded for the time since it was made.
+    fn faded(&self, now: Instant, id: ReplicaId) -> f64 {
+        let Estimate { latency_ms, at } = self.estimates[id.index()];
+        latency_ms * (-now.millis_since(at) / self.config.tau_ms).exp()
+    }
+
+    fn load_of(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> f64 {
+        load(self.faded(now, id), fleet.replica(id).in_flight())
+    }
+
+    fn observe(&mut self, now: Instant, id: ReplicaId, latency_ms: f64) {
+        let estimate = self.estimates[id.index()];
+        let kept = (-now.millis_since(estimate.at) / self.config.tau_ms).exp();
+        let average = estimate.latency_ms * kept + latency_ms * (1.0 - kept);
+        self.estimates[id.index()] = Estimate { latency_ms: average.max(latency_ms), at: now };
+    }
+}
+
+impl Selector for PeakEwma {
+    fn name(&self) -> &'static str {
+        "peak-ewma"
+    }
+
+    fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
+        let (one, other) = two_of(candidates.ids, rng);
+        let load = |id| self.load_of(now, candidates.fleet, id);
+        Choice::Send(cheapest(&[one, other], rng, load))
+    }
+
+    fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
+        Some(self.load_of(now, fleet, replica))
+    }
+
+    fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, _fleet: &Fleet) {
+        let latency_ms = now.millis_since(of.sent_at());
+        match outcome {
+            Outcome::Replied(_) => self.observe(now, of.replica(), latency_ms),
+            // Nobody was at the other end: nothing about speed, and the safeguards act.
+            Outcome::Failed(Failure::Unsent) | Outcome::Cancelled => {}
+            Outcome::Failed(_) => {
+                let penalty_ms = latency_ms.max(self.config.failure_penalty_ms);
+                self.observe(now, of.replica(), penalty_ms);
+            }
+        }
+    }
+
+    fn on_membership(&mut self, now: Instant, fleet: &Fleet) {
+        let unknown = Estimate { latency_ms: self.config.default_rtt_ms, at: now };
+        self.estimates.resize(fleet.len(), unknown);
+    }
+}

@@ -1,0 +1,30 @@
+//! `two-choices` (P2C): of two random candidates the one with fewer own requests in flight.
+//!
+//! Nearly as good as looking at all, and many clients do not all run to the same replica
+//! (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
+
+use crate::fleet::{Fleet, ReplicaId};
+use crate::request::select::{Candidates, Choice, Selector, cheapest, two_of};
+use crate::rng::Rng;
+use crate::time::Instant;
+
+/// Chooses the better of two at random.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TwoChoices;
+
+impl Selector for TwoChoices {
+    fn name(&self) -> &'static str {
+        "two-choices"
+    }
+
+    fn select(&mut self, _now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
+        let (one, other) = two_of(candidates.ids, rng);
+        let fleet = candidates.fleet;
+        let in_flight = |id| f64::from(fleet.replica(id).in_flight());
+        Choice::Send(cheapest(&[one, other], rng, in_flight))
+    }
+
+    fn cost(&self, _now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
+        Some(f64::from(fleet.replica(replica).in_flight()))
+    }
+}
