@@ -9,14 +9,14 @@
 //! use evenkeel_settings::{Mismatch, Node, Table};
 //! use std::{net::SocketAddr, time::Duration};
 //!
-//! const SECOND: Duration = Duration::from_secs(1);
+//! const MS: Duration = Duration::from_millis(1);
 //!
 //! struct Upstream { replicas: Vec<SocketAddr>, connect: Duration, hedge: Option<f64> }
 //!
 //! impl Upstream {
 //!     fn read(table: &mut Table<'_>) -> Self {
 //!         let replicas = table.key("replicas").list(|item| item.address().required()).required();
-//!         let connect = table.key("connect").duration().between(Duration::ZERO..=SECOND).or(SECOND);
+//!         let connect = table.key("connect").duration().between(MS..=1000 * MS).or(30 * MS);
 //!         let hedge = table.key("hedge").probability().optional();
 //!         if table.is_sound() && hedge.is_some() && replicas.len() < 2 {
 //!             table.problem("hedge", Mismatch::new("one replica", "two or more to hedge with"));
@@ -27,9 +27,9 @@
 //!
 //! let mut node = Node::parse("[shop]\nreplicas = ['127.0.0.1:80']\nconect = '30ms'", "run.toml")?;
 //! node.set("shop.hedge=95%")?;
-//! let problems = node.read(|root| root.key("shop").table(Upstream::read).required()).err().unwrap();
+//! let shop = node.read(|root| root.key("shop").table(Upstream::read).required());
 //! assert_eq!(
-//!     problems.to_string(),
+//!     shop.err().unwrap().to_string(),
 //!     "run.toml:3:10: shop: came the unknown key \"conect\", \
 //!      expected one of replicas, connect, hedge; did you mean \"connect\"?\n\
 //!      --set shop.hedge=95%: shop.hedge: came one replica, expected two or more to hedge with"

@@ -24,7 +24,7 @@ impl Node {
             Problem { at: flag.clone(), path: String::new(), what }
         })?;
         let keys = keys(path.trim(), &flag)?;
-        let value = flag_value(value.trim(), &flag).map_err(|problems| first(problems, path))?;
+        let value = flag_value(value.trim(), &flag).map_err(|problems| first(&problems, path))?;
         let mut here = self;
         let mut so_far = String::new();
         for key in keys {
@@ -102,7 +102,7 @@ fn flag_value(text: &str, flag: &Place) -> Result<Node, Problems> {
     Ok(Node { value, at: flag.clone() })
 }
 
-fn first(problems: Problems, path: &str) -> Problem {
+fn first(problems: &Problems, path: &str) -> Problem {
     let problem = problems.iter().next().expect("an error holds at least one problem").clone();
     let within = if problem.path.is_empty() { String::new() } else { format!(".{}", problem.path) };
     Problem { path: format!("{}{within}", excerpt(path.trim())), ..problem }

@@ -292,7 +292,7 @@ impl<'a> Setting<'a> {
             || stand_in,
             |value| match value {
                 Value::Text(text) => parse(text),
-                // A bare number is a rate, a size or a share; of a duration the parser says the rest.
+                // A bare number may be a rate, size or share; the parser explains the rest.
                 other => parse(&other.described())
                     .map_err(|what| Mismatch { came: other.described(), ..what }),
             },

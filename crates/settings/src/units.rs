@@ -11,7 +11,7 @@ use crate::problem::{Mismatch, quoted};
 pub(crate) const DURATION: &str = "a duration such as 30ms, 2.5s or 1m30s";
 pub(crate) const BYTES: &str = "a size such as 1000, 64KiB or 1MiB";
 pub(crate) const RATE: &str = "a rate such as 500/s, 30k/s or 3000/min";
-pub(crate) const SHARE: &str = "a share between 0 and 1, such as 0.05 or 5%";
+pub(crate) const SHARE: &str = "a share from 0 to 1 such as 0.05 or 5%";
 
 /// From the coarsest: the parts of a duration come in this order.
 const DURATION_UNITS: [(&str, u128); 10] = [

@@ -1,1 +1,17 @@
-//! Placeholder.
+//! A virtual world around Evenkeel's decisions: same scenario, same seed, same run, to the byte.
+//!
+//! [`world`] is the loop; [`server`], [`workload`], [`fault`] and [`oracle`] are what it is made
+//! of; [`scenario`] is what people write; [`report`] is what they read.
+
+pub mod events;
+pub mod fault;
+pub mod oracle;
+pub mod report;
+pub mod scenario;
+pub mod server;
+pub mod workload;
+pub mod world;
+
+pub use report::RunReport;
+pub use scenario::Scenario;
+pub use world::run;

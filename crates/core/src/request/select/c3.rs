@@ -70,6 +70,8 @@ pub struct C3Config {
     pub fade_ms: f64,
     /// Ties are broken at random instead of by the order of the group.
     pub random_ties: bool,
+    /// Whether replicas are ranked at all; without it any candidate that has a token is taken.
+    pub ranking: bool,
     /// Whether requests are held back when a replica is at its rate.
     pub rate_control: bool,
     /// The constants of rate control.
@@ -100,6 +102,7 @@ impl C3Config {
             unheard: Unheard::Best,
             fade_ms: f64::INFINITY,
             random_ties: true,
+            ranking: true,
             rate_control: true,
             cubic: CubicConfig::paper(),
         }
@@ -240,13 +243,7 @@ impl C3 {
     /// The best replica that has a token, or the time at which the first one opens.
     fn select_at_rate(&mut self, now: Instant, from: Candidates<'_>, rng: &mut Rng) -> Choice {
         self.mint_if_waited(now, from);
-        // Equal scores stay in the order of the group, which starts anywhere when ties are random.
-        let start = if self.config.random_ties { rng.below(from.ids.len()) } else { 0 };
-        let mut ranking = core::mem::take(&mut self.ranking);
-        ranking.clear();
-        let order = from.ids[start..].iter().chain(&from.ids[..start]);
-        ranking.extend(order.map(|&id| (self.score_of(now, from.fleet, id), id)));
-        ranking.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let ranking = self.rank(now, from, rng);
         let mut choice = None;
         for &(_, id) in &ranking {
             if self.limiters[id.index()].try_take(&self.config.cubic, now) {
@@ -256,6 +253,28 @@ impl C3 {
         }
         self.ranking = ranking;
         choice.unwrap_or_else(|| self.wait(now, from))
+    }
+
+    /// The candidates by score. The vector is the policy's own, lent: give it back.
+    fn rank(
+        &mut self,
+        now: Instant,
+        from: Candidates<'_>,
+        rng: &mut Rng,
+    ) -> Vec<(f64, ReplicaId)> {
+        let mut ranking = core::mem::take(&mut self.ranking);
+        ranking.clear();
+        if !self.config.ranking {
+            ranking.extend(from.ids.iter().map(|&id| (0.0, id)));
+            rng.shuffle(&mut ranking);
+            return ranking;
+        }
+        // Equal scores stay in the order of the group, which starts anywhere when ties are random.
+        let start = if self.config.random_ties { rng.below(from.ids.len()) } else { 0 };
+        let order = from.ids[start..].iter().chain(&from.ids[..start]);
+        ranking.extend(order.map(|&id| (self.score_of(now, from.fleet, id), id)));
+        ranking.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        ranking
     }
 
     fn wait(&mut self, now: Instant, from: Candidates<'_>) -> Choice {
@@ -302,6 +321,9 @@ impl Selector for C3 {
     fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
         if self.config.rate_control {
             return self.select_at_rate(now, candidates, rng);
+        }
+        if !self.config.ranking {
+            return Choice::Send(candidates.ids[rng.below(candidates.ids.len())]);
         }
         let score = |id| self.score_of(now, candidates.fleet, id);
         if self.config.random_ties {

@@ -166,6 +166,7 @@ fn c3_knobs(config: &mut C3Config) -> Knobs<'_> {
         ("exponent", number(&mut config.exponent, 0.0, 10.0)),
         ("alpha", number(&mut config.alpha, 0.001, 1.0)),
         ("fade_ms", number(&mut config.fade_ms, 1.0, f64::INFINITY)),
+        ("ranking", Knob::Switch(&mut config.ranking)),
         ("rate_control", Knob::Switch(&mut config.rate_control)),
         ("random_ties", Knob::Switch(&mut config.random_ties)),
         ("interval_ms", number(&mut cubic.interval_ms, 0.1, 1e5)),

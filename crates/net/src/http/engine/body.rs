@@ -1,0 +1,301 @@
+//! One body type for requests and responses, without a box on the common path.
+//!
+//! A body that has arrived whole with its head is plain bytes ([`Body::full`]) and its upstream
+//! connection is already back in the pool. Only a body still on its way carries a box, with the
+//! upstream connection inside: reading the body drives the connection, the end gives it back,
+//! dropping the body early closes it.
+
+use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::upstream::Lease;
+
+/// A message body, in either direction.
+pub struct Body(Kind);
+
+enum Kind {
+    Empty,
+    Full(Bytes),
+    Client { incoming: Incoming, bytes_left: u64, bytes_max: u64 },
+    Replica(Box<ReplicaBody>),
+}
+
+/// How a response body from a replica ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All of it arrived from the replica and was handed on.
+    Complete,
+    /// The replica broke off in the middle.
+    Broken,
+    /// Nobody wanted the rest: the client went away, or the attempt was cancelled.
+    Abandoned,
+}
+
+/// Why a body could not be read to its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The client's body is longer than allowed.
+    TooLarge {
+        /// The limit in bytes.
+        bytes_max: u64,
+    },
+    /// The client broke off, or sent a body that is not well-formed.
+    Client(Box<dyn Error + Send + Sync>),
+    /// The replica broke off, or sent a body that is not well-formed.
+    Replica {
+        /// The replica that answered.
+        address: SocketAddr,
+        /// What was wrong.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl Body {
+    /// A body of no bytes.
+    pub const fn empty() -> Body {
+        Body(Kind::Empty)
+    }
+
+    /// A body that is in memory.
+    pub fn full(bytes: impl Into<Bytes>) -> Body {
+        let bytes = bytes.into();
+        Body(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
+    }
+
+    /// The same body once more, for a retry or a hedge: `None` if it still streams in.
+    pub fn try_clone(&self) -> Option<Body> {
+        match &self.0 {
+            Kind::Empty => Some(Body::empty()),
+            Kind::Full(bytes) => Some(Body(Kind::Full(bytes.clone()))),
+            Kind::Client { .. } | Kind::Replica(_) => None,
+        }
+    }
+
+    /// Whether every byte is in memory, so that no upstream connection is held any more.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.0, Kind::Empty | Kind::Full(_))
+    }
+
+    /// Runs `action` exactly once: when the body has come to its end, has failed or is dropped.
+    ///
+    /// A body that [is complete](Body::is_complete) has ended already, so the action runs now.
+    /// A second action replaces the first, which then learns [`End::Abandoned`].
+    #[must_use]
+    pub fn on_end(mut self, action: impl FnOnce(End) + 'static) -> Body {
+        match &mut self.0 {
+            Kind::Empty | Kind::Full(_) => action(End::Complete),
+            Kind::Replica(body) => body.set_on_end(Box::new(action)),
+            Kind::Client { .. } => {
+                debug_assert!(false, "only a response from a replica has an end to report");
+            }
+        }
+        self
+    }
+
+    /// Reads the whole body into memory, or gives up with the error.
+    ///
+    /// # Errors
+    ///
+    /// [`BodyError::TooLarge`] when more than `bytes_max` bytes arrive, otherwise what the peer
+    /// did wrong.
+    pub async fn collect(mut self, bytes_max: u64) -> Result<Bytes, BodyError> {
+        let mut all = Vec::new();
+        while let Some(frame) = self.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            if (all.len() + data.len()) as u64 > bytes_max {
+                return Err(BodyError::TooLarge { bytes_max });
+            }
+            if all.is_empty() && self.is_complete() {
+                return Ok(data); // it was in memory already: no copy
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok(all.into())
+    }
+
+    /// The next piece of the body, `None` at its end.
+    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+        std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *self), cx)).await
+    }
+
+    pub(super) fn from_client(incoming: Incoming, bytes_max: u64) -> Body {
+        if http_body::Body::is_end_stream(&incoming) {
+            return Body::empty();
+        }
+        Body(Kind::Client { incoming, bytes_left: bytes_max, bytes_max })
+    }
+
+    pub(super) fn from_replica(incoming: Incoming, lease: Lease) -> Body {
+        let address = lease.address();
+        let lease = Some(lease);
+        let on_end = None;
+        Body(Kind::Replica(Box::new(ReplicaBody { incoming, lease, address, on_end, ended: None })))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.0 = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Kind::Client { incoming, bytes_left, bytes_max } => {
+                poll_client(incoming, bytes_left, *bytes_max, cx)
+            }
+            Kind::Replica(body) => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Empty => true,
+            Kind::Full(_) => false,
+            Kind::Client { incoming, .. } => incoming.is_end_stream(),
+            Kind::Replica(body) => body.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Client { incoming, .. } => incoming.size_hint(),
+            Kind::Replica(body) => body.incoming.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Kind::Empty => "empty",
+            Kind::Full(_) => "full",
+            Kind::Client { .. } => "streaming from the client",
+            Kind::Replica(_) => "streaming from the replica",
+        };
+        write!(f, "Body({kind})")
+    }
+}
+
+/// Hands on a client's body and counts it against its limit.
+fn poll_client(
+    incoming: &mut Incoming,
+    bytes_left: &mut u64,
+    bytes_max: u64,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    let frame = std::task::ready!(http_body::Body::poll_frame(Pin::new(incoming), cx));
+    Poll::Ready(frame.map(|frame| {
+        let frame = frame.map_err(|error| BodyError::Client(error.into()))?;
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        *bytes_left = bytes_left.checked_sub(length).ok_or(BodyError::TooLarge { bytes_max })?;
+        Ok(frame)
+    }))
+}
+
+/// A response body on its way, with the connection it comes from.
+struct ReplicaBody {
+    incoming: Incoming,
+    lease: Option<Lease>,
+    address: SocketAddr,
+    on_end: Option<Box<dyn FnOnce(End)>>,
+    ended: Option<End>,
+}
+
+impl ReplicaBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(lease) = &mut self.lease {
+            lease.drive(cx);
+        }
+        match std::task::ready!(http_body::Body::poll_frame(Pin::new(&mut self.incoming), cx)) {
+            Some(Ok(frame)) => {
+                // A reader that knows the length does not ask again after the last byte.
+                if frame.is_trailers() || http_body::Body::is_end_stream(&self.incoming) {
+                    self.end(End::Complete);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Some(Err(error)) => {
+                self.end(End::Broken);
+                let source = error.into();
+                Poll::Ready(Some(Err(BodyError::Replica { address: self.address, source })))
+            }
+            None => {
+                self.end(End::Complete);
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn set_on_end(&mut self, action: Box<dyn FnOnce(End)>) {
+        if let Some(end) = self.ended {
+            return action(end);
+        }
+        if let Some(replaced) = self.on_end.replace(action) {
+            replaced(End::Abandoned);
+        }
+    }
+
+    /// The first end counts; whatever happens to the body later changes nothing.
+    fn end(&mut self, end: End) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(end);
+        if let (Some(lease), End::Complete) = (self.lease.take(), end) {
+            lease.give_back();
+        }
+        if let Some(action) = self.on_end.take() {
+            action(end);
+        }
+    }
+}
+
+impl Drop for ReplicaBody {
+    fn drop(&mut self) {
+        self.end(End::Abandoned);
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BodyError::TooLarge { bytes_max } => {
+                write!(f, "the body is longer than the limit of {bytes_max} bytes")
+            }
+            BodyError::Client(source) => write!(f, "the client's request body broke: {source}"),
+            BodyError::Replica { address, source } => {
+                write!(f, "replica {address}: the response body broke: {source}")
+            }
+        }
+    }
+}
+
+impl Error for BodyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            BodyError::TooLarge { .. } => None,
+            BodyError::Client(source) | BodyError::Replica { source, .. } => Some(&**source),
+        }
+    }
+}

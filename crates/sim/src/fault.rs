@@ -1,0 +1,125 @@
+//! What goes wrong, and when.
+
+use std::time::Duration;
+
+use evenkeel_settings::{Mismatch, Setting, Table, Value};
+use serde::Serialize;
+
+use crate::scenario::millis;
+
+/// Something that happens to a replica at a time, perhaps again and again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fault {
+    /// When it happens first.
+    #[serde(with = "millis", rename = "at_ms")]
+    pub at: Duration,
+    /// Mean time between repetitions (exponential); zero = it happens once.
+    #[serde(with = "millis", rename = "every_ms")]
+    pub every: Duration,
+    /// Whom it happens to.
+    pub target: Target,
+    /// What happens.
+    pub what: What,
+}
+
+/// Whom a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// The replica with this number.
+    Server(usize),
+    /// A replica drawn anew each time.
+    Random,
+    /// Each replica, independently when repeated.
+    Each,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// It dies; what it holds is lost.
+    Crash,
+    /// It comes back, empty.
+    Restore,
+    /// Everything on it stops for a time drawn between the two.
+    Pause {
+        /// Shortest pause.
+        #[serde(with = "millis", rename = "shortest_ms")]
+        shortest: Duration,
+        /// Longest pause.
+        #[serde(with = "millis", rename = "longest_ms")]
+        longest: Duration,
+    },
+    /// Service times are multiplied by this factor from now on; 1 ends it.
+    Slow {
+        /// The factor.
+        factor: f64,
+    },
+    /// This share of requests is answered at once with an error; 0 ends it.
+    Fail {
+        /// The share.
+        share: f64,
+    },
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+const KINDS: [&str; 5] = ["crash", "restore", "pause", "slow", "fail"];
+
+impl Fault {
+    /// Reads `{at = "100s", crash = 0}` and its kin: the key names what happens, its value whom it
+    /// strikes (a server's number, `"random"` or `"each"`).
+    pub(crate) fn read(table: &mut Table<'_>) -> Self {
+        let at = table.key("at").duration().between(Duration::ZERO..=DAY).required();
+        let every = table.key("every").duration().between(Duration::ZERO..=DAY).or(Duration::ZERO);
+        let mut struck = None;
+        for kind in KINDS {
+            let setting = table.key(kind);
+            if setting.value().is_none() {
+                continue;
+            }
+            let target = Target::read(setting);
+            let what = What::read(kind, table);
+            if struck.is_some() {
+                table.problem(kind, Mismatch::new("a second fault", "one fault in each entry"));
+            }
+            struck = Some((target, what));
+        }
+        let (target, what) = struck.unwrap_or_else(|| {
+            let expected = format!("one of {}", KINDS.join(", "));
+            table.problem("crash", Mismatch::new("no fault", expected));
+            (Target::Random, What::Restore)
+        });
+        Self { at, every, target, what }
+    }
+}
+
+impl Target {
+    fn read(setting: Setting<'_>) -> Self {
+        if matches!(setting.value(), Some(Value::Text(_))) {
+            return setting
+                .variant(&[("random", Self::Random), ("each", Self::Each)])
+                .or(Self::Random);
+        }
+        Self::Server(setting.integer().required())
+    }
+}
+
+impl What {
+    fn read(kind: &str, table: &mut Table<'_>) -> Self {
+        match kind {
+            "crash" => Self::Crash,
+            "restore" => Self::Restore,
+            "slow" => {
+                Self::Slow { factor: table.key("factor").number().between(0.01..=1e4).or(5.0) }
+            }
+            "fail" => Self::Fail { share: table.key("share").probability().or(1.0) },
+            _ => {
+                let range = Duration::from_micros(1)..=DAY;
+                let shortest = table.key("for").duration().between(range.clone()).required();
+                let longest = table.key("for_max").duration().between(range).or(shortest);
+                Self::Pause { shortest, longest: longest.max(shortest) }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `oracle`: knows every replica's true state at this instant. No real policy can; it shows how
+//! much is left to gain. Greedy per request and without hedges, so not a strict lower bound.
+
+use core::cell::Cell;
+use std::rc::Rc;
+
+use evenkeel_core::request::select::{Candidates, Choice, Selector};
+use evenkeel_core::{Fleet, Instant, ReplicaId, Rng};
+
+/// The true state of every replica, kept by the world.
+#[derive(Debug)]
+pub struct TrueState {
+    replicas: Vec<TrueReplica>,
+    concurrency: f64,
+}
+
+#[derive(Debug, Default)]
+struct TrueReplica {
+    /// Requests in service, waiting, or on their way to the replica.
+    load: Cell<u32>,
+    /// Those of them that have arrived.
+    present: Cell<u32>,
+    mean_ms: Cell<f64>,
+    paused_until: Cell<Instant>,
+    alive: Cell<bool>,
+}
+
+impl TrueState {
+    /// Replicas of which nothing is known yet.
+    #[must_use]
+    pub fn new(replicas: usize, concurrency: u32) -> Rc<Self> {
+        let replicas = (0..replicas).map(|_| TrueReplica::default()).collect();
+        Rc::new(Self { replicas, concurrency: f64::from(concurrency) })
+    }
+
+    /// A request was sent to the replica (+1) or left it (−1).
+    #[inline]
+    pub fn moved(&self, replica: usize, change: i32) {
+        let load = &self.replicas[replica].load;
+        load.set(load.get().saturating_add_signed(change));
+    }
+
+    /// A request arrived at the replica (+1) or left it (−1).
+    #[inline]
+    pub fn arrived(&self, replica: usize, change: i32) {
+        let present = &self.replicas[replica].present;
+        present.set(present.get().saturating_add_signed(change));
+    }
+
+    /// The replica lost everything it had.
+    pub fn emptied(&self, replica: usize) {
+        let state = &self.replicas[replica];
+        let on_their_way = state.load.get().saturating_sub(state.present.get());
+        state.load.set(on_their_way);
+        state.present.set(0);
+    }
+
+    /// The replica's speed, pause or life changed.
+    pub fn changed(&self, replica: usize, mean_ms: f64, paused_until: Instant, alive: bool) {
+        let state = &self.replicas[replica];
+        state.mean_ms.set(mean_ms);
+        state.paused_until.set(paused_until);
+        state.alive.set(alive);
+    }
+
+    /// The delay a request sent now must expect: the rounds until a slot is free, then its own.
+    fn expected_delay_ms(&self, now: Instant, id: ReplicaId) -> f64 {
+        let state = &self.replicas[id.index()];
+        if !state.alive.get() {
+            return f64::INFINITY;
+        }
+        let ahead = (f64::from(state.load.get()) - self.concurrency + 1.0).max(0.0);
+        let rounds = 1.0 + ahead / self.concurrency;
+        state.paused_until.get().millis_since(now) + rounds * state.mean_ms.get()
+    }
+
+    /// The oracle of the C3 authors' simulator: (1 + present) × mean, ignoring the
+    /// slots and what is on its way.
+    fn absim_delay_ms(&self, id: ReplicaId) -> f64 {
+        let state = &self.replicas[id.index()];
+        f64::from(1 + state.present.get()) * state.mean_ms.get()
+    }
+}
+
+/// Chooses the replica with the least true expected delay.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    state: Rc<TrueState>,
+    as_absim: bool,
+}
+
+impl Oracle {
+    /// The names of the two oracles.
+    pub const NAMES: [&str; 2] = ["oracle", "oracle-absim"];
+
+    /// The oracle of this name over this state; `None` when it is neither of [`Oracle::NAMES`].
+    #[must_use]
+    pub fn named(name: &str, state: &Rc<TrueState>) -> Option<Self> {
+        let place = Self::NAMES.iter().position(|known| *known == name)?;
+        Some(Self { state: Rc::clone(state), as_absim: place == 1 })
+    }
+}
+
+impl Selector for Oracle {
+    fn name(&self) -> &'static str {
+        Self::NAMES[usize::from(self.as_absim)]
+    }
+
+    fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
+        let delay_ms = |id: ReplicaId| {
+            if self.as_absim {
+                self.state.absim_delay_ms(id)
+            } else {
+                self.state.expected_delay_ms(now, id)
+            }
+        };
+        let mut best = (f64::INFINITY, candidates.ids[0]);
+        let start = rng.below(candidates.ids.len()); // ties go to a random one
+        for &id in candidates.ids[start..].iter().chain(&candidates.ids[..start]) {
+            let delay_ms = delay_ms(id);
+            if delay_ms < best.0 {
+                best = (delay_ms, id);
+            }
+        }
+        Choice::Send(best.1)
+    }
+
+    fn cost(&self, now: Instant, _fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
+        Some(self.state.expected_delay_ms(now, replica))
+    }
+}

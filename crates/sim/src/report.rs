@@ -1,0 +1,166 @@
+//! What a run showed.
+
+use core::mem::Discriminant;
+
+use evenkeel_core::distribution::{Distribution, Recorder};
+use evenkeel_core::request::{Failure, Refusal};
+use evenkeel_core::time::millis;
+use evenkeel_core::units::Probability;
+use evenkeel_core::window::RequestWindow;
+use evenkeel_core::{Duration, Instant};
+use serde::Serialize;
+
+/// The result of one run: the keys that users script against, and more.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunReport {
+    /// The policy, as the scenario wrote it.
+    pub policy: String,
+    /// The seed.
+    pub seed: u64,
+    /// Requests that arrived after the warm-up.
+    pub requests: u64,
+    /// Of them answered without error.
+    pub served: u64,
+    /// Of them failed or refused.
+    pub failed: u64,
+    /// Of them given up by the caller.
+    pub timeouts: u64,
+    /// Answers with optional content (no dimmer: none is optional).
+    pub optional: u64,
+    /// Mean latency of the served, from arrival, backlog included.
+    pub mean_ms: f64,
+    /// Quantiles of the same, to three significant digits.
+    pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// 99.9th percentile.
+    pub p999_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// Calls that were held at the client for a sending rate.
+    pub held: u64,
+    /// Retries sent.
+    pub retries: u64,
+    /// Hedges sent.
+    pub hedges: u64,
+    /// Attempts sent in all, mirrors included.
+    pub attempts: u64,
+    /// Virtual time the run took.
+    pub virtual_s: f64,
+    /// Events that happened.
+    pub events: u64,
+    /// Digest over the time and kind of every event: equal runs have equal digests.
+    pub digest: String,
+    /// Simulated requests (warm-up included) per second of CPU time; absent where equal runs
+    /// must print equally.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_cpu_s: Option<f64>,
+}
+
+/// Counts while a run goes on.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    latency: Recorder,
+    requests: u64,
+    failed: u64,
+    timeouts: u64,
+    window: RequestWindow,
+    events: u64,
+    digest: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            latency: Recorder::new(3).expect("3 digits are possible"),
+            requests: 0,
+            failed: 0,
+            timeouts: 0,
+            window: RequestWindow::default(),
+            events: 0,
+            digest: 0xcbf2_9ce4_8422_2325,
+        }
+    }
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn note_event<E>(&mut self, at: Instant, kind: Discriminant<E>) {
+        use core::hash::{Hash, Hasher};
+        let mut kind_only = Fnv(self.digest ^ at.as_nanos());
+        kind.hash(&mut kind_only);
+        self.digest = kind_only.finish();
+        self.events += 1;
+    }
+
+    #[inline]
+    pub(crate) fn note_end(&mut self, warm: bool, latency: Duration, end: Result<(), Refusal>) {
+        if !warm {
+            return;
+        }
+        self.requests += 1;
+        match end {
+            Ok(()) => self.latency.record(latency),
+            Err(Refusal::Failed(Failure::TimedOut)) => self.timeouts += 1,
+            Err(_) => self.failed += 1,
+        }
+    }
+
+    pub(crate) fn add_window(&mut self, window: &RequestWindow) {
+        self.window.merge(window);
+    }
+
+    pub(crate) fn into_report(self, policy: &str, seed: u64, end: Instant) -> RunReport {
+        let quantile = |p: f64| millis(self.latency.quantile(Probability::clamped(p)));
+        RunReport {
+            policy: policy.to_owned(),
+            seed,
+            requests: self.requests,
+            served: self.latency.count(),
+            failed: self.failed,
+            timeouts: self.timeouts,
+            optional: 0,
+            mean_ms: millis(self.latency.mean()),
+            p50_ms: quantile(0.5),
+            p95_ms: quantile(0.95),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            max_ms: millis(self.latency.max()),
+            held: self.window.held,
+            retries: self.window.retries,
+            hedges: self.window.hedges,
+            attempts: self.window.replicas.iter().map(|replica| replica.sent).sum(),
+            virtual_s: end.as_secs_f64(),
+            events: self.events,
+            digest: format!("{:016x}", self.digest),
+            requests_per_cpu_s: None,
+        }
+    }
+}
+
+/// FNV-1a over 64-bit words: fast, and good enough to tell two runs apart.
+struct Fnv(u64);
+
+impl core::hash::Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+    }
+
+    #[inline]
+    fn write_isize(&mut self, word: isize) {
+        self.write_u64(word as u64);
+    }
+}

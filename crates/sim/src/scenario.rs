@@ -1,0 +1,388 @@
+//! A scenario: one idea, written in TOML, of which every parameter can be set from outside.
+//!
+//! The shipped ones are in `scenarios/`; each says at its top what it shows.
+
+use std::time::Duration;
+
+use evenkeel_core::request::redundancy::HedgeConfig;
+use evenkeel_core::request::select::Policy;
+use evenkeel_core::units::Probability;
+use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table, Value};
+use serde::Serialize;
+
+use crate::fault::{Fault, Target, What};
+use crate::oracle::Oracle;
+
+/// Everything a run depends on, apart from policy and seed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scenario {
+    /// The idea, in a sentence.
+    pub description: String,
+    /// What is run.
+    pub run: Run,
+    /// The replicas.
+    pub cluster: Cluster,
+    /// How their speed varies.
+    pub fluctuation: Fluctuation,
+    /// What lies between clients and replicas.
+    pub network: Network,
+    /// The requests.
+    pub workload: Workload,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// What is run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The policies to compare, as users write them.
+    pub policies: Vec<String>,
+    /// Share of requests at the beginning that are not counted: 0 to 0.9.
+    pub warmup: f64,
+    /// Whether failing and new replicas are spared; off as in the papers.
+    pub safeguards: bool,
+    /// Hedging, if any.
+    #[serde(skip)]
+    pub hedge: Option<HedgeConfig>,
+    /// Retries a request may make after failures.
+    pub retries_max: u8,
+}
+
+/// The replicas.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cluster {
+    /// How many.
+    pub servers: usize,
+    /// Requests each serves at once.
+    pub concurrency: u32,
+    /// Mean service time at base speed.
+    #[serde(with = "millis", rename = "service_mean_ms")]
+    pub service_mean: Duration,
+    /// Coefficient of variation of the service time: 1 exponential, 0 constant, else lognormal.
+    pub service_cv: f64,
+    /// Replicas of each item; groups are neighbours on a ring.
+    pub replication_factor: usize,
+}
+
+/// How the replicas' speed varies: every interval each draws base speed or `range` times it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fluctuation {
+    /// Time between draws; zero = the speed stays.
+    #[serde(with = "millis", rename = "interval_ms")]
+    pub interval: Duration,
+    /// Fast rate over slow rate (the paper's D).
+    pub range: f64,
+}
+
+/// What lies between clients and replicas.
+#[derive(Clone, Debug, Serialize)]
+pub struct Network {
+    /// Delay of a message.
+    #[serde(with = "millis", rename = "one_way_ms")]
+    pub one_way: Duration,
+    /// Mean of an exponential addition to it.
+    #[serde(with = "millis", rename = "jitter_ms")]
+    pub jitter: Duration,
+}
+
+/// The requests.
+#[derive(Clone, Debug, Serialize)]
+pub struct Workload {
+    /// How many.
+    pub requests: u64,
+    /// Clients, each with a dispatcher of its own.
+    pub clients: usize,
+    /// Offered load as a share of the capacity at *mean* speed, without copies.
+    pub utilisation: f64,
+    /// How arrivals come.
+    pub arrivals: Arrivals,
+    /// Share of reads that are sent to every replica of the group (read repair).
+    pub read_repair: f64,
+    /// Share of clients that issue 80 % of the requests; 0 = all issue the same.
+    pub skew: f64,
+    /// Share of requests that are writes, sent to every replica of the group.
+    pub writes: f64,
+    /// After this the caller gives up; zero = never.
+    #[serde(with = "millis", rename = "timeout_ms")]
+    pub timeout: Duration,
+    /// Changes in the course of the run.
+    pub phases: Vec<Phase>,
+}
+
+/// How arrivals come.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// A Poisson process.
+    Poisson,
+    /// The C3 authors' simulator: this many generators with whole-millisecond Poisson gaps.
+    Ticks {
+        /// Generators, all starting at time zero.
+        generators: u32,
+    },
+    /// A Poisson process whose rate follows a series, scaled so that its mean is the workload's.
+    Trace {
+        /// Relative rate of each step; repeated when the run is longer.
+        rates: Vec<f64>,
+        /// Length of a step.
+        #[serde(with = "millis", rename = "step_ms")]
+        step: Duration,
+    },
+}
+
+/// From a time on, more clients and other requests.
+#[derive(Clone, Debug, Serialize)]
+pub struct Phase {
+    /// When it begins.
+    #[serde(with = "millis", rename = "at_ms")]
+    pub at: Duration,
+    /// Clients that join; each brings as many requests per second as one had at the start.
+    pub clients_join: usize,
+    /// Share of writes among the requests of those that join.
+    pub writes: f64,
+}
+
+/// Durations as milliseconds in JSON.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    pub(crate) fn serialize<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(evenkeel_core::time::millis(*d))
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+/// Bounds on what a scenario may ask for, so that a slip of the pen does not fill the memory.
+const SERVERS_MAX: usize = 100_000;
+const PAIRS_MAX: usize = 50_000_000;
+
+impl Scenario {
+    /// Takes the scenario out of what was written.
+    ///
+    /// # Errors
+    /// Every problem at once, each with its place.
+    pub fn read(node: &Node) -> Result<Self, Problems> {
+        node.read(|root| {
+            let scenario = Self {
+                description: root.key("description").text().or(String::new()),
+                run: root.key("run").section(Run::read),
+                cluster: root.key("cluster").section(Cluster::read),
+                fluctuation: root.key("fluctuation").section(Fluctuation::read),
+                network: root.key("network").section(Network::read),
+                workload: root.key("workload").section(Workload::read),
+                faults: root
+                    .key("faults")
+                    .list(|item| item.table(Fault::read).required())
+                    .or(vec![]),
+            };
+            scenario.check(root);
+            scenario
+        })
+    }
+
+    fn check(&self, root: &mut Table<'_>) {
+        if !root.is_sound() {
+            return;
+        }
+        let Cluster { servers, replication_factor, .. } = self.cluster;
+        if replication_factor > servers {
+            let came = format!("replication_factor {replication_factor} with {servers} servers");
+            let expected = "a replication factor of at most the number of servers";
+            root.problem("cluster", Mismatch::new(came, expected));
+        }
+        let joining: usize = self.workload.phases.iter().map(|phase| phase.clients_join).sum();
+        let pairs = servers.saturating_mul(self.workload.clients + joining);
+        if pairs > PAIRS_MAX {
+            let came = format!("{pairs} pairs of client and server");
+            let expected = format!("at most {PAIRS_MAX} (each takes about 500 bytes)");
+            root.problem("workload", Mismatch::new(came, expected));
+        }
+        for fault in &self.faults {
+            if let Target::Server(server) = fault.target
+                && server >= servers
+            {
+                let came = format!("server {server}");
+                let expected = format!("a server from 0 to {}", servers - 1);
+                root.problem("faults", Mismatch::new(came, expected));
+            }
+        }
+    }
+
+    /// Mean factor by which a replica is faster than its base speed: (1 + D) / 2.
+    #[must_use]
+    pub fn speed_mean(&self) -> f64 {
+        if self.fluctuation.interval.is_zero() { 1.0 } else { (1.0 + self.fluctuation.range) / 2.0 }
+    }
+
+    /// Requests per second that all clients of the start offer together.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        let slots = self.cluster.servers as f64 * f64::from(self.cluster.concurrency);
+        let per_slot = self.speed_mean() / self.cluster.service_mean.as_secs_f64();
+        self.workload.utilisation * slots * per_slot
+    }
+
+    /// Clients at the end of the run.
+    #[must_use]
+    pub fn clients_max(&self) -> usize {
+        let joining: usize = self.workload.phases.iter().map(|phase| phase.clients_join).sum();
+        self.workload.clients + joining
+    }
+}
+
+impl Run {
+    fn read(table: &mut Table<'_>) -> Self {
+        let policies = table
+            .key("policies")
+            .list(|item| item.parsed("a policy", "c3".to_owned(), policy).required());
+        let policies = policies.check("at least one policy", |list| !list.is_empty());
+        Self {
+            policies: policies.or(vec!["c3".to_owned()]),
+            warmup: table.key("warmup").probability().between(0.0..=0.9).or(0.0),
+            safeguards: table.key("safeguards").boolean().or(true),
+            hedge: table.key("hedge").table(read_hedge).optional(),
+            retries_max: table.key("retries_max").integer().between(0..=6).or(1),
+        }
+    }
+}
+
+/// A policy of the registry or one of the oracles.
+fn policy(text: &str) -> Result<String, Mismatch> {
+    if Oracle::NAMES.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    match text.parse::<Policy>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            let oracles = Oracle::NAMES.join(", ");
+            Err(Mismatch::new(format!("{text:?}"), format!("a policy or {oracles}: {error}")))
+        }
+    }
+}
+
+/// Reads a `[hedge]` table: `quantile`, `budget`, `burst_max`, `late_share_max`, `delay_min`.
+pub fn read_hedge(table: &mut Table<'_>) -> HedgeConfig {
+    let default = HedgeConfig::default();
+    let quantile = table.key("quantile").probability().between(0.5..=0.9999);
+    let minute = Duration::from_secs(60);
+    HedgeConfig {
+        quantile: Probability::clamped(quantile.or(default.quantile.value())),
+        budget_share: table.key("budget").probability().or(default.budget_share),
+        burst_max: table.key("burst_max").number().between(1.0..=1e6).or(default.burst_max),
+        late_share_max: table.key("late_share_max").probability().or(default.late_share_max),
+        delay_min: table
+            .key("delay_min")
+            .duration()
+            .between(Duration::ZERO..=minute)
+            .or(default.delay_min),
+        ..default
+    }
+}
+
+impl Cluster {
+    fn read(table: &mut Table<'_>) -> Self {
+        let shortest = Duration::from_micros(1);
+        Self {
+            servers: table.key("servers").integer().between(1..=SERVERS_MAX).or(5),
+            concurrency: table.key("concurrency").integer().between(1..=100_000).or(4),
+            service_mean: table
+                .key("service_mean")
+                .duration()
+                .between(shortest..=HOUR)
+                .or(Duration::from_millis(4)),
+            service_cv: table.key("service_cv").number().between(0.0..=10.0).or(1.0),
+            replication_factor: table.key("replication_factor").integer().between(1..=64).or(3),
+        }
+    }
+}
+
+impl Fluctuation {
+    fn read(table: &mut Table<'_>) -> Self {
+        Self {
+            interval: table
+                .key("interval")
+                .duration()
+                .between(Duration::ZERO..=HOUR)
+                .or(Duration::ZERO),
+            range: table.key("range").number().between(1.0..=100.0).or(3.0),
+        }
+    }
+}
+
+impl Network {
+    fn read(table: &mut Table<'_>) -> Self {
+        let minute = Duration::from_secs(60);
+        let one_way = table.key("one_way").duration().between(Duration::ZERO..=minute);
+        Self {
+            one_way: one_way.or(Duration::from_micros(250)),
+            jitter: table
+                .key("jitter")
+                .duration()
+                .between(Duration::ZERO..=minute)
+                .or(Duration::ZERO),
+        }
+    }
+}
+
+impl Workload {
+    fn read(table: &mut Table<'_>) -> Self {
+        let phases = table.key("phases").list(|item| item.table(Phase::read).required());
+        Self {
+            requests: table.key("requests").integer().between(1..=10_000_000_000).or(100_000),
+            clients: table.key("clients").integer().between(1..=100_000).or(20),
+            utilisation: table.key("utilisation").number().between(0.001..=10.0).or(0.7),
+            arrivals: Arrivals::read(table.key("arrivals")),
+            read_repair: table.key("read_repair").probability().or(0.0),
+            skew: table.key("skew").probability().between(0.0..=0.8).or(0.0),
+            writes: table.key("writes").probability().or(0.0),
+            timeout: table
+                .key("timeout")
+                .duration()
+                .between(Duration::ZERO..=HOUR)
+                .or(Duration::ZERO),
+            phases: phases.or(vec![]),
+        }
+    }
+}
+
+impl Arrivals {
+    fn read(setting: Setting<'_>) -> Self {
+        if matches!(setting.value(), Some(Value::Table(_))) {
+            return setting.table(Self::read_trace).required();
+        }
+        let ticks = Self::Ticks { generators: 200 };
+        setting.variant(&[("poisson", Self::Poisson), ("ticks", ticks)]).or(Self::Poisson)
+    }
+
+    fn read_trace(table: &mut Table<'_>) -> Self {
+        let positive = |rates: &Vec<f64>| rates.iter().sum::<f64>() > 0.0;
+        let rate = |item: Setting<'_>| item.number().between(0.0..=1e12).required();
+        let rates = table.key("rates").list(rate).check("relative rates, not all 0", positive);
+        let step = table.key("step").duration().between(Duration::from_millis(1)..=HOUR);
+        Self::Trace { rates: rates.required(), step: step.required() }
+    }
+}
+
+impl Phase {
+    fn read(table: &mut Table<'_>) -> Self {
+        Self {
+            at: table.key("at").duration().between(Duration::ZERO..=24 * HOUR).required(),
+            clients_join: table.key("clients_join").integer().between(0..=100_000).or(0),
+            writes: table.key("writes").probability().or(0.0),
+        }
+    }
+}
+
+impl What {
+    /// The name users write.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Restore => "restore",
+            Self::Pause { .. } => "pause",
+            Self::Slow { .. } => "slow",
+            Self::Fail { .. } => "fail",
+        }
+    }
+}

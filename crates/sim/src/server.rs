@@ -1,0 +1,219 @@
+//! A replica: a queue in front of slots, with a speed that varies.
+
+use std::collections::VecDeque;
+
+use evenkeel_core::{Duration, Feedback, Instant, time::nanos};
+
+/// A job's number in the world's table of jobs.
+pub type JobId = u32;
+
+/// A first-in-first-out queue in front of `concurrency` slots.
+#[derive(Clone, Debug)]
+pub struct Server {
+    concurrency: u32,
+    /// Mean service time of a request that starts now.
+    mean: Duration,
+    /// Multiplies `mean` while the replica is degraded.
+    slowdown: f64,
+    queue: VecDeque<JobId>,
+    in_service: u32,
+    alive: bool,
+    paused_until: Instant,
+    /// Time spent paused so far, up to the end of the current pause.
+    paused_total: Duration,
+    /// Share of requests answered at once with an error.
+    failing_share: f64,
+    /// Grows with every crash: jobs of an earlier life are lost.
+    life: u32,
+}
+
+impl Server {
+    /// An idle replica.
+    #[must_use]
+    pub fn new(concurrency: u32, mean: Duration) -> Self {
+        Self {
+            concurrency,
+            mean,
+            slowdown: 1.0,
+            queue: VecDeque::new(),
+            in_service: 0,
+            alive: true,
+            paused_until: Instant::ZERO,
+            paused_total: Duration::ZERO,
+            failing_share: 0.0,
+            life: 0,
+        }
+    }
+
+    /// Mean service time of a request that starts now, degradation included.
+    #[inline]
+    #[must_use]
+    pub fn mean(&self) -> Duration {
+        if self.slowdown == 1.0 { self.mean } else { self.mean.mul_f64(self.slowdown) }
+    }
+
+    /// Sets the mean service time of requests that start from now on.
+    pub fn set_mean(&mut self, mean: Duration) {
+        self.mean = mean;
+    }
+
+    /// Degrades the replica by a factor; 1 ends it.
+    pub fn set_slowdown(&mut self, factor: f64) {
+        self.slowdown = factor;
+    }
+
+    /// Makes this share of requests fail at once.
+    pub fn set_failing_share(&mut self, share: f64) {
+        self.failing_share = share;
+    }
+
+    /// Share of requests answered at once with an error.
+    #[must_use]
+    pub const fn failing_share(&self) -> f64 {
+        self.failing_share
+    }
+
+    /// Whether it answers at all.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        self.alive
+    }
+
+    /// How often it has crashed.
+    #[must_use]
+    pub const fn life(&self) -> u32 {
+        self.life
+    }
+
+    /// Requests in service or waiting.
+    #[inline]
+    #[must_use]
+    pub fn load(&self) -> u32 {
+        self.in_service + self.queue.len() as u32
+    }
+
+    /// A request arrives; true when it starts at once.
+    #[inline]
+    pub fn arrive(&mut self, job: JobId) -> bool {
+        if self.in_service < self.concurrency {
+            self.in_service += 1;
+            return true;
+        }
+        self.queue.push_back(job);
+        false
+    }
+
+    /// A request leaves its slot; returns the one that takes it over.
+    #[inline]
+    pub fn leave(&mut self) -> Option<JobId> {
+        debug_assert!(self.in_service > 0, "a request leaves that was not in service");
+        let next = self.queue.pop_front();
+        if next.is_none() {
+            self.in_service -= 1;
+        }
+        next
+    }
+
+    /// What it reports about itself to a request that took `service_time`.
+    #[inline]
+    #[must_use]
+    pub fn feedback(&self, now: Instant, service_time: Duration) -> Feedback {
+        let queue_length = self.queue.len() as u32;
+        let rounds = 1.0 + f64::from(self.load()) / f64::from(self.concurrency);
+        Feedback {
+            concurrency: Some(self.concurrency),
+            latency: Some(self.mean().mul_f64(rounds)),
+            reported_at: Some(now),
+            ..Feedback::measured(queue_length, self.in_service, service_time)
+        }
+    }
+
+    /// Stops everything on the replica for a while; overlapping pauses end at the later end.
+    pub fn pause(&mut self, now: Instant, length: Duration) {
+        let until = now + length;
+        let from = self.paused_until.max(now);
+        if until > from {
+            self.paused_total += until.since(from);
+            self.paused_until = until;
+        }
+    }
+
+    /// How long the replica was (or, for the current pause, will have been) paused. The work of a
+    /// request that started when this was `then` is late by the difference.
+    #[inline]
+    #[must_use]
+    pub const fn paused_total(&self) -> Duration {
+        self.paused_total
+    }
+
+    /// When a request that arrives now can start.
+    #[inline]
+    #[must_use]
+    pub fn starts_at(&self, now: Instant) -> Instant {
+        self.paused_until.max(now)
+    }
+
+    /// The replica dies: everything on it is lost. Returns the waiting jobs.
+    pub fn crash(&mut self) -> VecDeque<JobId> {
+        self.alive = false;
+        self.life += 1;
+        self.in_service = 0;
+        core::mem::take(&mut self.queue)
+    }
+
+    /// The replica comes back, empty.
+    pub fn restore(&mut self) {
+        self.alive = true;
+    }
+}
+
+/// When work that started at `start` and needs `service` is done, given that the replica was
+/// paused for `paused_then` in total at the start and for `paused_now` in total now.
+#[inline]
+#[must_use]
+pub fn done_at(
+    start: Instant,
+    service: Duration,
+    paused_then: Duration,
+    paused_now: Duration,
+) -> Instant {
+    start.plus_nanos(nanos(service) + nanos(paused_now.saturating_sub(paused_then)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn slots_then_queue_first_in_first_out() {
+        let mut server = Server::new(2, MS);
+        assert_eq!([1, 2, 3, 4].map(|job| server.arrive(job)), [true, true, false, false]);
+        assert_eq!(server.load(), 4);
+        assert_eq!((server.leave(), server.leave()), (Some(3), Some(4)));
+        assert_eq!((server.leave(), server.leave(), server.load()), (None, None, 0));
+    }
+
+    #[test]
+    fn overlapping_pauses_count_once() {
+        let mut server = Server::new(1, MS);
+        server.pause(Instant::from_millis(10), 100 * MS);
+        server.pause(Instant::from_millis(50), 100 * MS);
+        assert_eq!(server.paused_total(), 140 * MS);
+        server.pause(Instant::from_millis(60), MS);
+        assert_eq!(server.paused_total(), 140 * MS);
+        assert_eq!(server.starts_at(Instant::from_millis(70)), Instant::from_millis(150));
+    }
+
+    #[test]
+    fn a_report_counts_the_waiting_without_those_in_service() {
+        let mut server = Server::new(2, MS);
+        for job in 0..5 {
+            server.arrive(job);
+        }
+        let report = server.feedback(Instant::ZERO, MS);
+        assert_eq!((report.queue_length, report.in_service), (3, 2));
+        assert_eq!(report.latency, Some(MS.mul_f64(3.5)));
+    }
+}

@@ -1,0 +1,212 @@
+//! Open-loop arrivals: when each request comes, from whom, for which group.
+//!
+//! Everything is drawn from streams of the seed that no policy touches, so every policy meets the
+//! same requests (common random numbers).
+
+use evenkeel_core::{Duration, Instant, Rng};
+
+use crate::scenario::{Arrivals, Scenario};
+
+/// A request as it arrives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrival {
+    /// The client it arrives at.
+    pub client: u32,
+    /// The replica group that can answer it.
+    pub group: u32,
+    /// Whether it goes to every replica of the group: a write, or a read with read repair.
+    pub everywhere: bool,
+    /// Seed of the work its copies are.
+    pub work_seed: u64,
+}
+
+/// Draws the arrivals of one run.
+#[derive(Debug)]
+pub struct Arriving {
+    arrivals: Arrivals,
+    /// Mean gap between two arrivals of one generator, milliseconds, before phases.
+    gap_ms: f64,
+    gaps: Rng,
+    who: Rng,
+    clients_at_start: usize,
+    clients: usize,
+    groups: usize,
+    heavy_clients: usize,
+    writes: f64,
+    writes_joined: f64,
+    read_repair: f64,
+}
+
+/// Share of the requests that the heavy clients issue, when there are any (C3, section 6).
+const HEAVY_SHARE: f64 = 0.8;
+
+impl Arriving {
+    /// The arrivals of a scenario at a seed.
+    #[must_use]
+    pub fn new(scenario: &Scenario, seed: u64) -> Self {
+        let workload = &scenario.workload;
+        let generators = match workload.arrivals {
+            Arrivals::Ticks { generators } => f64::from(generators),
+            Arrivals::Poisson | Arrivals::Trace { .. } => 1.0,
+        };
+        Self {
+            arrivals: workload.arrivals.clone(),
+            gap_ms: generators * 1e3 / scenario.rate(),
+            gaps: Rng::stream(seed, "arrivals"),
+            who: Rng::stream(seed, "requests"),
+            clients_at_start: workload.clients,
+            clients: workload.clients,
+            groups: scenario.cluster.servers,
+            heavy_clients: (workload.skew * workload.clients as f64).ceil() as usize,
+            writes: workload.writes,
+            writes_joined: 0.0,
+            read_repair: workload.read_repair,
+        }
+    }
+
+    /// How many generators there are; each has a first arrival.
+    #[must_use]
+    pub fn generators(&self) -> u32 {
+        match self.arrivals {
+            Arrivals::Ticks { generators } => generators,
+            Arrivals::Poisson | Arrivals::Trace { .. } => 1,
+        }
+    }
+
+    /// When a generator's first request comes.
+    pub fn first(&mut self) -> Instant {
+        match self.arrivals {
+            Arrivals::Ticks { .. } => Instant::ZERO,
+            Arrivals::Poisson | Arrivals::Trace { .. } => self.next_after(Instant::ZERO),
+        }
+    }
+
+    /// When the generator's next request comes.
+    #[inline]
+    pub fn next_after(&mut self, now: Instant) -> Instant {
+        let gap_ms = self.gap_ms * self.clients_at_start as f64 / self.clients as f64;
+        let rng = &mut self.gaps;
+        match &self.arrivals {
+            Arrivals::Poisson => now.plus_nanos((rng.exponential() * gap_ms * 1e6) as u64),
+            Arrivals::Ticks { .. } => now.plus_nanos(rng.poisson(gap_ms) * 1_000_000),
+            Arrivals::Trace { rates, step } => next_of_trace(rng, now, gap_ms, rates, *step),
+        }
+    }
+
+    /// Clients join; those that do write this share of their requests.
+    pub fn join(&mut self, clients: usize, writes: f64) {
+        self.clients += clients;
+        self.writes_joined = writes;
+    }
+
+    /// Draws the request that arrives.
+    #[inline]
+    pub fn draw(&mut self) -> Arrival {
+        let client = self.draw_client();
+        let group = self.who.below(self.groups) as u32;
+        let joined = client >= self.clients_at_start;
+        let writes = if joined { self.writes_joined } else { self.writes };
+        let coin = self.who.unit();
+        let everywhere = coin < writes + (1.0 - writes) * self.read_repair;
+        Arrival { client: client as u32, group, everywhere, work_seed: self.who.bits() }
+    }
+
+    fn draw_client(&mut self) -> usize {
+        if self.heavy_clients == 0 || self.heavy_clients >= self.clients {
+            return self.who.below(self.clients);
+        }
+        if self.who.unit() < HEAVY_SHARE {
+            self.who.below(self.heavy_clients)
+        } else {
+            self.heavy_clients + self.who.below(self.clients - self.heavy_clients)
+        }
+    }
+}
+
+/// The next arrival of a Poisson process whose rate is constant within each step: a gap that
+/// leaves its step is drawn anew from the step's end (the exponential has no memory).
+fn next_of_trace(
+    rng: &mut Rng,
+    now: Instant,
+    gap_ms: f64,
+    rates: &[f64],
+    step: Duration,
+) -> Instant {
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let step_nanos = evenkeel_core::time::nanos(step).max(1);
+    let mut at = now;
+    loop {
+        let number = at.as_nanos() / step_nanos;
+        let end = Instant::from_nanos((number + 1).saturating_mul(step_nanos));
+        let relative = rates[number as usize % rates.len()] / mean;
+        if relative > 0.0 {
+            let next = at.plus_nanos((rng.exponential() * gap_ms / relative * 1e6) as u64);
+            if next < end {
+                return next;
+            }
+        }
+        at = end;
+    }
+}
+
+/// The work of the n-th copy of a request, as a multiple of the mean service time.
+#[must_use]
+pub fn work(work_seed: u64, copy: u32, cv: f64) -> f64 {
+    if cv == 0.0 {
+        return 1.0;
+    }
+    let uniform = 1.0 - unit(mix(work_seed ^ (u64::from(copy) << 56))); // in (0, 1]
+    if cv == 1.0 {
+        return -uniform.ln();
+    }
+    // Lognormal with mean 1: exp(σz − σ²/2), σ² = ln(1 + cv²); z by Box and Muller.
+    let variance = cv.mul_add(cv, 1.0).ln();
+    let angle = core::f64::consts::TAU * unit(mix(work_seed.rotate_left(17) ^ u64::from(copy)));
+    let normal = (-2.0 * uniform.ln()).sqrt() * angle.cos();
+    (variance.sqrt() * normal - variance / 2.0).exp()
+}
+
+/// SplitMix64's finaliser: equal seeds give equal work whatever else was drawn.
+fn mix(mut bits: u64) -> u64 {
+    bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_has_mean_one_and_the_asked_variation() {
+        for cv in [0.0, 0.5, 1.0, 2.0] {
+            let draws: Vec<_> = (0..200_000_u64).map(|n| work(mix(n), 0, cv)).collect();
+            let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+            let square = draws.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>();
+            let deviation = (square / draws.len() as f64).sqrt();
+            assert!((mean - 1.0).abs() < 0.03, "mean {mean} at cv {cv}");
+            assert!((deviation - cv).abs() < 0.08 * cv.max(1.0), "{deviation} at cv {cv}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_followed() {
+        let mut rng = Rng::seeded(1);
+        let (rates, step) = ([1.0, 3.0, 0.0], Duration::from_secs(1));
+        let mut counts = [0_u32; 3];
+        let mut at = Instant::ZERO;
+        while at < Instant::from_millis(30_000) {
+            counts[(at.as_nanos() / 1_000_000_000) as usize % 3] += 1;
+            at = next_of_trace(&mut rng, at, 1.0, &rates, step);
+        }
+        // 1 000 per second on average: 750, 2 250 and 0 in each of ten rounds.
+        assert!((7_200..7_800).contains(&counts[0]), "{counts:?}");
+        assert!((22_000..23_000).contains(&counts[1]), "{counts:?}");
+        assert_eq!(counts[2], 0);
+    }
+}
