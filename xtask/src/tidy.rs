@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<()> {
         println!("{violation}");
     }
     if !violations.is_empty() {
-        bail!("tidy: {} of {} files and rules broken", violations.len(), tree.files.len());
+        bail!("tidy: {} violations in {} files", violations.len(), tree.files.len());
     }
     println!("tidy: {} files, no violation", tree.files.len());
     Ok(())
@@ -146,9 +146,12 @@ impl Tree {
     fn holds(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty()
-            || self.files.iter().map(|file| &file.path).chain(&self.binaries).any(|known| {
-                known == path || known.starts_with(&folder)
-            })
+            || self
+                .files
+                .iter()
+                .map(|file| &file.path)
+                .chain(&self.binaries)
+                .any(|known| known == path || known.starts_with(&folder))
     }
 }
 

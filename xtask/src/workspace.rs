@@ -27,6 +27,11 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
+/// The `evenkeel` program as `cargo build --release` leaves it.
+pub(crate) fn release_binary() -> PathBuf {
+    target().join("release").join("evenkeel")
+}
+
 /// Runs the cargo that runs us, in the workspace root, and waits for its success.
 ///
 /// # Errors

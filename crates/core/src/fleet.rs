@@ -100,6 +100,10 @@ pub enum Health {
     Draining,
 }
 
+/// A report older than the known one was overtaken on the way, unless it is older by more than
+/// any answer can be late: then the replica was restarted and its clock began anew.
+const OVERTAKEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// What is known about one replica.
 #[derive(Clone, Debug)]
 pub struct Replica {
@@ -203,7 +207,7 @@ impl Fleet {
     /// A fleet of `replicas` replicas, all up, forming `groups`.
     ///
     /// # Panics
-    /// When a group names a replica that does not exist.
+    /// When a group names a replica that does not exist, or one twice.
     #[must_use]
     pub fn new(replicas: usize, groups: Vec<Vec<ReplicaId>>) -> Self {
         let mut fleet = Self::default();
@@ -280,6 +284,8 @@ impl Fleet {
         let known = self.replicas.len();
         let all_known = groups.iter().flatten().all(|id| id.index() < known);
         assert!(all_known, "a group names a replica that is not in the fleet");
+        let twice = |ids: &[ReplicaId]| (1..ids.len()).any(|n| ids[..n].contains(&ids[n]));
+        assert!(!groups.iter().any(|ids| twice(ids)), "a group names a replica twice");
         self.groups = groups;
     }
 
@@ -288,14 +294,17 @@ impl Fleet {
         &mut self.replicas[id.index()]
     }
 
-    /// Notes an answer; a report that is older than the one known is not taken over.
+    /// Notes an answer; a report that was overtaken by the one known is not taken over.
     #[inline]
     pub(crate) fn heard(&mut self, now: Instant, id: ReplicaId, feedback: Option<&Feedback>) {
         let replica = self.replica_mut(id);
         replica.heard_at = now;
         let Some(new) = feedback else { return };
         let known = replica.feedback.as_ref().and_then(|old| old.reported_at);
-        if matches!((known, new.reported_at), (Some(old), Some(new)) if new < old) {
+        if let (Some(known), Some(reported)) = (known, new.reported_at)
+            && reported < known
+            && known.since(reported) < OVERTAKEN_WITHIN
+        {
             return;
         }
         replica.feedback = Some(*new);
@@ -327,6 +336,7 @@ impl Fleet {
             replica.joined = Some(now);
             replica.feedback = None;
             replica.consecutive_failures = 0;
+            replica.ejections = 0;
             replica.failures = Decaying::default();
             replica.ejected_until = Instant::ZERO;
         }
@@ -350,6 +360,26 @@ mod tests {
         fleet.heard(Instant::from_millis(11), id, Some(&report(2, 7)));
         assert_eq!(fleet.replica(id).feedback().map(|f| f.queue_length), Some(5));
         assert_eq!(fleet.replica(id).heard_at(), Instant::from_millis(11));
+    }
+
+    #[test]
+    fn a_replica_whose_clock_begins_anew_is_listened_to() {
+        let mut fleet = Fleet::single_group(1);
+        let id = ReplicaId::new(0);
+        let report = |queue, at| Feedback {
+            reported_at: Some(Instant::from_millis(at)),
+            ..Feedback::measured(queue, 0, Duration::from_millis(1))
+        };
+        fleet.heard(Instant::ZERO, id, Some(&report(5, 86_400_000)));
+        fleet.heard(Instant::ZERO, id, Some(&report(2, 7)));
+        assert_eq!(fleet.replica(id).feedback().map(|f| f.queue_length), Some(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "twice")]
+    fn a_group_that_names_a_replica_twice_is_a_mistake() {
+        let id = ReplicaId::new(0);
+        let _ = Fleet::new(1, vec![vec![id, id]]);
     }
 
     #[test]

@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn comments_other_names_and_other_crates_are_free() {
-        for text in ["// no HashMap here", "let s = \"tokio\";", "use std::{fmt, mem};", "MyHashMapX"]
+        for text in
+            ["// no HashMap here", "let s = \"tokio\";", "use std::{fmt, mem};", "MyHashMapX"]
         {
             assert_eq!(core_report(text), [""; 0], "{text}");
         }

@@ -20,9 +20,8 @@ fn scenario_name(file: &File) -> Option<&str> {
 fn papers(tree: &Tree) -> Vec<&str> {
     let paths = tree.files.iter().map(|file| file.path.as_str());
     let paths = paths.chain(tree.binaries.iter().map(String::as_str));
-    let mut names: Vec<&str> = paths
-        .filter_map(|path| Some(path.strip_prefix("papers/")?.split_once('/')?.0))
-        .collect();
+    let mut names: Vec<&str> =
+        paths.filter_map(|path| Some(path.strip_prefix("papers/")?.split_once('/')?.0)).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -32,9 +31,11 @@ fn check_scenario(tree: &Tree, name: &str, violations: &mut Vec<Violation>) {
     let path = format!("scenarios/{name}.toml");
     let file_name = format!("{name}.toml");
     let quoted = format!("\"{name}\"");
-    let is_named = tree.files.iter().filter(|file| file.path != path && can_refer(file)).any(|file| {
-        names(&file.text, &file_name) || (file.has_extension("rs") && file.text.contains(&quoted))
-    });
+    let is_named =
+        tree.files.iter().filter(|file| file.path != path && can_refer(file)).any(|file| {
+            names(&file.text, &file_name)
+                || (file.has_extension("rs") && file.text.contains(&quoted))
+        });
     if !is_named {
         let what = "dead file: no document, scenario or test names it; name it where it is used \
                     or delete it";

@@ -73,7 +73,8 @@ proptest! {
             let quantile = latency.quantile(probability(p));
             prop_assert!(latency.cdf(quantile).value() >= p * (1.0 - 1e-9), "{kind} {quantile:?}");
             if quantile < LONGEST {
-                let just_below = quantile.saturating_sub(Duration::from_nanos(1)).mul_f64(1.0 - 1e-9);
+                let shorter = quantile.saturating_sub(Duration::from_nanos(1));
+                let just_below = shorter.mul_f64(1.0 - 1e-9);
                 let cdf_below = latency.cdf(just_below).value();
                 prop_assert!(cdf_below < p * (1.0 + 1e-9), "{kind} {cdf_below}");
             }
@@ -126,7 +127,8 @@ proptest! {
     fn the_mean_of_a_mixture_is_the_mixture_of_the_means(
         weights in prop::collection::vec(0.001..1_000.0_f64, 1..6),
     ) {
-        let grids: Vec<Grid> = (0..weights.len()).map(|i| on_grid(&exponential(1 + i as u64))).collect();
+        let means = 1..=weights.len() as u64;
+        let grids: Vec<Grid> = means.map(|mean| on_grid(&exponential(mean))).collect();
         let parts: Vec<(Weight, &Grid)> =
             weights.iter().zip(&grids).map(|(&w, grid)| (Weight::new(w).unwrap(), grid)).collect();
         let mixed = nanos(Grid::mix(&parts).unwrap().mean()) as f64;
@@ -158,6 +160,23 @@ proptest! {
             })
             .sum();
         prop_assert!((quorum.cdf(at).value() - expected).abs() < 1e-12);
+    }
+
+    /// Shares like 1/7 do not add up to 1 exactly; the longest sum must keep all of the rest.
+    #[test]
+    fn no_probability_gets_lost_beyond_the_end_of_a_sum(
+        a in prop::collection::vec(0..40_u32, 1..30), b in prop::collection::vec(0..40_u32, 1..30),
+    ) {
+        let end = STEP * 40;
+        let grid = |steps: &[u32]| {
+            let samples = steps.iter().map(|&steps| STEP * steps).collect();
+            Grid::of(&Empirical::from_samples(samples).unwrap(), STEP, end).unwrap()
+        };
+        let sum = grid(&a).convolve(&grid(&b)).unwrap();
+        prop_assert_eq!(sum.beyond(), Probability::ZERO);
+        let longest = a.iter().max().unwrap() + b.iter().max().unwrap();
+        let nearly_all = sum.quantile(probability(1.0 - 1e-12));
+        prop_assert_eq!(nearly_all, STEP * longest);
     }
 
     /// The stated bound, with sums of two exponentials: Erlang for equal means.

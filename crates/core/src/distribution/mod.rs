@@ -2,7 +2,7 @@
 //!
 //! | file | what it is | who asks |
 //! |---|---|---|
-//! | `recorder.rs` | what was measured, in buckets of bounded relative error | reports, `/metrics` |
+//! | `recorder.rs` | what was measured, with bounded relative error | reports, `/metrics` |
 //! | `rolling.rs` | the same over the last one or two periods, with a cached quantile | hedging |
 //! | `empirical.rs` | exact samples or weighted points | profiles, traces |
 //! | `exponential.rs` `lognormal.rs` `pareto.rs` | formulas | simulated servers, references |

@@ -176,7 +176,7 @@ mod tests {
         #[test]
         fn merging_is_recording_both(
             a in prop::collection::vec(0..u64::MAX, 0..50),
-            b in prop::collection::vec(0..10_000_000_u64, 0..50),
+            b in prop::collection::vec(0..10_000_000_000_000_u64, 0..50),
         ) {
             let mut merged = recorded(2, &a);
             merged.merge(&recorded(2, &b)).unwrap();

@@ -8,6 +8,9 @@ use crate::time::{Deadline, Instant};
 /// Attempts one call may make in its whole life: first copy, retries and hedges together.
 pub const ATTEMPTS_MAX: usize = 8;
 
+/// The number of an attempt that is a mirror: it is none of the call's own.
+pub(crate) const MIRROR: u8 = u8::MAX;
+
 /// The driver's name for a call, unique among its open calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub u64);
@@ -79,7 +82,7 @@ impl Attempt {
     }
 
     /// Which attempt of its call it is, from 0: the number [`Step::Cancel`] and
-    /// [`Step::Answered`] speak of.
+    /// [`Step::Answered`] speak of. 255 for a mirror, which neither ever speaks of.
     #[inline]
     #[must_use]
     pub const fn copy(&self) -> usize {
@@ -120,8 +123,8 @@ pub enum Failure {
     Broken,
     /// No answer within the attempt's time limit.
     TimedOut,
-    /// The replica answered with an error of its own (HTTP 5xx). The caller is given that answer;
-    /// the replica's record is given the failure.
+    /// The replica answered with an error of its own (HTTP 5xx). The caller is given that answer
+    /// when no other copy brings a better one; the replica's record is given the failure.
     ErrorReply,
 }
 
@@ -148,7 +151,9 @@ pub enum Step {
         /// When to step again at the latest.
         until: Option<Deadline>,
     },
-    /// The attempt with this number answered; hand its answer to the caller.
+    /// The attempt with this number answered; hand its answer to the caller. It may have answered
+    /// a while ago: an error reply (see [`Failure::ErrorReply`]) is kept until no copy that could
+    /// do better is left.
     Answered(usize),
     /// There will be no answer.
     Refused(Refusal),
@@ -166,6 +171,7 @@ pub struct Settled {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Answered,
+    AnsweredWithError,
     Failed(Failure),
     Cancelled,
 }
@@ -214,6 +220,8 @@ pub struct Call {
     pub(crate) held: bool,
     pub(crate) hedge_due: Option<Instant>,
     pub(crate) last_failure: Option<Failure>,
+    /// The copy that was answered with an error first, while others were still on their way.
+    pub(crate) error_reply: Option<u8>,
 }
 
 impl Call {
@@ -230,6 +238,7 @@ impl Call {
             held: false,
             hedge_due: None,
             last_failure: None,
+            error_reply: None,
         }
     }
 
@@ -251,24 +260,31 @@ impl Call {
         self.copies.iter().map(|copy| copy.replica).collect()
     }
 
-    /// Takes over what became of one of its attempts; then call `step` again.
+    /// Takes over what became of one of its attempts; then call `step` again. A mirror's outcome
+    /// changes nothing.
     ///
     /// # Panics
     /// When the outcome is another call's, or this attempt was settled before.
     pub fn settle(&mut self, settled: Settled) {
         assert_eq!(settled.call, self.id, "the outcome of another call");
+        if settled.copy == MIRROR {
+            return;
+        }
         let copy = &mut self.copies[usize::from(settled.copy)];
         assert_ne!(copy.state, CopyState::Over, "an attempt settles once");
         copy.state = CopyState::Over;
         self.flying -= 1;
+        if matches!(self.phase, Phase::Answered(_) | Phase::Refused(_)) {
+            return;
+        }
         match settled.end {
-            End::Answered => {
-                if !matches!(self.phase, Phase::Answered(_) | Phase::Refused(_)) {
-                    self.phase = Phase::Answered(settled.copy);
-                }
-            }
+            End::Answered => self.phase = Phase::Answered(settled.copy),
+            End::AnsweredWithError => self.error_reply = self.error_reply.or(Some(settled.copy)),
             End::Failed(failure) => self.last_failure = Some(failure),
             End::Cancelled => {}
+        }
+        if let (Phase::Flying, 0, Some(copy)) = (self.phase, self.flying, self.error_reply) {
+            self.phase = Phase::Answered(copy);
         }
     }
 

@@ -24,8 +24,8 @@ use crate::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
 use crate::plan::RoutePlan;
 use crate::request::backlog::Backlog;
 use crate::request::call::{
-    Attempt, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Outcome, Phase, Refusal,
-    Replay, Request, Settled, Step,
+    Attempt, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, MIRROR, Outcome, Phase,
+    Refusal, Replay, Request, Settled, Step,
 };
 use crate::request::redundancy::{Budget, Redundancy, Single};
 use crate::request::safeguards::Safeguards;
@@ -169,9 +169,7 @@ impl Dispatcher {
                 End::Cancelled
             }
         };
-        if attempt.kind == Kind::First {
-            // A cancelled first copy took at least this long: leaving it out would teach the
-            // hedge that answers are faster than they are.
+        if attempt.kind == Kind::First && tells_latency(outcome) {
             self.redundancy.on_latency(now, now.since(attempt.sent_at));
         }
         self.selector.on_outcome(now, attempt, outcome, &self.fleet);
@@ -217,7 +215,7 @@ impl Dispatcher {
     /// that must reach every replica, or a read repair. It does not answer the call.
     #[inline]
     pub fn mirror(&mut self, now: Instant, call: CallId, replica: ReplicaId) -> Attempt {
-        self.launch(now, call, replica, Kind::Mirror, u8::MAX)
+        self.launch(now, call, replica, Kind::Mirror, MIRROR)
     }
 
     fn send_or_hold(&mut self, now: Instant, call: &mut Call, kind: Kind) -> Step {
@@ -243,7 +241,11 @@ impl Dispatcher {
     }
 
     fn hold(&mut self, call: &mut Call, until: Instant) -> Step {
-        if !self.backlog.hold(call.request.group, call.id, until) {
+        let group = call.request.group;
+        if call.held && !self.backlog.is_turn(group, call.id) {
+            return Step::Wait { until: None }; // it keeps its place behind the head
+        }
+        if !self.backlog.hold(group, call.id, until) {
             call.phase = Phase::Refused(Refusal::BacklogFull);
             return Step::Refused(Refusal::BacklogFull);
         }
@@ -276,27 +278,48 @@ impl Dispatcher {
             return Step::Wait { until: Some(Deadline { at: due, why: Why::Hedge }) };
         }
         call.hedge_due = None;
-        if call.copies.is_full() || !self.redundancy.permits_copy(now) {
-            self.window.hedges_denied += 1;
-            return Step::Wait { until: None };
+        if let Some(replica) = self.choose_for_hedge(now, call) {
+            return Step::Send(self.send(now, call, replica, Kind::Hedge));
         }
-        match self.choose(now, call) {
-            Choice::Send(replica) => Step::Send(self.send(now, call, replica, Kind::Hedge)),
-            Choice::Hold { .. } | Choice::Refuse => Step::Wait { until: None },
+        self.window.hedges_denied += 1;
+        Step::Wait { until: None }
+    }
+
+    fn choose_for_hedge(&mut self, now: Instant, call: &Call) -> Option<ReplicaId> {
+        let group = call.request.group;
+        // A copy must not take the token that a call held since earlier waits for.
+        let others_wait = !self.backlog.is_empty() && !self.backlog.is_turn(group, call.id);
+        if others_wait || call.copies.is_full() {
+            return None;
+        }
+        let from = (&self.fleet, group);
+        let room = &mut self.room;
+        self.config.safeguards.trusted(now, from, &call.copies, &mut self.rng, room);
+        if room.is_empty() || !self.redundancy.permits_copy(now) {
+            return None;
+        }
+        match self.choose_among(now, group, Narrowed::Room) {
+            Choice::Send(replica) => Some(replica),
+            Choice::Hold { .. } | Choice::Refuse => None,
         }
     }
 
     fn choose(&mut self, now: Instant, call: &Call) -> Choice {
         let group = call.request.group;
-        let untouched =
-            call.copies.is_empty() && self.config.safeguards.nothing_to_examine(now, &self.fleet);
-        let ids = if untouched {
-            self.fleet.group(group)
-        } else {
-            let from = (&self.fleet, group);
-            let room = &mut self.room;
-            self.config.safeguards.narrow(now, from, &call.copies, &mut self.rng, room);
-            self.room.as_slice()
+        let safeguards = &self.config.safeguards;
+        if call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet) {
+            return self.choose_among(now, group, Narrowed::WholeGroup);
+        }
+        let from = (&self.fleet, group);
+        safeguards.narrow(now, from, &call.copies, &mut self.rng, &mut self.room);
+        self.choose_among(now, group, Narrowed::Room)
+    }
+
+    #[inline]
+    fn choose_among(&mut self, now: Instant, group: GroupId, narrowed: Narrowed) -> Choice {
+        let ids = match narrowed {
+            Narrowed::WholeGroup => self.fleet.group(group),
+            Narrowed::Room => self.room.as_slice(),
         };
         if ids.is_empty() {
             return Choice::Refuse;
@@ -354,9 +377,28 @@ impl Dispatcher {
             counts.ejections += 1;
         }
         match failure {
-            Failure::ErrorReply => End::Answered,
+            Failure::ErrorReply => End::AnsweredWithError,
             failure => End::Failed(failure),
         }
+    }
+}
+
+/// Where the candidates of one choice are.
+#[derive(Clone, Copy)]
+enum Narrowed {
+    /// The group as it stands.
+    WholeGroup,
+    /// [`Dispatcher::room`].
+    Room,
+}
+
+/// Whether the time an attempt took says how long answers take. What was given up (cancelled,
+/// timed out) took at least this long: leaving it out would teach that answers are faster than
+/// they are. A failure ends early, and counting it would teach the same.
+fn tells_latency(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Replied(_) | Outcome::Cancelled | Outcome::Failed(Failure::TimedOut) => true,
+        Outcome::Failed(Failure::Unsent | Failure::Broken | Failure::ErrorReply) => false,
     }
 }
 
@@ -399,7 +441,7 @@ impl Dispatcher {
     /// Takes over a plan from the slow loops, if it is newer than the one it has.
     ///
     /// # Panics
-    /// When the plan has fewer seats than the fleet, or a group names an unknown seat.
+    /// When the plan has fewer seats than the fleet, or a group names an unknown seat, or one twice.
     pub fn adopt(&mut self, now: Instant, plan: &RoutePlan) {
         if plan.version <= self.plan_version {
             return;

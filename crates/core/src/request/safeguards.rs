@@ -7,9 +7,9 @@
 //! fail together the cause is elsewhere; then every suspicion is dropped and the policy chooses
 //! among all. **Cold start**: the replicas of the first plan are trusted at once; later ones get a
 //! share of requests that grows over the slow start. **Recovery**: suspicion fades within seconds,
-//! ejection ends by itself.
+//! ejection ends by itself, with one request on trial.
 
-use crate::fleet::{Fleet, GroupId, Health, ReplicaId};
+use crate::fleet::{Fleet, GroupId, Health, Replica, ReplicaId};
 use crate::request::call::CopyRecord;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, nanos};
@@ -26,7 +26,8 @@ pub struct Safeguards {
     pub ejection_failures: u32,
     /// The first ejection lasts this long, each further one twice as long: 1 s.
     pub ejection_base: Duration,
-    /// The longest ejection: 30 s.
+    /// The longest ejection: 8 s. It bounds how long a replica that is well again waits for its
+    /// next trial; one failed request every 8 s is a price nobody notices.
     pub ejection_max: Duration,
 }
 
@@ -37,7 +38,7 @@ impl Default for Safeguards {
             failure_share_max: 0.2,
             ejection_failures: 5,
             ejection_base: Duration::from_secs(1),
-            ejection_max: Duration::from_secs(30),
+            ejection_max: Duration::from_secs(8),
         }
     }
 }
@@ -60,6 +61,9 @@ impl Safeguards {
         fleet.unhealthy == 0 && now >= fleet.examine_until
     }
 
+    /// How long after an ejection the replica is given one request at a time.
+    const TRIAL_WITHIN: Duration = Duration::from_secs(15);
+
     /// Ejects a replica that keeps failing. True when it was ejected by this failure.
     pub(crate) fn eject_if_failing(&self, now: Instant, fleet: &mut Fleet, id: ReplicaId) -> bool {
         let replica = fleet.replica_mut(id);
@@ -71,7 +75,7 @@ impl Safeguards {
         replica.ejected_until = now + doubled.min(self.ejection_max);
         replica.ejections = replica.ejections.saturating_add(1);
         let until = replica.ejected_until;
-        fleet.examine(until);
+        fleet.examine(until + Self::TRIAL_WITHIN);
         true
     }
 
@@ -87,27 +91,45 @@ impl Safeguards {
         rng: &mut Rng,
         out: &mut Vec<ReplicaId>,
     ) {
-        let untried = |id: &ReplicaId| !tried.iter().any(|copy| copy.replica == *id);
-        let members = || fleet.group(group).iter().copied().filter(untried);
-        let healthy = |id: &ReplicaId| fleet.replica(*id).health == Health::Up;
-        let leaving = |id: &ReplicaId| fleet.replica(*id).health == Health::Draining;
+        self.trusted(now, (fleet, group), tried, rng, out);
+        let members = || untried(fleet, group, tried);
+        if out.is_empty() {
+            out.extend(members().filter(|&id| fleet.replica(id).health == Health::Up));
+        }
+        if out.is_empty() {
+            out.extend(members().filter(|&id| fleet.replica(id).health != Health::Draining));
+        }
+    }
 
+    /// Writes the untried members of a group that nothing speaks against into `out`.
+    pub(crate) fn trusted(
+        &self,
+        now: Instant,
+        (fleet, group): (&Fleet, GroupId),
+        tried: &[CopyRecord],
+        rng: &mut Rng,
+        out: &mut Vec<ReplicaId>,
+    ) {
         out.clear();
-        out.extend(members().filter(|id| healthy(id) && self.trusts(now, fleet, *id)));
+        out.extend(untried(fleet, group, tried).filter(|&id| self.trusts(now, fleet, id)));
         if out.len() > 1 && self.slow_start > Duration::ZERO {
             self.hold_back_young(now, fleet, rng, out);
-        }
-        if out.is_empty() {
-            out.extend(members().filter(healthy));
-        }
-        if out.is_empty() {
-            out.extend(members().filter(|id| !leaving(id)));
         }
     }
 
     fn trusts(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> bool {
         let replica = fleet.replica(id);
-        replica.ejected_until <= now && replica.failure_share(now) <= self.failure_share_max
+        replica.health == Health::Up
+            && replica.ejected_until <= now
+            && replica.failure_share(now) <= self.failure_share_max
+            && !self.is_on_trial(replica)
+    }
+
+    /// True while a replica that was ejected and has not succeeded since has a request in flight:
+    /// one request tells whether it is well again, a burst would all fail with it.
+    fn is_on_trial(&self, replica: &Replica) -> bool {
+        let limit = self.ejection_failures;
+        limit > 0 && replica.consecutive_failures >= limit && replica.in_flight > 0
     }
 
     /// Leaves young replicas out with a probability that falls linearly over the slow start. A
@@ -133,4 +155,13 @@ impl Safeguards {
             share >= 1.0 || rng.unit() < share
         });
     }
+}
+
+fn untried<'a>(
+    fleet: &'a Fleet,
+    group: GroupId,
+    tried: &'a [CopyRecord],
+) -> impl Iterator<Item = ReplicaId> + 'a {
+    let untried = |id: &ReplicaId| !tried.iter().any(|copy| copy.replica == *id);
+    fleet.group(group).iter().copied().filter(untried)
 }

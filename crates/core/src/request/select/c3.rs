@@ -29,7 +29,7 @@
 //! | saddle at the start | (10) | 10 (absim) | 10 | 0 |
 //! | received rate at the start | (10) | 10 (absim) | 10 | 100 |
 //! | received rate begun anew after | (20 δ) | 20 δ (absim) | 20 δ | 2 δ |
-//! | count over several δ is divided | (yes) | yes | no | no |
+//! | counts over several δ are divided, the one that ends a silence counts | (yes) | yes | no | no |
 //! | a wait mints a token | (no) | no | yes | no |
 //!
 //! absim: the paper's simulator at 348dac6; cassandra: the paper's Cassandra at 756c0fea. Values in
@@ -40,7 +40,7 @@ use crate::request::call::{Attempt, Kind, Outcome};
 use crate::request::select::cubic::{CubicConfig, Limiter};
 use crate::request::select::{Candidates, Choice, Selector, cheapest};
 use crate::rng::Rng;
-use crate::time::{Instant, millis};
+use crate::time::{Duration, Instant, millis};
 
 /// What is assumed of a replica that never answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,6 +187,8 @@ pub struct C3 {
 impl C3 {
     /// Weight of one answer in the typical estimate: a memory of about fifty answers.
     const TYPICAL_ALPHA: f64 = 0.02;
+    /// A held call asks again after this time at the latest: meanwhile rates change.
+    const WAIT_MAX: Duration = Duration::from_millis(100);
 
     /// With these constants.
     #[must_use]
@@ -256,23 +258,14 @@ impl C3 {
     }
 
     /// The candidates by score. The vector is the policy's own, lent: give it back.
-    fn rank(
-        &mut self,
-        now: Instant,
-        from: Candidates<'_>,
-        rng: &mut Rng,
-    ) -> Vec<(f64, ReplicaId)> {
+    fn rank(&mut self, now: Instant, from: Candidates<'_>, rng: &mut Rng) -> Vec<(f64, ReplicaId)> {
         let mut ranking = core::mem::take(&mut self.ranking);
         ranking.clear();
-        if !self.config.ranking {
-            ranking.extend(from.ids.iter().map(|&id| (0.0, id)));
-            rng.shuffle(&mut ranking);
-            return ranking;
+        let score = |id| if self.config.ranking { self.score_of(now, from.fleet, id) } else { 0.0 };
+        ranking.extend(from.ids.iter().map(|&id| (score(id), id)));
+        if self.config.random_ties {
+            rng.shuffle(&mut ranking); // the sort leaves equal scores in this order
         }
-        // Equal scores stay in the order of the group, which starts anywhere when ties are random.
-        let start = if self.config.random_ties { rng.below(from.ids.len()) } else { 0 };
-        let order = from.ids[start..].iter().chain(&from.ids[..start]);
-        ranking.extend(order.map(|&id| (self.score_of(now, from.fleet, id), id)));
         ranking.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         ranking
     }
@@ -288,7 +281,7 @@ impl C3 {
         if self.config.cubic.mint_on_wake {
             self.waits[from.group.index()] = Some((id, until));
         }
-        Choice::Hold { until }
+        Choice::Hold { until: until.min(now + Self::WAIT_MAX) }
     }
 
     fn mint_if_waited(&mut self, now: Instant, from: Candidates<'_>) {
@@ -335,7 +328,7 @@ impl Selector for C3 {
     }
 
     fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
-        Some(self.score_of(now, fleet, replica))
+        self.config.ranking.then(|| self.score_of(now, fleet, replica))
     }
 
     #[inline]
@@ -359,6 +352,7 @@ impl Selector for C3 {
     fn on_membership(&mut self, _now: Instant, fleet: &Fleet) {
         self.heard.resize(fleet.len(), Heard { estimate: Estimate::ZERO, at: None });
         self.limiters.resize(fleet.len(), Limiter::new(&self.config.cubic));
+        self.waits.clear(); // the replica waited for may be of the group no more
         self.waits.resize(fleet.groups(), None);
     }
 }

@@ -39,7 +39,10 @@ pub struct CubicConfig {
     pub received_alpha: f64,
     /// Intervals of silence after which the received rate is begun anew.
     pub idle_intervals: f64,
-    /// Divide a count that spans several intervals by their number (the published codes do not).
+    /// Divide a count that spans several intervals by their number. The published codes do not;
+    /// and after a silence they leave out the response that ended it. A replica that gets less than
+    /// one request per silence then seems to answer nothing, its rate falls to the lowest and never
+    /// rises again.
     pub divide_by_intervals: bool,
     /// Give a group that waited a token when its wait ends, whoever took tokens meanwhile: a
     /// rounding remedy of the paper's simulator that can mint tokens.
@@ -157,7 +160,7 @@ impl Limiter {
             return false;
         }
         self.tokens = tokens - 1.0;
-        self.filled_at = now;
+        self.filled_at = self.filled_at.max(now);
         true
     }
 
@@ -180,7 +183,7 @@ impl Limiter {
     /// Grants a whole token (see [`CubicConfig::mint_on_wake`]).
     pub fn mint(&mut self, now: Instant) {
         self.tokens = 1.0;
-        self.filled_at = now;
+        self.filled_at = self.filled_at.max(now);
     }
 
     /// A response came: measures the received rate and adapts the allowed one.
@@ -206,7 +209,11 @@ impl Limiter {
         let interval = (now.as_nanos() as f64 * 1e-6 / config.interval_ms) as u64;
         let passed = interval.saturating_sub(self.interval) as f64;
         if passed >= config.idle_intervals {
-            self.received = self.received_count;
+            self.received = if config.divide_by_intervals {
+                (self.received_count + 1.0) / passed
+            } else {
+                self.received_count
+            };
             self.received_count = 0.0;
         } else if passed > 0.0 {
             let count = self.received_count + 1.0;
@@ -217,7 +224,7 @@ impl Limiter {
         } else {
             self.received_count += 1.0;
         }
-        self.interval = interval;
+        self.interval = self.interval.max(interval);
     }
 
     #[inline]

@@ -1,19 +1,19 @@
 //! `driver-default`: what Cassandra's java-driver 4 does when nobody configures it.
 //!
-//! Shuffle; with more than two replicas move those that look stuck to the back if they are a
-//! minority; send a replica that came up less than a minute ago back from the first two places
-//! three times in four; then take the one of the first two with fewer requests in flight.
+//! Shuffle. With more than two replicas: when none came up less than a minute ago, move those that
+//! look stuck to the back if they are a minority; otherwise send the newest back from the first two
+//! places three times in four; then take the one of the first two with fewer requests in flight.
 //!
 //! **Signal**: own requests in flight and the times of the last two answers. **When it misleads**:
 //! nothing is "stuck" below ten requests in flight, so a slow replica at low rates keeps its share;
-//! with two replicas only two-choices is left. **Source**: `DefaultLoadBalancingPolicy` of
+//! with two replicas chance alone decides. **Source**: `DefaultLoadBalancingPolicy` of
 //! cassandra-java-driver 4 (slow replica avoidance on).
 
 use arrayvec::ArrayVec;
 
 use crate::fleet::{Fleet, ReplicaId};
-use crate::request::call::{Attempt, Outcome};
-use crate::request::select::{Candidates, Choice, Selector, cheapest};
+use crate::request::call::{Attempt, Failure, Outcome};
+use crate::request::select::{Candidates, Choice, Selector};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
@@ -30,8 +30,10 @@ const CANDIDATES_MAX: usize = 64;
 pub struct DriverDefault {
     /// Per replica, when its last two answers came, older first.
     answers: Vec<[Option<Instant>; STUCK_ANSWERS_MIN]>,
-    came_up: Vec<Option<Instant>>,
 }
+
+/// Candidates in the order in which they would be tried.
+type Order = ArrayVec<ReplicaId, CANDIDATES_MAX>;
 
 impl DriverDefault {
     fn is_stuck(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> bool {
@@ -43,9 +45,19 @@ impl DriverDefault {
         older.is_none_or(|at| now.since(at) > STUCK_WITHIN)
     }
 
-    fn is_new(&self, now: Instant, id: ReplicaId) -> bool {
-        self.came_up[id.index()].is_some_and(|at| now.since(at) < NEW_FOR)
+    fn stuck_to_the_back(&self, now: Instant, fleet: &Fleet, order: &mut Order) {
+        let stuck = order.iter().filter(|&&id| self.is_stuck(now, fleet, id)).count();
+        if 0 < stuck && 2 * stuck < order.len() {
+            order.sort_by_key(|&id| self.is_stuck(now, fleet, id)); // stable
+        }
     }
+}
+
+/// The candidate that came up last, if that was less than a minute ago.
+fn newest(now: Instant, fleet: &Fleet, order: &[ReplicaId]) -> Option<ReplicaId> {
+    let came_up = |id: &ReplicaId| fleet.replica(*id).joined;
+    let new = |id: &&ReplicaId| came_up(id).is_some_and(|at| now.since(at) < NEW_FOR);
+    order.iter().filter(new).max_by_key(|id| came_up(id)).copied()
 }
 
 impl Selector for DriverDefault {
@@ -55,37 +67,120 @@ impl Selector for DriverDefault {
 
     fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
         let fleet = candidates.fleet;
-        let mut order: ArrayVec<ReplicaId, CANDIDATES_MAX> =
-            candidates.ids.iter().copied().take(CANDIDATES_MAX).collect();
+        let mut order: Order = candidates.ids.iter().copied().take(CANDIDATES_MAX).collect();
         rng.shuffle(&mut order);
-        if order.len() > 2 {
-            let stuck = order.iter().filter(|&&id| self.is_stuck(now, fleet, id)).count();
-            if 0 < stuck && stuck <= order.len() / 2 {
-                order.sort_by_key(|&id| self.is_stuck(now, fleet, id)); // stable
-            }
-            let new = order.iter().take(2).position(|&id| self.is_new(now, id));
-            if let Some(place) = new
-                && rng.unit() < NEW_SENT_BACK
-            {
-                let id = order.remove(place);
-                order.push(id);
+        if order.len() <= 2 {
+            return Choice::Send(order[0]);
+        }
+        match newest(now, fleet, &order) {
+            None => self.stuck_to_the_back(now, fleet, &mut order),
+            Some(newest) => {
+                let place = order.iter().take(2).position(|&id| id == newest);
+                if let Some(place) = place
+                    && rng.unit() < NEW_SENT_BACK
+                {
+                    order.remove(place);
+                    order.push(newest);
+                }
             }
         }
-        order.truncate(2);
-        let in_flight = |id| f64::from(fleet.replica(id).in_flight());
-        Choice::Send(cheapest(&order, rng, in_flight))
+        let in_flight = |id: ReplicaId| fleet.replica(id).in_flight();
+        let second_is_better = in_flight(order[0]) > in_flight(order[1]);
+        Choice::Send(order[usize::from(second_is_better)])
     }
 
     fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, _fleet: &Fleet) {
-        if matches!(outcome, Outcome::Replied(_)) {
+        let answered = match outcome {
+            Outcome::Replied(_) | Outcome::Failed(Failure::ErrorReply) => true,
+            Outcome::Failed(Failure::Unsent | Failure::Broken | Failure::TimedOut)
+            | Outcome::Cancelled => false,
+        };
+        if answered {
             let answers = &mut self.answers[of.replica().index()];
             *answers = [answers[1], Some(now)];
         }
     }
 
-    fn on_membership(&mut self, now: Instant, fleet: &Fleet) {
-        let came_up = if self.came_up.is_empty() { None } else { Some(now) };
-        self.came_up.resize(fleet.len(), came_up);
+    fn on_membership(&mut self, _now: Instant, fleet: &Fleet) {
         self.answers.resize(fleet.len(), [None; STUCK_ANSWERS_MIN]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::GroupId;
+
+    const NOW: Instant = Instant::from_millis(100_000);
+
+    /// How often each replica is chosen out of 8,000 times.
+    fn chosen(driver: &mut DriverDefault, fleet: &Fleet) -> Vec<f64> {
+        let mut counts = vec![0.0; fleet.len()];
+        let mut rng = Rng::seeded(7);
+        let group = GroupId::new(0);
+        for _ in 0..8_000 {
+            let candidates = Candidates { fleet, group, ids: fleet.group(group) };
+            match driver.select(NOW, candidates, &mut rng) {
+                Choice::Send(id) => counts[id.index()] += 1.0,
+                other => panic!("{other:?}"),
+            }
+        }
+        counts
+    }
+
+    fn with_in_flight(in_flight: &[u32]) -> (DriverDefault, Fleet) {
+        let mut fleet = Fleet::single_group(in_flight.len());
+        for (seat, &count) in in_flight.iter().enumerate() {
+            fleet.replica_mut(ReplicaId::new(seat)).in_flight = count;
+        }
+        let mut driver = DriverDefault::default();
+        driver.on_membership(Instant::ZERO, &fleet);
+        (driver, fleet)
+    }
+
+    /// Five standard deviations of a count out of 8,000.
+    fn is_about(count: f64, share: f64) -> bool {
+        (count - 8_000.0 * share).abs() <= 5.0 * (8_000.0 * share * (1.0 - share)).sqrt()
+    }
+
+    #[test]
+    fn with_two_replicas_chance_alone_decides() {
+        let (mut driver, fleet) = with_in_flight(&[0, 9]);
+        let counts = chosen(&mut driver, &fleet);
+        assert!(is_about(counts[0], 0.5), "{counts:?}");
+    }
+
+    #[test]
+    fn of_three_the_busiest_is_never_the_better_of_two() {
+        let (mut driver, fleet) = with_in_flight(&[0, 0, 9]);
+        let counts = chosen(&mut driver, &fleet);
+        assert!(counts[2] == 0.0 && is_about(counts[0], 0.5), "{counts:?}");
+    }
+
+    #[test]
+    fn stuck_replicas_go_to_the_back_only_when_they_are_a_minority() {
+        // Busier than the stuck ones, but answering: without the rule never chosen over them.
+        let answers = [Some(NOW), Some(NOW)];
+        let (mut driver, fleet) = with_in_flight(&[10, 20, 20]);
+        (driver.answers[1], driver.answers[2]) = (answers, answers);
+        let counts = chosen(&mut driver, &fleet);
+        assert_eq!(counts[0], 0.0, "one of three is a minority: {counts:?}");
+        let (mut driver, fleet) = with_in_flight(&[10, 10, 20, 20]);
+        (driver.answers[2], driver.answers[3]) = (answers, answers);
+        let counts = chosen(&mut driver, &fleet);
+        // Half of four is none: only the pair (2, 3), one in six, avoids both.
+        assert!(is_about(counts[0] + counts[1], 5.0 / 6.0), "{counts:?}");
+    }
+
+    #[test]
+    fn the_newest_is_sent_back_three_times_in_four() {
+        let (mut driver, mut fleet) = with_in_flight(&[5, 5, 0]);
+        fleet.replica_mut(ReplicaId::new(2)).joined = Some(Instant::from_millis(60_000));
+        let counts = chosen(&mut driver, &fleet);
+        // In the first two places two times in three, left there one time in four, then idle: wins.
+        assert!(is_about(counts[2], 2.0 / 3.0 / 4.0), "{counts:?}");
+        fleet.replica_mut(ReplicaId::new(2)).joined = Some(Instant::from_millis(30_000));
+        let counts = chosen(&mut driver, &fleet);
+        assert!(is_about(counts[2], 2.0 / 3.0), "up for more than a minute: {counts:?}");
     }
 }

@@ -9,8 +9,11 @@
 //! minutes, and a replica that is shunned gets no new ones. **Source**: `DynamicEndpointSnitch` of
 //! Cassandra 5 (threshold 1.0; 0.1 in C3's time).
 
+use core::cmp::Ordering;
+use std::collections::BinaryHeap;
+
 use crate::fleet::{Fleet, ReplicaId};
-use crate::request::call::{Attempt, Outcome};
+use crate::request::call::{Attempt, Failure, Outcome};
 use crate::request::select::{Candidates, Choice, Selector};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -41,14 +44,18 @@ pub struct DynamicSnitch {
     scores: Vec<f64>,
     updated_at: Instant,
     reset_at: Instant,
+    /// Room to sort in, kept so that no request allocates.
+    sorted_samples: Vec<Sample>,
+    sorted_scores: Vec<f64>,
     rng: Rng,
 }
 
 /// A forward-decaying reservoir (Cormode et al., 2009): keeps the samples of highest priority
 /// weight / uniform, where the weight grows exponentially with time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Reservoir {
-    samples: Vec<Sample>,
+    /// The sample of least priority on top: it is the next to go.
+    samples: BinaryHeap<Sample>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,10 +66,34 @@ struct Sample {
     latency_ms: u32,
 }
 
+impl Ord for Sample {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.priority_ln.total_cmp(&self.priority_ln)
+    }
+}
+
+impl PartialOrd for Sample {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Sample {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Sample {}
+
 impl Reservoir {
     const SIZE: usize = 100;
     /// Per second.
     const DECAY: f64 = 0.75;
+
+    fn new() -> Self {
+        Self { samples: BinaryHeap::with_capacity(Self::SIZE) }
+    }
 
     fn add(&mut self, now: Instant, latency_ms: u32, rng: &mut Rng) {
         let weight_ln = Self::DECAY * now.as_secs_f64();
@@ -72,9 +103,7 @@ impl Reservoir {
             self.samples.push(sample);
             return;
         }
-        let by_priority =
-            |a: &&mut Sample, b: &&mut Sample| a.priority_ln.total_cmp(&b.priority_ln);
-        if let Some(least) = self.samples.iter_mut().min_by(by_priority)
+        if let Some(mut least) = self.samples.peek_mut()
             && least.priority_ln < sample.priority_ln
         {
             *least = sample;
@@ -82,13 +111,15 @@ impl Reservoir {
     }
 
     /// The weighted median, in milliseconds; `None` without samples.
-    fn median_ms(&mut self) -> Option<f64> {
-        let newest = self.samples.iter().map(|s| s.weight_ln).fold(f64::NEG_INFINITY, f64::max);
-        self.samples.sort_by_key(|sample| sample.latency_ms);
+    fn median_ms(&self, sorted: &mut Vec<Sample>) -> Option<f64> {
+        sorted.clear();
+        sorted.extend(&self.samples);
+        sorted.sort_unstable_by_key(|sample| sample.latency_ms);
+        let newest = sorted.iter().map(|s| s.weight_ln).fold(f64::NEG_INFINITY, f64::max);
         let weight = |sample: &Sample| (sample.weight_ln - newest).exp();
-        let total: f64 = self.samples.iter().map(weight).sum();
+        let total: f64 = sorted.iter().map(weight).sum();
         let mut below = 0.0;
-        let median = self.samples.iter().find(|sample| {
+        let median = sorted.iter().find(|sample| {
             below += weight(sample);
             below >= total / 2.0
         })?;
@@ -106,6 +137,8 @@ impl DynamicSnitch {
             scores: Vec::new(),
             updated_at: Instant::ZERO,
             reset_at: Instant::ZERO,
+            sorted_samples: Vec::with_capacity(Reservoir::SIZE),
+            sorted_scores: Vec::new(),
             rng: Rng::stream(0, "dynamic-snitch reservoirs"),
         }
     }
@@ -114,14 +147,15 @@ impl DynamicSnitch {
         let reset = Duration::from_secs_f64(self.config.reset_min * 60.0);
         if now.since(self.reset_at) >= reset {
             self.reset_at = now;
-            self.reservoirs.fill(Reservoir::default());
+            self.reservoirs.iter_mut().for_each(|reservoir| reservoir.samples.clear());
         }
         self.updated_at = now;
-        let medians: Vec<_> = self.reservoirs.iter_mut().map(Reservoir::median_ms).collect();
-        let largest = medians.iter().flatten().fold(1.0, |max: f64, &median| max.max(median));
-        for (score, median) in self.scores.iter_mut().zip(medians) {
-            *score = median.map_or(0.0, |median| median / largest);
+        let mut largest = 1.0_f64; // Cassandra's smallest denominator: one millisecond
+        for (score, reservoir) in self.scores.iter_mut().zip(&self.reservoirs) {
+            *score = reservoir.median_ms(&mut self.sorted_samples).unwrap_or(0.0);
+            largest = largest.max(*score);
         }
+        self.scores.iter_mut().for_each(|score| *score /= largest);
     }
 
     fn score(&self, id: ReplicaId) -> f64 {
@@ -129,11 +163,15 @@ impl DynamicSnitch {
     }
 
     /// The group's order stands unless a place in it is worse than the sorted scores allow.
-    fn order_is_bad(&self, ids: &[ReplicaId]) -> bool {
-        let mut sorted: Vec<f64> = ids.iter().map(|&id| self.score(id)).collect();
-        sorted.sort_by(f64::total_cmp);
+    fn order_is_bad(&mut self, ids: &[ReplicaId]) -> bool {
+        let mut sorted = core::mem::take(&mut self.sorted_scores);
+        sorted.clear();
+        sorted.extend(ids.iter().map(|&id| self.score(id)));
+        sorted.sort_unstable_by(f64::total_cmp);
         let allowed = 1.0 + self.config.badness;
-        ids.iter().zip(sorted).any(|(&id, best)| self.score(id) > best * allowed)
+        let is_bad = ids.iter().zip(&sorted).any(|(&id, best)| self.score(id) > best * allowed);
+        self.sorted_scores = sorted;
+        is_bad
     }
 }
 
@@ -159,16 +197,16 @@ impl Selector for DynamicSnitch {
     }
 
     fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, _fleet: &Fleet) {
-        // Timeouts are recorded with the time they took, as Cassandra does.
-        if matches!(outcome, Outcome::Cancelled) {
-            return;
+        // As in Cassandra, a timeout counts with the time it took, and other failures do not: a
+        // replica that fails at once must not look fast.
+        if matches!(outcome, Outcome::Replied(_) | Outcome::Failed(Failure::TimedOut)) {
+            let latency_ms = now.millis_since(of.sent_at()) as u32;
+            self.reservoirs[of.replica().index()].add(now, latency_ms, &mut self.rng);
         }
-        let latency_ms = now.millis_since(of.sent_at()) as u32;
-        self.reservoirs[of.replica().index()].add(now, latency_ms, &mut self.rng);
     }
 
     fn on_membership(&mut self, _now: Instant, fleet: &Fleet) {
-        self.reservoirs.resize(fleet.len(), Reservoir::default());
+        self.reservoirs.resize_with(fleet.len(), Reservoir::new);
         self.scores.resize(fleet.len(), 0.0);
     }
 }

@@ -87,7 +87,7 @@ pub trait Selector: Debug {
 }
 
 /// The candidate with the lowest cost, ties broken at random (always the first of equals would
-/// send the herd there). NaN counts as the highest cost.
+/// send the herd there). NaN counts as infinite.
 #[inline]
 pub(crate) fn cheapest(
     ids: &[ReplicaId],
@@ -98,7 +98,8 @@ pub(crate) fn cheapest(
     let mut best_cost = f64::INFINITY;
     let mut equals = 0_usize;
     for &id in ids {
-        let cost = cost(id);
+        // f64::min drops a NaN: it counts as infinite.
+        let cost = cost(id).min(f64::INFINITY);
         if cost < best_cost {
             (best, best_cost, equals) = (id, cost, 1);
         } else if cost == best_cost {

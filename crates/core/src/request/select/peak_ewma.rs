@@ -3,8 +3,10 @@
 //! **Signal**: an average of latency that jumps to a peak at once and forgets it over `tau`.
 //! **When it misleads**: latency contains the queue already, so queues count twice; one slow
 //! answer shuns a replica for seconds. **Cold start**: a replica without data is taken to have
-//! `default_rtt`, which fades as well, so that new and shunned replicas are tried. **Failures**: count as a
-//! latency of `failure_penalty`, since a fast failure must not look like a fast answer.
+//! `default_rtt`, which fades as well, so that new and shunned replicas are tried. **Failures** are
+//! no latencies (a fast failure must not look like a fast answer; a penalty in the average would
+//! shun a replica for a minute after it is well again): the share of recent failures, which is
+//! forgotten within seconds, adds its part of `failure_penalty`.
 //! **Source**: Finagle's `PeakEwma`; default RTT and decay as in linkerd2-proxy.
 
 use crate::fleet::{Fleet, ReplicaId};
@@ -20,7 +22,7 @@ pub struct PeakEwmaConfig {
     pub tau_ms: f64,
     /// Latency of a replica never heard from, milliseconds: 30 (linkerd).
     pub default_rtt_ms: f64,
-    /// Latency that a failure counts as, milliseconds: 1 000.
+    /// Latency added to that of a replica all of whose recent answers failed, milliseconds: 1 000.
     pub failure_penalty_ms: f64,
 }
 
@@ -45,7 +47,7 @@ pub struct PeakEwma {
 
 /// Finagle's load: the latency a further request adds to.
 fn load(latency_ms: f64, in_flight: u32) -> f64 {
-    latency_ms * f64::from(in_flight + 1)
+    latency_ms * (f64::from(in_flight) + 1.0)
 }
 
 impl PeakEwma {
@@ -62,7 +64,9 @@ impl PeakEwma {
     }
 
     fn load_of(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> f64 {
-        load(self.faded(now, id), fleet.replica(id).in_flight())
+        let replica = fleet.replica(id);
+        let penalty_ms = replica.failure_share(now) * self.config.failure_penalty_ms;
+        load(self.faded(now, id) + penalty_ms, replica.in_flight())
     }
 
     fn observe(&mut self, now: Instant, id: ReplicaId, latency_ms: f64) {
@@ -92,12 +96,9 @@ impl Selector for PeakEwma {
         let latency_ms = now.millis_since(of.sent_at());
         match outcome {
             Outcome::Replied(_) => self.observe(now, of.replica(), latency_ms),
-            // Nobody was at the other end: nothing about speed, and the safeguards act.
-            Outcome::Failed(Failure::Unsent) | Outcome::Cancelled => {}
-            Outcome::Failed(_) => {
-                let penalty_ms = latency_ms.max(self.config.failure_penalty_ms);
-                self.observe(now, of.replica(), penalty_ms);
-            }
+            Outcome::Failed(Failure::TimedOut) => self.observe(now, of.replica(), latency_ms),
+            Outcome::Failed(Failure::Unsent | Failure::Broken | Failure::ErrorReply)
+            | Outcome::Cancelled => {}
         }
     }
 

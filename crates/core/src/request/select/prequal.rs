@@ -5,8 +5,8 @@
 //! latency estimate, from probes at most a second old. **Why this order**: RIF foretells latency
 //! before it has happened; latency tells replicas of equal RIF apart; blends of both lost in the
 //! paper's tests. **When it misleads**: with stale probes many clients run to the same replica, so
-//! each probe is used a limited number of times and counts its own uses. **Cold start**: without a
-//! probe of a candidate, the fewest own requests in flight decide. **Source**: Wydrowski et al.,
+//! each probe is used a limited number of times and counts its own uses. **Cold start**: with fewer
+//! than two reports, the fewest own requests in flight decide (the paper: a random replica). **Source**: Wydrowski et al.,
 //! "Load is not what you should balance: Introducing Prequal", NSDI 2024, sections 4 and 5; `q_rif`
 //! 0.84 in the paper, 0.6 found better at high load (adaptive selection study).
 
@@ -19,6 +19,8 @@ use crate::time::{Instant, millis};
 
 /// Probes beside one request at the most.
 const PROBES_MAX: usize = 8;
+/// Reports about candidates below which they decide nothing: one alone would attract everything.
+const KNOWN_MIN: usize = 2;
 /// Reports whose RIF makes up the distribution that "crowded" refers to.
 const RIF_HISTORY: usize = 128;
 
@@ -123,6 +125,9 @@ impl Prequal {
             let pool = self.pool.iter().enumerate();
             pool.filter(|(_, report)| ids.contains(&report.replica))
         };
+        if known().count() < KNOWN_MIN.min(ids.len()) {
+            return None;
+        }
         let cold = known().filter(|(_, report)| report.rif <= hot_above);
         let fastest = cold.min_by(|(_, a), (_, b)| a.latency_ms.total_cmp(&b.latency_ms));
         let place = fastest.or_else(|| known().min_by_key(|(_, report)| report.rif));
@@ -132,7 +137,7 @@ impl Prequal {
     fn use_report(&mut self, place: usize) -> ReplicaId {
         let report = &mut self.pool[place];
         let replica = report.replica;
-        report.rif += 1; // the request about to be sent
+        report.rif = report.rif.saturating_add(1); // the request about to be sent
         report.uses_left -= 1;
         if report.uses_left == 0 {
             self.pool.swap_remove(place);
@@ -291,6 +296,23 @@ mod tests {
         let (mut prequal, fleet) = probed(&[(9, 90), (1, 1), (9, 90)]);
         choose(&mut prequal, &fleet, 1_001);
         assert!(prequal.pool.is_empty());
+    }
+
+    #[test]
+    fn one_report_alone_attracts_nothing() {
+        let (mut prequal, fleet) = probed(&[(1, 1), (1, 1), (1, 1)]);
+        prequal.pool.truncate(1);
+        let uses_left = prequal.pool[0].uses_left;
+        choose(&mut prequal, &fleet, 1);
+        assert_eq!(prequal.pool[0].uses_left, uses_left, "the report was not used");
+    }
+
+    #[test]
+    fn a_replica_that_reports_absurd_numbers_is_hot_for_ever() {
+        let (mut prequal, fleet) = probed(&[(u32::MAX, 1), (1, 10), (1, 10)]);
+        assert_ne!(choose(&mut prequal, &fleet, 1), 0);
+        prequal.use_report(0);
+        assert_eq!(prequal.pool[0].rif, u32::MAX, "one more does not wrap around to idle");
     }
 
     #[test]

@@ -224,10 +224,12 @@ impl ReplicaBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(lease) = &mut self.lease {
-            lease.drive(cx);
-        }
-        match std::task::ready!(http_body::Body::poll_frame(Pin::new(&mut self.incoming), cx)) {
+        let incoming = Pin::new(&mut self.incoming);
+        let frame = match &mut self.lease {
+            Some(lease) => lease.drive(cx, |cx| http_body::Body::poll_frame(incoming, cx)),
+            None => http_body::Body::poll_frame(incoming, cx),
+        };
+        match std::task::ready!(frame) {
             Some(Ok(frame)) => {
                 // A reader that knows the length does not ask again after the last byte.
                 if frame.is_trailers() || http_body::Body::is_end_stream(&self.incoming) {

@@ -87,7 +87,7 @@ pub fn prepare_request(
         return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));
     }
     let seen = Seen::scan(request.headers());
-    check_host(&seen, request.version(), request.headers())?;
+    check_host(&seen, request.version())?;
     if seen.upgrade {
         check_upgrade(request.headers())?;
     }
@@ -127,7 +127,7 @@ pub fn prepare_response(response: &mut Response<Body>) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::BAD_GATEWAY, message));
     }
     strip(headers, &seen);
-    if seen.transfer_encoding || !has_one_plain_length(headers, &seen) {
+    if seen.transfer_encoding || seen.lengths > 1 || seen.has_odd_length {
         headers.remove(header::CONTENT_LENGTH); // hyper writes the framing of the body it has
     }
     Ok(())
@@ -137,8 +137,12 @@ pub fn prepare_response(response: &mut Response<Body>) -> Result<(), Refusal> {
 #[derive(Default)]
 struct Seen {
     hosts: u32,
+    has_bad_host: bool,
     lengths: u32,
+    has_odd_length: bool,
     connection: bool,
+    /// `Connection` names something besides `keep-alive` and `close`.
+    connection_names: bool,
     transfer_encoding: bool,
     te: bool,
     upgrade: bool,
@@ -149,11 +153,21 @@ struct Seen {
 impl Seen {
     fn scan(headers: &HeaderMap) -> Seen {
         let mut seen = Seen::default();
-        for (name, _) in headers {
+        for (name, value) in headers {
+            let value = value.as_bytes();
             match *name {
-                header::HOST => seen.hosts += 1,
-                header::CONTENT_LENGTH => seen.lengths += 1,
-                header::CONNECTION => seen.connection = true,
+                header::HOST => {
+                    seen.hosts += 1;
+                    seen.has_bad_host |= !is_host(value);
+                }
+                header::CONTENT_LENGTH => {
+                    seen.lengths += 1;
+                    seen.has_odd_length |= !value.iter().all(u8::is_ascii_digit);
+                }
+                header::CONNECTION => {
+                    seen.connection = true;
+                    seen.connection_names |= !is_plain_connection(value);
+                }
                 header::TRANSFER_ENCODING => seen.transfer_encoding = true,
                 header::TE => seen.te = true,
                 header::UPGRADE => seen.upgrade = true,
@@ -169,12 +183,16 @@ fn is_always_removed(name: &str) -> bool {
     name == "keep-alive" || name.starts_with("proxy-")
 }
 
-fn check_host(seen: &Seen, version: Version, headers: &HeaderMap) -> Result<(), Refusal> {
+fn is_plain_connection(value: &[u8]) -> bool {
+    value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close")
+}
+
+fn check_host(seen: &Seen, version: Version) -> Result<(), Refusal> {
     let bad = |message| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
     match seen.hosts {
         0 if version == Version::HTTP_11 => bad("an HTTP/1.1 request needs a Host header"),
         0 => Ok(()),
-        1 if headers.get(header::HOST).is_some_and(|host| is_host(host.as_bytes())) => Ok(()),
+        1 if !seen.has_bad_host => Ok(()),
         1 => bad("the Host header is not a host name or address with an optional port"),
         _ => bad("a request must not have more than one Host header"),
     }
@@ -215,11 +233,6 @@ fn accepts_trailers(headers: &HeaderMap) -> bool {
     tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
 }
 
-fn has_one_plain_length(headers: &HeaderMap, seen: &Seen) -> bool {
-    let is_plain = |length: &HeaderValue| length.as_bytes().iter().all(u8::is_ascii_digit);
-    seen.lengths == 1 && headers.get(header::CONTENT_LENGTH).is_some_and(is_plain)
-}
-
 /// The members of a comma-separated header, over all its lines.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let lines = headers.get_all(name).into_iter();
@@ -247,8 +260,11 @@ fn to_origin_form(request: &mut Request<Body>) -> Result<(), Refusal> {
 
 /// Removes everything that was meant for this hop.
 fn strip(headers: &mut HeaderMap, seen: &Seen) {
+    if seen.connection_names {
+        remove_named_by_connection(headers);
+    }
     if seen.connection {
-        strip_connection(headers);
+        headers.remove(header::CONNECTION);
     }
     if seen.te {
         headers.remove(header::TE);
@@ -265,19 +281,13 @@ fn strip(headers: &mut HeaderMap, seen: &Seen) {
     }
 }
 
-/// Removes `Connection` and what it names, except the fields a message cannot do without.
-fn strip_connection(headers: &mut HeaderMap) {
-    let is_plain = |token: &[u8]| {
-        token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close")
-    };
-    if !tokens(headers, &header::CONNECTION).all(is_plain) {
-        let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
-            .filter_map(|token| HeaderName::from_bytes(token).ok())
-            .filter(|name| !matches!(*name, header::HOST | header::CONTENT_LENGTH))
-            .collect();
-        named.iter().for_each(|name| drop(headers.remove(name)));
-    }
-    headers.remove(header::CONNECTION);
+/// Removes what `Connection` names, except the fields a message cannot do without.
+fn remove_named_by_connection(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .filter(|name| !matches!(*name, header::HOST | header::CONTENT_LENGTH))
+        .collect();
+    named.iter().for_each(|name| drop(headers.remove(name)));
 }
 
 fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {

@@ -32,6 +32,7 @@
 mod body;
 pub mod head;
 mod listener;
+mod relay;
 mod upstream;
 mod wire;
 

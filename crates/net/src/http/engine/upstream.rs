@@ -23,6 +23,7 @@ use hyper::client::conn::http1;
 use tokio::net::TcpStream;
 
 use super::body::{Body, BodyError};
+use super::relay::Relay;
 use super::wire::Wire;
 
 /// How many times a kept connection is looked at during its idle time.
@@ -284,16 +285,25 @@ struct Pool {
 struct Link {
     sender: http1::SendRequest<Body>,
     driver: Option<http1::Connection<Wire, Body>>,
+    relay: Relay,
     idle_since_sweep: u32,
 }
 
 impl Link {
-    /// Lets the connection read and write as far as it can.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        let Some(driver) = &mut self.driver else { return };
-        if Pin::new(driver).poll(cx).is_ready() {
-            self.driver = None; // dropping it hands an unsent request back
-        }
+    /// Lets the connection read and write as far as it can, then looks with `poll` at what came
+    /// of it.
+    fn drive<T>(
+        &mut self,
+        cx: &Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let Link { driver, relay, .. } = self;
+        relay.poll(cx, |cx| {
+            if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(cx).is_ready()) {
+                *driver = None; // dropping it hands an unsent request back
+            }
+            poll(cx)
+        })
     }
 
     /// Whether request and response are both through and another request may follow.
@@ -327,7 +337,8 @@ impl Pool {
             .handshake(wire)
             .await
             .map_err(|error| failed(SendErrorKind::Connect).because(error))?;
-        lease.link = Some(Box::new(Link { sender, driver: Some(driver), idle_since_sweep: 0 }));
+        let (driver, relay) = (Some(driver), Relay::new());
+        lease.link = Some(Box::new(Link { sender, driver, relay, idle_since_sweep: 0 }));
         Ok(lease)
     }
 
@@ -338,7 +349,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         idle.retain_mut(|link| {
-            link.drive(&mut Context::from_waker(Waker::noop()));
+            let _ = link.drive(&Context::from_waker(Waker::noop()), |_| Poll::Ready(()));
             let age = sweep.wrapping_sub(link.idle_since_sweep);
             link.is_reusable() && age <= SWEEPS_PER_IDLE_TIME
         });
@@ -359,11 +370,14 @@ impl Lease {
         self.pool.address
     }
 
-    /// Lets the connection read and write as far as it can.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(link) = &mut self.link {
-            link.drive(cx);
-        }
+    /// Lets the connection read and write as far as it can, then looks with `poll` at what came
+    /// of it.
+    pub(super) fn drive<T>(
+        &mut self,
+        cx: &Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.link.as_mut().expect("a lease in use has a link").drive(cx, poll)
     }
 
     /// Keeps the connection for the next request, if it is fit for one.
@@ -371,6 +385,7 @@ impl Lease {
         let Some(mut link) = self.link.take_if(|link| link.is_reusable()) else { return };
         let mut idle = self.pool.idle.borrow_mut();
         if idle.len() < self.pool.limits.idle_connections_max {
+            link.relay.rest();
             link.idle_since_sweep = self.pool.sweep.get();
             idle.push(link);
             self.is_kept = true;
@@ -380,10 +395,7 @@ impl Lease {
     async fn exchange(mut self, request: Request<Body>) -> Result<Response<Body>, SendError> {
         let link = self.link.as_mut().expect("a lease for an exchange has a link");
         let mut answer = pin!(link.sender.try_send_request(request));
-        let answer = std::future::poll_fn(|cx| {
-            link.drive(cx);
-            answer.as_mut().poll(cx)
-        });
+        let answer = std::future::poll_fn(|cx| link.drive(cx, |cx| answer.as_mut().poll(cx)));
         match answer.await {
             Ok(response) => self.respond(response),
             Err(mut error) => {
@@ -406,19 +418,14 @@ impl Lease {
         let length = http_body::Body::size_hint(&incoming).exact();
         let body = match length {
             Some(length) if is_through => {
-                let body = arrived(incoming, length).ok_or_else(|| self.lost_piece())?;
+                let lost = SendError::new(SendErrorKind::Malformed, self.pool.address);
                 self.give_back();
-                body
+                // Half an answer would be worse than none, though hyper says that all was read.
+                arrived(incoming, length).ok_or_else(|| lost.because("its body is incomplete"))?
             }
             _ => Body::from_replica(incoming, self),
         };
         Ok(Response::from_parts(head, body))
-    }
-
-    /// hyper says that all was read, yet not all is there: no answer is better than half of one.
-    fn lost_piece(&self) -> SendError {
-        SendError::new(SendErrorKind::Malformed, self.pool.address)
-            .because("its body is incomplete")
     }
 }
 

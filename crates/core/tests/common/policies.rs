@@ -1,0 +1,21 @@
+//! The policies under test: every name of the registry, and the variants that run other lines.
+
+use evenkeel_core::request::select::{Policy, Selector, registry};
+
+/// Every policy of the registry, then variants with parameters.
+pub fn all() -> Vec<&'static str> {
+    let variants = [
+        "c3:rate_control=on",
+        "c3:ranking=off,rate_control=on",
+        "c3:random_ties=off,weight=150,exponent=2.5",
+        "prequal:q_rif=0.84,reuse_max=1",
+        "dynamic-snitch:badness=0,reset_min=0.05",
+        "peak-ewma:tau_ms=100",
+    ];
+    registry::NAMES.into_iter().chain(variants).collect()
+}
+
+/// The policy of one client alone.
+pub fn make(text: &str) -> Box<dyn Selector> {
+    text.parse::<Policy>().expect("a policy of the registry").make(1)
+}

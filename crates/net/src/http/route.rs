@@ -1,0 +1,365 @@
+//! One upstream as one worker sees it: its dispatcher, its replicas' connections, its held calls.
+//!
+//! The guards here make the promises of the dispatcher hold whatever happens to a request's
+//! future: an attempt is finished and a call is closed even when the client goes away in the
+//! middle, which drops the future where it stands.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::redundancy::Hedge;
+use evenkeel_core::request::{
+    Attempt, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Probe, Request, Settled, Step,
+};
+use evenkeel_core::window::RequestWindow;
+use evenkeel_core::{Deadline, Fleet, GroupId, Instant};
+use http::header::HOST;
+use http::{HeaderValue, StatusCode};
+
+use crate::clock::Clock;
+use crate::config::{ListenConfig, UpstreamConfig};
+use crate::http::engine::{Body, Upstream};
+use crate::http::orca;
+use crate::replica::PROBE_PATH;
+use crate::timer::Timer;
+
+/// All replicas of an HTTP upstream form one group.
+const GROUP: GroupId = GroupId::new(0);
+
+/// One upstream as one worker sees it.
+#[derive(Debug)]
+pub struct Route {
+    pub(crate) config: UpstreamConfig,
+    pub(crate) clock: Clock,
+    pub(crate) timer: Timer,
+    dispatcher: RefCell<Dispatcher>,
+    replicas: Vec<Replica>,
+    held: RefCell<BTreeMap<CallId, Waker>>,
+    calls: Cell<u64>,
+    /// Wakes the task that waits for the dispatcher's deadline; see [`Route::keep_time`].
+    timekeeper: RefCell<Option<Waker>>,
+}
+
+#[derive(Debug)]
+struct Replica {
+    upstream: Upstream,
+    /// False once a probe was answered as by a server that knows no probes.
+    answers_probes: Cell<bool>,
+    probing: Cell<bool>,
+}
+
+/// What distinguishes the dispatchers of an upstream: each worker has its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// The number of dispatchers that share the replicas: C3's number of clients.
+    pub clients: u32,
+    /// Seed of the policy's randomness; workers must differ, or they would choose alike.
+    pub seed: u64,
+}
+
+impl Route {
+    /// A route without connections yet. Must be made on the worker's thread.
+    ///
+    /// # Errors
+    /// When the operating system refuses a timer.
+    pub fn new(config: &UpstreamConfig, clock: Clock, seat: Seat) -> std::io::Result<Rc<Self>> {
+        let behaviour = DispatcherConfig {
+            safeguards: config.safeguards.clone(),
+            retries_max: config.retries_max,
+            retry_budget: config.retry_budget.clone(),
+            backlog_calls_max: config.held_max,
+            record_latency: true,
+            seed: seat.seed,
+        };
+        let fleet = Fleet::single_group(config.replicas.len());
+        let dispatcher = Dispatcher::new(fleet, config.policy.make(seat.clients), behaviour);
+        let dispatcher = match &config.hedge {
+            Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge.clone()))),
+            None => dispatcher,
+        };
+        let replica = |&address: &SocketAddr| Replica {
+            upstream: Upstream::new(address, config.limits),
+            answers_probes: Cell::new(true),
+            probing: Cell::new(false),
+        };
+        Ok(Rc::new(Self {
+            replicas: config.replicas.iter().map(replica).collect(),
+            config: config.clone(),
+            clock,
+            timer: Timer::new()?,
+            dispatcher: RefCell::new(dispatcher),
+            held: RefCell::default(),
+            calls: Cell::new(0),
+            timekeeper: RefCell::default(),
+        }))
+    }
+
+    /// How requests that come in at an address are passed on.
+    #[must_use]
+    pub fn forwarding(&self, listen: &ListenConfig) -> crate::http::engine::head::Forwarding {
+        let host = HeaderValue::try_from(self.config.name.as_str());
+        crate::http::engine::head::Forwarding {
+            append_forwarded_for: listen.forwarded_for,
+            host_default: host.unwrap_or(HeaderValue::from_static("upstream")),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Begins a call; the guard closes it.
+    pub(crate) fn open(self: &Rc<Self>, replay: evenkeel_core::request::Replay) -> OpenCall {
+        let id = CallId(self.calls.get());
+        self.calls.set(id.0 + 1);
+        let request = Request { group: GROUP, replay };
+        let call = self.dispatcher.borrow_mut().open(self.now(), id, request);
+        OpenCall { route: Rc::clone(self), call: Some(call) }
+    }
+
+    pub(crate) fn replica(&self, attempt: &OpenAttempt) -> Upstream {
+        self.replicas[attempt.seat()].upstream.clone()
+    }
+
+    /// Takes over which replicas may be used.
+    pub fn adopt(&self, plan: &Arc<RoutePlan>) {
+        self.dispatcher.borrow_mut().adopt(self.now(), plan);
+        self.resume_held();
+    }
+
+    /// Takes what was counted since the last time, and how things stand.
+    pub fn observe(&self) -> Observation {
+        let mut dispatcher = self.dispatcher.borrow_mut();
+        let now = self.now();
+        let seats = 0..self.replicas.len();
+        let state = seats.map(|seat| {
+            let id = evenkeel_core::ReplicaId::new(seat);
+            let replica = dispatcher.fleet().replica(id);
+            ReplicaState {
+                in_flight: replica.in_flight(),
+                connections: self.replicas[seat].upstream.connections(),
+                failure_share: replica.failure_share(now),
+                is_ejected: replica.ejected_until() > now,
+                cost: dispatcher.cost(now, id),
+                queue_length: replica.feedback().map(|feedback| feedback.queue_length),
+                service_time: replica.feedback().map(|feedback| feedback.service_time),
+            }
+        });
+        let replicas = state.collect();
+        let held = dispatcher.held();
+        Observation { window: dispatcher.window(), replicas, held }
+    }
+
+    /// Wakes the calls that the dispatcher has made ready.
+    pub(crate) fn resume_held(&self) {
+        loop {
+            let Some(id) = self.dispatcher.borrow_mut().resumed() else { return };
+            if let Some(waker) = self.held.borrow_mut().remove(&id) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Runs for the life of the worker: wakes held calls when their rate opens. One task for all,
+    /// because only the head of the queue may ask again.
+    pub async fn keep_time(self: Rc<Self>) {
+        loop {
+            let deadline = self.dispatcher.borrow().deadline();
+            let mut timer = deadline.map(|due| self.timer.at(self.clock.std_instant(due.at)));
+            std::future::poll_fn(|context| {
+                *self.timekeeper.borrow_mut() = Some(context.waker().clone());
+                if self.dispatcher.borrow().deadline() != deadline {
+                    return Poll::Ready(()); // an earlier one, or the first
+                }
+                let Some(timer) = &mut timer else { return Poll::Pending };
+                std::pin::Pin::new(timer).poll(context)
+            })
+            .await;
+            self.dispatcher.borrow_mut().wake(self.now());
+            self.resume_held();
+        }
+    }
+
+    fn tell_timekeeper(&self) {
+        if let Some(waker) = self.timekeeper.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Sends the questions that the policy wants asked.
+    pub(crate) fn ask_probes(self: &Rc<Self>) {
+        loop {
+            let now = self.now();
+            let Some(probe) = self.dispatcher.borrow_mut().probe(now) else { return };
+            let replica = &self.replicas[probe.replica().index()];
+            // One question at a time: a replica too slow to answer is not asked more and more.
+            if replica.answers_probes.get() && !replica.probing.replace(true) {
+                tokio::task::spawn_local(Rc::clone(self).ask(probe));
+            }
+        }
+    }
+
+    async fn ask(self: Rc<Self>, probe: Probe) {
+        let replica = &self.replicas[probe.replica().index()];
+        let mut request = http::Request::new(Body::empty());
+        *request.uri_mut() = http::Uri::from_static(PROBE_PATH);
+        let host = replica.upstream.address().to_string();
+        if let Ok(host) = HeaderValue::try_from(host) {
+            request.headers_mut().insert(HOST, host);
+        }
+        let limit = self.config.timeouts.attempt;
+        let answer = tokio::time::timeout(limit, replica.upstream.send(request)).await;
+        replica.probing.set(false);
+        let feedback = match answer {
+            Ok(Ok(mut response)) if response.status() == StatusCode::NO_CONTENT => {
+                orca::take_feedback(response.headers_mut()).ok().flatten()
+            }
+            Ok(Ok(_)) => {
+                replica.answers_probes.set(false); // no agent there: do not ask again
+                None
+            }
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let now = self.now();
+        self.dispatcher.borrow_mut().learn_probe(now, &probe, feedback.as_ref());
+    }
+}
+
+/// How one upstream stands with one worker.
+#[derive(Debug)]
+pub struct Observation {
+    /// What was counted since the last observation.
+    pub window: RequestWindow,
+    /// Each replica, by seat.
+    pub replicas: Vec<ReplicaState>,
+    /// Calls held for a sending rate.
+    pub held: usize,
+}
+
+/// How one replica stands with one worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplicaState {
+    /// Attempts in flight.
+    pub in_flight: u32,
+    /// Connections open.
+    pub connections: usize,
+    /// Share of recent failures.
+    pub failure_share: f64,
+    /// Whether it is ejected for failing.
+    pub is_ejected: bool,
+    /// What the policy thinks it costs, in the policy's unit; lower is better.
+    pub cost: Option<f64>,
+    /// Its own last report: requests waiting there.
+    pub queue_length: Option<u32>,
+    /// Its own last report: service time.
+    pub service_time: Option<std::time::Duration>,
+}
+
+/// A call that is closed when it goes out of scope.
+#[derive(Debug)]
+pub(crate) struct OpenCall {
+    route: Rc<Route>,
+    /// `None` only while being dropped.
+    call: Option<Call>,
+}
+
+impl OpenCall {
+    const OPEN: &str = "a call is there until it is dropped";
+
+    /// What to do next.
+    pub(crate) fn step(&mut self) -> Next {
+        let now = self.route.now();
+        let call = self.call.as_mut().expect(Self::OPEN);
+        let step = self.route.dispatcher.borrow_mut().step(now, call);
+        self.route.resume_held(); // a step may make the next held call the head
+        match step {
+            Step::Send(attempt) => {
+                let route = Rc::clone(&self.route);
+                Next::Send(OpenAttempt { route, attempt: Some(attempt) })
+            }
+            Step::Cancel(copy) => Next::Cancel(copy),
+            Step::Wait { until } => {
+                if until.is_none() {
+                    self.route.tell_timekeeper();
+                }
+                Next::Wait(until)
+            }
+            Step::Answered(copy) => Next::Answered(copy),
+            Step::Refused(refusal) => Next::Refused(refusal),
+        }
+    }
+
+    pub(crate) fn settle(&mut self, settled: Settled) {
+        self.call.as_mut().expect(Self::OPEN).settle(settled);
+    }
+
+    fn id(&self) -> CallId {
+        self.call.as_ref().expect(Self::OPEN).id()
+    }
+
+    /// Waits to be resumed, if the call is held: see [`OpenCall::was_resumed`].
+    pub(crate) fn hold(&self, waker: &Waker) {
+        self.route.held.borrow_mut().insert(self.id(), waker.clone());
+    }
+
+    /// True when the call waited and its turn has come.
+    pub(crate) fn was_resumed(&self) -> bool {
+        !self.route.held.borrow().contains_key(&self.id())
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        self.route.held.borrow_mut().remove(&call.id());
+        let now = self.route.now();
+        self.route.dispatcher.borrow_mut().close(now, call);
+        self.route.resume_held();
+    }
+}
+
+/// What [`OpenCall::step`] says: core's `Step`, with the attempt under guard.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Send(OpenAttempt),
+    Cancel(usize),
+    Wait(Option<Deadline>),
+    Answered(usize),
+    Refused(evenkeel_core::request::Refusal),
+}
+
+/// An attempt that is finished when it goes out of scope; cancelled, if nobody learnt from it.
+#[derive(Debug)]
+pub(crate) struct OpenAttempt {
+    route: Rc<Route>,
+    /// `None` only while being dropped.
+    attempt: Option<Attempt>,
+}
+
+impl OpenAttempt {
+    const OPEN: &str = "an attempt is there until it is dropped";
+
+    pub(crate) fn seat(&self) -> usize {
+        self.attempt.as_ref().expect(Self::OPEN).replica().index()
+    }
+
+    /// Learns the outcome; hand the answer to [`OpenCall::settle`].
+    pub(crate) fn learn(&mut self, outcome: &Outcome) -> Settled {
+        let now = self.route.now();
+        let attempt = self.attempt.as_mut().expect(Self::OPEN);
+        self.route.dispatcher.borrow_mut().learn(now, attempt, outcome)
+    }
+}
+
+impl Drop for OpenAttempt {
+    fn drop(&mut self) {
+        let Some(attempt) = self.attempt.take() else { return };
+        let now = self.route.now();
+        self.route.dispatcher.borrow_mut().finish(now, attempt);
+    }
+}

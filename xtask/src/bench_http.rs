@@ -1,0 +1,242 @@
+//! `cargo xtask bench http`: CPU per proxied request of evenkeel beside HAProxy and nginx.
+//!
+//! Signal: CPU time (user and system, from the kernel's scheduler statistics) that a proxy's
+//! processes spend while `wrk` sends through it, divided by the requests answered. CPU per request
+//! is what a proxy costs its owner; requests per second would mostly measure who shares the cores.
+//!
+//! It moves with everything else on the machine, by a factor of two on a loaded one. Therefore all
+//! proxies run in every round, in an order that rotates, and the comparison is the *ratio within
+//! a round*, summarised by its median and a distribution-free interval ([`statistics`]). All
+//! proxies are plain children of this process: the kernel groups tasks by session for scheduling,
+//! and a proxy in a session of its own gets other wake-ups and other figures.
+//!
+//! It says nothing about latency, TLS, large bodies, more cores, or a network that is not
+//! loopback.
+
+mod process;
+mod proxies;
+mod report;
+mod statistics;
+mod wrk;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{UsageError, needs, workspace};
+use process::{Server, Workbench};
+use proxies::{PROXIES, Proxy};
+use report::{Measurement, Report};
+
+const USAGE: &str = "\
+usage: cargo xtask bench http [OPTIONS]
+
+  --rounds N         rounds, each measuring every proxy once; at least 6, default 9
+  --seconds N        length of one measurement, 1 to 60; default 2
+  --connections N    keep-alive connections of wrk, 1 to 1000; default 64
+  --proxies A,B,…    of haproxy, nginx, evenkeel; haproxy is the reference; default all
+  --json             print one JSON document instead of the table
+
+example: cargo xtask bench http --proxies haproxy,nginx --rounds 12 --json";
+
+/// Fewer rounds cannot give a 95 % interval (see [`statistics::median_interval`]).
+const ROUNDS_MIN: usize = 6;
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Measures what `words` ask for and prints the result on standard output.
+///
+/// # Errors
+/// When an option is wrong, a program is missing, or a proxy does not start or answers wrongly.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    if matches!(words, ["--help" | "-h"]) {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let options = Options::parse(words)?;
+    let report = measure(&options)?;
+    if options.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
+    Ok(())
+}
+
+/// What a user may choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Options {
+    rounds: usize,
+    seconds: u64,
+    connections: u32,
+    proxies: Vec<&'static str>,
+    json: bool,
+}
+
+impl Options {
+    fn parse(words: &[&str]) -> Result<Self, UsageError> {
+        let proxies = PROXIES.iter().map(|proxy| proxy.name).collect();
+        let mut options = Self { rounds: 9, seconds: 2, connections: 64, proxies, json: false };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if *word == "--json" {
+                options.json = true;
+                continue;
+            }
+            let value = words.next().copied().unwrap_or_default();
+            match *word {
+                "--rounds" => options.rounds = number(word, value, ROUNDS_MIN as u64, 1000)?,
+                "--seconds" => options.seconds = number(word, value, 1, 60)?,
+                "--connections" => options.connections = number(word, value, 1, 1000)?,
+                "--proxies" => options.proxies = chosen(value)?,
+                _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number<T: TryFrom<u64>>(option: &str, value: &str, min: u64, max: u64) -> Result<T, UsageError> {
+    let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
+    parsed.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+        UsageError::new(format!("{option}: got `{value}`, expected a number from {min} to {max}"))
+    })
+}
+
+fn chosen(value: &str) -> Result<Vec<&'static str>, UsageError> {
+    let known: Vec<&str> = PROXIES.iter().map(|proxy| proxy.name).collect();
+    let mut names = Vec::new();
+    for word in value.split(',') {
+        let Some(proxy) = PROXIES.iter().find(|proxy| proxy.name == word) else {
+            let known = known.join(", ");
+            let message = format!("--proxies: got `{word}`, expected some of {known}");
+            return Err(UsageError::new(message));
+        };
+        names.push(proxy.name);
+    }
+    if !names.contains(&proxies::REFERENCE) {
+        let message =
+            format!("--proxies: `{}` must be among them: ratios are to it", proxies::REFERENCE);
+        return Err(UsageError::new(message));
+    }
+    Ok(names)
+}
+
+/// A started proxy.
+struct Running {
+    proxy: &'static Proxy,
+    server: Server,
+}
+
+fn measure(options: &Options) -> Result<Report> {
+    let wrk = needs::require("wrk")?;
+    let is_chosen = |proxy: &&Proxy| options.proxies.contains(&proxy.name);
+    let chosen: Vec<&'static Proxy> = PROXIES.iter().filter(is_chosen).collect();
+    if options.proxies.contains(&"evenkeel") {
+        // A stale binary would be measured without anyone noticing.
+        eprintln!("building evenkeel");
+        workspace::run_cargo(&["build", "--release", "-p", "evenkeel"], &[])?;
+    }
+    let bench = Workbench::create(proxies::BACKEND_PORTS + chosen.len())?;
+    let (backend_ports, proxy_ports) = bench.ports().split_at(proxies::BACKEND_PORTS);
+    let backend = proxies::start_backend(&bench, backend_ports)?;
+    let mut running = Vec::new();
+    for (proxy, port) in chosen.into_iter().zip(proxy_ports) {
+        let server = proxy.start(&bench, *port, backend_ports)?;
+        running.push(Running { proxy, server });
+    }
+    let mut report = Report::new(options.clone());
+    for one in &running {
+        report.describe(one.proxy.name, one.proxy.version()?, proxies::check(&one.server)?);
+    }
+    let load = wrk::Load { program: wrk, connections: options.connections };
+    measure_rounds(&load, &mut running, options, &mut report)?;
+    drop(backend);
+    Ok(report)
+}
+
+fn measure_rounds(
+    load: &wrk::Load,
+    running: &mut [Running],
+    options: &Options,
+    report: &mut Report,
+) -> Result<()> {
+    for one in running.iter_mut() {
+        measure_one(load, one, WARM_UP)?;
+    }
+    let length = Duration::from_secs(options.seconds);
+    for round in 0..options.rounds {
+        eprintln!("round {} of {}", round + 1, options.rounds);
+        for index in order(round, running.len()) {
+            let measurement = measure_one(load, &mut running[index], length)?;
+            report.add(running[index].proxy.name, measurement);
+        }
+    }
+    Ok(())
+}
+
+/// Who is measured when: each round begins one further, and every second turn runs backwards, so
+/// that no proxy always follows the same neighbour.
+fn order(round: usize, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).map(|place| (place + round) % count).collect();
+    if (round / count) % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+fn measure_one(load: &wrk::Load, one: &mut Running, length: Duration) -> Result<Measurement> {
+    let name = one.proxy.name;
+    let before = one.server.cpu_ns()?;
+    let outcome = load.run(one.server.port(), length).with_context(|| format!("load on {name}"))?;
+    one.server.check_alive()?;
+    let cpu_ns = one.server.cpu_ns()? - before;
+    if outcome.requests == 0 {
+        bail!("{name} answered no request in {length:?}");
+    }
+    Ok(Measurement {
+        requests: outcome.requests,
+        requests_per_second: outcome.requests_per_second,
+        cpu_us_per_request: cpu_ns as f64 / 1e3 / outcome.requests as f64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_proxy_takes_every_place_equally_often() {
+        for count in 2..=3 {
+            let rounds: Vec<Vec<usize>> = (0..2 * count).map(|round| order(round, count)).collect();
+            for place in 0..count {
+                for proxy in 0..count {
+                    let times = rounds.iter().filter(|order| order[place] == proxy).count();
+                    assert_eq!(times, 2, "proxy {proxy} of {count} at place {place}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn options_are_read() {
+        let words = ["--rounds", "12", "--proxies", "nginx,haproxy", "--json"];
+        let options = Options::parse(&words).unwrap();
+        let proxies = vec!["nginx", "haproxy"];
+        let expected = Options { rounds: 12, seconds: 2, connections: 64, proxies, json: true };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn wrong_options_say_what_came_and_what_was_expected() {
+        for (words, expected) in [
+            (&["--rounds", "5"][..], "--rounds: got `5`, expected a number from 6 to 1000"),
+            (&["--seconds"], "--seconds: got ``, expected a number from 1 to 60"),
+            (&["--proxies", "haproxy,envoy"], "--proxies: got `envoy`, expected some of"),
+            (&["--proxies", "nginx"], "--proxies: `haproxy` must be among them"),
+            (&["--jsn"], "unknown option `--jsn`"),
+        ] {
+            let error = Options::parse(words).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

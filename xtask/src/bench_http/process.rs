@@ -1,0 +1,290 @@
+//! Servers as child processes: ports, start, readiness, CPU time, and a certain end.
+//!
+//! Every server and the load generator are plain children of this process, in its session. The
+//! end comes from [`Server`]'s drop, from the terminal (Ctrl-C reaches all of them), or, when this
+//! process is killed, from the kernel: `setpriv --pdeathsig` (util-linux) asks it to.
+
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A folder for configurations and logs, and ports that were free a moment ago.
+pub(super) struct Workbench {
+    folder: PathBuf,
+    ports: Vec<u16>,
+}
+
+impl Workbench {
+    /// # Errors
+    /// When the folder or a port cannot be had.
+    pub(super) fn create(port_count: usize) -> Result<Self> {
+        let name = format!("bench-http-{}", std::process::id());
+        let folder = workspace::target().join("xtask").join(name);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
+        Ok(Self { folder, ports: free_ports(port_count)? })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    /// Writes a file for a server and returns its path.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {path:?}"))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Workbench {
+    fn drop(&mut self) {
+        // A folder left behind lies under target/ and harms nobody.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// All are held until the last is found, so that they differ.
+fn free_ports(count: usize) -> Result<Vec<u16>> {
+    let listeners: std::io::Result<Vec<TcpListener>> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
+    let listeners = listeners.context("no free port on 127.0.0.1")?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+/// A command for a child that ends when this process does.
+pub(super) fn child(program: &Path) -> Command {
+    let mut command = match workspace::find_program("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", "TERM"]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A server that listens; stopped when dropped.
+pub(super) struct Server {
+    name: String,
+    port: u16,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts `program` and waits until it accepts connections on `port`.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends early, or does not listen in time; with its own words.
+    pub(super) fn start(
+        bench: &Workbench,
+        name: &str,
+        port: u16,
+        program: &Path,
+        arguments: &[&str],
+    ) -> Result<Self> {
+        let log = bench.folder().join(format!("{name}.log"));
+        let output = File::create(&log).with_context(|| format!("cannot create {log:?}"))?;
+        let child = child(program)
+            .args(arguments)
+            .current_dir(bench.folder())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("{name} ({}) could not be started", program.display()))?;
+        let mut server = Self { name: name.to_owned(), port, child, log };
+        server.wait_until_listening()?;
+        Ok(server)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn wait_until_listening(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            self.check_alive()?;
+            if start.elapsed() > START_LIMIT {
+                let name = &self.name;
+                bail!("{name} does not listen on port {} after {START_LIMIT:?}", self.port);
+            }
+            sleep(POLL_INTERVAL);
+        }
+        // Another program may have taken the port in between.
+        self.check_alive()
+    }
+
+    /// # Errors
+    /// When the process has ended; with what it wrote.
+    pub(super) fn check_alive(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let words = std::fs::read_to_string(&self.log).unwrap_or_default();
+            bail!("{} ended by itself ({status}) and said: {}", self.name, words.trim());
+        }
+        Ok(())
+    }
+
+    /// CPU time, in nanoseconds, spent so far by all living threads of the process and of its
+    /// descendants. Threads that ended are no longer counted, so a server must keep its threads.
+    ///
+    /// # Errors
+    /// When the process is gone or the kernel keeps no scheduler statistics.
+    pub(super) fn cpu_ns(&self) -> Result<u64> {
+        let processes = family(self.child.id());
+        processes.iter().try_fold(0, |sum, process| Ok(sum + process_cpu_ns(*process)?))
+    }
+}
+
+impl Drop for Server {
+    /// A polite end first: a master process that is killed leaves its workers behind.
+    fn drop(&mut self) {
+        let family = family(self.child.id());
+        signal("TERM", self.child.id());
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < STOP_LIMIT {
+            sleep(POLL_INTERVAL);
+        }
+        // Both fail when the process is gone, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for process in &family[1..] {
+            end_orphan(*process, self.child.id());
+        }
+    }
+}
+
+/// Ends a former descendant that outlived its master by more than a moment.
+fn end_orphan(process: u32, master: u32) {
+    let start = Instant::now();
+    while start.elapsed() < STOP_LIMIT {
+        if !Path::new(&format!("/proc/{process}")).exists() || process == master {
+            return;
+        }
+        sleep(POLL_INTERVAL);
+    }
+    signal("KILL", process);
+}
+
+/// Sends a signal by way of the shell: the standard library can only kill.
+fn signal(name: &str, process: u32) {
+    let command = format!("kill -{name} {process} 2>/dev/null");
+    // Failure means that the process is gone.
+    let _ = Command::new("sh").args(["-c", &command]).stdin(Stdio::null()).status();
+}
+
+/// `process` first, then its descendants.
+fn family(process: u32) -> Vec<u32> {
+    let mut family = vec![process];
+    let mut next = 0;
+    while next < family.len() {
+        family.extend(children(family[next]));
+        next += 1;
+    }
+    family
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let lists = threads(process).into_iter().filter_map(|thread| {
+        std::fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()
+    });
+    lists.flat_map(|list| numbers(&list)).collect()
+}
+
+fn threads(process: u32) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/task")) else {
+        return Vec::new();
+    };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn process_cpu_ns(process: u32) -> Result<u64> {
+    let mut sum = 0;
+    for thread in threads(process) {
+        let path = format!("/proc/{process}/task/{thread}/schedstat");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("{path}: the kernel keeps no scheduler statistics"))?;
+        let first = text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+        sum += first.with_context(|| format!("{path}: got `{text}`, expected nanoseconds"))?;
+    }
+    Ok(sum)
+}
+
+fn numbers(text: &str) -> Vec<u32> {
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_ports_differ() {
+        let mut ports = free_ports(20).unwrap();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 20);
+    }
+
+    #[test]
+    fn cpu_time_is_that_of_the_work_done() {
+        let own = std::process::id();
+        let before = process_cpu_ns(own).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(60) {
+            std::hint::black_box(start);
+        }
+        let spent = process_cpu_ns(own).unwrap() - before;
+        // Other tests run in this process too, so there is no upper bound; a busy machine may
+        // have given us only a part of the time.
+        assert!(spent > 5_000_000, "{spent} ns");
+    }
+
+    #[test]
+    fn a_family_is_a_process_and_its_descendants() {
+        let mut child = Command::new("sh").args(["-c", "sleep 5 & wait"]).spawn().unwrap();
+        let start = Instant::now();
+        while family(child.id()).len() < 2 && start.elapsed() < Duration::from_secs(5) {
+            sleep(POLL_INTERVAL);
+        }
+        let family = family(child.id());
+        assert_eq!(family[0], child.id());
+        assert_eq!(family.len(), 2, "{family:?}");
+        signal("KILL", family[1]);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_ends_is_an_error_with_its_own_words() {
+        let bench = Workbench::create(1).unwrap();
+        let shell = workspace::find_program("sh").unwrap();
+        let arguments = ["-c", "echo the config is wrong; exit 3"];
+        let outcome = Server::start(&bench, "test", bench.ports()[0], &shell, &arguments);
+        let error = outcome.err().unwrap().to_string();
+        assert!(error.contains("the config is wrong") && error.contains("3"), "{error}");
+    }
+}

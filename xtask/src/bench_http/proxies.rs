@@ -1,0 +1,265 @@
+//! Who is measured, and with which configuration: one worker each, keep-alive on both sides, the
+//! client's address added, no access log, three replicas of one backend.
+//!
+//! Limits on requests per connection are lifted everywhere: nginx's defaults (1000 on either side)
+//! would charge it for connections that the others never open.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::process::{Server, Workbench};
+use crate::{needs, workspace};
+
+/// All ratios are to this proxy.
+pub(super) const REFERENCE: &str = "haproxy";
+
+/// Addresses of the backend, which one nginx worker serves.
+pub(super) const BACKEND_PORTS: usize = 3;
+
+const BODY_BYTES: usize = 150;
+
+/// A path that answers with the forwarded address, to see that every proxy adds it.
+const FORWARDED_PATH: &str = "/forwarded";
+
+/// A proxy under test.
+pub(super) struct Proxy {
+    pub(super) name: &'static str,
+    program: fn() -> Result<PathBuf>,
+    version_flag: &'static str,
+    config_name: &'static str,
+    config: fn(folder: &Path, port: u16, backend_ports: &[u16]) -> String,
+    /// Arguments, of which `CONFIG` stands for the path of the configuration.
+    arguments: &'static [&'static str],
+}
+
+pub(super) const PROXIES: [Proxy; 3] = [
+    Proxy {
+        name: REFERENCE,
+        program: || needs::require("haproxy"),
+        version_flag: "-v",
+        config_name: "haproxy.cfg",
+        config: haproxy_config,
+        arguments: &["-db", "-f", "CONFIG"],
+    },
+    Proxy {
+        name: "nginx",
+        program: || needs::require("nginx"),
+        version_flag: "-v",
+        config_name: "nginx.conf",
+        config: nginx_config,
+        arguments: &["-e", "stderr", "-c", "CONFIG"],
+    },
+    Proxy {
+        name: "evenkeel",
+        program: || Ok(workspace::release_binary()),
+        version_flag: "--version",
+        config_name: "evenkeel.toml",
+        config: evenkeel_config,
+        arguments: &["run", "CONFIG"],
+    },
+];
+
+impl Proxy {
+    /// Writes the configuration and starts the proxy on `port`.
+    ///
+    /// # Errors
+    /// When the program is missing or does not come to listen.
+    pub(super) fn start(
+        &self,
+        bench: &Workbench,
+        port: u16,
+        backend_ports: &[u16],
+    ) -> Result<Server> {
+        let text = (self.config)(bench.folder(), port, backend_ports);
+        let config = bench.write(self.config_name, &text)?;
+        start(bench, self.name, port, &(self.program)()?, self.arguments, &config)
+    }
+
+    /// The first line of what the program says about its version.
+    ///
+    /// # Errors
+    /// When the program is missing or cannot be started.
+    pub(super) fn version(&self) -> Result<String> {
+        let output = Command::new((self.program)()?)
+            .arg(self.version_flag)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot ask {} for its version", self.name))?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        Ok(text.lines().next().unwrap_or("unknown").trim().to_owned())
+    }
+}
+
+/// Starts the backend on all of `ports`.
+///
+/// # Errors
+/// When nginx is missing or does not come to listen.
+pub(super) fn start_backend(bench: &Workbench, ports: &[u16]) -> Result<Server> {
+    let listen: String = ports.iter().map(|port| format!("listen 127.0.0.1:{port};\n")).collect();
+    let body = "x".repeat(BODY_BYTES);
+    let server = format!(
+        "server {{\n{listen}
+         location = {FORWARDED_PATH} {{ return 200 \"$http_x_forwarded_for\"; }}
+         location / {{ default_type text/plain; return 200 \"{body}\"; }}\n}}"
+    );
+    let text = nginx_frame(bench.folder(), "backend", &server);
+    let config = bench.write("backend.conf", &text)?;
+    let arguments = ["-e", "stderr", "-c", "CONFIG"];
+    start(bench, "backend", ports[0], &needs::require("nginx")?, &arguments, &config)
+}
+
+fn start(
+    bench: &Workbench,
+    name: &str,
+    port: u16,
+    program: &Path,
+    arguments: &[&str],
+    config: &Path,
+) -> Result<Server> {
+    let file = config.to_str().context("the path of the target folder is not UTF-8")?;
+    let arguments: Vec<&str> =
+        arguments.iter().map(|word| if *word == "CONFIG" { file } else { *word }).collect();
+    Server::start(bench, name, port, program, &arguments)
+}
+
+/// Checks that a proxy passes the backend's answer on; the result is a note for the reader when it
+/// does less work than it should.
+///
+/// # Errors
+/// When the answer is not the backend's.
+pub(super) fn check(server: &Server) -> Result<Option<String>> {
+    let name = server.name();
+    let answer = request(server.port(), "/").with_context(|| format!("first request to {name}"))?;
+    if !answer.starts_with("HTTP/1.1 200") || !answer.ends_with(&"x".repeat(BODY_BYTES)) {
+        bail!("{name} does not pass on the backend's answer; it said: {answer}");
+    }
+    let answer = request(server.port(), FORWARDED_PATH)?;
+    let is_forwarded = answer.ends_with("127.0.0.1");
+    let note = || format!("{name} adds no X-Forwarded-For: it does less work than the others");
+    Ok((!is_forwarded).then(note))
+}
+
+fn request(port: u16, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let head = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn haproxy_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
+    let replicas = backend_ports.iter().enumerate();
+    let replicas: String = replicas
+        .map(|(index, port)| format!("    server replica{index} 127.0.0.1:{port}\n"))
+        .collect();
+    format!(
+        "global
+    nbthread 1
+    maxconn 4096
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    option http-keep-alive
+    option forwardfor
+    http-reuse always
+frontend bench
+    bind 127.0.0.1:{port}
+    default_backend replicas
+backend replicas
+    balance roundrobin
+{replicas}"
+    )
+}
+
+fn nginx_config(folder: &Path, port: u16, backend_ports: &[u16]) -> String {
+    let replicas: String =
+        backend_ports.iter().map(|port| format!("server 127.0.0.1:{port};\n")).collect();
+    let server = format!(
+        "upstream replicas {{
+{replicas}keepalive 256;
+keepalive_requests 1000000000;
+keepalive_time 1d;
+}}
+server {{
+listen 127.0.0.1:{port};
+location / {{
+    proxy_pass http://replicas;
+    proxy_http_version 1.1;
+    proxy_set_header Connection \"\";
+    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+}}
+}}"
+    );
+    nginx_frame(folder, "nginx", &server)
+}
+
+/// The parts that nginx needs as a backend and as a proxy.
+fn nginx_frame(folder: &Path, name: &str, server: &str) -> String {
+    let folder = folder.display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("{kind}_temp_path \"{folder}/{name}-{kind}\";\n"))
+        .collect();
+    format!(
+        "daemon off;
+worker_processes 1;
+pid \"{folder}/{name}.pid\";
+events {{ worker_connections 4096; }}
+http {{
+access_log off;
+keepalive_requests 1000000000;
+keepalive_time 1d;
+{temporary}{server}
+}}
+"
+    )
+}
+
+fn evenkeel_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
+    let replicas: Vec<String> =
+        backend_ports.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
+    let replicas = replicas.join(", ");
+    format!(
+        "[process]
+workers = 1
+
+[[listen]]
+address = \"127.0.0.1:{port}\"
+upstream = \"bench\"
+
+[upstream.bench]
+replicas = [{replicas}]
+policy = \"c3\"
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_configuration_names_its_port_and_all_replicas() {
+        for proxy in &PROXIES {
+            let text = (proxy.config)(Path::new("folder"), 4000, &[4001, 4002, 4003]);
+            for port in 4000..=4003 {
+                assert!(text.contains(&format!("127.0.0.1:{port}")), "{}: {text}", proxy.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_reference_is_one_of_the_proxies() {
+        assert!(PROXIES.iter().any(|proxy| proxy.name == REFERENCE));
+    }
+}

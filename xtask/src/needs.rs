@@ -1,0 +1,235 @@
+//! The real components that tests and benchmarks drive: what was found, what is missing, and how
+//! to get it.
+//!
+//! A missing component never fails a build by itself: the tests that need it say that they were
+//! skipped. On a CI machine (root, Debian) the missing packages are installed first, so that there
+//! nothing is skipped.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+
+/// A program of others that something here starts.
+struct Component {
+    program: &'static str,
+    debian_package: &'static str,
+    used_by: &'static str,
+    /// Whether tests need it, so that CI installs it.
+    in_tests: bool,
+}
+
+const COMPONENTS: [Component; 3] = [
+    Component {
+        program: "nginx",
+        debian_package: "nginx-light",
+        used_by: "tests with real replicas (proxy, agent, pauses, kill -9); bench http",
+        in_tests: true,
+    },
+    Component {
+        program: "haproxy",
+        debian_package: "haproxy",
+        used_by: "tests that compare with HAProxy; bench http",
+        in_tests: true,
+    },
+    Component {
+        program: "wrk",
+        debian_package: "wrk",
+        used_by: "bench http (closed-loop load)",
+        in_tests: false,
+    },
+];
+
+/// Whether to install what is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Install {
+    /// Only look.
+    Never,
+    /// Install every missing component.
+    Missing,
+    /// Install what tests need and is missing.
+    MissingForTests,
+}
+
+/// Prints the table of components, after installing the missing ones if asked to and possible.
+///
+/// # Errors
+/// Only when [`Install::Missing`] was asked for and did not succeed.
+pub(crate) fn run(install: Install) -> Result<()> {
+    let wanted = wanted(install);
+    if !wanted.is_empty() {
+        match install_packages(&wanted).and_then(|()| expect_nothing_wanted(install)) {
+            Ok(()) => println!("installed {}", wanted.join(", ")),
+            Err(error) if install == Install::Missing => return Err(error),
+            Err(error) => println!("not installed: {error:#}"),
+        }
+    }
+    print!("{}", table());
+    for component in COMPONENTS.iter().filter(|component| find(component).is_none()) {
+        println!("{}", advice(component));
+    }
+    Ok(())
+}
+
+/// The path of a component's program.
+///
+/// # Errors
+/// When it is not installed; the error says which package has it.
+pub(crate) fn require(program: &str) -> Result<PathBuf> {
+    workspace::find_program(program).with_context(|| {
+        let package = COMPONENTS.iter().find(|component| component.program == program);
+        let package = package.map_or(program, |component| component.debian_package);
+        format!(
+            "`{program}` is not installed (Debian package {package}: apt-get install {package})"
+        )
+    })
+}
+
+fn find(component: &Component) -> Option<PathBuf> {
+    workspace::find_program(component.program)
+}
+
+/// The packages that `install` asks for and that are missing.
+fn wanted(install: Install) -> Vec<&'static str> {
+    let is_wanted = |component: &&Component| match install {
+        Install::Never => false,
+        Install::Missing => true,
+        Install::MissingForTests => component.in_tests,
+    };
+    let missing = COMPONENTS.iter().filter(is_wanted).filter(|one| find(one).is_none());
+    missing.map(|component| component.debian_package).collect()
+}
+
+fn expect_nothing_wanted(install: Install) -> Result<()> {
+    let wanted = wanted(install);
+    if !wanted.is_empty() {
+        bail!("apt-get succeeded, yet the programs of {} are not found", wanted.join(", "));
+    }
+    Ok(())
+}
+
+fn table() -> String {
+    let mut table = format!("{:<10} {:<14} {:<22} used by\n", "component", "package", "found");
+    for component in &COMPONENTS {
+        let found = find(component).map_or("missing".to_owned(), |path| path.display().to_string());
+        let Component { program, debian_package, used_by, .. } = component;
+        table.push_str(&format!("{program:<10} {debian_package:<14} {found:<22} {used_by}\n"));
+    }
+    table
+}
+
+fn advice(component: &Component) -> String {
+    let Component { program, debian_package, used_by, .. } = component;
+    format!(
+        "MISSING {program}: skipped for want of it: {used_by}; apt-get install {debian_package}"
+    )
+}
+
+fn install_packages(packages: &[&str]) -> Result<()> {
+    let names = packages.join(" ");
+    if workspace::find_program("apt-get").is_none() {
+        bail!("{names}: this machine has no apt-get; install them with its own package manager");
+    }
+    if !is_root()? {
+        bail!("{names}: only root may run apt-get; run `sudo apt-get install {names}`");
+    }
+    let _no_services = ServicesHeld::hold()?;
+    apt_get(&["update"])?;
+    let install = ["install", "--yes", "--no-install-recommends"];
+    apt_get(&[&install[..], packages].concat())
+}
+
+fn is_root() -> Result<bool> {
+    let output = Command::new("id").arg("-u").output().context("cannot ask `id` who we are")?;
+    Ok(output.stdout.trim_ascii() == b"0")
+}
+
+/// Runs apt-get with its output in a file: a daemon that a package starts must not inherit the
+/// pipe in which a CI machine waits for our end.
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let folder = workspace::target().join("xtask");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
+    let path = folder.join("apt-get.log");
+    let log = OpenOptions::new().create(true).append(true).open(&path)?;
+    let line = format!("apt-get {}", arguments.join(" "));
+    println!("{line}");
+    let status = Command::new("apt-get")
+        .args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .status()
+        .with_context(|| format!("`{line}` could not be started"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status}): {}", last_lines(&path));
+    }
+    Ok(())
+}
+
+fn last_lines(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+/// Keeps Debian from starting the servers it installs (port 80 is not ours to take), by the
+/// distribution's own switch; an existing switch is left alone.
+struct ServicesHeld {
+    created: bool,
+}
+
+impl ServicesHeld {
+    const SWITCH: &'static str = "/usr/sbin/policy-rc.d";
+
+    fn hold() -> Result<Self> {
+        use std::os::unix::fs::PermissionsExt;
+        let Ok(mut file) = File::create_new(Self::SWITCH) else {
+            return Ok(Self { created: false });
+        };
+        let held = Self { created: true };
+        file.write_all(b"#!/bin/sh\nexit 101\n")?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o755))?;
+        Ok(held)
+    }
+}
+
+impl Drop for ServicesHeld {
+    fn drop(&mut self) {
+        if self.created {
+            // Nothing better can be done about a failure while leaving.
+            let _ = std::fs::remove_file(Self::SWITCH);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_every_component_and_its_package() {
+        let table = table();
+        for component in &COMPONENTS {
+            let is_row = |row: &&str| row.starts_with(component.program);
+            let row = table.lines().find(is_row).unwrap();
+            assert!(row.contains(component.debian_package), "{row}");
+        }
+    }
+
+    #[test]
+    fn looking_installs_nothing() {
+        assert_eq!(wanted(Install::Never), [""; 0]);
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error_that_names_it() {
+        let error = require("evenkeel-no-such-program").unwrap_err().to_string();
+        assert!(error.contains("`evenkeel-no-such-program` is not installed"), "{error}");
+    }
+}
