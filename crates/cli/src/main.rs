@@ -1,6 +1,9 @@
 //! The words of Evenkeel: what people type and read.
 
+mod jobs;
 mod sim;
+mod sim_report;
+mod terminal;
 
 use std::process::ExitCode;
 

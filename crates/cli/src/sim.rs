@@ -1,33 +1,174 @@
 //! `evenkeel sim`: a scenario in virtual time.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use evenkeel_settings::Node;
-use evenkeel_sim::Scenario;
+use anyhow::Context as _;
+use evenkeel_settings::{Node, Problems};
+use evenkeel_sim::{RunReport, Scenario};
+use serde::Serialize;
 
-/// Run a scenario in virtual time.
+use crate::jobs::run_all;
+use crate::terminal::{Progress, Table, count, ms};
+
+/// Run a scenario in virtual time: every policy on the same requests, seed by seed.
+///
+/// Example: evenkeel sim scenarios/c3-fluctuation.toml --set fluctuation.interval=100ms --seeds 1..10
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArguments {
     /// The scenario's file.
     scenario: PathBuf,
-    /// Set a parameter: `--set workload.utilisation=0.45`.
-    #[arg(long)]
+    /// Set any parameter of the scenario, as in `workload.utilisation=0.45`; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
+    /// The seeds: one, or a range that includes its ends.
+    #[arg(long, default_value = "1", value_name = "N|FROM..TO", value_parser = seeds)]
+    seeds: RangeInclusive<u64>,
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Run everything twice and compare the results byte for byte; exit 1 when they differ.
+    #[arg(long)]
+    twice: bool,
+    /// Write a report with charts to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// `7` or `1..10`.
+pub(crate) fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let number = |text: &str| text.trim().parse::<u64>();
+    let range = match text.split_once("..") {
+        Some((from, to)) => number(from).and_then(|from| Ok(from..=number(to)?)),
+        None => number(text).map(|one| one..=one),
+    };
+    match range {
+        Ok(range) if !range.is_empty() && range.end() - range.start() < 10_000 => Ok(range),
+        _ => Err("expected a number or a range like 1..10, of at most 10000 seeds".to_owned()),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    runs: &'a [RunReport],
+    scenario: &'a Scenario,
 }
 
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
-    let mut node = Node::load(&arguments.scenario)?;
-    for set in &arguments.set {
-        node.set(set)?;
+    let scenario = load(arguments)?;
+    let mut runs = run_scenario(&scenario, &arguments.seeds);
+    if arguments.twice {
+        let again = run_scenario(&scenario, &arguments.seeds);
+        return compare(runs, again);
     }
-    let scenario = Scenario::read(&node)?;
-    for policy in &scenario.run.policies {
-        let start = cpu_time::ThreadTime::now();
-        let mut report = evenkeel_sim::run(&scenario, policy, 1);
-        let cpu = start.elapsed().as_secs_f64();
-        report.requests_per_cpu_s = Some(scenario.workload.requests as f64 / cpu);
-        println!("{}", serde_json::to_string(&report)?);
+    if let Some(file) = &arguments.html {
+        let page = crate::sim_report::page(&scenario, &runs);
+        std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
+        eprintln!("report written to {}", file.display());
+    }
+    if arguments.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&Document { runs: &runs, scenario: &scenario })?
+        );
+    } else {
+        runs.sort_by_key(|run| run.seed);
+        print!("{}", table(&runs));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn load(arguments: &SimArguments) -> Result<Scenario, Problems> {
+    let mut node = Node::load(&arguments.scenario)?;
+    let mut problems = Problems::default();
+    for assignment in &arguments.set {
+        if let Err(problem) = node.set(assignment) {
+            problems.push(problem);
+        }
+    }
+    problems.into_result(())?;
+    Scenario::read(&node)
+}
+
+/// Every policy at every seed, on all cores.
+pub(crate) fn run_scenario(scenario: &Scenario, seeds: &RangeInclusive<u64>) -> Vec<RunReport> {
+    let policies = &scenario.run.policies;
+    let jobs: Vec<(&String, u64)> =
+        seeds.clone().flat_map(|seed| policies.iter().map(move |policy| (policy, seed))).collect();
+    let progress = Progress::new("simulating", jobs.len());
+    progress.show(0);
+    let runs = run_all(
+        &jobs,
+        |(policy, seed)| run_one(scenario, policy, *seed),
+        |done| {
+            progress.show(done);
+        },
+    );
+    progress.clear();
+    runs
+}
+
+fn run_one(scenario: &Scenario, policy: &str, seed: u64) -> RunReport {
+    let start = cpu_time::ThreadTime::now();
+    let mut report = evenkeel_sim::run(scenario, policy, seed);
+    let cpu_s = start.elapsed().as_secs_f64();
+    report.requests_per_cpu_s = Some(scenario.workload.requests as f64 / cpu_s);
+    report
+}
+
+fn table(runs: &[RunReport]) -> Table {
+    let header = [
+        "policy",
+        "seed",
+        "requests",
+        "served",
+        "mean ms",
+        "p50",
+        "p95",
+        "p99",
+        "p99.9",
+        "max",
+        "req/cpu-s",
+    ];
+    let mut table = Table::new(&header);
+    for run in runs {
+        let quantiles = [run.mean_ms, run.p50_ms, run.p95_ms, run.p99_ms, run.p999_ms, run.max_ms];
+        let mut cells = vec![run.policy.clone(), run.seed.to_string(), run.requests.to_string()];
+        cells.push(run.served.to_string());
+        cells.extend(quantiles.map(ms));
+        cells.push(run.requests_per_cpu_s.map_or_else(String::new, count));
+        table.row(cells);
+    }
+    table
+}
+
+/// Compares two passes byte for byte, CPU time apart: it is the machine's, not the run's.
+fn compare(first: Vec<RunReport>, second: Vec<RunReport>) -> anyhow::Result<ExitCode> {
+    let bytes = |runs: Vec<RunReport>| {
+        let timeless = runs.into_iter().map(|run| RunReport { requests_per_cpu_s: None, ..run });
+        serde_json::to_string_pretty(&timeless.collect::<Vec<_>>())
+    };
+    let (runs, events) = (first.len(), first.iter().map(|run| run.events).sum::<u64>());
+    let (first, second) = (bytes(first)?, bytes(second)?);
+    if first == second {
+        println!("identical: {runs} runs, {events} events, {} bytes of results", first.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let differing = first.lines().zip(second.lines()).find(|(a, b)| a != b);
+    let (a, b) = differing.unwrap_or(("(nothing more)", "(nothing more)"));
+    println!("different: first pass {}, second pass {}", a.trim(), b.trim());
+    Ok(ExitCode::from(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_one_or_a_range_with_both_ends() {
+        assert_eq!(seeds("7"), Ok(7..=7));
+        assert_eq!(seeds("1..10"), Ok(1..=10));
+        assert!(seeds("10..1").is_err() && seeds("x").is_err() && seeds("0..99999").is_err());
+    }
 }

@@ -1,6 +1,7 @@
 //! Evenkeel on the network: the decisions of `evenkeel-core` around real sockets.
 //!
-//! tokio, hyper and the clock live in this crate and nowhere else.
+//! tokio, hyper and the clock live in this crate and nowhere else. [`http`] holds the life of a
+//! request.
 
 pub mod http;
 pub mod timer;

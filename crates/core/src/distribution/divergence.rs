@@ -200,6 +200,23 @@ mod tests {
         }
 
         #[test]
+        fn cells_keep_all_samples_and_none_is_small(
+            counts in prop::collection::vec((0..9_u64, 0..9_u64), 40..200),
+        ) {
+            let counted = |(upper, (a, b))| (Duration::from_millis(upper), a, b);
+            let buckets: Vec<_> = (1..).zip(counts).map(counted).collect();
+            let sum = |cells: &[[u64; 2]], window: usize| -> u64 {
+                cells.iter().map(|cell| cell[window]).sum()
+            };
+            let all: Vec<[u64; 2]> = buckets.iter().map(|&(_, a, b)| [a, b]).collect();
+            let totals = [sum(&all, 0), sum(&all, 1)];
+            let cells = cells(&buckets, totals);
+            prop_assert_eq!([sum(&cells, 0), sum(&cells, 1)], totals);
+            prop_assert!(cells.len() <= 9);
+            prop_assert!(cells.iter().all(|cell| cell[0] + cell[1] >= 16), "{cells:?}");
+        }
+
+        #[test]
         fn comparison_is_symmetric(seed in 0..u64::MAX, n in 16..300_u32, m in 16..300_u32) {
             let mut rng = Rng::seeded(seed);
             let service = Exponential::with_mean(Duration::from_millis(3)).unwrap();
@@ -221,7 +238,9 @@ mod tests {
         assert_eq!(apart.distance, Probability::ONE);
         let same = compare(&constant(1), &constant(1));
         assert!(same.bits == 0.0 && !same.is_significant());
-        assert!(Divergence::between(constant(1).buckets(), []).is_none());
+        let few = Bucket { upper: Duration::from_millis(1), count: 15 };
+        assert!(Divergence::between(constant(1).buckets(), [few]).is_none());
+        assert!(Divergence::between([], constant(1).buckets()).is_none());
     }
 
     #[test]

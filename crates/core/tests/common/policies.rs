@@ -3,7 +3,7 @@
 use evenkeel_core::request::select::{Policy, Selector, registry};
 
 /// Every policy of the registry, then variants with parameters.
-pub fn all() -> Vec<&'static str> {
+pub(crate) fn all() -> Vec<&'static str> {
     let variants = [
         "c3:rate_control=on",
         "c3:ranking=off,rate_control=on",
@@ -16,6 +16,6 @@ pub fn all() -> Vec<&'static str> {
 }
 
 /// The policy of one client alone.
-pub fn make(text: &str) -> Box<dyn Selector> {
+pub(crate) fn make(text: &str) -> Box<dyn Selector> {
     text.parse::<Policy>().expect("a policy of the registry").make(1)
 }

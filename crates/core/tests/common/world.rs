@@ -21,18 +21,18 @@ const REQUEST: Request = Request { group: GROUP, replay: Replay::Always };
 const PROBE_TAKES: Duration = Duration::from_micros(200);
 
 /// `seconds` after the beginning.
-pub fn secs(seconds: f64) -> Instant {
+pub(crate) fn secs(seconds: f64) -> Instant {
     Instant::from_secs_f64(seconds)
 }
 
 /// What a replica does with a request that reaches it.
 #[derive(Clone, Copy, Debug)]
-pub enum Behaviour {
+pub(crate) enum Behaviour {
     /// Serves it, in exponentially distributed time with this mean.
     Serves { mean_ms: f64 },
     /// Fails it at once, without queue or slot.
     Fails { after_ms: f64, failure: Failure },
-    /// Never answers.
+    /// Never answers, nor probes.
     Hangs,
 }
 
@@ -71,25 +71,25 @@ enum Event {
 
 /// One attempt that was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
-    pub at: Instant,
-    pub seat: usize,
-    pub kind: Kind,
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    pub(crate) seat: usize,
+    pub(crate) kind: Kind,
 }
 
 /// One call that ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    pub opened_at: Instant,
-    pub at: Instant,
+pub(crate) struct Ended {
+    pub(crate) opened_at: Instant,
+    pub(crate) at: Instant,
     /// Why it was refused, or with which failure the replica answered; `None` is a good answer.
-    pub wrong: Option<&'static str>,
+    pub(crate) wrong: Option<&'static str>,
 }
 
-pub struct World {
-    pub dispatcher: Dispatcher,
-    pub sent: Vec<Sent>,
-    pub ended: Vec<Ended>,
+pub(crate) struct World {
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) sent: Vec<Sent>,
+    pub(crate) ended: Vec<Ended>,
     now: Instant,
     events: BTreeMap<(Instant, u64), Event>,
     events_made: u64,
@@ -109,7 +109,7 @@ pub struct World {
 impl World {
     /// `replicas` replicas with four slots and a mean service time of 10 ms each, and 300 requests
     /// per second, a quarter of what three of them can do.
-    pub fn new(policy: &str, replicas: usize, seed: u64) -> Self {
+    pub(crate) fn new(policy: &str, replicas: usize, seed: u64) -> Self {
         let config = DispatcherConfig { seed, ..DispatcherConfig::default() };
         let fleet = Fleet::single_group(replicas);
         let mut world = Self {
@@ -136,29 +136,34 @@ impl World {
         world
     }
 
-    pub fn with_redundancy(mut self, redundancy: impl Redundancy + 'static) -> Self {
+    pub(crate) fn with_redundancy(mut self, redundancy: impl Redundancy + 'static) -> Self {
         self.dispatcher = self.dispatcher.with_redundancy(Box::new(redundancy));
         self
     }
 
-    pub fn with_rate(mut self, rate_per_s: f64) -> Self {
+    pub(crate) fn with_rate(mut self, rate_per_s: f64) -> Self {
         self.rate_per_s = rate_per_s;
         self
     }
 
+    /// From this moment on requests come at this rate.
+    pub(crate) fn set_rate(&mut self, rate_per_s: f64) {
+        self.rate_per_s = rate_per_s;
+    }
+
     /// This share of requests also goes to all the other replicas (mirrors).
-    pub fn with_read_repair(mut self, share: f64) -> Self {
+    pub(crate) fn with_read_repair(mut self, share: f64) -> Self {
         self.read_repair = Probability::clamped(share);
         self
     }
 
     /// From this moment on the replica behaves like this.
-    pub fn replica_does(&mut self, seat: usize, behaviour: Behaviour) {
+    pub(crate) fn replica_does(&mut self, seat: usize, behaviour: Behaviour) {
         self.replicas[seat].behaviour = behaviour;
     }
 
     /// A further replica joins the group.
-    pub fn join(&mut self) -> usize {
+    pub(crate) fn join(&mut self) -> usize {
         self.add_replica();
         let seat = self.replicas.len() - 1;
         self.plan.health.push(Health::Up);
@@ -168,12 +173,12 @@ impl World {
     }
 
     /// The slow loops say this of a replica's health.
-    pub fn health(&mut self, seat: usize, health: Health) {
+    pub(crate) fn health(&mut self, seat: usize, health: Health) {
         self.plan.health[seat] = health;
         self.adopt();
     }
 
-    pub fn run_until(&mut self, end: Instant) {
+    pub(crate) fn run_until(&mut self, end: Instant) {
         while let Some(entry) = self.events.first_entry() {
             if entry.key().0 > end {
                 break;
@@ -187,7 +192,7 @@ impl World {
     }
 
     /// The share of the requests of a time span that a replica was sent (mirrors apart).
-    pub fn share(&self, seat: usize, span: Range<Instant>) -> f64 {
+    pub(crate) fn share(&self, seat: usize, span: Range<Instant>) -> f64 {
         let chosen = |sent: &&Sent| span.contains(&sent.at) && sent.kind != Kind::Mirror;
         let all = self.sent.iter().filter(chosen).count();
         let its = self.sent.iter().filter(chosen).filter(|sent| sent.seat == seat).count();
@@ -195,13 +200,13 @@ impl World {
     }
 
     /// Calls opened in a time span that ended, with the time each took in milliseconds.
-    pub fn latencies_ms(&self, span: Range<Instant>) -> Vec<f64> {
+    pub(crate) fn latencies_ms(&self, span: Range<Instant>) -> Vec<f64> {
         let ended = self.ended.iter().filter(|ended| span.contains(&ended.opened_at));
         ended.map(|ended| ended.at.millis_since(ended.opened_at)).collect()
     }
 
     /// Calls opened in a time span that ended otherwise than with a good answer.
-    pub fn wrong(&self, span: Range<Instant>) -> usize {
+    pub(crate) fn wrong(&self, span: Range<Instant>) -> usize {
         let ended = self.ended.iter().filter(|ended| span.contains(&ended.opened_at));
         ended.filter(|ended| ended.wrong.is_some()).count()
     }
@@ -238,8 +243,10 @@ impl World {
             Event::HedgeDue(call) => self.drive(call),
             Event::RateOpens => self.dispatcher.wake(self.now),
             Event::ProbeAnswered(probe) => {
-                let answer = self.report(probe.replica().index(), 0.0);
-                self.dispatcher.learn_probe(self.now, &probe, Some(&answer));
+                let seat = probe.replica().index();
+                let hangs = matches!(self.replicas[seat].behaviour, Behaviour::Hangs);
+                let answer = (!hangs).then(|| self.report(seat, 0.0));
+                self.dispatcher.learn_probe(self.now, &probe, answer.as_ref());
             }
         }
     }

@@ -1,0 +1,117 @@
+//! Where workers hand up what they counted, and find the plans that come down.
+//!
+//! Nothing here is on the request path: workers come by five times a second.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use evenkeel_core::Health;
+use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::window::RequestWindow;
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::http::route::{Observation, ReplicaState};
+
+/// What is known of all upstreams of the process.
+#[derive(Debug)]
+pub struct Board {
+    upstreams: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    standing: Mutex<Standing>,
+    plan: watch::Sender<Arc<RoutePlan>>,
+}
+
+/// How an upstream stands, over all workers.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// Everything counted since the process began.
+    pub total: RequestWindow,
+    /// By worker: the replicas by seat, and the calls it holds.
+    pub workers: Vec<(Vec<ReplicaState>, usize)>,
+}
+
+impl Standing {
+    /// A replica's state over all workers: counts added, the worst of the rest.
+    #[must_use]
+    pub fn replica(&self, seat: usize) -> ReplicaState {
+        let states = self.workers.iter().filter_map(|(replicas, _)| replicas.get(seat));
+        states.fold(ReplicaState::default(), |sum, state| ReplicaState {
+            in_flight: sum.in_flight + state.in_flight,
+            connections: sum.connections + state.connections,
+            failure_share: sum.failure_share.max(state.failure_share),
+            is_ejected: sum.is_ejected || state.is_ejected,
+            cost: sum.cost.into_iter().chain(state.cost).reduce(f64::max),
+            queue_length: sum.queue_length.max(state.queue_length),
+            service_time: sum.service_time.max(state.service_time),
+        })
+    }
+
+    /// Calls held for a sending rate.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.workers.iter().map(|(_, held)| held).sum()
+    }
+}
+
+impl Board {
+    /// An empty board for the upstreams of a configuration.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let entry = |replicas: usize| Entry {
+            standing: Mutex::default(),
+            plan: watch::Sender::new(Arc::new(RoutePlan::single_group(replicas))),
+        };
+        let upstreams = config.upstreams.iter();
+        Self { upstreams: upstreams.map(|upstream| entry(upstream.replicas.len())).collect() }
+    }
+
+    /// How an upstream stands.
+    #[must_use]
+    pub fn standing(&self, upstream: usize) -> Standing {
+        self.lock(upstream).clone()
+    }
+
+    /// The plan in force for an upstream.
+    #[must_use]
+    pub fn plan(&self, upstream: usize) -> Arc<RoutePlan> {
+        Arc::clone(&self.upstreams[upstream].plan.borrow())
+    }
+
+    /// The plans of an upstream as they come.
+    #[must_use]
+    pub fn plans(&self, upstream: usize) -> watch::Receiver<Arc<RoutePlan>> {
+        self.upstreams[upstream].plan.subscribe()
+    }
+
+    /// Publishes a new plan in which one replica's health is changed.
+    pub fn set_health(&self, upstream: usize, seat: usize, health: Health) {
+        self.upstreams[upstream].plan.send_if_modified(|plan| {
+            if plan.health[seat] == health {
+                return false;
+            }
+            let mut next = RoutePlan::clone(plan);
+            next.version += 1;
+            next.health[seat] = health;
+            *plan = Arc::new(next);
+            true
+        });
+    }
+
+    /// Adds what a worker counted.
+    pub(crate) fn note(&self, upstream: usize, worker: usize, observation: Observation) {
+        let mut standing = self.lock(upstream);
+        standing.total.merge(&observation.window);
+        if standing.workers.len() <= worker {
+            standing.workers.resize_with(worker + 1, Default::default);
+        }
+        standing.workers[worker] = (observation.replicas, observation.held);
+    }
+
+    fn lock(&self, upstream: usize) -> MutexGuard<'_, Standing> {
+        // A worker that panicked left whole numbers behind: they are still worth showing.
+        self.upstreams[upstream].standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,159 @@
+//! A running Evenkeel: worker threads, and a control thread for health checks and administration.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::watch;
+
+use crate::admin;
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::health;
+use crate::http::engine::{Listener, worker_runtime};
+use crate::worker::{Worker, stopped};
+
+/// The threads of a running process. Dropping it stops them without waiting; see
+/// [`Process::stop`].
+#[derive(Debug)]
+pub struct Process {
+    board: Arc<Board>,
+    listens: Vec<SocketAddr>,
+    agents: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Process {
+    /// Binds every address, then starts the threads: either all of it runs or none.
+    ///
+    /// # Errors
+    /// When an address cannot be bound or a thread cannot be started, with the likely cause.
+    pub fn start(config: Config) -> io::Result<Self> {
+        let config = Arc::new(config);
+        let clock = Clock::start();
+        let board = Arc::new(Board::new(&config));
+        let (stop, stopping) = watch::channel(false);
+        let workers = config.process.workers.max(1);
+        let addresses = config.listens.iter().map(|listen| listen.address);
+        let (listens, mut listeners) = bind_for_all(addresses, workers)?;
+        let agent_addresses = config.agents.iter().map(|agent| agent.address);
+        let (agents, mut agent_listeners) = bind_for_all(agent_addresses, 1)?;
+        let admin = config.admin.as_ref().map(|admin| Listener::bind(admin.address)).transpose()?;
+        let admin_address = admin.as_ref().map(Listener::address).transpose()?;
+
+        let mut threads = Vec::new();
+        for number in 0..workers {
+            let worker = Worker {
+                number,
+                config: Arc::clone(&config),
+                clock,
+                board: Arc::clone(&board),
+                listeners: listeners.remove(0),
+                agents: if number == 0 { agent_listeners.remove(0) } else { Vec::new() },
+                stop: stopping.clone(),
+            };
+            threads.push(spawn(format!("worker-{number}"), move || worker.run())?);
+        }
+        let control = Control { config, board: Arc::clone(&board), admin, stop: stopping };
+        threads.push(spawn("control".to_owned(), move || control.run())?);
+        Ok(Self { board, listens, agents, admin: admin_address, stop, threads })
+    }
+
+    /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
+    #[must_use]
+    pub fn listens(&self) -> &[SocketAddr] {
+        &self.listens
+    }
+
+    /// Where the `[[agent]]` entries listen, in order.
+    #[must_use]
+    pub fn agents(&self) -> &[SocketAddr] {
+        &self.agents
+    }
+
+    /// Where `[admin]` listens.
+    #[must_use]
+    pub const fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// What the workers counted, and the plans.
+    #[must_use]
+    pub const fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Stops accepting, lets requests in flight finish within the drain time, and waits.
+    ///
+    /// # Errors
+    /// The first error a thread ended with, a panic included.
+    pub fn stop(self) -> io::Result<()> {
+        self.stop.send_replace(true);
+        let mut result = Ok(());
+        for thread in self.threads {
+            let name = thread.thread().name().unwrap_or("a thread").to_owned();
+            let panicked = |_| io::Error::other(format!("{name} panicked: please report it"));
+            result = result.and(thread.join().map_err(panicked).and_then(|ended| ended));
+        }
+        result
+    }
+}
+
+/// The thread that is not in a hurry.
+struct Control {
+    config: Arc<Config>,
+    board: Arc<Board>,
+    admin: Option<Listener>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Control {
+    fn run(self) -> io::Result<()> {
+        worker_runtime()?.block_on(async move {
+            let Self { config, board, admin, stop } = self;
+            health::spawn_checks(&config, &board);
+            match admin {
+                Some(listener) => admin::serve(config, board, listener, stopped(stop)).await,
+                None => {
+                    stopped(stop).await;
+                    Ok(())
+                }
+            }
+        })
+    }
+}
+
+fn spawn(
+    name: String,
+    body: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    std::thread::Builder::new().name(name).spawn(body)
+}
+
+type ForAll = (Vec<SocketAddr>, Vec<Vec<Listener>>);
+
+/// Binds every address once for each of `shares` threads; the first bind settles the port.
+fn bind_for_all(
+    addresses: impl Iterator<Item = SocketAddr>,
+    shares: usize,
+) -> io::Result<ForAll> {
+    let mut listeners: Vec<Vec<Listener>> = (0..shares).map(|_| Vec::new()).collect();
+    let mut bound = Vec::new();
+    for address in addresses {
+        let first = Listener::bind(address)?;
+        let address = first.address()?;
+        bound.push(address);
+        let mut first = Some(first);
+        for share in &mut listeners {
+            share.push(match first.take() {
+                Some(listener) => listener,
+                None => Listener::bind(address)?,
+            });
+        }
+    }
+    Ok((bound, listeners))
+}
