@@ -2,7 +2,9 @@
 //!
 //! Nothing here is on the request path: workers come by five times a second.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use evenkeel_core::Health;
 use evenkeel_core::plan::RoutePlan;
@@ -16,6 +18,8 @@ use crate::http::route::{Observation, ReplicaState};
 #[derive(Debug)]
 pub struct Board {
     upstreams: Vec<Entry>,
+    /// By worker, the CPU time of its thread, in nanoseconds.
+    cpu_nanos: Vec<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -65,7 +69,17 @@ impl Board {
             plan: watch::Sender::new(Arc::new(RoutePlan::single_group(replicas))),
         };
         let upstreams = config.upstreams.iter();
-        Self { upstreams: upstreams.map(|upstream| entry(upstream.replicas.len())).collect() }
+        Self {
+            upstreams: upstreams.map(|upstream| entry(upstream.replicas.len())).collect(),
+            cpu_nanos: (0..config.process.workers).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// CPU time that all workers have used: listening, deciding, passing on.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        let nanos = self.cpu_nanos.iter().map(|nanos| nanos.load(Ordering::Relaxed)).sum();
+        Duration::from_nanos(nanos)
     }
 
     /// How an upstream stands.
@@ -98,6 +112,12 @@ impl Board {
             *plan = Arc::new(next);
             true
         });
+    }
+
+    /// Notes the CPU time of a worker's thread since it began.
+    pub(crate) fn note_cpu(&self, worker: usize, used: Duration) {
+        let nanos = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
+        self.cpu_nanos[worker].store(nanos, Ordering::Relaxed);
     }
 
     /// Adds what a worker counted.

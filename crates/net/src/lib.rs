@@ -3,5 +3,8 @@
 //! tokio, hyper and the clock live in this crate and nowhere else. [`http`] holds the life of a
 //! request.
 
+pub mod clock;
+pub mod config;
 pub mod http;
+pub mod replica;
 pub mod timer;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 
 use tokio::sync::watch;
@@ -156,4 +157,40 @@ fn bind_for_all(
         }
     }
     Ok((bound, listeners))
+}
+
+/// SIGTERM and SIGINT, caught instead of ending the process at once.
+#[derive(Debug)]
+pub struct Signals {
+    runtime: tokio::runtime::Runtime,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Catches the signals from now on.
+    ///
+    /// # Errors
+    /// When the operating system refuses.
+    pub fn catch() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        drop(entered);
+        Ok(Self { runtime, terminate, interrupt })
+    }
+
+    /// Waits for one of them.
+    pub fn wait(mut self) {
+        self.runtime.block_on(async {
+            std::future::poll_fn(|context| {
+                let terminated = self.terminate.poll_recv(context).is_ready();
+                let interrupted = self.interrupt.poll_recv(context).is_ready();
+                if terminated || interrupted { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        });
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::board::Board;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::config::Config;
 use crate::http::engine::{self, Listener, worker_runtime};
 use crate::http::proxy;
@@ -108,4 +108,5 @@ fn hand_up(number: usize, routes: &[Rc<Route>], board: &Board) {
     for (upstream, route) in routes.iter().enumerate() {
         board.note(upstream, number, route.observe());
     }
+    board.note_cpu(number, clock::thread_cpu());
 }

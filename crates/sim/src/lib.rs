@@ -1,12 +1,15 @@
 //! A virtual world around Evenkeel's decisions: same scenario, same seed, same run, to the byte.
 //!
 //! [`world`] is the loop; [`server`], [`workload`], [`fault`] and [`oracle`] are what it is made
-//! of; [`scenario`] is what people write; [`report`] is what they read.
+//! of; [`scenario`] is what people write; [`report`] and [`sampler`] are what they read; [`paper`]
+//! holds papers to their claims.
 
 pub mod events;
 pub mod fault;
 pub mod oracle;
+pub mod paper;
 pub mod report;
+pub mod sampler;
 pub mod scenario;
 pub mod server;
 pub mod workload;

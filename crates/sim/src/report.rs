@@ -10,6 +10,9 @@ use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Duration, Instant};
 use serde::Serialize;
 
+use crate::sampler::{LoadReport, Loads, WindowReport, Windows};
+use crate::scenario::Run;
+
 /// The result of one run: the keys that users script against, and more.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunReport {
@@ -57,6 +60,12 @@ pub struct RunReport {
     /// must print equally.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_cpu_s: Option<f64>,
+    /// Latency over time, where the scenario asks for it (`run.window`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowReport>,
+    /// Load of the replicas, where the scenario asks for it (`run.load_every`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadReport>,
 }
 
 /// Counts while a run goes on.
@@ -69,10 +78,12 @@ pub(crate) struct Tally {
     window: RequestWindow,
     events: u64,
     digest: u64,
+    windows: Option<Windows>,
+    pub(crate) loads: Loads,
 }
 
-impl Default for Tally {
-    fn default() -> Self {
+impl Tally {
+    pub(crate) fn new(run: &Run) -> Self {
         Self {
             latency: Recorder::new(3).expect("3 digits are possible"),
             requests: 0,
@@ -81,11 +92,11 @@ impl Default for Tally {
             window: RequestWindow::default(),
             events: 0,
             digest: 0xcbf2_9ce4_8422_2325,
+            windows: Windows::new(run.window),
+            loads: Loads::default(),
         }
     }
-}
 
-impl Tally {
     #[inline]
     pub(crate) fn note_event<E>(&mut self, at: Instant, kind: Discriminant<E>) {
         use core::hash::{Hash, Hasher};
@@ -96,7 +107,18 @@ impl Tally {
     }
 
     #[inline]
-    pub(crate) fn note_end(&mut self, warm: bool, latency: Duration, end: Result<(), Refusal>) {
+    pub(crate) fn note_end(
+        &mut self,
+        now: Instant,
+        warm: bool,
+        latency: Duration,
+        end: Result<(), Refusal>,
+    ) {
+        if let Some(windows) = &mut self.windows
+            && end.is_ok()
+        {
+            windows.note(now, latency);
+        }
         if !warm {
             return;
         }
@@ -136,6 +158,8 @@ impl Tally {
             events: self.events,
             digest: format!("{:016x}", self.digest),
             requests_per_cpu_s: None,
+            windows: self.windows.map(Windows::into_reports).unwrap_or_default(),
+            load: self.loads.into_report(),
         }
     }
 }

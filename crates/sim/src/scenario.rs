@@ -41,11 +41,17 @@ pub struct Run {
     pub warmup: f64,
     /// Whether failing and new replicas are spared; off as in the papers.
     pub safeguards: bool,
-    /// Hedging, if any.
+    /// How the policies hedge that are written with `+hedge`, as in `c3+hedge`.
     #[serde(skip)]
-    pub hedge: Option<HedgeConfig>,
+    pub hedge: HedgeConfig,
     /// Retries a request may make after failures.
     pub retries_max: u8,
+    /// Length of the windows whose latencies are reported apart; zero = no such series.
+    #[serde(with = "millis", rename = "window_ms")]
+    pub window: Duration,
+    /// Time between two samples of the replicas' loads; zero = none are taken.
+    #[serde(with = "millis", rename = "load_every_ms")]
+    pub load_every: Duration,
 }
 
 /// The replicas.
@@ -240,18 +246,34 @@ impl Run {
             policies: policies.or(vec!["c3".to_owned()]),
             warmup: table.key("warmup").probability().between(0.0..=0.9).or(0.0),
             safeguards: table.key("safeguards").boolean().or(true),
-            hedge: table.key("hedge").table(read_hedge).optional(),
+            hedge: table.key("hedge").section(read_hedge),
             retries_max: table.key("retries_max").integer().between(0..=6).or(1),
+            window: sampling(table.key("window")),
+            load_every: sampling(table.key("load_every")),
         }
     }
 }
 
-/// A policy of the registry or one of the oracles.
+/// A time between samples. A run lasts hours of virtual time at most, so that ten milliseconds
+/// keep the series within bounds.
+fn sampling(setting: Setting<'_>) -> Duration {
+    let sane = |every: &Duration| every.is_zero() || *every >= Duration::from_millis(10);
+    setting.duration().check("0s, or at least 10ms", sane).or(Duration::ZERO)
+}
+
+/// A policy as scenarios write it: its own text, and whether `+hedge` stood behind it.
+#[must_use]
+pub fn split_hedge(text: &str) -> (&str, bool) {
+    text.strip_suffix("+hedge").map_or((text, false), |policy| (policy, true))
+}
+
+/// A policy of the registry or one of the oracles, perhaps with `+hedge`.
 fn policy(text: &str) -> Result<String, Mismatch> {
-    if Oracle::NAMES.contains(&text) {
+    let (plain, _) = split_hedge(text);
+    if Oracle::NAMES.contains(&plain) {
         return Ok(text.to_owned());
     }
-    match text.parse::<Policy>() {
+    match plain.parse::<Policy>() {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => {
             let oracles = Oracle::NAMES.join(", ");

@@ -23,7 +23,7 @@ use crate::events::{EventQueue, Lane};
 use crate::fault::{Target, What};
 use crate::oracle::{Oracle, TrueState};
 use crate::report::{RunReport, Tally};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, split_hedge};
 use crate::server::{JobId, Server, done_at};
 use crate::workload::{Arrival, Arriving, work};
 
@@ -49,6 +49,8 @@ enum Event {
     /// A fault of the scenario strikes, at one server when it is of the kind that strikes each.
     Fault(u32, u32),
     Phase(u32),
+    /// The loads of the servers are sampled.
+    Sample,
 }
 
 /// No server in particular.
@@ -155,6 +157,7 @@ impl<'a> World<'a> {
         let clients = scenario.clients_max();
         let safeguards =
             if scenario.run.safeguards { Safeguards::default() } else { Safeguards::none() };
+        let (plain, is_hedged) = split_hedge(policy);
         let client = |number: usize| {
             let config = DispatcherConfig {
                 safeguards: safeguards.clone(),
@@ -164,11 +167,13 @@ impl<'a> World<'a> {
                 ..DispatcherConfig::default()
             };
             let fleet = Fleet::new(cluster.servers, groups.clone());
-            let selector = make_selector(policy, clients, &truth);
+            let selector = make_selector(plain, clients, &truth);
             let dispatcher = Dispatcher::new(fleet, selector, config);
-            let dispatcher = match &scenario.run.hedge {
-                Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge.clone()))),
-                None => dispatcher,
+            let dispatcher = if is_hedged {
+                let hedge = Hedge::new(scenario.run.hedge.clone());
+                dispatcher.with_redundancy(Box::new(hedge))
+            } else {
+                dispatcher
             };
             Client { dispatcher, wakes_at: Instant::FAR }
         };
@@ -187,7 +192,7 @@ impl<'a> World<'a> {
             speeds: Rng::stream(seed, "fluctuation"),
             faults: Rng::stream(seed, "faults"),
             jitter: Rng::stream(seed, "network"),
-            tally: Tally::default(),
+            tally: Tally::new(&scenario.run),
         }
     }
 
@@ -214,6 +219,10 @@ impl<'a> World<'a> {
             let at = Instant::ZERO + phase.at;
             self.events.push(Lane::Mixed, at, Event::Phase(number as u32));
         }
+        if !self.scenario.run.load_every.is_zero() {
+            let at = Instant::ZERO + self.scenario.run.load_every;
+            self.events.push(Lane::Mixed, at, Event::Sample);
+        }
         for generator in 0..self.arriving.generators() {
             let at = self.arriving.first();
             self.events.push(Lane::Arrivals, at, Event::Arrive(generator));
@@ -237,7 +246,23 @@ impl<'a> World<'a> {
                 let phase = &self.scenario.workload.phases[number as usize];
                 self.arriving.join(phase.clients_join, phase.writes);
             }
+            Event::Sample => self.sample(),
         }
+    }
+
+    fn sample(&mut self) {
+        if self.arrived == self.scenario.workload.requests {
+            return;
+        }
+        if self.is_warm(self.arrived) {
+            self.tally.loads.note(self.servers.iter().map(Server::load));
+        }
+        self.events.push(Lane::Mixed, self.now + self.scenario.run.load_every, Event::Sample);
+    }
+
+    /// Whether the n-th request counts, or is of the warm-up.
+    fn is_warm(&self, number: u64) -> bool {
+        number as f64 > self.scenario.run.warmup * self.scenario.workload.requests as f64
     }
 
     fn is_over(&self) -> bool {
@@ -354,10 +379,8 @@ impl World<'_> {
     fn close(&mut self, slot: usize, call: Call, end: Result<(), Refusal>) {
         let open = self.calls.remove(slot);
         self.clients[open.client as usize].dispatcher.close(self.now, call);
-        let number = open.id.0 >> 24;
-        let warm =
-            number as f64 > self.scenario.run.warmup * self.scenario.workload.requests as f64;
-        self.tally.note_end(warm, self.now.since(open.arrived_at), end);
+        let warm = self.is_warm(open.id.0 >> 24);
+        self.tally.note_end(self.now, warm, self.now.since(open.arrived_at), end);
     }
 
     fn send(&mut self, slot: usize, attempt: Attempt) {

@@ -218,6 +218,7 @@ impl Dispatcher {
         self.launch(now, call, replica, Kind::Mirror, MIRROR)
     }
 
+    #[inline]
     fn send_or_hold(&mut self, now: Instant, call: &mut Call, kind: Kind) -> Step {
         let group = call.request.group;
         if !self.backlog.is_empty() && !self.backlog.is_turn(group, call.id) {
@@ -330,6 +331,7 @@ impl Dispatcher {
         choice
     }
 
+    #[inline]
     fn send(&mut self, now: Instant, call: &mut Call, replica: ReplicaId, kind: Kind) -> Attempt {
         let copy = call.copies.len() as u8;
         call.copies.push(CopyRecord { replica, kind, state: CopyState::Flying });

@@ -1,3 +1,4 @@
 //! HTTP/1.1: the engine that moves messages, and the proxy that decides where they go.
 
 pub mod engine;
+pub mod orca;

@@ -36,7 +36,7 @@ mod json;
 use std::fmt;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use evenkeel_core::units::Rate;
 use evenkeel_core::{Feedback, Instant, time};
 use http::header::Entry;

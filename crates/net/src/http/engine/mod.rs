@@ -36,6 +36,9 @@ mod relay;
 mod upstream;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub use body::{Body, BodyError, End};
 pub use listener::{Client, Listener, Served, ServerLimits, serve, worker_runtime};
 pub use upstream::{SendError, SendErrorKind, Upstream, UpstreamLimits};

@@ -1,0 +1,259 @@
+//! `evenkeel demo`: a scenario on real sockets, policy after policy, with the simulator's word
+//! beside each measurement.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evenkeel_core::request::redundancy::Budget;
+use evenkeel_core::request::safeguards::Safeguards;
+use evenkeel_net::config::{
+    AdminConfig, Config, ListenConfig, ProcessConfig, Timeouts, UpstreamConfig,
+};
+use evenkeel_net::embedded::{self, Embedded, EmbeddedConfig, Mishap};
+use evenkeel_net::http::engine::{ServerLimits, UpstreamLimits};
+use evenkeel_net::load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
+use evenkeel_net::process::Process;
+use evenkeel_settings::Node;
+use evenkeel_sim::fault::{Target as Struck, What};
+use evenkeel_sim::scenario::split_hedge;
+use evenkeel_sim::{RunReport, Scenario};
+use serde::Serialize;
+
+use crate::live::Live;
+use crate::terminal::{Table, ms};
+
+const DEFAULT: &str = include_str!("../../../scenarios/demo.toml");
+
+/// Watch policies keep, or lose, the tail of an embedded replicated service on loopback sockets.
+///
+/// Starts replicas with real service times that fluctuate, drives them through the proxy with the
+/// same seeded load for each policy in turn, and ends with a table.
+/// Example: evenkeel demo
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArguments {
+    /// A scenario instead of the built-in one.
+    scenario: Option<PathBuf>,
+    /// Set any parameter of the scenario; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Seed of load and replicas.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured of one policy, and what the simulator had foretold.
+#[derive(Debug, Serialize)]
+struct Run {
+    #[serde(flatten)]
+    measured: evenkeel_net::load::Report,
+    /// CPU time of the proxy per request: accepting, deciding, passing on.
+    proxy_cpu_us_per_request: f64,
+    /// Copies sent, as a share of requests.
+    hedged_share: f64,
+    simulated: RunReport,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    runs: &'a [Run],
+    scenario: &'a Scenario,
+}
+
+pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    let scenario = load_scenario(arguments)?;
+    let mut live = Live::new(&scenario);
+    let mut runs = Vec::new();
+    for policy in &scenario.run.policies {
+        let run = run_policy(&scenario, policy, arguments.seed, &mut live)
+            .with_context(|| format!("the demo of {policy} could not run"))?;
+        live.keep(&format!(
+            "{policy:<18} p50 {:>5} ms   p99 {:>5} ms   p99.9 {:>5} ms",
+            shown(run.measured.p50_ms),
+            shown(run.measured.p99_ms),
+            shown(run.measured.p999_ms),
+        ));
+        runs.push(run);
+    }
+    live.clear();
+    if arguments.json {
+        let document = Document { runs: &runs, scenario: &scenario };
+        println!("{}", serde_json::to_string_pretty(&document)?);
+    } else {
+        print!("{}", closing_words(&scenario, &runs));
+    }
+    let all_served = runs.iter().all(|run| run.measured.served == run.measured.requests);
+    Ok(if all_served { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
+    let mut node = match &arguments.scenario {
+        Some(path) => Node::load(path)?,
+        None => Node::parse(DEFAULT, "scenarios/demo.toml")?,
+    };
+    for assignment in &arguments.set {
+        node.set(assignment)?;
+    }
+    let scenario = Scenario::read(&node)?;
+    let is_real = |policy: &&String| !policy.starts_with("oracle");
+    anyhow::ensure!(
+        scenario.run.policies.iter().all(|policy| is_real(&policy)),
+        "run.policies: an oracle knows what no real proxy can; it runs in `evenkeel sim` only"
+    );
+    anyhow::ensure!(
+        scenario.cluster.replication_factor == scenario.cluster.servers,
+        "cluster.replication_factor: {} of {} servers; over HTTP every replica answers everything",
+        scenario.cluster.replication_factor,
+        scenario.cluster.servers,
+    );
+    Ok(scenario)
+}
+
+fn run_policy(
+    scenario: &Scenario,
+    policy: &str,
+    seed: u64,
+    live: &mut Live,
+) -> anyhow::Result<Run> {
+    let simulated = evenkeel_sim::run(scenario, policy, seed);
+    let service = Embedded::start(embedded_config(scenario, seed))?;
+    let process = Process::start(proxy_config(scenario, policy, service.addresses())?)?;
+    let url = format!("http://{}/item/{{n}}", process.listens()[0]);
+
+    let mut load = Load::new(Target::new([url.as_str()])?, Arrivals::poisson(scenario.rate())?);
+    policy.clone_into(&mut load.policy);
+    load.seed = seed;
+    load.requests_max = Some(scenario.workload.requests);
+    load.expectation = Expectation::Computed(Box::new(|facts| {
+        embedded::body_of(&facts.path).into()
+    }));
+    let cpu_before = process.board().cpu();
+    live.begin(policy, process.admin());
+    let outcome: Outcome = load.run(&Stop::new(), |progress| {
+        live.show(progress, &process.board().standing(0));
+    })?;
+    std::thread::sleep(Duration::from_millis(250)); // the workers' last report
+    let cpu = process.board().cpu().saturating_sub(cpu_before);
+    let requests = outcome.report.requests.max(1) as f64;
+    let hedges = process.board().standing(0).total.hedges as f64;
+    process.stop()?;
+    Ok(Run {
+        measured: outcome.report,
+        proxy_cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests,
+        hedged_share: hedges / requests,
+        simulated,
+    })
+}
+
+/// The scenario's replicas, as the embedded service makes them.
+fn embedded_config(scenario: &Scenario, seed: u64) -> EmbeddedConfig {
+    let mishap = |fault: &evenkeel_sim::fault::Fault| {
+        let what = match fault.what {
+            What::Pause { shortest, longest } => embedded::What::Pause(shortest, longest),
+            What::Slow { factor } => embedded::What::Slow(factor),
+            What::Fail { share } => embedded::What::Fail(share),
+            What::Crash | What::Restore => return None, // sockets die by kill, not by scenario
+        };
+        let replica = match fault.target {
+            Struck::Server(number) => Some(number),
+            Struck::Random | Struck::Each => None,
+        };
+        Some(Mishap { at: fault.at, every: fault.every, replica, what })
+    };
+    EmbeddedConfig {
+        replicas: scenario.cluster.servers,
+        concurrency: scenario.cluster.concurrency,
+        service_mean: scenario.cluster.service_mean,
+        fluctuation_interval: scenario.fluctuation.interval,
+        fluctuation_range: scenario.fluctuation.range,
+        mishaps: scenario.faults.iter().filter_map(mishap).collect(),
+        seed,
+    }
+}
+
+/// A proxy with one worker before these replicas.
+fn proxy_config(
+    scenario: &Scenario,
+    policy: &str,
+    replicas: &[SocketAddr],
+) -> anyhow::Result<Config> {
+    let (policy, is_hedged) = split_hedge(policy);
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let minute = Duration::from_secs(60);
+    let safeguards =
+        if scenario.run.safeguards { Safeguards::default() } else { Safeguards::none() };
+    let upstream = UpstreamConfig {
+        name: "demo".to_owned(),
+        replicas: replicas.to_vec(),
+        policy: policy.parse()?,
+        proxies: 1,
+        timeouts: Timeouts { attempt: Duration::from_secs(15), total: Duration::from_secs(30) },
+        retries_max: scenario.run.retries_max,
+        retry_budget: Budget::share(0.2, 20.0),
+        replay_bytes_max: 64 * 1024,
+        hedge: is_hedged.then(|| scenario.run.hedge.clone()),
+        safeguards,
+        held_max: 10_000,
+        health: None,
+        limits: UpstreamLimits {
+            connect: Duration::from_secs(1),
+            connections_max: 10_000,
+            idle_connections_max: 1_000,
+            idle: minute,
+            head_bytes_max: 16 * 1024,
+        },
+    };
+    let limits = ServerLimits {
+        head_bytes_max: 16 * 1024,
+        body_bytes_max: 1024 * 1024,
+        connections_max: 10_000,
+        head: minute,
+        idle: minute,
+        write: minute,
+        drain: Duration::from_secs(1),
+    };
+    Ok(Config {
+        process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
+        listens: vec![ListenConfig { address: any_port, upstream: 0, limits, forwarded_for: true }],
+        upstreams: vec![upstream],
+        agents: Vec::new(),
+        admin: Some(AdminConfig { address: any_port }),
+    })
+}
+
+fn shown(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), ms)
+}
+
+fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
+    let header = [
+        "policy", "p50 ms", "p95", "p99", "p99.9", "served", "hedged", "CPU us/req",
+        "simulated p99", "p99.9",
+    ];
+    let mut table = Table::new(&header);
+    for run in runs {
+        let measured = &run.measured;
+        let quantiles = [measured.p50_ms, measured.p95_ms, measured.p99_ms, measured.p999_ms];
+        let mut cells = vec![measured.policy.clone()];
+        cells.extend(quantiles.map(shown));
+        cells.push(format!("{}/{}", measured.served, measured.requests));
+        cells.push(format!("{:.1} %", run.hedged_share * 100.0));
+        cells.push(format!("{:.1}", run.proxy_cpu_us_per_request));
+        cells.extend([run.simulated.p99_ms, run.simulated.p999_ms].map(ms));
+        table.row(cells);
+    }
+    let late: Vec<_> = runs.iter().filter_map(|run| run.measured.doubt()).collect();
+    let doubt = late.first().map_or_else(String::new, |doubt| format!("\nNote: {doubt}\n"));
+    format!(
+        "{} replicas, {:.0} requests/s, the same arrivals and the same weather for every policy.\n\
+         The last two columns are the simulator's word for the same scenario, by the same \
+         decision code.\n\n{table}{doubt}",
+        scenario.cluster.servers,
+        scenario.rate(),
+    )
+}

@@ -1,0 +1,127 @@
+//! The demo's live view: a few lines that are drawn over themselves, if somebody is looking.
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+
+use evenkeel_net::board::Standing;
+use evenkeel_net::load::Progress;
+use evenkeel_sim::Scenario;
+
+use crate::terminal::ms;
+
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const HISTORY: usize = 48;
+const SHARE_WIDTH: f64 = 40.0;
+
+/// Draws on stderr; silent when stderr is no terminal, except for the lines to keep.
+#[derive(Debug)]
+pub(crate) struct Live {
+    is_seen: bool,
+    lines: usize,
+    policy: String,
+    dashboard: Option<SocketAddr>,
+    p99_ms: Vec<f64>,
+    sent: Vec<u64>,
+    requests: u64,
+}
+
+impl Live {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        eprintln!("{}", scenario.description);
+        Self {
+            is_seen: std::io::stderr().is_terminal(),
+            lines: 0,
+            policy: String::new(),
+            dashboard: None,
+            p99_ms: Vec::new(),
+            sent: vec![0; scenario.cluster.servers],
+            requests: scenario.workload.requests,
+        }
+    }
+
+    /// A policy's turn begins.
+    pub(crate) fn begin(&mut self, policy: &str, dashboard: Option<SocketAddr>) {
+        policy.clone_into(&mut self.policy);
+        self.dashboard = dashboard;
+        self.p99_ms.clear();
+        self.sent.fill(0);
+    }
+
+    /// Draws how it goes.
+    pub(crate) fn show(&mut self, progress: &Progress, standing: &Standing) {
+        if let Some(p99_ms) = progress.recent_p99_ms {
+            self.p99_ms.push(p99_ms);
+        }
+        if !self.is_seen {
+            return;
+        }
+        let done = progress.due as f64 / self.requests as f64 * 100.0;
+        let p50 = progress.recent_p50_ms.map_or_else(|| "-".to_owned(), ms);
+        let p99 = progress.recent_p99_ms.map_or_else(|| "-".to_owned(), ms);
+        let mut lines = vec![
+            format!("\x1b[1m{}\x1b[0m  {done:.0} %", self.policy),
+            format!("  p50 {p50:>5} ms   p99 {p99:>5} ms   {}", self.sparkline()),
+        ];
+        lines.extend(self.shares(standing));
+        if let Some(address) = self.dashboard {
+            lines.push(format!("  \x1b[2mdashboard: http://{address}/\x1b[0m"));
+        }
+        self.draw(&lines);
+    }
+
+    /// Writes a line that stays.
+    pub(crate) fn keep(&mut self, line: &str) {
+        self.clear();
+        eprintln!("{line}");
+    }
+
+    /// Removes what was drawn.
+    pub(crate) fn clear(&mut self) {
+        if self.is_seen && self.lines > 0 {
+            eprint!("\x1b[{}A\x1b[J", self.lines);
+        }
+        self.lines = 0;
+    }
+
+    /// The last p99s, the highest filling the line.
+    fn sparkline(&self) -> String {
+        let recent = &self.p99_ms[self.p99_ms.len().saturating_sub(HISTORY)..];
+        let highest = recent.iter().copied().fold(1.0, f64::max);
+        let bar = |&value: &f64| BARS[((value / highest * 7.0).round() as usize).min(7)];
+        recent.iter().map(bar).collect()
+    }
+
+    /// Each replica's share of what was sent since the last drawing, and what is in flight there.
+    fn shares(&mut self, standing: &Standing) -> Vec<String> {
+        let counts = &standing.total.replicas;
+        let new: Vec<u64> =
+            counts.iter().zip(&self.sent).map(|(now, before)| now.sent - before).collect();
+        let all = new.iter().sum::<u64>();
+        let line = |(seat, &sent): (usize, &u64)| {
+            let share = if all == 0 { 0.0 } else { sent as f64 / all as f64 };
+            let bar = "█".repeat((share * SHARE_WIDTH).round() as usize);
+            let in_flight = standing.replica(seat).in_flight;
+            format!("  replica {seat}  {:>3.0} %  {in_flight:>3} in flight  {bar}", share * 100.0)
+        };
+        let lines = new.iter().enumerate().map(line).collect();
+        if all > 0 {
+            self.sent = counts.iter().map(|replica| replica.sent).collect();
+        }
+        lines
+    }
+
+    fn draw(&mut self, lines: &[String]) {
+        let mut text = String::new();
+        if self.lines > 0 {
+            text += &format!("\x1b[{}A\x1b[J", self.lines);
+        }
+        for line in lines {
+            text += line;
+            text.push('\n');
+        }
+        self.lines = lines.len();
+        let mut stderr = std::io::stderr().lock();
+        let _ = stderr.write_all(text.as_bytes()); // a view that cannot be drawn stops nothing
+        let _ = stderr.flush();
+    }
+}

@@ -1,0 +1,205 @@
+//! `evenkeel load`: open-loop load on a URL.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evenkeel_net::load::{
+    Arrivals, Load, Outcome, Parameters, Report, Scale, Spacing, Stop, Target, Trace, TraceOptions,
+    TraceStart,
+};
+use evenkeel_settings::{Mismatch, parse_duration, parse_rate};
+use serde::Serialize;
+
+use crate::terminal::{Progress, Table, ms};
+
+/// Load a URL open loop: requests leave when they are due, whatever became of those before.
+///
+/// Latency counts from the moment a request was due, so a stall shows in all the requests it hit.
+/// Example: evenkeel load http://127.0.0.1:8080/item/{n} --rate 500/s --duration 30s
+#[derive(Debug, clap::Args)]
+pub(crate) struct LoadArguments {
+    /// What to ask for; `{n}` is the request's number, `{key}` a key drawn for it.
+    url: String,
+    /// Requests per second, as in `500` or `30k/s`. With a trace: the mean it is scaled to.
+    #[arg(long, value_parser = rate)]
+    rate: Option<f64>,
+    /// How long; default 10 s, or as long as the trace.
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How long after it was due a request may be answered.
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    timeout: Duration,
+    /// Send at equal distances instead of at random (Poisson).
+    #[arg(long)]
+    constant: bool,
+    /// A CSV file of request rates over time, to follow its shape.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The first row of the trace: its time as the file writes it.
+    #[arg(long, value_name = "TIME", requires = "trace")]
+    trace_from: Option<String>,
+    /// How many times faster the trace is played: 60 plays an hour in a minute.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "trace")]
+    trace_speed: f64,
+    /// Keys that `{key}` is drawn from, 0 to one less.
+    #[arg(long, default_value_t = 1)]
+    keys: u64,
+    /// Zipf exponent of the keys: 0 all equal, 0.99 as YCSB.
+    #[arg(long, default_value_t = 0.0)]
+    skew: f64,
+    /// The method.
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// A header, `Name: value`; may be repeated.
+    #[arg(long)]
+    header: Vec<String>,
+    /// A body, with `{n}` and `{key}`.
+    #[arg(long)]
+    body: Option<String>,
+    /// The most connections.
+    #[arg(long, default_value_t = 1_000)]
+    connections: usize,
+    /// Seed of arrivals and keys.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Write the latency distribution to this file, in HdrHistogram's percentile format.
+    #[arg(long, value_name = "FILE")]
+    histogram: Option<PathBuf>,
+}
+
+fn rate(text: &str) -> Result<f64, Mismatch> {
+    parse_rate(text)
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    runs: [&'a Report; 1],
+    scenario: &'a Parameters,
+}
+
+/// Requests per second when nothing is said.
+const RATE_DEFAULT: f64 = 100.0;
+
+pub(crate) fn run(arguments: &LoadArguments) -> anyhow::Result<ExitCode> {
+    let load = prepare(arguments)?;
+    let parameters = load.parameters();
+    let stop = Stop::new();
+    stop_on_interrupt(&stop)?;
+    let percent = Progress::new("loading", 100);
+    let outcome = load.run(&stop, |progress| {
+        let end = progress.end.unwrap_or(progress.elapsed);
+        let share = progress.elapsed.as_secs_f64() / end.as_secs_f64().max(1e-9);
+        percent.show((share * 100.0).min(100.0) as usize);
+    })?;
+    percent.clear();
+    if let Some(path) = &arguments.histogram {
+        let written = File::create(path).and_then(|mut file| {
+            outcome.latency.write_percentiles(&mut file)
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if arguments.json {
+        let document = Document { runs: [&outcome.report], scenario: &parameters };
+        println!("{}", serde_json::to_string_pretty(&document)?);
+    } else {
+        print!("{}", words(&outcome));
+    }
+    Ok(exit_code(&outcome.report))
+}
+
+fn exit_code(report: &Report) -> ExitCode {
+    match report {
+        report if report.cancelled => ExitCode::from(130),
+        report if report.served == report.requests => ExitCode::SUCCESS,
+        _ => ExitCode::from(1),
+    }
+}
+
+fn prepare(arguments: &LoadArguments) -> anyhow::Result<Load> {
+    let mut target = Target::new([arguments.url.as_str()])?;
+    target.method = arguments.method.parse().context("--method")?;
+    target.keys.count = arguments.keys;
+    target.keys.skew = arguments.skew;
+    for line in &arguments.header {
+        target.header(line)?;
+    }
+    if let Some(body) = &arguments.body {
+        target.body(body);
+    }
+    let mut load = Load::new(target, arrivals(arguments)?);
+    load.seed = arguments.seed;
+    load.timeout = arguments.timeout;
+    load.connections_max = arguments.connections;
+    let of_trace = arguments.trace.is_some();
+    let default = (!of_trace).then_some(Duration::from_secs(10));
+    load.duration = arguments.duration.or(default);
+    Ok(load)
+}
+
+fn arrivals(arguments: &LoadArguments) -> anyhow::Result<Arrivals> {
+    let Some(file) = &arguments.trace else {
+        let rate = arguments.rate.unwrap_or(RATE_DEFAULT);
+        let make = if arguments.constant { Arrivals::constant } else { Arrivals::poisson };
+        return Ok(make(rate)?);
+    };
+    let start = arguments.trace_from.clone().map(TraceStart::Time);
+    let options = TraceOptions {
+        start: start.unwrap_or(TraceStart::Row(0)),
+        compression: arguments.trace_speed,
+        scale: arguments.rate.map_or(Scale::Factor(1.0), Scale::Mean),
+        ..TraceOptions::default()
+    };
+    let spacing = if arguments.constant { Spacing::Even } else { Spacing::Poisson };
+    Ok(Arrivals::trace(Trace::open(file, &options)?, spacing))
+}
+
+/// Ends the load on Ctrl-C, so that what was measured until then is kept.
+fn stop_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
+    let signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
+    let stop = stop.clone();
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        signals.wait();
+        stop.stop();
+    })?;
+    Ok(())
+}
+
+fn words(outcome: &Outcome) -> String {
+    let report = &outcome.report;
+    let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), ms);
+    let mut table = Table::new(&["latency ms", "mean", "p50", "p95", "p99", "p99.9", "max"]);
+    let quantiles = [report.p50_ms, report.p95_ms, report.p99_ms, report.p999_ms];
+    let mut cells = vec!["from due time".to_owned(), shown(report.mean_ms)];
+    cells.extend(quantiles.map(shown));
+    cells.push(shown(report.max_ms));
+    table.row(cells);
+    let from_sending = [0.5, 0.95, 0.99, 0.999].map(|share| outcome.service.quantile_ms(share));
+    let mut cells = vec!["from sending".to_owned(), shown(outcome.service.mean_ms())];
+    cells.extend(from_sending.map(shown));
+    cells.push(shown(outcome.service.max_ms()));
+    table.row(cells);
+    let mut text = format!(
+        "{} requests in {:.1} s ({:.0}/s asked, {:.0}/s served): {} served, {} failed, \
+         {} timed out\n{table}",
+        report.requests,
+        report.duration_s,
+        report.offered_rate,
+        report.achieved_rate,
+        report.served,
+        report.failed,
+        report.timeouts,
+    );
+    for failure in &report.failures {
+        text += &format!("{:>8} × {}\n", failure.count, failure.message);
+    }
+    if let Some(doubt) = report.doubt() {
+        text += &format!("Note: {doubt}\n");
+    }
+    text
+}

@@ -1,0 +1,74 @@
+//! `evenkeel run` and `evenkeel check`: a configuration, started or only read.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use evenkeel_net::config::Config;
+use evenkeel_net::process::Process;
+
+/// Run the listeners, agents and control loops of a configuration.
+///
+/// Stops on SIGTERM or Ctrl-C: accepts nothing more, finishes what is in flight, then exits.
+/// Example: evenkeel run evenkeel.toml
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArguments {
+    /// The configuration's file; every key is explained in docs/configuration.md.
+    config: PathBuf,
+}
+
+/// Say what is wrong with a configuration and where; start nothing.
+///
+/// Example: evenkeel check evenkeel.toml
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArguments {
+    /// The configuration's file.
+    config: PathBuf,
+}
+
+pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    let config = Config::load(&arguments.config)?;
+    let signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
+    let summary = describe(&config);
+    let process = Process::start(config)?;
+    for address in process.listens() {
+        eprintln!("listening on http://{address}");
+    }
+    for address in process.agents() {
+        eprintln!("agent on http://{address}");
+    }
+    if let Some(address) = process.admin() {
+        eprintln!("dashboard on http://{address}/, metrics on http://{address}/metrics");
+    }
+    eprintln!("{summary}; SIGTERM or Ctrl-C stops");
+    signals.wait();
+    eprintln!("stopping: finishing what is in flight");
+    process.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
+    match Config::load(&arguments.config) {
+        Ok(config) => {
+            println!("{}: sound: {}", arguments.config.display(), describe(&config));
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(problems) => {
+            eprintln!("{problems}");
+            Ok(ExitCode::from(1))
+        }
+    }
+}
+
+/// The configuration in a line.
+fn describe(config: &Config) -> String {
+    let upstream = |upstream: &evenkeel_net::config::UpstreamConfig| {
+        let (name, replicas) = (&upstream.name, upstream.replicas.len());
+        format!("{name} ({replicas} replicas, {})", upstream.policy.text())
+    };
+    let upstreams: Vec<_> = config.upstreams.iter().map(upstream).collect();
+    let (workers, agents) = (config.process.workers, config.agents.len());
+    let agents = if agents == 0 { String::new() } else { format!(", {agents} agents") };
+    let upstreams = if upstreams.is_empty() { "none".to_owned() } else { upstreams.join(", ") };
+    format!("{workers} workers, upstreams: {upstreams}{agents}")
+}

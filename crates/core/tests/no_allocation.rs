@@ -1,0 +1,152 @@
+//! The per-request decision path allocates nothing once it is warm.
+#![expect(unsafe_code, reason = "counting allocations takes a global allocator of our own")]
+
+#[path = "common/policies.rs"]
+mod policies;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use evenkeel_core::fleet::{Feedback, Fleet, GroupId};
+use evenkeel_core::request::redundancy::{Hedge, HedgeConfig};
+use evenkeel_core::request::{
+    Attempt, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Replay, Request, Step,
+};
+use evenkeel_core::time::{Duration, Instant};
+
+thread_local! {
+    /// Allocations of this thread: the test harness has threads of its own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises about the layout are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `alloc` above, that is, from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const WARM_UP: u64 = 2_000;
+const MEASURED: u64 = 200;
+
+/// What happened to the requests, to show that the path was the interesting one.
+#[derive(Default, Debug)]
+struct Tally {
+    /// The time of the latest event.
+    now: Instant,
+    sent: u64,
+    held: u64,
+    cancelled: u64,
+}
+
+/// One request a millisecond; every twentieth fails first, every 25th is slow enough for a hedge.
+fn request(dispatcher: &mut Dispatcher, n: u64, tally: &mut Tally) {
+    let mut now = tally.now + Duration::from_millis(1);
+    let call = Request { group: GroupId::new(n as usize % 2), replay: Replay::Always };
+    let mut call = dispatcher.open(now, CallId(n), call);
+    let mut flying: [Option<Attempt>; 8] = Default::default();
+    loop {
+        match dispatcher.step(now, &mut call) {
+            Step::Send(attempt) => {
+                tally.sent += 1;
+                let copy = attempt.copy();
+                flying[copy] = Some(attempt);
+            }
+            Step::Cancel(copy) => {
+                tally.cancelled += 1;
+                learn(dispatcher, now, &mut call, flying[copy].take(), &Outcome::Cancelled);
+            }
+            Step::Wait { until } => {
+                let hedge = until.filter(|_| n.is_multiple_of(25)).map(|deadline| deadline.at);
+                if let Some(due) = hedge {
+                    now = due;
+                } else if let Some(copy) = flying.iter().position(Option::is_some) {
+                    now += Duration::from_micros(300);
+                    let outcome = outcome(n, copy);
+                    learn(dispatcher, now, &mut call, flying[copy].take(), &outcome);
+                } else {
+                    tally.held += 1;
+                    now = dispatcher.deadline().expect("it is held").at;
+                    dispatcher.wake(now);
+                    while dispatcher.resumed().is_some() {}
+                }
+            }
+            Step::Answered(_) | Step::Refused(_) => break,
+        }
+        while let Some(probe) = dispatcher.probe(now) {
+            dispatcher.learn_probe(now, &probe, Some(&report(n)));
+        }
+    }
+    dispatcher.close(now, call);
+    tally.now = now;
+}
+
+fn report(n: u64) -> Feedback {
+    Feedback::measured(n as u32 % 5, 1, Duration::from_micros(200 + n % 100))
+}
+
+fn outcome(n: u64, copy: usize) -> Outcome {
+    if n.is_multiple_of(20) && copy == 0 {
+        Outcome::Failed(Failure::Broken)
+    } else {
+        Outcome::Replied(Some(report(n)))
+    }
+}
+
+fn learn(
+    dispatcher: &mut Dispatcher,
+    now: Instant,
+    call: &mut Call,
+    attempt: Option<Attempt>,
+    outcome: &Outcome,
+) {
+    let mut attempt = attempt.expect("it is flying");
+    call.settle(dispatcher.learn(now, &mut attempt, outcome));
+    dispatcher.finish(now, attempt);
+}
+
+#[test]
+fn the_decision_path_allocates_nothing() {
+    // A rate that cannot follow: calls are held all the time.
+    let throttled = "c3:rate_control=on,rate_initial=1,step_max=0.000001";
+    for policy in policies::all().into_iter().chain([throttled]) {
+        let group = |seats: [usize; 3]| seats.map(evenkeel_core::ReplicaId::new).to_vec();
+        let fleet = Fleet::new(5, vec![group([0, 1, 2]), group([2, 3, 4])]);
+        let config = DispatcherConfig { record_latency: true, ..DispatcherConfig::default() };
+        let hedge = Hedge::new(HedgeConfig { budget_share: 0.3, ..HedgeConfig::default() });
+        let mut dispatcher =
+            Dispatcher::new(fleet, policies::make(policy), config).with_redundancy(Box::new(hedge));
+        let mut tally = Tally::default();
+        (0..WARM_UP).for_each(|n| request(&mut dispatcher, n, &mut tally));
+        let _ = dispatcher.window();
+        tally = Tally { now: tally.now, ..Tally::default() };
+        let before = ALLOCATIONS.get();
+        (WARM_UP..WARM_UP + MEASURED).for_each(|n| request(&mut dispatcher, n, &mut tally));
+        let allocations = ALLOCATIONS.get() - before;
+        assert_eq!(allocations, 0, "{policy}: {tally:?}");
+        let window = dispatcher.window();
+        let (retries, hedges) = (window.retries, window.hedges);
+        assert!(retries > 5 && hedges > 2, "{policy}: {retries} retries, {hedges} hedges");
+        assert!(tally.sent > 210 && tally.cancelled > 2, "{policy}: {tally:?}");
+        assert!(tally.held > 100 || policy != throttled, "{policy}: {tally:?}");
+    }
+}
+
+#[test]
+fn an_allocation_is_noticed() {
+    let before = ALLOCATIONS.get();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(ALLOCATIONS.get() - before, 1);
+}

@@ -1,0 +1,259 @@
+//! Administration: is it alive, is it ready, what has it counted, and a page to look at.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | the dashboard, one page without outside parts |
+//! | `/healthz` | 200 as long as the process lives |
+//! | `/readyz` | 200 when every upstream has a replica that may get requests, else 503 and which not |
+//! | `/metrics` | Prometheus text |
+//! | `/api/v1/status` | all of the dashboard as JSON |
+//!
+//! Everything here only reads. It listens on the loopback without a token, so the one outsider to
+//! fear is a web page in a browser of this machine: answers carry no permission for other origins,
+//! and a request that names a host other than this one (DNS rebinding) is refused.
+
+mod metrics;
+mod series;
+mod status;
+mod view;
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::uri::Authority;
+use http::{Method, Request, Response, StatusCode, Version};
+use tokio::time::MissedTickBehavior;
+
+use crate::board::Board;
+use crate::config::Config;
+use crate::http::engine::{Body, Listener, ServerLimits, serve as serve_http};
+use series::{SAMPLED_EVERY, Series};
+use view::View;
+
+/// Generous to a person and a scraper, and little enough to matter to nobody.
+const LIMITS: ServerLimits = ServerLimits {
+    head_bytes_max: 16 * 1024,
+    body_bytes_max: 4 * 1024,
+    connections_max: 64,
+    head: Duration::from_secs(5),
+    idle: Duration::from_secs(60),
+    write: Duration::from_secs(10),
+    drain: Duration::from_secs(1),
+};
+
+const DASHBOARD: &str = include_str!("dashboard.html");
+
+/// Stands in the page where each answer has a fresh nonce.
+const NONCE_PLACE: &str = "{{nonce}}";
+
+const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status";
+
+/// Serves administration until `stop`. Call it in a worker runtime.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub(crate) async fn serve(
+    config: Arc<Config>,
+    board: Arc<Board>,
+    listener: Listener,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let bound = listener.address()?.ip();
+    let desk = Rc::new(Desk::new(config, board, bound));
+    let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));
+    let handler = move |request, _| {
+        let response = desk.answer(&request);
+        async { response }
+    };
+    let served = serve_http(listener, LIMITS, handler, stop).await;
+    drop(sampling);
+    served.map(drop)
+}
+
+/// Stops the sampling when the server stops, or is dropped.
+struct Sampling(tokio::task::JoinHandle<()>);
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Where questions are answered.
+struct Desk {
+    config: Arc<Config>,
+    board: Arc<Board>,
+    bound: IpAddr,
+    started_at: Instant,
+    /// One per upstream.
+    series: RefCell<Vec<Series>>,
+}
+
+impl Desk {
+    fn new(config: Arc<Config>, board: Arc<Board>, bound: IpAddr) -> Self {
+        let series = config.upstreams.iter().map(|_| Series::default()).collect();
+        let (started_at, series) = (Instant::now(), RefCell::new(series));
+        Self { config, board, bound, started_at, series }
+    }
+
+    async fn sample(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(SAMPLED_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            for (upstream, series) in self.series.borrow_mut().iter_mut().enumerate() {
+                series.sample(Instant::now(), self.board.standing(upstream).total);
+            }
+        }
+    }
+
+    fn answer(&self, request: &Request<Body>) -> Response<Body> {
+        let response = match check_host(request, self.bound) {
+            Ok(()) => self.route(request),
+            Err(response) => response,
+        };
+        with_headers(response, &COMMON_HEADERS)
+    }
+
+    fn route(&self, request: &Request<Body>) -> Response<Body> {
+        let answer: fn(&Self) -> Response<Body> = match request.uri().path() {
+            "/" => |_| dashboard(),
+            "/healthz" => |_| text(StatusCode::OK, "ok\n"),
+            "/readyz" => Self::readiness,
+            "/metrics" => Self::metrics,
+            "/api/v1/status" => Self::status,
+            other => return not_found(other),
+        };
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return method_not_allowed(request.method());
+        }
+        answer(self)
+    }
+
+    fn readiness(&self) -> Response<Body> {
+        let missing = |view: &View<'_>| {
+            let (name, replicas) = (&view.config.name, view.config.replicas.len());
+            format!("not ready: upstream {name} has no replica up (it has {replicas} in all)\n")
+        };
+        let views = View::of_all(&self.config, &self.board);
+        let words: String = views.iter().filter(|view| !view.is_ready()).map(missing).collect();
+        if words.is_empty() {
+            return text(StatusCode::OK, "ready\n");
+        }
+        text(StatusCode::SERVICE_UNAVAILABLE, words)
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        let views = View::of_all(&self.config, &self.board);
+        content(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(&views))
+    }
+
+    fn status(&self) -> Response<Body> {
+        let views = View::of_all(&self.config, &self.board);
+        let series = self.series.borrow();
+        let json = status::render(&views, &series, self.started_at, Instant::now());
+        content(StatusCode::OK, "application/json", json)
+    }
+}
+
+/// Numbers are stale a second later, and no other page has any business with them.
+const COMMON_HEADERS: [(HeaderName, HeaderValue); 4] = [
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin")),
+];
+
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
+
+fn dashboard() -> Response<Body> {
+    // Each RandomState is keyed by the operating system's randomness.
+    let random = || RandomState::new().build_hasher().finish();
+    let nonce = format!("{:016x}{:016x}", random(), random());
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+         connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'"
+    );
+    let page = DASHBOARD.replace(NONCE_PLACE, &nonce);
+    let mut response = content(StatusCode::OK, "text/html; charset=utf-8", page);
+    let policy = HeaderValue::try_from(policy).expect("the policy is printable ASCII");
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+fn not_found(path: &str) -> Response<Body> {
+    let path: String = path.chars().take(100).collect();
+    text(StatusCode::NOT_FOUND, format!("there is no {path} here, expected one of {PATHS}\n"))
+}
+
+fn method_not_allowed(method: &Method) -> Response<Body> {
+    let words = format!("{method} does nothing here, expected GET or HEAD\n");
+    let allow = [(header::ALLOW, HeaderValue::from_static("GET, HEAD"))];
+    with_headers(text(StatusCode::METHOD_NOT_ALLOWED, words), &allow)
+}
+
+/// Refuses requests that were meant for another host: a page of another site whose name resolves
+/// to this address (DNS rebinding) would otherwise read the answers.
+fn check_host(request: &Request<Body>, bound: IpAddr) -> Result<(), Response<Body>> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let named = match (request.uri().authority(), hosts.next(), hosts.next()) {
+        (Some(authority), ..) => Some(authority.clone()),
+        (None, Some(host), None) => Authority::try_from(host.as_bytes()).ok(),
+        // No browser speaks HTTP/1.0; health checkers do.
+        (None, None, _) if request.version() == Version::HTTP_10 => return Ok(()),
+        (None, ..) => None,
+    };
+    if named.as_ref().is_some_and(|host| is_own_host(host, bound)) {
+        return Ok(());
+    }
+    let came = named.map_or("no single valid Host".to_owned(), |host| format!("host {host:?}"));
+    let words = format!(
+        "came {came}, expected localhost, a loopback address or {bound}: \
+         administration answers no other name (protection against DNS rebinding)\n"
+    );
+    Err(text(StatusCode::MISDIRECTED_REQUEST, words))
+}
+
+/// The port does not matter: a tunnel may well lead here from another one.
+fn is_own_host(authority: &Authority, bound: IpAddr) -> bool {
+    if authority.as_str().contains('@') {
+        return false;
+    }
+    let host = authority.host();
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    match literal.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback() || address == bound,
+        Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+    }
+}
+
+fn text(status: StatusCode, words: impl Into<String>) -> Response<Body> {
+    content(status, "text/plain; charset=utf-8", words.into())
+}
+
+fn content(status: StatusCode, content_type: &'static str, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::full(body));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+fn with_headers(
+    mut response: Response<Body>,
+    headers: &[(HeaderName, HeaderValue)],
+) -> Response<Body> {
+    response.headers_mut().extend(headers.iter().cloned());
+    response
+}
+
+#[cfg(test)]
+mod tests;

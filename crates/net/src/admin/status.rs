@@ -1,0 +1,239 @@
+//! `/api/v1/status`: how every upstream and replica stands, as one JSON document.
+//!
+//! Every key carries its unit. `null` means that nobody knows: a quantile too few requests back, a
+//! queue that the replica has not reported, the cost under a policy that does not rank.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use evenkeel_core::Health;
+use evenkeel_core::time::millis;
+use serde::Serialize;
+
+use super::series::{Latency, POINTS_MAX, Point, ReplicaPoint, SAMPLED_EVERY, Series};
+use super::series::{WINDOW_SAMPLES, rounded};
+use super::view::{ReplicaView, View};
+
+/// The document. `series` holds one entry per view.
+pub(super) fn render(
+    views: &[View<'_>],
+    series: &[Series],
+    started_at: Instant,
+    now: Instant,
+) -> String {
+    let upstreams = views.iter().zip(series);
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        at_unix_ms: unix_ms(),
+        uptime_s: seconds(now.saturating_duration_since(started_at)),
+        sampled_every_s: seconds(SAMPLED_EVERY),
+        window_s: seconds(SAMPLED_EVERY * WINDOW_SAMPLES as u32),
+        series_s: seconds(SAMPLED_EVERY * POINTS_MAX as u32),
+        upstreams: upstreams.map(|(view, series)| Upstream::new(view, series, now)).collect(),
+    };
+    serde_json::to_string(&status).expect("numbers and strings are always JSON")
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    version: &'static str,
+    at_unix_ms: u64,
+    uptime_s: f64,
+    /// Time between the points of the series.
+    sampled_every_s: f64,
+    /// The time before its moment that `now` and each point of the series describe.
+    window_s: f64,
+    /// The time that a full series spans.
+    series_s: f64,
+    upstreams: Vec<Upstream<'a>>,
+}
+
+#[derive(Serialize)]
+struct Upstream<'a> {
+    name: &'a str,
+    policy: &'a str,
+    /// Threads with a dispatcher of their own that have reported.
+    workers: usize,
+    is_ready: bool,
+    /// Requests waiting for a sending rate.
+    held: usize,
+    /// The newest point of the series; `null` in the first second.
+    now: Option<&'a Point>,
+    /// Since the process began.
+    total: Total,
+    replicas: Vec<Replica>,
+    series: Columns,
+}
+
+#[derive(Serialize)]
+struct Total {
+    requests: u64,
+    answered: u64,
+    refused: u64,
+    abandoned: u64,
+    held: u64,
+    retries: u64,
+    retries_denied: u64,
+    hedges: u64,
+    hedges_won: u64,
+    hedges_denied: u64,
+    #[serde(flatten)]
+    latency: Latency,
+}
+
+#[derive(Serialize)]
+struct Replica {
+    address: String,
+    health: &'static str,
+    /// Whether a worker has ejected it for failing requests.
+    is_ejected: bool,
+    in_flight: u32,
+    connections: usize,
+    #[serde(flatten)]
+    now: ReplicaPoint,
+    /// Requests waiting there, by its own last report.
+    queue_reported: Option<u32>,
+    /// Service time without waiting, by its own last report.
+    service_reported_ms: Option<f64>,
+    /// What the policy thinks a request to it costs, in the policy's unit; lower is better.
+    cost: Option<f64>,
+    /// Since the process began.
+    total: ReplicaTotal,
+}
+
+#[derive(Serialize)]
+struct ReplicaTotal {
+    attempts: u64,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+    ejections: u64,
+}
+
+/// The series by column, oldest first: much shorter than an object per point.
+#[derive(Serialize)]
+struct Columns {
+    /// How long ago each point was.
+    ago_s: Vec<f64>,
+    requests_per_s: Vec<f64>,
+    refused_per_s: Vec<f64>,
+    failure_share: Vec<Option<f64>>,
+    p50_ms: Vec<Option<f64>>,
+    p95_ms: Vec<Option<f64>>,
+    p99_ms: Vec<Option<f64>>,
+    p999_ms: Vec<Option<f64>>,
+    /// By seat, as in `replicas`.
+    replicas: Vec<ReplicaColumns>,
+}
+
+#[derive(Serialize)]
+struct ReplicaColumns {
+    share: Vec<Option<f64>>,
+}
+
+impl<'a> Upstream<'a> {
+    fn new(view: &'a View<'_>, series: &'a Series, now: Instant) -> Self {
+        let replica = |(seat, replica): (usize, ReplicaView)| {
+            let point = series.now().and_then(|point| point.replicas.get(seat));
+            Replica::new(replica, point.copied().unwrap_or_default())
+        };
+        Self {
+            name: &view.config.name,
+            policy: view.config.policy.text(),
+            workers: view.standing.workers.len(),
+            is_ready: view.is_ready(),
+            held: view.standing.held(),
+            now: series.now(),
+            total: Total::of(view),
+            replicas: view.replicas().into_iter().enumerate().map(replica).collect(),
+            series: Columns::of(series, view.config.replicas.len(), now),
+        }
+    }
+}
+
+impl Total {
+    fn of(view: &View<'_>) -> Self {
+        let total = view.total();
+        Self {
+            requests: total.opened,
+            answered: total.answered,
+            refused: total.refused,
+            abandoned: total.abandoned,
+            held: total.held,
+            retries: total.retries,
+            retries_denied: total.retries_denied,
+            hedges: total.hedges,
+            hedges_won: total.hedges_won,
+            hedges_denied: total.hedges_denied,
+            latency: Latency::of(total.latency.as_ref()),
+        }
+    }
+}
+
+impl Replica {
+    fn new(view: ReplicaView, now: ReplicaPoint) -> Self {
+        let ReplicaView { address, health, state, counted } = view;
+        Self {
+            address,
+            health: health_word(health),
+            is_ejected: state.is_ejected,
+            in_flight: state.in_flight,
+            connections: state.connections,
+            now,
+            queue_reported: state.queue_length,
+            service_reported_ms: state.service_time.map(millis),
+            cost: state.cost,
+            total: ReplicaTotal {
+                attempts: counted.sent,
+                succeeded: counted.succeeded,
+                failed: counted.failed,
+                cancelled: counted.cancelled,
+                ejections: counted.ejections,
+            },
+        }
+    }
+}
+
+impl Columns {
+    fn of(series: &Series, replicas: usize, now: Instant) -> Self {
+        let points = series.points();
+        let column = |value: fn(&Point) -> f64| points.iter().map(value).collect();
+        let sparse = |value: fn(&Point) -> Option<f64>| points.iter().map(value).collect();
+        let age = |point: &Point| seconds(now.saturating_duration_since(point.at));
+        let replica = |seat: usize| {
+            let share = |point: &Point| {
+                let share = point.replicas.get(seat)?.share?;
+                Some(rounded(f64::from(share), 10_000.0))
+            };
+            ReplicaColumns { share: points.iter().map(share).collect() }
+        };
+        Self {
+            ago_s: points.iter().map(age).collect(),
+            requests_per_s: column(|point| point.requests_per_s),
+            refused_per_s: column(|point| point.refused_per_s),
+            failure_share: sparse(|point| point.failure_share),
+            p50_ms: sparse(|point| point.latency.p50_ms),
+            p95_ms: sparse(|point| point.latency.p95_ms),
+            p99_ms: sparse(|point| point.latency.p99_ms),
+            p999_ms: sparse(|point| point.latency.p999_ms),
+            replicas: (0..replicas).map(replica).collect(),
+        }
+    }
+}
+
+const fn health_word(health: Health) -> &'static str {
+    match health {
+        Health::Up => "up",
+        Health::Down => "down",
+        Health::Draining => "draining",
+    }
+}
+
+/// To the hundredth: finer is the scheduler's noise.
+fn seconds(duration: Duration) -> f64 {
+    rounded(duration.as_secs_f64(), 100.0)
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

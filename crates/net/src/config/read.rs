@@ -1,0 +1,468 @@
+//! The keys of a configuration file, their ranges and defaults.
+//!
+//! Every key is explained in `docs/configuration.md`; a test compares the two. What one key can
+//! have wrong is checked where it is read, what several keys of a table can have wrong together
+//! at the end of that table, and what concerns the process as a whole (who listens where, who
+//! sends to whom) in [`ways`].
+
+mod ways;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use evenkeel_core::request::redundancy::{Budget, HedgeConfig};
+use evenkeel_core::request::safeguards::Safeguards;
+use evenkeel_core::request::select::registry::{NAMES, Policy, PolicyError};
+use evenkeel_core::units::Probability;
+use evenkeel_settings::{Mismatch, Setting, Table, Value, format_duration};
+use http::uri::PathAndQuery;
+
+use super::{
+    AdminConfig, AgentConfig, Config, HealthConfig, ListenConfig, ProcessConfig, Timeouts,
+    UpstreamConfig,
+};
+use crate::http::engine::{ServerLimits, UpstreamLimits};
+use ways::{Door, Way};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Bounds on what a file may ask for, so that a slip of the pen does not fill the memory.
+const CONNECTIONS: RangeInclusive<usize> = 1..=1_000_000;
+const TABLES_MAX: usize = 256;
+const FEW: &str = "at most 256 tables";
+const REPLICAS_MAX: usize = 1_000;
+const NAME_BYTES_MAX: usize = 64;
+const POLICY_BYTES_MAX: usize = 256;
+
+/// Lengths of a message head, in bytes. The HTTP engine's smallest buffer for responses is 8 KiB.
+const REQUEST_HEAD_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
+const RESPONSE_HEAD_BYTES: RangeInclusive<u64> = 8_192..=1_048_576;
+
+/// Retries in one burst, as in the dispatcher's own default.
+const RETRY_BURST_MAX: f64 = 20.0;
+
+/// What an agent allows the proxies. They have limited the body already.
+const AGENT_LIMITS: ServerLimits = ServerLimits {
+    head_bytes_max: 65_536,
+    body_bytes_max: 1 << 40,
+    connections_max: 10_000,
+    head: Duration::from_secs(10),
+    idle: Duration::from_secs(120),
+    write: Duration::from_secs(30),
+    drain: Duration::ZERO, // replaced by the process's
+};
+
+/// What an agent allows itself towards its application: never less than its clients may ask for.
+const AGENT_UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
+    connect: Duration::from_secs(1),
+    connections_max: AGENT_LIMITS.connections_max,
+    idle_connections_max: 1_024,
+    idle: Duration::from_secs(30),
+    head_bytes_max: 65_536,
+};
+
+/// Reads a whole configuration file.
+pub(super) fn config(table: &mut Table<'_>) -> Config {
+    let process = table.key("process").section(ProcessConfig::read);
+    let drain = process.drain;
+    let upstreams = table.key("upstream").named(Upstream::read);
+    let upstreams = upstreams.check(FEW, |upstreams| upstreams.len() <= TABLES_MAX);
+    let upstreams: Vec<Upstream<'_>> = upstreams.or(BTreeMap::new()).into_values().collect();
+    let listens = tables(table.key("listen"), "[[listen]]", |item| {
+        item.table(|table| Listen::read(table, &upstreams, drain)).required()
+    });
+    let agents = tables(table.key("agent"), "[[agent]]", |item| {
+        item.table(|table| Agent::read(table, drain)).required()
+    });
+    let admin = table.key("admin").table(Admin::read).optional();
+    check_use(table, &upstreams, &listens);
+    check_ways(&upstreams, &listens, &agents, admin.as_ref());
+    Config {
+        process,
+        listens: listens.into_iter().map(|listen| listen.config).collect(),
+        upstreams: upstreams.into_iter().map(|upstream| upstream.config).collect(),
+        agents: agents.into_iter().map(|agent| agent.config).collect(),
+        admin: admin.map(|admin| admin.config),
+    }
+}
+
+/// `[[listen]]`, and what is checked against the other tables.
+struct Listen<'a> {
+    config: ListenConfig,
+    address: Way<'a>,
+    upstream: Option<usize>,
+}
+
+/// `[upstream.NAME]`, and what is checked against the other tables.
+struct Upstream<'a> {
+    config: UpstreamConfig,
+    setting: Setting<'a>,
+    replicas: Vec<Way<'a>>,
+}
+
+/// `[[agent]]`, and what is checked against the other tables.
+struct Agent<'a> {
+    config: AgentConfig,
+    address: Way<'a>,
+    app: Way<'a>,
+}
+
+/// `[admin]`, and what is checked against the other tables.
+struct Admin<'a> {
+    config: AdminConfig,
+    address: Way<'a>,
+}
+
+/// A list of tables, each with a header of its own.
+fn tables<'a, T: 'a>(
+    setting: Setting<'a>,
+    header: &str,
+    item: impl FnMut(Setting<'a>) -> T,
+) -> Vec<T> {
+    if matches!(setting.value(), Some(Value::Table(_))) {
+        let wrong = Mismatch::new("a table", "a list of tables");
+        setting.problem(wrong.with_hint(format!("write {header}, in double brackets")));
+        return Vec::new();
+    }
+    setting.list(item).check(FEW, |tables| tables.len() <= TABLES_MAX).or(Vec::new())
+}
+
+/// Whether there is something to serve, and whether every upstream is of use.
+fn check_use(table: &mut Table<'_>, upstreams: &[Upstream<'_>], listens: &[Listen<'_>]) {
+    let is_left_out = |setting: Setting<'_>| match setting.value() {
+        None => true,
+        Some(Value::List(items)) => items.is_empty(),
+        Some(_) => false,
+    };
+    if is_left_out(table.key("listen")) {
+        if is_left_out(table.key("agent")) {
+            let expected = "at least one of them: there is nothing to serve";
+            table.problem("listen", Mismatch::new("neither [[listen]] nor [[agent]]", expected));
+        }
+        return;
+    }
+    let used: BTreeSet<Option<usize>> = listens.iter().map(|listen| listen.upstream).collect();
+    if used.is_empty() || used.contains(&None) {
+        return; // the name that is wrong may have meant any of them
+    }
+    for (index, upstream) in upstreams.iter().enumerate() {
+        if !used.contains(&Some(index)) {
+            let expected = format!("a [[listen]] with upstream = {:?}", upstream.config.name);
+            let unused = Mismatch::new("an upstream that no [[listen]] names", expected);
+            upstream.setting.problem(unused);
+        }
+    }
+}
+
+/// Who listens where, and who would send requests round in circles.
+fn check_ways(
+    upstreams: &[Upstream<'_>],
+    listens: &[Listen<'_>],
+    agents: &[Agent<'_>],
+    admin: Option<&Admin<'_>>,
+) {
+    let listens = listens.iter().map(|listen| Door {
+        of: "[[listen]]",
+        way: &listen.address,
+        node: listen.upstream,
+    });
+    let agent_doors = agents.iter().enumerate().map(|(index, agent)| {
+        let node = Some(upstreams.len() + index);
+        Door { of: "[[agent]]", way: &agent.address, node }
+    });
+    let admin = admin.map(|admin| Door { of: "[admin]", way: &admin.address, node: None });
+    let doors: Vec<Door<'_>> = listens.chain(agent_doors).chain(admin).collect();
+    let replicas = upstreams.iter().map(|upstream| upstream.replicas.as_slice());
+    let apps = agents.iter().map(|agent| std::slice::from_ref(&agent.app));
+    let targets: Vec<&[Way<'_>]> = replicas.chain(apps).collect();
+    ways::check_addresses(&doors);
+    ways::check_circles(&doors, &targets);
+}
+
+impl ProcessConfig {
+    fn read(table: &mut Table<'_>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            workers: table.key("workers").integer().between(1..=1_024).or(cores),
+            drain: duration(table, "drain", Duration::ZERO..=HOUR, 10 * SECOND),
+        }
+    }
+}
+
+impl<'a> Listen<'a> {
+    fn read(table: &mut Table<'a>, upstreams: &[Upstream<'_>], drain: Duration) -> Self {
+        let address = Way::read(table.key("address"));
+        let upstream = upstream_named(table.key("upstream"), upstreams);
+        let config = ListenConfig {
+            address: address.address,
+            upstream: upstream.unwrap_or_default(),
+            limits: table.key("limits").section(move |table| server_limits(table, drain)),
+            forwarded_for: table.key("forwarded_for").boolean().or(true),
+        };
+        Self { config, address, upstream }
+    }
+}
+
+fn upstream_named(setting: Setting<'_>, upstreams: &[Upstream<'_>]) -> Option<usize> {
+    let names = upstreams.iter().map(|upstream| upstream.config.name.as_str());
+    let named: Vec<(&str, usize)> = names.zip(0..).collect();
+    if setting.value().is_none() {
+        setting.problem(Mismatch::new("nothing", "the name of an [upstream.NAME]"));
+        return None;
+    }
+    if named.is_empty() {
+        let expected = "a table [upstream.NAME] of that name: there is none at all";
+        setting.problem(Mismatch::new("the name of an upstream", expected));
+        return None;
+    }
+    setting.variant(&named).optional()
+}
+
+fn server_limits(table: &mut Table<'_>, drain: Duration) -> ServerLimits {
+    let head_bytes = table.key("head_bytes_max").bytes().between(REQUEST_HEAD_BYTES);
+    let body_bytes = table.key("body_bytes_max").bytes().between(0..=1 << 50);
+    ServerLimits {
+        head_bytes_max: head_bytes.or(32 * 1_024) as usize,
+        body_bytes_max: body_bytes.or(1 << 30),
+        connections_max: table.key("connections_max").integer().between(CONNECTIONS).or(10_000),
+        head: duration(table, "head", MS..=HOUR, 10 * SECOND),
+        idle: duration(table, "idle", MS..=DAY, 60 * SECOND),
+        write: duration(table, "write", MS..=HOUR, 30 * SECOND),
+        drain,
+    }
+}
+
+impl<'a> Upstream<'a> {
+    fn read(name: &'a str, setting: Setting<'a>) -> Self {
+        check_name(name, &setting);
+        let (config, replicas) =
+            setting.clone().table(|table| UpstreamConfig::read(name, table)).required();
+        Self { config, setting, replicas }
+    }
+}
+
+fn check_name(name: &str, setting: &Setting<'_>) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        let expected = format!("1 to {NAME_BYTES_MAX} letters, digits, hyphens, _ or .");
+        let wrong = Mismatch::new("an upstream of this name", expected);
+        setting.problem(wrong.with_hint("it is a label of metrics"));
+    }
+}
+
+impl UpstreamConfig {
+    fn read<'a>(name: &str, table: &mut Table<'a>) -> (Self, Vec<Way<'a>>) {
+        let replicas = replicas(table.key("replicas"));
+        let (timeouts, connect) = table.key("timeouts").section(timeouts);
+        let retry_budget = table.key("retry_budget").probability().or(0.2);
+        let config = Self {
+            name: name.to_owned(),
+            replicas: replicas.iter().map(|replica| replica.address).collect(),
+            policy: policy(table.key("policy")),
+            proxies: table.key("proxies").integer().between(1..=10_000).or(1),
+            timeouts,
+            retries_max: table.key("retries_max").integer().between(0..=6).or(1),
+            retry_budget: Budget::share(retry_budget, RETRY_BURST_MAX),
+            replay_bytes_max: table.key("replay_bytes_max").bytes().between(0..=1 << 24).or(65_536),
+            hedge: table.key("hedge").table(hedge).optional(),
+            safeguards: table.key("safeguards").section(safeguards),
+            held_max: table.key("held_max").integer().between(0..=1_000_000).or(1_024),
+            health: table.key("health").table(HealthConfig::read).optional(),
+            limits: table.key("pool").section(move |table| pool(table, connect)),
+        };
+        if let [only] = replicas.as_slice() {
+            config.check_single(only, table);
+        }
+        (config, replicas)
+    }
+
+    /// Second copies go to other replicas; with one there is none.
+    fn check_single(&self, only: &Way<'_>, table: &mut Table<'_>) {
+        let alone = |what: &str| {
+            let came = format!("{what} with {} as the only replica", only.address);
+            Mismatch::new(came, "two replicas or more, since the same one is not asked twice")
+        };
+        if self.hedge.is_some() {
+            table.problem("hedge", alone("hedging"));
+        }
+        if self.retries_max > 0 && table.key("retries_max").value().is_some() {
+            table.problem("retries_max", alone("retries"));
+        }
+    }
+}
+
+fn replicas(setting: Setting<'_>) -> Vec<Way<'_>> {
+    let replicas = setting.list(Way::to);
+    let number = format!("1 to {REPLICAS_MAX} addresses such as [\"127.0.0.1:9001\"]");
+    let replicas = replicas.check(&number, |all| (1..=REPLICAS_MAX).contains(&all.len()));
+    let replicas = replicas.required();
+    ways::check_repeated(&replicas);
+    replicas
+}
+
+fn policy(setting: Setting<'_>) -> Policy {
+    let c3 = || "c3".parse::<Policy>().expect("c3 is in the registry");
+    if let Some(Value::Text(text)) = setting.value()
+        && !text.contains(':')
+    {
+        let _ = setting.clone().choice(&NAMES).optional(); // for its problem: the list of names
+        return text.parse().unwrap_or_else(|_| c3());
+    }
+    setting.parsed("a policy such as \"c3\"", c3(), policy_with_parameters).or(c3())
+}
+
+fn policy_with_parameters(text: &str) -> Result<Policy, Mismatch> {
+    if text.len() > POLICY_BYTES_MAX {
+        let came = format!("a text of {} bytes", text.len());
+        return Err(Mismatch::new(came, "a policy such as \"c3:rate_control=on\""));
+    }
+    text.parse().map_err(|error| {
+        let expected = match &error {
+            PolicyError::UnknownName(_) => format!("one of {}", NAMES.join(", ")),
+            PolicyError::UnknownParameter { known, .. } if known.is_empty() => {
+                "no parameters".to_owned()
+            }
+            PolicyError::UnknownParameter { known, .. } => {
+                format!("one of the parameters {}", known.join(", "))
+            }
+            PolicyError::BadValue { parameter, expected, .. } => {
+                format!("for the parameter {parameter} {expected}")
+            }
+        };
+        Mismatch::new(format!("{text:?}"), expected)
+    })
+}
+
+/// The last is the time limit for connecting, which belongs to the pool.
+fn timeouts(table: &mut Table<'_>) -> (Timeouts, Duration) {
+    let total = duration(table, "total", MS..=HOUR, 30 * SECOND);
+    let attempt = duration(table, "attempt", MS..=HOUR, total.min(15 * SECOND));
+    let connect = duration(table, "connect", MS..=HOUR, attempt.min(SECOND));
+    if table.is_sound() {
+        at_most(table, ("attempt", attempt), ("the total", total));
+        at_most(table, ("connect", connect), ("the attempt", attempt));
+    }
+    (Timeouts { attempt, total }, connect)
+}
+
+fn at_most(table: &mut Table<'_>, part: (&str, Duration), whole: (&str, Duration)) {
+    let ((key, part), (name, whole)) = (part, whole);
+    if part > whole {
+        let came = format_duration(part);
+        let expected = format!("at most {name}, which is {}", format_duration(whole));
+        table.problem(key, Mismatch::new(came, expected));
+    }
+}
+
+fn hedge(table: &mut Table<'_>) -> HedgeConfig {
+    let default = HedgeConfig::default();
+    let quantile = table.key("quantile").probability().between(0.5..=0.9999);
+    HedgeConfig {
+        quantile: Probability::clamped(quantile.or(default.quantile.value())),
+        budget_share: table.key("budget").probability().or(default.budget_share),
+        burst_max: table.key("burst_max").number().between(1.0..=1e6).or(default.burst_max),
+        late_share_max: table.key("late_share_max").probability().or(default.late_share_max),
+        delay_min: duration(table, "delay_min", Duration::ZERO..=60 * SECOND, default.delay_min),
+        ..default
+    }
+}
+
+fn safeguards(table: &mut Table<'_>) -> Safeguards {
+    let default = Safeguards::default();
+    let failures = table.key("ejection_failures").integer().between(0..=1_000_000);
+    let share = table.key("failure_share_max").probability();
+    let longest = duration(table, "ejection_max", MS..=HOUR, default.ejection_max);
+    let first = default.ejection_base.min(longest);
+    let safeguards = Safeguards {
+        slow_start: duration(table, "slow_start", Duration::ZERO..=HOUR, default.slow_start),
+        failure_share_max: share.or(default.failure_share_max),
+        ejection_failures: failures.or(default.ejection_failures),
+        ejection_base: duration(table, "ejection_base", MS..=HOUR, first),
+        ejection_max: longest,
+    };
+    if table.is_sound() {
+        let first = ("ejection_base", safeguards.ejection_base);
+        at_most(table, first, ("ejection_max", longest));
+    }
+    safeguards
+}
+
+impl HealthConfig {
+    fn read(table: &mut Table<'_>) -> Self {
+        let is_path = |path: &String| path.starts_with('/') && path.parse::<PathAndQuery>().is_ok();
+        let path = table.key("path").text().check("a path such as \"/healthz\"", is_path);
+        Self {
+            path: path.or("/".to_owned()),
+            interval: duration(table, "interval", 10 * MS..=HOUR, SECOND),
+            timeout: duration(table, "timeout", MS..=HOUR, SECOND),
+            fall: table.key("fall").integer().between(1..=1_000).or(2),
+            rise: table.key("rise").integer().between(1..=1_000).or(2),
+        }
+    }
+}
+
+fn pool(table: &mut Table<'_>, connect: Duration) -> UpstreamLimits {
+    let connections_max = table.key("connections_max").integer().between(CONNECTIONS).or(1_024);
+    let idle_connections = table.key("idle_connections_max").integer().between(0..=1_000_000);
+    let head_bytes = table.key("head_bytes_max").bytes().between(RESPONSE_HEAD_BYTES);
+    let limits = UpstreamLimits {
+        connect,
+        connections_max,
+        idle_connections_max: idle_connections.or(connections_max.min(256)),
+        idle: duration(table, "idle", MS..=DAY, 30 * SECOND),
+        head_bytes_max: head_bytes.or(64 * 1_024) as usize,
+    };
+    if table.is_sound() && limits.idle_connections_max > connections_max {
+        let expected = format!("at most connections_max, which is {connections_max}");
+        let wrong = Mismatch::new(limits.idle_connections_max.to_string(), expected);
+        table.problem("idle_connections_max", wrong);
+    }
+    limits
+}
+
+impl<'a> Agent<'a> {
+    fn read(table: &mut Table<'a>, drain: Duration) -> Self {
+        let (address, app) = (Way::read(table.key("listen")), Way::to(table.key("app")));
+        let config = AgentConfig {
+            address: address.address,
+            app: app.address,
+            concurrency: table.key("concurrency").integer().between(1..=1_000_000).optional(),
+            queue_max: table.key("queue_max").integer().between(0..=1_000_000).or(10_000),
+            timeout: duration(table, "timeout", MS..=HOUR, 60 * SECOND),
+            limits: ServerLimits { drain, ..AGENT_LIMITS },
+            upstream_limits: AGENT_UPSTREAM_LIMITS,
+        };
+        if table.key("concurrency").value().is_none() && table.key("queue_max").value().is_some() {
+            let expected = "concurrency too: without it no request ever waits in the agent";
+            table.problem("queue_max", Mismatch::new("queue_max alone", expected));
+        }
+        Self { config, address, app }
+    }
+}
+
+impl<'a> Admin<'a> {
+    fn read(table: &mut Table<'a>) -> Self {
+        let setting = table.key("address");
+        let address = Way::read(setting.clone());
+        if !address.address.ip().to_canonical().is_loopback() {
+            let expected = "an address of the loopback such as 127.0.0.1:9901";
+            let wrong = Mismatch::new(address.address.to_string(), expected);
+            setting.problem(wrong.with_hint("there is no password, so nobody else may reach it"));
+        }
+        Self { config: AdminConfig { address: address.address }, address }
+    }
+}
+
+fn duration(
+    table: &mut Table<'_>,
+    key: &str,
+    range: RangeInclusive<Duration>,
+    default: Duration,
+) -> Duration {
+    table.key(key).duration().between(range).or(default)
+}

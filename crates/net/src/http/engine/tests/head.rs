@@ -1,0 +1,221 @@
+//! The rules for heads against a slow and obvious model of RFC 9110 §7.6.1.
+
+use std::collections::BTreeSet;
+
+use http::header::{HeaderMap, HeaderName};
+use http::{Method, Version};
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+use proptest::{collection::vec, prop_assert, prop_assert_eq};
+
+use super::*;
+
+type Lines = Vec<(String, String)>;
+
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+fn client(address: &str) -> Client {
+    let address: SocketAddr = address.parse().unwrap();
+    let forwarded_for = HeaderValue::from_str(&address.ip().to_string()).unwrap();
+    Client { address, forwarded_for }
+}
+
+fn forwarding(append_forwarded_for: bool) -> Forwarding {
+    Forwarding { append_forwarded_for, host_default: HeaderValue::from_static("default") }
+}
+
+fn head_of(lines: &Lines) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let name: HeaderName = name.parse().unwrap();
+        headers.append(name, value.parse().unwrap());
+    }
+    headers
+}
+
+fn request(lines: &Lines) -> Request<Body> {
+    let mut request = Request::new(Body::empty());
+    *request.headers_mut() = head_of(lines);
+    request.headers_mut().insert("host", HeaderValue::from_static("service"));
+    request
+}
+
+fn prepared(mut request: Request<Body>) -> Result<Request<Body>, Refusal> {
+    prepare_request(&mut request, &client("192.0.2.7:1"), &forwarding(false))?;
+    Ok(request)
+}
+
+/// Every line that is neither hop-by-hop nor named by `Connection`, per name in order.
+fn end_to_end(lines: &Lines) -> Vec<(String, Vec<String>)> {
+    let named: BTreeSet<String> = lines
+        .iter()
+        .filter(|(name, _)| name == "connection")
+        .flat_map(|(_, value)| value.split(',').map(|token| token.trim().to_ascii_lowercase()))
+        .collect();
+    let kept = |name: &str| !HOP_BY_HOP.contains(&name) && !named.contains(name);
+    let names: BTreeSet<&String> = lines.iter().map(|(name, _)| name).collect();
+    let values = |wanted: &str| {
+        lines.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect()
+    };
+    names.into_iter().filter(|n| kept(n)).map(|n| (n.clone(), values(n))).collect()
+}
+
+fn found(headers: &HeaderMap, but: &[&str]) -> Vec<(String, Vec<String>)> {
+    let names: BTreeSet<&str> = headers.keys().map(HeaderName::as_str).collect();
+    let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
+    let values = |name: &str| headers.get_all(name).iter().map(text).collect();
+    names
+        .into_iter()
+        .filter(|name| !but.contains(name))
+        .map(|name| (name.to_owned(), values(name)))
+        .collect()
+}
+
+fn a_line() -> impl Strategy<Value = (String, String)> {
+    let ordinary = ["accept", "cookie", "x-a", "x-b", "cache-control", "trailer", "proxied"];
+    let ordinary = (proptest::sample::select(&ordinary[..]), "[a-z]{0,5}");
+    let tokens = ["close", "Keep-Alive", "X-A", "x-b", "te", "Cookie", "no such", "accept", ""];
+    let tokens = vec(proptest::sample::select(&tokens[..]), 1..4);
+    let connection = tokens.prop_map(|tokens| ("connection", tokens.join(" , ")));
+    let hop = ["keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate"];
+    let hop = (proptest::sample::select(&hop[..]), "[a-z]{1,5}");
+    let special = prop_oneof![
+        Just(("te", "gzip, Trailers;q=0.5".to_owned())),
+        Just(("te", "trailers".to_owned())),
+        Just(("te", "deflate".to_owned())),
+        Just(("upgrade", "h2c".to_owned())),
+        Just(("expect", "100-continue".to_owned())),
+    ];
+    let line = prop_oneof![4 => ordinary, 2 => connection, 1 => hop, 1 => special];
+    line.prop_map(|(name, value)| (name.to_owned(), value))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn requests_leave_without_anything_of_their_hop(lines in vec(a_line(), 0..12)) {
+        let request = prepared(request(&lines)).unwrap();
+        let headers = request.headers();
+        prop_assert_eq!(found(headers, &["host", "te", "connection"]), end_to_end(&lines));
+        prop_assert_eq!(&headers["host"], "service");
+        // Our own hop may say only that it understands trailers, and only if the client does.
+        let wants_trailers = lines.iter().any(|(name, value)| {
+            name == "te" && value.split(',').any(|token| token.trim() == "trailers")
+        });
+        prop_assert_eq!(headers.get("te").is_some(), wants_trailers);
+        prop_assert_eq!(headers.get("connection").is_some(), wants_trailers);
+        if wants_trailers {
+            prop_assert_eq!((&headers["te"], &headers["connection"]), (&"trailers".parse().unwrap(), &"te".parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn responses_leave_without_anything_of_their_hop(
+        lines in vec(a_line(), 0..12),
+        is_chunked in any::<bool>(),
+        lengths in vec(prop_oneof![Just("5"), Just("5, 5")], 0..3),
+    ) {
+        let mut response = Response::new(Body::empty());
+        *response.headers_mut() = head_of(&lines);
+        for length in &lengths {
+            response.headers_mut().append("content-length", length.parse().unwrap());
+        }
+        if is_chunked {
+            let chunked = HeaderValue::from_static("Chunked");
+            response.headers_mut().insert("transfer-encoding", chunked);
+        }
+        prepare_response(&mut response).unwrap();
+        let headers = response.headers();
+        let expected: Vec<_> = end_to_end(&lines);
+        prop_assert_eq!(found(headers, &["content-length"]), expected);
+        let keeps_length = !is_chunked && lengths == ["5"];
+        prop_assert_eq!(headers.contains_key("content-length"), keeps_length);
+    }
+
+    #[test]
+    fn no_head_makes_us_panic(
+        lines in vec(("[a-z-]{1,20}", "[ -~]{0,30}"), 0..12),
+        names in vec(proptest::sample::select(&HOP_BY_HOP[..]), 0..4),
+        value in "[ -~]{0,30}",
+    ) {
+        let mut lines: Lines = lines;
+        lines.extend(names.into_iter().map(|name| (name.to_owned(), value.clone())));
+        if let Ok(request) = prepared(request(&lines)) {
+            prop_assert!(!request.headers().contains_key("upgrade"));
+        }
+        let mut response = Response::new(Body::empty());
+        *response.headers_mut() = head_of(&lines);
+        let _ = prepare_response(&mut response);
+    }
+}
+
+#[test]
+fn the_framing_cannot_be_stripped_by_naming_it() {
+    let lines = vec![
+        ("connection".to_owned(), "host, content-length, transfer-encoding".to_owned()),
+        ("content-length".to_owned(), "5".to_owned()),
+    ];
+    let headers = prepared(request(&lines)).unwrap().into_parts().0.headers;
+    assert_eq!(
+        (&headers["host"], &headers["content-length"]),
+        (&"service".parse().unwrap(), &"5".parse().unwrap())
+    );
+    let lines = vec![
+        ("connection".to_owned(), "transfer-encoding".to_owned()),
+        ("transfer-encoding".to_owned(), "CHUNKED".to_owned()),
+    ];
+    let headers = prepared(request(&lines)).unwrap().into_parts().0.headers;
+    assert_eq!(headers["transfer-encoding"], "chunked");
+}
+
+#[test]
+fn forwarded_for_grows_by_the_client_and_only_if_asked() {
+    let mut lines = vec![];
+    for (expected, earlier) in [
+        ("192.0.2.7", None),
+        ("10.0.0.1, 192.0.2.7", Some("10.0.0.1")),
+        ("10.0.0.1, 10.0.0.2, 192.0.2.7", Some("10.0.0.2")),
+    ] {
+        lines.extend(earlier.map(|value| ("x-forwarded-for".to_owned(), value.to_owned())));
+        let mut request = request(&lines);
+        prepare_request(&mut request, &client("192.0.2.7:1"), &forwarding(true)).unwrap();
+        let values: Vec<_> = request.headers().get_all("x-forwarded-for").iter().collect();
+        assert_eq!(values, [expected]);
+    }
+    let request = prepared(request(&lines)).unwrap();
+    assert_eq!(request.headers().get_all("x-forwarded-for").iter().count(), 2);
+}
+
+#[test]
+fn versions_and_hosts_of_old_requests_are_completed() {
+    let mut request = Request::new(Body::empty());
+    *request.version_mut() = Version::HTTP_10;
+    let request = prepared(request).unwrap();
+    assert_eq!(
+        (request.version(), &request.headers()["host"]),
+        (Version::HTTP_11, &"default".parse().unwrap())
+    );
+}
+
+#[test]
+fn tunnels_and_upgrades_are_refused_with_a_reason() {
+    let mut connect = request(&vec![]);
+    *connect.method_mut() = Method::CONNECT;
+    assert_eq!(prepared(connect).unwrap_err().status, 501);
+    for (protocol, is_refused) in
+        [("websocket", true), ("h2c, websocket", true), ("h2c", false), ("H2C", false)]
+    {
+        let lines = vec![("upgrade".to_owned(), protocol.to_owned())];
+        assert_eq!(prepared(request(&lines)).is_err(), is_refused, "{protocol}");
+    }
+}
