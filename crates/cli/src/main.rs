@@ -1,6 +1,11 @@
 //! The words of Evenkeel: what people type and read.
 
+mod demo;
 mod jobs;
+mod paper;
+mod live;
+mod load;
+mod run;
 mod sim;
 mod sim_report;
 mod terminal;
@@ -11,7 +16,7 @@ use clap::{Parser, Subcommand};
 
 /// Keeps the tail latency of replicated services and stores inside its objective.
 #[derive(Debug, Parser)]
-#[command(name = "evenkeel", version, arg_required_else_help = true)]
+#[command(name = "evenkeel", version, arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -19,13 +24,23 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Paper(paper::PaperArguments),
+    Run(run::RunArguments),
+    Demo(demo::DemoArguments),
     Sim(sim::SimArguments),
+    Load(load::LoadArguments),
+    Check(run::CheckArguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
+        Command::Paper(arguments) => paper::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
+        Command::Check(arguments) => run::check(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -222,7 +222,7 @@ impl App {
 
     /// Starts the tasks that change the replica's speed, pause it and so on.
     fn spawn_plan(self: &Rc<Self>, config: &EmbeddedConfig, number: usize, began: Instant) {
-        let stream = |purpose| Rng::stream(config.seed, &format!("{purpose} of replica {number}"));
+        let stream = |purpose: &str| Rng::stream(config.seed, &format!("{purpose} of replica {number}"));
         if !config.fluctuation_interval.is_zero() {
             let fluctuate = Rc::clone(self).fluctuate(
                 config.fluctuation_interval,

@@ -1,10 +1,18 @@
 //! Evenkeel on the network: the decisions of `evenkeel-core` around real sockets.
 //!
 //! tokio, hyper and the clock live in this crate and nowhere else. [`http`] holds the life of a
-//! request.
+//! request; [`process`] starts the threads that run it; [`board`] is where they meet the slow
+//! loops; [`replica`] is the agent beside an application.
 
+mod admin;
+pub mod board;
 pub mod clock;
 pub mod config;
+pub mod embedded;
+mod health;
 pub mod http;
+pub mod load;
+pub mod process;
 pub mod replica;
 pub mod timer;
+mod worker;

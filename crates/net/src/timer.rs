@@ -14,6 +14,7 @@
 //!
 //! Elsewhere than on Linux the same interface rests on tokio's timer.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -48,6 +49,12 @@ impl Timer {
     /// Waits until `deadline`; at once if it has passed.
     pub fn at(&self, deadline: Instant) -> Wait {
         Wait { timer: Rc::clone(&self.0), deadline, entry: None }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Timer")
     }
 }
 

@@ -31,7 +31,7 @@ use crate::request::redundancy::{Budget, Redundancy, Single};
 use crate::request::safeguards::Safeguards;
 use crate::request::select::{Candidates, Choice, Selector};
 use crate::rng::Rng;
-use crate::time::{Deadline, Instant, Why, nanos};
+use crate::time::{Deadline, Instant, Why};
 use crate::window::{ReplicaWindow, RequestWindow};
 
 /// How a dispatcher behaves, apart from its policy.
@@ -367,7 +367,7 @@ impl Dispatcher {
         self.fleet.succeeded(now, of.replica);
         let counts = &mut self.window.replicas[of.replica.index()];
         counts.succeeded += 1;
-        counts.latency_us_sum += nanos(now.since(of.sent_at)) / 1_000;
+        counts.latency_us_sum += now.nanos_since(of.sent_at) / 1_000;
         End::Answered
     }
 

@@ -50,7 +50,7 @@ pub(super) fn render(views: &[View<'_>]) -> String {
 }
 
 /// A family of series over things of one kind.
-struct Metric<T> {
+struct Metric<T: 'static> {
     name: &'static str,
     kind: &'static str,
     help: &'static str,

@@ -2,3 +2,5 @@
 
 pub mod engine;
 pub mod orca;
+pub mod proxy;
+pub mod route;

@@ -70,9 +70,10 @@ pub fn take_feedback(headers: &mut HeaderMap) -> Result<Option<Feedback>, OrcaEr
 
 /// The report as the value of [`HEADER`], in the TEXT form.
 ///
-/// Durations are exact to the nanosecond and rates to a thousandth. What no reader would accept
-/// is written as the nearest that one does: a service time of zero becomes 1 ns, since nothing
-/// takes no time. The dimmer is not written.
+/// Read again, durations are exact to the nanosecond, the time of the report for 49 days after the
+/// replica's start, and rates to a thousandth. What no reader would accept is written as the
+/// nearest that one does: a service time of zero becomes 1 ns, since nothing takes no time. The
+/// dimmer is not written.
 #[must_use]
 pub fn write(feedback: &Feedback) -> HeaderValue {
     let mut text = Text(BytesMut::with_capacity(320));

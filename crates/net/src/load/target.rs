@@ -3,6 +3,7 @@
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::{Method, Uri};
 
 use evenkeel_core::Rng;
@@ -298,7 +299,7 @@ fn split_url(url: &str) -> Result<(String, Path), LoadError> {
 }
 
 fn with_port(host: &str, url: &str) -> Result<String, LoadError> {
-    let authority = host.parse::<hyper::http::uri::Authority>().map_err(|_| url_error(url))?;
+    let authority = host.parse::<Authority>().map_err(|_| url_error(url))?;
     if authority.host().is_empty() || host.contains('@') {
         return Err(url_error(url));
     }

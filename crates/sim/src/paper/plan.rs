@@ -189,7 +189,7 @@ impl Plan {
 fn scenario_of(paper: &Paper, name: &str) -> Result<Node, Problems> {
     let Some(text) = paper.scenario(name) else {
         let known: Vec<_> = paper.scenarios.iter().map(|(known, _)| *known).collect();
-        let what = Mismatch::unknown(format!("the scenario {name:?}"), name, &known);
+        let what = Mismatch::new(format!("the scenario {name:?}"), known.join(" or "));
         let at = Place::whole(&format!("papers/{}/claims.toml", paper.name));
         return Err(Problem { at, path: "experiments".to_owned(), what }.into());
     };

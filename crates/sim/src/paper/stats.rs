@@ -28,12 +28,12 @@ pub struct Interval {
     pub seeds: usize,
 }
 
-/// What a claim says of a number: it lies here. An open end is infinite.
+/// What a claim says of a number: it lies between these, the ends excluded. An open end is infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// Lower end, included; minus infinity (JSON: null) when there is none.
+    /// Lower end; minus infinity (JSON: null) when there is none.
     pub at_least: f64,
-    /// Upper end, included; infinity (JSON: null) when there is none.
+    /// Upper end; infinity (JSON: null) when there is none.
     pub at_most: f64,
 }
 
@@ -71,10 +71,11 @@ impl Verdict {
         }
     }
 
-    /// Judges an interval by a range: inside, outside or across an edge.
+    /// Judges an interval by a range: inside, outside or across an edge. Two policies that are
+    /// exactly alike are at the edge: neither is better.
     #[must_use]
     pub fn of(interval: &Interval, range: &Range) -> Self {
-        if interval.low >= range.at_least && interval.high <= range.at_most {
+        if interval.low > range.at_least && interval.high < range.at_most {
             Self::Reproduced
         } else if interval.high < range.at_least || interval.low > range.at_most {
             Self::NotReproduced
@@ -307,6 +308,7 @@ mod tests {
         assert_eq!(Verdict::of(&interval(0.5, 0.9), &below_one), Verdict::Reproduced);
         assert_eq!(Verdict::of(&interval(0.9, 1.1), &below_one), Verdict::Depends);
         assert_eq!(Verdict::of(&interval(1.1, 1.2), &below_one), Verdict::NotReproduced);
+        assert_eq!(Verdict::of(&interval(1.0, 1.0), &below_one), Verdict::Depends);
         let twice_to_thrice = Range { at_least: 2.0, at_most: 3.0 };
         assert_eq!(Verdict::of(&interval(3.1, 9.0), &twice_to_thrice), Verdict::NotReproduced);
         assert_eq!(Verdict::of(&interval(2.1, 2.9), &twice_to_thrice), Verdict::Reproduced);

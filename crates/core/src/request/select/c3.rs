@@ -40,7 +40,7 @@ use crate::request::call::{Attempt, Kind, Outcome};
 use crate::request::select::cubic::{CubicConfig, Limiter};
 use crate::request::select::{Candidates, Choice, Selector, cheapest};
 use crate::rng::Rng;
-use crate::time::{Duration, Instant, millis};
+use crate::time::{Duration, Instant, from_millis_f64, millis, nanos};
 
 /// What is assumed of a replica that never answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,6 +179,8 @@ pub struct C3 {
     limiters: Vec<Limiter>,
     /// The average over all answers of all replicas.
     typical: Option<Estimate>,
+    /// How long an estimate stands as it is: a hundredth of `fade_ms`.
+    fresh_nanos: u64,
     /// Per group, whose token it waits for (see `mint_on_wake`).
     waits: Vec<Option<(ReplicaId, Instant)>>,
     ranking: Vec<(f64, ReplicaId)>,
@@ -192,8 +194,9 @@ impl C3 {
 
     /// With these constants.
     #[must_use]
-    pub const fn new(config: C3Config) -> Self {
+    pub fn new(config: C3Config) -> Self {
         Self {
+            fresh_nanos: nanos(from_millis_f64(config.fade_ms * 0.01)),
             config,
             heard: Vec::new(),
             limiters: Vec::new(),
@@ -223,10 +226,15 @@ impl C3 {
     /// Old estimates fade, so that a replica that was slow once is visited again.
     #[inline]
     fn faded(&self, now: Instant, estimate: Estimate, at: Instant) -> Estimate {
-        let age = now.millis_since(at) / self.config.fade_ms;
-        if age < 0.01 {
-            return estimate; // the usual case costs no exp()
+        if now <= at.plus_nanos(self.fresh_nanos) {
+            return estimate; // the usual case costs one comparison
         }
+        self.fade(now, estimate, at)
+    }
+
+    #[cold]
+    fn fade(&self, now: Instant, estimate: Estimate, at: Instant) -> Estimate {
+        let age = now.millis_since(at) / self.config.fade_ms;
         estimate.towards(self.typical(), 1.0 - (-age).exp())
     }
 

@@ -66,13 +66,41 @@ struct Report {
     uses_left: u32,
 }
 
+/// The RIF of recent reports, in order of arrival and in order of size: every request asks for a
+/// quantile.
+#[derive(Clone, Debug, Default)]
+struct RecentRif {
+    arrived: ArrayVec<u32, RIF_HISTORY>,
+    /// The place of the oldest once `arrived` is full.
+    oldest: usize,
+    sorted: ArrayVec<u32, RIF_HISTORY>,
+}
+
+impl RecentRif {
+    fn add(&mut self, rif: u32) {
+        if self.arrived.is_full() {
+            let gone = core::mem::replace(&mut self.arrived[self.oldest], rif);
+            self.oldest = (self.oldest + 1) % RIF_HISTORY;
+            self.sorted.remove(self.sorted.partition_point(|&other| other < gone));
+        } else {
+            self.arrived.push(rif);
+        }
+        self.sorted.insert(self.sorted.partition_point(|&other| other < rif), rif);
+    }
+
+    /// The smallest RIF that at least the share `q` of the reports do not exceed.
+    fn quantile(&self, q: f64) -> Option<u32> {
+        let rank = (q * self.sorted.len() as f64).ceil() as usize;
+        self.sorted.get(rank.max(1) - 1).copied()
+    }
+}
+
 /// Prequal's asynchronous mode.
 #[derive(Clone, Debug)]
 pub struct Prequal {
     config: PrequalConfig,
     pool: Vec<Report>,
-    recent_rif: Vec<u32>,
-    recent_next: usize,
+    recent_rif: RecentRif,
     wanted: ArrayVec<ReplicaId, PROBES_MAX>,
     remove_oldest: bool,
     removes_due: f64,
@@ -97,8 +125,7 @@ impl Prequal {
         Self {
             config,
             pool: Vec::new(),
-            recent_rif: Vec::new(),
-            recent_next: 0,
+            recent_rif: RecentRif::default(),
             wanted: ArrayVec::new(),
             remove_oldest: true,
             removes_due: 0.0,
@@ -109,13 +136,7 @@ impl Prequal {
 
     /// The RIF above which a replica is hot: the q-quantile of recent reports.
     fn hot_above(&self) -> u32 {
-        let mut rif: ArrayVec<u32, RIF_HISTORY> = self.recent_rif.iter().copied().collect();
-        if rif.is_empty() {
-            return u32::MAX;
-        }
-        let rank = (self.config.q_rif * rif.len() as f64).ceil() as usize;
-        let rank = rank.clamp(1, rif.len()) - 1;
-        *rif.select_nth_unstable(rank).1
+        self.recent_rif.quantile(self.config.q_rif).unwrap_or(u32::MAX)
     }
 
     /// The place in the pool of the best report about a candidate (section 4, HCL).
@@ -220,12 +241,7 @@ impl Selector for Prequal {
         self.pool.retain(|report| report.replica != replica);
         let Some(feedback) = answer else { return };
         let rif = feedback.queue_length.saturating_add(feedback.in_service);
-        if self.recent_rif.len() < RIF_HISTORY {
-            self.recent_rif.push(rif);
-        } else {
-            self.recent_rif[self.recent_next] = rif;
-            self.recent_next = (self.recent_next + 1) % RIF_HISTORY;
-        }
+        self.recent_rif.add(rif);
         let budget = reuse_budget(&self.config, self.replicas);
         let rounded_up = self.rng.unit() < budget.fract();
         let uses_left = budget.trunc() as u32 + u32::from(rounded_up);
@@ -296,6 +312,23 @@ mod tests {
         let (mut prequal, fleet) = probed(&[(9, 90), (1, 1), (9, 90)]);
         choose(&mut prequal, &fleet, 1_001);
         assert!(prequal.pool.is_empty());
+    }
+
+    #[test]
+    fn quantiles_are_of_the_latest_reports() {
+        let mut rng = Rng::seeded(3);
+        let (mut recent, mut all) = (RecentRif::default(), Vec::new());
+        for _ in 0..400 {
+            let rif = rng.below(20) as u32;
+            recent.add(rif);
+            all.push(rif);
+            let mut latest = all[all.len().saturating_sub(RIF_HISTORY)..].to_vec();
+            latest.sort_unstable();
+            for (q, rank) in [(0.0, 0), (0.5, (latest.len() + 1) / 2 - 1), (1.0, latest.len() - 1)]
+            {
+                assert_eq!(recent.quantile(q), Some(latest[rank]));
+            }
+        }
     }
 
     #[test]

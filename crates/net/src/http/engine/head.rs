@@ -7,11 +7,11 @@
 //!
 //! | came | hyper | here |
 //! |---|---|---|
-//! | request with `Content-Length` and `Transfer-Encoding` | believes the latter, closes after | sends `chunked` only |
-//! | response with both | believes the latter, keeps both | sends the latter's framing only |
+//! | request with a length and a coding | believes the coding, closes after | `chunked` only |
+//! | response with both | believes the coding, keeps both | the coding's framing only |
 //! | differing or malformed lengths | refuses | |
 //! | repeated equal lengths | request: keeps one; response: keeps all | sends one |
-//! | `Transfer-Encoding: gzip, chunked` | undoes `chunked` only | request: refused with 501; response: refused |
+//! | `Transfer-Encoding: gzip, chunked` | undoes `chunked` only | 501, or 502 for a response |
 //! | no `Host`, two, or one that is not a host | accepts | refused with 400 |
 //! | `Connection: close, X-Secret` | keeps `X-Secret` | removes it |
 //!

@@ -14,14 +14,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tokio::net::{TcpListener, TcpStream};
@@ -37,6 +37,9 @@ const BACKLOG: i32 = 4096;
 /// How long accepting rests when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Reads of a leaving client's bytes before other clients have their turn.
+const DISCARDS_MAX: usize = 16;
+
 /// What one worker allows its clients.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerLimits {
@@ -46,8 +49,8 @@ pub struct ServerLimits {
     pub body_bytes_max: u64,
     /// Connections at once; more wait in the kernel's backlog.
     pub connections_max: usize,
-    /// How long a request head may take from its first byte, and a new connection to its first
-    /// head.
+    /// How long a request head may take from its first byte, a new connection to its first
+    /// head, and a client to stop sending once it has been refused.
     pub head: Duration,
     /// How long a connection may idle between requests.
     pub idle: Duration,
@@ -332,7 +335,7 @@ where
             for connection in self.connections.borrow().values() {
                 let age = now.wrapping_sub(connection.since.get());
                 let is_over = match connection.phase.get() {
-                    Phase::Head => age > head,
+                    Phase::Head | Phase::Leaving => age > head,
                     Phase::Idle => age > idle,
                     Phase::Serving => false,
                 };
@@ -396,6 +399,8 @@ enum Phase {
     Idle,
     /// A request is being handled or answered.
     Serving,
+    /// The last answer is written; the client still sends.
+    Leaving,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -542,7 +547,29 @@ impl Write for Watched {
         Pin::new(&mut self.wire).poll_flush(cx)
     }
 
+    /// Closing a socket with unread bytes makes the kernel send a reset, which may destroy the
+    /// answer before the client has read it ("413", while the client still uploads). So what
+    /// the client still sends is thrown away until it ends, or until its time is up.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_shutdown(cx)
+        if self.connection.phase.get() != Phase::Leaving {
+            ready!(Pin::new(&mut self.wire).poll_shutdown(cx))?;
+        }
+        let mut scratch = [0; 4096];
+        for _ in 0..DISCARDS_MAX {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.wire).poll_read(cx, buffer.unfilled()) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    if self.connection.phase.get() != Phase::Leaving {
+                        self.connection.enter(Phase::Leaving);
+                    }
+                }
+                Poll::Pending if self.connection.phase.get() == Phase::Leaving => {
+                    return Poll::Pending;
+                }
+                _ => return Poll::Ready(Ok(())),
+            }
+        }
+        cx.waker().wake_by_ref(); // let others have their turn
+        Poll::Pending
     }
 }

@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let digits = &text[..text.len() - padding];
-    if digits.len() % 4 == 1 || (padding > 0 && !text.len().is_multiple_of(4)) {
+    if digits.len() % 4 == 1 || padding > 2 || (padding > 0 && !text.len().is_multiple_of(4)) {
         return None;
     }
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 3);

@@ -188,7 +188,7 @@ prop_compose! {
         service in 1_u64..86_400_000_000_000,
         latency in prop::option::of(0_u64..86_400_000_000_000),
         rate in prop::option::of(0.0..1e9),
-        at in prop::option::of(0_u64..1 << 52),
+        at in prop::option::of(0..49 * 86_400_000_000_000_u64),
     ) -> Feedback {
         Feedback {
             queue_length,

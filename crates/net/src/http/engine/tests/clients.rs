@@ -150,6 +150,29 @@ fn bodies_too_long_are_refused_declared_or_not() {
 }
 
 #[test]
+fn a_client_in_the_middle_of_a_long_upload_still_reads_its_refusal() {
+    run(async {
+        let replica = polite_replica().await;
+        let server = ServerLimits { head: Duration::from_millis(300), ..SERVER };
+        let proxy = proxy_with(replica.address, server, UPSTREAM);
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 20000000\r\n\r\n";
+        let mut client = proxy.client().await;
+        client.send(head).await;
+        client.send(vec![b'x'; 20_000_000]).await;
+        let answer = client.rest().await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+        let mut endless = proxy.client().await;
+        endless.send(head).await;
+        let started = std::time::Instant::now();
+        while endless.stream.write_all(b"x").await.is_ok() {
+            assert!(started.elapsed() < Duration::from_secs(2), "still listening");
+            pause(10).await;
+        }
+        assert_eq!(replica.accepted.get(), 0);
+    });
+}
+
+#[test]
 fn slow_heads_and_idle_connections_are_closed_in_time() {
     run(async {
         let replica = polite_replica().await;

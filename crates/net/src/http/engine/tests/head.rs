@@ -82,12 +82,12 @@ fn found(headers: &HeaderMap, but: &[&str]) -> Vec<(String, Vec<String>)> {
 
 fn a_line() -> impl Strategy<Value = (String, String)> {
     let ordinary = ["accept", "cookie", "x-a", "x-b", "cache-control", "trailer", "proxied"];
-    let ordinary = (proptest::sample::select(&ordinary[..]), "[a-z]{0,5}");
+    let ordinary = (proptest::sample::select(ordinary.to_vec()), "[a-z]{0,5}");
     let tokens = ["close", "Keep-Alive", "X-A", "x-b", "te", "Cookie", "no such", "accept", ""];
-    let tokens = vec(proptest::sample::select(&tokens[..]), 1..4);
+    let tokens = vec(proptest::sample::select(tokens.to_vec()), 1..4);
     let connection = tokens.prop_map(|tokens| ("connection", tokens.join(" , ")));
     let hop = ["keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate"];
-    let hop = (proptest::sample::select(&hop[..]), "[a-z]{1,5}");
+    let hop = (proptest::sample::select(hop.to_vec()), "[a-z]{1,5}");
     let special = prop_oneof![
         Just(("te", "gzip, Trailers;q=0.5".to_owned())),
         Just(("te", "trailers".to_owned())),
@@ -115,7 +115,8 @@ proptest! {
         prop_assert_eq!(headers.get("te").is_some(), wants_trailers);
         prop_assert_eq!(headers.get("connection").is_some(), wants_trailers);
         if wants_trailers {
-            prop_assert_eq!((&headers["te"], &headers["connection"]), (&"trailers".parse().unwrap(), &"te".parse().unwrap()));
+            prop_assert_eq!(&headers["te"], "trailers");
+            prop_assert_eq!(&headers["connection"], "te");
         }
     }
 

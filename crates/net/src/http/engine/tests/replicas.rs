@@ -378,7 +378,8 @@ fn responses_leave_with_one_framing_and_nothing_of_their_hop() {
     let cases = [
         // A chunked response that also claims a length: only the chunks count.
         (
-            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n\
+             5\r\nhello\r\n0\r\n\r\n",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n",
             "5\r\nhello\r\n0\r\n\r\n",
         ),
@@ -393,7 +394,8 @@ fn responses_leave_with_one_framing_and_nothing_of_their_hop() {
             "hello",
         ),
         (
-            "HTTP/1.1 200 Fine\r\nconnection: x-hop, keep-alive\r\nkeep-alive: timeout=5\r\nx-hop: 1\r\nx-end: 2\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 200 Fine\r\nconnection: x-hop, keep-alive\r\nkeep-alive: timeout=5\r\n\
+             x-hop: 1\r\nx-end: 2\r\ncontent-length: 0\r\n\r\n",
             "HTTP/1.1 200 Fine\r\nx-end: 2\r\ncontent-length: 0\r\n",
             "",
         ),

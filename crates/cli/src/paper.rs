@@ -1,0 +1,154 @@
+//! `evenkeel paper`: a paper's claims, each run again and judged.
+
+mod chart;
+mod page;
+mod text;
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use evenkeel_sim::paper::{Options, PAPERS, Paper, PaperReport};
+use evenkeel_sim::RunReport;
+
+use crate::jobs::run_all;
+use crate::terminal::{Progress, count};
+
+/// Reproduce what a paper claims: run its experiments, judge each claim.
+///
+/// Exit 1 when a verdict is not the one on record in papers/NAME/claims.toml.
+///
+/// Example: evenkeel paper c3 --quick
+#[derive(Debug, clap::Args)]
+pub(crate) struct PaperArguments {
+    /// The paper, or all of them.
+    #[arg(value_parser = name)]
+    name: String,
+    /// Print one JSON document instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Write a report with charts into this folder, as NAME.html.
+    #[arg(long, value_name = "DIR")]
+    html: Option<PathBuf>,
+    /// The seeds, at least two: a range that includes its ends. 1..10, or 1..3 with --quick.
+    #[arg(long, value_name = "FROM..TO", value_parser = crate::sim::seeds)]
+    seeds: Option<RangeInclusive<u64>>,
+    /// Fewer settings, half the requests, three seeds: only flat contradictions count.
+    #[arg(long)]
+    quick: bool,
+    /// Runs of the paper's own simulator to compare with (a table of comma-separated values). What
+    /// needs them is skipped, and said to be, when the file is not there.
+    #[arg(long, value_name = "FILE", default_value = "../shared/data/reference/c3-absim.csv")]
+    reference: PathBuf,
+}
+
+/// A reference file is some hundred rows; more than this is another file.
+const REFERENCE_BYTES_MAX: u64 = 16 << 20;
+
+fn name(text: &str) -> Result<String, String> {
+    let known = PAPERS.map(|paper| paper.name).join(", ");
+    let is_known = text == "all" || PAPERS.iter().any(|paper| paper.name == text);
+    if is_known { Ok(text.to_owned()) } else { Err(format!("expected all or one of {known}")) }
+}
+
+pub(crate) fn run(arguments: &PaperArguments) -> anyhow::Result<ExitCode> {
+    let options = options(arguments)?;
+    let chosen = |paper: &&&Paper| arguments.name == "all" || arguments.name == paper.name;
+    let mut reports = Vec::new();
+    for paper in PAPERS.iter().filter(chosen) {
+        reports.push(reproduce(paper, &options)?);
+    }
+    for report in &reports {
+        if let Some(folder) = &arguments.html {
+            write_page(folder, report)?;
+        }
+        if !arguments.json {
+            print!("{}", text::report(report));
+        }
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "papers": reports }))?);
+    }
+    let as_recorded = reports.iter().all(|report| report.as_recorded);
+    Ok(ExitCode::from(u8::from(!as_recorded)))
+}
+
+fn options(arguments: &PaperArguments) -> anyhow::Result<Options> {
+    let default = if arguments.quick { 1..=3 } else { 1..=10 };
+    let seeds: Vec<u64> = arguments.seeds.clone().unwrap_or(default).collect();
+    if seeds.len() < 2 {
+        bail!("--seeds: came one seed, expected at least two (an interval takes two; 1..10)");
+    }
+    let reference = read_reference(&arguments.reference)?;
+    Ok(Options { seeds, quick: arguments.quick, reference })
+}
+
+fn read_reference(file: &Path) -> anyhow::Result<Option<(String, String)>> {
+    let shown = file.display();
+    let Ok(facts) = std::fs::metadata(file) else {
+        eprintln!("skipped: the comparison with the paper's own simulator, for there is no {shown}");
+        return Ok(None);
+    };
+    if facts.len() > REFERENCE_BYTES_MAX {
+        bail!("{shown}: came {} bytes, expected at most {REFERENCE_BYTES_MAX}", facts.len());
+    }
+    let text = std::fs::read_to_string(file);
+    let text = text.with_context(|| format!("{shown}: cannot be read as text"))?;
+    Ok(Some((file.file_name().unwrap_or_default().to_string_lossy().into_owned(), text)))
+}
+
+fn reproduce(paper: &Paper, options: &Options) -> anyhow::Result<PaperReport> {
+    let plan = paper.plan(options)?;
+    let progress = Progress::new(format!("paper {}", paper.name), plan.jobs().len());
+    progress.show(0);
+    let start = std::time::Instant::now();
+    let runs: Vec<(RunReport, f64)> = run_all(
+        plan.jobs(),
+        |job| {
+            let start = cpu_time::ThreadTime::now();
+            let report = plan.run(job);
+            (report, start.elapsed().as_secs_f64())
+        },
+        |done| progress.show(done),
+    );
+    progress.clear();
+    let cpu_s: f64 = runs.iter().map(|(_, cpu_s)| cpu_s).sum();
+    let requests: u64 = plan.jobs().iter().map(|job| plan.requests(job)).sum();
+    let reports: Vec<RunReport> = runs.into_iter().map(|(report, _)| report).collect();
+    eprintln!(
+        "{} runs, {} requests, {cpu_s:.0} s of CPU time in {:.0} s ({} requests per CPU second)",
+        reports.len(),
+        count(requests as f64),
+        start.elapsed().as_secs_f64(),
+        count(requests as f64 / cpu_s),
+    );
+    Ok(plan.judge(&reports))
+}
+
+fn write_page(folder: &Path, report: &PaperReport) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let file = folder.join(format!("{}.html", report.paper));
+    std::fs::write(&file, page::page(report))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    eprintln!("report written to {}", file.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paper_is_one_of_those_there_are() {
+        assert_eq!(name("c3"), Ok("c3".to_owned()));
+        assert_eq!(name("all"), Ok("all".to_owned()));
+        assert_eq!(name("c4"), Err("expected all or one of c3".to_owned()));
+    }
+
+    #[test]
+    fn a_reference_that_is_not_there_is_skipped() {
+        assert_eq!(read_reference(Path::new("no/such/file.csv")).unwrap(), None);
+    }
+}

@@ -1,0 +1,3 @@
+//! Line charts as SVG: a line and an interval band for each policy.
+
+pub(super) fn placeholder() {}
