@@ -129,9 +129,8 @@ fn run_policy(
     policy.clone_into(&mut load.policy);
     load.seed = seed;
     load.requests_max = Some(scenario.workload.requests);
-    load.expectation = Expectation::Computed(Box::new(|facts| {
-        embedded::body_of(&facts.path).into()
-    }));
+    load.expectation =
+        Expectation::Computed(Box::new(|facts| embedded::body_of(&facts.path).into()));
     let cpu_before = process.board().cpu();
     live.begin(policy, process.admin());
     let outcome: Outcome = load.run(&Stop::new(), |progress| {
@@ -232,8 +231,16 @@ fn shown(value: Option<f64>) -> String {
 
 fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
     let header = [
-        "policy", "p50 ms", "p95", "p99", "p99.9", "served", "hedged", "CPU us/req",
-        "simulated p99", "p99.9",
+        "policy",
+        "p50 ms",
+        "p95",
+        "p99",
+        "p99.9",
+        "served",
+        "hedged",
+        "CPU us/req",
+        "simulated p99",
+        "p99.9",
     ];
     let mut table = Table::new(&header);
     for run in runs {

@@ -99,9 +99,8 @@ pub(crate) fn run(arguments: &LoadArguments) -> anyhow::Result<ExitCode> {
     })?;
     percent.clear();
     if let Some(path) = &arguments.histogram {
-        let written = File::create(path).and_then(|mut file| {
-            outcome.latency.write_percentiles(&mut file)
-        });
+        let written =
+            File::create(path).and_then(|mut file| outcome.latency.write_percentiles(&mut file));
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
     if arguments.json {

@@ -2,9 +2,9 @@
 
 mod demo;
 mod jobs;
-mod paper;
 mod live;
 mod load;
+mod paper;
 mod run;
 mod sim;
 mod sim_report;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use evenkeel_sim::paper::{Options, PAPERS, Paper, PaperReport};
 use evenkeel_sim::RunReport;
+use evenkeel_sim::paper::{Options, PAPERS, Paper, PaperReport};
 
 use crate::jobs::run_all;
 use crate::terminal::{Progress, count};
@@ -87,7 +87,9 @@ fn options(arguments: &PaperArguments) -> anyhow::Result<Options> {
 fn read_reference(file: &Path) -> anyhow::Result<Option<(String, String)>> {
     let shown = file.display();
     let Ok(facts) = std::fs::metadata(file) else {
-        eprintln!("skipped: the comparison with the paper's own simulator, for there is no {shown}");
+        eprintln!(
+            "skipped: the comparison with the paper's own simulator, for there is no {shown}"
+        );
         return Ok(None);
     };
     if facts.len() > REFERENCE_BYTES_MAX {

@@ -67,8 +67,12 @@ impl Work {
         }
         let id = CallId(self.opened as u64);
         let call = self.calls[place].insert(self.dispatcher.open(self.now, id, REQUEST));
-        if let Step::Send(attempt) = self.dispatcher.step(self.now, call) {
-            self.attempts[place] = Some(attempt);
+        match self.dispatcher.step(self.now, call) {
+            Step::Send(attempt) => self.attempts[place] = Some(attempt),
+            _ => {
+                let held = self.calls[place].take().expect("it was opened");
+                self.dispatcher.close(self.now, held);
+            }
         }
         while let Some(probe) = self.dispatcher.probe(self.now) {
             let report = Feedback::measured((self.opened % 5) as u32, 1, GAP);

@@ -695,3 +695,131 @@ fn every_policy_keeps_its_books_through_random_histories() {
 fn every_policy_keeps_its_books_when_requests_are_hedged() {
     histories(true);
 }
+
+/// The few protocol promises that deserve a sentence of their own.
+mod promises {
+    use super::*;
+
+    const NOW: Instant = Instant::from_millis(5);
+    const REPLIED: Outcome = Outcome::Replied(None);
+
+    fn dispatcher(policy: &str) -> Dispatcher {
+        let hedge = HedgeAfter(Duration::from_millis(2), Budget::share(1.0, 10.0));
+        let config = DispatcherConfig { backlog_calls_max: 2, ..DispatcherConfig::default() };
+        Dispatcher::new(Fleet::single_group(3), policies::make(policy), config)
+            .with_redundancy(Box::new(hedge))
+    }
+
+    fn open(dispatcher: &mut Dispatcher, id: u64) -> Call {
+        let request = Request { group: GroupId::new(0), replay: Replay::Always };
+        dispatcher.open(NOW, CallId(id), request)
+    }
+
+    fn sent(step: Step) -> Attempt {
+        match step {
+            Step::Send(attempt) => attempt,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "an attempt is learnt from once")]
+    fn an_attempt_is_learnt_from_once() {
+        let mut dispatcher = dispatcher("c3");
+        let mut call = open(&mut dispatcher, 1);
+        let mut attempt = sent(dispatcher.step(NOW, &mut call));
+        let _ = dispatcher.learn(NOW, &mut attempt, &REPLIED);
+        let _ = dispatcher.learn(NOW, &mut attempt, &REPLIED);
+    }
+
+    #[test]
+    fn a_good_answer_is_preferred_to_an_error_that_came_first() {
+        for good_answer_comes in [true, false] {
+            let mut dispatcher = dispatcher("c3");
+            let mut call = open(&mut dispatcher, 1);
+            let mut first = sent(dispatcher.step(NOW, &mut call));
+            let mut hedge = sent(dispatcher.step(NOW + Duration::from_millis(3), &mut call));
+            let error = Outcome::Failed(Failure::ErrorReply);
+            call.settle(dispatcher.learn(NOW, &mut hedge, &error));
+            assert!(matches!(dispatcher.step(NOW, &mut call), Step::Wait { .. }));
+            let then = if good_answer_comes { REPLIED } else { Outcome::Failed(Failure::Broken) };
+            call.settle(dispatcher.learn(NOW, &mut first, &then));
+            let answer = if good_answer_comes { first.copy() } else { hedge.copy() };
+            let step = dispatcher.step(NOW, &mut call);
+            assert!(matches!(step, Step::Answered(copy) if copy == answer), "{step:?}");
+            dispatcher.close(NOW, call);
+            dispatcher.finish(NOW, first);
+            dispatcher.finish(NOW, hedge);
+        }
+    }
+
+    #[test]
+    fn a_held_call_that_asks_too_often_keeps_its_one_place() {
+        // No tokens at the beginning: all calls are held, and two fill the queue.
+        let mut dispatcher = dispatcher("c3-absim");
+        let now = Instant::ZERO;
+        let mut calls: Vec<_> = (1..=2).map(|id| open(&mut dispatcher, id)).collect();
+        for _ in 0..3 {
+            for call in &mut calls {
+                let step = dispatcher.step(now, call);
+                assert!(matches!(step, Step::Wait { until: None }), "{step:?}");
+            }
+            assert_eq!(dispatcher.held(), 2);
+        }
+        for call in calls {
+            dispatcher.close(now, call);
+        }
+        assert_eq!((dispatcher.held(), dispatcher.deadline()), (0, None));
+    }
+
+    #[test]
+    fn a_mirror_changes_nothing_about_its_call() {
+        let mut dispatcher = dispatcher("c3");
+        let mut call = open(&mut dispatcher, 1);
+        let mut first = sent(dispatcher.step(NOW, &mut call));
+        let mut mirror = dispatcher.mirror(NOW, CallId(1), ReplicaId::new(0));
+        call.settle(dispatcher.learn(NOW, &mut mirror, &REPLIED));
+        assert!(matches!(dispatcher.step(NOW, &mut call), Step::Wait { .. }));
+        call.settle(dispatcher.learn(NOW, &mut first, &REPLIED));
+        assert!(matches!(dispatcher.step(NOW, &mut call), Step::Answered(0)));
+        dispatcher.close(NOW, call);
+        dispatcher.finish(NOW, mirror);
+        dispatcher.finish(NOW, first);
+        assert_eq!(dispatcher.fleet().in_flight(), 0);
+    }
+
+    #[test]
+    fn fast_failures_do_not_teach_the_hedge_that_answers_are_fast() {
+        use evenkeel_core::request::redundancy::{Hedge, HedgeConfig};
+        #[derive(Debug)]
+        struct Noted(Hedge, Rc<Cell<u32>>);
+        impl Redundancy for Noted {
+            fn on_latency(&mut self, now: Instant, latency: Duration) {
+                self.1.set(self.1.get() + 1);
+                self.0.on_latency(now, latency);
+            }
+            fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
+                self.0.copy_due(copies_sent)
+            }
+            fn permits_copy(&mut self, now: Instant) -> bool {
+                self.0.permits_copy(now)
+            }
+        }
+        let noted = Rc::new(Cell::new(0));
+        let hedge = Noted(Hedge::new(HedgeConfig::default()), Rc::clone(&noted));
+        let mut dispatcher = dispatcher("random").with_redundancy(Box::new(hedge));
+        for (failure, expected) in [
+            (Failure::Unsent, 0),
+            (Failure::Broken, 0),
+            (Failure::ErrorReply, 0),
+            (Failure::TimedOut, 1),
+        ] {
+            let mut call = open(&mut dispatcher, 1);
+            let mut attempt = sent(dispatcher.step(NOW, &mut call));
+            call.settle(dispatcher.learn(NOW, &mut attempt, &Outcome::Failed(failure)));
+            dispatcher.finish(NOW, attempt);
+            dispatcher.close(NOW, call);
+            assert_eq!(noted.get(), expected, "{failure:?}");
+        }
+    }
+}

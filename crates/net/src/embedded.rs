@@ -64,6 +64,8 @@ pub enum What {
     Slow(f64),
     /// This share of requests is answered at once with an error.
     Fail(f64),
+    /// The process dies. Only real servers ([`crate::nginx`]) can.
+    Crash,
 }
 
 /// The running service. Dropping it stops it.
@@ -222,7 +224,8 @@ impl App {
 
     /// Starts the tasks that change the replica's speed, pause it and so on.
     fn spawn_plan(self: &Rc<Self>, config: &EmbeddedConfig, number: usize, began: Instant) {
-        let stream = |purpose: &str| Rng::stream(config.seed, &format!("{purpose} of replica {number}"));
+        let stream =
+            |purpose: &str| Rng::stream(config.seed, &format!("{purpose} of replica {number}"));
         if !config.fluctuation_interval.is_zero() {
             let fluctuate = Rc::clone(self).fluctuate(
                 config.fluctuation_interval,
@@ -261,6 +264,7 @@ impl App {
                 }
                 What::Slow(factor) => self.slowdown.set(factor),
                 What::Fail(share) => self.failing_share.set(share),
+                What::Crash => {}
             }
             if mishap.every.is_zero() {
                 return;

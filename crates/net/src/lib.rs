@@ -12,6 +12,7 @@ pub mod embedded;
 mod health;
 pub mod http;
 pub mod load;
+pub mod nginx;
 pub mod process;
 pub mod replica;
 pub mod timer;

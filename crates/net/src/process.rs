@@ -138,10 +138,7 @@ fn spawn(
 type ForAll = (Vec<SocketAddr>, Vec<Vec<Listener>>);
 
 /// Binds every address once for each of `shares` threads; the first bind settles the port.
-fn bind_for_all(
-    addresses: impl Iterator<Item = SocketAddr>,
-    shares: usize,
-) -> io::Result<ForAll> {
+fn bind_for_all(addresses: impl Iterator<Item = SocketAddr>, shares: usize) -> io::Result<ForAll> {
     let mut listeners: Vec<Vec<Listener>> = (0..shares).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
     for address in addresses {

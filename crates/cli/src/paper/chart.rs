@@ -1,3 +1,321 @@
-//! Line charts as SVG: a line and an interval band for each policy.
+//! Charts as SVG: lines with interval bands, dots with whiskers, ratios beside what was claimed.
+//!
+//! Latencies and ratios are drawn on logarithmic axes: a tail twice as long is the same step
+//! everywhere, and an interval of ratios is as long to the left as to the right.
 
-pub(super) fn placeholder() {}
+use std::fmt::Write as _;
+
+use evenkeel_sim::paper::judge::{Figure, FigurePanel, Finding, Series};
+use evenkeel_sim::paper::stats::{Interval, Range};
+
+use super::text::mark;
+use crate::terminal::ms;
+
+/// A number of each policy, the same on the whole page: it chooses the colour.
+pub(super) type Colours<'a> = dyn Fn(&str) -> usize + 'a;
+
+/// A panel as a drawing: lines along three or more points, dots along fewer.
+pub(super) fn panel(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours) -> String {
+    if figure.points.len() > 2 {
+        lines(figure, panel, width, colours)
+    } else {
+        dots(figure, panel, width, colours)
+    }
+}
+
+/// Equal factors are equal lengths.
+struct Scale {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    /// Spans what is given, with a little room at both ends.
+    fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let positive = values.filter(|value| value.is_finite() && *value > 0.0);
+        let (low, high) = positive
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = if high > 0.0 { (low, high) } else { (0.5, 2.0) };
+        let room = (high / low).max(1.2).powf(0.04);
+        Self { low: low / room, high: high * room, from, to }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let share = (value / self.low).ln() / (self.high / self.low).ln();
+        self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
+    }
+
+    /// 1, 2 and 5 of each decade, more finely when that is less than three.
+    fn ticks(&self) -> Vec<f64> {
+        let within = |steps: &[f64]| -> Vec<f64> {
+            let decades = -4..7;
+            let all = decades.flat_map(|decade| steps.iter().map(move |s| s * 10_f64.powi(decade)));
+            all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
+        };
+        let coarse = within(&[1.0, 2.0, 5.0]);
+        let fine: &[f64] = &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+        if coarse.len() >= 3 { coarse } else { within(fine) }
+    }
+}
+
+fn tick_text(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn ends(panel: &FigurePanel) -> impl Iterator<Item = f64> {
+    let all = panel.series.iter().flat_map(|series| series.values.iter().flatten());
+    all.flat_map(|interval| [interval.low.max(interval.mean / 3.0), interval.high])
+}
+
+const LINES_HEIGHT: f64 = 300.0;
+
+fn lines(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours) -> String {
+    let is_alone = figure.panels.len() == 1;
+    let right = width - if is_alone { 190.0 } else { 16.0 };
+    let bottom = LINES_HEIGHT - 42.0;
+    let y = Scale::over(ends(panel), bottom, 12.0);
+    let count = figure.points.len();
+    let x = |point: usize| 52.0 + (right - 64.0) * point as f64 / (count - 1) as f64;
+    let mut svg = opened(width, LINES_HEIGHT, &format!("{} {}", figure.title, panel.label));
+    for tick in y.ticks() {
+        let _ = write!(
+            svg,
+            "<line class=grid x1=44 x2={right} y1={at:.1} y2={at:.1} />\
+             <text class='tick end' x=38 y={text:.1}>{}</text>",
+            tick_text(tick),
+            at = y.at(tick),
+            text = y.at(tick) + 4.0,
+        );
+    }
+    let every = count.div_ceil(10);
+    for (point, label) in figure.points.iter().enumerate().step_by(every) {
+        let (x, y) = (x(point), bottom + 18.0);
+        let _ = write!(svg, "<text class=tick x={x:.1} y={y}>{label}</text>");
+    }
+    let (middle, low) = ((right + 44.0) / 2.0, LINES_HEIGHT - 6.0);
+    let _ = write!(svg, "<text class=tick x={middle} y={low}>{}</text>", escape(&figure.axis));
+    for series in &panel.series {
+        draw_line(&mut svg, figure, series, colours(&series.policy), &x, &y);
+    }
+    if is_alone {
+        svg += &end_labels(panel, right + 10.0, &y, colours);
+    }
+    svg + "</svg>"
+}
+
+fn draw_line(
+    svg: &mut String,
+    figure: &Figure,
+    series: &Series,
+    colour: usize,
+    x: &impl Fn(usize) -> f64,
+    y: &Scale,
+) {
+    let known: Vec<(usize, &Interval)> =
+        series.values.iter().enumerate().filter_map(|(n, i)| Some((n, i.as_ref()?))).collect();
+    let point = |(n, value): (usize, f64)| format!("{:.1},{:.1} ", x(n), y.at(value));
+    let upper = known.iter().map(|(n, i)| point((*n, i.high)));
+    let lower = known.iter().rev().map(|(n, i)| point((*n, i.low)));
+    let band: String = upper.chain(lower).collect();
+    let line: String = known.iter().map(|(n, i)| point((*n, i.mean))).collect();
+    let _ = write!(
+        svg,
+        "<g class='series c{colour}'><polygon class=band points='{band}' />\
+         <polyline class=line points='{line}' />"
+    );
+    for (n, interval) in known {
+        let _ = write!(
+            svg,
+            "<circle cx={:.1} cy={:.1} r=3><title>{} at {}: {}</title></circle>",
+            x(n),
+            y.at(interval.mean),
+            escape(&series.label),
+            escape(&figure.points[n]),
+            told(interval, &figure.unit),
+        );
+    }
+    *svg += "</g>";
+}
+
+fn told(interval: &Interval, unit: &str) -> String {
+    let Interval { mean, low, high, seeds } = interval;
+    let [mean, low, high] = [mean, low, high].map(|value| ms(*value));
+    format!("{mean} {unit}, 95 % interval {low} to {high}, {seeds} seeds")
+}
+
+/// The policies' names at the ends of their lines, moved apart where they would overlap.
+fn end_labels(panel: &FigurePanel, x: f64, y: &Scale, colours: &Colours) -> String {
+    const APART: f64 = 16.0;
+    let last = |series: &Series| series.values.iter().rev().flatten().next().map(|i| y.at(i.mean));
+    let mut labels: Vec<(f64, &Series)> =
+        panel.series.iter().filter_map(|series| Some((last(series)?, series))).collect();
+    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut free_from = 14.0;
+    for (at, _) in &mut labels {
+        *at = at.max(free_from);
+        free_from = *at + APART;
+    }
+    let mut free_to = LINES_HEIGHT - 42.0;
+    for (at, _) in labels.iter_mut().rev() {
+        *at = at.min(free_to);
+        free_to = *at - APART;
+    }
+    let text = |(at, series): &(f64, &Series)| {
+        let colour = colours(&series.policy);
+        let at = at + 4.0;
+        format!("<text class='label c{colour}' x={x} y={at:.1}>{}</text>", escape(&series.label))
+    };
+    labels.iter().map(text).collect()
+}
+
+const ROW: f64 = 26.0;
+const NAMES: f64 = 190.0;
+
+fn dots(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours) -> String {
+    let height = ROW * panel.series.len() as f64 + 34.0;
+    let x = Scale::over(ends(panel), NAMES + 10.0, width - 16.0);
+    let mut svg = opened(width, height, &format!("{} {}", figure.title, panel.label));
+    let bottom = height - 26.0;
+    svg += &upright_grid(&x, bottom);
+    for (row, series) in panel.series.iter().enumerate() {
+        let middle = ROW * (row as f64 + 0.5);
+        let _ = write!(
+            svg,
+            "<g class='series c{}'><text class='name' x={NAMES} y={:.1}>{}</text>",
+            colours(&series.policy),
+            middle + 4.0,
+            escape(&series.label),
+        );
+        for (point, interval) in series.values.iter().enumerate() {
+            let Some(interval) = interval else { continue };
+            let apart = if series.values.len() > 1 { 5.0 } else { 0.0 };
+            let y = middle + apart * (2.0 * point as f64 - 1.0);
+            let _ = write!(
+                svg,
+                "<line class=whisker x1={:.1} x2={:.1} y1={y} y2={y} />\
+                 <circle class=dot{point} cx={:.1} cy={y} r=4.5><title>{}: {}</title></circle>",
+                x.at(interval.low),
+                x.at(interval.high),
+                x.at(interval.mean),
+                escape(&figure.points[point]),
+                told(interval, &figure.unit),
+            );
+        }
+        svg += "</g>";
+    }
+    svg + "</svg>"
+}
+
+fn upright_grid(x: &Scale, bottom: f64) -> String {
+    let line = |tick: f64| {
+        let at = x.at(tick);
+        let (text, below) = (tick_text(tick), bottom + 18.0);
+        format!(
+            "<line class=grid x1={at:.1} x2={at:.1} y1=0 y2={bottom} />\
+             <text class=tick x={at:.1} y={below}>{text}</text>"
+        )
+    };
+    x.ticks().into_iter().map(line).collect()
+}
+
+const FOREST_ROW: f64 = 22.0;
+const FOREST_NAMES: f64 = 430.0;
+
+/// Results with their intervals, over the range claimed.
+pub(super) fn forest(findings: &[&Finding], width: f64) -> String {
+    let height = FOREST_ROW * findings.len() as f64 + 30.0;
+    let bottom = height - 26.0;
+    let results = findings.iter().filter_map(|finding| finding.result);
+    let claimed = findings.iter().flat_map(|f| [f.claimed.at_least, f.claimed.at_most]);
+    let values = results.flat_map(|interval| [interval.low, interval.high]).chain(claimed);
+    let x = Scale::over(values, FOREST_NAMES + 12.0, width - 130.0);
+    let mut svg = opened(width, height, "results beside what was claimed");
+    for (row, finding) in findings.iter().enumerate() {
+        svg += &claimed_range(&x, &finding.claimed, FOREST_ROW * row as f64);
+    }
+    svg += &upright_grid(&x, bottom);
+    for (row, finding) in findings.iter().enumerate() {
+        forest_row(&mut svg, finding, &x, FOREST_ROW * (row as f64 + 0.5), width);
+    }
+    svg + "</svg>"
+}
+
+fn claimed_range(x: &Scale, range: &Range, top: f64) -> String {
+    let from = if range.at_least > 0.0 { x.at(range.at_least) } else { x.from };
+    let to = if range.at_most.is_finite() { x.at(range.at_most) } else { x.to };
+    let width = (to - from).max(2.0);
+    format!("<rect class=claimed x={from:.1} y={top} width={width:.1} height={FOREST_ROW} />")
+}
+
+fn forest_row(svg: &mut String, finding: &Finding, x: &Scale, y: f64, width: f64) {
+    let place = [&finding.point, &finding.panel];
+    let place = place.into_iter().filter(|text| !text.is_empty());
+    let name: Vec<&str> =
+        core::iter::once(finding.what.as_str()).chain(place.map(String::as_str)).collect();
+    let verdict = finding.verdict;
+    let _ = write!(
+        svg,
+        "<text class=name x={FOREST_NAMES} y={:.1}>{}</text>",
+        y + 4.0,
+        escape(&name.join(" · ")),
+    );
+    let Some(result) = finding.result else {
+        let _ = write!(svg, "<text class=value x={} y={:.1}>no value</text>", width, y + 4.0);
+        return;
+    };
+    let _ = write!(
+        svg,
+        "<g class='v{verdict:?}'><line class=whisker x1={:.1} x2={:.1} y1={y} y2={y} />\
+         <rect class=mean x={:.1} y={:.1} width=7 height=7><title>{}</title></rect>\
+         <text class=value x={width} y={:.1}>{} [{}, {}] {}</text></g>",
+        x.at(result.low),
+        x.at(result.high),
+        x.at(result.mean) - 3.5,
+        y - 3.5,
+        told(&result, ""),
+        y + 4.0,
+        ms(result.mean),
+        ms(result.low),
+        ms(result.high),
+        mark(verdict),
+    );
+}
+
+fn opened(width: f64, height: f64, label: &str) -> String {
+    let label = escape(label);
+    format!("<svg viewBox='0 0 {width} {height}' role=img aria-label='{label}'>")
+}
+
+/// Text made safe for HTML, in attributes too.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_makes_equal_factors_equal_lengths() {
+        let scale = Scale::over([10.0, 1_000.0].into_iter(), 0.0, 100.0);
+        let steps = [10.0, 100.0, 1_000.0].map(|value| scale.at(value));
+        assert!((steps[1] - steps[0] - (steps[2] - steps[1])).abs() < 1e-9, "{steps:?}");
+        assert_eq!(scale.ticks(), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0]);
+        assert_eq!((scale.at(1e-9), scale.at(1e9)), (0.0, 100.0), "nothing leaves the drawing");
+    }
+
+    #[test]
+    fn a_scale_over_nothing_is_still_a_scale() {
+        let scale = Scale::over([f64::INFINITY, -1.0].into_iter(), 0.0, 100.0);
+        assert!(scale.at(1.0).is_finite() && !scale.ticks().is_empty());
+        assert!(Scale::over([3.0].into_iter(), 0.0, 1.0).at(3.0).is_finite());
+    }
+
+    #[test]
+    fn text_cannot_end_its_attribute() {
+        assert_eq!(escape("a<b>'&"), "a&lt;b&gt;&#39;&amp;");
+    }
+}

@@ -71,13 +71,14 @@ fn panel_table(figure: &Figure, panel: &FigurePanel) -> Table {
     let corner = if panel.label.is_empty() { &figure.axis } else { &panel.label };
     let shown = shown_points(figure);
     let is_alone = figure.points.len() == 1 && figure.points[0].is_empty();
-    let header = shown.iter().map(|&point| {
-        if is_alone { figure.unit.as_str() } else { figure.points[point].as_str() }
-    });
+    let header = shown
+        .iter()
+        .map(|&point| if is_alone { figure.unit.as_str() } else { figure.points[point].as_str() });
     let header: Vec<&str> = core::iter::once(corner.as_str()).chain(header).collect();
     let mut table = Table::new(&header);
     for series in &panel.series {
-        let cells = shown.iter().map(|&point| series.values[point].as_ref().map_or_else(dash, cell));
+        let cells =
+            shown.iter().map(|&point| series.values[point].as_ref().map_or_else(dash, cell));
         table.row(core::iter::once(series.label.clone()).chain(cells));
     }
     table

@@ -123,7 +123,10 @@ pub enum Failure {
     Broken,
     /// No answer within the attempt's time limit.
     TimedOut,
-    /// The replica answered with an error of its own (HTTP 5xx). The caller is given that answer
+    /// The replica answered that it cannot serve now (HTTP 502, 503, 504). Another may, so this is
+    /// retried like a broken connection; the caller is given that answer when nobody had another.
+    Unavailable,
+    /// The replica answered with an error of its own (HTTP 500). The caller is given that answer
     /// when no other copy brings a better one; the replica's record is given the failure.
     ErrorReply,
 }
@@ -172,6 +175,7 @@ pub struct Settled {
 pub(crate) enum End {
     Answered,
     AnsweredWithError,
+    Unavailable,
     Failed(Failure),
     Cancelled,
 }
@@ -222,6 +226,8 @@ pub struct Call {
     pub(crate) last_failure: Option<Failure>,
     /// The copy that was answered with an error first, while others were still on their way.
     pub(crate) error_reply: Option<u8>,
+    /// The copy that was last answered with "unavailable".
+    pub(crate) unavailable: Option<u8>,
 }
 
 impl Call {
@@ -239,6 +245,7 @@ impl Call {
             hedge_due: None,
             last_failure: None,
             error_reply: None,
+            unavailable: None,
         }
     }
 
@@ -280,12 +287,26 @@ impl Call {
         match settled.end {
             End::Answered => self.phase = Phase::Answered(settled.copy),
             End::AnsweredWithError => self.error_reply = self.error_reply.or(Some(settled.copy)),
+            End::Unavailable => {
+                self.unavailable = Some(settled.copy);
+                self.last_failure = Some(Failure::Unavailable);
+            }
             End::Failed(failure) => self.last_failure = Some(failure),
             End::Cancelled => {}
         }
         if let (Phase::Flying, 0, Some(copy)) = (self.phase, self.flying, self.error_reply) {
             self.phase = Phase::Answered(copy);
         }
+    }
+
+    /// Ends the call without a good answer: with the last "unavailable", if a replica said so.
+    pub(crate) fn give_up(&mut self, refusal: Refusal) -> Step {
+        let (phase, step) = match self.unavailable {
+            Some(copy) => (Phase::Answered(copy), Step::Answered(usize::from(copy))),
+            None => (Phase::Refused(refusal), Step::Refused(refusal)),
+        };
+        self.phase = phase;
+        step
     }
 
     /// The next attempt that lost and was not yet told so.

@@ -235,8 +235,7 @@ impl Dispatcher {
             Choice::Hold { until } => self.hold(call, until),
             Choice::Refuse => {
                 let refusal = call.last_failure.map_or(Refusal::NoReplica, Refusal::Failed);
-                call.phase = Phase::Refused(refusal);
-                Step::Refused(refusal)
+                call.give_up(refusal)
             }
         }
     }
@@ -247,8 +246,7 @@ impl Dispatcher {
             return Step::Wait { until: None }; // it keeps its place behind the head
         }
         if !self.backlog.hold(group, call.id, until) {
-            call.phase = Phase::Refused(Refusal::BacklogFull);
-            return Step::Refused(Refusal::BacklogFull);
+            return call.give_up(Refusal::BacklogFull);
         }
         if !call.held {
             call.held = true;
@@ -269,8 +267,7 @@ impl Dispatcher {
             }
             self.window.retries_denied += 1;
         }
-        call.phase = Phase::Refused(Refusal::Failed(failure));
-        Step::Refused(Refusal::Failed(failure))
+        call.give_up(Refusal::Failed(failure))
     }
 
     fn hedge_or_wait(&mut self, now: Instant, call: &mut Call) -> Step {
@@ -380,6 +377,7 @@ impl Dispatcher {
         }
         match failure {
             Failure::ErrorReply => End::AnsweredWithError,
+            Failure::Unavailable => End::Unavailable,
             failure => End::Failed(failure),
         }
     }
@@ -400,7 +398,8 @@ enum Narrowed {
 fn tells_latency(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Replied(_) | Outcome::Cancelled | Outcome::Failed(Failure::TimedOut) => true,
-        Outcome::Failed(Failure::Unsent | Failure::Broken | Failure::ErrorReply) => false,
+        Outcome::Failed(Failure::Unsent | Failure::Broken) => false,
+        Outcome::Failed(Failure::Unavailable | Failure::ErrorReply) => false,
     }
 }
 

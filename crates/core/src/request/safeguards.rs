@@ -165,3 +165,62 @@ fn untried<'a>(
     let untried = |id: &ReplicaId| !tried.iter().any(|copy| copy.replica == *id);
     fleet.group(group).iter().copied().filter(untried)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupId = GroupId::new(0);
+    const FAILING: ReplicaId = ReplicaId::new(0);
+
+    fn failing(at: Instant) -> Fleet {
+        let mut fleet = Fleet::single_group(2);
+        for _ in 0..5 {
+            fleet.failed(at, FAILING);
+        }
+        assert!(Safeguards::default().eject_if_failing(at, &mut fleet, FAILING));
+        fleet
+    }
+
+    fn trusted(now: Instant, fleet: &Fleet) -> Vec<usize> {
+        let mut out = Vec::new();
+        let rng = &mut Rng::seeded(1);
+        Safeguards::default().trusted(now, (fleet, GROUP), &[], rng, &mut out);
+        out.iter().map(|id| id.index()).collect()
+    }
+
+    #[test]
+    fn after_its_ejection_a_replica_is_given_one_request_on_trial() {
+        // Five failures leave a share of 0.83, which fades below 0.2 within 2.9 s.
+        let (ejected, later) = (Instant::from_millis(900), Instant::from_millis(3_000));
+        let mut fleet = failing(Instant::ZERO);
+        assert_eq!(trusted(ejected, &fleet), [1]);
+        assert_eq!(trusted(later, &fleet), [0, 1]);
+        fleet.replica_mut(FAILING).in_flight = 1;
+        assert_eq!(trusted(later, &fleet), [1], "its trial is under way");
+        fleet.succeeded(later, FAILING);
+        assert_eq!(trusted(later, &fleet), [0, 1], "one success clears its name");
+    }
+
+    #[test]
+    fn ejections_grow_to_the_longest_and_a_return_to_health_forgives_them() {
+        let safeguards = Safeguards::default();
+        let mut now = Instant::ZERO;
+        let mut fleet = Fleet::single_group(2);
+        let mut lengths = Vec::new();
+        while lengths.len() < 6 {
+            fleet.failed(now, FAILING);
+            if safeguards.eject_if_failing(now, &mut fleet, FAILING) {
+                let until = fleet.replica(FAILING).ejected_until;
+                lengths.push(until.since(now).as_secs());
+                now = until;
+            }
+        }
+        assert_eq!(lengths, [1, 2, 4, 8, 8, 8]);
+        fleet.set_health(now, FAILING, Health::Down);
+        fleet.set_health(now, FAILING, Health::Up);
+        (0..5).for_each(|_| fleet.failed(now, FAILING));
+        assert!(safeguards.eject_if_failing(now, &mut fleet, FAILING));
+        assert_eq!(fleet.replica(FAILING).ejected_until, now + Duration::from_secs(1));
+    }
+}

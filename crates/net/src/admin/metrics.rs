@@ -24,11 +24,14 @@ const BUCKETS_MS: [f64; 30] = [
     200.0, 300.0, 500.0, 750.0, 1e3, 1.5e3, 2e3, 3e3, 5e3, 7.5e3, 1e4, 1.5e4, 2e4, 3e4,
 ];
 
-/// Everything counted, as text.
-pub(super) fn render(views: &[View<'_>]) -> String {
+/// Everything counted, as text. `cpu` is the CPU time of all workers.
+pub(super) fn render(views: &[View<'_>], cpu: Duration) -> String {
     let mut text = Exposition::default();
     text.family("evenkeel_build_info", "gauge", "The version that runs; always 1.");
     text.sample("evenkeel_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let help = "CPU time of all worker threads: listening, deciding, passing on.";
+    text.family("evenkeel_workers_cpu_seconds_total", "counter", help);
+    text.sample("evenkeel_workers_cpu_seconds_total", &[], cpu.as_secs_f64());
     for metric in &OF_UPSTREAMS {
         text.family(metric.name, metric.kind, metric.help);
         for view in views {
@@ -41,7 +44,8 @@ pub(super) fn render(views: &[View<'_>]) -> String {
         text.family(metric.name, metric.kind, metric.help);
         for (view, replicas) in views.iter().zip(&replicas) {
             for replica in replicas {
-                let labels = [("upstream", view.config.name.as_str()), ("replica", &replica.address)];
+                let labels =
+                    [("upstream", view.config.name.as_str()), ("replica", &replica.address)];
                 text.series(metric, replica, &labels);
             }
         }
@@ -220,7 +224,8 @@ fn render_latency(text: &mut Exposition, views: &[View<'_>]) {
     let nothing = Recorder::default();
     for view in views {
         let latency = view.total().latency.as_ref().unwrap_or(&nothing);
-        let labels = [("upstream", view.config.name.as_str()), ("policy", view.config.policy.text())];
+        let labels =
+            [("upstream", view.config.name.as_str()), ("policy", view.config.policy.text())];
         let [upstream, policy] = labels;
         for at_ms in BUCKETS_MS {
             let within = latency.count_within(Duration::from_micros((at_ms * 1e3) as u64));

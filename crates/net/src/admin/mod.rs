@@ -151,7 +151,7 @@ impl Desk {
 
     fn metrics(&self) -> Response<Body> {
         let views = View::of_all(&self.config, &self.board);
-        content(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(&views))
+        content(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(&views, self.board.cpu()))
     }
 
     fn status(&self) -> Response<Body> {

@@ -1,1 +1,710 @@
-//! t
+//! Administration from outside: every answer, over a socket where that matters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+
+use evenkeel_core::Health;
+use evenkeel_core::distribution::Recorder;
+use evenkeel_core::window::{ReplicaWindow, RequestWindow};
+use evenkeel_settings::Node;
+use proptest::prelude::*;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::*;
+use crate::http::engine::worker_runtime;
+use crate::http::route::{Observation, ReplicaState};
+use crate::worker::stopped;
+
+const CONFIG: &str = r#"
+[process]
+workers = 1
+
+[[listen]]
+address = "127.0.0.1:8080"
+upstream = "shop"
+
+[upstream.shop]
+replicas = ["127.0.0.1:9001", "127.0.0.1:9002"]
+policy = "c3"
+
+[upstream.search]
+replicas = ["127.0.0.1:9003"]
+policy = "round-robin"
+"#;
+
+fn config() -> Arc<Config> {
+    Arc::new(Config::read(&Node::parse(CONFIG, "test.toml").unwrap()).unwrap())
+}
+
+fn number_of(config: &Config, name: &str) -> usize {
+    config.upstreams.iter().position(|upstream| upstream.name == name).unwrap()
+}
+
+/// What a worker of `shop` hands up: 90 requests of 4 ms and 10 of 40 ms, one refused.
+fn observation() -> Observation {
+    let mut latency = Recorder::default();
+    (0..100).for_each(|i| latency.record(Duration::from_millis(if i < 90 { 4 } else { 40 })));
+    let well = ReplicaWindow {
+        sent: 95,
+        succeeded: 90,
+        cancelled: 2,
+        latency_us_sum: 360_000,
+        ..ReplicaWindow::default()
+    };
+    let failing = ReplicaWindow {
+        sent: 14,
+        succeeded: 10,
+        failed: 4,
+        ejections: 1,
+        ..ReplicaWindow::default()
+    };
+    let window = RequestWindow {
+        opened: 104,
+        answered: 100,
+        refused: 1,
+        abandoned: 2,
+        held: 5,
+        retries: 3,
+        retries_denied: 1,
+        hedges: 7,
+        hedges_won: 4,
+        hedges_denied: 2,
+        replicas: vec![well, failing],
+        latency: Some(latency),
+    };
+    let busy = ReplicaState {
+        in_flight: 3,
+        connections: 8,
+        cost: Some(12.5),
+        queue_length: Some(2),
+        service_time: Some(Duration::from_micros(3_500)),
+        ..ReplicaState::default()
+    };
+    let out = ReplicaState {
+        failure_share: 0.25,
+        is_ejected: true,
+        cost: Some(f64::INFINITY),
+        ..ReplicaState::default()
+    };
+    Observation { window, replicas: vec![busy, out], held: 6 }
+}
+
+fn busy_board(config: &Config) -> Board {
+    let board = Board::new(config);
+    let shop = number_of(config, "shop");
+    board.note(shop, 0, observation());
+    board.set_health(shop, 1, Health::Down);
+    board
+}
+
+fn metrics_of(config: &Config, board: &Board) -> String {
+    metrics::render(&View::of_all(config, board), Duration::from_millis(1_500))
+}
+
+// ---- the exposition format, read strictly ------------------------------------------------------
+
+type Labels = BTreeMap<String, String>;
+
+#[derive(Debug, Default)]
+struct Exposed {
+    kinds: BTreeMap<String, String>,
+    samples: Vec<(String, Labels, f64)>,
+}
+
+impl Exposed {
+    /// Reads a text by the rules of the format 0.0.4, and of what Prometheus asks of names.
+    fn read(text: &str) -> Result<Self, String> {
+        let mut exposed = Self::default();
+        let (mut family, mut helped) = (String::new(), BTreeSet::new());
+        let body = text.strip_suffix('\n').ok_or("the last line has no end")?;
+        for line in body.split('\n') {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').ok_or("HELP without a text")?;
+                check_escapes(help, "\\n")?;
+                family = name.to_owned();
+                if !helped.insert(family.clone()) {
+                    return Err(format!("second HELP of {name}"));
+                }
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').ok_or("TYPE without a kind")?;
+                if name != family || !["counter", "gauge", "histogram", "summary"].contains(&kind) {
+                    return Err(format!("unexpected {line}"));
+                }
+                if exposed.kinds.insert(name.to_owned(), kind.to_owned()).is_some() {
+                    return Err(format!("second TYPE of {name}"));
+                }
+                if (kind == "counter") != name.ends_with("_total") {
+                    return Err(format!("{name} is a {kind}"));
+                }
+            } else {
+                let sample = read_sample(line)?;
+                exposed.check_family(&family, &sample.0)?;
+                exposed.samples.push(sample);
+            }
+        }
+        exposed.check_unique()?;
+        exposed.check_histograms()?;
+        Ok(exposed)
+    }
+
+    fn check_family(&self, family: &str, name: &str) -> Result<(), String> {
+        let kind = self.kinds.get(family).ok_or(format!("{name} before its TYPE"))?;
+        let suffixes: &[&str] = match kind.as_str() {
+            "histogram" => &["_bucket", "_sum", "_count"],
+            "summary" => &["_sum", "_count"],
+            _ => &[""],
+        };
+        let belongs = suffixes.iter().any(|suffix| name == format!("{family}{suffix}"));
+        belongs.then_some(()).ok_or(format!("{name} among the samples of {family}"))
+    }
+
+    fn check_unique(&self) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        let mut series = self.samples.iter().map(|(name, labels, _)| (name, labels));
+        let twice = series.find(|series| !seen.insert(*series));
+        twice.map_or(Ok(()), |series| Err(format!("twice: {series:?}")))
+    }
+
+    fn check_histograms(&self) -> Result<(), String> {
+        let of_kind =
+            |(name, kind): (&String, &String)| (kind == "histogram").then(|| name.clone());
+        for name in self.kinds.iter().filter_map(of_kind) {
+            for (of, labels, count) in &self.samples {
+                if *of != format!("{name}_count") {
+                    continue;
+                }
+                let buckets = self.buckets(&name, labels);
+                let is_sorted = buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1);
+                if !is_sorted || buckets.last() != Some(&(f64::INFINITY, *count)) {
+                    return Err(format!("buckets of {name}: {buckets:?}, count {count}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn buckets(&self, name: &str, labels: &Labels) -> Vec<(f64, f64)> {
+        let bucket = |(of, with, value): &(String, Labels, f64)| {
+            let mut with = with.clone();
+            let le = with.remove("le")?.parse().ok()?;
+            (*of == format!("{name}_bucket") && with == *labels).then_some((le, *value))
+        };
+        self.samples.iter().filter_map(bucket).collect()
+    }
+
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let own = |(label, value): &(&str, &str)| ((*label).to_owned(), (*value).to_owned());
+        let labels: Labels = labels.iter().map(own).collect();
+        let found = self.samples.iter().find(|(of, with, _)| of == name && *with == labels);
+        found.map(|(_, _, value)| *value)
+    }
+}
+
+fn read_sample(line: &str) -> Result<(String, Labels, f64), String> {
+    let wrong = |what: &str| format!("{what} in {line:?}");
+    let end = line.find(['{', ' ']).ok_or(wrong("no value"))?;
+    let name = &line[..end];
+    check_name(name, ":_")?;
+    let (labels, value) = match line[end..].strip_prefix('{') {
+        Some(rest) => read_labels(rest)?,
+        None => (Labels::new(), &line[end..]),
+    };
+    let value = value.strip_prefix(' ').ok_or(wrong("no space before the value"))?;
+    let number = match value {
+        "+Inf" => f64::INFINITY,
+        "-Inf" => f64::NEG_INFINITY,
+        "NaN" => f64::NAN,
+        value if value.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            value.parse().map_err(|_| wrong("not a number"))?
+        }
+        _ => return Err(wrong("not a number")),
+    };
+    Ok((name.to_owned(), labels, number))
+}
+
+/// Reads `label="value",…}`; hands back what follows.
+fn read_labels(mut rest: &str) -> Result<(Labels, &str), String> {
+    let mut labels = Labels::new();
+    loop {
+        let (label, after) = rest.split_once("=\"").ok_or("a label without a value")?;
+        check_name(label, "_")?;
+        let mut is_escaped = false;
+        let closes = |c: char| {
+            let closes = c == '"' && !is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            closes
+        };
+        let end = after.find(closes).ok_or("an open label value")?;
+        check_escapes(&after[..end], "\\n\"")?;
+        if labels.insert(label.to_owned(), unescaped(&after[..end])).is_some() {
+            return Err(format!("label {label} twice"));
+        }
+        rest = &after[end + 1..];
+        if let Some(after) = rest.strip_prefix('}') {
+            return Ok((labels, after));
+        }
+        rest = rest.strip_prefix(',').ok_or("no comma between labels")?;
+    }
+}
+
+fn check_name(name: &str, beside: &str) -> Result<(), String> {
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || beside.contains(c);
+    let is_well = name.chars().all(is_fit) && !name.starts_with(|c: char| c.is_ascii_digit());
+    (is_well && !name.is_empty()).then_some(()).ok_or(format!("{name:?} is no name"))
+}
+
+fn check_escapes(text: &str, after_backslash: &str) -> Result<(), String> {
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        let escaped = (c == '\\').then(|| characters.next());
+        if escaped.is_some_and(|next| !next.is_some_and(|next| after_backslash.contains(next))) {
+            return Err(format!("unknown escape in {text:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn unescaped(text: &str) -> String {
+    let mut plain = String::new();
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        plain.extend(match (c, c == '\\') {
+            (_, true) => characters.next().map(|next| if next == 'n' { '\n' } else { next }),
+            (c, false) => Some(c),
+        });
+    }
+    plain
+}
+
+#[test]
+fn the_reader_of_metrics_is_strict() {
+    let head = "# HELP a_total A.\n# TYPE a_total counter\n";
+    let read = |body: &str| Exposed::read(&format!("{head}{body}"));
+    assert!(read("a_total{x=\"1\"} 5\na_total{x=\"\\\"\\\\\\n\"} +Inf\n").is_ok());
+    for wrong in [
+        "a_total 5",
+        "a_total{} 5\n",
+        "a_total{x=\"1\"}5\n",
+        "a_total{x=\"1\",x=\"2\"} 5\n",
+        "a_total{x=\"1\"} 5\na_total{x=\"1\"} 6\n",
+        "a_total{x=\"1} 5\n",
+        "a_total{x=\"\\t\"} 5\n",
+        "a_total{1x=\"1\"} 5\n",
+        "a_total inf\n",
+        "a_total 5\n\n",
+        "b_total 5\n",
+        "# TYPE a_total counter\n",
+        "# HELP b B.\nb 5\n",
+        "# HELP b B.\n# TYPE b counter\nb 5\n",
+        "# HELP b_total B.\n# TYPE b_total gauge\nb_total 5\n",
+    ] {
+        assert!(read(wrong).is_err(), "{wrong:?} passed");
+    }
+    let histogram = |buckets: &str| {
+        Exposed::read(&format!("# HELP h H.\n# TYPE h histogram\n{buckets}h_sum 1\nh_count 2\n"))
+    };
+    let bucket = |le: &str, count: u8| format!("h_bucket{{le=\"{le}\"}} {count}\n");
+    assert!(histogram(&[bucket("1", 1), bucket("+Inf", 2)].concat()).is_ok());
+    assert!(histogram(&bucket("1", 2)).is_err(), "no +Inf");
+    assert!(histogram(&[bucket("1", 3), bucket("+Inf", 2)].concat()).is_err(), "falls");
+    assert!(histogram(&[bucket("2", 1), bucket("1", 1), bucket("+Inf", 2)].concat()).is_err());
+    assert!(histogram(&[bucket("1", 1), bucket("+Inf", 1)].concat()).is_err(), "not the count");
+}
+
+// ---- metrics -----------------------------------------------------------------------------------
+
+#[test]
+fn metrics_say_what_was_counted() {
+    let config = config();
+    let exposed = Exposed::read(&metrics_of(&config, &busy_board(&config))).unwrap();
+    let shop = ("upstream", "shop");
+    let of_shop = |name: &str, more: &[(&str, &str)]| {
+        exposed.value(name, &[&[shop], more].concat()).unwrap_or_else(|| panic!("{name} {more:?}"))
+    };
+    let requests = |outcome| of_shop("evenkeel_requests_total", &[("outcome", outcome)]);
+    assert_eq!(["answered", "refused", "abandoned"].map(requests), [100.0, 1.0, 2.0]);
+    let hedges = |result| of_shop("evenkeel_hedges_total", &[("result", result)]);
+    assert_eq!(["sent", "won", "denied"].map(hedges), [7.0, 4.0, 2.0]);
+    let counts = ["held", "held_total", "retries_total", "retries_denied_total"];
+    let count = |name| of_shop(&format!("evenkeel_{name}"), &[]);
+    assert_eq!(counts.map(count), [6.0, 5.0, 3.0, 1.0]);
+
+    let [first, second] = ["127.0.0.1:9001", "127.0.0.1:9002"].map(|at| ("replica", at));
+    let attempts =
+        |replica, outcome| of_shop("evenkeel_attempts_total", &[replica, ("outcome", outcome)]);
+    assert_eq!(
+        ["succeeded", "failed", "cancelled"].map(|it| attempts(first, it)),
+        [90.0, 0.0, 2.0]
+    );
+    assert_eq!(attempts(second, "failed"), 4.0);
+    let of = |replica, name| of_shop(&format!("evenkeel_{name}"), &[replica]);
+    assert_eq!(
+        [of(first, "attempt_seconds_sum"), of(first, "attempt_seconds_count")],
+        [0.36, 90.0]
+    );
+    assert_eq!(["in_flight", "connections", "replica_up"].map(|it| of(first, it)), [3.0, 8.0, 1.0]);
+    assert_eq!([of(first, "replica_cost"), of(first, "replica_queue")], [12.5, 2.0]);
+    assert_eq!(of(first, "replica_service_seconds"), 0.0035);
+    assert_eq!([of(second, "replica_up"), of(second, "replica_ejected")], [0.0, 1.0]);
+    assert_eq!(
+        [of(second, "replica_ejections_total"), of(second, "replica_cost")],
+        [1.0, f64::INFINITY]
+    );
+    let queue = exposed.value("evenkeel_replica_queue", &[shop, second]);
+    assert_eq!(queue, None, "nobody reported a queue, so there is none");
+    assert_eq!(exposed.value("evenkeel_workers_cpu_seconds_total", &[]), Some(1.5));
+    let version = ("version", env!("CARGO_PKG_VERSION"));
+    assert_eq!(exposed.value("evenkeel_build_info", &[version]), Some(1.0));
+}
+
+#[test]
+fn the_histogram_is_of_the_recorded_latencies() {
+    let config = config();
+    let exposed = Exposed::read(&metrics_of(&config, &busy_board(&config))).unwrap();
+    let name = "evenkeel_request_duration_seconds";
+    let labels = [("upstream", "shop"), ("policy", "c3")];
+    let of = |suffix: &str| exposed.value(&format!("{name}{suffix}"), &labels).unwrap();
+    assert_eq!((of("_count"), of("_sum")), (100.0, 90.0 * 0.004 + 10.0 * 0.04));
+    let own = |(label, value): (&str, &str)| (label.to_owned(), value.to_owned());
+    let buckets = exposed.buckets(name, &labels.map(own).into());
+    let within = |at: f64| buckets.iter().find(|(le, _)| *le == at).unwrap().1;
+    assert_eq!(
+        [0.0005, 0.003, 0.005, 0.03, 0.05, 30.0].map(within),
+        [0.0, 0.0, 90.0, 90.0, 100.0, 100.0]
+    );
+}
+
+#[test]
+fn metrics_are_there_before_the_first_request_and_come_in_the_same_order() {
+    let config = config();
+    let empty = metrics_of(&config, &Board::new(&config));
+    let exposed = Exposed::read(&empty).unwrap();
+    let quiet = [("upstream", "search"), ("outcome", "answered")];
+    assert_eq!(exposed.value("evenkeel_requests_total", &quiet), Some(0.0));
+    let replica = [("upstream", "search"), ("replica", "127.0.0.1:9003")];
+    assert_eq!(exposed.value("evenkeel_replica_up", &replica), Some(1.0));
+    let board = busy_board(&config);
+    assert_eq!(metrics_of(&config, &board), metrics_of(&config, &board));
+    let names = |text: &str| -> Vec<String> {
+        let families = text.lines().filter(|line| line.starts_with("# TYPE"));
+        families.map(str::to_owned).collect()
+    };
+    assert_eq!(names(&empty), names(&metrics_of(&config, &board)));
+}
+
+proptest! {
+    #[test]
+    fn any_name_survives_as_a_label(name in any::<String>()) {
+        let mut config = Config::clone(&config());
+        config.upstreams.truncate(1);
+        config.upstreams[0].name.clone_from(&name);
+        let exposed = Exposed::read(&metrics_of(&config, &Board::new(&config))).unwrap();
+        let labels = [("upstream", name.as_str())];
+        prop_assert_eq!(exposed.value("evenkeel_held", &labels), Some(0.0));
+    }
+}
+
+#[test]
+fn promtool_agrees() {
+    let mut command = Command::new("promtool");
+    let command = command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut promtool) = command.stderr(Stdio::piped()).spawn() else {
+        eprintln!("skipped: promtool is not installed (Debian package prometheus)");
+        return;
+    };
+    let config = config();
+    let text = metrics_of(&config, &busy_board(&config));
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "promtool says {said}");
+}
+
+// ---- the API and the page ----------------------------------------------------------------------
+
+fn status_of(config: &Config, board: &Board) -> Value {
+    let start = Instant::now();
+    let mut series: Vec<Series> = config.upstreams.iter().map(|_| Series::default()).collect();
+    for (upstream, series) in series.iter_mut().enumerate() {
+        series.sample(start, RequestWindow::default());
+        let total = board.standing(upstream).total;
+        series.sample(start + Duration::from_secs(4), total);
+    }
+    let now = start + Duration::from_secs(5);
+    let json = status::render(&View::of_all(config, board), &series, start, now);
+    serde_json::from_str(&json).unwrap()
+}
+
+#[test]
+fn the_status_says_how_things_stand() {
+    let config = config();
+    let status = status_of(&config, &busy_board(&config));
+    assert_eq!(status["uptime_s"], 5.0);
+    let shop = &status["upstreams"][number_of(&config, "shop")];
+    assert_eq!((&shop["name"], &shop["policy"]), (&"shop".into(), &"c3".into()));
+    assert_eq!((&shop["held"], &shop["is_ready"]), (&6.into(), &true.into()));
+    let now = &shop["now"];
+    assert_eq!((&now["covers_s"], &now["requests_per_s"]), (&4.0.into(), &26.0.into()));
+    assert_eq!(now["failure_share"], 4.0 / 104.0);
+    let near = |value: &Value, truth: f64| {
+        value.as_f64().is_some_and(|value| truth <= value && value <= truth * 1.01)
+    };
+    assert!(near(&now["p50_ms"], 4.0) && near(&now["p95_ms"], 40.0), "{now}");
+    assert_eq!((&now["mean_ms"], &now["p999_ms"]), (&7.6.into(), &Value::Null));
+    assert_eq!(
+        (&shop["total"]["requests"], &shop["total"]["hedges_won"]),
+        (&104.into(), &4.into())
+    );
+    assert!(near(&shop["total"]["p99_ms"], 40.0));
+
+    let [first, second] = [0, 1].map(|seat| &shop["replicas"][seat]);
+    assert_eq!((&first["address"], &first["health"]), (&"127.0.0.1:9001".into(), &"up".into()));
+    assert_eq!((&second["health"], &second["is_ejected"]), (&"down".into(), &true.into()));
+    assert_eq!((&first["cost"], &second["cost"]), (&12.5.into(), &Value::Null));
+    assert_eq!((&first["queue_reported"], &first["service_reported_ms"]), (&2.into(), &3.5.into()));
+    assert_eq!((&first["mean_ms"], &first["total"]["attempts"]), (&4.0.into(), &95.into()));
+    let series = &shop["series"];
+    assert_eq!((&series["ago_s"][0], &series["requests_per_s"][0]), (&1.0.into(), &26.0.into()));
+    assert_eq!(series["replicas"][1]["share"][0], 0.1284, "14 of 109 attempts");
+
+    let quiet = &status["upstreams"][number_of(&config, "search")];
+    assert_eq!(
+        (&quiet["now"]["p50_ms"], &quiet["now"]["requests_per_s"]),
+        (&Value::Null, &0.0.into())
+    );
+    assert_eq!(quiet["series"]["replicas"][0]["share"][0], Value::Null);
+}
+
+fn keys(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.keys().cloned());
+            fields.values().for_each(|value| keys(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+        _ => {}
+    }
+}
+
+/// The script writes its own names in camel case, so every word with an underscore is the API's.
+#[test]
+fn the_page_asks_for_nothing_that_the_api_does_not_give() {
+    let config = config();
+    let mut given = BTreeSet::new();
+    keys(&status_of(&config, &busy_board(&config)), &mut given);
+    let (_, script) = DASHBOARD.split_once("<script").unwrap();
+    let words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let is_key = |word: &&str| word.contains('_') && word.chars().any(|c| c.is_ascii_lowercase());
+    let asked: BTreeSet<&str> = words.filter(is_key).collect();
+    assert!(asked.len() > 20, "{asked:?}");
+    let missing: Vec<_> = asked.iter().filter(|&&word| !given.contains(word)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn the_page_loads_nothing_from_elsewhere() {
+    let outside: Vec<_> = DASHBOARD.split("://").skip(1).map(|rest| &rest[..10]).collect();
+    assert!(outside.iter().all(|host| host.starts_with("www.w3.org")), "{outside:?}");
+    assert!(!DASHBOARD.contains(" src=") && !DASHBOARD.contains("innerHTML"));
+    assert_eq!(DASHBOARD.matches("<script").count() + DASHBOARD.matches("<style").count(), 2);
+    assert_eq!(DASHBOARD.matches(NONCE_PLACE).count(), 2, "of the script and of the style");
+    assert!(!DASHBOARD.contains("style="), "the policy forbids style attributes");
+}
+
+// ---- over a socket -----------------------------------------------------------------------------
+
+struct Running {
+    address: SocketAddr,
+    board: Arc<Board>,
+    shop: usize,
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let config = config();
+        let board = Arc::new(busy_board(&config));
+        let shop = number_of(&config, "shop");
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.address().unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let boards = Arc::clone(&board);
+        let thread = std::thread::spawn(move || {
+            let serving = serve(config, boards, listener, stopped(stopping));
+            worker_runtime()?.block_on(serving)
+        });
+        Self { address, board, shop, stop, thread }
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.ask("GET", path, &format!("Host: {}\r\n", self.address))
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &str) -> Reply {
+        self.send(&format!("{method} {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"))
+    }
+
+    fn send(&self, request: &str) -> Reply {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Reply { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+
+    fn stop(self) {
+        self.stop.send_replace(true);
+        self.thread.join().unwrap().unwrap();
+    }
+}
+
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        headers.find(|(header, _)| *header == name).map(|(_, value)| value)
+    }
+}
+
+#[test]
+fn every_path_answers_and_nothing_is_stored() {
+    let running = Running::start();
+    for (path, content_type) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/healthz", "text/plain; charset=utf-8"),
+        ("/readyz?verbose", "text/plain; charset=utf-8"),
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+        ("/api/v1/status", "application/json"),
+    ] {
+        let got = running.get(path);
+        assert_eq!((got.status, got.header("content-type")), (200, Some(content_type)), "{path}");
+        assert_eq!(got.header("cache-control"), Some("no-store"));
+        assert_eq!(got.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(got.header("access-control-allow-origin"), None, "no other page may read it");
+        let host = format!("Host: {}\r\n", running.address);
+        let head = running.ask("HEAD", path, &host);
+        assert_eq!((head.status, head.body.as_str()), (200, ""), "{path}");
+        assert_eq!(head.header("content-type"), Some(content_type));
+        if path != "/api/v1/status" {
+            // Its length changes with the time of day.
+            let length = got.body.len().to_string();
+            assert_eq!(head.header("content-length"), Some(length.as_str()), "{path}");
+        }
+    }
+    Exposed::read(&running.get("/metrics").body).unwrap();
+    running.stop();
+}
+
+#[test]
+fn readiness_names_the_upstream_without_a_replica() {
+    let running = Running::start();
+    assert_eq!(running.get("/readyz").body, "ready\n", "one of two replicas is up");
+    running.board.set_health(running.shop, 0, Health::Draining);
+    let got = running.get("/readyz");
+    let words = "not ready: upstream shop has no replica up (it has 2 in all)\n";
+    assert_eq!((got.status, got.body.as_str()), (503, words));
+    assert_eq!(running.get("/healthz").status, 200, "the process lives all the same");
+    running.board.set_health(running.shop, 1, Health::Up);
+    assert_eq!(running.get("/readyz").status, 200);
+    running.stop();
+}
+
+#[test]
+fn what_is_not_there_is_said_clearly() {
+    let running = Running::start();
+    let got = running.get("/metricz");
+    assert_eq!(got.status, 404);
+    assert!(got.body.starts_with("there is no /metricz here, expected one of / /healthz"));
+    let host = format!("Host: {}\r\n", running.address);
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "BREW"] {
+        let got = running.ask(method, "/metrics", &host);
+        assert_eq!((got.status, got.header("allow")), (405, Some("get, head")), "{method}");
+        assert_eq!(got.body, format!("{method} does nothing here, expected GET or HEAD\n"));
+    }
+    running.stop();
+}
+
+#[test]
+fn only_this_host_is_answered() {
+    let running = Running::start();
+    let port = running.address.port();
+    let asked_as = |host: &str| running.ask("GET", "/healthz", &format!("Host: {host}\r\n"));
+    for host in ["localhost", "LocalHost:1", "localhost.:80", "127.0.0.1", "127.9.9.9:5", "[::1]"] {
+        assert_eq!(asked_as(host).status, 200, "{host}");
+    }
+    for host in [
+        format!("evil.example:{port}"),
+        "localhost.evil.example".to_owned(),
+        "127.0.0.1.evil.example".to_owned(),
+        "evil@localhost".to_owned(),
+        "192.0.2.1".to_owned(),
+        "0.0.0.0".to_owned(),
+        "[::2]".to_owned(),
+        String::new(),
+    ] {
+        let got = asked_as(&host);
+        assert_eq!(got.status, 421, "{host}");
+        assert!(
+            got.body.contains("expected localhost, a loopback address or 127.0.0.1"),
+            "{got:?}"
+        );
+        assert_eq!(asked_as(&format!("localhost\r\nHost: {host}")).status, 421, "two hosts");
+    }
+    assert_eq!(running.ask("GET", "/healthz", "").status, 421, "HTTP/1.1 asks for a Host");
+    assert_eq!(running.send("GET /healthz HTTP/1.0\r\n\r\n").status, 200, "a health checker");
+    let absolute = running.ask("GET", "http://evil.example/healthz", "Host: localhost\r\n");
+    assert_eq!(absolute.status, 421, "the target counts, not the header");
+    running.stop();
+}
+
+#[test]
+fn the_page_carries_a_fresh_nonce_each_time() {
+    let running = Running::start();
+    let nonce = || {
+        let got = running.get("/");
+        let policy = got.header("content-security-policy").unwrap().to_owned();
+        assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"));
+        let nonce = policy.split("'nonce-").nth(1).unwrap().split('\'').next().unwrap().to_owned();
+        assert_eq!(got.body.matches(&format!(" nonce=\"{nonce}\"")).count(), 2);
+        assert!(!got.body.contains(NONCE_PLACE));
+        nonce
+    };
+    assert_ne!(nonce(), nonce());
+    running.stop();
+}
+
+#[test]
+fn the_series_grows_while_it_serves() {
+    let running = Running::start();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let status: Value = serde_json::from_str(&running.get("/api/v1/status").body).unwrap();
+        let shop = &status["upstreams"][running.shop];
+        if shop["now"].is_object() {
+            // All of it was counted before the first sample.
+            assert_eq!(
+                (&shop["now"]["requests_per_s"], &shop["total"]["requests"]),
+                (&0.0.into(), &104.into())
+            );
+            assert_eq!(shop["series"]["ago_s"].as_array().unwrap().len(), 1);
+            break;
+        }
+        assert!(Instant::now() < deadline, "no point in ten seconds");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    running.stop();
+}

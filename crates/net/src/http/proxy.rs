@@ -142,9 +142,8 @@ impl Exchange {
                 Next::Send(attempt) => self.send(attempt, limit.as_mut()),
                 Next::Cancel(copy) => self.cancel(copy),
                 Next::Wait(until) => {
-                    let hedge = until.map(|due| {
-                        self.route.timer.at(self.route.clock.std_instant(due.at))
-                    });
+                    let hedge =
+                        until.map(|due| self.route.timer.at(self.route.clock.std_instant(due.at)));
                     match self.wait(hedge, limit.as_mut()).await {
                         Woken::Answered(copy, answer) => self.take(copy, answer),
                         Woken::Step => {}
@@ -233,11 +232,8 @@ impl Exchange {
         match answer {
             Ok(mut response) => {
                 let feedback = orca::take_feedback(response.headers_mut()).unwrap_or_default();
-                let outcome = if is_failure(response.status()) {
-                    Outcome::Failed(Failure::ErrorReply)
-                } else {
-                    Outcome::Replied(feedback)
-                };
+                let outcome =
+                    failure(response.status()).map_or(Outcome::Replied(feedback), Outcome::Failed);
                 self.call.settle(attempt.learn(&outcome));
                 let response = match head::prepare_response(&mut response) {
                     Ok(()) => response,
@@ -295,8 +291,12 @@ impl Exchange {
 }
 
 /// Server errors speak against the replica, except "not implemented", which speaks of the request.
-fn is_failure(status: StatusCode) -> bool {
-    status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
+fn failure(status: StatusCode) -> Option<Failure> {
+    match status.as_u16() {
+        502..=504 => Some(Failure::Unavailable),
+        500 | 505..=599 => Some(Failure::ErrorReply),
+        _ => None,
+    }
 }
 
 /// What the client is told; which replica failed how is for the log and the metrics.
@@ -304,11 +304,13 @@ fn refused(refusal: Refusal) -> Response<Body> {
     let (status, words) = match refusal {
         Refusal::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no replica may be used"),
         Refusal::BacklogFull => (StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting"),
-        Refusal::Failed(Failure::Unsent) => (StatusCode::BAD_GATEWAY, "no replica could be reached"),
+        Refusal::Failed(Failure::Unsent) => {
+            (StatusCode::BAD_GATEWAY, "no replica could be reached")
+        }
         Refusal::Failed(Failure::TimedOut) => {
             (StatusCode::GATEWAY_TIMEOUT, "no replica answered in time")
         }
-        Refusal::Failed(Failure::Broken | Failure::ErrorReply) => {
+        Refusal::Failed(Failure::Broken | Failure::ErrorReply | Failure::Unavailable) => {
             (StatusCode::BAD_GATEWAY, "the replica broke off before it answered")
         }
     };

@@ -278,6 +278,35 @@ mod tests {
     }
 
     #[test]
+    fn a_trickle_does_not_close_the_rate_for_ever() {
+        // One response every 50 intervals. The published rule takes the first one after a silence
+        // for none at all, and cuts each time.
+        let rate_after = |config: &CubicConfig| {
+            let mut limiter = Limiter::new(config);
+            let mut lowest = f64::INFINITY;
+            for second in 1..100 {
+                limiter.on_response(config, Instant::from_millis(second * 1_000));
+                lowest = lowest.min(limiter.rate());
+            }
+            (lowest, limiter.rate())
+        };
+        // 0.02 responses per interval come; a cut stops at a fifth of the rate that was too high.
+        assert!(rate_after(&CubicConfig::paper()).0 > 0.02 * 0.2);
+        let (_, published) = rate_after(&CubicConfig::absim());
+        assert_eq!(published, CubicConfig::absim().rate_min);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_mints_no_tokens() {
+        let config = CubicConfig::absim(); // one every 4 ms
+        let mut limiter = Limiter::new(&config);
+        let at = Instant::from_millis;
+        assert!(limiter.try_take(&config, at(8)));
+        assert!(limiter.try_take(&config, at(2)), "the second of the two saved until 8 ms");
+        assert!(!limiter.try_take(&config, at(8)), "2 to 8 ms was paid out before");
+    }
+
+    #[test]
     fn debt_from_forced_copies_is_paid_back() {
         let config = CubicConfig::absim();
         let mut limiter = Limiter::new(&config);

@@ -210,3 +210,37 @@ impl Selector for DynamicSnitch {
         self.scores.resize(fleet.len(), 0.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{CallId, Dispatcher, DispatcherConfig, Failure};
+
+    #[test]
+    fn a_fast_failure_is_no_fast_answer_and_a_timeout_is_slow() {
+        let policy = DynamicSnitch::new(DynamicSnitchConfig::default());
+        let fleet = Fleet::single_group(3);
+        let config = DispatcherConfig::default();
+        let mut dispatcher = Dispatcher::new(fleet, Box::new(policy), config);
+        let seat = ReplicaId::new;
+        let mut learn = |id, latency_ms, outcome| {
+            let mut attempt = dispatcher.mirror(Instant::ZERO, CallId(0), id);
+            let now = Instant::from_millis(latency_ms);
+            let _ = dispatcher.learn(now, &mut attempt, &outcome);
+            dispatcher.finish(now, attempt);
+        };
+        learn(seat(0), 0, Outcome::Failed(Failure::ErrorReply));
+        learn(seat(0), 0, Outcome::Failed(Failure::Unsent));
+        learn(seat(0), 40, Outcome::Replied(None));
+        learn(seat(1), 10, Outcome::Replied(None));
+        learn(seat(2), 80, Outcome::Failed(Failure::TimedOut));
+        let group = crate::fleet::GroupId::new(0);
+        let replay = crate::request::Replay::IfUnsent;
+        let now = Instant::from_millis(200);
+        let mut call = dispatcher.open(now, CallId(1), crate::request::Request { group, replay });
+        let _ = dispatcher.step(now, &mut call);
+        // Medians over the largest median, 80 ms.
+        let costs = [0, 1, 2].map(|n| dispatcher.cost(now, seat(n)));
+        assert_eq!(costs, [Some(0.5), Some(0.125), Some(1.0)]);
+    }
+}

@@ -124,3 +124,26 @@ pub(crate) fn two_of(ids: &[ReplicaId], rng: &mut Rng) -> (ReplicaId, ReplicaId)
     let second = if other >= first { other + 1 } else { other };
     (ids[first], ids[second])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_that_are_no_numbers_neither_win_nor_herd() {
+        let ids: Vec<_> = (0..3).map(ReplicaId::new).collect();
+        let mut rng = Rng::seeded(1);
+        let mut chosen = |costs: [f64; 3]| {
+            let mut counts = [0_u32; 3];
+            for _ in 0..3_000 {
+                counts[cheapest(&ids, &mut rng, |id| costs[id.index()]).index()] += 1;
+            }
+            counts
+        };
+        assert_eq!(chosen([f64::NAN, 5.0, f64::INFINITY]), [0, 3_000, 0]);
+        // Binomial(3000, 1/3): standard deviation 26; five of them.
+        for costs in [[f64::NAN; 3], [f64::INFINITY; 3], [f64::NAN, f64::INFINITY, f64::NAN]] {
+            assert!(chosen(costs).iter().all(|n| n.abs_diff(1_000) < 130), "{costs:?}");
+        }
+    }
+}

@@ -107,3 +107,36 @@ impl Selector for PeakEwma {
         self.estimates.resize(fleet.len(), unknown);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{CallId, Dispatcher, DispatcherConfig};
+
+    #[test]
+    fn a_failure_costs_at_once_and_is_forgotten_within_seconds() {
+        let policy = PeakEwma::new(PeakEwmaConfig::default());
+        let fleet = Fleet::single_group(1);
+        let config = DispatcherConfig::default();
+        let mut dispatcher = Dispatcher::new(fleet, Box::new(policy), config);
+        let id = ReplicaId::new(0);
+        let mut learn = |sent_ms, latency_ms, outcome| {
+            let mut attempt = dispatcher.mirror(Instant::from_millis(sent_ms), CallId(0), id);
+            let now = Instant::from_millis(sent_ms + latency_ms);
+            let _ = dispatcher.learn(now, &mut attempt, &outcome);
+            dispatcher.finish(now, attempt);
+            dispatcher.cost(now, id).expect("it ranks")
+        };
+        let well = learn(0, 40, Outcome::Replied(None));
+        // A peak above the 30 ms assumed at first: taken over whole.
+        assert!((well - 40.0).abs() < 1e-9, "{well}");
+        let failing = learn(50, 0, Outcome::Failed(Failure::ErrorReply));
+        // One failure is 0.3 of the recent answers, and a second is the penalty for all of them.
+        let faded = 40.0 * (-0.001_f64).exp();
+        assert!((failing - faded - 300.0).abs() < 0.1, "{failing}");
+        let later = Instant::from_millis(10_050);
+        let forgotten = dispatcher.cost(later, id).expect("it ranks");
+        let expected = faded * (-1.0_f64).exp() + 300.0 * (-5.0_f64).exp();
+        assert!((forgotten - expected).abs() < 0.1, "{forgotten}");
+    }
+}
