@@ -128,7 +128,7 @@ impl Agent {
             Answered { response, service_time: None }
         } else {
             self.estimates.borrow_mut().arrived(self.clock.now());
-            self.pass_on(request, &client).await.unwrap_or_else(|refusal| refused(refusal))
+            self.pass_on(request, &client).await.unwrap_or_else(refused)
         };
         self.reported(answered)
     }

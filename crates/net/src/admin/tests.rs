@@ -27,6 +27,10 @@ workers = 1
 address = "127.0.0.1:8080"
 upstream = "shop"
 
+[[listen]]
+address = "127.0.0.1:8081"
+upstream = "search"
+
 [upstream.shop]
 replicas = ["127.0.0.1:9001", "127.0.0.1:9002"]
 policy = "c3"

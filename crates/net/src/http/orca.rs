@@ -308,10 +308,10 @@ fn parse_text(text: &[u8]) -> Result<Report, OrcaError> {
     let text = std::str::from_utf8(text).map_err(|_| malformed("not in UTF-8"))?;
     let mut report = Report::default();
     for item in text.split(',').map(str::trim_ascii).filter(|item| !item.is_empty()) {
-        let pair = item.split_once(['=', ':']);
-        let (name, value) = pair.ok_or(malformed("a metric without \"=\" and value"))?;
-        let Some(metric) = Metric::of(name.trim_ascii_end()) else { continue };
-        let value = value.trim_ascii_start().parse::<f64>();
+        let sign = item.bytes().position(|byte| byte == b'=' || byte == b':');
+        let sign = sign.ok_or(malformed("a metric without \"=\" and value"))?;
+        let Some(metric) = Metric::of(item[..sign].trim_ascii_end()) else { continue };
+        let value = item[sign + 1..].trim_ascii_start().parse::<f64>();
         report.set(metric, value.map_err(|_| malformed("a value that is no number"))?)?;
     }
     Ok(report)

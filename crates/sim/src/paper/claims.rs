@@ -332,10 +332,7 @@ impl Measure {
     /// Whether it takes the runs along the whole axis.
     #[must_use]
     pub const fn is_along_axis(self) -> bool {
-        matches!(
-            self,
-            Self::ClosedThroughput | Self::ClosedP999Ms | Self::ClosedTailOverMedian
-        )
+        matches!(self, Self::ClosedThroughput | Self::ClosedP999Ms | Self::ClosedTailOverMedian)
     }
 }
 
@@ -369,9 +366,7 @@ impl Check {
             .list(|item| item.table(Comparison::read).required())
             .or(Vec::new());
         match experiment {
-            Some(experiment) => {
-                Self::Measured { experiment, only, measure, threads, comparisons }
-            }
+            Some(experiment) => Self::Measured { experiment, only, measure, threads, comparisons },
             None => Self::Nothing,
         }
     }

@@ -380,8 +380,7 @@ impl Asked<'_> {
     fn points(&self, grid: &Grid, axis: &Axis, panel: usize) -> Vec<usize> {
         let path = |assignment: &str| assignment.split('=').next().unwrap_or_default().to_owned();
         let is_meant = |assignment: &String| {
-            let of_path =
-                || self.only.iter().filter(|setting| path(setting) == path(assignment));
+            let of_path = || self.only.iter().filter(|setting| path(setting) == path(assignment));
             of_path().next().is_none() || of_path().any(|setting| setting == assignment)
         };
         if !grid.panels[panel].assignments.iter().all(is_meant) {
@@ -441,7 +440,8 @@ fn window_p99_ms(run: &RunReport, from: Duration, to: Duration) -> Option<f64> {
 /// It is an approximation: a closed loop also sends less while it waits, which spares its tail.
 fn of_closed_loop(curve: &[(f64, &RunReport)], measure: Measure, threads: f64) -> Option<f64> {
     let inside = |(rate, run): (f64, &RunReport)| rate * run.mean_ms / 1e3;
-    let step = curve.windows(2).find(|pair| inside(pair[0]) <= threads && threads < inside(pair[1]));
+    let step =
+        curve.windows(2).find(|pair| inside(pair[0]) <= threads && threads < inside(pair[1]));
     let &[low, high] = step? else { return None };
     let share = (threads / inside(low)).ln() / (inside(high) / inside(low)).ln();
     let between = |low: f64, high: f64| low * (high / low).powf(share);

@@ -153,12 +153,7 @@ impl Plan {
         Ok(scenario)
     }
 
-    fn lay_out_reference(
-        &mut self,
-        paper: &Paper,
-        file: &str,
-        text: &str,
-    ) -> Result<(), Problems> {
+    fn lay_out_reference(&mut self, paper: &Paper, file: &str, text: &str) -> Result<(), Problems> {
         let mut reference = Reference::read(file, text)?;
         for group in &mut reference.groups {
             let Some(policy) = paper.policy_of(&group.strategy) else { continue };

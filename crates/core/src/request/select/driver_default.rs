@@ -91,7 +91,9 @@ impl Selector for DriverDefault {
 
     fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, _fleet: &Fleet) {
         let answered = match outcome {
-            Outcome::Replied(_) | Outcome::Failed(Failure::ErrorReply) => true,
+            Outcome::Replied(_) | Outcome::Failed(Failure::ErrorReply | Failure::Unavailable) => {
+                true
+            }
             Outcome::Failed(Failure::Unsent | Failure::Broken | Failure::TimedOut)
             | Outcome::Cancelled => false,
         };

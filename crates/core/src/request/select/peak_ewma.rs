@@ -97,7 +97,8 @@ impl Selector for PeakEwma {
         match outcome {
             Outcome::Replied(_) => self.observe(now, of.replica(), latency_ms),
             Outcome::Failed(Failure::TimedOut) => self.observe(now, of.replica(), latency_ms),
-            Outcome::Failed(Failure::Unsent | Failure::Broken | Failure::ErrorReply)
+            Outcome::Failed(Failure::Unsent | Failure::Broken)
+            | Outcome::Failed(Failure::Unavailable | Failure::ErrorReply)
             | Outcome::Cancelled => {}
         }
     }

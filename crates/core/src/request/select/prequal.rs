@@ -324,7 +324,8 @@ mod tests {
             all.push(rif);
             let mut latest = all[all.len().saturating_sub(RIF_HISTORY)..].to_vec();
             latest.sort_unstable();
-            for (q, rank) in [(0.0, 0), (0.5, (latest.len() + 1) / 2 - 1), (1.0, latest.len() - 1)]
+            for (q, rank) in
+                [(0.0, 0), (0.5, latest.len().div_ceil(2) - 1), (1.0, latest.len() - 1)]
             {
                 assert_eq!(recent.quantile(q), Some(latest[rank]));
             }

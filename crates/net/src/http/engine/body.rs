@@ -260,10 +260,7 @@ impl ReplicaBody {
 
     /// The first end counts; whatever happens to the body later changes nothing.
     fn end(&mut self, end: End) {
-        if self.ended.is_some() {
-            return;
-        }
-        self.ended = Some(end);
+        self.ended.get_or_insert(end);
         if let (Some(lease), End::Complete) = (self.lease.take(), end) {
             lease.give_back();
         }

@@ -84,3 +84,59 @@ impl Wake for Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn task() -> (Arc<Count>, Waker) {
+        let count = Arc::<Count>::default();
+        (Arc::clone(&count), Waker::from(count))
+    }
+
+    /// Polls once, waking itself `wakes` times; returns the waker the inside saw.
+    fn poll(relay: &Relay, waker: &Waker, wakes: usize, result: Poll<()>) -> Waker {
+        let mut seen = None;
+        let got = relay.poll(&Context::from_waker(waker), |cx| {
+            (0..wakes).for_each(|_| cx.waker().wake_by_ref());
+            seen = Some(cx.waker().clone());
+            result
+        });
+        assert_eq!(got, result);
+        seen.unwrap()
+    }
+
+    #[test]
+    fn a_wake_up_during_a_poll_counts_only_if_the_poll_ends_without_a_result() {
+        let (relay, (count, waker)) = (Relay::new(), task());
+        poll(&relay, &waker, 2, Poll::Ready(()));
+        assert_eq!(count.0.load(Relaxed), 0);
+        poll(&relay, &waker, 0, Poll::Pending);
+        assert_eq!(count.0.load(Relaxed), 0);
+        poll(&relay, &waker, 2, Poll::Pending);
+        assert_eq!(count.0.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn between_polls_the_last_task_to_poll_is_woken_and_nobody_at_rest() {
+        let (relay, (first, first_waker), (last, last_waker)) = (Relay::new(), task(), task());
+        let inside = poll(&relay, &first_waker, 0, Poll::Pending);
+        assert!(inside.will_wake(&poll(&relay, &last_waker, 0, Poll::Pending)));
+        inside.wake_by_ref();
+        assert_eq!((first.0.load(Relaxed), last.0.load(Relaxed)), (0, 1));
+        relay.rest();
+        inside.wake_by_ref();
+        assert_eq!((first.0.load(Relaxed), last.0.load(Relaxed)), (0, 1));
+    }
+}

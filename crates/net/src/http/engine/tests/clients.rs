@@ -320,9 +320,12 @@ fn draining_finishes_what_is_in_flight_and_closes_what_is_idle() {
         idle.ask(GET, "hello").await;
         busy.send(GET).await;
         pause(30).await;
-        let mut queued = proxy.client().await; // connected, perhaps not accepted yet
-        queued.send(GET).await;
         let address = proxy.address;
+        // Connected by the kernel; the worker has no chance to accept before it is stopped.
+        let queued = std::net::TcpStream::connect(address).unwrap();
+        std::io::Write::write_all(&mut &queued, GET.as_bytes()).unwrap();
+        queued.set_nonblocking(true).unwrap();
+        let mut queued = Peer::new(TcpStream::from_std(queued).unwrap());
         let started = std::time::Instant::now();
         let stopping = tokio::task::spawn_local(proxy.stopped());
         assert!(idle.is_closed().await);

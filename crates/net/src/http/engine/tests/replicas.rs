@@ -213,6 +213,27 @@ fn a_streaming_response_is_passed_on_piece_by_piece_with_its_trailers() {
 }
 
 #[test]
+fn whoever_asks_late_how_a_body_ended_is_told() {
+    run(async {
+        let replica = replica(|mut peer, number| async move {
+            peer.head().await;
+            peer.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n").await;
+            peer.send(if number == 1 { "0\r\n\r\n" } else { "nonsense\r\n" }).await;
+        })
+        .await;
+        let upstream = Upstream::new(replica.address, UPSTREAM);
+        for expected in [End::Complete, End::Broken] {
+            let mut body = upstream.send(get()).await.unwrap().into_body();
+            while body.frame().await.is_some() {}
+            let told = Rc::new(Cell::new(None));
+            let end = Rc::clone(&told);
+            drop(body.on_end(move |how| end.set(Some(how))));
+            assert_eq!(told.get(), Some(expected));
+        }
+    });
+}
+
+#[test]
 fn a_large_body_arrives_whole() {
     run(async {
         let body: String = (0..300_000).map(|i| char::from(b'a' + (i % 26) as u8)).collect();
@@ -292,6 +313,7 @@ fn an_answer_before_the_request_is_through_is_passed_on_and_the_connection_not_r
         let request = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nonly a part";
         let answer = client.ask(request, "no").await;
         assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+        assert_eq!(proxy.upstream.connections_idle(), 0);
         drop(client);
         until("the connection is closed", || proxy.upstream.connections() == 0).await;
     });
