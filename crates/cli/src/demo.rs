@@ -10,15 +10,16 @@ use anyhow::Context as _;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_net::config::{
-    AdminConfig, Config, ListenConfig, ProcessConfig, Timeouts, UpstreamConfig,
+    AdminConfig, AgentConfig, Config, ListenConfig, ProcessConfig, Timeouts, UpstreamConfig,
 };
 use evenkeel_net::embedded::{self, Embedded, EmbeddedConfig, Mishap};
 use evenkeel_net::http::engine::{ServerLimits, UpstreamLimits};
 use evenkeel_net::load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
+use evenkeel_net::nginx::{self, Nginx, NginxConfig};
 use evenkeel_net::process::Process;
 use evenkeel_settings::Node;
-use evenkeel_sim::fault::{Target as Struck, What};
-use evenkeel_sim::scenario::split_hedge;
+use evenkeel_sim::fault::{Fault, Target as Struck, What};
+use evenkeel_sim::scenario::{Real, split_hedge};
 use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
@@ -121,8 +122,8 @@ fn run_policy(
     live: &mut Live,
 ) -> anyhow::Result<Run> {
     let simulated = evenkeel_sim::run(scenario, policy, seed);
-    let service = Embedded::start(embedded_config(scenario, seed))?;
-    let process = Process::start(proxy_config(scenario, policy, service.addresses())?)?;
+    let service = Service::start(scenario, seed)?;
+    let process = Process::start(proxy_config(scenario, policy, service.replicas())?)?;
     let url = format!("http://{}/item/{{n}}", process.listens()[0]);
 
     let mut load = Load::new(Target::new([url.as_str()])?, Arrivals::poisson(scenario.rate())?);
@@ -149,14 +150,92 @@ fn run_policy(
     })
 }
 
-/// The scenario's replicas, as the embedded service makes them.
-fn embedded_config(scenario: &Scenario, seed: u64) -> EmbeddedConfig {
-    let mishap = |fault: &evenkeel_sim::fault::Fault| {
+/// What stands behind the proxy.
+enum Service {
+    Embedded(Embedded),
+    /// nginx servers, and the agents before them.
+    Nginx(#[expect(dead_code, reason = "dropping it ends the servers")] Nginx, Process),
+}
+
+impl Service {
+    fn start(scenario: &Scenario, seed: u64) -> anyhow::Result<Self> {
+        match scenario.cluster.real {
+            Real::Embedded => Ok(Self::Embedded(Embedded::start(embedded_config(scenario, seed))?)),
+            Real::Nginx => {
+                let servers = Nginx::start(nginx_config(scenario, seed)?)?;
+                let agents = Process::start(agents_config(servers.addresses()))?;
+                Ok(Self::Nginx(servers, agents))
+            }
+        }
+    }
+
+    fn replicas(&self) -> &[SocketAddr] {
+        match self {
+            Self::Embedded(service) => service.addresses(),
+            Self::Nginx(_, agents) => agents.agents(),
+        }
+    }
+
+    /// What each path must be answered with, byte for byte.
+    const fn body_of(&self) -> fn(&str) -> String {
+        match self {
+            Self::Embedded(_) => embedded::body_of,
+            Self::Nginx(..) => nginx::body_of,
+        }
+    }
+}
+
+fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
+    let binary = nginx::find().context(
+        "cluster.real: no nginx found in PATH or /usr/sbin (Debian: apt-get install nginx-light)",
+    )?;
+    let slots = f64::from(scenario.cluster.concurrency);
+    let limit = |server| {
+        let slowed = scenario.faults.iter().find_map(|fault| match fault.what {
+            What::Slow { factor } if fault.target == Struck::Server(server) => Some(factor),
+            _ => None,
+        })?;
+        Some(slots / (scenario.cluster.service_mean.as_secs_f64() * slowed))
+    };
+    Ok(NginxConfig {
+        binary,
+        directory: std::env::temp_dir().join(format!("evenkeel-demo-{}", std::process::id())),
+        rate_limits: (0..scenario.cluster.servers).map(limit).collect(),
+        mishaps: mishaps(scenario),
+        seed,
+    })
+}
+
+/// An agent beside every server.
+fn agents_config(apps: &[SocketAddr]) -> Config {
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let agent = |&app| AgentConfig {
+        address: any_port,
+        app,
+        concurrency: None,
+        queue_max: 10_000,
+        timeout: Duration::from_secs(60),
+        limits: server_limits(),
+        upstream_limits: upstream_limits(),
+    };
+    Config {
+        process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
+        listens: Vec::new(),
+        upstreams: Vec::new(),
+        agents: apps.iter().map(agent).collect(),
+        admin: None,
+    }
+}
+
+/// The scenario's faults, as what really happens.
+fn mishaps(scenario: &Scenario) -> Vec<Mishap> {
+    let mishap = |fault: &Fault| {
         let what = match fault.what {
             What::Pause { shortest, longest } => embedded::What::Pause(shortest, longest),
             What::Slow { factor } => embedded::What::Slow(factor),
             What::Fail { share } => embedded::What::Fail(share),
-            What::Crash | What::Restore => return None, // sockets die by kill, not by scenario
+            What::Crash => embedded::What::Crash,
+            What::Restore => return None, // what was killed stays dead
         };
         let replica = match fault.target {
             Struck::Server(number) => Some(number),
@@ -164,13 +243,18 @@ fn embedded_config(scenario: &Scenario, seed: u64) -> EmbeddedConfig {
         };
         Some(Mishap { at: fault.at, every: fault.every, replica, what })
     };
+    scenario.faults.iter().filter_map(mishap).collect()
+}
+
+/// The scenario's replicas, as the embedded service makes them.
+fn embedded_config(scenario: &Scenario, seed: u64) -> EmbeddedConfig {
     EmbeddedConfig {
         replicas: scenario.cluster.servers,
         concurrency: scenario.cluster.concurrency,
         service_mean: scenario.cluster.service_mean,
         fluctuation_interval: scenario.fluctuation.interval,
         fluctuation_range: scenario.fluctuation.range,
-        mishaps: scenario.faults.iter().filter_map(mishap).collect(),
+        mishaps: mishaps(scenario),
         seed,
     }
 }
@@ -183,7 +267,6 @@ fn proxy_config(
 ) -> anyhow::Result<Config> {
     let (policy, is_hedged) = split_hedge(policy);
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let minute = Duration::from_secs(60);
     let safeguards =
         if scenario.run.safeguards { Safeguards::default() } else { Safeguards::none() };
     let upstream = UpstreamConfig {
@@ -199,23 +282,9 @@ fn proxy_config(
         safeguards,
         held_max: 10_000,
         health: None,
-        limits: UpstreamLimits {
-            connect: Duration::from_secs(1),
-            connections_max: 10_000,
-            idle_connections_max: 1_000,
-            idle: minute,
-            head_bytes_max: 16 * 1024,
-        },
+        limits: upstream_limits(),
     };
-    let limits = ServerLimits {
-        head_bytes_max: 16 * 1024,
-        body_bytes_max: 1024 * 1024,
-        connections_max: 10_000,
-        head: minute,
-        idle: minute,
-        write: minute,
-        drain: Duration::from_secs(1),
-    };
+    let limits = server_limits();
     Ok(Config {
         process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
         listens: vec![ListenConfig { address: any_port, upstream: 0, limits, forwarded_for: true }],
@@ -223,6 +292,30 @@ fn proxy_config(
         agents: Vec::new(),
         admin: Some(AdminConfig { address: any_port }),
     })
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn upstream_limits() -> UpstreamLimits {
+    UpstreamLimits {
+        connect: Duration::from_secs(1),
+        connections_max: 10_000,
+        idle_connections_max: 1_000,
+        idle: MINUTE,
+        head_bytes_max: 16 * 1024,
+    }
+}
+
+fn server_limits() -> ServerLimits {
+    ServerLimits {
+        head_bytes_max: 16 * 1024,
+        body_bytes_max: 1024 * 1024,
+        connections_max: 10_000,
+        head: MINUTE,
+        idle: MINUTE,
+        write: MINUTE,
+        drain: Duration::from_secs(1),
+    }
 }
 
 fn shown(value: Option<f64>) -> String {

@@ -68,6 +68,20 @@ pub struct Cluster {
     pub service_cv: f64,
     /// Replicas of each item; groups are neighbours on a ring.
     pub replication_factor: usize,
+    /// What stands behind the proxy when the scenario is played on sockets.
+    pub real: Real,
+}
+
+/// What stands behind the proxy when a scenario is played on sockets (`evenkeel demo`). The
+/// simulator simulates either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Real {
+    /// The embedded service, which takes the scenario's service times.
+    Embedded,
+    /// nginx servers, which are as fast as they are; a pause is SIGSTOP, a crash SIGKILL, and a
+    /// slow one lets through `concurrency / (service_mean × factor)` requests per second.
+    Nginx,
 }
 
 /// How the replicas' speed varies: every interval each draws base speed or `range` times it.
@@ -314,6 +328,10 @@ impl Cluster {
                 .or(Duration::from_millis(4)),
             service_cv: table.key("service_cv").number().between(0.0..=10.0).or(1.0),
             replication_factor: table.key("replication_factor").integer().between(1..=64).or(3),
+            real: table
+                .key("real")
+                .variant(&[("embedded", Real::Embedded), ("nginx", Real::Nginx)])
+                .or(Real::Embedded),
         }
     }
 }

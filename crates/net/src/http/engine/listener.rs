@@ -155,8 +155,7 @@ where
             Event::Accepted(Err(error)) => rest_after(&error).await,
         }
     }
-    worker.welcome_queued(&listener).await;
-    drop(listener);
+    worker.stop(listener)?;
     let cut_off = worker.drain().await;
     drop(sweeping);
     Ok(Served { accepted: worker.accepted.get(), cut_off })
@@ -254,18 +253,15 @@ where
         });
     }
 
-    /// Clients the kernel has connected already are still served, once.
-    async fn welcome_queued(self: &Rc<Self>, listener: &TcpListener) {
-        let mut waiting = Vec::new();
-        std::future::poll_fn(|cx| {
-            while let Poll::Ready(Ok(client)) = listener.poll_accept(cx) {
-                waiting.push(client);
-            }
-            Poll::Ready(())
-        })
-        .await;
+    /// Tells the others to finish; clients the kernel has connected already are served once.
+    fn stop(self: &Rc<Self>, listener: TcpListener) -> io::Result<()> {
         self.connections.borrow().values().for_each(|c| c.tell(Order::Drain));
-        waiting.into_iter().for_each(|(stream, address)| self.welcome(stream, address, false));
+        let listener = listener.into_std()?; // asks the kernel, not tokio's memory of events
+        while let Ok((stream, address)) = listener.accept() {
+            stream.set_nonblocking(true)?;
+            self.welcome(TcpStream::from_std(stream)?, address, false);
+        }
+        Ok(())
     }
 
     async fn converse(
