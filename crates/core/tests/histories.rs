@@ -30,7 +30,13 @@ const RETRY_SHARE: f64 = 0.25;
 const HEDGE_SHARE: f64 = 0.125;
 const BURST: f64 = 2.0;
 const SEATS_MAX: usize = 7;
-const HISTORIES: u32 = 24;
+const HISTORIES: u32 = 64;
+/// Policies with so few tokens that calls are held most of the time.
+const SCARCE: [&str; 3] = [
+    "c3:rate_control=on,tokens_max=1,rate_initial=2,step_max=0.1,rate_min=0.01",
+    "c3:ranking=off,rate_control=on,tokens_max=2,rate_initial=1,step_max=0.1,rate_min=0.01",
+    "c3-absim:tokens_max=1,rate_initial=2,step_max=0.1,rate_min=0.01",
+];
 
 /// A moment in the life of a fleet. Numbers choose among what there is, modulo how many there are.
 #[derive(Clone, Debug)]
@@ -59,6 +65,7 @@ fn failures() -> impl Strategy<Value = Failure> {
         Failure::Unsent,
         Failure::Broken,
         Failure::TimedOut,
+        Failure::Unavailable,
         Failure::ErrorReply,
     ])
 }
@@ -68,7 +75,7 @@ fn moments() -> impl Strategy<Value = Moment> {
     prop_oneof![
         12 => (n.clone(), prop::bool::weighted(0.8))
             .prop_map(|(group, idempotent)| Moment::Open { group, idempotent }),
-        2 => n.clone().prop_map(Moment::StepAgain),
+        8 => n.clone().prop_map(Moment::StepAgain),
         8 => (n.clone(), prop_oneof![0..20_u32, Just(u32::MAX)], 0..50_000_u32)
             .prop_map(|(attempt, queue, service_us)| Moment::Reply { attempt, queue, service_us }),
         5 => (n.clone(), failures()).prop_map(|(attempt, failure)| Moment::Fail { attempt, failure }),
@@ -173,6 +180,7 @@ impl Selector for Watched {
 enum Fate {
     Flying,
     Good,
+    Unavailable,
     ErrorReply,
     Failed,
     Cancelled,
@@ -195,6 +203,8 @@ struct OpenCall {
     /// The copy whose answer the caller must get, once that is certain.
     answer: Option<usize>,
     first_error: Option<usize>,
+    /// The last copy whose replica could not serve: the answer when all else fails.
+    unavailable: Option<usize>,
     last_failure: Option<Failure>,
     retries: u8,
 }
@@ -214,6 +224,7 @@ impl OpenCall {
             Fate::Good => self.answer = Some(copy),
             Fate::ErrorReply => self.first_error = self.first_error.or(Some(copy)),
             Fate::Failed => self.last_failure = failure,
+            Fate::Unavailable => (self.unavailable, self.last_failure) = (Some(copy), failure),
             Fate::Cancelled | Fate::Flying => {}
         }
         if self.flying() == 0 && self.answer.is_none() {
@@ -260,14 +271,13 @@ impl History {
         let mut dispatcher = Dispatcher::new(fleet, Box::new(selector), config);
         if hedging {
             let budget = Budget::share(HEDGE_SHARE, BURST);
-            let hedge = HedgeAfter(Duration::from_millis(2), budget);
+            let hedge = HedgeAfter(Duration::from_millis(1), budget);
             dispatcher = dispatcher.with_redundancy(Box::new(hedge));
         }
-        let presets = ["c3-paper", "c3-absim", "c3-cassandra"];
         Self {
             dispatcher,
             told,
-            may_hold: policy.contains("rate_control=on") || presets.contains(&policy),
+            may_hold: policy.contains("rate_control=on") || policy.starts_with("c3-"),
             now: Instant::from_millis(1_000),
             calls: Vec::new(),
             in_flight: Vec::new(),
@@ -338,6 +348,7 @@ impl History {
             copies: Vec::new(),
             answer: None,
             first_error: None,
+            unavailable: None,
             last_failure: None,
             retries: 0,
         });
@@ -353,7 +364,9 @@ impl History {
                 Step::Cancel(copy) => self.cancel(place, copy),
                 Step::Wait { until } => return self.rests(place, until.is_some()),
                 Step::Answered(copy) => {
-                    assert_eq!(Some(copy), self.calls[place].answer);
+                    let open = &self.calls[place];
+                    assert_eq!(Some(copy), open.answer.or(open.unavailable));
+                    assert!(open.answer.is_some() || open.flying() == 0, "others may do better");
                     self.expected.answered += 1;
                     let won = self.calls[place].copies[copy].kind == Kind::Hedge;
                     self.expected.hedges_won += u64::from(won);
@@ -439,7 +452,7 @@ impl History {
 
     fn refused(&self, place: usize, refusal: Refusal) {
         let open = &self.calls[place];
-        assert!(open.flying() == 0 && open.answer.is_none());
+        assert!(open.flying() == 0 && open.answer.or(open.unavailable).is_none());
         match refusal {
             Refusal::NoReplica => {
                 assert!(self.untried(place).is_empty() && open.last_failure.is_none());
@@ -489,12 +502,15 @@ impl History {
         let (fate, failure) = match outcome {
             Outcome::Replied(_) => (Fate::Good, None),
             Outcome::Failed(Failure::ErrorReply) => (Fate::ErrorReply, None),
+            Outcome::Failed(Failure::Unavailable) => {
+                (Fate::Unavailable, Some(Failure::Unavailable))
+            }
             Outcome::Failed(failure) => (Fate::Failed, Some(*failure)),
             Outcome::Cancelled => (Fate::Cancelled, None),
         };
         match fate {
             Fate::Good => self.seat(seat).succeeded += 1,
-            Fate::ErrorReply | Fate::Failed => self.seat(seat).failed += 1,
+            Fate::ErrorReply | Fate::Unavailable | Fate::Failed => self.seat(seat).failed += 1,
             Fate::Cancelled | Fate::Flying => self.seat(seat).cancelled += 1,
         }
         let Some(place) = self.calls.iter().position(|open| CallId(open.id) == id) else { return };
@@ -637,7 +653,7 @@ impl History {
     }
 
     /// From here on all goes well: every call must end, and nothing may be left.
-    fn drain(mut self) {
+    fn drain(mut self) -> RequestWindow {
         for round in 0.. {
             assert!(round < 5_000, "calls are starved: {:?}", self.queues);
             while !self.in_flight.is_empty() {
@@ -659,6 +675,7 @@ impl History {
         assert_eq!(sends, outcomes, "every attempt is learnt from once");
         assert_eq!((self.dispatcher.fleet().in_flight(), self.dispatcher.held()), (0, 0));
         assert_eq!(self.dispatcher.deadline(), None);
+        self.counted
     }
 }
 
@@ -672,17 +689,26 @@ fn histories(hedging: bool) {
     let untouched = 256;
     let cases = if from_environment == untouched { HISTORIES } else { from_environment };
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    for policy in policies::all() {
+    for policy in policies::all().into_iter().chain(SCARCE) {
         let mut runner = TestRunner::new(config.clone());
-        let lived = runner.run(&prop::collection::vec(moments(), 1..150), |moments| {
+        let seen = Cell::new((0, 0, 0));
+        let lived = runner.run(&prop::collection::vec(moments(), 1..250), |moments| {
             let mut history = History::new(policy, hedging);
             moments.iter().for_each(|moment| history.live(moment));
-            history.drain();
+            let counted = history.drain();
+            let (held, retries, hedges) = seen.get();
+            seen.set((held + counted.held, retries + counted.retries, hedges + counted.hedges));
             Ok(())
         });
         if let Err(failure) = lived {
             panic!("{policy}: {failure}");
         }
+        let (held, retries, hedges) = seen.get();
+        let cases = u64::from(cases);
+        assert!(retries > cases / 4, "{policy}: {retries} retries were put to the test");
+        assert!(hedges > cases / 8 || !hedging, "{policy}: {hedges} hedges");
+
+        assert!(held > cases || !SCARCE.contains(&policy), "{policy}: {held} were held");
     }
 }
 
@@ -773,6 +799,42 @@ mod promises {
     }
 
     #[test]
+    fn a_held_call_asks_again_soon_because_rates_change() {
+        // The first token comes in 200 s.
+        let mut dispatcher = dispatcher("c3:rate_control=on,rate_initial=0.0001");
+        let mut call = open(&mut dispatcher, 1);
+        assert!(matches!(dispatcher.step(NOW, &mut call), Step::Wait { .. }));
+        let asks_at = dispatcher.deadline().expect("it is held").at;
+        assert!(asks_at <= NOW + Duration::from_millis(100), "{asks_at:?}");
+        // Meanwhile answers to mirrors show that there is room.
+        for millis in 0..50 {
+            let at = NOW + Duration::from_millis(millis);
+            let mut mirror = dispatcher.mirror(at, CallId(9), ReplicaId::new(0));
+            let _ = dispatcher.learn(at, &mut mirror, &REPLIED);
+            dispatcher.finish(at, mirror);
+        }
+        dispatcher.wake(asks_at);
+        assert_eq!(dispatcher.resumed(), Some(CallId(1)));
+        let attempt = sent(dispatcher.step(asks_at, &mut call));
+        dispatcher.finish(asks_at, attempt);
+        dispatcher.close(asks_at, call);
+    }
+
+    #[test]
+    fn a_new_plan_wakes_held_calls() {
+        let mut dispatcher = dispatcher("c3-absim");
+        let mut call = open(&mut dispatcher, 1);
+        assert!(matches!(dispatcher.step(Instant::ZERO, &mut call), Step::Wait { .. }));
+        let health = vec![Health::Draining; 3];
+        let plan = RoutePlan { version: 1, health, ..RoutePlan::single_group(3) };
+        dispatcher.adopt(Instant::ZERO, &plan);
+        assert_eq!(dispatcher.resumed(), Some(CallId(1)));
+        let step = dispatcher.step(Instant::ZERO, &mut call);
+        assert!(matches!(step, Step::Refused(Refusal::NoReplica)), "{step:?}");
+        dispatcher.close(Instant::ZERO, call);
+    }
+
+    #[test]
     fn a_mirror_changes_nothing_about_its_call() {
         let mut dispatcher = dispatcher("c3");
         let mut call = open(&mut dispatcher, 1);
@@ -811,6 +873,7 @@ mod promises {
         for (failure, expected) in [
             (Failure::Unsent, 0),
             (Failure::Broken, 0),
+            (Failure::Unavailable, 0),
             (Failure::ErrorReply, 0),
             (Failure::TimedOut, 1),
         ] {

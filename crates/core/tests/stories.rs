@@ -63,14 +63,15 @@ fn a_replica_that_fails_at_once_is_no_sinkhole_and_clears_its_name() {
 }
 
 #[test]
-fn errors_of_a_sinkhole_reach_nearly_no_caller() {
+fn errors_of_a_sinkhole_that_may_be_retried_reach_no_caller() {
     for policy in policies::all() {
-        let mut world = World::new(policy, 3, 1);
-        world.run_until(secs(5.0));
-        let failure = Failure::Broken;
-        world.replica_does(2, Behaviour::Fails { after_ms: 0.1, failure });
-        world.run_until(secs(20.0));
-        assert_eq!(world.wrong(from(5.0, 20.0)), 0, "{policy}: retries are allowed");
+        for failure in [Failure::Broken, Failure::Unavailable] {
+            let mut world = World::new(policy, 3, 1);
+            world.run_until(secs(5.0));
+            world.replica_does(2, Behaviour::Fails { after_ms: 0.1, failure });
+            world.run_until(secs(15.0));
+            assert_eq!(world.wrong(from(5.0, 15.0)), 0, "{policy}: retries are allowed");
+        }
     }
 }
 

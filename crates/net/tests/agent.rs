@@ -1,5 +1,7 @@
 //! The agent before real applications on loopback sockets.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;

@@ -1,6 +1,9 @@
 //! Configuration files: defaults, every problem at once, and the document that explains the keys.
 
-use std::collections::BTreeMap;
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenkeel_net::config::Config;
@@ -41,7 +44,7 @@ fn the_smallest_configuration_has_defaults() {
     assert_eq!(listen.limits.drain, config.process.drain);
     let [shop] = config.upstreams.as_slice() else { panic!("{config:?}") };
     assert_eq!((shop.name.as_str(), shop.policy.text(), shop.proxies), ("shop", "c3", 1));
-    assert_eq!(shop.replicas.iter().map(|r| r.port()).collect::<Vec<_>>(), [9001, 9002, 9003]);
+    assert_eq!(shop.replicas.iter().map(SocketAddr::port).collect::<Vec<_>>(), [9001, 9002, 9003]);
     assert_eq!(shop.timeouts.total, Duration::from_secs(30));
     assert!(shop.hedge.is_none() && shop.health.is_none());
     assert_eq!(config.clients(shop) as usize, config.process.workers);
@@ -381,7 +384,7 @@ fn check_sense(config: &Config) -> Result<(), TestCaseError> {
     prop_assert!(config.process.workers >= 1);
     prop_assert!(config.listens.iter().all(|listen| listen.upstream < config.upstreams.len()));
     for upstream in &config.upstreams {
-        let distinct: std::collections::BTreeSet<_> = upstream.replicas.iter().collect();
+        let distinct: BTreeSet<_> = upstream.replicas.iter().collect();
         prop_assert!(!distinct.is_empty() && distinct.len() == upstream.replicas.len());
         prop_assert!(upstream.timeouts.attempt <= upstream.timeouts.total);
         prop_assert!(!upstream.timeouts.attempt.is_zero());

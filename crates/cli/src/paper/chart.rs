@@ -15,7 +15,12 @@ use crate::terminal::ms;
 pub(super) type Colours<'a> = dyn Fn(&str) -> usize + 'a;
 
 /// A panel as a drawing: lines along three or more points, dots along fewer.
-pub(super) fn panel(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours) -> String {
+pub(super) fn panel(
+    figure: &Figure,
+    panel: &FigurePanel,
+    width: f64,
+    colours: &Colours<'_>,
+) -> String {
     if figure.points.len() > 2 {
         lines(figure, panel, width, colours)
     } else {
@@ -55,7 +60,7 @@ impl Scale {
             all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
         };
         let coarse = within(&[1.0, 2.0, 5.0]);
-        let fine: &[f64] = &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+        let fine: &[f64] = &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0];
         if coarse.len() >= 3 { coarse } else { within(fine) }
     }
 }
@@ -72,7 +77,7 @@ fn ends(panel: &FigurePanel) -> impl Iterator<Item = f64> {
 
 const LINES_HEIGHT: f64 = 300.0;
 
-fn lines(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours) -> String {
+fn lines(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
     let is_alone = figure.panels.len() == 1;
     let right = width - if is_alone { 190.0 } else { 16.0 };
     let bottom = LINES_HEIGHT - 42.0;
@@ -147,7 +152,7 @@ fn told(interval: &Interval, unit: &str) -> String {
 }
 
 /// The policies' names at the ends of their lines, moved apart where they would overlap.
-fn end_labels(panel: &FigurePanel, x: f64, y: &Scale, colours: &Colours) -> String {
+fn end_labels(panel: &FigurePanel, x: f64, y: &Scale, colours: &Colours<'_>) -> String {
     const APART: f64 = 16.0;
     let last = |series: &Series| series.values.iter().rev().flatten().next().map(|i| y.at(i.mean));
     let mut labels: Vec<(f64, &Series)> =
@@ -174,7 +179,7 @@ fn end_labels(panel: &FigurePanel, x: f64, y: &Scale, colours: &Colours) -> Stri
 const ROW: f64 = 26.0;
 const NAMES: f64 = 190.0;
 
-fn dots(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours) -> String {
+fn dots(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
     let height = ROW * panel.series.len() as f64 + 34.0;
     let x = Scale::over(ends(panel), NAMES + 10.0, width - 16.0);
     let mut svg = opened(width, height, &format!("{} {}", figure.title, panel.label));
@@ -224,12 +229,13 @@ fn upright_grid(x: &Scale, bottom: f64) -> String {
 const FOREST_ROW: f64 = 22.0;
 const FOREST_NAMES: f64 = 430.0;
 
-/// Results with their intervals, over the range claimed.
-pub(super) fn forest(findings: &[&Finding], width: f64) -> String {
+/// Results with their intervals, over the range claimed; `all` sets the scale, so that the drawings
+/// of one claim can be compared.
+pub(super) fn forest(findings: &[&Finding], all: &[Finding], width: f64) -> String {
     let height = FOREST_ROW * findings.len() as f64 + 30.0;
     let bottom = height - 26.0;
-    let results = findings.iter().filter_map(|finding| finding.result);
-    let claimed = findings.iter().flat_map(|f| [f.claimed.at_least, f.claimed.at_most]);
+    let results = all.iter().filter_map(|finding| finding.result);
+    let claimed = all.iter().flat_map(|f| [f.claimed.at_least, f.claimed.at_most]);
     let values = results.flat_map(|interval| [interval.low, interval.high]).chain(claimed);
     let x = Scale::over(values, FOREST_NAMES + 12.0, width - 130.0);
     let mut svg = opened(width, height, "results beside what was claimed");
@@ -251,17 +257,14 @@ fn claimed_range(x: &Scale, range: &Range, top: f64) -> String {
 }
 
 fn forest_row(svg: &mut String, finding: &Finding, x: &Scale, y: f64, width: f64) {
-    let place = [&finding.point, &finding.panel];
-    let place = place.into_iter().filter(|text| !text.is_empty());
-    let name: Vec<&str> =
-        core::iter::once(finding.what.as_str()).chain(place.map(String::as_str)).collect();
+    let name = if finding.point.is_empty() {
+        finding.what.clone()
+    } else {
+        format!("{} · {}", finding.what, finding.point)
+    };
     let verdict = finding.verdict;
-    let _ = write!(
-        svg,
-        "<text class=name x={FOREST_NAMES} y={:.1}>{}</text>",
-        y + 4.0,
-        escape(&name.join(" · ")),
-    );
+    let _ =
+        write!(svg, "<text class=name x={FOREST_NAMES} y={:.1}>{}</text>", y + 4.0, escape(&name),);
     let Some(result) = finding.result else {
         let _ = write!(svg, "<text class=value x={} y={:.1}>no value</text>", width, y + 4.0);
         return;

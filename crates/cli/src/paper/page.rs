@@ -69,11 +69,11 @@ fn lead(report: &PaperReport) -> String {
     };
     format!(
         "<p>Every policy met the same requests at the same seed, so policies are compared as ratios \
-         of paired runs: {} seeds, Student’s 95 % interval of the logarithm of the ratio. A claim is \
-         <em>reproduced</em> when every interval lies wholly within what was claimed, <em>not \
-         reproduced</em> when all lie wholly outside, and otherwise it <em>depends</em>. Intervals \
-         cover the luck of seeds, not the difference between a simulation and a cluster.</p>{quick}\
-         <ul class=counts>{chips}</ul>",
+         of paired runs: {} seeds, Student’s 95 % interval of the logarithm of the ratio. A claim \
+         is <em>reproduced</em> when every interval lies wholly within what was claimed, \
+         <em>not reproduced</em> when all lie wholly outside, and otherwise it <em>depends</em>. \
+         Intervals cover the luck of seeds, not the difference between a simulation and a \
+         cluster.</p>{quick}<ul class=counts>{chips}</ul>",
         report.seeds.len(),
     )
 }
@@ -120,7 +120,7 @@ fn span(findings: &[Finding]) -> String {
     if is_one { format!("{found} ({})", range(&first)) } else { found }
 }
 
-fn figure_section(figure: &Figure, colours: &Colours) -> String {
+fn figure_section(figure: &Figure, colours: &Colours<'_>) -> String {
     let is_alone = figure.panels.len() == 1;
     let width = if is_alone { WIDTH } else { 470.0 };
     let has_lines = figure.points.len() > 2;
@@ -157,7 +157,7 @@ fn figure_section(figure: &Figure, colours: &Colours) -> String {
     section + "</div></section>"
 }
 
-fn legend(figure: &Figure, colours: &Colours) -> String {
+fn legend(figure: &Figure, colours: &Colours<'_>) -> String {
     let entry = |(policy, label): (&str, &str)| {
         format!(
             "<li class='c{}'><svg viewBox='0 0 28 10'><line class=line x1=0 x2=28 y1=5 y2=5 />\
@@ -188,17 +188,27 @@ fn claim_section(claim: &ClaimReport) -> String {
         note("measure", &claim.measure),
         note("because", &claim.reason),
     );
-    let findings: Vec<&Finding> = claim.findings.iter().collect();
-    if findings.is_empty() {
-        return section + "</section>";
-    }
-    let drawing = forest(&findings, WIDTH);
-    section += &if findings.len() > ROWS_SHOWN {
-        format!("<details><summary>{} results</summary>{drawing}</details>", findings.len())
+    let drawings = drawings(&claim.findings);
+    section += &if claim.findings.len() > ROWS_SHOWN {
+        format!("<details><summary>{} results</summary>{drawings}</details>", claim.findings.len())
     } else {
-        drawing
+        drawings
     };
     section + "</section>"
+}
+
+/// A drawing for each panel.
+fn drawings(findings: &[Finding]) -> String {
+    let mut panels: Vec<&str> = findings.iter().map(|finding| finding.panel.as_str()).collect();
+    panels.sort_unstable();
+    panels.dedup();
+    let drawing = |panel: &&str| {
+        let here: Vec<&Finding> =
+            findings.iter().filter(|finding| finding.panel == **panel).collect();
+        let title = if panels.len() > 1 { escape(panel) } else { String::new() };
+        format!("<h4>{title}</h4>{}", forest(&here, findings, WIDTH))
+    };
+    panels.iter().map(drawing).collect()
 }
 
 #[cfg(test)]
@@ -207,17 +217,17 @@ mod tests {
     use evenkeel_sim::paper::stats::{Interval, Range};
 
     fn finding(mean: f64, at_most: f64) -> Finding {
-        let result = Some(Interval { mean, low: mean * 0.9, high: mean * 1.1, seeds: 10 });
+        let interval = Interval { mean, low: mean * 0.9, high: mean * 1.1, seeds: 10 };
         let claimed = Range { at_least: f64::NEG_INFINITY, at_most };
         Finding {
             what: "a / b".to_owned(),
             panel: String::new(),
             point: String::new(),
-            of: result,
+            of: Some(interval),
             over: None,
-            result,
+            result: Some(interval),
             claimed,
-            verdict: Verdict::of(&result.unwrap(), &claimed),
+            verdict: Verdict::of(&interval, &claimed),
         }
     }
 

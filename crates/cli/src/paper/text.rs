@@ -152,25 +152,32 @@ fn grid(findings: &[Finding], points: &[&str]) -> Table {
 
 fn listed(findings: &[Finding]) -> Table {
     let mut table = Table::new(&["", "first", "second", "result", "interval", "claimed", ""]);
-    for finding in findings {
-        let mean = |interval: &Option<Interval>| {
-            interval.as_ref().map_or_else(dash, |interval| ms(interval.mean))
-        };
-        let interval =
-            finding.result.map_or_else(dash, |i| format!("{:.2} – {:.2}", i.low, i.high));
-        let panel =
-            if finding.panel.is_empty() { String::new() } else { format!(", {}", finding.panel) };
-        table.row([
-            format!("{}{panel}", finding.what),
-            mean(&finding.of),
-            if finding.over.is_some() { mean(&finding.over) } else { String::new() },
-            finding.result.map_or_else(dash, |result| format!("{:.2}", result.mean)),
-            interval,
-            range(&finding.claimed),
-            mark(finding.verdict).to_owned(),
-        ]);
+    let panels = in_order(findings.iter().map(|finding| finding.panel.as_str()));
+    for panel in &panels {
+        if panels.len() > 1 {
+            table.row([(*panel).to_owned()]);
+        }
+        let indent = if panels.len() > 1 { "  " } else { "" };
+        for finding in findings.iter().filter(|finding| finding.panel == *panel) {
+            table.row(listed_row(finding, indent));
+        }
     }
     table
+}
+
+fn listed_row(finding: &Finding, indent: &str) -> [String; 7] {
+    let mean = |interval: &Option<Interval>| {
+        interval.as_ref().map_or_else(dash, |interval| ms(interval.mean))
+    };
+    [
+        format!("{indent}{}", finding.what),
+        mean(&finding.of),
+        if finding.over.is_some() { mean(&finding.over) } else { String::new() },
+        finding.result.map_or_else(dash, |result| format!("{:.2}", result.mean)),
+        finding.result.map_or_else(dash, |i| format!("{:.2} – {:.2}", i.low, i.high)),
+        range(&finding.claimed),
+        mark(finding.verdict).to_owned(),
+    ]
 }
 
 fn ratio_cell(finding: &Finding) -> String {

@@ -203,6 +203,40 @@ mod tests {
     }
 
     #[test]
+    fn one_failure_is_distrusted_until_it_fades_or_successes_outweigh_it() {
+        // A share of 0.3, which falls to 0.2 in 2 s · ln 1.5 = 0.81 s, or after two successes.
+        let mut fleet = Fleet::single_group(2);
+        fleet.failed(Instant::ZERO, FAILING);
+        assert_eq!(trusted(Instant::from_millis(800), &fleet), [1]);
+        assert_eq!(trusted(Instant::from_millis(820), &fleet), [0, 1]);
+        fleet.succeeded(Instant::ZERO, FAILING);
+        assert_eq!(trusted(Instant::ZERO, &fleet), [1]);
+        fleet.succeeded(Instant::ZERO, FAILING);
+        assert_eq!(trusted(Instant::ZERO, &fleet), [0, 1]);
+    }
+
+    #[test]
+    fn a_newcomer_is_a_candidate_from_the_first_moment_and_always_after_the_slow_start() {
+        let mut fleet = Fleet::single_group(1);
+        let new = fleet.add(Some(Instant::ZERO));
+        fleet.regroup(vec![vec![FAILING, new]]);
+        let mut rng = Rng::seeded(2);
+        let mut share = |age_ms| {
+            let (mut out, mut times) = (Vec::new(), 0.0);
+            for _ in 0..10_000 {
+                let now = Instant::from_millis(age_ms);
+                Safeguards::default().trusted(now, (&fleet, GROUP), &[], &mut rng, &mut out);
+                times += f64::from(u8::from(out.contains(&new)));
+            }
+            times / 10_000.0
+        };
+        // Binomial: standard deviation 0.0022 and 0.005; five of them.
+        assert!((share(0) - 0.05).abs() < 0.011);
+        assert!((share(5_000) - 0.5).abs() < 0.025);
+        assert_eq!(share(10_000), 1.0);
+    }
+
+    #[test]
     fn ejections_grow_to_the_longest_and_a_return_to_health_forgives_them() {
         let safeguards = Safeguards::default();
         let mut now = Instant::ZERO;

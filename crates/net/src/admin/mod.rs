@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/` | the dashboard, one page without outside parts |
 //! | `/healthz` | 200 as long as the process lives |
-//! | `/readyz` | 200 when every upstream has a replica that may get requests, else 503 and which not |
+//! | `/readyz` | 200 when every upstream has a replica up, else 503 and which has none |
 //! | `/metrics` | Prometheus text |
 //! | `/api/v1/status` | all of the dashboard as JSON |
 //!
@@ -116,7 +116,7 @@ impl Desk {
     fn answer(&self, request: &Request<Body>) -> Response<Body> {
         let response = match check_host(request, self.bound) {
             Ok(()) => self.route(request),
-            Err(response) => response,
+            Err(words) => text(StatusCode::MISDIRECTED_REQUEST, words),
         };
         with_headers(response, &COMMON_HEADERS)
     }
@@ -202,7 +202,7 @@ fn method_not_allowed(method: &Method) -> Response<Body> {
 
 /// Refuses requests that were meant for another host: a page of another site whose name resolves
 /// to this address (DNS rebinding) would otherwise read the answers.
-fn check_host(request: &Request<Body>, bound: IpAddr) -> Result<(), Response<Body>> {
+fn check_host(request: &Request<Body>, bound: IpAddr) -> Result<(), String> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let named = match (request.uri().authority(), hosts.next(), hosts.next()) {
         (Some(authority), ..) => Some(authority.clone()),
@@ -215,11 +215,10 @@ fn check_host(request: &Request<Body>, bound: IpAddr) -> Result<(), Response<Bod
         return Ok(());
     }
     let came = named.map_or("no single valid Host".to_owned(), |host| format!("host {host:?}"));
-    let words = format!(
+    Err(format!(
         "came {came}, expected localhost, a loopback address or {bound}: \
          administration answers no other name (protection against DNS rebinding)\n"
-    );
-    Err(text(StatusCode::MISDIRECTED_REQUEST, words))
+    ))
 }
 
 /// The port does not matter: a tunnel may well lead here from another one.

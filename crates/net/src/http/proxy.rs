@@ -3,17 +3,14 @@
 //! Everything that is decided is decided by `step`; this file sends, waits and hands over.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use arrayvec::ArrayVec;
-use evenkeel_core::request::call::ATTEMPTS_MAX;
 use evenkeel_core::request::{Failure, Outcome, Refusal, Replay};
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode, request};
-use tokio::time::Sleep;
 
 use crate::http::engine::head::{self, Forwarding};
 use crate::http::engine::{Body, BodyError, Client, SendError, SendErrorKind};
@@ -105,6 +102,34 @@ struct Flight {
     times_out_at: Instant,
 }
 
+/// What became of a copy, by its number.
+enum Copy {
+    Flying(Flight),
+    /// Its answer is kept until the dispatcher says whose answer counts.
+    Answered(Response<Body>),
+    /// It failed, lost, or was handed over.
+    Over,
+}
+
+impl Copy {
+    fn take_flight(&mut self) -> Option<Flight> {
+        match std::mem::replace(self, Self::Over) {
+            Self::Flying(flight) => Some(flight),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    const fn flight(&self) -> Option<&Flight> {
+        match self {
+            Self::Flying(flight) => Some(flight),
+            Self::Answered(_) | Self::Over => None,
+        }
+    }
+}
+
 /// What ended a wait.
 enum Woken {
     Answered(usize, Answer),
@@ -118,11 +143,12 @@ enum Woken {
 struct Exchange {
     // Declared first, dropped first: the call is closed before its attempts are given up.
     call: OpenCall,
-    flights: ArrayVec<Option<Flight>, ATTEMPTS_MAX>,
-    answers: ArrayVec<Option<Response<Body>>, ATTEMPTS_MAX>,
+    copies: Vec<Copy>,
     message: Message,
     route: Rc<Route>,
     expires_at: Instant,
+    /// The next time limit: of an attempt, or of the whole request.
+    limit: Wait,
     client_error: Option<SendError>,
 }
 
@@ -130,33 +156,30 @@ impl Exchange {
     fn open(route: Rc<Route>, message: Message) -> Self {
         let call = route.open(message.replay());
         let expires_at = Instant::now() + route.config.timeouts.total;
-        let (flights, answers) = (ArrayVec::new(), ArrayVec::new());
-        Self { call, flights, answers, message, route, expires_at, client_error: None }
+        let limit = route.timer.at(expires_at);
+        let copies = Vec::with_capacity(1); // most requests need no second
+        Self { call, copies, message, route, expires_at, limit, client_error: None }
     }
 
     /// The loop around the dispatcher: the same arms as in the simulator.
     async fn run(mut self) -> Response<Body> {
-        let mut limit = pin!(tokio::time::sleep_until(self.expires_at.into()));
         loop {
             match self.call.step() {
-                Next::Send(attempt) => self.send(attempt, limit.as_mut()),
+                Next::Send(attempt) => self.send(attempt),
                 Next::Cancel(copy) => self.cancel(copy),
                 Next::Wait(until) => {
                     let hedge =
                         until.map(|due| self.route.timer.at(self.route.clock.std_instant(due.at)));
-                    match self.wait(hedge, limit.as_mut()).await {
+                    match self.wait(hedge).await {
                         Woken::Answered(copy, answer) => self.take(copy, answer),
                         Woken::Step => {}
                         Woken::TimedOut if Instant::now() >= self.expires_at => {
                             return self.expire();
                         }
-                        Woken::TimedOut => self.time_out_attempts(limit.as_mut()),
+                        Woken::TimedOut => self.time_out_attempts(),
                     }
                 }
-                Next::Answered(copy) => {
-                    let answer = self.answers[copy].take();
-                    return answer.unwrap_or_else(|| refused(Refusal::Failed(Failure::Broken)));
-                }
+                Next::Answered(copy) => return self.hand_over(copy),
                 Next::Refused(refusal) => return self.refuse(refusal),
             }
             if let Some(error) = self.client_error.take() {
@@ -165,7 +188,7 @@ impl Exchange {
         }
     }
 
-    fn send(&mut self, attempt: OpenAttempt, limit: Pin<&mut Sleep>) {
+    fn send(&mut self, attempt: OpenAttempt) {
         let replica = self.route.replica(&attempt);
         let times_out_at = Instant::now() + self.route.config.timeouts.attempt;
         let request = self.message.next();
@@ -175,23 +198,26 @@ impl Exchange {
                 None => unreachable!("the dispatcher resends only what may be resent"),
             }
         };
-        self.flights.push(Some(Flight { attempt, answer: Box::pin(answer), times_out_at }));
-        self.answers.push(None);
-        self.set_limit(limit);
+        let answer = Box::pin(answer);
+        self.copies.push(Copy::Flying(Flight { attempt, answer, times_out_at }));
+        self.set_limit();
         self.route.ask_probes();
     }
 
-    /// Arms the one timer of this request for the next time limit.
-    fn set_limit(&self, mut limit: Pin<&mut Sleep>) {
-        let attempts = self.flights.iter().flatten().map(|flight| flight.times_out_at);
+    /// Arms the one timer of this request for its next time limit.
+    fn set_limit(&mut self) {
+        let attempts = self.flights().map(|flight| flight.times_out_at);
         let next = attempts.min().map_or(self.expires_at, |at| at.min(self.expires_at));
-        if limit.deadline() != next.into() {
-            limit.as_mut().reset(next.into());
-        }
+        self.limit = self.route.timer.at(next);
     }
 
-    async fn wait(&mut self, mut hedge: Option<Wait>, mut limit: Pin<&mut Sleep>) -> Woken {
-        let mut is_held = self.flights.iter().all(Option::is_none);
+    fn flights(&self) -> impl Iterator<Item = &Flight> {
+        self.copies.iter().filter_map(Copy::flight)
+    }
+
+    async fn wait(&mut self, mut hedge: Option<Wait>) -> Woken {
+        let is_held = self.flights().next().is_none();
+        let mut is_new = true;
         poll_fn(|context| {
             if let Some(answered) = self.poll_flights(context) {
                 return Poll::Ready(answered);
@@ -202,25 +228,23 @@ impl Exchange {
                 return Poll::Ready(Woken::Step);
             }
             if is_held {
-                self.call.hold(context.waker());
-                is_held = false;
-            } else if self.flights.iter().all(Option::is_none) {
-                if self.call.was_resumed() {
+                if !is_new && self.call.was_resumed() {
                     return Poll::Ready(Woken::Step);
                 }
+                is_new = false;
                 self.call.hold(context.waker());
             }
-            limit.as_mut().poll(context).map(|()| Woken::TimedOut)
+            Pin::new(&mut self.limit).poll(context).map(|()| Woken::TimedOut)
         })
         .await
     }
 
     fn poll_flights(&mut self, context: &mut Context<'_>) -> Option<Woken> {
-        for (copy, flight) in self.flights.iter_mut().enumerate() {
-            if let Some(flight) = flight
+        for (number, copy) in self.copies.iter_mut().enumerate() {
+            if let Copy::Flying(flight) = copy
                 && let Poll::Ready(answer) = flight.answer.as_mut().poll(context)
             {
-                return Some(Woken::Answered(copy, answer));
+                return Some(Woken::Answered(number, answer));
             }
         }
         None
@@ -228,7 +252,7 @@ impl Exchange {
 
     /// Learns from an answer and keeps it for the client.
     fn take(&mut self, copy: usize, answer: Answer) {
-        let Some(Flight { mut attempt, .. }) = self.flights[copy].take() else { return };
+        let Some(Flight { mut attempt, .. }) = self.copies[copy].take_flight() else { return };
         match answer {
             Ok(mut response) => {
                 let feedback = orca::take_feedback(response.headers_mut()).unwrap_or_default();
@@ -241,7 +265,7 @@ impl Exchange {
                 };
                 // In flight until the last byte has passed or nobody wants it any more.
                 let ended = |_| drop(attempt);
-                self.answers[copy] = Some(response.map(|body| body.on_end(ended)));
+                self.copies[copy] = Copy::Answered(response.map(|body| body.on_end(ended)));
             }
             Err(error) => self.fail(attempt, error),
         }
@@ -254,40 +278,59 @@ impl Exchange {
             self.client_error = Some(error);
             return;
         }
-        let failure = if error.was_sent() { Failure::Broken } else { Failure::Unsent };
-        self.call.settle(attempt.learn(&Outcome::Failed(failure)));
+        self.call.settle(attempt.learn(&blame(&error)));
         self.message.put_back(error.into_request());
     }
 
     fn cancel(&mut self, copy: usize) {
-        let Some(Flight { mut attempt, .. }) = self.flights[copy].take() else { return };
+        let Some(Flight { mut attempt, .. }) = self.copies[copy].take_flight() else { return };
         self.call.settle(attempt.learn(&Outcome::Cancelled));
     }
 
-    fn time_out_attempts(&mut self, limit: Pin<&mut Sleep>) {
+    fn time_out_attempts(&mut self) {
         let now = Instant::now();
-        for place in &mut self.flights {
-            if let Some(mut flight) = place.take_if(|flight| flight.times_out_at <= now) {
+        for copy in &mut self.copies {
+            let is_late = copy.flight().is_some_and(|flight| flight.times_out_at <= now);
+            if let Some(mut flight) = is_late.then(|| copy.take_flight()).flatten() {
                 let timed_out = Outcome::Failed(Failure::TimedOut);
                 self.call.settle(flight.attempt.learn(&timed_out));
             }
         }
-        self.set_limit(limit);
+        self.set_limit();
     }
 
     /// The whole request took too long: what is on its way has failed, too.
     fn expire(mut self) -> Response<Body> {
-        for flight in self.flights.iter_mut().filter_map(Option::take) {
-            let mut attempt = flight.attempt;
+        for Flight { mut attempt, .. } in self.copies.iter_mut().filter_map(Copy::take_flight) {
             self.call.settle(attempt.learn(&Outcome::Failed(Failure::TimedOut)));
         }
         refused(Refusal::Failed(Failure::TimedOut))
+    }
+
+    fn hand_over(mut self, copy: usize) -> Response<Body> {
+        match std::mem::replace(&mut self.copies[copy], Copy::Over) {
+            Copy::Answered(response) => response,
+            Copy::Flying(_) | Copy::Over => unreachable!("the dispatcher knows who answered"),
+        }
     }
 
     fn refuse(self, refusal: Refusal) -> Response<Body> {
         tracing::debug!(upstream = %self.route.config.name, ?refusal, "request refused");
         refused(refusal)
     }
+}
+
+/// What a failed attempt says of its replica.
+fn blame(error: &SendError) -> Outcome {
+    if !error.was_sent() {
+        return Outcome::Failed(Failure::Unsent);
+    }
+    if error.kind() == SendErrorKind::Reset && error.was_reused() {
+        // The end of a kept connection's idle time crossed the request: nobody's fault. It is
+        // tried again like any broken attempt.
+        return Outcome::Cancelled;
+    }
+    Outcome::Failed(Failure::Broken)
 }
 
 /// Server errors speak against the replica, except "not implemented", which speaks of the request.

@@ -164,7 +164,11 @@ mod tests {
         /// The obvious model is a line of names: who finds no free slot goes to its end, and
         /// whenever somebody with a slot leaves, the first in line gets it.
         #[test]
-        fn slots_go_in_the_order_of_arrival(slots in 1_usize..4, room in 0_usize..5, acts in acts()) {
+        fn slots_go_in_the_order_of_arrival(
+            slots in 1_usize..4,
+            room in 0_usize..5,
+            acts in acts(),
+        ) {
             let admission = Rc::new(Admission::new(Some(slots as u32), room));
             let mut line: VecDeque<usize> = VecDeque::new();
             let mut present: Vec<(usize, Guest)> = Vec::new();

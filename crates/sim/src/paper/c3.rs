@@ -53,6 +53,21 @@ mod tests {
         }
     }
 
+    /// Figures of others, each for a claim that there is.
+    #[test]
+    fn what_is_expected_belongs_to_a_claim() {
+        let expected = include_str!("../../../../papers/c3/expected.csv");
+        let claims = PAPER.read().unwrap();
+        let mut rows = expected.lines();
+        assert_eq!(rows.next(), Some("claim,quantity,setting,value,unit,source"));
+        for row in rows {
+            let id = row.split(',').next().unwrap();
+            assert!(claims.claims.iter().any(|claim| claim.id == id), "{row}");
+            let value = row.rsplit(',').nth(2).unwrap().parse::<f64>();
+            assert!(value.is_ok_and(|value| value > 0.0), "{row}");
+        }
+    }
+
     #[test]
     fn a_full_check_covers_the_figure_as_the_paper_has_it() {
         let options = Options { seeds: (1..=10).collect(), quick: false, reference: None };

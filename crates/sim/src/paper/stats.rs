@@ -28,7 +28,8 @@ pub struct Interval {
     pub seeds: usize,
 }
 
-/// What a claim says of a number: it lies between these, the ends excluded. An open end is infinite.
+/// What a claim says of a number: it lies between these, the ends excluded. An open end is
+/// infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// Lower end; minus infinity (JSON: null) when there is none.

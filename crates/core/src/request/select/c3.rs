@@ -189,7 +189,8 @@ pub struct C3 {
 impl C3 {
     /// Weight of one answer in the typical estimate: a memory of about fifty answers.
     const TYPICAL_ALPHA: f64 = 0.02;
-    /// A held call asks again after this time at the latest: meanwhile rates change.
+    /// A held call asks again after this time at the latest: meanwhile rates change. (absim sleeps
+    /// to the end.)
     const WAIT_MAX: Duration = Duration::from_millis(100);
 
     /// With these constants.
@@ -288,6 +289,7 @@ impl C3 {
         };
         if self.config.cubic.mint_on_wake {
             self.waits[from.group.index()] = Some((id, until));
+            return Choice::Hold { until };
         }
         Choice::Hold { until: until.min(now + Self::WAIT_MAX) }
     }

@@ -4,9 +4,14 @@
 //! allowed than received means the replica saturates: the rate is cut; more received than allowed
 //! means there is room: the rate grows, fast at first, flat around the rate at which it was last
 //! cut (the saddle), fast again beyond. **When it misleads**: below about one request per
-//! interval and replica the received rate is quantised noise and the limiter mainly holds requests
-//! back (research note, 1.2 d); so the default policy ranks without it. **Source**: C3 (NSDI
-//! 2015), section 3.3; constants from the paper's simulator and from its Cassandra.
+//! interval and replica the received rate is quantised noise around one per interval. The allowed
+//! rate swings above demand, the bucket stays full, and nothing is held: at the load of the paper's
+//! simulated figure (150 clients, 0.22 requests per pair and interval) its simulator holds 0.5 %
+//! of 80 000 requests, all within 8 ms of starting with empty buckets. Above that the limiter acts,
+//! and costs more than it saves: with 5 clients (6.7 per interval) that simulator's 99th percentile
+//! is 134 to 167 ms with it and 63 ms without. So the default policy ranks without it.
+//! **Source**: C3 (NSDI 2015), section 3.3; constants from the paper's simulator and from its
+//! Cassandra.
 
 use crate::time::{Duration, Instant};
 

@@ -1,3 +1,5 @@
+//! Reports in every form, reports that lie, and what reading and writing cost.
+
 use std::time::Instant as Watch;
 
 use proptest::prelude::*;
