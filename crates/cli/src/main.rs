@@ -14,6 +14,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Worker threads allocate two kilobyte-sized buffers per proxied request inside the HTTP library;
+/// the system's allocator takes 0.7 us for them outside the main thread, this one a tenth of it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Keeps the tail latency of replicated services and stores inside its objective.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, arg_required_else_help = true, max_term_width = 100)]

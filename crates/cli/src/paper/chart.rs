@@ -70,8 +70,10 @@ fn tick_text(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn ends(panel: &FigurePanel) -> impl Iterator<Item = f64> {
-    let all = panel.series.iter().flat_map(|series| series.values.iter().flatten());
+/// The ends of all intervals of a figure: its panels have one scale, so that they can be compared.
+fn ends(figure: &Figure) -> impl Iterator<Item = f64> {
+    let series = figure.panels.iter().flat_map(|panel| &panel.series);
+    let all = series.flat_map(|series| series.values.iter().flatten());
     all.flat_map(|interval| [interval.low.max(interval.mean / 3.0), interval.high])
 }
 
@@ -81,7 +83,7 @@ fn lines(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>
     let is_alone = figure.panels.len() == 1;
     let right = width - if is_alone { 190.0 } else { 16.0 };
     let bottom = LINES_HEIGHT - 42.0;
-    let y = Scale::over(ends(panel), bottom, 12.0);
+    let y = Scale::over(ends(figure), bottom, 12.0);
     let count = figure.points.len();
     let x = |point: usize| 52.0 + (right - 64.0) * point as f64 / (count - 1) as f64;
     let mut svg = opened(width, LINES_HEIGHT, &format!("{} {}", figure.title, panel.label));
@@ -181,7 +183,7 @@ const NAMES: f64 = 190.0;
 
 fn dots(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
     let height = ROW * panel.series.len() as f64 + 34.0;
-    let x = Scale::over(ends(panel), NAMES + 10.0, width - 16.0);
+    let x = Scale::over(ends(figure), NAMES + 10.0, width - 16.0);
     let mut svg = opened(width, height, &format!("{} {}", figure.title, panel.label));
     let bottom = height - 26.0;
     svg += &upright_grid(&x, bottom);

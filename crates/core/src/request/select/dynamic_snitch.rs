@@ -27,11 +27,14 @@ pub struct DynamicSnitchConfig {
     pub update_ms: f64,
     /// Minutes after which all samples are forgotten: 10.
     pub reset_min: f64,
+    /// Whether time since a replica's last answer, at most `update_ms`, over the longest such time
+    /// is added to its score: off; on in the C3 authors' simulator, as in Cassandra 2.0.
+    pub silence: bool,
 }
 
 impl Default for DynamicSnitchConfig {
     fn default() -> Self {
-        Self { badness: 1.0, update_ms: 100.0, reset_min: 10.0 }
+        Self { badness: 1.0, update_ms: 100.0, reset_min: 10.0, silence: false }
     }
 }
 
@@ -42,6 +45,8 @@ pub struct DynamicSnitch {
     reservoirs: Vec<Reservoir>,
     /// Score per replica; a replica without samples scores 0, as in Cassandra.
     scores: Vec<f64>,
+    /// Last answer per replica.
+    heard_at: Vec<Instant>,
     updated_at: Instant,
     reset_at: Instant,
     /// Room to sort in, kept so that no request allocates.
@@ -135,6 +140,7 @@ impl DynamicSnitch {
             config,
             reservoirs: Vec::new(),
             scores: Vec::new(),
+            heard_at: Vec::new(),
             updated_at: Instant::ZERO,
             reset_at: Instant::ZERO,
             sorted_samples: Vec::with_capacity(Reservoir::SIZE),
@@ -156,6 +162,18 @@ impl DynamicSnitch {
             largest = largest.max(*score);
         }
         self.scores.iter_mut().for_each(|score| *score /= largest);
+        if self.config.silence {
+            self.penalise_silence(now);
+        }
+    }
+
+    /// Adds time since the last answer over the longest such time: 0 to 1, as the medians are.
+    fn penalise_silence(&mut self, now: Instant) {
+        let silent_ms = |at: &Instant| now.millis_since(*at).min(self.config.update_ms);
+        let longest_ms = self.heard_at.iter().map(silent_ms).fold(1.0, f64::max);
+        for (score, at) in self.scores.iter_mut().zip(&self.heard_at) {
+            *score += silent_ms(at) / longest_ms;
+        }
     }
 
     fn score(&self, id: ReplicaId) -> f64 {
@@ -202,12 +220,14 @@ impl Selector for DynamicSnitch {
         if matches!(outcome, Outcome::Replied(_) | Outcome::Failed(Failure::TimedOut)) {
             let latency_ms = now.millis_since(of.sent_at()) as u32;
             self.reservoirs[of.replica().index()].add(now, latency_ms, &mut self.rng);
+            self.heard_at[of.replica().index()] = now;
         }
     }
 
     fn on_membership(&mut self, _now: Instant, fleet: &Fleet) {
         self.reservoirs.resize_with(fleet.len(), Reservoir::new);
         self.scores.resize(fleet.len(), 0.0);
+        self.heard_at.resize(fleet.len(), Instant::ZERO);
     }
 }
 
@@ -242,5 +262,22 @@ mod tests {
         // Medians over the largest median, 80 ms.
         let costs = [0, 1, 2].map(|n| dispatcher.cost(now, seat(n)));
         assert_eq!(costs, [Some(0.5), Some(0.125), Some(1.0)]);
+    }
+
+    #[test]
+    fn silence_counts_as_much_as_the_largest_median() {
+        let fleet = Fleet::single_group(2);
+        let config = DynamicSnitchConfig { silence: true, ..DynamicSnitchConfig::default() };
+        let mut snitch = DynamicSnitch::new(config);
+        snitch.on_membership(Instant::ZERO, &fleet);
+        let (silent, heard) = (ReplicaId::new(0), ReplicaId::new(1));
+        for (id, latency_ms, at_ms) in [(silent, 10, 40), (heard, 20, 80)] {
+            snitch.reservoirs[id.index()].add(Instant::ZERO, latency_ms, &mut Rng::seeded(1));
+            snitch.heard_at[id.index()] = Instant::from_millis(at_ms);
+        }
+        snitch.update(Instant::from_millis(100));
+        // Medians 10 and 20 of 20 ms; silent for 60 and 20 of 60 ms.
+        assert!((snitch.score(silent) - (0.5 + 1.0)).abs() < 1e-12);
+        assert!((snitch.score(heard) - (1.0 + 1.0 / 3.0)).abs() < 1e-12);
     }
 }

@@ -144,6 +144,7 @@ fn snitch_knobs(config: &mut DynamicSnitchConfig) -> Knobs<'_> {
         ("badness", number(&mut config.badness, 0.0, 100.0)),
         ("update_ms", number(&mut config.update_ms, 1.0, 1e6)),
         ("reset_min", number(&mut config.reset_min, 0.01, 1e6)),
+        ("silence", Knob::Switch(&mut config.silence)),
     ]
 }
 
