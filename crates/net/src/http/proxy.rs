@@ -28,11 +28,29 @@ pub async fn serve(
     if let Err(refusal) = head::prepare_request(&mut request, &client, &forwarding) {
         return refusal.into_response();
     }
-    let message = match Message::of(request, &route).await {
-        Ok(message) => message,
-        Err(error) => return body_refused(&error),
-    };
-    Exchange::open(route, message).run().await
+    if wants_keeping(&request, &route) {
+        request = match keep_body(request, &route).await {
+            Ok(request) => request,
+            Err(error) => return body_refused(&error),
+        };
+    }
+    let mut exchange = Exchange::open(route, Message::of(request));
+    exchange.run().await
+}
+
+/// Whether the body still streams but is short enough to be kept for another try.
+fn wants_keeping(request: &Request<Body>, route: &Route) -> bool {
+    let body = request.body();
+    let announced = || http_body::Body::size_hint(body).upper();
+    !body.is_complete()
+        && is_idempotent(request.method())
+        && announced().is_some_and(|bytes| bytes <= route.config.replay_bytes_max)
+}
+
+async fn keep_body(request: Request<Body>, route: &Route) -> Result<Request<Body>, BodyError> {
+    let (parts, body) = request.into_parts();
+    let bytes = body.collect(route.config.replay_bytes_max).await?;
+    Ok(Request::from_parts(parts, Body::full(bytes)))
 }
 
 /// What is sent, as often as it may be sent.
@@ -44,21 +62,13 @@ enum Message {
 }
 
 impl Message {
-    async fn of(request: Request<Body>, route: &Route) -> Result<Self, BodyError> {
-        if !is_idempotent(request.method()) {
-            return Ok(Self::Once(Some(request)));
+    fn of(request: Request<Body>) -> Self {
+        match request.body().try_clone() {
+            Some(body) if is_idempotent(request.method()) => {
+                Self::Again(request.into_parts().0, body)
+            }
+            _ => Self::Once(Some(request)),
         }
-        let (parts, body) = request.into_parts();
-        if let Some(body) = body.try_clone() {
-            return Ok(Self::Again(parts, body));
-        }
-        let bytes_max = route.config.replay_bytes_max;
-        let announced = http_body::Body::size_hint(&body).upper();
-        if announced.is_none_or(|bytes| bytes > bytes_max) {
-            return Ok(Self::Once(Some(Request::from_parts(parts, body))));
-        }
-        let body = Body::full(body.collect(bytes_max).await?);
-        Ok(Self::Again(parts, body))
     }
 
     const fn replay(&self) -> Replay {
@@ -155,14 +165,14 @@ struct Exchange {
 impl Exchange {
     fn open(route: Rc<Route>, message: Message) -> Self {
         let call = route.open(message.replay());
-        let expires_at = Instant::now() + route.config.timeouts.total;
+        let expires_at = route.after(route.config.timeouts.total);
         let limit = route.timer.at(expires_at);
         let copies = Vec::with_capacity(1); // most requests need no second
         Self { call, copies, message, route, expires_at, limit, client_error: None }
     }
 
     /// The loop around the dispatcher: the same arms as in the simulator.
-    async fn run(mut self) -> Response<Body> {
+    async fn run(&mut self) -> Response<Body> {
         loop {
             match self.call.step() {
                 Next::Send(attempt) => self.send(attempt),
@@ -170,7 +180,9 @@ impl Exchange {
                 Next::Wait(until) => {
                     let hedge =
                         until.map(|due| self.route.timer.at(self.route.clock.std_instant(due.at)));
-                    match self.wait(hedge).await {
+                    let woken = self.wait(hedge).await;
+                    self.route.tick();
+                    match woken {
                         Woken::Answered(copy, answer) => self.take(copy, answer),
                         Woken::Step => {}
                         Woken::TimedOut if Instant::now() >= self.expires_at => {
@@ -190,7 +202,7 @@ impl Exchange {
 
     fn send(&mut self, attempt: OpenAttempt) {
         let replica = self.route.replica(&attempt);
-        let times_out_at = Instant::now() + self.route.config.timeouts.attempt;
+        let times_out_at = self.route.after(self.route.config.timeouts.attempt);
         let request = self.message.next();
         let answer = async move {
             match request {
@@ -300,21 +312,21 @@ impl Exchange {
     }
 
     /// The whole request took too long: what is on its way has failed, too.
-    fn expire(mut self) -> Response<Body> {
+    fn expire(&mut self) -> Response<Body> {
         for Flight { mut attempt, .. } in self.copies.iter_mut().filter_map(Copy::take_flight) {
             self.call.settle(attempt.learn(&Outcome::Failed(Failure::TimedOut)));
         }
         refused(Refusal::Failed(Failure::TimedOut))
     }
 
-    fn hand_over(mut self, copy: usize) -> Response<Body> {
+    fn hand_over(&mut self, copy: usize) -> Response<Body> {
         match std::mem::replace(&mut self.copies[copy], Copy::Over) {
             Copy::Answered(response) => response,
             Copy::Flying(_) | Copy::Over => unreachable!("the dispatcher knows who answered"),
         }
     }
 
-    fn refuse(self, refusal: Refusal) -> Response<Body> {
+    fn refuse(&self, refusal: Refusal) -> Response<Body> {
         tracing::debug!(upstream = %self.route.config.name, ?refusal, "request refused");
         refused(refusal)
     }

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::Hedge;
@@ -41,6 +42,8 @@ pub struct Route {
     replicas: Vec<Replica>,
     held: RefCell<BTreeMap<CallId, Waker>>,
     calls: Cell<u64>,
+    /// The time as it was last read; see [`Route::tick`].
+    read_at: Cell<Instant>,
     /// Wakes the task that waits for the dispatcher's deadline; see [`Route::keep_time`].
     timekeeper: RefCell<Option<Waker>>,
 }
@@ -95,6 +98,7 @@ impl Route {
             dispatcher: RefCell::new(dispatcher),
             held: RefCell::default(),
             calls: Cell::new(0),
+            read_at: Cell::new(clock.now()),
             timekeeper: RefCell::default(),
         }))
     }
@@ -109,8 +113,17 @@ impl Route {
         }
     }
 
-    pub(crate) fn now(&self) -> Instant {
-        self.clock.now()
+    /// Reads the clock. A request reads it when something happened to it (it came, an answer
+    /// came, a deadline passed); what follows in the same breath happens at the same instant.
+    pub(crate) fn tick(&self) -> Instant {
+        let now = self.clock.now();
+        self.read_at.set(now);
+        now
+    }
+
+    /// The moment on the machine's clock this much after the clock was last read.
+    pub(crate) fn after(&self, delay: Duration) -> std::time::Instant {
+        self.clock.std_instant(self.read_at.get() + delay)
     }
 
     /// Begins a call; the guard closes it.
@@ -118,7 +131,7 @@ impl Route {
         let id = CallId(self.calls.get());
         self.calls.set(id.0 + 1);
         let request = Request { group: GROUP, replay };
-        let call = self.dispatcher.borrow_mut().open(self.now(), id, request);
+        let call = self.dispatcher.borrow_mut().open(self.tick(), id, request);
         OpenCall { route: Rc::clone(self), call: Some(call) }
     }
 
@@ -128,14 +141,14 @@ impl Route {
 
     /// Takes over which replicas may be used.
     pub fn adopt(&self, plan: &Arc<RoutePlan>) {
-        self.dispatcher.borrow_mut().adopt(self.now(), plan);
+        self.dispatcher.borrow_mut().adopt(self.tick(), plan);
         self.resume_held();
     }
 
     /// Takes what was counted since the last time, and how things stand.
     pub fn observe(&self) -> Observation {
         let mut dispatcher = self.dispatcher.borrow_mut();
-        let now = self.now();
+        let now = self.tick();
         let seats = 0..self.replicas.len();
         let state = seats.map(|seat| {
             let id = evenkeel_core::ReplicaId::new(seat);
@@ -180,7 +193,7 @@ impl Route {
                 std::pin::Pin::new(timer).poll(context)
             })
             .await;
-            self.dispatcher.borrow_mut().wake(self.now());
+            self.dispatcher.borrow_mut().wake(self.tick());
             self.resume_held();
         }
     }
@@ -194,7 +207,7 @@ impl Route {
     /// Sends the questions that the policy wants asked.
     pub(crate) fn ask_probes(self: &Rc<Self>) {
         loop {
-            let now = self.now();
+            let now = self.read_at.get();
             let Some(probe) = self.dispatcher.borrow_mut().probe(now) else { return };
             let replica = &self.replicas[probe.replica().index()];
             // One question at a time: a replica too slow to answer is not asked more and more.
@@ -225,7 +238,7 @@ impl Route {
             }
             Ok(Err(_)) | Err(_) => None,
         };
-        let now = self.now();
+        let now = self.tick();
         self.dispatcher.borrow_mut().learn_probe(now, &probe, feedback.as_ref());
     }
 }
@@ -257,7 +270,7 @@ pub struct ReplicaState {
     /// Its own last report: requests waiting there.
     pub queue_length: Option<u32>,
     /// Its own last report: service time.
-    pub service_time: Option<std::time::Duration>,
+    pub service_time: Option<Duration>,
 }
 
 /// A call that is closed when it goes out of scope.
@@ -273,7 +286,7 @@ impl OpenCall {
 
     /// What to do next.
     pub(crate) fn step(&mut self) -> Next {
-        let now = self.route.now();
+        let now = self.route.read_at.get();
         let call = self.call.as_mut().expect(Self::OPEN);
         let step = self.route.dispatcher.borrow_mut().step(now, call);
         self.route.resume_held(); // a step may make the next held call the head
@@ -317,7 +330,7 @@ impl Drop for OpenCall {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         self.route.held.borrow_mut().remove(&call.id());
-        let now = self.route.now();
+        let now = self.route.read_at.get();
         self.route.dispatcher.borrow_mut().close(now, call);
         self.route.resume_held();
     }
@@ -350,7 +363,7 @@ impl OpenAttempt {
 
     /// Learns the outcome; hand the answer to [`OpenCall::settle`].
     pub(crate) fn learn(&mut self, outcome: &Outcome) -> Settled {
-        let now = self.route.now();
+        let now = self.route.read_at.get();
         let attempt = self.attempt.as_mut().expect(Self::OPEN);
         self.route.dispatcher.borrow_mut().learn(now, attempt, outcome)
     }
@@ -359,7 +372,9 @@ impl OpenAttempt {
 impl Drop for OpenAttempt {
     fn drop(&mut self) {
         let Some(attempt) = self.attempt.take() else { return };
-        let now = self.route.now();
-        self.route.dispatcher.borrow_mut().finish(now, attempt);
+        let route = &self.route;
+        // Given up in mid-air: whenever that is. Otherwise its end follows its answer.
+        let now = if attempt.is_learnt() { route.read_at.get() } else { route.tick() };
+        route.dispatcher.borrow_mut().finish(now, attempt);
     }
 }
