@@ -130,8 +130,8 @@ fn run_policy(
     policy.clone_into(&mut load.policy);
     load.seed = seed;
     load.requests_max = Some(scenario.workload.requests);
-    load.expectation =
-        Expectation::Computed(Box::new(|facts| embedded::body_of(&facts.path).into()));
+    let body_of = service.body_of();
+    load.expectation = Expectation::Computed(Box::new(move |facts| body_of(facts.path).into()));
     let cpu_before = process.board().cpu();
     live.begin(policy, process.admin());
     let outcome: Outcome = load.run(&Stop::new(), |progress| {

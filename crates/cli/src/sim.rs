@@ -14,7 +14,7 @@ use crate::terminal::{Progress, Table, count, ms};
 
 /// Run a scenario in virtual time: every policy on the same requests, seed by seed.
 ///
-/// Example: evenkeel sim scenarios/c3-fluctuation.toml --set fluctuation.interval=100ms --seeds 1..10
+/// Example: evenkeel sim scenarios/c3-fluctuation.toml --set workload.clients=300 --seeds 1..10
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArguments {
     /// The scenario's file.

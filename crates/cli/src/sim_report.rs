@@ -10,7 +10,8 @@ const STYLE: &str = include_str!("report.css");
 const ROW: f64 = 34.0;
 const LEFT: f64 = 250.0;
 const WIDTH: f64 = 640.0;
-const QUANTILES: [(&str, fn(&RunReport) -> f64); 4] = [
+type Quantile = (&'static str, fn(&RunReport) -> f64);
+const QUANTILES: [Quantile; 4] = [
     ("p50", |run| run.p50_ms),
     ("p95", |run| run.p95_ms),
     ("p99", |run| run.p99_ms),

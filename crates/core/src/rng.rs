@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::units::Probability;
 
-/// A seeded generator (xoshiro256++: value-stable across releases and platforms, about 1 ns a draw).
+/// A seeded generator: xoshiro256++, value-stable across releases and platforms, about 1 ns a draw.
 ///
 /// Not for secrets.
 #[derive(Clone, Debug)]

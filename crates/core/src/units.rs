@@ -26,7 +26,10 @@ macro_rules! unit {
         pub struct $name(f64);
 
         impl $name {
-            #[doc = concat!("Checks that the number is ", $expected, ".\n\n# Errors\nWhen it is not, or is NaN.")]
+            #[doc = concat!("Checks that the number is ", $expected, ".")]
+            ///
+            /// # Errors
+            /// When it is not, or is NaN.
             pub fn new(value: f64) -> Result<Self, OutOfRange> {
                 if value.is_finite() && $range.contains(&value) {
                     Ok(Self(value))

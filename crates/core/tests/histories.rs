@@ -78,7 +78,8 @@ fn moments() -> impl Strategy<Value = Moment> {
         8 => n.clone().prop_map(Moment::StepAgain),
         8 => (n.clone(), prop_oneof![0..20_u32, Just(u32::MAX)], 0..50_000_u32)
             .prop_map(|(attempt, queue, service_us)| Moment::Reply { attempt, queue, service_us }),
-        5 => (n.clone(), failures()).prop_map(|(attempt, failure)| Moment::Fail { attempt, failure }),
+        5 => (n.clone(), failures())
+            .prop_map(|(attempt, failure)| Moment::Fail { attempt, failure }),
         1 => n.clone().prop_map(Moment::GiveUp),
         8 => n.clone().prop_map(Moment::Finish),
         2 => n.clone().prop_map(Moment::Abandon),

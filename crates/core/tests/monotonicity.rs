@@ -224,6 +224,7 @@ fn the_threshold_of_dynamic_snitch_rewards_a_slower_replica() {
         };
         live("dynamic-snitch", &history, None).pick
     };
-    // 45, 100, 40 sorted is 40, 45, 100: the second place is worse than twice 45. With 60 it is not.
+    // 45, 100, 40 sorted is 40, 45, 100: the second place is worse than twice 45. With 60 it is
+    // not.
     assert_eq!((chosen(45.0), chosen(60.0)), (Some(2), Some(0)));
 }

@@ -1,6 +1,8 @@
 //! The proxy in front of three real nginx servers with agents: one paused again and again, one
 //! rate-limited, one killed under load; driven by a real request-rate series when it is at hand.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -68,8 +68,9 @@ fn lead(report: &PaperReport) -> String {
         ""
     };
     format!(
-        "<p>Every policy met the same requests at the same seed, so policies are compared as ratios \
-         of paired runs: {} seeds, Student’s 95 % interval of the logarithm of the ratio. A claim \
+        "<p>Every policy met the same requests at the same seed, so policies are compared as \
+         ratios of paired runs: {} seeds, Student’s 95 % interval of the logarithm of the ratio. \
+         A claim \
          is <em>reproduced</em> when every interval lies wholly within what was claimed, \
          <em>not reproduced</em> when all lie wholly outside, and otherwise it <em>depends</em>. \
          Intervals cover the luck of seeds, not the difference between a simulation and a \

@@ -211,7 +211,7 @@ pub type Copies = ArrayVec<ReplicaId, ATTEMPTS_MAX>;
 
 /// The life of one request, from open to close. About 100 bytes, no allocation.
 #[derive(Debug)]
-#[must_use = "a call must be closed with Dispatcher::close, or its place in the backlog stays taken"]
+#[must_use = "close it with Dispatcher::close, or its place in the backlog stays taken"]
 pub struct Call {
     pub(crate) id: CallId,
     pub(crate) request: Request,

@@ -442,7 +442,8 @@ impl Dispatcher {
     /// Takes over a plan from the slow loops, if it is newer than the one it has.
     ///
     /// # Panics
-    /// When the plan has fewer seats than the fleet, or a group names an unknown seat, or one twice.
+    /// When the plan has fewer seats than the fleet, or a group names a seat twice or one that
+    /// does not exist.
     pub fn adopt(&mut self, now: Instant, plan: &RoutePlan) {
         if plan.version <= self.plan_version {
             return;

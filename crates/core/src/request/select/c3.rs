@@ -66,7 +66,8 @@ pub struct C3Config {
     pub alpha: f64,
     /// What is assumed of a replica that never answered.
     pub unheard: Unheard,
-    /// Time constant with which old estimates fade to the typical one, milliseconds; infinite = never.
+    /// Time constant with which old estimates fade to the typical one, milliseconds; infinite =
+    /// never.
     pub fade_ms: f64,
     /// Ties are broken at random instead of by the order of the group.
     pub random_ties: bool,

@@ -6,9 +6,10 @@
 //! before it has happened; latency tells replicas of equal RIF apart; blends of both lost in the
 //! paper's tests. **When it misleads**: with stale probes many clients run to the same replica, so
 //! each probe is used a limited number of times and counts its own uses. **Cold start**: with fewer
-//! than two reports, the fewest own requests in flight decide (the paper: a random replica). **Source**: Wydrowski et al.,
-//! "Load is not what you should balance: Introducing Prequal", NSDI 2024, sections 4 and 5; `q_rif`
-//! 0.84 in the paper, 0.6 found better at high load (adaptive selection study).
+//! than two reports, the fewest own requests in flight decide (the paper: a random replica).
+//! **Source**: Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI
+//! 2024, sections 4 and 5; `q_rif` 0.84 in the paper, 0.6 found better at high load (adaptive
+//! selection study).
 
 use arrayvec::ArrayVec;
 
