@@ -56,7 +56,23 @@ const CHECKS: &[Step] = &[
 // One line each, for example:
 //     Step { name: "demo", command: Run::Evenkeel(&["demo"]) },
 // ---------------------------------------------------------------------------------------------
-const RELEASE_ACCEPTANCE: &[Step] = &[Step { name: "help", command: Run::Evenkeel(&["--help"]) }];
+const RELEASE_ACCEPTANCE: &[Step] = &[
+    Step { name: "demo", command: Run::Evenkeel(&["demo"]) },
+    Step { name: "C3, quickly", command: Run::Evenkeel(&["paper", "c3", "--quick"]) },
+    twice("demo.toml", &["sim", "scenarios/demo.toml", "--twice", FEW]),
+    twice("nginx-paused.toml", &["sim", "scenarios/nginx-paused.toml", "--twice", FEW]),
+    twice("c3-fluctuation.toml", &["sim", "scenarios/c3-fluctuation.toml", "--twice", FEW]),
+    twice("c3-skew.toml", &["sim", "scenarios/c3-skew.toml", "--twice", FEW]),
+    twice("c3-dynamic.toml", &["sim", "scenarios/c3-dynamic.toml", "--twice", FEW]),
+];
+
+/// Enough requests to meet every kind of event of a scenario.
+const FEW: &str = "--set=workload.requests=60000";
+
+/// Same seed twice, byte-identical.
+const fn twice(name: &'static str, arguments: &'static [&'static str]) -> Step {
+    Step { name, command: Run::Evenkeel(arguments) }
+}
 
 /// Runs all steps and prints how long each took.
 ///

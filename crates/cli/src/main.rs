@@ -29,10 +29,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Paper(paper::PaperArguments),
     Run(run::RunArguments),
     Demo(demo::DemoArguments),
     Sim(sim::SimArguments),
+    Paper(paper::PaperArguments),
     Load(load::LoadArguments),
     Check(run::CheckArguments),
 }

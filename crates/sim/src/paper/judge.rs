@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::paper::claims::{Axis, Check, Claim, Comparison, Measure};
 use crate::paper::plan::{Grid, Plan};
+use crate::paper::reference::CLOSE;
 use crate::paper::stats::{self, Interval, Range, SEEDS_MIN, Verdict};
 use crate::report::RunReport;
 
@@ -293,7 +294,7 @@ impl Judge<'_> {
                         of: Some(beside.ours_ms),
                         over: Some(one(beside.theirs_ms)),
                         result: Some(beside.ratio()),
-                        claimed: Range { at_least: 1.0, at_most: 1.0 },
+                        claimed: CLOSE,
                         verdict: beside.verdict(),
                     }
                 })

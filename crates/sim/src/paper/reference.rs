@@ -3,15 +3,20 @@
 //! The file is a table with a header (CSV without quotes), one run in each row. Rows that differ in
 //! their seed alone are one group. Seeds of another program mean nothing here, so a group is
 //! compared as a whole: its mean should lie where, judging by our own seeds, the mean of as many
-//! further runs would lie ([`prediction`]). **When it misleads**: a group of one row against ten
-//! seeds with much luck in them proves little when it agrees; the ratio is shown for that.
+//! further runs would lie ([`prediction`]). That alone proves little: one row against ten seeds
+//! with much luck in them agrees with almost anything. So a group counts as reproduced only when
+//! that interval is also [`CLOSE`], and otherwise it depends. **When it misleads**: of a hundred
+//! intervals five miss, and a few dozen groups are compared.
 
 use core::ops::Range;
 
 use evenkeel_settings::{Mismatch, Place, Problem, Problems};
 
-use crate::paper::stats::{Interval, Verdict, prediction};
+use crate::paper::stats::{Interval, Range as Claimed, Verdict, prediction};
 use crate::report::RunReport;
+
+/// Ours over theirs that counts as the same: a quarter more or less.
+pub const CLOSE: Claimed = Claimed { at_least: 0.8, at_most: 1.25 };
 
 /// All rows of the file, grouped.
 #[derive(Clone, Debug)]
@@ -54,11 +59,16 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Whether theirs lies where ours would.
+    /// Whether theirs lies where ours would, and whether that says something.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let inside = (self.ours_ms.low..=self.ours_ms.high).contains(&self.theirs_ms);
-        if inside { Verdict::Reproduced } else { Verdict::NotReproduced }
+        if !(self.ours_ms.low..=self.ours_ms.high).contains(&self.theirs_ms) {
+            return Verdict::NotReproduced;
+        }
+        match Verdict::of(&self.ratio(), &CLOSE) {
+            Verdict::Reproduced => Verdict::Reproduced,
+            _ => Verdict::Depends,
+        }
     }
 
     /// Ours over theirs, with the interval within which 1 should lie.
@@ -237,14 +247,15 @@ mod tests {
 
     #[test]
     fn theirs_should_lie_where_ours_would() {
+        let beside = |low, theirs_ms, high| {
+            let ours_ms = Interval { mean: 100.0, low, high, seeds: 10 };
+            Beside { theirs_ms, ours_ms }.verdict()
+        };
+        assert_eq!(beside(90.0, 100.0, 110.0), Verdict::Reproduced);
+        assert_eq!(beside(90.0, 89.0, 110.0), Verdict::NotReproduced);
+        assert_eq!(beside(90.0, 111.0, 110.0), Verdict::NotReproduced);
+        assert_eq!(beside(50.0, 100.0, 200.0), Verdict::Depends, "agreement by vagueness");
         let ours_ms = Interval { mean: 100.0, low: 80.0, high: 125.0, seeds: 10 };
-        for (theirs_ms, verdict) in [
-            (80.0, Verdict::Reproduced),
-            (79.0, Verdict::NotReproduced),
-            (126.0, Verdict::NotReproduced),
-        ] {
-            assert_eq!(Beside { theirs_ms, ours_ms }.verdict(), verdict);
-        }
         let ratio = Beside { theirs_ms: 50.0, ours_ms }.ratio();
         assert_eq!((ratio.mean, ratio.low, ratio.high), (2.0, 1.6, 2.5));
     }
