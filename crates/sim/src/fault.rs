@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 use serde::Serialize;
 
-use crate::scenario::millis;
+use crate::millis;
 
 /// Something that happens to a replica at a time, perhaps again and again.
 #[derive(Clone, Debug, PartialEq, Serialize)]

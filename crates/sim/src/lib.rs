@@ -6,6 +6,7 @@
 
 pub mod events;
 pub mod fault;
+mod millis;
 pub mod oracle;
 pub mod paper;
 pub mod report;

@@ -11,6 +11,7 @@ use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table, Value};
 use serde::Serialize;
 
 use crate::fault::{Fault, Target, What};
+use crate::millis;
 use crate::oracle::Oracle;
 
 /// Everything a run depends on, apart from policy and seed.
@@ -160,15 +161,6 @@ pub struct Phase {
     pub clients_join: usize,
     /// Share of writes among the requests of those that join.
     pub writes: f64,
-}
-
-/// Durations as milliseconds in JSON.
-pub(crate) mod millis {
-    use std::time::Duration;
-
-    pub(crate) fn serialize<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_f64(evenkeel_core::time::millis(*d))
-    }
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -133,6 +133,7 @@ fn findings_table(findings: &[Finding]) -> Table {
 fn grid(findings: &[Finding], points: &[&str]) -> Table {
     let header: Vec<&str> = core::iter::once("").chain(points.iter().copied()).collect();
     let mut table = Table::new(&header);
+    let has_room = points.len() <= 3;
     let panels = in_order(findings.iter().map(|finding| finding.panel.as_str()));
     for panel in &panels {
         if !panel.is_empty() {
@@ -143,7 +144,8 @@ fn grid(findings: &[Finding], points: &[&str]) -> Table {
             let at = |point: &&str| {
                 here().find(|finding| finding.what == what && finding.point == **point)
             };
-            let cells = points.iter().map(|point| at(point).map_or_else(dash, ratio_cell));
+            let cell = |point| at(point).map_or_else(dash, |found| ratio_cell(found, has_room));
+            let cells = points.iter().map(cell);
             table.row(core::iter::once(format!("  {what}")).chain(cells));
         }
     }
@@ -180,8 +182,11 @@ fn listed_row(finding: &Finding, indent: &str) -> [String; 7] {
     ]
 }
 
-fn ratio_cell(finding: &Finding) -> String {
+fn ratio_cell(finding: &Finding, has_room: bool) -> String {
     let Some(result) = &finding.result else { return dash() };
+    if !has_room {
+        return format!("{:.2} {}", result.mean, mark(finding.verdict));
+    }
     let half = (result.high - result.low) / 2.0;
     format!("{:.2} ±{half:.2} {}", result.mean, mark(finding.verdict))
 }

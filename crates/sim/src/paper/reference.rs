@@ -95,18 +95,25 @@ const COLUMNS: [(&str, &str, &str); 11] = [
     ("requests_done", "workload.requests", ""),
 ];
 
+const OTHER_COLUMNS: [&str; 4] = ["strategy", "arrival_gaps", "mean_ms", "p99_ms"];
+
 impl Reference {
     /// Reads the file's text; `file` is its name, for problems.
     ///
     /// # Errors
     /// When a column is missing, a row has another number of cells than the header, or a result
-    /// is no positive number.
+    /// is no positive number; when there is no row.
     pub fn read(file: &str, text: &str) -> Result<Self, Problems> {
         let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
         let (header, _) = lines.next().ok_or_else(|| {
             wrong(file, 0, "", Mismatch::new("an empty file", "a header and a row for each run"))
         })?;
         let header: Vec<&str> = header.split(',').map(str::trim).collect();
+        let columns = COLUMNS.iter().map(|(column, ..)| *column).chain(OTHER_COLUMNS);
+        if let Some(missing) = columns.into_iter().find(|column| !header.contains(column)) {
+            let what = Mismatch::new("no such column", format!("a column {missing}"));
+            return Err(wrong(file, 1, missing, what.with_hint("is it another file?")));
+        }
         let mut reference = Self { groups: Vec::new() };
         for (line, number) in lines {
             let cells: Vec<&str> = line.split(',').map(str::trim).collect();
@@ -117,16 +124,19 @@ impl Reference {
             }
             reference.add(&Cells { file, number, header: &header, cells: &cells })?;
         }
+        if reference.groups.is_empty() {
+            return Err(wrong(file, 0, "", Mismatch::new("a header alone", "a row for each run")));
+        }
         Ok(reference)
     }
 
     fn add(&mut self, cells: &Cells<'_>) -> Result<(), Problems> {
-        let strategy = cells.text("strategy")?;
+        let strategy = cells.text("strategy");
         let mut sets = Vec::new();
         for (column, path, unit) in COLUMNS {
             sets.push(format!("{path}={}{unit}", cells.number(column)?));
         }
-        let arrivals = match cells.text("arrival_gaps")? {
+        let arrivals = match cells.text("arrival_gaps") {
             "intpoisson" => "ticks",
             "exp" => "poisson",
             other => {
@@ -178,16 +188,13 @@ struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    fn text(&self, column: &str) -> Result<&'a str, Problems> {
+    fn text(&self, column: &str) -> &'a str {
         let place = self.header.iter().position(|known| *known == column);
-        place.map(|place| self.cells[place]).ok_or_else(|| {
-            let what = Mismatch::new("no such column", format!("a column {column}"));
-            wrong(self.file, 1, column, what)
-        })
+        self.cells[place.expect("the header was checked for every column")]
     }
 
     fn number(&self, column: &str) -> Result<f64, Problems> {
-        let text = self.text(column)?;
+        let text = self.text(column);
         match text.parse::<f64>() {
             Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
             _ => {
@@ -237,8 +244,10 @@ mod tests {
     fn a_file_that_is_something_else_is_one_clear_error() {
         let told = |text: &str| Reference::read("x.csv", text).unwrap_err().to_string();
         assert!(told("").contains("a header and a row for each run"), "{}", told(""));
-        assert!(told("a,b\n1").contains("x.csv:2:1"), "{}", told("a,b\n1"));
-        assert!(told("a,b\n1,2").contains("a column strategy"));
+        assert!(told("a,b\n1,2").contains("a column servers; is it another file?"));
+        assert!(told(HEADER).contains("a header alone"), "{}", told(HEADER));
+        let text = format!("{HEADER}\nLOR,50");
+        assert!(told(&text).contains("x.csv:2:1") && told(&text).contains("2 cells"));
         let text = [HEADER.to_owned(), row("LOR", "exp", 1, "-4")].concat();
         assert!(told(&text).contains("\"-4\"") && told(&text).contains("p99_ms"));
         let text = [HEADER.to_owned(), row("LOR", "weekly", 1, "4")].concat();
