@@ -12,22 +12,23 @@ use evenkeel_core::{Duration, Instant, Rng};
 use libfuzzer_sys::fuzz_target;
 
 const GROUP: GroupId = GroupId::new(0);
+const REQUEST: Request = Request { group: GROUP, replay: Replay::Always };
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|data: &[u8]| {
+    let text = &*String::from_utf8_lossy(data);
     let (seed, clients) = (text.len() as u64, text.bytes().fold(1, |sum, b| sum + u32::from(b)));
     let named = registry::NAMES.map(|name| format!("{name}:{text}"));
     for text in named.iter().map(String::as_str).chain([text]) {
         match text.parse::<Policy>() {
             Ok(policy) => {
-                select(&mut *policy.make(clients), seed);
-                dispatch(policy.make(clients), seed);
+                [select, dispatch].map(|drive| drive(policy.make(clients), seed));
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
 });
 
-fn select(policy: &mut dyn Selector, seed: u64) {
+fn select(mut policy: Box<dyn Selector>, seed: u64) {
     let (fleet, ids) = (Fleet::single_group(3), [0, 1, 2].map(ReplicaId::new));
     let (mut now, mut rng) = (Instant::ZERO, Rng::seeded(seed));
     policy.on_membership(now, &fleet);
@@ -46,8 +47,7 @@ fn dispatch(policy: Box<dyn Selector>, seed: u64) {
     let (mut now, mut rng) = (Instant::ZERO, Rng::seeded(seed));
     let mut dispatcher = Dispatcher::new(Fleet::single_group(3), policy, Default::default());
     for id in 0..8 {
-        let request = Request { group: GROUP, replay: Replay::Always };
-        let mut call = dispatcher.open(now, CallId(id), request);
+        let mut call = dispatcher.open(now, CallId(id), REQUEST);
         if let Step::Send(mut attempt) = dispatcher.step(now, &mut call) {
             now += Duration::from_nanos(rng.bits() >> (24 + id));
             let report = Feedback::measured(rng.bits() as u32, 1, Duration::from_nanos(id));

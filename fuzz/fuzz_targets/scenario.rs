@@ -14,7 +14,8 @@ use libfuzzer_sys::fuzz_target;
 
 const SHIPPED: &str = include_str!("../../scenarios/demo.toml");
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|data: &[u8]| {
+    let text = &*String::from_utf8_lossy(data);
     if let Ok(node) = Node::parse(text, "fuzz.toml") {
         check(&node);
     }

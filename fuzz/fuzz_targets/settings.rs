@@ -10,7 +10,8 @@ use evenkeel_settings::{
 };
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|data: &[u8]| {
+    let text = &*String::from_utf8_lossy(data);
     let parsed = Node::parse(text, "fuzz.toml");
     assert!(parsed.as_ref().err().is_none_or(|problems| !problems.to_string().is_empty()));
     let mut node = parsed.unwrap_or_else(|_| Node::parse("", "fuzz.toml").expect("no text"));

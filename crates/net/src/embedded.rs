@@ -62,7 +62,7 @@ pub enum What {
     Pause(Duration, Duration),
     /// Service times are multiplied by this from now on.
     Slow(f64),
-    /// This share of requests is answered at once with an error.
+    /// This share of requests is answered at once with "cannot serve" (503).
     Fail(f64),
     /// The process dies. Only real servers ([`crate::nginx`]) can.
     Crash,
@@ -205,7 +205,7 @@ impl App {
         };
         if coin < self.failing_share.get() {
             let mut response = Response::new(Body::full("this replica fails on purpose\n"));
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return response;
         }
         let mean = self.base.mul_f64(self.slowdown.get() / self.speed.get());

@@ -56,7 +56,7 @@ pub enum What {
         /// The factor.
         factor: f64,
     },
-    /// This share of requests is answered at once with an error; 0 ends it.
+    /// This share of requests is answered at once with "cannot serve" (HTTP 503); 0 ends it.
     Fail {
         /// The share.
         share: f64,

@@ -54,7 +54,8 @@ pub struct RunReport {
     pub virtual_s: f64,
     /// Events that happened.
     pub events: u64,
-    /// Digest over the time and kind of every event: equal runs have equal digests.
+    /// Digest over the time and kind of every event and every choice of a replica: equal runs
+    /// have equal digests.
     pub digest: String,
     /// Simulated requests (warm-up included) per second of CPU time; absent where equal runs
     /// must print equally.
@@ -104,6 +105,15 @@ impl Tally {
         kind.hash(&mut kind_only);
         self.digest = kind_only.finish();
         self.events += 1;
+    }
+
+    /// A copy was sent to this replica.
+    #[inline]
+    pub(crate) fn note_choice(&mut self, replica: usize) {
+        use core::hash::Hasher;
+        let mut digest = Fnv(self.digest);
+        digest.write_u64(replica as u64);
+        self.digest = digest.0;
     }
 
     #[inline]

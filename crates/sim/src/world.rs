@@ -55,6 +55,8 @@ enum Event {
 
 /// No server in particular.
 const ANY: u32 = u32::MAX;
+/// The life of a server in which a job that has not reached it lives.
+const NOT_THERE: u32 = u32::MAX;
 /// How long a replica that fails at once takes to do so.
 const FAILS_AFTER: Duration = Duration::from_micros(100);
 
@@ -73,6 +75,16 @@ struct OpenCall {
     arrived_at: Instant,
     /// The job of each copy, by the copy's number.
     jobs: ArrayVec<JobId, ATTEMPTS_MAX>,
+    /// Copies that failed: a caller who is given the answer of one was not served.
+    errors: ArrayVec<usize, ATTEMPTS_MAX>,
+}
+
+impl OpenCall {
+    /// How a call ends that this copy answered.
+    fn served_by(&self, copy: usize) -> Result<(), Refusal> {
+        let is_error = self.errors.contains(&copy);
+        if is_error { Err(Refusal::Failed(Failure::Unavailable)) } else { Ok(()) }
+    }
 }
 
 #[derive(Debug)]
@@ -83,9 +95,12 @@ struct Job {
     client: u32,
     server: u32,
     work: f64,
+    /// Seed of whether it meets a failure.
+    luck: u64,
     service: Duration,
     started_at: Instant,
     paused_then: Duration,
+    /// The life of its server in which it arrived there.
     life: u32,
     outcome: Outcome,
 }
@@ -302,6 +317,7 @@ impl World<'_> {
             arrival,
             arrived_at: self.now,
             jobs: ArrayVec::new(),
+            errors: ArrayVec::new(),
         });
         if !self.scenario.workload.timeout.is_zero() {
             let at = self.now + self.scenario.workload.timeout;
@@ -365,7 +381,7 @@ impl World<'_> {
                     }
                     break None;
                 }
-                Step::Answered(_) => break Some(Ok(())),
+                Step::Answered(copy) => break Some(self.calls[slot].served_by(copy)),
                 Step::Refused(refusal) => break Some(Err(refusal)),
             }
         };
@@ -411,18 +427,21 @@ impl World<'_> {
             Kind::Mirror => 64 + server as u32, // a draw of its own for each mirror
             Kind::First | Kind::Retry | Kind::Hedge => attempt.copy() as u32,
         };
+        let seed = open.arrival.work_seed;
         let job = self.jobs.insert(Job {
             attempt: Some(attempt),
             call: open.id,
             client: open.client,
             server: server as u32,
-            work: work(open.arrival.work_seed, copy, self.scenario.cluster.service_cv),
+            work: work(seed, copy, self.scenario.cluster.service_cv),
+            luck: seed.rotate_left(32) ^ u64::from(copy),
             service: Duration::ZERO,
             started_at: self.now,
             paused_then: Duration::ZERO,
-            life: 0,
+            life: NOT_THERE,
             outcome: Outcome::Cancelled,
         }) as JobId;
+        self.tally.note_choice(server);
         self.truth.moved(server, 1);
         let at = self.now + self.delay();
         self.events.push(Lane::ToServers, at, Event::Reach(job));
@@ -443,8 +462,9 @@ impl World<'_> {
         let Some(call) = self.calls[slot].call.take() else { return };
         let client = self.calls[slot].client;
         for copy in 0..self.calls[slot].jobs.len() {
-            let job = &mut self.jobs[self.calls[slot].jobs[copy] as usize];
-            if job.call == id
+            // The job of a copy that has failed is gone; its number may be another's by now.
+            let job = self.jobs.get_mut(self.calls[slot].jobs[copy] as usize);
+            if let Some(job) = job.filter(|job| job.call == id)
                 && let Some(mut attempt) = job.attempt.take()
             {
                 let dispatcher = &mut self.clients[client as usize].dispatcher;
@@ -461,15 +481,19 @@ impl World<'_> {
         let job = self.jobs.remove(job as usize);
         let Some(mut attempt) = job.attempt else { return };
         let mirror = attempt.kind() == Kind::Mirror;
+        let copy = attempt.copy();
         let dispatcher = &mut self.clients[job.client as usize].dispatcher;
         let settled = dispatcher.learn(self.now, &mut attempt, &job.outcome);
         dispatcher.finish(self.now, attempt);
         if mirror {
             return;
         }
-        if let Some(slot) = self.slot(job.call)
-            && let Some(call) = &mut self.calls[slot].call
-        {
+        let Some(slot) = self.slot(job.call) else { return };
+        let open = &mut self.calls[slot];
+        if let Some(call) = &mut open.call {
+            if matches!(job.outcome, Outcome::Failed(_)) {
+                open.errors.push(copy);
+            }
             call.settle(settled);
             self.advance(job.call);
         }
@@ -501,9 +525,9 @@ impl World<'_> {
         }
         // Drawn from the request, so that every policy meets the same bad luck.
         if server.failing_share() > 0.0
-            && work(job.call.0, 99, 1.0) < -(-server.failing_share()).ln_1p()
+            && work(job.luck, 0, 1.0) < -(-server.failing_share()).ln_1p()
         {
-            return self.fail(id, Failure::ErrorReply, FAILS_AFTER);
+            return self.fail(id, Failure::Unavailable, FAILS_AFTER);
         }
         self.truth.arrived(number, 1);
         job.life = server.life();
@@ -643,10 +667,11 @@ impl World<'_> {
                 client,
                 server: number as u32,
                 work: 0.0,
+                luck: 0,
                 service: Duration::ZERO,
                 started_at: self.now,
                 paused_then: Duration::ZERO,
-                life: u32::MAX,
+                life: NOT_THERE,
                 outcome: Outcome::Failed(Failure::Broken),
             }) as JobId;
             if let Some(slot) = self.slot(call)

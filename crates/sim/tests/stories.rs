@@ -148,7 +148,6 @@ fn a_slow_replica_is_spared_by_those_who_look_until_it_recovers() {
 }
 
 #[test]
-#[ignore = "the world counts an error reply that is passed on as an answer"]
 fn a_replica_that_fails_fast_attracts_requests_only_where_nobody_minds() {
     let fails = "faults=[{at = '1s', fail = 1, share = 1.0}]";
     let bare = ["run.safeguards=false", "run.retries_max=0", fails];
@@ -170,6 +169,35 @@ fn a_caller_that_gives_up_counts_as_a_timeout_and_leaves_nothing_behind() {
     // and so does who waits behind them afterwards.
     assert!(run.timeouts >= 400, "{} timeouts", run.timeouts);
     assert!(run.max_ms <= 100.0 + 1e-6, "nobody is answered after giving up: {}", run.max_ms);
+}
+
+#[test]
+fn a_caller_may_give_up_on_one_copy_after_another_has_failed() {
+    let sets = [
+        "run.safeguards=false",
+        "workload.timeout=100ms",
+        "faults=[{at = '1s', pause = 0, for = '400ms'}, {at = '1s', fail = 1, share = 1.0}]",
+    ];
+    let run = run(CALM, &sets, "round-robin+hedge", 1);
+    assert_eq!(run.served + run.failed + run.timeouts, 15_000);
+    assert!(run.hedges > 0 && run.timeouts > 0, "{run:?}");
+}
+
+#[test]
+fn every_policy_meets_the_same_failures_and_every_seed_others() {
+    let sets = [
+        "run.safeguards=false",
+        "run.retries_max=0",
+        "faults=[{at = '0s', fail = 'each', share = 0.3}]",
+    ];
+    let failed = |policy, seed| run(CALM, &sets, policy, seed).failed;
+    let blind = failed("round-robin", 1);
+    // Binomial: 4 500, standard deviation 56; five of them.
+    assert!((4_220..=4_780).contains(&blind), "{blind} failed");
+    for policy in ["least-outstanding", "c3", "random"] {
+        assert_eq!(failed(policy, 1), blind, "{policy}");
+    }
+    assert_ne!(failed("round-robin", 2), blind, "another seed, other luck");
 }
 
 #[test]

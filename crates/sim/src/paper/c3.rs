@@ -27,7 +27,7 @@ pub const PAPER: Paper = Paper {
         ("LOR", "least-outstanding"),
         ("RR", "c3-absim:ranking=off"),
         ("RAND", "random"),
-        ("DS", "dynamic-snitch:badness=0"),
+        ("DS", "dynamic-snitch:badness=0,silence=on"),
     ],
 };
 
