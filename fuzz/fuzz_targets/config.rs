@@ -5,36 +5,41 @@
 
 #![no_main]
 
+use std::sync::LazyLock;
+
 use evenkeel_net::config::Config;
 use evenkeel_settings::Node;
 use libfuzzer_sys::fuzz_target;
 
 const DOCUMENT: &str = include_str!("../../docs/configuration.md");
 
+/// The example that names every key.
+static DOCUMENTED: LazyLock<Node> = LazyLock::new(|| {
+    let example = DOCUMENT.split("```toml\n").nth(2).and_then(|rest| rest.split("```").next());
+    Node::parse(example.expect("the second example"), "configuration.md").expect("it is tested")
+});
+
 fuzz_target!(|data: &[u8]| {
     let text = &*String::from_utf8_lossy(data);
     if let Ok(node) = Node::parse(text, "fuzz.toml") {
-        check(&node);
+        let _ = check(&node);
     }
-    let mut node = documented();
+    let mut node = DOCUMENTED.clone();
     for line in text.lines().take(32) {
-        if node.set(line).is_ok() {
-            check(&node);
+        let mut changed = node.clone();
+        if changed.set(line).is_ok() && check(&changed) {
+            node = changed;
         }
     }
 });
 
-/// The example that names every key.
-fn documented() -> Node {
-    let example = DOCUMENT.split("```toml\n").nth(2).and_then(|rest| rest.split("```").next());
-    Node::parse(example.expect("the second example"), "configuration.md").expect("it is tested")
-}
-
-fn check(node: &Node) {
-    match Config::read(node) {
-        Ok(config) => check_accepted(&config),
+fn check(node: &Node) -> bool {
+    let config = Config::read(node);
+    match &config {
+        Ok(config) => check_accepted(config),
         Err(problems) => assert!(!problems.to_string().is_empty()),
     }
+    config.is_ok()
 }
 
 fn check_accepted(config: &Config) {

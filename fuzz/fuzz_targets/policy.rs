@@ -20,9 +20,7 @@ fuzz_target!(|data: &[u8]| {
     let named = registry::NAMES.map(|name| format!("{name}:{text}"));
     for text in named.iter().map(String::as_str).chain([text]) {
         match text.parse::<Policy>() {
-            Ok(policy) => {
-                [select, dispatch].map(|drive| drive(policy.make(clients), seed));
-            }
+            Ok(policy) => [select, dispatch].iter().for_each(|run| run(policy.make(clients), seed)),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }

@@ -82,7 +82,7 @@ impl Life {
         self.resume();
         while let Some(probe) = self.dispatcher.probe(self.now) {
             let answer = Feedback::measured(how.into(), 1, Duration::from_millis(3));
-            self.dispatcher.learn_probe(self.now, &probe, (how % 2 == 0).then_some(&answer));
+            self.dispatcher.learn_probe(self.now, &probe, how.is_multiple_of(2).then_some(&answer));
         }
         self.check();
     }
@@ -108,7 +108,7 @@ impl Life {
 
     fn open(&mut self, group: usize, how: u8) {
         self.opened += 1;
-        let replay = if how % 4 == 0 { Replay::IfUnsent } else { Replay::Always };
+        let replay = if how.is_multiple_of(4) { Replay::IfUnsent } else { Replay::Always };
         let request = Request { group: GroupId::new(group % 3), replay };
         self.calls.push(self.dispatcher.open(self.now, CallId(self.opened), request));
         self.step(self.calls.len() - 1);
@@ -206,5 +206,5 @@ impl Life {
 fn replied(how: u8) -> Outcome {
     let service = Duration::from_nanos(1 << (how % 32));
     let report = Feedback::measured(how.into(), 1, service);
-    Outcome::Replied((how % 3 > 0).then_some(report))
+    Outcome::Replied((!how.is_multiple_of(3)).then_some(report))
 }
