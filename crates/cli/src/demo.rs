@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use evenkeel_core::Rng;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_net::config::{
@@ -112,7 +113,23 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
         scenario.cluster.replication_factor,
         scenario.cluster.servers,
     );
+    scenario.faults.iter().try_for_each(|fault| ensure_real(fault, scenario.cluster.real))?;
     Ok(scenario)
+}
+
+/// What cannot be done to the demo's replicas must not be left out in silence: the simulator's
+/// word beside the measurement would be about something else.
+fn ensure_real(fault: &Fault, real: Real) -> anyhow::Result<()> {
+    let problem = match (fault.what, real) {
+        (What::Crash, Real::Embedded) => "a crash needs a process of its own: cluster.real = nginx",
+        (What::Restore, _) => "a restore is for `evenkeel sim`: here what was killed stays dead",
+        (What::Fail { .. }, Real::Nginx) => "fail needs embedded replicas: nginx does not lie",
+        (What::Slow { .. }, Real::Nginx) if !matches!(fault.target, Struck::Server(_)) => {
+            "slow needs the number of one server when cluster.real = nginx"
+        }
+        _ => return Ok(()),
+    };
+    anyhow::bail!("faults: at {:?}: {problem}", fault.at)
 }
 
 fn run_policy(
@@ -201,7 +218,7 @@ fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
         binary,
         directory: std::env::temp_dir().join(format!("evenkeel-demo-{}", std::process::id())),
         rate_limits: (0..scenario.cluster.servers).map(limit).collect(),
-        mishaps: mishaps(scenario),
+        mishaps: mishaps(scenario, seed),
         seed,
     })
 }
@@ -228,22 +245,27 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
 }
 
 /// The scenario's faults, as what really happens.
-fn mishaps(scenario: &Scenario) -> Vec<Mishap> {
-    let mishap = |fault: &Fault| {
+fn mishaps(scenario: &Scenario, seed: u64) -> Vec<Mishap> {
+    let servers = scenario.cluster.servers;
+    let mut rng = Rng::stream(seed, "whom faults strike");
+    let mut mishap = |fault: &Fault| {
         let what = match fault.what {
             What::Pause { shortest, longest } => embedded::What::Pause(shortest, longest),
             What::Slow { factor } => embedded::What::Slow(factor),
             What::Fail { share } => embedded::What::Fail(share),
             What::Crash => embedded::What::Crash,
-            What::Restore => return None, // what was killed stays dead
+            What::Restore => return None, // refused when the scenario was read
         };
-        let replica = match fault.target {
-            Struck::Server(number) => Some(number),
-            Struck::Random | Struck::Each => None,
+        let (replica, every) = match fault.target {
+            Struck::Server(number) => (Some(number), fault.every),
+            Struck::Random if fault.every.is_zero() => (Some(rng.below(servers)), fault.every),
+            // Random times at random replicas: at each of them as much rarer as there are many.
+            Struck::Random => (None, fault.every.saturating_mul(servers as u32)),
+            Struck::Each => (None, fault.every),
         };
-        Some(Mishap { at: fault.at, every: fault.every, replica, what })
+        Some(Mishap { at: fault.at, every, replica, what })
     };
-    scenario.faults.iter().filter_map(mishap).collect()
+    scenario.faults.iter().filter_map(&mut mishap).collect()
 }
 
 /// The scenario's replicas, as the embedded service makes them.
@@ -254,7 +276,7 @@ fn embedded_config(scenario: &Scenario, seed: u64) -> EmbeddedConfig {
         service_mean: scenario.cluster.service_mean,
         fluctuation_interval: scenario.fluctuation.interval,
         fluctuation_range: scenario.fluctuation.range,
-        mishaps: mishaps(scenario),
+        mishaps: mishaps(scenario, seed),
         seed,
     }
 }
@@ -356,4 +378,38 @@ fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
         scenario.cluster.servers,
         scenario.rate(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(sets: &[&str]) -> anyhow::Result<Scenario> {
+        let set = sets.iter().map(ToString::to_string).collect();
+        load_scenario(&DemoArguments { scenario: None, set, seed: 1, json: false })
+    }
+
+    #[test]
+    fn what_cannot_be_done_to_the_replicas_is_refused() {
+        for (sets, word) in [
+            (["faults=[{at = '1s', crash = 0}]", "run.warmup=0"], "a crash needs"),
+            (["faults=[{at = '1s', restore = 0}]", "run.warmup=0"], "a restore is for"),
+            (["faults=[{at = '1s', fail = 0}]", "cluster.real='nginx'"], "fail needs"),
+        ] {
+            let error = load(&sets).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn faults_at_random_strike_as_often_as_in_the_simulator() {
+        let often = "faults=[{at = '0s', every = '2s', pause = 'random', for = '5ms'}]";
+        let [often] = mishaps(&load(&[often]).unwrap(), 1)[..] else { panic!("one fault") };
+        // Five replicas, each every 10 s, are one every 2 s.
+        assert_eq!((often.replica, often.every), (None, Duration::from_secs(10)));
+        let once = load(&["faults=[{at = '1s', pause = 'random', for = '5ms'}]"]).unwrap();
+        let struck = |seed| mishaps(&once, seed)[0].replica.expect("one replica only");
+        let struck: std::collections::BTreeSet<_> = (0..50).map(struck).collect();
+        assert_eq!(struck.len(), 5, "each can be the one");
+    }
 }

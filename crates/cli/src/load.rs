@@ -160,7 +160,7 @@ fn arrivals(arguments: &LoadArguments) -> anyhow::Result<Arrivals> {
 
 /// Ends the load on Ctrl-C, so that what was measured until then is kept.
 fn stop_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
-    let signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
+    let mut signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
     let stop = stop.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.wait();

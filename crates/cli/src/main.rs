@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 /// Worker threads allocate two kilobyte-sized buffers per proxied request inside the HTTP library;
-/// the system's allocator takes 0.7 us for them outside the main thread, this one a tenth of it.
+/// the system's allocator takes 0.7 us for them outside the main thread, this one a tenth of it
+/// (version 2: 2 % less CPU per request than version 3).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -28,7 +28,7 @@ pub(crate) struct CheckArguments {
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(&arguments.config)?;
-    let signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
+    let mut signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
     let summary = describe(&config);
     let process = Process::start(config)?;
     for address in process.listens() {
@@ -41,10 +41,21 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         eprintln!("dashboard on http://{address}/, metrics on http://{address}/metrics");
     }
     eprintln!("{summary}; SIGTERM or Ctrl-C stops");
-    signals.wait();
+    signals.wait_beside(&process);
     eprintln!("stopping: finishing what is in flight");
+    exit_at_next(signals)?;
     process.stop()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who asks a second time does not want to wait for what is in flight.
+fn exit_at_next(mut signals: evenkeel_net::process::Signals) -> std::io::Result<()> {
+    let wait = move || {
+        signals.wait();
+        eprintln!("stopped at once: what was in flight is cut off");
+        std::process::exit(130);
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
 pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
