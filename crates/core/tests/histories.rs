@@ -226,7 +226,8 @@ impl OpenCall {
             Fate::ErrorReply => self.first_error = self.first_error.or(Some(copy)),
             Fate::Failed => self.last_failure = failure,
             Fate::Unavailable => (self.unavailable, self.last_failure) = (Some(copy), failure),
-            Fate::Cancelled | Fate::Flying => {}
+            Fate::Cancelled => self.last_failure = Some(Failure::Broken), // it may have arrived
+            Fate::Flying => {}
         }
         if self.flying() == 0 && self.answer.is_none() {
             self.answer = self.first_error;
@@ -778,6 +779,24 @@ mod promises {
             dispatcher.finish(NOW, first);
             dispatcher.finish(NOW, hedge);
         }
+    }
+
+    /// A request that must not be sent twice may have left with an attempt that was given up.
+    #[test]
+    fn an_attempt_given_up_forbids_what_an_unsent_one_before_it_allowed() {
+        let config = DispatcherConfig { retries_max: 6, ..DispatcherConfig::default() };
+        let mut dispatcher =
+            Dispatcher::new(Fleet::single_group(3), policies::make("round-robin"), config);
+        let request = Request { group: GroupId::new(0), replay: Replay::IfUnsent };
+        let mut call = dispatcher.open(NOW, CallId(1), request);
+        for outcome in [Outcome::Failed(Failure::Unsent), Outcome::Cancelled] {
+            let mut attempt = sent(dispatcher.step(NOW, &mut call));
+            call.settle(dispatcher.learn(NOW, &mut attempt, &outcome));
+            dispatcher.finish(NOW, attempt);
+        }
+        let step = dispatcher.step(NOW, &mut call);
+        assert!(matches!(step, Step::Refused(Refusal::Failed(Failure::Broken))), "{step:?}");
+        dispatcher.close(NOW, call);
     }
 
     #[test]

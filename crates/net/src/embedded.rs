@@ -182,6 +182,8 @@ struct App {
     slowdown: Cell<f64>,
     failing_share: Cell<f64>,
     paused_until: Cell<Instant>,
+    /// Time spent paused so far, up to the end of the current pause.
+    paused_total: Cell<Duration>,
     draws: RefCell<Rng>,
 }
 
@@ -194,6 +196,7 @@ impl App {
             slowdown: Cell::new(1.0),
             failing_share: Cell::new(0.0),
             paused_until: Cell::new(Instant::now()),
+            paused_total: Cell::default(),
             draws: RefCell::new(Rng::stream(config.seed, &format!("work of replica {number}"))),
         }
     }
@@ -210,14 +213,12 @@ impl App {
         }
         let mean = self.base.mul_f64(self.slowdown.get() / self.speed.get());
         let mut due = Instant::now().max(self.paused_until.get()) + mean.mul_f64(work);
-        loop {
-            let before = self.paused_until.get();
+        let mut paused = self.paused_total.get();
+        self.timer.at(due).await;
+        while self.paused_total.get() > paused {
+            due += self.paused_total.get() - paused; // pauses struck in the middle
+            paused = self.paused_total.get();
             self.timer.at(due).await;
-            let after = self.paused_until.get();
-            if after <= before || after <= due {
-                break;
-            }
-            due = after; // a pause struck in the middle: what was left comes after it
         }
         Response::new(Body::full(body_of(request.uri().path())))
     }
@@ -242,6 +243,16 @@ impl App {
         }
     }
 
+    /// Overlapping pauses end at the later end.
+    fn pause(&self, at: Instant, length: Duration) {
+        let until = at + length;
+        let from = self.paused_until.get().max(at);
+        if until > from {
+            self.paused_total.set(self.paused_total.get() + (until - from));
+            self.paused_until.set(until);
+        }
+    }
+
     async fn fluctuate(self: Rc<Self>, interval: Duration, range: f64, mut rng: Rng) {
         let mut ticks = tokio::time::interval(interval);
         loop {
@@ -260,7 +271,7 @@ impl App {
             match mishap.what {
                 What::Pause(shortest, longest) => {
                     let length = shortest + longest.saturating_sub(shortest).mul_f64(rng.unit());
-                    self.paused_until.set(self.paused_until.get().max(at + length));
+                    self.pause(at, length);
                 }
                 What::Slow(factor) => self.slowdown.set(factor),
                 What::Fail(share) => self.failing_share.set(share),
@@ -271,5 +282,47 @@ impl App {
             }
             at += mishap.every.mul_f64(rng.exponential());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// A pause delays what it strikes by its length, also when it is over long before the answer.
+    #[test]
+    fn a_pause_in_the_middle_of_a_request_is_added_to_it() {
+        let (seed, work) = (0..)
+            .map(|seed| {
+                let mut draws = Rng::stream(seed, "work of replica 0");
+                let _coin = draws.unit();
+                (seed, draws.exponential())
+            })
+            .find(|(_, work)| (1.0..1.2).contains(work))
+            .unwrap();
+        let (mean, length) = (Duration::from_millis(300), Duration::from_millis(100));
+        let (at, every) = (Duration::from_millis(100), Duration::ZERO);
+        let what = What::Pause(length, length);
+        let config = EmbeddedConfig {
+            replicas: 1,
+            concurrency: 1,
+            service_mean: mean,
+            fluctuation_interval: Duration::ZERO,
+            fluctuation_range: 1.0,
+            mishaps: vec![Mishap { at, every, replica: None, what }],
+            seed,
+        };
+        let service = Embedded::start(config).unwrap();
+        let began = Instant::now();
+        let mut stream = TcpStream::connect(service.addresses()[0]).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (spent, expected) = (began.elapsed(), mean.mul_f64(work) + length);
+        assert!(answer.ends_with(&body_of("/")), "{answer}");
+        assert!(spent >= expected, "{spent:?}, expected {expected:?}");
     }
 }

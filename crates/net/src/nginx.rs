@@ -123,8 +123,13 @@ impl Drop for Nginx {
         if let Some(plan) = self.plan.take() {
             let _ = plan.join(); // it only sleeps and signals
         }
-        for number in 0..self.addresses.len() {
-            self.servers.kill(number);
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for number in 0..self.children.len() {
+            self.kill(number);
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::JoinHandle;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::admin;
 use crate::board::Board;
@@ -26,13 +27,16 @@ pub struct Process {
     admin: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    /// Told whenever a thread ends, which none does by itself while all is well.
+    ended: Arc<Notify>,
 }
 
 impl Process {
     /// Binds every address, then starts the threads: either all of it runs or none.
     ///
     /// # Errors
-    /// When an address cannot be bound or a thread cannot be started, with the likely cause.
+    /// When an address cannot be bound or a thread cannot be started, with the likely cause. What
+    /// breaks later ends [`Signals::wait_beside`], and [`Process::stop`] tells it.
     pub fn start(config: Config) -> io::Result<Self> {
         let config = Arc::new(config);
         let clock = Clock::start();
@@ -46,7 +50,7 @@ impl Process {
         let admin = config.admin.as_ref().map(|admin| Listener::bind(admin.address)).transpose()?;
         let admin_address = admin.as_ref().map(Listener::address).transpose()?;
 
-        let mut threads = Vec::new();
+        let (mut threads, ended) = (Vec::new(), Arc::<Notify>::default());
         for number in 0..workers {
             let worker = Worker {
                 number,
@@ -57,11 +61,11 @@ impl Process {
                 agents: if number == 0 { agent_listeners.remove(0) } else { Vec::new() },
                 stop: stopping.clone(),
             };
-            threads.push(spawn(format!("worker-{number}"), move || worker.run())?);
+            threads.push(spawn(format!("worker-{number}"), &ended, move || worker.run())?);
         }
         let control = Control { config, board: Arc::clone(&board), admin, stop: stopping };
-        threads.push(spawn("control".to_owned(), move || control.run())?);
-        Ok(Self { board, listens, agents, admin: admin_address, stop, threads })
+        threads.push(spawn("control".to_owned(), &ended, move || control.run())?);
+        Ok(Self { board, listens, agents, admin: admin_address, stop, threads, ended })
     }
 
     /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
@@ -128,11 +132,25 @@ impl Control {
     }
 }
 
+/// Starts a thread whose end is told, whether it returns or panics.
 fn spawn(
     name: String,
+    ended: &Arc<Notify>,
     body: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
-    std::thread::Builder::new().name(name).spawn(body)
+    let teller = Teller(Arc::clone(ended));
+    std::thread::Builder::new().name(name).spawn(move || {
+        let _teller = teller;
+        body()
+    })
+}
+
+struct Teller(Arc<Notify>);
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 type ForAll = (Vec<SocketAddr>, Vec<Vec<Listener>>);
@@ -180,14 +198,48 @@ impl Signals {
     }
 
     /// Waits for one of them.
-    pub fn wait(mut self) {
-        self.runtime.block_on(async {
-            std::future::poll_fn(|context| {
-                let terminated = self.terminate.poll_recv(context).is_ready();
-                let interrupted = self.interrupt.poll_recv(context).is_ready();
-                if terminated || interrupted { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-        });
+    pub fn wait(&mut self) {
+        self.wait_or(std::future::pending());
+    }
+
+    /// Waits for one of them, or until something in the process broke: a thread of it has ended.
+    pub fn wait_beside(&mut self, process: &Process) {
+        self.wait_or(process.ended.notified());
+    }
+
+    fn wait_or(&mut self, end: impl Future<Output = ()>) {
+        let mut end = pin!(end);
+        self.runtime.block_on(std::future::poll_fn(|context| {
+            let terminated = self.terminate.poll_recv(context).is_ready();
+            let interrupted = self.interrupt.poll_recv(context).is_ready();
+            let ended = end.as_mut().poll(context).is_ready();
+            if terminated || interrupted || ended { Poll::Ready(()) } else { Poll::Pending }
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_thread_ends_the_waiting_and_is_told() {
+        let upstreamless = Config {
+            process: crate::config::ProcessConfig { workers: 2, drain: Duration::ZERO },
+            listens: Vec::new(),
+            upstreams: Vec::new(),
+            agents: Vec::new(),
+            admin: None,
+        };
+        let mut process = Process::start(upstreamless).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(process.threads.iter().all(|thread| !thread.is_finished()), "idle, not ended");
+        let broken = spawn("broken".to_owned(), &process.ended, || panic!("in a test")).unwrap();
+        process.threads.push(broken);
+        Signals::catch().unwrap().wait_beside(&process);
+        let error = process.stop().unwrap_err().to_string();
+        assert!(error.contains("broken panicked"), "{error}");
     }
 }

@@ -3,9 +3,11 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::board::Board;
 use crate::clock::{self, Clock};
@@ -41,12 +43,13 @@ impl Worker {
     async fn serve(self) -> io::Result<()> {
         let Self { number, config, clock, board, listeners, agents, stop } = self;
         let routes = open_routes(number, &config, clock)?;
+        let mut keeping = JoinSet::new();
         for (upstream, route) in routes.iter().enumerate() {
-            tokio::task::spawn_local(Rc::clone(route).keep_time());
-            tokio::task::spawn_local(follow_plans(Rc::clone(route), board.plans(upstream)));
+            keeping.spawn_local(Rc::clone(route).keep_time());
+            keeping.spawn_local(follow_plans(Rc::clone(route), board.plans(upstream)));
         }
-        let reporter = tokio::task::spawn_local(report(number, routes.clone(), Arc::clone(&board)));
-        let mut serving = Vec::new();
+        keeping.spawn_local(report(number, routes.clone(), Arc::clone(&board)));
+        let mut serving = JoinSet::new();
         for (listen, listener) in config.listens.iter().zip(listeners) {
             let route = Rc::clone(&routes[listen.upstream]);
             let forwarding = Rc::new(route.forwarding(listen));
@@ -55,20 +58,44 @@ impl Worker {
             };
             let stop = stopped(stop.clone());
             let served = engine::serve(listener, listen.limits, handler, stop);
-            serving.push(tokio::task::spawn_local(async { served.await.map(drop) }));
+            serving.spawn_local(async { served.await.map(drop) });
         }
         for (agent, listener) in config.agents.iter().cloned().zip(agents) {
             let stop = stopped(stop.clone());
             let served = async move { replica::serve_agent(&agent, listener, clock, stop).await };
-            serving.push(tokio::task::spawn_local(async { served.await.map(drop) }));
+            serving.spawn_local(async { served.await.map(drop) });
         }
-        for server in serving {
-            server.await.map_err(io::Error::other)??;
-        }
-        reporter.abort();
+        serving.spawn_local(async {
+            stopped(stop).await; // also where nothing listens
+            Ok(())
+        });
+        let result = until_served(serving, keeping).await;
         hand_up(number, &routes, &board);
-        Ok(())
+        result
     }
+}
+
+/// Waits until everything is served. A task that panics ends the worker: one that went on without
+/// its timekeeper or its listener would only pretend to work.
+async fn until_served(
+    mut serving: JoinSet<io::Result<()>>,
+    mut keeping: JoinSet<()>,
+) -> io::Result<()> {
+    std::future::poll_fn(|context| {
+        while let Poll::Ready(Some(ended)) = keeping.poll_join_next(context) {
+            if let Err(panicked) = ended {
+                return Poll::Ready(Err(io::Error::other(panicked)));
+            }
+        }
+        while let Some(ended) = ready!(serving.poll_join_next(context)) {
+            let result = ended.map_err(io::Error::other).and_then(|result| result);
+            if result.is_err() {
+                return Poll::Ready(result);
+            }
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await
 }
 
 fn open_routes(number: usize, config: &Config, clock: Clock) -> io::Result<Vec<Rc<Route>>> {
@@ -109,4 +136,28 @@ fn hand_up(number: usize, routes: &[Rc<Route>], board: &Board) {
         board.note(upstream, number, route.observe());
     }
     board.note_cpu(number, clock::thread_cpu());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_any_task_ends_the_worker_with_an_error() {
+        for is_keeper in [true, false] {
+            let ended = worker_runtime().unwrap().block_on(async {
+                let (mut serving, mut keeping) = (JoinSet::new(), JoinSet::new());
+                serving.spawn_local(std::future::pending());
+                keeping.spawn_local(std::future::ready(()));
+                if is_keeper {
+                    keeping.spawn_local(async { panic!("in a test") });
+                } else {
+                    serving.spawn_local(async { panic!("in a test") });
+                }
+                let limit = Duration::from_secs(5);
+                tokio::time::timeout(limit, until_served(serving, keeping)).await
+            });
+            assert!(ended.expect("it does not go on").is_err());
+        }
+    }
 }

@@ -292,7 +292,8 @@ impl Call {
                 self.last_failure = Some(Failure::Unavailable);
             }
             End::Failed(failure) => self.last_failure = Some(failure),
-            End::Cancelled => {}
+            // Its replica may have seen it, whatever became of the attempts before.
+            End::Cancelled => self.last_failure = Some(Failure::Broken),
         }
         if let (Phase::Flying, 0, Some(copy)) = (self.phase, self.flying, self.error_reply) {
             self.phase = Phase::Answered(copy);

@@ -13,7 +13,7 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode, request};
 
 use crate::http::engine::head::{self, Forwarding};
-use crate::http::engine::{Body, BodyError, Client, SendError, SendErrorKind};
+use crate::http::engine::{Body, BodyError, Client, SendError, SendErrorKind, Upload};
 use crate::http::orca;
 use crate::http::route::{Next, OpenAttempt, OpenCall, Route};
 use crate::timer::Wait;
@@ -29,9 +29,11 @@ pub async fn serve(
         return refusal.into_response();
     }
     if wants_keeping(&request, &route) {
-        request = match keep_body(request, &route).await {
-            Ok(request) => request,
-            Err(error) => return body_refused(&error),
+        let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
+        request = match keeping.await {
+            Ok(Ok(request)) => request,
+            Ok(Err(error)) => return body_refused(&error),
+            Err(_) => return body_too_slow(),
         };
     }
     let mut exchange = Exchange::open(route, Message::of(request));
@@ -75,6 +77,13 @@ impl Message {
         match self {
             Self::Once(_) => Replay::IfUnsent,
             Self::Again(..) => Replay::Always,
+        }
+    }
+
+    fn upload(&self) -> Option<Upload> {
+        match self {
+            Self::Once(request) => request.as_ref()?.body().upload(),
+            Self::Again(..) => None,
         }
     }
 
@@ -155,6 +164,8 @@ struct Exchange {
     call: OpenCall,
     copies: Vec<Copy>,
     message: Message,
+    /// Of a body that streams from the client.
+    upload: Option<Upload>,
     route: Rc<Route>,
     expires_at: Instant,
     /// The next time limit: of an attempt, or of the whole request.
@@ -168,7 +179,8 @@ impl Exchange {
         let expires_at = route.after(route.config.timeouts.total);
         let limit = route.timer.at(expires_at);
         let copies = Vec::with_capacity(1); // most requests need no second
-        Self { call, copies, message, route, expires_at, limit, client_error: None }
+        let upload = message.upload();
+        Self { call, copies, message, upload, route, expires_at, limit, client_error: None }
     }
 
     /// The loop around the dispatcher: the same arms as in the simulator.
@@ -185,10 +197,11 @@ impl Exchange {
                     match woken {
                         Woken::Answered(copy, answer) => self.take(copy, answer),
                         Woken::Step => {}
-                        Woken::TimedOut if Instant::now() >= self.expires_at => {
-                            return self.expire();
+                        Woken::TimedOut => {
+                            if let Some(response) = self.time_out() {
+                                return response;
+                            }
                         }
-                        Woken::TimedOut => self.time_out_attempts(),
                     }
                 }
                 Next::Answered(copy) => return self.hand_over(copy),
@@ -299,6 +312,19 @@ impl Exchange {
         self.call.settle(attempt.learn(&Outcome::Cancelled));
     }
 
+    /// A limit has passed. Answers when there is nothing more to wait for.
+    fn time_out(&mut self) -> Option<Response<Body>> {
+        if self.upload.as_ref().is_some_and(Upload::waits_for_client) {
+            (0..self.copies.len()).for_each(|copy| self.cancel(copy)); // not the replica's doing
+            return Some(body_too_slow());
+        }
+        if Instant::now() >= self.expires_at {
+            return Some(self.expire());
+        }
+        self.time_out_attempts();
+        None
+    }
+
     fn time_out_attempts(&mut self) {
         let now = Instant::now();
         for copy in &mut self.copies {
@@ -378,6 +404,11 @@ fn refused(refusal: Refusal) -> Response<Body> {
 
 fn client_failed(error: &SendError) -> Response<Body> {
     head::Refusal::new(error.status(), error.to_string()).into_response()
+}
+
+fn body_too_slow() -> Response<Body> {
+    let words = "the request body did not arrive in time";
+    head::Refusal::new(StatusCode::REQUEST_TIMEOUT, words).into_response()
 }
 
 fn body_refused(error: &BodyError) -> Response<Body> {

@@ -232,11 +232,12 @@ impl Route {
             Ok(Ok(mut response)) if response.status() == StatusCode::NO_CONTENT => {
                 orca::take_feedback(response.headers_mut()).ok().flatten()
             }
-            Ok(Ok(_)) => {
-                replica.answers_probes.set(false); // no agent there: do not ask again
+            // No agent there: do not ask again. An error of the moment says nothing of that.
+            Ok(Ok(response)) if !response.status().is_server_error() => {
+                replica.answers_probes.set(false);
                 None
             }
-            Ok(Err(_)) | Err(_) => None,
+            Ok(_) | Err(_) => None,
         };
         let now = self.tick();
         self.dispatcher.borrow_mut().learn_probe(now, &probe, feedback.as_ref());
@@ -297,8 +298,8 @@ impl OpenCall {
             }
             Step::Cancel(copy) => Next::Cancel(copy),
             Step::Wait { until } => {
-                if until.is_none() {
-                    self.route.tell_timekeeper();
+                if until.is_none() && self.route.dispatcher.borrow().deadline().is_some() {
+                    self.route.tell_timekeeper(); // it may be earlier than the one it knows
                 }
                 Next::Wait(until)
             }

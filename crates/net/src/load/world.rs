@@ -266,8 +266,10 @@ impl State {
         self.due += 1;
         let job = Job { number, key, due, noticed: now, assigned: now, unsent: 0 };
         if let Some(slot) = self.idle.pop() {
-            assert!(self.waiting.is_empty(), "no connection is idle while requests wait");
-            let job = self.start(job, &slot, now);
+            // One that met a closed connection may wait for another although some are idle.
+            self.waiting.push_back(job);
+            let first = self.waiting.pop_front().unwrap_or(job);
+            let job = self.start(first, &slot, now);
             slot.assign(job);
         } else if self.waiting.len() < queue_max {
             self.waiting.push_back(job);

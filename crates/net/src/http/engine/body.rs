@@ -5,10 +5,12 @@
 //! upstream connection inside: reading the body drives the connection, the end gives it back,
 //! dropping the body early closes it.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -23,8 +25,20 @@ pub struct Body(Kind);
 enum Kind {
     Empty,
     Full(Bytes),
-    Client { incoming: Incoming, bytes_left: u64, bytes_max: u64 },
+    Client { incoming: Incoming, bytes_left: u64, bytes_max: u64, upload: Upload },
     Replica(Box<ReplicaBody>),
+}
+
+/// What a client's body waits for, wherever the body is meanwhile; see [`Body::upload`].
+#[derive(Debug, Clone, Default)]
+pub struct Upload(Rc<Cell<bool>>);
+
+impl Upload {
+    /// Whether all that came from the client was passed on, and more is to come. False when the
+    /// replica is the one that does not take it.
+    pub fn waits_for_client(&self) -> bool {
+        self.0.get()
+    }
 }
 
 /// How a response body from a replica ended.
@@ -84,6 +98,14 @@ impl Body {
         matches!(self.0, Kind::Empty | Kind::Full(_))
     }
 
+    /// Tells of a body that streams from a client whom to wait for.
+    pub fn upload(&self) -> Option<Upload> {
+        match &self.0 {
+            Kind::Client { upload, .. } => Some(upload.clone()),
+            Kind::Empty | Kind::Full(_) | Kind::Replica(_) => None,
+        }
+    }
+
     /// Runs `action` exactly once: when the body has come to its end, has failed or is dropped.
     ///
     /// A body that [is complete](Body::is_complete) has ended already, so the action runs now.
@@ -130,7 +152,8 @@ impl Body {
         if http_body::Body::is_end_stream(&incoming) {
             return Body::empty();
         }
-        Body(Kind::Client { incoming, bytes_left: bytes_max, bytes_max })
+        let upload = Upload::default();
+        Body(Kind::Client { incoming, bytes_left: bytes_max, bytes_max, upload })
     }
 
     pub(super) fn from_replica(incoming: Incoming, lease: Lease) -> Body {
@@ -156,8 +179,10 @@ impl http_body::Body for Body {
                 self.0 = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Kind::Client { incoming, bytes_left, bytes_max } => {
-                poll_client(incoming, bytes_left, *bytes_max, cx)
+            Kind::Client { incoming, bytes_left, bytes_max, upload } => {
+                let frame = poll_client(incoming, bytes_left, *bytes_max, cx);
+                upload.0.set(frame.is_pending());
+                frame
             }
             Kind::Replica(body) => body.poll_frame(cx),
         }

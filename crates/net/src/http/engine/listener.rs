@@ -37,6 +37,10 @@ const BACKLOG: i32 = 4096;
 /// How long accepting rests when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long idle connections stay open once the worker stops: a client that does not know yet
+/// and sends its next request is answered, and told to close.
+const LAST_CALL: Duration = Duration::from_millis(250);
+
 /// Reads of a leaving client's bytes before other clients have their turn.
 const DISCARDS_MAX: usize = 16;
 
@@ -122,8 +126,9 @@ pub fn worker_runtime() -> io::Result<tokio::runtime::LocalRuntime> {
 
 /// Serves clients on this thread until `stop` resolves, then finishes what is in flight.
 ///
-/// From then on no client is accepted, idle connections close, answers carry
-/// `connection: close`, and what is not done after [`ServerLimits::drain`] is cut off.
+/// From then on no client is accepted, answers carry `connection: close`, idle connections
+/// close a quarter of a second later (a request may be on its way on any of them), and what is
+/// not done after [`ServerLimits::drain`] is cut off.
 /// The handler cannot fail: a failure is a response too. It is dropped in mid-air when the
 /// client goes away, which must cancel its work.
 ///
@@ -255,7 +260,7 @@ where
 
     /// Tells the others to finish; clients the kernel has connected already are served once.
     fn stop(self: &Rc<Self>, listener: TcpListener) -> io::Result<()> {
-        self.connections.borrow().values().for_each(|c| c.tell(Order::Drain));
+        self.tell_all(Order::LastCall);
         let listener = listener.into_std()?; // asks the kernel, not tokio's memory of events
         while let Ok((stream, address)) = listener.accept() {
             stream.set_nonblocking(true)?;
@@ -287,18 +292,30 @@ where
         let mut serving = pin!(self.builder(keep_alive).serve_connection(watched, service));
         let mut is_draining = false;
         std::future::poll_fn(|cx| {
-            match connection.order(cx) {
-                Order::Serve => {}
-                Order::Drain if is_draining => {}
-                Order::Drain => {
+            let order = connection.order(cx);
+            if order == Order::Close {
+                return Poll::Ready(());
+            }
+            if serving.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(()); // the client has been told, or is gone
+            }
+            // After the poll: what has arrived by now counts as in flight.
+            match connection.parting(order) {
+                Parting::None => Poll::Pending,
+                Parting::AfterAnswer if is_draining => Poll::Pending,
+                Parting::AfterAnswer => {
                     is_draining = true;
                     serving.as_mut().graceful_shutdown();
+                    serving.as_mut().poll(cx).map(drop)
                 }
-                Order::Close => return Poll::Ready(()),
+                Parting::Now => Poll::Ready(()),
             }
-            serving.as_mut().poll(cx).map(drop) // the client has been told, or is gone
         })
         .await;
+    }
+
+    fn tell_all(&self, order: Order) {
+        self.connections.borrow().values().for_each(|connection| connection.tell(order));
     }
 
     fn answer(&self, request: Request<Incoming>, client: &Rc<Client>) -> Result<F, Refusal> {
@@ -331,7 +348,7 @@ where
             for connection in self.connections.borrow().values() {
                 let age = now.wrapping_sub(connection.since.get());
                 let is_over = match connection.phase.get() {
-                    Phase::Head | Phase::Leaving => age > head,
+                    Phase::New | Phase::Head | Phase::Leaving => age > head,
                     Phase::Idle => age > idle,
                     Phase::Serving => false,
                 };
@@ -351,11 +368,17 @@ where
             }
         };
         let mut gone = pin!(gone);
-        if tokio::time::timeout(self.limits.drain, gone.as_mut()).await.is_ok() {
+        let last_call = LAST_CALL.min(self.limits.drain / 2);
+        if tokio::time::timeout(last_call, gone.as_mut()).await.is_ok() {
+            return 0;
+        }
+        self.tell_all(Order::Drain);
+        let rest = self.limits.drain - last_call;
+        if tokio::time::timeout(rest, gone.as_mut()).await.is_ok() {
             return 0;
         }
         let cut_off = self.connections.borrow().len() as u64;
-        self.connections.borrow().values().for_each(|c| c.tell(Order::Close));
+        self.tell_all(Order::Close);
         gone.await;
         cut_off
     }
@@ -389,7 +412,9 @@ struct Connection {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// New, or in the middle of a request head.
+    /// Nothing has come from the client yet.
+    New,
+    /// In the middle of a request head.
     Head,
     /// Between requests.
     Idle,
@@ -402,13 +427,23 @@ enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Serve,
+    /// Answer what is in flight and what still comes, each with `connection: close`.
+    LastCall,
+    /// Answer what is in flight.
     Drain,
     Close,
 }
 
+/// How a connection obeys an order in its present phase.
+enum Parting {
+    None,
+    AfterAnswer,
+    Now,
+}
+
 impl Connection {
     fn new(ticks: Rc<Cell<u32>>) -> Connection {
-        let (phase, since) = (Cell::new(Phase::Head), Cell::new(ticks.get()));
+        let (phase, since) = (Cell::new(Phase::New), Cell::new(ticks.get()));
         let (order, waker) = (Cell::new(Order::Serve), RefCell::default());
         Connection { ticks, phase, since, blocked_since: Cell::new(None), order, waker }
     }
@@ -422,6 +457,16 @@ impl Connection {
         self.order.set(order);
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
+        }
+    }
+
+    fn parting(&self, order: Order) -> Parting {
+        match (order, self.phase.get()) {
+            (Order::LastCall | Order::Drain, Phase::Serving) => Parting::AfterAnswer,
+            // The end of an answer may still lie in a buffer.
+            (Order::Drain, Phase::Idle) => Parting::AfterAnswer,
+            (Order::Drain, Phase::New) | (Order::Close, _) => Parting::Now,
+            _ => Parting::None, // a head has begun: it will be served, or take too long
         }
     }
 
@@ -509,8 +554,12 @@ impl Read for Watched {
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.wire).poll_read(cx, buffer);
-        if result.is_ready() && self.connection.phase.get() == Phase::Idle {
-            self.connection.enter(Phase::Head);
+        if result.is_ready() {
+            match self.connection.phase.get() {
+                Phase::New => self.connection.phase.set(Phase::Head), // its time runs already
+                Phase::Idle => self.connection.enter(Phase::Head),
+                _ => {}
+            }
         }
         result
     }

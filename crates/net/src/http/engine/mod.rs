@@ -39,6 +39,6 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use body::{Body, BodyError, End};
+pub use body::{Body, BodyError, End, Upload};
 pub use listener::{Client, Listener, Served, ServerLimits, serve, worker_runtime};
 pub use upstream::{SendError, SendErrorKind, Upstream, UpstreamLimits};

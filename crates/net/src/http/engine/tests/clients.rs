@@ -340,6 +340,32 @@ fn draining_finishes_what_is_in_flight_and_closes_what_is_idle() {
     });
 }
 
+/// The client cannot know that the server is about to close: what it sends then is answered.
+#[test]
+fn a_request_that_crosses_the_drain_on_a_kept_connection_is_answered() {
+    run(async {
+        let replica = polite_replica().await;
+        let proxy = proxy(replica.address);
+        let (mut kept, mut slow) = (proxy.client().await, proxy.client().await);
+        let mut silent = proxy.client().await;
+        for client in [&mut kept, &mut slow] {
+            client.ask(GET, "hello").await;
+        }
+        let started = std::time::Instant::now();
+        let stopping = tokio::task::spawn_local(proxy.stopped());
+        slow.send(&GET[..20]).await;
+        pause(30).await; // the order to stop has long been given
+        let answer = kept.ask(GET, "hello").await;
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+        assert!(kept.is_closed().await && silent.is_closed().await);
+        slow.send(&GET[20..]).await;
+        let answer = slow.rest().await;
+        assert!(answer.ends_with("hello"), "a head that had begun: {answer:?}");
+        assert_eq!(stopping.await.unwrap(), Served { accepted: 3, cut_off: 0 });
+        assert!(started.elapsed() < Duration::from_secs(1));
+    });
+}
+
 #[test]
 fn draining_ends_at_its_deadline() {
     run(async {
