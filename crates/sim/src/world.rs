@@ -1,6 +1,6 @@
 //! The virtual world: clients with dispatchers, a network, replicas, and the order of events.
 //!
-//! The life of a request here has the same arms as in the proxy: [`World::drive`] steps the call,
+//! The life of a request here has the same arms as in the proxy: `World::drive` steps the call,
 //! `Send` puts a job on its way, and what comes back is learnt. The decisions in between are
 //! core's own lines.
 

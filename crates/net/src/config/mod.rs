@@ -1,6 +1,6 @@
 //! What people write for `evenkeel run`: listeners, upstreams, agents.
 //!
-//! The types are here; [`read`] takes them out of the file and reports every problem at once.
+//! The types are here; `read.rs` takes them out of the file and reports every problem at once.
 
 mod read;
 
