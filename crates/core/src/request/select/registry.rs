@@ -1,7 +1,7 @@
 //! The table of policies: names, parameters, and how each is made.
 //!
 //! A policy is written `NAME` or `NAME:parameter=value,parameter=value`, as in
-//! `c3:rate_control=on,weight=1`. A new policy is one file and one entry in [`defaults`].
+//! `c3:rate_control=on,weight=1`. A new policy is one file and one entry in `defaults`.
 
 use core::fmt;
 
