@@ -14,9 +14,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Worker threads allocate two kilobyte-sized buffers per proxied request inside the HTTP library;
-/// the system's allocator takes 0.7 us for them outside the main thread, this one a tenth of it
-/// (version 2: 2 % less CPU per request than version 3).
+/// Worker threads allocate two kilobyte-sized buffers per proxied request inside the HTTP library,
+/// which the system's allocator is slow at outside the main thread; version 2 was the faster one.
+/// `cargo xtask bench http` shows what another allocator costs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

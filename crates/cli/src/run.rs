@@ -1,5 +1,6 @@
 //! `evenkeel run` and `evenkeel check`: a configuration, started or only read.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,6 +16,9 @@ use evenkeel_net::process::Process;
 pub(crate) struct RunArguments {
     /// The configuration's file; every key is explained in docs/configuration.md.
     config: PathBuf,
+    /// What is logged on stderr: error, warn (health verdicts), info, debug (every failed attempt).
+    #[arg(long, default_value = "warn", value_name = "LEVEL")]
+    log: tracing::Level,
 }
 
 /// Say what is wrong with a configuration and where; start nothing.
@@ -28,6 +32,8 @@ pub(crate) struct CheckArguments {
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(&arguments.config)?;
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.with_max_level(arguments.log).with_ansi(std::io::stderr().is_terminal()).init();
     let mut signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
     let summary = describe(&config);
     let process = Process::start(config)?;

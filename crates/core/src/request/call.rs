@@ -206,9 +206,6 @@ pub(crate) enum Phase {
     Refused(Refusal),
 }
 
-/// The attempts of a call.
-pub type Copies = ArrayVec<ReplicaId, ATTEMPTS_MAX>;
-
 /// The life of one request, from open to close. About 100 bytes, no allocation.
 #[derive(Debug)]
 #[must_use = "close it with Dispatcher::close, or its place in the backlog stays taken"]
@@ -259,12 +256,6 @@ impl Call {
     #[must_use]
     pub const fn opened_at(&self) -> Instant {
         self.opened_at
-    }
-
-    /// The replicas its attempts went to, in order.
-    #[must_use]
-    pub fn tried(&self) -> Copies {
-        self.copies.iter().map(|copy| copy.replica).collect()
     }
 
     /// Takes over what became of one of its attempts; then call `step` again. A mirror's outcome

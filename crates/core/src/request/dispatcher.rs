@@ -20,7 +20,7 @@
 //! ```
 
 use crate::distribution::Recorder;
-use crate::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
+use crate::fleet::{Feedback, Fleet, GroupId, ReplicaId};
 use crate::plan::RoutePlan;
 use crate::request::backlog::Backlog;
 use crate::request::call::{
@@ -497,12 +497,6 @@ impl Dispatcher {
     #[must_use]
     pub fn held(&self) -> usize {
         self.backlog.len()
-    }
-
-    /// True when some replica of the group is up.
-    #[must_use]
-    pub fn is_available(&self, group: GroupId) -> bool {
-        self.fleet.group(group).iter().any(|&id| self.fleet.replica(id).health() == Health::Up)
     }
 
     fn empty_window(&self) -> RequestWindow {

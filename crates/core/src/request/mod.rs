@@ -12,6 +12,6 @@ pub mod safeguards;
 pub mod select;
 
 pub use call::{
-    Attempt, Call, CallId, Copies, Failure, Kind, Outcome, Refusal, Replay, Request, Settled, Step,
+    Attempt, Call, CallId, Failure, Kind, Outcome, Refusal, Replay, Request, Settled, Step,
 };
 pub use dispatcher::{Dispatcher, DispatcherConfig, Probe};

@@ -21,12 +21,6 @@ impl Budget {
         Self { share: share.clamp(0.0, 1.0), tokens: tokens_max, tokens_max }
     }
 
-    /// The share of extra attempts.
-    #[must_use]
-    pub const fn as_share(&self) -> f64 {
-        self.share
-    }
-
     /// A request came.
     #[inline]
     pub fn deposit(&mut self) {
