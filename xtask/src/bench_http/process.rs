@@ -252,16 +252,21 @@ mod tests {
 
     #[test]
     fn cpu_time_is_that_of_the_work_done() {
-        let own = std::process::id();
-        let before = process_cpu_ns(own).unwrap();
+        // A child: the threads of this process are other tests, which end when they like.
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let before = process_cpu_ns(child.id()).unwrap();
         let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(60) {
-            std::hint::black_box(start);
+        let mut spent = 0;
+        // A busy machine may take long to give it this much.
+        while spent <= 5_000_000 && start.elapsed() < Duration::from_secs(5) {
+            sleep(POLL_INTERVAL);
+            spent = process_cpu_ns(child.id()).unwrap() - before;
         }
-        let spent = process_cpu_ns(own).unwrap() - before;
-        // Other tests run in this process too, so there is no upper bound; a busy machine may
-        // have given us only a part of the time.
-        assert!(spent > 5_000_000, "{spent} ns");
+        let wall = start.elapsed();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(spent > 5_000_000, "{spent} ns in {wall:?}");
+        assert!(spent <= wall.as_nanos() as u64 + 20_000_000, "{spent} ns in {wall:?}: one thread");
     }
 
     #[test]
