@@ -1,0 +1,26 @@
+//! `evenkeel plan`: decisions of the slower loops, for numbers in a file.
+
+mod instance;
+mod redirect;
+
+use std::process::ExitCode;
+
+/// Plan with numbers from a file: what would Evenkeel decide?
+///
+/// Example: evenkeel plan redirect instance.json --objective cost
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlanArguments {
+    #[command(subcommand)]
+    question: PlanQuestion,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum PlanQuestion {
+    Redirect(redirect::RedirectArguments),
+}
+
+pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
+    match &arguments.question {
+        PlanQuestion::Redirect(arguments) => redirect::run(arguments),
+    }
+}
