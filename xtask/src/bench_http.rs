@@ -10,6 +10,10 @@
 //! proxies are plain children of this process: the kernel groups tasks by session for scheduling,
 //! and a proxy in a session of its own gets other wake-ups and other figures.
 //!
+//! `cargo xtask bench agent` measures in the same way what an agent costs beside plain proxying
+//! (`[[listen]]` to one replica), without a dimmer, with one, and with one held at lean. The bar
+//! for an agent with a dimmer is 1.3 times plain proxying.
+//!
 //! It says nothing about latency, TLS, large bodies, more cores, or a network that is not
 //! loopback.
 
@@ -25,16 +29,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::{UsageError, needs, workspace};
 use process::{Server, Workbench};
-use proxies::{PROXIES, Proxy};
+use proxies::{AGENT, HTTP, Proxy, Suite};
 use report::{Measurement, Report};
 
 const USAGE: &str = "\
-usage: cargo xtask bench http [OPTIONS]
+usage: cargo xtask bench http|agent [OPTIONS]
 
   --rounds N         rounds, each measuring every proxy once; at least 6, default 9
   --seconds N        length of one measurement, 1 to 60; default 2
   --connections N    keep-alive connections of wrk, 1 to 1000; default 64
-  --proxies A,B,…    of haproxy, nginx, evenkeel; haproxy is the reference; default all
+  --proxies A,B,…    `http`: of haproxy (the reference), nginx, evenkeel; `agent`: of plain (the
+                     reference), agent, dimmer, lean; default all
   --json             print one JSON document instead of the table
 
 example: cargo xtask bench http --proxies haproxy,nginx --rounds 12 --json";
@@ -48,12 +53,24 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// # Errors
 /// When an option is wrong, a program is missing, or a proxy does not start or answers wrongly.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
+    run_suite(&HTTP, words)
+}
+
+/// The same for what agents cost.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_agent(words: &[&str]) -> Result<()> {
+    run_suite(&AGENT, words)
+}
+
+fn run_suite(suite: &'static Suite, words: &[&str]) -> Result<()> {
     if matches!(words, ["--help" | "-h"]) {
         println!("{USAGE}");
         return Ok(());
     }
-    let options = Options::parse(words)?;
-    let report = measure(&options)?;
+    let options = Options::parse(suite, words)?;
+    let report = measure(suite, &options)?;
     if options.json {
         println!("{}", report.json());
     } else {
@@ -73,8 +90,8 @@ struct Options {
 }
 
 impl Options {
-    fn parse(words: &[&str]) -> Result<Self, UsageError> {
-        let proxies = PROXIES.iter().map(|proxy| proxy.name).collect();
+    fn parse(suite: &Suite, words: &[&str]) -> Result<Self, UsageError> {
+        let proxies = suite.proxies.iter().map(|proxy| proxy.name).collect();
         let mut options = Self { rounds: 9, seconds: 2, connections: 64, proxies, json: false };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -87,7 +104,7 @@ impl Options {
                 "--rounds" => options.rounds = number(word, value, ROUNDS_MIN as u64, 1000)?,
                 "--seconds" => options.seconds = number(word, value, 1, 60)?,
                 "--connections" => options.connections = number(word, value, 1, 1000)?,
-                "--proxies" => options.proxies = chosen(value)?,
+                "--proxies" => options.proxies = chosen(suite, value)?,
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }
@@ -102,20 +119,20 @@ fn number<T: TryFrom<u64>>(option: &str, value: &str, min: u64, max: u64) -> Res
     })
 }
 
-fn chosen(value: &str) -> Result<Vec<&'static str>, UsageError> {
-    let known: Vec<&str> = PROXIES.iter().map(|proxy| proxy.name).collect();
+fn chosen(suite: &Suite, value: &str) -> Result<Vec<&'static str>, UsageError> {
+    let known: Vec<&str> = suite.proxies.iter().map(|proxy| proxy.name).collect();
     let mut names = Vec::new();
     for word in value.split(',') {
-        let Some(proxy) = PROXIES.iter().find(|proxy| proxy.name == word) else {
+        let Some(proxy) = suite.proxies.iter().find(|proxy| proxy.name == word) else {
             let known = known.join(", ");
             let message = format!("--proxies: got `{word}`, expected some of {known}");
             return Err(UsageError::new(message));
         };
         names.push(proxy.name);
     }
-    if !names.contains(&proxies::REFERENCE) {
+    if !names.contains(&suite.reference) {
         let message =
-            format!("--proxies: `{}` must be among them: ratios are to it", proxies::REFERENCE);
+            format!("--proxies: `{}` must be among them: ratios are to it", suite.reference);
         return Err(UsageError::new(message));
     }
     Ok(names)
@@ -127,11 +144,11 @@ struct Running {
     server: Server,
 }
 
-fn measure(options: &Options) -> Result<Report> {
+fn measure(suite: &'static Suite, options: &Options) -> Result<Report> {
     let wrk = needs::require("wrk")?;
     let is_chosen = |proxy: &&Proxy| options.proxies.contains(&proxy.name);
-    let chosen: Vec<&'static Proxy> = PROXIES.iter().filter(is_chosen).collect();
-    if options.proxies.contains(&"evenkeel") {
+    let chosen: Vec<&'static Proxy> = suite.proxies.iter().filter(is_chosen).collect();
+    if chosen.iter().any(|proxy| proxy.is_ours()) {
         // A stale binary would be measured without anyone noticing.
         eprintln!("building evenkeel");
         workspace::run_cargo(&["build", "--release", "-p", "evenkeel"], &[])?;
@@ -144,9 +161,9 @@ fn measure(options: &Options) -> Result<Report> {
         let server = proxy.start(&bench, *port, backend_ports)?;
         running.push(Running { proxy, server });
     }
-    let mut report = Report::new(options.clone());
+    let mut report = Report::new(suite, options.clone());
     for one in &running {
-        report.describe(one.proxy.name, one.proxy.version()?, proxies::check(&one.server)?);
+        report.describe(one.proxy.name, one.proxy.version()?, proxies::check(suite, &one.server)?);
     }
     let load = wrk::Load { program: wrk, connections: options.connections };
     measure_rounds(&load, &mut running, options, &mut report)?;
@@ -220,7 +237,7 @@ mod tests {
     #[test]
     fn options_are_read() {
         let words = ["--rounds", "12", "--proxies", "nginx,haproxy", "--json"];
-        let options = Options::parse(&words).unwrap();
+        let options = Options::parse(&HTTP, &words).unwrap();
         let proxies = vec!["nginx", "haproxy"];
         let expected = Options { rounds: 12, seconds: 2, connections: 64, proxies, json: true };
         assert_eq!(options, expected);
@@ -235,7 +252,7 @@ mod tests {
             (&["--proxies", "nginx"], "--proxies: `haproxy` must be among them"),
             (&["--jsn"], "unknown option `--jsn`"),
         ] {
-            let error = Options::parse(words).unwrap_err().to_string();
+            let error = Options::parse(&HTTP, words).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }

@@ -25,6 +25,8 @@ enum Run {
     CargoWith(&'static [&'static str], &'static [(&'static str, &'static str)]),
     /// A part of xtask; the text is what a person would type.
     Own(&'static str, fn() -> Result<()>),
+    /// A shell script of the workspace.
+    Script(&'static str),
     /// The release binary with these arguments, in the workspace root. Exit 0 passes.
     Evenkeel(&'static [&'static str]),
 }
@@ -48,6 +50,7 @@ const CHECKS: &[Step] = &[
         command: Run::Own("cargo xtask needs", || needs::run(needs::Install::MissingForTests)),
     },
     Step { name: "tests", command: Run::Cargo(&["test", "--workspace"]) },
+    Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Cargo(&["build", "--release"]) },
 ];
 
@@ -58,11 +61,19 @@ const CHECKS: &[Step] = &[
 // ---------------------------------------------------------------------------------------------
 const RELEASE_ACCEPTANCE: &[Step] = &[
     Step { name: "demo", command: Run::Evenkeel(&["demo"]) },
+    Step { name: "demo brownout", command: Run::Evenkeel(&["demo", "brownout"]) },
     Step { name: "C3, quickly", command: Run::Evenkeel(&["paper", "c3", "--quick"]) },
     twice("demo.toml", &["sim", "scenarios/demo.toml", "--twice", FEW]),
     twice("nginx-paused.toml", &["sim", "scenarios/nginx-paused.toml", "--twice", FEW]),
     twice("c3-fluctuation.toml", &["sim", "scenarios/c3-fluctuation.toml", "--twice", FEW]),
     twice("c3-skew.toml", &["sim", "scenarios/c3-skew.toml", "--twice", FEW]),
+    Step { name: "brownout, quickly", command: Run::Evenkeel(&["paper", "brownout", "--quick"]) },
+    twice("brownout-crash.toml", &["sim", "scenarios/brownout-crash.toml", "--twice"]),
+    twice(
+        "brownout-heterogeneous.toml",
+        &["sim", "scenarios/brownout-heterogeneous.toml", "--twice"],
+    ),
+    twice("brownout-step.toml", &["sim", "scenarios/brownout-step.toml", "--twice"]),
     twice("c3-dynamic.toml", &["sim", "scenarios/c3-dynamic.toml", "--twice", FEW]),
 ];
 
@@ -124,6 +135,7 @@ impl Run {
                 format!("{}cargo {}", variables.collect::<String>(), arguments.join(" "))
             }
             Self::Own(line, _) => (*line).to_owned(),
+            Self::Script(path) => format!("bash {path}"),
             Self::Evenkeel(arguments) => format!("target/release/evenkeel {}", arguments.join(" ")),
         }
     }
@@ -133,6 +145,10 @@ impl Run {
             Self::Cargo(arguments) => workspace::run_cargo(arguments, &[]),
             Self::CargoWith(arguments, environment) => workspace::run_cargo(arguments, environment),
             Self::Own(_, function) => function(),
+            Self::Script(path) => {
+                let mut command = std::process::Command::new("bash");
+                workspace::run_to_success(command.arg(path), &self.line())
+            }
             Self::Evenkeel(arguments) => {
                 let mut command = std::process::Command::new(workspace::release_binary());
                 workspace::run_to_success(command.args(*arguments), &self.line())

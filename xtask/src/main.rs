@@ -20,7 +20,9 @@ usage: cargo xtask COMMAND
   tidy                  the house rules a compiler cannot check (size, layering, links, dead files)
   needs [--install]     the real servers that tests drive: what was found, what is missing
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
+  bench redirect        what a redistribution plan costs, by data centres and kind of load
   bench http [OPTIONS]  CPU per proxied request beside HAProxy and nginx; --help lists the options
+  bench agent [OPTIONS] CPU per request of an agent and its dimmer beside plain proxying
 
 example: cargo xtask bench http --rounds 12 --json";
 
@@ -65,7 +67,11 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["bench", "core"] => workspace::run_cargo(&["bench", "-p", "evenkeel-core"], &[]),
+        ["bench", "redirect"] => {
+            workspace::run_cargo(&["bench", "-p", "evenkeel-core", "--bench", "redirect"], &[])
+        }
         ["bench", "http", options @ ..] => bench_http::run(options),
+        ["bench", "agent", options @ ..] => bench_http::run_agent(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),
         _ => {
             let command = words.join(" ");

@@ -23,7 +23,7 @@ struct Component {
     in_tests: bool,
 }
 
-const COMPONENTS: [Component; 3] = [
+const COMPONENTS: [Component; 7] = [
     Component {
         program: "nginx",
         debian_package: "nginx-light",
@@ -34,6 +34,30 @@ const COMPONENTS: [Component; 3] = [
         program: "haproxy",
         debian_package: "haproxy",
         used_by: "tests that compare with HAProxy; bench http",
+        in_tests: true,
+    },
+    Component {
+        program: "chromium",
+        debian_package: "chromium",
+        used_by: "the test that looks at the shop's pages",
+        in_tests: true,
+    },
+    Component {
+        program: "python3",
+        debian_package: "python3-venv",
+        used_by: "tests of sdk/python (with FastAPI, Flask and Django, from PyPI)",
+        in_tests: true,
+    },
+    Component {
+        program: "npm",
+        debian_package: "npm",
+        used_by: "tests of sdk/node (with express, from npm)",
+        in_tests: true,
+    },
+    Component {
+        program: "go",
+        debian_package: "golang-go",
+        used_by: "tests of sdk/go (net/http)",
         in_tests: true,
     },
     Component {

@@ -1,17 +1,25 @@
 //! `evenkeel demo`: a scenario on real sockets, policy after policy, with the simulator's word
 //! beside each measurement.
 
+#[cfg(feature = "shop")]
+mod brownout;
+#[cfg(feature = "shop")]
+mod course;
+#[cfg(feature = "shop")]
+mod price;
+#[cfg(feature = "shop")]
+mod shops;
+
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use evenkeel_core::Rng;
 use evenkeel_core::request::redundancy::Budget;
-use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_net::config::{
-    AdminConfig, AgentConfig, Config, ListenConfig, ProcessConfig, Timeouts, UpstreamConfig,
+    AdminConfig, AgentConfig, Config, Edge, ListenConfig, ProcessConfig, Timeouts, UpstreamConfig,
 };
 use evenkeel_net::embedded::{self, Embedded, EmbeddedConfig, Mishap};
 use evenkeel_net::http::engine::{ServerLimits, UpstreamLimits};
@@ -20,24 +28,34 @@ use evenkeel_net::nginx::{self, Nginx, NginxConfig};
 use evenkeel_net::process::Process;
 use evenkeel_settings::Node;
 use evenkeel_sim::fault::{Fault, Target as Struck, What};
-use evenkeel_sim::scenario::{Real, split_hedge};
+use evenkeel_sim::scenario::{Real, Spelling};
 use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
 use crate::live::Live;
 use crate::terminal::{Table, ms};
 
-const DEFAULT: &str = include_str!("../../../scenarios/demo.toml");
+/// The built-in scenarios: name, file, text.
+const BUILT_IN: [(&str, &str, &str); 2] = [
+    ("demo", "scenarios/demo.toml", include_str!("../../../scenarios/demo.toml")),
+    (
+        "brownout",
+        "scenarios/brownout-shop.toml",
+        include_str!("../../../scenarios/brownout-shop.toml"),
+    ),
+];
 
-/// Watch policies keep, or lose, the tail of an embedded replicated service on loopback sockets.
+/// Watch policies keep, or lose, the tail of a replicated service on loopback sockets.
 ///
-/// Starts replicas with real service times that fluctuate, drives them through the proxy with the
-/// same seeded load for each policy in turn, and ends with a table.
-/// Example: evenkeel demo
+/// Starts replicas, drives them through the proxy with the same seeded load for each policy in
+/// turn, and ends with a table. `demo`: embedded replicas whose speed comes and goes. `brownout`:
+/// five shops, two of which are killed; exit 1 when fewer than 99 % are served with brownout.
+/// Example: evenkeel demo brownout
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArguments {
-    /// A scenario instead of the built-in one.
-    scenario: Option<PathBuf>,
+    /// A built-in scenario, demo or brownout, or a scenario's file.
+    #[arg(default_value = "demo", value_name = "NAME|FILE")]
+    scenario: PathBuf,
     /// Set any parameter of the scenario; may be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
@@ -69,6 +87,9 @@ struct Document<'a> {
 
 pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let scenario = load_scenario(arguments)?;
+    if scenario.cluster.real == Real::Shop {
+        return run_shops(arguments, &scenario);
+    }
     let mut live = Live::new(&scenario);
     let mut runs = Vec::new();
     for policy in &scenario.run.policies {
@@ -93,11 +114,18 @@ pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     Ok(if all_served { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+#[cfg(feature = "shop")]
+fn run_shops(arguments: &DemoArguments, scenario: &Scenario) -> anyhow::Result<ExitCode> {
+    brownout::run(arguments, scenario)
+}
+
+#[cfg(not(feature = "shop"))]
+fn run_shops(_: &DemoArguments, _: &Scenario) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("cluster.real = shop: this build has no shop (build it with `--features shop`)")
+}
+
 fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
-    let mut node = match &arguments.scenario {
-        Some(path) => Node::load(path)?,
-        None => Node::parse(DEFAULT, "scenarios/demo.toml")?,
-    };
+    let mut node = open_scenario(&arguments.scenario)?;
     for assignment in &arguments.set {
         node.set(assignment)?;
     }
@@ -113,16 +141,46 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
         scenario.cluster.replication_factor,
         scenario.cluster.servers,
     );
-    scenario.faults.iter().try_for_each(|fault| ensure_real(fault, scenario.cluster.real))?;
+    if scenario.cluster.real != Real::Shop {
+        ensure_slots(&scenario)?;
+        scenario.faults.iter().try_for_each(|fault| ensure_real(fault, scenario.cluster.real))?;
+    }
     Ok(scenario)
+}
+
+fn open_scenario(named: &Path) -> anyhow::Result<Node> {
+    let built_in = BUILT_IN.iter().find(|(name, ..)| named.as_os_str() == *name);
+    if let Some((_, file, text)) = built_in {
+        return Ok(Node::parse(text, file)?);
+    }
+    let is_name = named.extension().is_none() && named.components().count() == 1;
+    if is_name && !named.exists() {
+        let names = BUILT_IN.map(|(name, ..)| name).join(", ");
+        anyhow::bail!("no scenario {named:?}: expected one of {names}, or the path of a file");
+    }
+    Ok(Node::load(named)?)
+}
+
+/// Requests that share cores, and what guards them, need shops.
+fn ensure_slots(scenario: &Scenario) -> anyhow::Result<()> {
+    let guarded = scenario.run.policies.iter().find(|policy| Spelling::of(policy).guard.is_some());
+    anyhow::ensure!(
+        guarded.is_none() && scenario.replicas.is_empty(),
+        "replicas: what shares cores or dims needs cluster.real = shop, or `evenkeel sim`"
+    );
+    Ok(())
 }
 
 /// What cannot be done to the demo's replicas must not be left out in silence: the simulator's
 /// word beside the measurement would be about something else.
 fn ensure_real(fault: &Fault, real: Real) -> anyhow::Result<()> {
     let problem = match (fault.what, real) {
-        (What::Crash, Real::Embedded) => "a crash needs a process of its own: cluster.real = nginx",
-        (What::Restore, _) => "a restore is for `evenkeel sim`: here what was killed stays dead",
+        (What::Crash, Real::Embedded) => {
+            "a crash needs a process of its own: cluster.real = nginx or shop"
+        }
+        (What::Restore, _) => {
+            "a restore is for cluster.real = shop, or `evenkeel sim`: here the dead stay dead"
+        }
         (What::Fail { .. }, Real::Nginx) => "fail needs embedded replicas: nginx does not lie",
         (What::Slow { .. }, Real::Nginx) if !matches!(fault.target, Struck::Server(_)) => {
             "slow needs the number of one server when cluster.real = nginx"
@@ -178,6 +236,7 @@ impl Service {
     fn start(scenario: &Scenario, seed: u64) -> anyhow::Result<Self> {
         match scenario.cluster.real {
             Real::Embedded => Ok(Self::Embedded(Embedded::start(embedded_config(scenario, seed))?)),
+            Real::Shop => anyhow::bail!("shops are started by the demo of brownout"),
             Real::Nginx => {
                 let servers = Nginx::start(nginx_config(scenario, seed)?)?;
                 let agents = Process::start(agents_config(servers.addresses()))?;
@@ -232,6 +291,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         concurrency: None,
         queue_max: 10_000,
         timeout: Duration::from_secs(60),
+        dimmer: None,
         limits: server_limits(),
         upstream_limits: upstream_limits(),
     };
@@ -287,10 +347,9 @@ fn proxy_config(
     policy: &str,
     replicas: &[SocketAddr],
 ) -> anyhow::Result<Config> {
-    let (policy, is_hedged) = split_hedge(policy);
+    let Spelling { policy, is_hedged, .. } = Spelling::of(policy);
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let safeguards =
-        if scenario.run.safeguards { Safeguards::default() } else { Safeguards::none() };
+    let safeguards = scenario.safeguards();
     let upstream = UpstreamConfig {
         name: "demo".to_owned(),
         replicas: replicas.to_vec(),
@@ -306,10 +365,16 @@ fn proxy_config(
         health: None,
         limits: upstream_limits(),
     };
-    let limits = server_limits();
+    let listen = ListenConfig {
+        address: any_port,
+        upstream: 0,
+        limits: server_limits(),
+        forwarded_for: true,
+        brownout: Edge::Strip,
+    };
     Ok(Config {
         process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
-        listens: vec![ListenConfig { address: any_port, upstream: 0, limits, forwarded_for: true }],
+        listens: vec![listen],
         upstreams: vec![upstream],
         agents: Vec::new(),
         admin: Some(AdminConfig { address: any_port }),
@@ -386,7 +451,7 @@ mod tests {
 
     fn load(sets: &[&str]) -> anyhow::Result<Scenario> {
         let set = sets.iter().map(ToString::to_string).collect();
-        load_scenario(&DemoArguments { scenario: None, set, seed: 1, json: false })
+        load_scenario(&DemoArguments { scenario: "demo".into(), set, seed: 1, json: false })
     }
 
     #[test]
@@ -399,6 +464,19 @@ mod tests {
             let error = load(&sets).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn built_in_scenarios_are_sound_and_unknown_names_are_told_them() {
+        for (name, ..) in BUILT_IN {
+            let arguments =
+                DemoArguments { scenario: name.into(), set: Vec::new(), seed: 1, json: false };
+            load_scenario(&arguments).unwrap();
+        }
+        let error = open_scenario(Path::new("brownuot")).unwrap_err().to_string();
+        assert!(error.contains("brownuot") && error.contains("demo, brownout"), "{error}");
+        let error = open_scenario(Path::new("none.toml")).unwrap_err().to_string();
+        assert!(error.contains("none.toml") && !error.contains("one of"), "{error}");
     }
 
     #[test]

@@ -1,23 +1,20 @@
 //! The demo's live view: a few lines that are drawn over themselves, if somebody is looking.
 
-use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 
 use evenkeel_net::board::Standing;
 use evenkeel_net::load::Progress;
 use evenkeel_sim::Scenario;
 
-use crate::terminal::ms;
+use crate::terminal::{Canvas, ms, sparkline};
 
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const HISTORY: usize = 48;
 const SHARE_WIDTH: f64 = 40.0;
 
 /// Draws on stderr; silent when stderr is no terminal, except for the lines to keep.
 #[derive(Debug)]
 pub(crate) struct Live {
-    is_seen: bool,
-    lines: usize,
+    canvas: Canvas,
     policy: String,
     dashboard: Option<SocketAddr>,
     p99_ms: Vec<f64>,
@@ -29,8 +26,7 @@ impl Live {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         eprintln!("{}", scenario.description);
         Self {
-            is_seen: std::io::stderr().is_terminal(),
-            lines: 0,
+            canvas: Canvas::new(),
             policy: String::new(),
             dashboard: None,
             p99_ms: Vec::new(),
@@ -52,7 +48,7 @@ impl Live {
         if let Some(p99_ms) = progress.recent_p99_ms {
             self.p99_ms.push(p99_ms);
         }
-        if !self.is_seen {
+        if !self.canvas.is_seen() {
             return;
         }
         let done = progress.due as f64 / self.requests as f64 * 100.0;
@@ -66,29 +62,24 @@ impl Live {
         if let Some(address) = self.dashboard {
             lines.push(format!("  \x1b[2mdashboard: http://{address}/\x1b[0m"));
         }
-        self.draw(&lines);
+        self.canvas.draw(&lines);
     }
 
     /// Writes a line that stays.
     pub(crate) fn keep(&mut self, line: &str) {
-        self.clear();
-        eprintln!("{line}");
+        self.canvas.keep(line);
     }
 
     /// Removes what was drawn.
     pub(crate) fn clear(&mut self) {
-        if self.is_seen && self.lines > 0 {
-            eprint!("\x1b[{}A\x1b[J", self.lines);
-        }
-        self.lines = 0;
+        self.canvas.clear();
     }
 
     /// The last p99s, the highest filling the line.
     fn sparkline(&self) -> String {
         let recent = &self.p99_ms[self.p99_ms.len().saturating_sub(HISTORY)..];
         let highest = recent.iter().copied().fold(1.0, f64::max);
-        let bar = |&value: &f64| BARS[((value / highest * 7.0).round() as usize).min(7)];
-        recent.iter().map(bar).collect()
+        sparkline(recent.iter().copied(), highest)
     }
 
     /// Each replica's share of what was sent since the last drawing, and what is in flight there.
@@ -108,20 +99,5 @@ impl Live {
             self.sent = counts.iter().map(|replica| replica.sent).collect();
         }
         lines
-    }
-
-    fn draw(&mut self, lines: &[String]) {
-        let mut text = String::new();
-        if self.lines > 0 {
-            text += &format!("\x1b[{}A\x1b[J", self.lines);
-        }
-        for line in lines {
-            text += line;
-            text.push('\n');
-        }
-        self.lines = lines.len();
-        let mut stderr = std::io::stderr().lock();
-        let _ = stderr.write_all(text.as_bytes()); // a view that cannot be drawn stops nothing
-        let _ = stderr.flush();
     }
 }

@@ -18,10 +18,10 @@ use crate::terminal::{Progress, Table, ms};
 /// Load a URL open loop: requests leave when they are due, whatever became of those before.
 ///
 /// Latency counts from the moment a request was due, so a stall shows in all the requests it hit.
-/// Example: evenkeel load http://127.0.0.1:8080/item/{n} --rate 500/s --duration 30s
+/// Example: evenkeel load http://127.0.0.1:8080/item/{key} --keys 1000 --rate 500/s --duration 30s
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArguments {
-    /// What to ask for; `{n}` is the request's number, `{key}` a key drawn for it.
+    /// What to ask for; `{key}` is a key drawn for each request, an `n` in braces its number.
     url: String,
     /// Requests per second, as in `500` or `30k/s`. With a trace: the mean it is scaled to.
     #[arg(long, value_parser = rate)]
@@ -56,7 +56,7 @@ pub(crate) struct LoadArguments {
     /// A header, `Name: value`; may be repeated.
     #[arg(long)]
     header: Vec<String>,
-    /// A body, with `{n}` and `{key}`.
+    /// A body, with `{key}` or an `n` in braces as in the URL.
     #[arg(long)]
     body: Option<String>,
     /// The most connections.
@@ -158,13 +158,16 @@ fn arrivals(arguments: &LoadArguments) -> anyhow::Result<Arrivals> {
     Ok(Arrivals::trace(Trace::open(file, &options)?, spacing))
 }
 
-/// Ends the load on Ctrl-C, so that what was measured until then is kept.
-fn stop_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
+/// Ends the load on Ctrl-C, so that what was measured until then is kept; and everything at once
+/// when it comes again.
+pub(crate) fn stop_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
     let mut signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
     let stop = stop.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.wait();
         stop.stop();
+        signals.wait();
+        std::process::exit(130);
     })?;
     Ok(())
 }

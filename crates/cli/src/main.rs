@@ -5,7 +5,10 @@ mod jobs;
 mod live;
 mod load;
 mod paper;
+mod plan;
 mod run;
+#[cfg(feature = "shop")]
+mod shop;
 mod sim;
 mod sim_report;
 mod terminal;
@@ -35,7 +38,10 @@ enum Command {
     Sim(sim::SimArguments),
     Paper(paper::PaperArguments),
     Load(load::LoadArguments),
+    Plan(plan::PlanArguments),
     Check(run::CheckArguments),
+    #[cfg(feature = "shop")]
+    Shop(shop::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -46,7 +52,10 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => run::check(&arguments),
+        #[cfg(feature = "shop")]
+        Command::Shop(arguments) => shop::run(arguments),
     };
     match result {
         Ok(code) => code,

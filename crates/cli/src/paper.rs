@@ -1,8 +1,12 @@
 //! `evenkeel paper`: a paper's claims, each run again and judged.
 
 mod chart;
+mod number;
 mod page;
+mod plot;
+mod scatter;
 mod text;
+mod timeline;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -19,7 +23,7 @@ use crate::terminal::{Progress, count};
 ///
 /// Exit 1 when a verdict is not the one on record in papers/NAME/claims.toml.
 ///
-/// Example: evenkeel paper c3 --quick
+/// Example: evenkeel paper brownout --quick
 #[derive(Debug, clap::Args)]
 pub(crate) struct PaperArguments {
     /// The paper, or all of them.
@@ -37,9 +41,10 @@ pub(crate) struct PaperArguments {
     /// Fewer settings, half the requests, three seeds: only flat contradictions count.
     #[arg(long)]
     quick: bool,
-    /// Runs of the paper's own simulator to compare with (a table of comma-separated values). What
-    /// needs them is skipped, and said to be, when the file is not there.
-    #[arg(long, value_name = "FILE", default_value = "../shared/data/reference/c3-absim.csv")]
+    /// Runs of other programs to compare with: a folder that holds c3-absim.csv and brownout.csv,
+    /// or the file of the paper chosen. What needs one that is not there is skipped, and said to
+    /// be.
+    #[arg(long, value_name = "PATH", default_value = "../shared/data/reference")]
     reference: PathBuf,
 }
 
@@ -53,10 +58,12 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &PaperArguments) -> anyhow::Result<ExitCode> {
-    let options = options(arguments)?;
+    let seeds = seeds(arguments)?;
     let chosen = |paper: &&&Paper| arguments.name == "all" || arguments.name == paper.name;
     let mut reports = Vec::new();
     for paper in PAPERS.iter().filter(chosen) {
+        let reference = read_reference(&arguments.reference, paper)?;
+        let options = Options { seeds: seeds.clone(), quick: arguments.quick, reference };
         reports.push(reproduce(paper, &options)?);
     }
     for report in &reports {
@@ -74,28 +81,29 @@ pub(crate) fn run(arguments: &PaperArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!as_recorded)))
 }
 
-fn options(arguments: &PaperArguments) -> anyhow::Result<Options> {
+fn seeds(arguments: &PaperArguments) -> anyhow::Result<Vec<u64>> {
     let default = if arguments.quick { 1..=3 } else { 1..=10 };
     let seeds: Vec<u64> = arguments.seeds.clone().unwrap_or(default).collect();
     if seeds.len() < 2 {
         bail!("--seeds: came one seed, expected at least two (an interval takes two; 1..10)");
     }
-    let reference = read_reference(&arguments.reference)?;
-    Ok(Options { seeds, quick: arguments.quick, reference })
+    Ok(seeds)
 }
 
-fn read_reference(file: &Path) -> anyhow::Result<Option<(String, String)>> {
+/// The paper's reference runs: its file in the folder `path`, or the file `path` itself.
+fn read_reference(path: &Path, paper: &Paper) -> anyhow::Result<Option<(String, String)>> {
+    let Some(source) = paper.reference else { return Ok(None) };
+    let file = if path.is_dir() { path.join(source.file) } else { path.to_owned() };
     let shown = file.display();
-    let Ok(facts) = std::fs::metadata(file) else {
-        eprintln!(
-            "skipped: the comparison with the paper's own simulator, for there is no {shown}"
-        );
+    let Ok(facts) = std::fs::metadata(&file) else {
+        let name = paper.name;
+        eprintln!("skipped: {name}'s comparison with other programs, for there is no {shown}");
         return Ok(None);
     };
     if facts.len() > REFERENCE_BYTES_MAX {
         bail!("{shown}: came {} bytes, expected at most {REFERENCE_BYTES_MAX}", facts.len());
     }
-    let text = std::fs::read_to_string(file);
+    let text = std::fs::read_to_string(&file);
     let text = text.with_context(|| format!("{shown}: cannot be read as text"))?;
     Ok(Some((file.file_name().unwrap_or_default().to_string_lossy().into_owned(), text)))
 }
@@ -146,11 +154,13 @@ mod tests {
     fn a_paper_is_one_of_those_there_are() {
         assert_eq!(name("c3"), Ok("c3".to_owned()));
         assert_eq!(name("all"), Ok("all".to_owned()));
-        assert_eq!(name("c4"), Err("expected all or one of c3".to_owned()));
+        assert_eq!(name("c4"), Err("expected all or one of c3, brownout".to_owned()));
     }
 
     #[test]
     fn a_reference_that_is_not_there_is_skipped() {
-        assert_eq!(read_reference(Path::new("no/such/file.csv")).unwrap(), None);
+        for paper in PAPERS {
+            assert_eq!(read_reference(Path::new("no/such/file.csv"), paper).unwrap(), None);
+        }
     }
 }

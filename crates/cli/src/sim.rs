@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
         );
     } else {
         runs.sort_by_key(|run| run.seed);
-        print!("{}", table(&runs));
+        print!("{}", table(&scenario, &runs));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -117,25 +117,24 @@ fn run_one(scenario: &Scenario, policy: &str, seed: u64) -> RunReport {
     report
 }
 
-fn table(runs: &[RunReport]) -> Table {
-    let header = [
-        "policy",
-        "seed",
-        "requests",
-        "served",
-        "mean ms",
-        "p50",
-        "p95",
-        "p99",
-        "p99.9",
-        "max",
-        "req/cpu-s",
-    ];
+fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
+    let has_content = scenario.work.is_some();
+    let mut header = vec!["policy", "seed", "requests", "served"];
+    if has_content {
+        header.extend(["optional", "timeouts", "failed"]);
+    }
+    header.extend(["mean ms", "p50", "p95", "p99", "p99.9", "max", "req/cpu-s"]);
     let mut table = Table::new(&header);
     for run in runs {
-        let quantiles = [run.mean_ms, run.p50_ms, run.p95_ms, run.p99_ms, run.p999_ms, run.max_ms];
         let mut cells = vec![run.policy.clone(), run.seed.to_string(), run.requests.to_string()];
-        cells.push(run.served.to_string());
+        if has_content {
+            let share = |ratio: f64| format!("{:.1} %", 100.0 * ratio);
+            cells.extend([run.served_ratio, run.optional_ratio].map(share));
+            cells.extend([run.timeouts, run.failed].map(|number| number.to_string()));
+        } else {
+            cells.push(run.served.to_string());
+        }
+        let quantiles = [run.mean_ms, run.p50_ms, run.p95_ms, run.p99_ms, run.p999_ms, run.max_ms];
         cells.extend(quantiles.map(ms));
         cells.push(run.requests_per_cpu_s.map_or_else(String::new, count));
         table.row(cells);

@@ -94,18 +94,20 @@ fn table(runs: &[RunReport]) -> String {
         let speed = run.requests_per_cpu_s.map_or_else(String::new, count);
         let _ = write!(
             rows,
-            "<tr><th>{}<td>{}<td>{}<td>{}<td>{}<td>{}{cells}<td>{}<td>{speed}",
+            "<tr><th>{}<td>{}<td>{}<td>{}<td>{}<td>{:.1} %<td>{}{cells}<td>{}<td>{speed}",
             escape(&run.policy),
             run.seed,
             run.requests,
             run.served,
             run.failed + run.timeouts,
+            100.0 * run.optional_ratio,
             ms(run.mean_ms),
             ms(run.max_ms),
         );
     }
     format!(
-        "<table><tr><th>policy<th>seed<th>requests<th>served<th>failed<th>mean\
+        "<table><tr><th>policy<th>seed<th>requests<th>served<th>failed<th>optional\
+         <th>mean\
          <th class=q0>p50<th class=q1>p95<th class=q2>p99<th class=q3>p99.9<th>max\
          <th>requests per CPU s{rows}</table>"
     )

@@ -59,6 +59,65 @@ pub(crate) fn count(value: f64) -> String {
     }
 }
 
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Values in time, one character each; `highest` fills the line.
+pub(crate) fn sparkline(values: impl IntoIterator<Item = f64>, highest: f64) -> String {
+    let bar = |value: f64| BARS[((value / highest * 7.0).round() as usize).min(7)];
+    values.into_iter().map(bar).collect()
+}
+
+/// Lines on stderr that are drawn over themselves, if somebody is looking.
+#[derive(Debug)]
+pub(crate) struct Canvas {
+    is_seen: bool,
+    lines: usize,
+}
+
+impl Canvas {
+    pub(crate) fn new() -> Self {
+        Self { is_seen: std::io::stderr().is_terminal(), lines: 0 }
+    }
+
+    /// Whether somebody is looking.
+    pub(crate) const fn is_seen(&self) -> bool {
+        self.is_seen
+    }
+
+    /// Replaces what was drawn.
+    pub(crate) fn draw(&mut self, lines: &[String]) {
+        if !self.is_seen {
+            return;
+        }
+        let mut text = String::new();
+        if self.lines > 0 {
+            text += &format!("\x1b[{}A\x1b[J", self.lines);
+        }
+        for line in lines {
+            text += line;
+            text.push('\n');
+        }
+        self.lines = lines.len();
+        let mut stderr = std::io::stderr().lock();
+        let _ = stderr.write_all(text.as_bytes()); // a view that cannot be drawn stops nothing
+        let _ = stderr.flush();
+    }
+
+    /// Writes a line that stays, also where nobody is looking.
+    pub(crate) fn keep(&mut self, line: &str) {
+        self.clear();
+        eprintln!("{line}");
+    }
+
+    /// Removes what was drawn.
+    pub(crate) fn clear(&mut self) {
+        if self.is_seen && self.lines > 0 {
+            eprint!("\x1b[{}A\x1b[J", self.lines);
+        }
+        self.lines = 0;
+    }
+}
+
 /// A progress bar on stderr, if somebody is looking.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -102,6 +161,11 @@ mod tests {
         table.row(["c3".to_owned(), "12.3".to_owned()]);
         table.row(["round-robin".to_owned(), "4".to_owned()]);
         assert_eq!(table.to_string(), "policy        p99\nc3           12.3\nround-robin     4\n");
+    }
+
+    #[test]
+    fn a_sparkline_runs_from_nothing_to_the_highest() {
+        assert_eq!(sparkline([0.0, 3.5, 7.0, 70.0, f64::NAN], 7.0), "▁▅██▁");
     }
 
     #[test]

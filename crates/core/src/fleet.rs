@@ -112,6 +112,7 @@ pub struct Replica {
     pub(crate) health: Health,
     pub(crate) feedback: Option<Feedback>,
     pub(crate) heard_at: Instant,
+    pub(crate) dimmer: Option<(Dimmer, Instant)>,
     pub(crate) failures: Decaying,
     pub(crate) ejected_until: Instant,
     pub(crate) ejections: u32,
@@ -139,6 +140,14 @@ impl Replica {
     #[must_use]
     pub const fn heard_at(&self) -> Instant {
         self.heard_at
+    }
+
+    /// The dimmer it last told and when it did. `None`: it has no brownout, or has not told yet;
+    /// that is not a dimmer of zero.
+    #[inline]
+    #[must_use]
+    pub const fn dimmer(&self) -> Option<(Dimmer, Instant)> {
+        self.dimmer
     }
 
     /// Whether it may be given requests.
@@ -272,6 +281,7 @@ impl Fleet {
             health: Health::Up,
             feedback: None,
             heard_at: Instant::ZERO,
+            dimmer: None,
             failures: Decaying::default(),
             ejected_until: Instant::ZERO,
             ejections: 0,
@@ -308,6 +318,15 @@ impl Fleet {
             return;
         }
         replica.feedback = Some(*new);
+        if let Some(dimmer) = new.dimmer {
+            replica.dimmer = Some((dimmer, now));
+        }
+    }
+
+    /// Notes the dimmer a replica told on an answer, apart from any report.
+    #[inline]
+    pub(crate) fn heard_dimmer(&mut self, now: Instant, id: ReplicaId, dimmer: Dimmer) {
+        self.replica_mut(id).dimmer = Some((dimmer, now));
     }
 
     pub(crate) fn succeeded(&mut self, now: Instant, id: ReplicaId) {
@@ -335,6 +354,7 @@ impl Fleet {
             // Back from the dead with cold caches: as good as new.
             replica.joined = Some(now);
             replica.feedback = None;
+            replica.dimmer = None;
             replica.consecutive_failures = 0;
             replica.ejections = 0;
             replica.failures = Decaying::default();

@@ -5,6 +5,7 @@
 //! | room | decides |
 //! |---|---|
 //! | [`request`] | loop 1, every request: which replica, when, how many copies |
+//! | [`site`] | loop 2, every few seconds: how much optional content |
 //! | [`fleet`] | nothing: the one table of facts about replicas |
 //! | [`plan`], [`window`] | nothing: the arrows between the loops, down and up |
 //! | [`distribution`] | the vocabulary: latency distributions, recorded, computed, compared |
@@ -15,6 +16,7 @@ pub mod fleet;
 pub mod plan;
 pub mod request;
 pub mod rng;
+pub mod site;
 pub mod time;
 pub mod units;
 pub mod window;

@@ -61,6 +61,19 @@ unit!(
     /// A relative weight.
     Weight, (f64::MIN_POSITIVE..=f64::MAX), "a weight above 0");
 
+impl Dimmer {
+    /// Every request with all its optional content.
+    pub const FULL: Self = Self(1.0);
+    /// No optional content at all.
+    pub const LEAN: Self = Self(0.0);
+
+    /// The nearest dimmer. NaN becomes full: what is not known to be in need is not dimmed.
+    #[must_use]
+    pub fn clamped(value: f64) -> Self {
+        Self(if value.is_nan() { 1.0 } else { value.clamp(0.0, 1.0) })
+    }
+}
+
 impl Probability {
     /// Never.
     pub const ZERO: Self = Self(0.0);

@@ -19,6 +19,7 @@ use evenkeel_core::request::{
     Replay, Request, Settled, Step,
 };
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Replica, Rng};
 use proptest::prelude::*;
@@ -302,7 +303,11 @@ impl History {
             }
             Moment::Reply { attempt, queue, service_us } => {
                 let service = Duration::from_micros(service_us.into());
-                let feedback = Feedback::measured(queue, 1, service);
+                let dimmer = Dimmer::clamped(f64::from(service_us) / 50_000.0);
+                let feedback = Feedback {
+                    dimmer: (queue % 4 > 0).then_some(dimmer),
+                    ..Feedback::measured(queue, 1, service)
+                };
                 let report = (service_us % 3 > 0).then_some(feedback);
                 self.learn(attempt, &Outcome::Replied(report));
             }

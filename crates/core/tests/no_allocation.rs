@@ -13,6 +13,7 @@ use evenkeel_core::request::{
     Attempt, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Replay, Request, Step,
 };
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::units::Dimmer;
 
 thread_local! {
     /// Allocations of this thread: the test harness has threads of its own.
@@ -94,7 +95,10 @@ fn request(dispatcher: &mut Dispatcher, n: u64, tally: &mut Tally) {
 }
 
 fn report(n: u64) -> Feedback {
-    Feedback::measured(n as u32 % 5, 1, Duration::from_micros(200 + n % 100))
+    Feedback {
+        dimmer: Some(Dimmer::clamped((n % 8) as f64 / 8.0)),
+        ..Feedback::measured(n as u32 % 5, 1, Duration::from_micros(200 + n % 100))
+    }
 }
 
 fn outcome(n: u64, copy: usize) -> Outcome {

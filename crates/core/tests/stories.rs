@@ -3,6 +3,7 @@
 #[path = "common/policies.rs"]
 mod policies;
 #[path = "common/world.rs"]
+#[allow(dead_code, reason = "each test file tells its stories with a part of the world")]
 mod world;
 
 use std::ops::Range;
@@ -22,7 +23,14 @@ fn from(start: f64, end: f64) -> Range<Instant> {
 
 /// Whether the policy looks at nothing that tells a slow or hanging replica from a good one.
 fn is_blind(policy: &str) -> bool {
-    ["random", "round-robin"].contains(&policy) || policy.contains("ranking=off")
+    // Weights follow dimmers alone, and nobody tells one in these stories.
+    ["random", "round-robin", "weighted-dimmer"].contains(&policy) || policy.contains("ranking=off")
+}
+
+/// Published queue offsets follow what is in flight, cut off to whole requests, and ties go to the
+/// first of the group: with few in flight, the last of the group is left with scraps.
+fn leaves_scraps_to_the_last(policy: &str) -> bool {
+    ["pibh-2014-03", "pibh-2014-07", "pibh-printed"].contains(&policy)
 }
 
 /// Cassandra's rule keeps to the first of the group until it looks bad.
@@ -118,7 +126,8 @@ fn the_share_of_a_replica_that_joins_grows() {
         assert!(share(5.0, 9.0) > 0.0, "{policy}: ignored");
         if !is_snitch(policy) {
             assert!(first < middle && middle < last, "{policy}: {first} {middle} {last}");
-            assert!((0.15..0.35).contains(&last), "{policy}: {last} of a fair quarter");
+            let fair = if leaves_scraps_to_the_last(policy) { 0.02..0.35 } else { 0.15..0.35 };
+            assert!(fair.contains(&last), "{policy}: {last} of a fair quarter");
         }
     }
 }

@@ -11,13 +11,15 @@ use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::window::RequestWindow;
 use tokio::sync::watch;
 
-use crate::config::Config;
-use crate::http::route::{Observation, ReplicaState};
+use crate::config::{AgentConfig, Config, Switch};
+use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
+use crate::replica::AgentState;
 
 /// What is known of all upstreams of the process.
 #[derive(Debug)]
 pub struct Board {
     upstreams: Vec<Entry>,
+    agents: Vec<AgentEntry>,
     /// By worker, the CPU time of its thread, in nanoseconds.
     cpu_nanos: Vec<AtomicU64>,
 }
@@ -28,17 +30,25 @@ struct Entry {
     plan: watch::Sender<Arc<RoutePlan>>,
 }
 
+#[derive(Debug)]
+struct AgentEntry {
+    state: Mutex<AgentState>,
+    switch: watch::Sender<Switch>,
+}
+
 /// How an upstream stands, over all workers.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// Everything counted since the process began.
     pub total: RequestWindow,
+    /// What answers said of brownout since the process began.
+    pub seen: BrownoutSeen,
     /// By worker: the replicas by seat, and the calls it holds.
     pub workers: Vec<(Vec<ReplicaState>, usize)>,
 }
 
 impl Standing {
-    /// A replica's state over all workers: counts added, the worst of the rest.
+    /// A replica's state over all workers: counts added, the newest dimmer, the worst of the rest.
     #[must_use]
     pub fn replica(&self, seat: usize) -> ReplicaState {
         let states = self.workers.iter().filter_map(|(replicas, _)| replicas.get(seat));
@@ -50,6 +60,7 @@ impl Standing {
             cost: sum.cost.into_iter().chain(state.cost).reduce(f64::max),
             queue_length: sum.queue_length.max(state.queue_length),
             service_time: sum.service_time.max(state.service_time),
+            dimmer: sum.dimmer.into_iter().chain(state.dimmer).max_by_key(|(_, at)| *at),
         })
     }
 
@@ -68,9 +79,14 @@ impl Board {
             standing: Mutex::default(),
             plan: watch::Sender::new(Arc::new(RoutePlan::single_group(replicas))),
         };
+        let agent = |agent: &AgentConfig| {
+            let switch = agent.dimmer.as_ref().map(|dimmer| dimmer.switch).unwrap_or_default();
+            AgentEntry { state: Mutex::default(), switch: watch::Sender::new(switch) }
+        };
         let upstreams = config.upstreams.iter();
         Self {
             upstreams: upstreams.map(|upstream| entry(upstream.replicas.len())).collect(),
+            agents: config.agents.iter().map(agent).collect(),
             cpu_nanos: (0..config.process.workers).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -100,6 +116,33 @@ impl Board {
         self.upstreams[upstream].plan.subscribe()
     }
 
+    /// How an agent stands, by its place in the configuration.
+    #[must_use]
+    pub fn agent(&self, agent: usize) -> AgentState {
+        *self.agents[agent].state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the switch of an agent's brownout shall stand.
+    #[must_use]
+    pub fn switch(&self, agent: usize) -> Switch {
+        *self.agents[agent].switch.borrow()
+    }
+
+    /// Sets the switch of an agent's brownout.
+    pub fn set_switch(&self, agent: usize, switch: Switch) {
+        self.agents[agent].switch.send_replace(switch);
+    }
+
+    /// The positions of an agent's switch as they come.
+    pub(crate) fn switches(&self, agent: usize) -> watch::Receiver<Switch> {
+        self.agents[agent].switch.subscribe()
+    }
+
+    /// Notes how an agent stands.
+    pub(crate) fn note_agent(&self, agent: usize, state: AgentState) {
+        *self.agents[agent].state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
     /// Publishes a new plan in which one replica's health is changed.
     pub fn set_health(&self, upstream: usize, seat: usize, health: Health) {
         self.upstreams[upstream].plan.send_if_modified(|plan| {
@@ -124,6 +167,7 @@ impl Board {
     pub(crate) fn note(&self, upstream: usize, worker: usize, observation: Observation) {
         let mut standing = self.lock(upstream);
         standing.total.merge(&observation.window);
+        standing.seen.merge(&observation.seen);
         if standing.workers.len() <= worker {
             standing.workers.resize_with(worker + 1, Default::default);
         }

@@ -154,6 +154,7 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
         concurrency: Some(config.concurrency),
         queue_max: 10_000,
         timeout: minute,
+        dimmer: None,
         limits: ServerLimits {
             head_bytes_max: 16 * 1024,
             body_bytes_max: 1024 * 1024,

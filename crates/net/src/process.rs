@@ -37,19 +37,21 @@ impl Process {
     /// # Errors
     /// When an address cannot be bound or a thread cannot be started, with the likely cause. What
     /// breaks later ends [`Signals::wait_beside`], and [`Process::stop`] tells it.
-    pub fn start(config: Config) -> io::Result<Self> {
-        let config = Arc::new(config);
-        let clock = Clock::start();
-        let board = Arc::new(Board::new(&config));
+    pub fn start(mut config: Config) -> io::Result<Self> {
         let (stop, stopping) = watch::channel(false);
         let workers = config.process.workers.max(1);
         let addresses = config.listens.iter().map(|listen| listen.address);
         let (listens, mut listeners) = bind_for_all(addresses, workers)?;
         let agent_addresses = config.agents.iter().map(|agent| agent.address);
         let (agents, mut agent_listeners) = bind_for_all(agent_addresses, 1)?;
+        for (agent, bound) in config.agents.iter_mut().zip(&agents) {
+            agent.address = *bound; // by which it is known, also where any port would do
+        }
         let admin = config.admin.as_ref().map(|admin| Listener::bind(admin.address)).transpose()?;
         let admin_address = admin.as_ref().map(Listener::address).transpose()?;
 
+        let (config, clock) = (Arc::new(config), Clock::start());
+        let board = Arc::new(Board::new(&config));
         let (mut threads, ended) = (Vec::new(), Arc::<Notify>::default());
         for number in 0..workers {
             let worker = Worker {

@@ -25,50 +25,45 @@
 //! **Cold start.** There is no report while no request has been sent to the application: a
 //! service time that nobody measured is absent, not zero.
 //!
+//! **Brownout.** With a dimmer the agent also decides what each request is served and tells the
+//! application in `Brownout-Optional`, and the proxies in `Brownout-Dimmer` and the report;
+//! `Dimming` has the details.
+//!
 //! **One thread.** The counts and the limit are those of the whole agent, so one agent runs on
 //! one worker thread. Two agents on one address would each count its own half.
 
 mod admission;
+mod dimming;
 mod estimates;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_core::Feedback;
+use evenkeel_core::site::dimmer::Standing;
+use evenkeel_core::{Feedback, Instant};
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
+use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, Switch};
 use crate::http::engine::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use crate::http::engine::{
-    Body, Client, Listener, SendError, SendErrorKind, Served, Upstream, serve,
+    Body, Client, Listener, SendError, SendErrorKind, Served, ServerLimits, Upstream, serve,
 };
-use crate::http::orca;
-use admission::{Admission, Slot};
+use crate::http::{brownout, orca};
+use admission::{Admission, Full, Slot};
+use dimming::{Dimming, Visit};
 use estimates::{Estimates, Present};
 
 /// What an agent answers itself, at once: `GET` of it brings 204 and the report of this moment.
 pub const PROBE_PATH: &str = "/.evenkeel/probe";
 
-/// Fronts one application on this thread until `stop` resolves, then finishes what is in flight.
-///
-/// Requests and answers pass unchanged but for what concerns one connection only, and for the
-/// report: it replaces any load report of the application's own. `X-Forwarded-For` stays as it
-/// came. What the agent answers itself:
-///
-/// | status | when |
-/// |---|---|
-/// | 204 | a probe |
-/// | 502 | the application refused the connection, broke off, or answered what is not HTTP |
-/// | 503, `Retry-After: 1` | as many requests wait as may |
-/// | 504 | no answer in time; the attempt is cancelled and its slot is free |
-///
-/// A client that goes away takes its request along, whether it waits or is in service. A request
-/// that died with a kept connection is sent once more if it is idempotent and its body is at
-/// hand: applications close idle connections without asking.
+/// Fronts one application on this thread until `stop` resolves, then finishes what is in flight;
+/// see [`Agent::serve`].
 ///
 /// # Errors
 ///
@@ -83,19 +78,145 @@ pub async fn serve_agent(
     clock: Clock,
     stop: impl Future<Output = ()>,
 ) -> io::Result<Served> {
-    let agent = Rc::new(Agent::new(config, clock));
-    let handler = move |request, client| Rc::clone(&agent).answer(request, client);
-    serve(listener, config.limits, handler, stop).await
+    Agent::new(config, clock).serve(listener, stop).await
 }
 
-struct Agent {
+/// The agent before one application.
+pub struct Agent {
     app: Upstream,
     timeout: Duration,
     concurrency: Option<u32>,
+    limits: ServerLimits,
     forwarding: Forwarding,
     clock: Clock,
     admission: Rc<Admission>,
     estimates: RefCell<Estimates>,
+    dimming: Option<Rc<Dimming>>,
+}
+
+/// How an agent stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AgentState {
+    /// Requests that wait for the application.
+    pub waiting: u32,
+    /// Requests with the application.
+    pub in_service: u32,
+    /// Its brownout, if it has one.
+    pub brownout: Option<BrownoutState>,
+}
+
+/// How the brownout of an agent stands.
+#[derive(Debug, Clone, Copy)]
+pub struct BrownoutState {
+    /// What the dimmer knows and does. Requests elsewhere than on routes with optional content are
+    /// not among those served in full.
+    pub standing: Standing,
+    /// Where the switch stands.
+    pub switch: Switch,
+}
+
+impl Agent {
+    /// An agent that has not heard of its application yet.
+    ///
+    /// # Panics
+    ///
+    /// Outside a [`worker_runtime`](crate::http::engine::worker_runtime).
+    #[must_use]
+    pub fn new(config: &AgentConfig, clock: Clock) -> Rc<Agent> {
+        let host = HeaderValue::from_str(&config.app.to_string());
+        let seed = u64::from(config.app.port()) << 16 | u64::from(config.address.port());
+        let dimmer = config.dimmer.as_ref();
+        Rc::new(Agent {
+            app: Upstream::new(config.app, config.upstream_limits),
+            timeout: config.timeout,
+            concurrency: config.concurrency,
+            limits: config.limits,
+            forwarding: Forwarding {
+                append_forwarded_for: false,
+                host_default: host.expect("an address is a header value"),
+            },
+            clock,
+            admission: Rc::new(Admission::new(config.concurrency, config.queue_max)),
+            estimates: RefCell::default(),
+            dimming: dimmer.map(|dimmer| Dimming::new(dimmer, clock, seed)),
+        })
+    }
+
+    /// Serves on this thread until `stop` resolves, then finishes what is in flight.
+    ///
+    /// Requests and answers pass unchanged but for what concerns one connection only, for the
+    /// report, which replaces any load report of the application's own, and for what brownout
+    /// says. `X-Forwarded-For` stays as it came. What the agent answers itself:
+    ///
+    /// | status | when |
+    /// |---|---|
+    /// | 204 | a probe |
+    /// | 502 | the application refused the connection, broke off, or answered what is not HTTP |
+    /// | 503, `Retry-After: 1` | as many requests wait as may |
+    /// | 504 | no answer in time; the attempt is cancelled and its slot is free |
+    ///
+    /// A client that goes away takes its request along, whether it waits or is in service. A
+    /// request that died with a kept connection is sent once more if it is idempotent and its body
+    /// is at hand: applications close idle connections without asking.
+    ///
+    /// # Errors
+    ///
+    /// When the listener cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside a [`worker_runtime`](crate::http::engine::worker_runtime).
+    pub async fn serve(
+        self: Rc<Self>,
+        listener: Listener,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<Served> {
+        let timekeeper = self
+            .dimming
+            .clone()
+            .map(|dimming| Timekeeper(tokio::task::spawn_local(dimming.keep_time())));
+        let limits = self.limits;
+        let handler = move |request, client| Rc::clone(&self).answer(request, client);
+        let served = serve(listener, limits, handler, stop).await;
+        drop(timekeeper);
+        served
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn state(&self) -> AgentState {
+        let brownout = self.dimming.as_ref().map(|dimming| BrownoutState {
+            standing: dimming.standing(),
+            switch: dimming.switch(),
+        });
+        AgentState {
+            waiting: self.admission.waiting(),
+            in_service: self.admission.in_service(),
+            brownout,
+        }
+    }
+
+    /// Puts a hand on its dimmer, or takes it off. Without brownout nothing happens.
+    pub fn set_switch(&self, switch: Switch) {
+        if let Some(dimming) = &self.dimming {
+            dimming.set_switch(switch);
+        }
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Agent({:?}, {:?})", self.app, self.state())
+    }
+}
+
+/// Takes the dimmer's control steps until it is dropped.
+struct Timekeeper(JoinHandle<()>);
+
+impl Drop for Timekeeper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// An answer of the application, and how long it took if that is a measurement.
@@ -104,60 +225,82 @@ struct Answered {
     service_time: Option<Duration>,
 }
 
+/// The life of a request.
 impl Agent {
-    fn new(config: &AgentConfig, clock: Clock) -> Agent {
-        let host = HeaderValue::from_str(&config.app.to_string());
-        Agent {
-            app: Upstream::new(config.app, config.upstream_limits),
-            timeout: config.timeout,
-            concurrency: config.concurrency,
-            forwarding: Forwarding {
-                append_forwarded_for: false,
-                host_default: host.expect("an address is a header value"),
-            },
-            clock,
-            admission: Rc::new(Admission::new(config.concurrency, config.queue_max)),
-            estimates: RefCell::default(),
-        }
-    }
-
     async fn answer(self: Rc<Self>, request: Request<Body>, client: Rc<Client>) -> Response<Body> {
         let answered = if is_probe(&request) {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             Answered { response, service_time: None }
         } else {
-            self.estimates.borrow_mut().arrived(self.clock.now());
             self.pass_on(request, &client).await.unwrap_or_else(refused)
         };
         self.reported(answered)
     }
 
-    /// Waits for a slot, asks the application, and keeps the slot until its answer has ended.
     async fn pass_on(
         &self,
         mut request: Request<Body>,
         client: &Client,
     ) -> Result<Answered, Refusal> {
+        let now = self.clock.now();
+        self.estimates.borrow_mut().arrived(now);
         prepare_request(&mut request, client, &self.forwarding)?;
-        let slot = self.admission.enter().map_err(|full| {
-            let message = format!("{full} (the application cannot keep up)");
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
-        })?;
-        let slot: Slot = slot.await;
+        let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
+        let slot: Slot = match self.admission.enter() {
+            Ok(entering) => entering.await,
+            Err(full) => {
+                self.end(visit, |visit, now| visit.failed(now, None));
+                return Err(refused_by(&full));
+            }
+        };
         let sent_at = self.clock.now();
         self.estimates.borrow_mut().sent(sent_at);
-        let answer = tokio::time::timeout(self.timeout, self.ask(request)).await;
-        let mut response =
-            answer.map_err(|_| self.too_late())?.map_err(|error| no_answer(&error))?;
-        prepare_response(&mut response)?;
-        let service_time = self.clock.now().since(sent_at);
+        if let Some(visit) = &mut visit {
+            visit.begin(sent_at);
+        }
+        match tokio::time::timeout(self.timeout, self.ask(request)).await {
+            Ok(Ok(response)) => self.pass_back(response, visit, slot, sent_at),
+            Ok(Err(error)) => {
+                self.end(visit, |visit, now| visit.failed(now, Some(&error)));
+                Err(no_answer(&error))
+            }
+            Err(_) => {
+                self.end(visit, Visit::timed_out);
+                Err(self.too_late())
+            }
+        }
+    }
+
+    /// Passes an answer on; it keeps the slot until it has ended.
+    fn pass_back(
+        &self,
+        mut response: Response<Body>,
+        visit: Option<Visit>,
+        slot: Slot,
+        sent_at: Instant,
+    ) -> Result<Answered, Refusal> {
+        let now = self.clock.now();
+        if let Err(refusal) = prepare_response(&mut response) {
+            self.end(visit, |visit, now| visit.failed(now, None));
+            return Err(refusal);
+        }
+        let service_time = now.since(sent_at);
         let is_measurement = !response.status().is_server_error();
         if is_measurement {
             self.estimates.borrow_mut().served(service_time);
         }
-        let response = response.map(|body| body.on_end(move |_| drop(slot)));
+        let response = match visit {
+            Some(visit) => visit.answered(now, response, slot),
+            None => response.map(|body| body.on_end(move |_| drop(slot))),
+        };
         Ok(Answered { response, service_time: is_measurement.then_some(service_time) })
+    }
+
+    fn end(&self, visit: Option<Visit>, how: impl FnOnce(Visit, Instant)) {
+        if let Some(visit) = visit {
+            how(visit, self.clock.now());
+        }
     }
 
     async fn ask(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
@@ -185,6 +328,10 @@ impl Agent {
         if let Some(report) = self.report(service_time) {
             headers.insert(orca::HEADER, orca::write(&report));
         }
+        if let Some(dimming) = &self.dimming {
+            headers.remove(brownout::DIMMER_2014);
+            headers.insert(brownout::DIMMER, brownout::write_dimmer(dimming.dimmer()));
+        }
         response
     }
 
@@ -195,7 +342,9 @@ impl Agent {
             in_service: self.admission.in_service(),
             concurrency: self.concurrency,
         };
-        self.estimates.borrow().report(present, service_time)
+        let report = self.estimates.borrow().report(present, service_time)?;
+        let dimmer = self.dimming.as_ref().map(|dimming| dimming.dimmer());
+        Some(Feedback { dimmer, ..report })
     }
 }
 
@@ -209,6 +358,11 @@ fn refused(refusal: Refusal) -> Answered {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     Answered { response, service_time: None }
+}
+
+fn refused_by(full: &Full) -> Refusal {
+    let message = format!("{full} (the application cannot keep up)");
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
 fn no_answer(error: &SendError) -> Refusal {

@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 
 use crate::board::Board;
 use crate::clock::{self, Clock};
-use crate::config::Config;
+use crate::config::{Config, Switch};
 use crate::http::engine::{self, Listener, worker_runtime};
 use crate::http::proxy;
 use crate::http::route::{Route, Seat};
-use crate::replica;
+use crate::replica::Agent;
 
 /// How often a worker hands up what it counted. Metrics and dashboard are as old as this.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -48,21 +48,36 @@ impl Worker {
             keeping.spawn_local(Rc::clone(route).keep_time());
             keeping.spawn_local(follow_plans(Rc::clone(route), board.plans(upstream)));
         }
-        keeping.spawn_local(report(number, routes.clone(), Arc::clone(&board)));
+        // None where this worker has no listeners for them.
+        let agents: Vec<(Rc<Agent>, Listener)> = config
+            .agents
+            .iter()
+            .zip(agents)
+            .map(|(agent, listener)| (Agent::new(agent, clock), listener))
+            .collect();
+        let seats = Rc::new(Seats {
+            number,
+            routes: routes.clone(),
+            agents: agents.iter().map(|(agent, _)| Rc::clone(agent)).collect(),
+            board: Arc::clone(&board),
+        });
+        for (place, agent) in seats.agents.iter().enumerate() {
+            keeping.spawn_local(follow_switch(Rc::clone(agent), board.switches(place)));
+        }
+        keeping.spawn_local(report(Rc::clone(&seats)));
         let mut serving = JoinSet::new();
         for (listen, listener) in config.listens.iter().zip(listeners) {
             let route = Rc::clone(&routes[listen.upstream]);
-            let forwarding = Rc::new(route.forwarding(listen));
+            let entrance = Rc::new(route.entrance(listen));
             let handler = move |request, client| {
-                proxy::serve(Rc::clone(&route), Rc::clone(&forwarding), request, client)
+                proxy::serve(Rc::clone(&route), Rc::clone(&entrance), request, client)
             };
             let stop = stopped(stop.clone());
             let served = engine::serve(listener, listen.limits, handler, stop);
             serving.spawn_local(async { served.await.map(drop) });
         }
-        for (agent, listener) in config.agents.iter().cloned().zip(agents) {
-            let stop = stopped(stop.clone());
-            let served = async move { replica::serve_agent(&agent, listener, clock, stop).await };
+        for (agent, listener) in agents {
+            let served = agent.serve(listener, stopped(stop.clone()));
             serving.spawn_local(async { served.await.map(drop) });
         }
         serving.spawn_local(async {
@@ -70,8 +85,28 @@ impl Worker {
             Ok(())
         });
         let result = until_served(serving, keeping).await;
-        hand_up(number, &routes, &board);
+        seats.hand_up();
         result
+    }
+}
+
+/// What a worker hands up, and where to.
+struct Seats {
+    number: usize,
+    routes: Vec<Rc<Route>>,
+    agents: Vec<Rc<Agent>>,
+    board: Arc<Board>,
+}
+
+impl Seats {
+    fn hand_up(&self) {
+        for (upstream, route) in self.routes.iter().enumerate() {
+            self.board.note(upstream, self.number, route.observe());
+        }
+        for (place, agent) in self.agents.iter().enumerate() {
+            self.board.note_agent(place, agent.state());
+        }
+        self.board.note_cpu(self.number, clock::thread_cpu());
     }
 }
 
@@ -124,18 +159,21 @@ async fn follow_plans(
     }
 }
 
-async fn report(number: usize, routes: Vec<Rc<Route>>, board: Arc<Board>) {
+async fn follow_switch(agent: Rc<Agent>, mut switches: watch::Receiver<Switch>) {
     loop {
-        tokio::time::sleep(REPORT_EVERY).await;
-        hand_up(number, &routes, &board);
+        let switch = *switches.borrow_and_update();
+        agent.set_switch(switch);
+        if switches.changed().await.is_err() {
+            return;
+        }
     }
 }
 
-fn hand_up(number: usize, routes: &[Rc<Route>], board: &Board) {
-    for (upstream, route) in routes.iter().enumerate() {
-        board.note(upstream, number, route.observe());
+async fn report(seats: Rc<Seats>) {
+    loop {
+        tokio::time::sleep(REPORT_EVERY).await;
+        seats.hand_up();
     }
-    board.note_cpu(number, clock::thread_cpu());
 }
 
 #[cfg(test)]

@@ -134,6 +134,7 @@ impl Proxy {
             concurrency,
             queue_max: 100,
             timeout: Duration::from_secs(10),
+            dimmer: None,
             limits: LIMITS,
             upstream_limits: UPSTREAM,
         };
@@ -489,6 +490,7 @@ fn the_end_waits_for_what_is_in_flight() {
             concurrency: Some(1),
             queue_max: 10,
             timeout: Duration::from_secs(10),
+            dimmer: None,
             limits: LIMITS,
             upstream_limits: UPSTREAM,
         };

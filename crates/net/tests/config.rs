@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use evenkeel_net::config::Config;
+use evenkeel_core::request::select::registry::NAMES;
+use evenkeel_core::site::dimmer::Law;
+use evenkeel_net::config::{Config, Inbound, Session, Switch};
 use evenkeel_settings::{Node, Problems};
 use proptest::prelude::*;
 
@@ -54,7 +56,7 @@ fn the_smallest_configuration_has_defaults() {
 fn the_defaults_of_the_document_are_those_of_the_reader() {
     let sparse = "[upstream.shop.hedge]\n[upstream.shop.health]\n\
                   [[agent]]\nlisten = '127.0.0.1:9001'\napp = '127.0.0.1:9101'\nconcurrency = 4\n\
-                  [admin]\naddress = '127.0.0.1:9901'\n";
+                  [agent.dimmer]\n[admin]\naddress = '127.0.0.1:9901'\n";
     let sparse = good(&format!("{}{sparse}", examples()[0]));
     assert_eq!(format!("{:#?}", good(examples()[1])), format!("{sparse:#?}"));
 }
@@ -155,15 +157,13 @@ run.toml:15:49: upstream.shop.replicas.2: came \"127.0.0.1\", expected an IP add
 such as 127.0.0.1:8080; the port is missing
 run.toml:15:62: upstream.shop.replicas.3: came 127.0.0.1:8080, expected the address of another \
 server; this process listens there for [[listen]]: requests would go round in circles
-run.toml:16:10: upstream.shop.policy: came \"c33\", expected one of random, round-robin, \
-least-outstanding, two-choices, peak-ewma, dynamic-snitch, driver-default, prequal, c3, c3-paper, \
-c3-absim, c3-cassandra; did you mean \"c3\"?
+run.toml:16:10: upstream.shop.policy: came \"c33\", expected one of {policies}; did you mean \"c3\"?
 run.toml:17:16: upstream.shop.retry_budget: came 20, expected a share from 0 to 1 such as 0.05 \
 or 5%; did you mean 20%?
 run.toml:20:11: upstream.shop.timeouts.attempt: came 20s, expected at most the total, which is 10s
 run.toml:24:11: admin.address: came 0.0.0.0:9901, expected an address of the loopback such as \
 127.0.0.1:9901; there is no password, so nobody else may reach it";
-    assert_eq!(problems(text).join("\n"), expected);
+    assert_eq!(problems(text).join("\n"), expected.replace("{policies}", &NAMES.join(", ")));
 }
 
 const LISTEN: &str = "[[listen]]\naddress = '127.0.0.1:80'\nupstream = 'a'\n";
@@ -271,6 +271,67 @@ fn what_belongs_to_a_whole_is_not_longer_than_it() {
     assert_eq!((timeouts.attempt, timeouts.total, pool.connect), (half, half, half));
     let small = good(&with("pool]\nconnections_max = 9"));
     assert_eq!(small.upstreams[0].limits.idle_connections_max, 9);
+}
+
+#[test]
+fn an_agent_dims_by_what_is_written() {
+    let with = |more: &str| format!("{AGENT}{more}");
+    assert_eq!(good(AGENT).agents[0].dimmer, None);
+    let dimmer = |text: &str| good(&with(text)).agents[0].dimmer.clone().unwrap();
+    let bare = dimmer("[agent.dimmer]");
+    assert_eq!((bare.brownout.law, bare.brownout.cores), (Law::FeedForward, None));
+    assert_eq!((bare.brownout.parts, bare.parts.len()), (1, 0));
+    assert_eq!((bare.inbound, bare.switch), (Inbound::Decide, Switch::Auto));
+    assert_eq!(dimmer("concurrency = 3\n[agent.dimmer]").brownout.cores, Some(3.0));
+    assert_eq!(dimmer("concurrency = 3\n[agent.dimmer]\ncores = 1.5").brownout.cores, Some(1.5));
+    let full = dimmer(
+        "[agent.dimmer]\nlaw = 'published'\nsetpoint = '50ms'\npercentile = '99%'\n\
+         parts = ['recommendations', 'comments']\nsession = { cookie = 'sid' }\n\
+         inbound = 'obey'\nroutes = ['/item/']\nswitch = 'lean'",
+    );
+    assert_eq!((full.brownout.law, full.brownout.parts), (Law::Published, 2));
+    assert_eq!(full.brownout.period, Duration::from_millis(500));
+    assert_eq!((full.brownout.setpoint.as_millis(), full.brownout.percentile.value()), (50, 0.99));
+    assert_eq!(full.parts, ["recommendations", "comments"]);
+    assert_eq!(full.session, Some(Session::Cookie("sid".to_owned())));
+    assert_eq!((full.inbound, full.switch), (Inbound::Obey, Switch::Lean));
+    assert_eq!(full.routes, ["/item/"]);
+    let header = dimmer("[agent.dimmer.session]\nheader = 'X-User'").session;
+    assert_eq!(header, Some(Session::Header("x-user".parse().unwrap())));
+    assert_eq!(good(&with("[agent.dimmer]\nlaw = 'off'")).agents[0].dimmer, None);
+}
+
+#[test]
+fn a_dimmer_that_cannot_work_is_refused() {
+    for (written, says) in [
+        ("law = 'published-exact'", "expected published, the same law within bounds"),
+        ("setpoint = '60s'", "less than the agent's timeout, which is 1m"),
+        ("setpoint = '0s'", "from 1ms to"),
+        ("percentile = 0.3", "0.5"),
+        ("cores = 0", "0.01"),
+        ("parts = ['Comments']", "small letters"),
+        ("parts = ['']", "small letters"),
+        ("parts = ['a', 'a']", "\"a\" twice, expected each part once"),
+        ("routes = ['item']", "such as \"/item\""),
+        ("session = {}", "neither of them, expected either cookie or header"),
+        ("session = { cookie = 'a', header = 'b' }", "both cookie and header"),
+        ("session = { cookie = 'a b' }", "name of a cookie"),
+        ("inbound = 'trust'", "expected one of decide, obey"),
+        ("switch = 'off'", "expected one of auto, full, lean"),
+    ] {
+        one_problem(&format!("{AGENT}[agent.dimmer]\n{written}"), 5, says);
+    }
+    let parts: Vec<String> = (0..33).map(|part| format!("'p{part}'")).collect();
+    let many = format!("{AGENT}[agent.dimmer]\nparts = [{}]", parts.join(","));
+    one_problem(&many, 5, "at most 32 parts");
+    one_problem(&format!("{LISTEN}brownout = 'keep'\n{UPSTREAM}"), 4, "strip, trust");
+}
+
+#[test]
+fn the_document_names_every_policy() {
+    let row = DOCUMENT.lines().find(|line| line.starts_with("| `policy` |")).unwrap();
+    let missing: Vec<_> = NAMES.iter().filter(|name| !row.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
@@ -392,6 +453,14 @@ fn check_sense(config: &Config) -> Result<(), TestCaseError> {
         prop_assert!(upstream.limits.head_bytes_max >= 8_192);
     }
     prop_assert!(config.agents.iter().all(|agent| agent.app != agent.address));
+    for (agent, dimmer) in
+        config.agents.iter().flat_map(|agent| Some((agent, agent.dimmer.as_ref()?)))
+    {
+        prop_assert!(dimmer.brownout.setpoint < agent.timeout);
+        prop_assert!(dimmer.brownout.period >= Duration::from_millis(10));
+        prop_assert!(dimmer.brownout.cores.is_none_or(|cores| cores > 0.0 && cores.is_finite()));
+        prop_assert_eq!(usize::from(dimmer.brownout.parts), dimmer.parts.len().max(1));
+    }
     prop_assert!(config.admin.iter().all(|admin| admin.address.ip().is_loopback()));
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! [`Node::parse`] turns a text into a tree in which every value knows where it was written,
 //! [`Node::set`] overlays `--set path=value`, and [`Node::read`] takes settings out of the tree.
 //! Durations, sizes, rates and shares are written with units; flags use the same parsers
-//! ([`parse_duration`] and its kin).
+//! ([`parse_duration`] and its kin). Tables that several kinds of file have are read in [`shared`].
 //!
 //! ```
 //! use evenkeel_settings::{Mismatch, Node, Table};
@@ -41,6 +41,7 @@ mod document;
 mod overlay;
 mod problem;
 mod reader;
+pub mod shared;
 mod units;
 
 pub use document::{DOCUMENT_BYTES_MAX, Node, Value};

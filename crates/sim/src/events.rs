@@ -19,11 +19,13 @@ pub enum Lane {
     ToServers = 1,
     /// Messages to clients.
     ToClients = 2,
+    /// Callers who give up, all after the same time.
+    Timeouts = 3,
     /// Everything else.
-    Mixed = 3,
+    Mixed = 4,
 }
 
-const LANES: usize = 3;
+const LANES: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn events_come_by_time_then_by_order_of_scheduling_whatever_their_lane() {
         let mut rng = Rng::seeded(3);
-        let lanes = [Lane::Arrivals, Lane::ToServers, Lane::ToClients, Lane::Mixed];
+        let lanes = [Lane::Arrivals, Lane::ToServers, Lane::Timeouts, Lane::Mixed];
         let mut queue = EventQueue::default();
         let mut expected = Vec::new();
         for number in 0..2_000_u32 {

@@ -1,14 +1,16 @@
 //! A virtual world around Evenkeel's decisions: same scenario, same seed, same run, to the byte.
 //!
-//! [`world`] is the loop; [`server`], [`workload`], [`fault`] and [`oracle`] are what it is made
-//! of; [`scenario`] is what people write; [`report`] and [`sampler`] are what they read; [`paper`]
-//! holds papers to their claims.
+//! [`world`] is the loop; [`server`], [`guard`], [`peers`], [`workload`], [`fault`] and [`oracle`]
+//! are what it is made of; [`scenario`] is what people write; [`report`] and [`sampler`] are what
+//! they read; [`paper`] holds papers to their claims.
 
 pub mod events;
 pub mod fault;
+pub mod guard;
 mod millis;
 pub mod oracle;
 pub mod paper;
+pub mod peers;
 pub mod report;
 pub mod sampler;
 pub mod scenario;

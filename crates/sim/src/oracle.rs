@@ -11,11 +11,11 @@ use evenkeel_core::{Fleet, Instant, ReplicaId, Rng};
 #[derive(Debug)]
 pub struct TrueState {
     replicas: Vec<TrueReplica>,
-    concurrency: f64,
 }
 
 #[derive(Debug, Default)]
 struct TrueReplica {
+    concurrency: f64,
     /// Requests in service, waiting, or on their way to the replica.
     load: Cell<u32>,
     /// Those of them that have arrived.
@@ -26,11 +26,14 @@ struct TrueReplica {
 }
 
 impl TrueState {
-    /// Replicas of which nothing is known yet.
+    /// Replicas of which nothing is known yet but how many requests each serves at once.
     #[must_use]
-    pub fn new(replicas: usize, concurrency: u32) -> Rc<Self> {
-        let replicas = (0..replicas).map(|_| TrueReplica::default()).collect();
-        Rc::new(Self { replicas, concurrency: f64::from(concurrency) })
+    pub fn new(concurrency: &[u32]) -> Rc<Self> {
+        let replica = |&concurrency: &u32| TrueReplica {
+            concurrency: f64::from(concurrency),
+            ..TrueReplica::default()
+        };
+        Rc::new(Self { replicas: concurrency.iter().map(replica).collect() })
     }
 
     /// A request was sent to the replica (+1) or left it (−1).
@@ -69,8 +72,8 @@ impl TrueState {
         if !state.alive.get() {
             return f64::INFINITY;
         }
-        let ahead = (f64::from(state.load.get()) - self.concurrency + 1.0).max(0.0);
-        let rounds = 1.0 + ahead / self.concurrency;
+        let ahead = (f64::from(state.load.get()) - state.concurrency + 1.0).max(0.0);
+        let rounds = 1.0 + ahead / state.concurrency;
         state.paused_until.get().millis_since(now) + rounds * state.mean_ms.get()
     }
 

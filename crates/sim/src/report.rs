@@ -3,7 +3,6 @@
 use core::mem::Discriminant;
 
 use evenkeel_core::distribution::{Distribution, Recorder};
-use evenkeel_core::request::{Failure, Refusal};
 use evenkeel_core::time::millis;
 use evenkeel_core::units::Probability;
 use evenkeel_core::window::RequestWindow;
@@ -11,7 +10,7 @@ use evenkeel_core::{Duration, Instant};
 use serde::Serialize;
 
 use crate::sampler::{LoadReport, Loads, WindowReport, Windows};
-use crate::scenario::Run;
+use crate::scenario::Scenario;
 
 /// The result of one run: the keys that users script against, and more.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,8 +27,16 @@ pub struct RunReport {
     pub failed: u64,
     /// Of them given up by the caller.
     pub timeouts: u64,
-    /// Answers with optional content (no dimmer: none is optional).
+    /// Of them served with all optional content (in slots there is none).
     pub optional: u64,
+    /// `served` over `requests`.
+    pub served_ratio: f64,
+    /// `optional` over `requests`.
+    pub optional_ratio: f64,
+    /// Requests served later than the objective or not at all, where the scenario sets one
+    /// (`workload.objective`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violations: Option<u64>,
     /// Mean latency of the served, from arrival, backlog included.
     pub mean_ms: f64,
     /// Quantiles of the same, to three significant digits.
@@ -69,13 +76,21 @@ pub struct RunReport {
     pub load: Option<LoadReport>,
 }
 
+/// How a call ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Served { is_full: bool },
+    TimedOut,
+    Failed,
+}
+
 /// Counts while a run goes on.
 #[derive(Debug)]
 pub(crate) struct Tally {
     latency: Recorder,
-    requests: u64,
-    failed: u64,
-    timeouts: u64,
+    ends: Ends,
+    /// Later is a violation.
+    objective: Option<Duration>,
     window: RequestWindow,
     events: u64,
     digest: u64,
@@ -83,17 +98,46 @@ pub(crate) struct Tally {
     pub(crate) loads: Loads,
 }
 
+/// How calls ended, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) served: u64,
+    pub(crate) optional: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) failed: u64,
+    pub(crate) violations: u64,
+}
+
+impl Ends {
+    #[inline]
+    pub(crate) fn note(&mut self, end: End, is_violation: bool) {
+        match end {
+            End::Served { is_full } => {
+                self.served += 1;
+                self.optional += u64::from(is_full);
+            }
+            End::TimedOut => self.timeouts += 1,
+            End::Failed => self.failed += 1,
+        }
+        self.violations += u64::from(is_violation);
+    }
+
+    const fn all(&self) -> u64 {
+        self.served + self.timeouts + self.failed
+    }
+}
+
 impl Tally {
-    pub(crate) fn new(run: &Run) -> Self {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let objective = scenario.workload.objective;
         Self {
             latency: Recorder::new(3).expect("3 digits are possible"),
-            requests: 0,
-            failed: 0,
-            timeouts: 0,
+            ends: Ends::default(),
+            objective: (!objective.is_zero()).then_some(objective),
             window: RequestWindow::default(),
             events: 0,
             digest: 0xcbf2_9ce4_8422_2325,
-            windows: Windows::new(run.window),
+            windows: Windows::new(scenario.run.window),
             loads: Loads::default(),
         }
     }
@@ -117,26 +161,31 @@ impl Tally {
     }
 
     #[inline]
-    pub(crate) fn note_end(
-        &mut self,
-        now: Instant,
-        warm: bool,
-        latency: Duration,
-        end: Result<(), Refusal>,
-    ) {
-        if let Some(windows) = &mut self.windows
-            && end.is_ok()
-        {
-            windows.note(now, latency);
+    pub(crate) fn note_end(&mut self, warm: bool, latency: Duration, end: End) {
+        let is_late = self.objective.is_some_and(|objective| latency > objective);
+        let is_served = matches!(end, End::Served { .. });
+        let is_violation = self.objective.is_some() && (is_late || !is_served);
+        if let Some(windows) = &mut self.windows {
+            windows.note(latency, end, is_violation);
         }
         if !warm {
             return;
         }
-        self.requests += 1;
-        match end {
-            Ok(()) => self.latency.record(latency),
-            Err(Refusal::Failed(Failure::TimedOut)) => self.timeouts += 1,
-            Err(_) => self.failed += 1,
+        self.ends.note(end, is_violation);
+        if is_served {
+            self.latency.record(latency);
+        }
+    }
+
+    /// When the window that runs ends; never when nobody asked for windows.
+    pub(crate) fn window_ends(&self) -> Instant {
+        self.windows.as_ref().map_or(Instant::FAR, Windows::ends)
+    }
+
+    /// Ends the window that runs, at which the replicas had this dimmer on average.
+    pub(crate) fn end_window(&mut self, dimmer: Option<f64>) {
+        if let Some(windows) = &mut self.windows {
+            windows.close(dimmer);
         }
     }
 
@@ -146,14 +195,19 @@ impl Tally {
 
     pub(crate) fn into_report(self, policy: &str, seed: u64, end: Instant) -> RunReport {
         let quantile = |p: f64| millis(self.latency.quantile(Probability::clamped(p)));
+        let requests = self.ends.all();
+        let share = |part: u64| part as f64 / requests.max(1) as f64;
         RunReport {
             policy: policy.to_owned(),
             seed,
-            requests: self.requests,
-            served: self.latency.count(),
-            failed: self.failed,
-            timeouts: self.timeouts,
-            optional: 0,
+            requests,
+            served: self.ends.served,
+            failed: self.ends.failed,
+            timeouts: self.ends.timeouts,
+            optional: self.ends.optional,
+            served_ratio: share(self.ends.served),
+            optional_ratio: share(self.ends.optional),
+            violations: self.objective.map(|_| self.ends.violations),
             mean_ms: millis(self.latency.mean()),
             p50_ms: quantile(0.5),
             p95_ms: quantile(0.95),

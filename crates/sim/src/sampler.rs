@@ -1,13 +1,15 @@
 //! What a run showed over time, for those who ask: latency per window, load per replica.
 //!
 //! Off unless the scenario sets `run.window` or `run.load_every`: a run that nobody watches pays
-//! one comparison per answer for it.
+//! one comparison per event for it.
 
 use evenkeel_core::distribution::{Distribution, Recorder};
 use evenkeel_core::time::millis;
 use evenkeel_core::units::Probability;
 use evenkeel_core::{Duration, Instant};
 use serde::Serialize;
+
+use crate::report::{End, Ends};
 
 /// The calls that ended within one window of virtual time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,8 +18,21 @@ pub struct WindowReport {
     pub until_s: f64,
     /// Calls answered in it, those of the warm-up included.
     pub served: u64,
-    /// Their median latency.
+    /// Of them with all optional content.
+    pub optional: u64,
+    /// Calls given up by the caller in it.
+    pub timeouts: u64,
+    /// Calls failed or refused in it.
+    pub failed: u64,
+    /// Calls served too late or not at all in it; 0 without an objective.
+    pub violations: u64,
+    /// Mean dimmer of the living replicas at its end, where they have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dimmer: Option<f64>,
+    /// Median latency of the served.
     pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
     /// 99.9th percentile.
@@ -42,6 +57,7 @@ pub(crate) struct Windows {
     length: Duration,
     until: Instant,
     latency: Recorder,
+    ends: Ends,
     reports: Vec<WindowReport>,
 }
 
@@ -50,26 +66,42 @@ impl Windows {
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let latency = Recorder::new(3).expect("3 digits are possible");
         let until = Instant::ZERO + length;
-        (!length.is_zero()).then_some(Self { length, until, latency, reports: Vec::new() })
+        let (ends, reports) = (Ends::default(), Vec::new());
+        (!length.is_zero()).then_some(Self { length, until, latency, ends, reports })
     }
 
-    pub(crate) fn note(&mut self, now: Instant, latency: Duration) {
-        while now >= self.until {
-            self.close();
+    #[inline]
+    pub(crate) fn note(&mut self, latency: Duration, end: End, is_violation: bool) {
+        self.ends.note(end, is_violation);
+        if matches!(end, End::Served { .. }) {
+            self.latency.record(latency);
         }
-        self.latency.record(latency);
     }
 
-    fn close(&mut self) {
+    /// When the window that runs ends.
+    pub(crate) const fn ends(&self) -> Instant {
+        self.until
+    }
+
+    /// Ends the window that runs.
+    pub(crate) fn close(&mut self, dimmer: Option<f64>) {
         let quantile = |p: f64| millis(self.latency.quantile(Probability::clamped(p)));
+        let Ends { served, optional, timeouts, failed, violations } = self.ends;
         self.reports.push(WindowReport {
             until_s: self.until.as_secs_f64(),
-            served: self.latency.count(),
+            served,
+            optional,
+            timeouts,
+            failed,
+            violations,
+            dimmer,
             p50_ms: quantile(0.5),
+            p95_ms: quantile(0.95),
             p99_ms: quantile(0.99),
             p999_ms: quantile(0.999),
         });
         self.latency.clear();
+        self.ends = Ends::default();
         self.until += self.length;
     }
 
@@ -140,13 +172,21 @@ mod tests {
     fn a_call_counts_in_the_window_in_which_it_ends() {
         let second = Duration::from_secs(1);
         let mut windows = Windows::new(second).unwrap();
-        for (at_ms, latency_ms) in [(999, 7), (1_000, 50), (1_500, 90), (3_100, 1)] {
-            windows.note(Instant::from_millis(at_ms), Duration::from_millis(latency_ms));
+        let served = End::Served { is_full: true };
+        let calls =
+            [(999, 7, served), (1_000, 50, served), (1_500, 90, End::TimedOut), (3_100, 1, served)];
+        for (at_ms, latency_ms, end) in calls {
+            while Instant::from_millis(at_ms) >= windows.ends() {
+                windows.close(None);
+            }
+            windows.note(Duration::from_millis(latency_ms), end, latency_ms > 60);
         }
         let reports = windows.into_reports();
         let served: Vec<_> = reports.iter().map(|window| (window.until_s, window.served)).collect();
-        assert_eq!(served, [(1.0, 1), (2.0, 2), (3.0, 0)]);
-        assert!((reports[1].p999_ms - 90.0).abs() < 0.1, "{reports:?}");
+        assert_eq!(served, [(1.0, 1), (2.0, 1), (3.0, 0)]);
+        assert!((reports[1].p999_ms - 50.0).abs() < 0.1, "{reports:?}");
+        let second = (reports[1].optional, reports[1].timeouts, reports[1].violations);
+        assert_eq!(second, (1, 1, 1));
         assert!(Windows::new(Duration::ZERO).is_none());
     }
 }

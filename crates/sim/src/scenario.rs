@@ -2,17 +2,22 @@
 //!
 //! The shipped ones are in `scenarios/`; each says at its top what it shows.
 
+mod service;
+mod spelling;
+
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use evenkeel_core::request::redundancy::HedgeConfig;
-use evenkeel_core::request::select::Policy;
-use evenkeel_core::units::Probability;
-use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table, Value};
+use evenkeel_core::request::safeguards::Safeguards;
+use evenkeel_core::site::dimmer::Law;
+use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table, Value, shared};
 use serde::Serialize;
 
 use crate::fault::{Fault, Target, What};
 use crate::millis;
-use crate::oracle::Oracle;
+pub use service::{Dimmer, Replica, Work};
+pub use spelling::Spelling;
 
 /// Everything a run depends on, apart from policy and seed.
 #[derive(Clone, Debug, Serialize)]
@@ -23,6 +28,18 @@ pub struct Scenario {
     pub run: Run,
     /// The replicas.
     pub cluster: Cluster,
+    /// Replicas whose requests share their cores, in place of the cluster's slots; empty = slots.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<Replica>,
+    /// What requests cost on shared cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
+    /// How replicas with shared cores dim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dimmer: Option<Dimmer>,
+    /// How failing and new replicas are spared; see [`Scenario::safeguards`].
+    #[serde(skip)]
+    pub safeguards: Safeguards,
     /// How their speed varies.
     pub fluctuation: Fluctuation,
     /// What lies between clients and replicas.
@@ -42,6 +59,10 @@ pub struct Run {
     pub warmup: f64,
     /// Whether failing and new replicas are spared; off as in the papers.
     pub safeguards: bool,
+    /// Time in which active health checks find that a replica died or came back; zero = there are
+    /// none.
+    #[serde(with = "millis", rename = "health_checks_ms")]
+    pub health_checks: Duration,
     /// How the policies hedge that are written with `+hedge`, as in `c3+hedge`.
     #[serde(skip)]
     pub hedge: HedgeConfig,
@@ -83,6 +104,9 @@ pub enum Real {
     /// nginx servers, which are as fast as they are; a pause is SIGSTOP, a crash SIGKILL, and a
     /// slow one lets through `concurrency / (service_mean × factor)` requests per second.
     Nginx,
+    /// Processes of the example shop with a database thread for each core of `replicas`, slowed
+    /// down until a full page takes `work.optional`; a crash is SIGKILL.
+    Shop,
 }
 
 /// How the replicas' speed varies: every interval each draws base speed or `range` times it.
@@ -113,8 +137,15 @@ pub struct Workload {
     pub requests: u64,
     /// Clients, each with a dispatcher of its own.
     pub clients: usize,
-    /// Offered load as a share of the capacity at *mean* speed, without copies.
+    /// Offered load as a share of the capacity at *mean* speed, without copies; on shared cores
+    /// as a share of the full requests they can serve.
     pub utilisation: f64,
+    /// Requests per second, when they were written in place of the utilisation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Length of the arrivals, when it was written in place of the number of requests.
+    #[serde(skip)]
+    pub duration: Option<Duration>,
     /// How arrivals come.
     pub arrivals: Arrivals,
     /// Share of reads that are sent to every replica of the group (read repair).
@@ -126,6 +157,14 @@ pub struct Workload {
     /// After this the caller gives up; zero = never.
     #[serde(with = "millis", rename = "timeout_ms")]
     pub timeout: Duration,
+    /// Whether the servers stop working on what a client gave up.
+    pub cancel: bool,
+    /// Whether the balancer notices that a client gave up. If not, the request counts as in flight
+    /// until its server answers, as with the balancer of the brownout paper.
+    pub noticed: bool,
+    /// A request that takes longer, or is not served, is a violation; zero = none is.
+    #[serde(with = "millis", rename = "objective_ms")]
+    pub objective: Duration,
     /// Changes in the course of the run.
     pub phases: Vec<Phase>,
 }
@@ -151,7 +190,7 @@ pub enum Arrivals {
     },
 }
 
-/// From a time on, more clients and other requests.
+/// From a time on, more clients, other requests, another load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
     /// When it begins.
@@ -161,11 +200,15 @@ pub struct Phase {
     pub clients_join: usize,
     /// Share of writes among the requests of those that join.
     pub writes: f64,
+    /// Multiplies the load of the start; absent = it stays as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_factor: Option<f64>,
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Bounds on what a scenario may ask for, so that a slip of the pen does not fill the memory.
 const SERVERS_MAX: usize = 100_000;
+const REQUESTS_MAX: u64 = 10_000_000_000;
 const PAIRS_MAX: usize = 50_000_000;
 
 impl Scenario {
@@ -175,10 +218,17 @@ impl Scenario {
     /// Every problem at once, each with its place.
     pub fn read(node: &Node) -> Result<Self, Problems> {
         node.read(|root| {
-            let scenario = Self {
+            let replicas = root.key("replicas").list(Replica::read);
+            let replicas = replicas.check("one replica or more", |all| !all.is_empty()).or(vec![]);
+            let shares = !replicas.is_empty();
+            let mut scenario = Self {
                 description: root.key("description").text().or(String::new()),
                 run: root.key("run").section(Run::read),
-                cluster: root.key("cluster").section(Cluster::read),
+                cluster: root.key("cluster").section(move |table| Cluster::read(table, shares)),
+                work: shares.then(|| root.key("work").section(Work::read)),
+                dimmer: shares.then(|| read_dimmer(root)),
+                replicas,
+                safeguards: root.key("safeguards").section(shared::safeguards),
                 fluctuation: root.key("fluctuation").section(Fluctuation::read),
                 network: root.key("network").section(Network::read),
                 workload: root.key("workload").section(Workload::read),
@@ -187,9 +237,28 @@ impl Scenario {
                     .list(|item| item.table(Fault::read).required())
                     .or(vec![]),
             };
+            scenario.resolve();
             scenario.check(root);
             scenario
         })
+    }
+
+    /// Fills in what follows from something else that was written.
+    fn resolve(&mut self) {
+        if let (Some(work), false) = (&self.work, self.replicas.is_empty()) {
+            let cores: u32 = self.replicas.iter().map(|replica| replica.cores).sum();
+            self.cluster.servers = self.replicas.len();
+            self.cluster.replication_factor = self.replicas.len();
+            self.cluster.concurrency = cores.div_ceil(self.replicas.len() as u32);
+            self.cluster.service_mean = work.optional;
+            self.cluster.service_cv = work.cv;
+        }
+        if let Some(rate) = self.workload.rate {
+            self.workload.utilisation = rate / self.capacity();
+        }
+        if let Some(duration) = self.workload.duration {
+            self.workload.requests = self.workload.expected(self.rate(), duration);
+        }
     }
 
     fn check(&self, root: &mut Table<'_>) {
@@ -209,6 +278,12 @@ impl Scenario {
             let expected = format!("at most {PAIRS_MAX} (each takes about 500 bytes)");
             root.problem("workload", Mismatch::new(came, expected));
         }
+        if self.workload.requests > REQUESTS_MAX {
+            let came = format!("{} requests", self.workload.requests);
+            let expected = format!("at most {REQUESTS_MAX} in rate × duration");
+            root.problem("workload", Mismatch::new(came, expected));
+        }
+        self.check_sharing(root);
         for fault in &self.faults {
             if let Target::Server(server) = fault.target
                 && server >= servers
@@ -220,18 +295,50 @@ impl Scenario {
         }
     }
 
+    fn check_sharing(&self, root: &mut Table<'_>) {
+        if !self.replicas.is_empty() {
+            return;
+        }
+        let expected = "replicas too, such as replicas = [{cores = 4}, {cores = 4}]";
+        for key in ["work", "dimmer"] {
+            if root.key(key).value().is_some() {
+                root.problem(key, Mismatch::new(format!("{key} without replicas"), expected));
+            }
+        }
+        for policy in &self.run.policies {
+            if Spelling::of(policy).guard.is_some() {
+                root.problem("run.policies", Mismatch::new(format!("{policy:?}"), expected));
+            }
+        }
+    }
+
+    /// How failing and new replicas are spared: not at all, or as `[safeguards]` says.
+    #[must_use]
+    pub fn safeguards(&self) -> Safeguards {
+        if self.run.safeguards { self.safeguards.clone() } else { Safeguards::none() }
+    }
+
     /// Mean factor by which a replica is faster than its base speed: (1 + D) / 2.
     #[must_use]
     pub fn speed_mean(&self) -> f64 {
         if self.fluctuation.interval.is_zero() { 1.0 } else { (1.0 + self.fluctuation.range) / 2.0 }
     }
 
+    /// Requests per second that all replicas together can serve, in full, at mean speed.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        let slots = if self.replicas.is_empty() {
+            self.cluster.servers as f64 * f64::from(self.cluster.concurrency)
+        } else {
+            self.replicas.iter().map(Replica::capacity).sum()
+        };
+        slots * (self.speed_mean() / self.cluster.service_mean.as_secs_f64())
+    }
+
     /// Requests per second that all clients of the start offer together.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        let slots = self.cluster.servers as f64 * f64::from(self.cluster.concurrency);
-        let per_slot = self.speed_mean() / self.cluster.service_mean.as_secs_f64();
-        self.workload.utilisation * slots * per_slot
+        self.workload.rate.unwrap_or_else(|| self.workload.utilisation * self.capacity())
     }
 
     /// Clients at the end of the run.
@@ -246,13 +353,14 @@ impl Run {
     fn read(table: &mut Table<'_>) -> Self {
         let policies = table
             .key("policies")
-            .list(|item| item.parsed("a policy", "c3".to_owned(), policy).required());
+            .list(|item| item.parsed("a policy", "c3".to_owned(), spelling::checked).required());
         let policies = policies.check("at least one policy", |list| !list.is_empty());
         Self {
             policies: policies.or(vec!["c3".to_owned()]),
             warmup: table.key("warmup").probability().between(0.0..=0.9).or(0.0),
             safeguards: table.key("safeguards").boolean().or(true),
-            hedge: table.key("hedge").section(read_hedge),
+            health_checks: read_duration(table, "health_checks", Duration::ZERO..=HOUR),
+            hedge: table.key("hedge").section(shared::hedge),
             retries_max: table.key("retries_max").integer().between(0..=6).or(1),
             window: sampling(table.key("window")),
             load_every: sampling(table.key("load_every")),
@@ -267,49 +375,31 @@ fn sampling(setting: Setting<'_>) -> Duration {
     setting.duration().check("0s, or at least 10ms", sane).or(Duration::ZERO)
 }
 
-/// A policy as scenarios write it: its own text, and whether `+hedge` stood behind it.
+/// A policy as scenarios write it: its own text, and whether `+hedge` stood behind it. Other
+/// suffixes (see [`Spelling`]) stay with the text.
 #[must_use]
 pub fn split_hedge(text: &str) -> (&str, bool) {
     text.strip_suffix("+hedge").map_or((text, false), |policy| (policy, true))
 }
 
-/// A policy of the registry or one of the oracles, perhaps with `+hedge`.
-fn policy(text: &str) -> Result<String, Mismatch> {
-    let (plain, _) = split_hedge(text);
-    if Oracle::NAMES.contains(&plain) {
-        return Ok(text.to_owned());
-    }
-    match plain.parse::<Policy>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => {
-            let oracles = Oracle::NAMES.join(", ");
-            Err(Mismatch::new(format!("{text:?}"), format!("a policy or {oracles}: {error}")))
-        }
-    }
-}
-
-/// Reads a `[hedge]` table: `quantile`, `budget`, `burst_max`, `late_share_max`, `delay_min`.
-pub fn read_hedge(table: &mut Table<'_>) -> HedgeConfig {
-    let default = HedgeConfig::default();
-    let quantile = table.key("quantile").probability().between(0.5..=0.9999);
-    let minute = Duration::from_secs(60);
-    HedgeConfig {
-        quantile: Probability::clamped(quantile.or(default.quantile.value())),
-        budget_share: table.key("budget").probability().or(default.budget_share),
-        burst_max: table.key("burst_max").number().between(1.0..=1e6).or(default.burst_max),
-        late_share_max: table.key("late_share_max").probability().or(default.late_share_max),
-        delay_min: table
-            .key("delay_min")
-            .duration()
-            .between(Duration::ZERO..=minute)
-            .or(default.delay_min),
-        ..default
-    }
+/// Without a `[dimmer]` there is none; with one it is feed-forward unless it says otherwise.
+fn read_dimmer(root: &mut Table<'_>) -> Dimmer {
+    let setting = root.key("dimmer");
+    let law = setting.value().map(|_| Law::FeedForward);
+    setting.section(move |table| Dimmer::read(table, law))
 }
 
 impl Cluster {
-    fn read(table: &mut Table<'_>) -> Self {
+    fn read(table: &mut Table<'_>, has_replicas: bool) -> Self {
         let shortest = Duration::from_micros(1);
+        let of_slots =
+            ["servers", "concurrency", "service_mean", "service_cv", "replication_factor"];
+        for key in of_slots.into_iter().filter(|_| has_replicas) {
+            if table.key(key).value().is_some() {
+                let expected = "one of the two: replicas and work say what this would";
+                table.problem(key, Mismatch::new(format!("{key} beside replicas"), expected));
+            }
+        }
         Self {
             servers: table.key("servers").integer().between(1..=SERVERS_MAX).or(5),
             concurrency: table.key("concurrency").integer().between(1..=100_000).or(4),
@@ -322,7 +412,11 @@ impl Cluster {
             replication_factor: table.key("replication_factor").integer().between(1..=64).or(3),
             real: table
                 .key("real")
-                .variant(&[("embedded", Real::Embedded), ("nginx", Real::Nginx)])
+                .variant(&[
+                    ("embedded", Real::Embedded),
+                    ("nginx", Real::Nginx),
+                    ("shop", Real::Shop),
+                ])
                 .or(Real::Embedded),
         }
     }
@@ -359,22 +453,62 @@ impl Network {
 impl Workload {
     fn read(table: &mut Table<'_>) -> Self {
         let phases = table.key("phases").list(|item| item.table(Phase::read).required());
+        for (one, other) in [("rate", "utilisation"), ("duration", "requests")] {
+            if table.key(one).value().is_some() && table.key(other).value().is_some() {
+                let expected = format!("one of the two: {other} follows from {one}");
+                table.problem(one, Mismatch::new(format!("{one} beside {other}"), expected));
+            }
+        }
+        let cancel = table.key("cancel").boolean().or(false);
+        let noticed = table.key("noticed").boolean().or(true);
+        if cancel && !noticed {
+            let expected = "noticed = true: nobody takes back what nobody noticed";
+            table.problem("cancel", Mismatch::new("true with noticed = false", expected));
+        }
+        let day = 24 * HOUR;
+        let until_an_hour = Duration::ZERO..=HOUR;
         Self {
-            requests: table.key("requests").integer().between(1..=10_000_000_000).or(100_000),
+            requests: table.key("requests").integer().between(1..=REQUESTS_MAX).or(100_000),
+            duration: table
+                .key("duration")
+                .duration()
+                .between(Duration::from_millis(1)..=day)
+                .optional(),
             clients: table.key("clients").integer().between(1..=100_000).or(20),
             utilisation: table.key("utilisation").number().between(0.001..=10.0).or(0.7),
+            rate: table.key("rate").rate().between(1e-3..=1e9).optional(),
             arrivals: Arrivals::read(table.key("arrivals")),
             read_repair: table.key("read_repair").probability().or(0.0),
             skew: table.key("skew").probability().between(0.0..=0.8).or(0.0),
             writes: table.key("writes").probability().or(0.0),
-            timeout: table
-                .key("timeout")
-                .duration()
-                .between(Duration::ZERO..=HOUR)
-                .or(Duration::ZERO),
+            timeout: read_duration(table, "timeout", until_an_hour.clone()),
+            cancel,
+            noticed,
+            objective: read_duration(table, "objective", until_an_hour),
             phases: phases.or(vec![]),
         }
     }
+
+    /// Requests that arrive within this time, at this rate at the start, phases included.
+    fn expected(&self, rate: f64, duration: Duration) -> u64 {
+        let mut phases: Vec<&Phase> = self.phases.iter().collect();
+        phases.sort_by_key(|phase| phase.at);
+        let (mut at, mut factor, mut clients) = (Duration::ZERO, 1.0, self.clients);
+        let mut seconds = 0.0;
+        for phase in phases.into_iter().filter(|phase| phase.at < duration) {
+            let share = clients as f64 / self.clients as f64;
+            seconds += (phase.at - at).as_secs_f64() * factor * share;
+            (at, clients) = (phase.at, clients + phase.clients_join);
+            factor = phase.rate_factor.unwrap_or(factor);
+        }
+        let share = clients as f64 / self.clients as f64;
+        seconds += (duration - at).as_secs_f64() * factor * share;
+        (seconds * rate).round().max(1.0) as u64
+    }
+}
+
+fn read_duration(table: &mut Table<'_>, key: &str, range: RangeInclusive<Duration>) -> Duration {
+    table.key(key).duration().between(range).or(Duration::ZERO)
 }
 
 impl Arrivals {
@@ -401,6 +535,7 @@ impl Phase {
             at: table.key("at").duration().between(Duration::ZERO..=24 * HOUR).required(),
             clients_join: table.key("clients_join").integer().between(0..=100_000).or(0),
             writes: table.key("writes").probability().or(0.0),
+            rate_factor: table.key("rate_factor").number().between(1e-3..=1e3).optional(),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use evenkeel_core::{Duration, Instant, Rng};
 
-use crate::scenario::{Arrivals, Scenario};
+use crate::scenario::{Arrivals, Scenario, Work};
 
 /// A request as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +30,7 @@ pub struct Arriving {
     who: Rng,
     clients_at_start: usize,
     clients: usize,
+    rate_factor: f64,
     groups: usize,
     heavy_clients: usize,
     writes: f64,
@@ -56,6 +57,7 @@ impl Arriving {
             who: Rng::stream(seed, "requests"),
             clients_at_start: workload.clients,
             clients: workload.clients,
+            rate_factor: 1.0,
             groups: scenario.cluster.servers,
             heavy_clients: (workload.skew * workload.clients as f64).ceil() as usize,
             writes: workload.writes,
@@ -84,7 +86,8 @@ impl Arriving {
     /// When the generator's next request comes.
     #[inline]
     pub fn next_after(&mut self, now: Instant) -> Instant {
-        let gap_ms = self.gap_ms * self.clients_at_start as f64 / self.clients as f64;
+        let load = self.clients as f64 * self.rate_factor;
+        let gap_ms = self.gap_ms * self.clients_at_start as f64 / load;
         let rng = &mut self.gaps;
         match &self.arrivals {
             Arrivals::Poisson => now.plus_nanos((rng.exponential() * gap_ms * 1e6) as u64),
@@ -97,6 +100,11 @@ impl Arriving {
     pub fn join(&mut self, clients: usize, writes: f64) {
         self.clients += clients;
         self.writes_joined = writes;
+    }
+
+    /// Multiplies the load of the start by this factor from now on.
+    pub const fn set_rate_factor(&mut self, factor: f64) {
+        self.rate_factor = factor;
     }
 
     /// Draws the request that arrives.
@@ -155,15 +163,65 @@ pub fn work(work_seed: u64, copy: u32, cv: f64) -> f64 {
     if cv == 0.0 {
         return 1.0;
     }
-    let uniform = 1.0 - unit(mix(work_seed ^ (u64::from(copy) << 56))); // in (0, 1]
     if cv == 1.0 {
-        return -uniform.ln();
+        return -uniform(work_seed, copy).ln();
     }
-    // Lognormal with mean 1: exp(σz − σ²/2), σ² = ln(1 + cv²); z by Box and Muller.
     let variance = cv.mul_add(cv, 1.0).ln();
+    (variance.sqrt() * normal(work_seed, copy) - variance / 2.0).exp()
+}
+
+/// Core time of requests with and without optional content: lognormal, and a request that is large
+/// with it is large without it.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreTime {
+    full: Lognormal,
+    lean: Lognormal,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lognormal {
+    log_median: f64,
+    sigma: f64,
+}
+
+impl CoreTime {
+    /// The core time that a scenario's `[work]` describes.
+    #[must_use]
+    pub fn new(work: &Work) -> Self {
+        Self {
+            full: Lognormal::new(work.optional, work.cv),
+            lean: Lognormal::new(work.mandatory, work.cv_mandatory),
+        }
+    }
+
+    /// Core time of the n-th copy of a request, in nanoseconds.
+    #[inline]
+    #[must_use]
+    pub fn nanos(&self, work_seed: u64, copy: u32, is_full: bool) -> f64 {
+        let law = if is_full { &self.full } else { &self.lean };
+        let z = Rng::seeded(work_seed ^ (u64::from(copy) << 56)).normal();
+        (law.sigma * z + law.log_median).exp()
+    }
+}
+
+impl Lognormal {
+    /// With mean m: exp(ln m − σ²/2 + σz), σ² = ln(1 + cv²).
+    fn new(mean: Duration, cv: f64) -> Self {
+        let variance = cv.mul_add(cv, 1.0).ln();
+        let log_mean = (evenkeel_core::time::nanos(mean) as f64).ln();
+        Self { log_median: log_mean - variance / 2.0, sigma: variance.sqrt() }
+    }
+}
+
+/// A normal number that belongs to the n-th copy of a request (Box and Muller).
+fn normal(work_seed: u64, copy: u32) -> f64 {
     let angle = core::f64::consts::TAU * unit(mix(work_seed.rotate_left(17) ^ u64::from(copy)));
-    let normal = (-2.0 * uniform.ln()).sqrt() * angle.cos();
-    (variance.sqrt() * normal - variance / 2.0).exp()
+    (-2.0 * uniform(work_seed, copy).ln()).sqrt() * angle.cos()
+}
+
+/// In (0, 1], and of the n-th copy of a request too.
+fn uniform(work_seed: u64, copy: u32) -> f64 {
+    1.0 - unit(mix(work_seed ^ (u64::from(copy) << 56)))
 }
 
 /// SplitMix64's finaliser: equal seeds give equal work whatever else was drawn.
@@ -191,6 +249,22 @@ mod tests {
             let deviation = (square / draws.len() as f64).sqrt();
             assert!((mean - 1.0).abs() < 0.03, "mean {mean} at cv {cv}");
             assert!((deviation - cv).abs() < 0.08 * cv.max(1.0), "{deviation} at cv {cv}");
+        }
+    }
+
+    #[test]
+    fn core_time_has_the_asked_means_and_variations() {
+        let mean = Duration::from_millis(60);
+        let work = Work { optional: mean, mandatory: mean / 5, cv: 1.5, cv_mandatory: 0.5 };
+        let core_time = CoreTime::new(&work);
+        for (is_full, mean_ms, cv) in [(true, 60.0, 1.5), (false, 12.0, 0.5)] {
+            let draws: Vec<_> =
+                (0..400_000_u64).map(|n| core_time.nanos(mix(n), 1, is_full) / 1e6).collect();
+            let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+            let square = draws.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>();
+            let deviation = (square / draws.len() as f64).sqrt();
+            assert!((mean / mean_ms - 1.0).abs() < 0.01, "mean {mean} for {mean_ms}");
+            assert!((deviation / mean - cv).abs() < 0.05 * cv, "{deviation} for {cv}");
         }
     }
 

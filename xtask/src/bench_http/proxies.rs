@@ -1,5 +1,6 @@
-//! Who is measured, and with which configuration: one worker each, keep-alive on both sides, the
-//! client's address added, no access log, three replicas of one backend.
+//! Who is measured, and with which configuration: one worker each, keep-alive on both sides, no
+//! access log. As proxies: three replicas of one backend, the client's address added. As agents:
+//! one replica, and nothing that an agent does not do.
 //!
 //! Limits on requests per connection are lifted everywhere: nginx's defaults (1000 on either side)
 //! would charge it for connections that the others never open.
@@ -15,8 +16,24 @@ use anyhow::{Context, Result, bail};
 use super::process::{Server, Workbench};
 use crate::{needs, workspace};
 
-/// All ratios are to this proxy.
-pub(super) const REFERENCE: &str = "haproxy";
+/// Proxies that are compared with each other.
+pub(super) struct Suite {
+    /// The word after `cargo xtask bench`.
+    pub(super) name: &'static str,
+    /// All ratios are to this proxy.
+    pub(super) reference: &'static str,
+    pub(super) proxies: &'static [Proxy],
+    /// Whether every one should add the client's address.
+    forwards_addresses: bool,
+}
+
+/// Evenkeel beside other proxies.
+pub(super) const HTTP: Suite =
+    Suite { name: "http", reference: "haproxy", proxies: &PROXIES, forwards_addresses: true };
+
+/// An agent in front of one application, and what its dimmer adds, beside plain proxying.
+pub(super) const AGENT: Suite =
+    Suite { name: "agent", reference: "plain", proxies: &AGENTS, forwards_addresses: false };
 
 /// Addresses of the backend, which one nginx worker serves.
 pub(super) const BACKEND_PORTS: usize = 3;
@@ -37,9 +54,9 @@ pub(super) struct Proxy {
     arguments: &'static [&'static str],
 }
 
-pub(super) const PROXIES: [Proxy; 3] = [
+const PROXIES: [Proxy; 3] = [
     Proxy {
-        name: REFERENCE,
+        name: "haproxy",
         program: || needs::require("haproxy"),
         version_flag: "-v",
         config_name: "haproxy.cfg",
@@ -54,15 +71,43 @@ pub(super) const PROXIES: [Proxy; 3] = [
         config: nginx_config,
         arguments: &["-e", "stderr", "-c", "CONFIG"],
     },
+    Proxy { name: "evenkeel", config_name: "evenkeel.toml", config: evenkeel_config, ..EVENKEEL },
+];
+
+const AGENTS: [Proxy; 4] = [
+    Proxy { name: "plain", config_name: "plain.toml", config: plain_config, ..EVENKEEL },
     Proxy {
-        name: "evenkeel",
-        program: || Ok(workspace::release_binary()),
-        version_flag: "--version",
-        config_name: "evenkeel.toml",
-        config: evenkeel_config,
-        arguments: &["run", "CONFIG"],
+        name: "agent",
+        config_name: "agent.toml",
+        config: |_, port, backends| agent_config(port, backends, ""),
+        ..EVENKEEL
+    },
+    Proxy {
+        name: "dimmer",
+        config_name: "dimmer.toml",
+        config: |_, port, backends| agent_config(port, backends, "[agent.dimmer]\n"),
+        ..EVENKEEL
+    },
+    // Every request reduced: headers of caches are looked at, too.
+    Proxy {
+        name: "lean",
+        config_name: "lean.toml",
+        config: |_, port, backends| {
+            agent_config(port, backends, "[agent.dimmer]\nswitch = \"lean\"\n")
+        },
+        ..EVENKEEL
     },
 ];
+
+/// What all configurations of our own have in common.
+const EVENKEEL: Proxy = Proxy {
+    name: "evenkeel",
+    program: || Ok(workspace::release_binary()),
+    version_flag: "--version",
+    config_name: "evenkeel.toml",
+    config: evenkeel_config,
+    arguments: &["run", "CONFIG"],
+};
 
 impl Proxy {
     /// Writes the configuration and starts the proxy on `port`.
@@ -78,6 +123,11 @@ impl Proxy {
         let text = (self.config)(bench.folder(), port, backend_ports);
         let config = bench.write(self.config_name, &text)?;
         start(bench, self.name, port, &(self.program)()?, self.arguments, &config)
+    }
+
+    /// Whether it is built from this workspace.
+    pub(super) fn is_ours(&self) -> bool {
+        self.version_flag == EVENKEEL.version_flag
     }
 
     /// The first line of what the program says about its version.
@@ -133,11 +183,14 @@ fn start(
 ///
 /// # Errors
 /// When the answer is not the backend's.
-pub(super) fn check(server: &Server) -> Result<Option<String>> {
+pub(super) fn check(suite: &Suite, server: &Server) -> Result<Option<String>> {
     let name = server.name();
     let answer = request(server.port(), "/").with_context(|| format!("first request to {name}"))?;
     if !answer.starts_with("HTTP/1.1 200") || !answer.ends_with(&"x".repeat(BODY_BYTES)) {
         bail!("{name} does not pass on the backend's answer; it said: {answer}");
+    }
+    if !suite.forwards_addresses {
+        return Ok(None);
     }
     let answer = request(server.port(), FORWARDED_PATH)?;
     let is_forwarded = answer.ends_with("127.0.0.1");
@@ -244,22 +297,66 @@ policy = \"c3\"
     )
 }
 
+fn plain_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
+    format!(
+        "[process]
+workers = 1
+
+[[listen]]
+address = \"127.0.0.1:{port}\"
+upstream = \"bench\"
+forwarded_for = false
+
+[upstream.bench]
+replicas = [\"127.0.0.1:{}\"]
+policy = \"round-robin\"
+retries_max = 0
+",
+        backend_ports[0]
+    )
+}
+
+fn agent_config(port: u16, backend_ports: &[u16], more: &str) -> String {
+    format!(
+        "[process]
+workers = 1
+
+[[agent]]
+listen = \"127.0.0.1:{port}\"
+app = \"127.0.0.1:{}\"
+concurrency = 64
+{more}",
+        backend_ports[0]
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn every_configuration_names_its_port_and_all_replicas() {
-        for proxy in &PROXIES {
-            let text = (proxy.config)(Path::new("folder"), 4000, &[4001, 4002, 4003]);
-            for port in 4000..=4003 {
-                assert!(text.contains(&format!("127.0.0.1:{port}")), "{}: {text}", proxy.name);
+    fn every_configuration_names_its_port_and_its_replicas() {
+        for (suite, replicas) in [(&HTTP, 4001..=4003), (&AGENT, 4001..=4001)] {
+            for proxy in suite.proxies {
+                let text = (proxy.config)(Path::new("folder"), 4000, &[4001, 4002, 4003]);
+                for port in replicas.clone().chain([4000]) {
+                    assert!(text.contains(&format!("127.0.0.1:{port}")), "{}: {text}", proxy.name);
+                }
             }
         }
     }
 
     #[test]
-    fn the_reference_is_one_of_the_proxies() {
-        assert!(PROXIES.iter().any(|proxy| proxy.name == REFERENCE));
+    fn names_and_files_are_told_apart_and_the_reference_is_among_them() {
+        for suite in [&HTTP, &AGENT] {
+            let count = suite.proxies.len();
+            for part in [|proxy: &Proxy| proxy.name, |proxy: &Proxy| proxy.config_name] {
+                let parts: BTreeSet<&str> = suite.proxies.iter().map(part).collect();
+                assert_eq!(parts.len(), count, "{parts:?}");
+            }
+            assert!(suite.proxies.iter().any(|proxy| proxy.name == suite.reference));
+        }
     }
 }

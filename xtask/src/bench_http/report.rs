@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::proxies::REFERENCE;
+use super::proxies::Suite;
 use super::{Options, statistics};
 
 /// One proxy under load once.
@@ -23,14 +23,15 @@ struct Series {
 
 /// A whole benchmark.
 pub(super) struct Report {
+    suite: &'static Suite,
     options: Options,
     load_average_before: String,
     series: Vec<Series>,
 }
 
 impl Report {
-    pub(super) fn new(options: Options) -> Self {
-        Self { options, load_average_before: load_average(), series: Vec::new() }
+    pub(super) fn new(suite: &'static Suite, options: Options) -> Self {
+        Self { suite, options, load_average_before: load_average(), series: Vec::new() }
     }
 
     /// Introduces a proxy; `note` is what a reader must know to judge its figures.
@@ -58,7 +59,10 @@ impl Report {
         let _ = writeln!(
             text,
             "{:<10} {:>26} {:>28} {:>10}",
-            "proxy", "CPU us/request (min-max)", "ratio to HAProxy (95 %)", "requests/s"
+            "proxy",
+            "CPU us/request (min-max)",
+            format!("ratio to {} (95 %)", self.suite.reference),
+            "requests/s"
         );
         for series in &self.series {
             let _ = writeln!(text, "{}", self.row(series));
@@ -90,8 +94,9 @@ impl Report {
     pub(super) fn json(&self) -> String {
         let proxies: Vec<String> = self.series.iter().map(|one| self.json_of(one)).collect();
         format!(
-            "{{\"benchmark\":\"http\",\"rounds\":{},\"seconds\":{},\"connections\":{},\
+            "{{\"benchmark\":\"{}\",\"rounds\":{},\"seconds\":{},\"connections\":{},\
              \"load_average_before\":{},\"proxies\":[{}]}}",
+            self.suite.name,
             self.options.rounds,
             self.options.seconds,
             self.options.connections,
@@ -106,13 +111,14 @@ impl Report {
         let ratios = self.ratios(series);
         let (low, high) = self.interval(series);
         let requests: u64 = series.rounds.iter().map(|round| round.requests).sum();
+        let reference = self.suite.reference;
         let note = series.note.as_deref().map_or("null".to_owned(), quoted);
         format!(
             "{{\"proxy\":{},\"version\":{},\"note\":{note},\"requests\":{requests},\
              \"requests_per_s_median\":{:.0},\"cpu_us_per_request_median\":{:.4},\
              \"cpu_us_per_request_min\":{min:.4},\"cpu_us_per_request_max\":{max:.4},\
-             \"ratio_to_haproxy_median\":{:.4},\"ratio_to_haproxy_95_low\":{low:.4},\
-             \"ratio_to_haproxy_95_high\":{high:.4},\"cpu_us_per_request\":{}}}",
+             \"ratio_to_{reference}_median\":{:.4},\"ratio_to_{reference}_95_low\":{low:.4},\
+             \"ratio_to_{reference}_95_high\":{high:.4},\"cpu_us_per_request\":{}}}",
             quoted(series.proxy),
             quoted(&series.version),
             statistics::median(&series.rates()),
@@ -124,7 +130,7 @@ impl Report {
 
     /// Per round: this proxy's CPU per request over the reference's.
     fn ratios(&self, series: &Series) -> Vec<f64> {
-        let reference = self.series.iter().find(|series| series.proxy == REFERENCE);
+        let reference = self.series.iter().find(|series| series.proxy == self.suite.reference);
         let reference = reference.expect("options without the reference are refused").cpu();
         series.cpu().iter().zip(reference).map(|(cost, reference)| cost / reference).collect()
     }
@@ -174,12 +180,15 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::proxies::HTTP;
     use super::*;
+
+    const REFERENCE: &str = HTTP.reference;
 
     fn report() -> Report {
         let proxies = vec![REFERENCE, "nginx"];
         let options = Options { rounds: 6, seconds: 2, connections: 64, proxies, json: false };
-        let mut report = Report::new(options);
+        let mut report = Report::new(&HTTP, options);
         report.describe(REFERENCE, "HAProxy \"x\"".to_owned(), None);
         report.describe("nginx", "nginx/1".to_owned(), Some("less work".to_owned()));
         for round in 0..6 {

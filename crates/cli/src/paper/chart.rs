@@ -5,18 +5,20 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_sim::paper::judge::{Figure, FigurePanel, Finding, Series};
+use evenkeel_sim::paper::figure::{AxisFigure, FigurePanel, Series};
+use evenkeel_sim::paper::judge::{Finding, Kind};
+use evenkeel_sim::paper::measure::Unit;
 use evenkeel_sim::paper::stats::{Interval, Range};
 
+use super::number::{result as result_text, result_unit, value, welch};
 use super::text::mark;
-use crate::terminal::ms;
 
 /// A number of each policy, the same on the whole page: it chooses the colour.
 pub(super) type Colours<'a> = dyn Fn(&str) -> usize + 'a;
 
 /// A panel as a drawing: lines along three or more points, dots along fewer.
 pub(super) fn panel(
-    figure: &Figure,
+    figure: &AxisFigure,
     panel: &FigurePanel,
     width: f64,
     colours: &Colours<'_>,
@@ -28,32 +30,64 @@ pub(super) fn panel(
     }
 }
 
-/// Equal factors are equal lengths.
-struct Scale {
+/// Where values are on a line.
+pub(super) struct Scale {
     low: f64,
     high: f64,
-    from: f64,
-    to: f64,
+    /// Where it begins on the drawing.
+    pub(super) from: f64,
+    /// Where it ends.
+    pub(super) to: f64,
+    /// Equal factors are equal lengths; equal differences otherwise.
+    is_logarithmic: bool,
 }
 
 impl Scale {
-    /// Spans what is given, with a little room at both ends.
-    fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+    /// A logarithmic one that spans what is given, with a little room at both ends.
+    pub(super) fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let positive = values.filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = positive
             .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if high > 0.0 { (low, high) } else { (0.5, 2.0) };
         let room = (high / low).max(1.2).powf(0.04);
-        Self { low: low / room, high: high * room, from, to }
+        Self { low: low / room, high: high * room, from, to, is_logarithmic: true }
     }
 
-    fn at(&self, value: f64) -> f64 {
-        let share = (value / self.low).ln() / (self.high / self.low).ln();
+    /// A linear one from `low` to `high`.
+    pub(super) fn linear(low: f64, high: f64, from: f64, to: f64) -> Self {
+        let high = if high > low { high } else { low + 1.0 };
+        Self { low, high, from, to, is_logarithmic: false }
+    }
+
+    /// A linear one that spans what is given, with a little room at both ends.
+    fn around(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let finite = values.filter(|value| value.is_finite());
+        let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+        let room = if high > low { (high - low) * 0.06 } else { 0.01 };
+        let (low, high) = if low <= high { (low - room, high + room) } else { (0.0, 1.0) };
+        Self::linear(low, high, from, to)
+    }
+
+    /// Where a value is; what lies outside is at an end.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let share = if self.is_logarithmic {
+            (value / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
         self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
     }
 
-    /// 1, 2 and 5 of each decade, more finely when that is less than three.
-    fn ticks(&self) -> Vec<f64> {
+    /// Round numbers on it.
+    pub(super) fn ticks(&self) -> Vec<f64> {
+        if self.is_logarithmic { self.factors() } else { self.steps() }
+    }
+
+    /// 1, 2 and 5 of each decade, more finely when that is less than three; equal steps when the
+    /// whole scale is too short for any of that.
+    fn factors(&self) -> Vec<f64> {
         let within = |steps: &[f64]| -> Vec<f64> {
             let decades = -4..7;
             let all = decades.flat_map(|decade| steps.iter().map(move |s| s * 10_f64.powi(decade)));
@@ -61,17 +95,29 @@ impl Scale {
         };
         let coarse = within(&[1.0, 2.0, 5.0]);
         let fine: &[f64] = &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0];
-        if coarse.len() >= 3 { coarse } else { within(fine) }
+        let fine = if coarse.len() >= 3 { coarse } else { within(fine) };
+        if fine.len() >= 2 { fine } else { self.steps() }
+    }
+
+    /// Multiples of the least round step that makes at most six of them.
+    fn steps(&self) -> Vec<f64> {
+        let span = self.high - self.low;
+        let decade = 10_f64.powf((span / 6.0).log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * decade);
+        let step = step.into_iter().find(|step| span / step <= 6.0).unwrap_or(span);
+        let (first, last) = ((self.low / step - 1e-9).ceil(), (self.high / step + 1e-9).floor());
+        let count = (last - first) as i64;
+        (0..=count).map(|number| (first + number as f64) * step).collect()
     }
 }
 
-fn tick_text(value: f64) -> String {
+pub(super) fn tick_text(value: f64) -> String {
     let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
 }
 
 /// The ends of all intervals of a figure: its panels have one scale, so that they can be compared.
-fn ends(figure: &Figure) -> impl Iterator<Item = f64> {
+fn ends(figure: &AxisFigure) -> impl Iterator<Item = f64> {
     let series = figure.panels.iter().flat_map(|panel| &panel.series);
     let all = series.flat_map(|series| series.values.iter().flatten());
     all.flat_map(|interval| [interval.low.max(interval.mean / 3.0), interval.high])
@@ -79,7 +125,7 @@ fn ends(figure: &Figure) -> impl Iterator<Item = f64> {
 
 const LINES_HEIGHT: f64 = 300.0;
 
-fn lines(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
+fn lines(figure: &AxisFigure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
     let is_alone = figure.panels.len() == 1;
     let right = width - if is_alone { 190.0 } else { 16.0 };
     let bottom = LINES_HEIGHT - 42.0;
@@ -108,14 +154,14 @@ fn lines(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>
         draw_line(&mut svg, figure, series, colours(&series.policy), &x, &y);
     }
     if is_alone {
-        svg += &end_labels(panel, right + 10.0, &y, colours);
+        svg += &end_labels(&panel.series, right + 10.0, (14.0, LINES_HEIGHT - 42.0), &y, colours);
     }
     svg + "</svg>"
 }
 
 fn draw_line(
     svg: &mut String,
-    figure: &Figure,
+    figure: &AxisFigure,
     series: &Series,
     colour: usize,
     x: &impl Fn(usize) -> f64,
@@ -141,31 +187,37 @@ fn draw_line(
             y.at(interval.mean),
             escape(&series.label),
             escape(&figure.points[n]),
-            told(interval, &figure.unit),
+            told(interval, figure.measure.unit),
         );
     }
     *svg += "</g>";
 }
 
-fn told(interval: &Interval, unit: &str) -> String {
+fn told(interval: &Interval, unit: Unit) -> String {
     let Interval { mean, low, high, seeds } = interval;
-    let [mean, low, high] = [mean, low, high].map(|value| ms(*value));
-    format!("{mean} {unit}, 95 % interval {low} to {high}, {seeds} seeds")
+    let [mean, low, high] = [mean, low, high].map(|number| value(*number, unit));
+    format!("{mean} {}, 95 % interval {low} to {high}, {seeds} seeds", unit.words())
 }
 
 /// The policies' names at the ends of their lines, moved apart where they would overlap.
-fn end_labels(panel: &FigurePanel, x: f64, y: &Scale, colours: &Colours<'_>) -> String {
+pub(super) fn end_labels(
+    all: &[Series],
+    x: f64,
+    (top, bottom): (f64, f64),
+    y: &Scale,
+    colours: &Colours<'_>,
+) -> String {
     const APART: f64 = 16.0;
     let last = |series: &Series| series.values.iter().rev().flatten().next().map(|i| y.at(i.mean));
     let mut labels: Vec<(f64, &Series)> =
-        panel.series.iter().filter_map(|series| Some((last(series)?, series))).collect();
+        all.iter().filter_map(|series| Some((last(series)?, series))).collect();
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut free_from = 14.0;
+    let mut free_from = top;
     for (at, _) in &mut labels {
         *at = at.max(free_from);
         free_from = *at + APART;
     }
-    let mut free_to = LINES_HEIGHT - 42.0;
+    let mut free_to = bottom;
     for (at, _) in labels.iter_mut().rev() {
         *at = at.min(free_to);
         free_to = *at - APART;
@@ -181,7 +233,7 @@ fn end_labels(panel: &FigurePanel, x: f64, y: &Scale, colours: &Colours<'_>) -> 
 const ROW: f64 = 26.0;
 const NAMES: f64 = 190.0;
 
-fn dots(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
+fn dots(figure: &AxisFigure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
     let height = ROW * panel.series.len() as f64 + 34.0;
     let x = Scale::over(ends(figure), NAMES + 10.0, width - 16.0);
     let mut svg = opened(width, height, &format!("{} {}", figure.title, panel.label));
@@ -208,7 +260,7 @@ fn dots(figure: &Figure, panel: &FigurePanel, width: f64, colours: &Colours<'_>)
                 x.at(interval.high),
                 x.at(interval.mean),
                 escape(&figure.points[point]),
-                told(interval, &figure.unit),
+                told(interval, figure.measure.unit),
             );
         }
         svg += "</g>";
@@ -233,63 +285,102 @@ const FOREST_NAMES: f64 = 430.0;
 
 /// Results with their intervals, over the range claimed; `all` sets the scale, so that the drawings
 /// of one claim can be compared.
-pub(super) fn forest(findings: &[&Finding], all: &[Finding], width: f64) -> String {
+pub(super) fn forest(findings: &[&Finding], all: &[Finding], unit: Unit, width: f64) -> String {
     let height = FOREST_ROW * findings.len() as f64 + 30.0;
     let bottom = height - 26.0;
-    let results = all.iter().filter_map(|finding| finding.result);
-    let claimed = all.iter().flat_map(|f| [f.claimed.at_least, f.claimed.at_most]);
-    let values = results.flat_map(|interval| [interval.low, interval.high]).chain(claimed);
-    let x = Scale::over(values, FOREST_NAMES + 12.0, width - 130.0);
+    let has_tests = all.iter().any(|finding| finding.welch.is_some());
+    let right = width - if has_tests { 310.0 } else { 150.0 };
+    let x = forest_scale(all, unit, right);
     let mut svg = opened(width, height, "results beside what was claimed");
     for (row, finding) in findings.iter().enumerate() {
         svg += &claimed_range(&x, &finding.claimed, FOREST_ROW * row as f64);
     }
-    svg += &upright_grid(&x, bottom);
+    svg += &forest_grid(&x, bottom, all, unit);
     for (row, finding) in findings.iter().enumerate() {
-        forest_row(&mut svg, finding, &x, FOREST_ROW * (row as f64 + 0.5), width);
+        forest_row(&mut svg, finding, unit, &x, FOREST_ROW * (row as f64 + 0.5), width);
     }
     svg + "</svg>"
 }
 
+/// Ratios and latencies in factors, shares and differences in steps.
+fn forest_scale(all: &[Finding], unit: Unit, right: f64) -> Scale {
+    let results = all.iter().filter_map(|finding| finding.result);
+    let claimed = all.iter().flat_map(|f| [f.claimed.at_least, f.claimed.at_most]);
+    let values = results.flat_map(|interval| [interval.low, interval.high]).chain(claimed);
+    if all.iter().any(|finding| is_linear(finding.kind, unit)) {
+        Scale::around(values, FOREST_NAMES + 12.0, right)
+    } else {
+        Scale::over(values, FOREST_NAMES + 12.0, right)
+    }
+}
+
+fn is_linear(kind: Kind, unit: Unit) -> bool {
+    match kind {
+        Kind::Value => matches!(unit, Unit::Share | Unit::Seconds | Unit::PerSecond),
+        Kind::Difference => true,
+        Kind::Ratio => false,
+    }
+}
+
+/// The grid in what the results are shown in: percentages, points.
+fn forest_grid(x: &Scale, bottom: f64, all: &[Finding], unit: Unit) -> String {
+    let kind = all.first().map_or(Kind::Value, |finding| finding.kind);
+    let factor = if unit == Unit::Share && kind != Kind::Ratio { 100.0 } else { 1.0 };
+    let unit = result_unit(kind, unit);
+    let line = |tick: f64| {
+        let at = x.at(tick);
+        let (text, below) = (tick_text(tick * factor), bottom + 18.0);
+        format!(
+            "<line class=grid x1={at:.1} x2={at:.1} y1=0 y2={bottom} />\
+             <text class=tick x={at:.1} y={below}>{text}</text>"
+        )
+    };
+    let lines: String = x.ticks().into_iter().map(line).collect();
+    let (at, below) = (x.from - 12.0, bottom + 18.0);
+    lines + &format!("<text class='tick end' x={at} y={below}>{unit}</text>")
+}
+
 fn claimed_range(x: &Scale, range: &Range, top: f64) -> String {
-    let from = if range.at_least > 0.0 { x.at(range.at_least) } else { x.from };
-    let to = if range.at_most.is_finite() { x.at(range.at_most) } else { x.to };
+    let at = |end: f64, open: f64| if end.is_finite() { x.at(end) } else { open };
+    let from =
+        if x.is_logarithmic && range.at_least <= 0.0 { x.from } else { at(range.at_least, x.from) };
+    let to = at(range.at_most, x.to);
     let width = (to - from).max(2.0);
     format!("<rect class=claimed x={from:.1} y={top} width={width:.1} height={FOREST_ROW} />")
 }
 
-fn forest_row(svg: &mut String, finding: &Finding, x: &Scale, y: f64, width: f64) {
+fn forest_row(svg: &mut String, finding: &Finding, unit: Unit, x: &Scale, y: f64, width: f64) {
     let name = if finding.point.is_empty() {
         finding.what.clone()
     } else {
         format!("{} · {}", finding.what, finding.point)
     };
-    let verdict = finding.verdict;
-    let _ =
-        write!(svg, "<text class=name x={FOREST_NAMES} y={:.1}>{}</text>", y + 4.0, escape(&name),);
+    let (text_y, verdict) = (y + 4.0, finding.verdict);
+    let _ = write!(svg, "<text class=name x={FOREST_NAMES} y={text_y:.1}>{}</text>", escape(&name));
     let Some(result) = finding.result else {
-        let _ = write!(svg, "<text class=value x={} y={:.1}>no value</text>", width, y + 4.0);
+        let _ = write!(svg, "<text class=value x={width} y={text_y:.1}>no value</text>");
         return;
     };
+    let shown = |number: f64| result_text(number, finding.kind, unit);
+    let [mean, low, high] = [result.mean, result.low, result.high].map(shown);
     let _ = write!(
         svg,
         "<g class='v{verdict:?}'><line class=whisker x1={:.1} x2={:.1} y1={y} y2={y} />\
-         <rect class=mean x={:.1} y={:.1} width=7 height=7><title>{}</title></rect>\
-         <text class=value x={width} y={:.1}>{} [{}, {}] {}</text></g>",
+         <rect class=mean x={:.1} y={:.1} width=7 height=7>\
+         <title>{mean} {}, 95 % interval {low} to {high}, {} seeds</title></rect>\
+         <text class=value x={width} y={text_y:.1}>{}{mean} [{low}, {high}] {}</text></g>",
         x.at(result.low),
         x.at(result.high),
         x.at(result.mean) - 3.5,
         y - 3.5,
-        told(&result, ""),
-        y + 4.0,
-        ms(result.mean),
-        ms(result.low),
-        ms(result.high),
+        result_unit(finding.kind, unit),
+        result.seeds,
+        finding.welch.as_ref().map_or_else(String::new, |test| welch(test) + " · "),
         mark(verdict),
     );
 }
 
-fn opened(width: f64, height: f64, label: &str) -> String {
+pub(super) fn opened(width: f64, height: f64, label: &str) -> String {
     let label = escape(label);
     format!("<svg viewBox='0 0 {width} {height}' role=img aria-label='{label}'>")
 }
@@ -310,6 +401,8 @@ mod tests {
         assert!((steps[1] - steps[0] - (steps[2] - steps[1])).abs() < 1e-9, "{steps:?}");
         assert_eq!(scale.ticks(), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0]);
         assert_eq!((scale.at(1e-9), scale.at(1e9)), (0.0, 100.0), "nothing leaves the drawing");
+        let short = Scale::over([1.03, 1.08].into_iter(), 0.0, 100.0).ticks();
+        assert!(short.len() >= 3, "{short:?}");
     }
 
     #[test]
@@ -317,6 +410,17 @@ mod tests {
         let scale = Scale::over([f64::INFINITY, -1.0].into_iter(), 0.0, 100.0);
         assert!(scale.at(1.0).is_finite() && !scale.ticks().is_empty());
         assert!(Scale::over([3.0].into_iter(), 0.0, 1.0).at(3.0).is_finite());
+    }
+
+    #[test]
+    fn a_linear_scale_has_round_steps() {
+        let ticks = |low, high| Scale::linear(low, high, 0.0, 100.0).ticks();
+        assert_eq!(ticks(0.0, 1_000.0), [0.0, 200.0, 400.0, 600.0, 800.0, 1_000.0]);
+        assert_eq!(ticks(0.0, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        assert_eq!(ticks(-0.03, 0.021).len(), 6);
+        let scale = Scale::linear(-1.0, 1.0, 100.0, 0.0);
+        assert_eq!([scale.at(-1.0), scale.at(0.0), scale.at(9.0)], [100.0, 50.0, 0.0]);
+        assert!(Scale::around([].into_iter(), 0.0, 1.0).at(3.0).is_finite());
     }
 
     #[test]

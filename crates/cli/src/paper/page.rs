@@ -3,12 +3,15 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_sim::paper::judge::{Figure, Finding};
+use evenkeel_sim::paper::figure::{AxisFigure, Figure, MeasuresFigure, MeasuresPanel, TimeFigure};
+use evenkeel_sim::paper::judge::Finding;
+use evenkeel_sim::paper::measure::Unit;
 use evenkeel_sim::paper::stats::Verdict;
 use evenkeel_sim::paper::{ClaimReport, PaperReport};
 
 use super::chart::{Colours, escape, forest, panel};
-use super::text::range;
+use super::number::{claimed, result, result_unit, with_half};
+use super::{scatter, timeline};
 
 const STYLE: &str = include_str!("page.css");
 const WIDTH: f64 = 960.0;
@@ -27,7 +30,9 @@ pub(super) fn page(report: &PaperReport) -> String {
     let mut page = format!(
         "<!doctype html><html lang=en><meta charset=utf-8>\
          <meta name=viewport content='width=device-width'><title>{title}</title>\
-         <style>{STYLE}</style><main><p class=kicker>evenkeel paper {}</p><h1>{title}</h1>{}{}",
+         <style>{STYLE}</style><main class='paper-{}'><p class=kicker>evenkeel paper {}</p>\
+         <h1>{title}</h1>{}{}",
+        escape(&report.paper),
         escape(&report.paper),
         lead(report),
         verdicts(report),
@@ -46,10 +51,9 @@ pub(super) fn page(report: &PaperReport) -> String {
 /// The policies of all figures, in the order in which they first come.
 fn policies(report: &PaperReport) -> Vec<&str> {
     let mut policies = Vec::new();
-    let panels = report.figures.iter().flat_map(|figure| &figure.panels);
-    for series in panels.flat_map(|panel| &panel.series) {
-        if !policies.contains(&series.policy.as_str()) {
-            policies.push(series.policy.as_str());
+    for (policy, _) in report.figures.iter().flat_map(Figure::policies) {
+        if !policies.contains(&policy) {
+            policies.push(policy);
         }
     }
     policies
@@ -69,8 +73,8 @@ fn lead(report: &PaperReport) -> String {
     };
     format!(
         "<p>Every policy met the same requests at the same seed, so policies are compared as \
-         ratios of paired runs: {} seeds, Student’s 95 % interval of the logarithm of the ratio. \
-         A claim \
+         paired runs: {} seeds, Student’s 95 % interval of the difference, or of the logarithm of \
+         the ratio. A claim \
          is <em>reproduced</em> when every interval lies wholly within what was claimed, \
          <em>not reproduced</em> when all lie wholly outside, and otherwise it <em>depends</em>. \
          Intervals cover the luck of seeds, not the difference between a simulation and a \
@@ -96,7 +100,7 @@ fn verdicts(report: &PaperReport) -> String {
             escape(&claim.id),
             escape(&claim.claimed),
             escape(&claim.source),
-            escape(&span(&claim.findings)),
+            escape(&span(&claim.findings, claim.unit.unwrap_or(Unit::Times))),
         )
     };
     let rows: String = report.claims.iter().map(row).collect();
@@ -107,35 +111,48 @@ fn verdicts(report: &PaperReport) -> String {
 }
 
 /// The least and the greatest result among the findings, and the range claimed if it is one.
-fn span(findings: &[Finding]) -> String {
+fn span(findings: &[Finding], unit: Unit) -> String {
     let results = || findings.iter().filter_map(|finding| Some(finding.result?.mean));
     if results().next().is_none() {
         return String::new();
     }
-    let (low, high) = results()
-        .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
-    let found =
-        if high / low < 1.005 { format!("{low:.2}") } else { format!("{low:.2} – {high:.2}") };
-    let first = findings[0].claimed;
-    let is_one = findings.iter().all(|finding| finding.claimed == first);
-    if is_one { format!("{found} ({})", range(&first)) } else { found }
+    let low = results().fold(f64::INFINITY, f64::min);
+    let high = results().fold(f64::NEG_INFINITY, f64::max);
+    let kind = findings[0].kind;
+    let [low, high] = [low, high].map(|number| result(number, kind, unit));
+    let found = if low == high { low } else { format!("{low} – {high}") };
+    let found = match result_unit(kind, unit) {
+        "times" => found,
+        unit => format!("{found} {unit}"),
+    };
+    let first = &findings[0];
+    let is_one = findings.iter().all(|finding| finding.claimed == first.claimed);
+    if is_one { format!("{found} ({})", claimed(first, unit)) } else { found }
 }
 
 fn figure_section(figure: &Figure, colours: &Colours<'_>) -> String {
+    let (title, body) = match figure {
+        Figure::Axis(figure) => (&figure.title, axis_body(figure, colours)),
+        Figure::Time(figure) => (&figure.title, time_body(figure, colours)),
+        Figure::Measures(figure) => (&figure.title, measures_body(figure, colours)),
+    };
+    let id = escape(figure.id());
+    format!("<section id='figure-{id}'><h3>{}</h3>{body}</section>", escape(title))
+}
+
+fn axis_body(figure: &AxisFigure, colours: &Colours<'_>) -> String {
     let is_alone = figure.panels.len() == 1;
     let width = if is_alone { WIDTH } else { 470.0 };
     let has_lines = figure.points.len() > 2;
     let band = if has_lines { "bands" } else { "whiskers" };
     let mut section = format!(
-        "<section id='figure-{}'><h3>{}</h3><p class=note>{}, {}; logarithmic; {band} are 95 % \
-         intervals</p>",
-        escape(&figure.id),
-        escape(&figure.title),
-        escape(&figure.measure),
-        escape(&figure.unit),
+        "<p class=note>{}, {}; logarithmic; {band} are 95 % intervals</p>",
+        escape(&figure.measure.words),
+        escape(figure.measure.unit.words()),
     );
     if has_lines && !is_alone {
-        section += &legend(figure, colours);
+        let series = figure.panels[0].series.iter();
+        section += &legend(series.map(|one| (one.policy.as_str(), one.label.as_str())), colours);
     }
     if !has_lines && figure.points.len() == 2 {
         let _ = write!(
@@ -155,10 +172,78 @@ fn figure_section(figure: &Figure, colours: &Colours<'_>) -> String {
             escape(&one.label),
         );
     }
-    section + "</div></section>"
+    section + "</div>"
 }
 
-fn legend(figure: &Figure, colours: &Colours<'_>) -> String {
+fn time_body(figure: &TimeFigure, colours: &Colours<'_>) -> String {
+    let mut body = "<p class=note>means of all seeds, bands are 95 % intervals; shaded: \
+                    replicas missing, or more load</p>"
+        .to_owned();
+    for panel in &figure.panels {
+        let _ = write!(
+            body,
+            "<h4>{}</h4><figure>{}</figure>",
+            escape(&panel.label),
+            timeline::drawing(figure, panel, WIDTH, colours),
+        );
+    }
+    body
+}
+
+fn measures_body(figure: &MeasuresFigure, colours: &Colours<'_>) -> String {
+    let mut body = String::new();
+    if figure.is_scatter {
+        body += "<p class=note>a dot for each run, a ring at each mean</p>";
+        let rows = figure.panels[0].rows.iter();
+        body += &legend(rows.map(|row| (row.policy.as_str(), row.label.as_str())), colours);
+    }
+    for panel in &figure.panels {
+        let _ = write!(body, "<h4>{}</h4>", escape(&panel.label));
+        if figure.is_scatter {
+            body += "<div class=panels>";
+            for across in 0..figure.measures.len() - 1 {
+                let drawing = scatter::drawing(figure, panel, across, 470.0, colours);
+                let _ = write!(body, "<figure>{drawing}</figure>");
+            }
+            body += "</div>";
+        }
+        let table = measures_table(figure, panel, colours);
+        body += &if figure.is_scatter {
+            format!("<details><summary>as a table</summary>{table}</details>")
+        } else {
+            table
+        };
+    }
+    body
+}
+
+/// A row for each policy; shares with a bar behind them.
+fn measures_table(figure: &MeasuresFigure, panel: &MeasuresPanel, colours: &Colours<'_>) -> String {
+    let head = |measure: &evenkeel_sim::paper::figure::Named| {
+        let unit = measure.unit.words();
+        format!("<th class=number>{}, {}", escape(&measure.words), escape(unit))
+    };
+    let head: String = figure.measures.iter().map(head).collect();
+    let mut table = format!("<table class=measures><tr><th>policy{head}");
+    for row in &panel.rows {
+        let colour = colours(&row.policy);
+        let _ = write!(table, "<tr class=c{colour}><td class=label>{}", escape(&row.label));
+        for (mean, measure) in row.means.iter().zip(&figure.measures) {
+            let Some(mean) = mean else {
+                table += "<td class=number>–";
+                continue;
+            };
+            let bar = match measure.unit {
+                Unit::Share => format!(" style='--bar:{:.1}%'", 100.0 * mean.mean),
+                _ => String::new(),
+            };
+            let _ = write!(table, "<td class=number{bar}>{}", with_half(mean, measure.unit));
+        }
+    }
+    table + "</table>"
+}
+
+fn legend<'a>(policies: impl Iterator<Item = (&'a str, &'a str)>, colours: &Colours<'_>) -> String {
     let entry = |(policy, label): (&str, &str)| {
         format!(
             "<li class='c{}'><svg viewBox='0 0 28 10'><line class=line x1=0 x2=28 y1=5 y2=5 />\
@@ -167,8 +252,7 @@ fn legend(figure: &Figure, colours: &Colours<'_>) -> String {
             escape(label),
         )
     };
-    let series = figure.panels[0].series.iter();
-    let entries: String = series.map(|series| entry((&series.policy, &series.label))).collect();
+    let entries: String = policies.map(entry).collect();
     format!("<ul class=legend>{entries}</ul>")
 }
 
@@ -189,7 +273,7 @@ fn claim_section(claim: &ClaimReport) -> String {
         note("measure", &claim.measure),
         note("because", &claim.reason),
     );
-    let drawings = drawings(&claim.findings);
+    let drawings = drawings(&claim.findings, claim.unit.unwrap_or(Unit::Times));
     section += &if claim.findings.len() > ROWS_SHOWN {
         format!("<details><summary>{} results</summary>{drawings}</details>", claim.findings.len())
     } else {
@@ -199,7 +283,7 @@ fn claim_section(claim: &ClaimReport) -> String {
 }
 
 /// A drawing for each panel.
-fn drawings(findings: &[Finding]) -> String {
+fn drawings(findings: &[Finding], unit: Unit) -> String {
     let mut panels: Vec<&str> = findings.iter().map(|finding| finding.panel.as_str()).collect();
     panels.sort_unstable();
     panels.dedup();
@@ -207,7 +291,7 @@ fn drawings(findings: &[Finding]) -> String {
         let here: Vec<&Finding> =
             findings.iter().filter(|finding| finding.panel == **panel).collect();
         let title = if panels.len() > 1 { escape(panel) } else { String::new() };
-        format!("<h4>{title}</h4>{}", forest(&here, findings, WIDTH))
+        format!("<h4>{title}</h4>{}", forest(&here, findings, unit, WIDTH))
     };
     panels.iter().map(drawing).collect()
 }
@@ -215,6 +299,7 @@ fn drawings(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_sim::paper::judge::Kind;
     use evenkeel_sim::paper::stats::{Interval, Range};
 
     fn finding(mean: f64, at_most: f64) -> Finding {
@@ -226,7 +311,9 @@ mod tests {
             point: String::new(),
             of: Some(interval),
             over: None,
+            kind: Kind::Ratio,
             result: Some(interval),
+            welch: None,
             claimed,
             verdict: Verdict::of(&interval, &claimed),
         }
@@ -234,9 +321,12 @@ mod tests {
 
     #[test]
     fn a_span_tells_the_extremes_and_what_was_claimed() {
-        assert_eq!(span(&[finding(0.5, 1.0), finding(0.75, 1.0)]), "0.50 – 0.75 (< 1)");
-        assert_eq!(span(&[finding(0.5, 1.0), finding(0.5, 2.0)]), "0.50");
-        assert_eq!(span(&[]), "");
+        let of = |findings: &[Finding]| span(findings, Unit::Ms);
+        assert_eq!(of(&[finding(0.5, 1.0), finding(0.75, 1.0)]), "0.50 – 0.75 (< 1)");
+        assert_eq!(of(&[finding(0.5, 1.0), finding(0.5, 2.0)]), "0.50");
+        assert_eq!(of(&[]), "");
+        let share = Finding { kind: Kind::Value, ..finding(0.5, 1.0) };
+        assert_eq!(span(&[share], Unit::Share), "50.0 % (< 100)");
     }
 
     #[test]
@@ -247,6 +337,7 @@ mod tests {
             claimed: "C3 < LOR".to_owned(),
             setting: String::new(),
             measure: "p99".to_owned(),
+            unit: Some(Unit::Ms),
             verdict: Verdict::Reproduced,
             recorded: Verdict::Depends,
             as_recorded: false,

@@ -2,11 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_sim::paper::judge::{Figure, FigurePanel, Finding};
-use evenkeel_sim::paper::stats::{Interval, Range, Verdict};
+use evenkeel_sim::paper::figure::{
+    AxisFigure, Figure, FigurePanel, MeasuresFigure, MeasuresPanel, TimeFigure,
+};
+use evenkeel_sim::paper::judge::{Finding, Kind};
+use evenkeel_sim::paper::measure::Unit;
+use evenkeel_sim::paper::stats::{Interval, Verdict};
 use evenkeel_sim::paper::{ClaimReport, PaperReport};
 
-use crate::terminal::{Table, ms};
+use super::number::{claimed, result, result_unit, value, welch, with_half};
+use super::plot;
+use crate::terminal::Table;
 
 const COLUMNS: usize = 100;
 
@@ -57,9 +63,19 @@ fn rule_line(title: &str) -> String {
 }
 
 fn figure_text(figure: &Figure) -> String {
-    let mut text = format!("\n{}", rule_line(&format!("figure {}", figure.id)));
-    text += &wrap(&figure.title, "");
-    text += &format!("{}, {}; geometric mean ± half the interval\n", figure.measure, figure.unit);
+    let head = format!("\n{}", rule_line(&format!("figure {}", figure.id())));
+    head + &match figure {
+        Figure::Axis(figure) => axis_text(figure),
+        Figure::Time(figure) => time_text(figure),
+        Figure::Measures(figure) => measures_text(figure),
+    }
+}
+
+fn axis_text(figure: &AxisFigure) -> String {
+    let mut text = wrap(&figure.title, "");
+    let unit = figure.measure.unit;
+    let kind = if unit == Unit::Share { "mean" } else { "geometric mean" };
+    text += &format!("{}, {}; {kind} ± half the interval\n", figure.measure.words, unit.words());
     for panel in &figure.panels {
         text += "\n";
         text += &panel_table(figure, panel).to_string();
@@ -67,36 +83,66 @@ fn figure_text(figure: &Figure) -> String {
     text
 }
 
-fn panel_table(figure: &Figure, panel: &FigurePanel) -> Table {
+fn time_text(figure: &TimeFigure) -> String {
+    wrap(&figure.title, "") + &plot::timeline(figure)
+}
+
+fn measures_text(figure: &MeasuresFigure) -> String {
+    let mut text = wrap(&figure.title, "");
+    text += "mean ± half the interval, of latencies the geometric mean\n";
+    for panel in &figure.panels {
+        text += &format!("\n{}", measures_table(figure, panel));
+        if figure.is_scatter {
+            text += &plot::scatter(figure, panel);
+        }
+    }
+    text
+}
+
+/// A row for each policy; where dots are drawn too, each begins with its letter.
+fn measures_table(figure: &MeasuresFigure, panel: &MeasuresPanel) -> Table {
+    let name = |measure: &evenkeel_sim::paper::figure::Named| {
+        format!("{}, {}", measure.words, measure.unit.words())
+    };
+    let names: Vec<String> = figure.measures.iter().map(name).collect();
+    let header = core::iter::once(panel.label.as_str()).chain(names.iter().map(String::as_str));
+    let mut table = Table::new(&header.collect::<Vec<_>>());
+    for (letter, row) in ('a'..).zip(&panel.rows) {
+        let label = match figure.is_scatter {
+            true => format!("{letter} {}", row.label),
+            false => row.label.clone(),
+        };
+        let cells = row.means.iter().zip(&figure.measures).map(|(mean, measure)| {
+            mean.as_ref().map_or_else(dash, |mean| with_half(mean, measure.unit))
+        });
+        table.row(core::iter::once(label).chain(cells));
+    }
+    table
+}
+
+fn panel_table(figure: &AxisFigure, panel: &FigurePanel) -> Table {
     let corner = if panel.label.is_empty() { &figure.axis } else { &panel.label };
     let shown = shown_points(figure);
+    let unit = figure.measure.unit;
     let is_alone = figure.points.len() == 1 && figure.points[0].is_empty();
     let header = shown
         .iter()
-        .map(|&point| if is_alone { figure.unit.as_str() } else { figure.points[point].as_str() });
+        .map(|&point| if is_alone { unit.words() } else { figure.points[point].as_str() });
     let header: Vec<&str> = core::iter::once(corner.as_str()).chain(header).collect();
     let mut table = Table::new(&header);
     for series in &panel.series {
-        let cells =
-            shown.iter().map(|&point| series.values[point].as_ref().map_or_else(dash, cell));
-        table.row(core::iter::once(series.label.clone()).chain(cells));
+        let cell = |&point: &usize| {
+            series.values[point].as_ref().map_or_else(dash, |mean| with_half(mean, unit))
+        };
+        table.row(core::iter::once(series.label.clone()).chain(shown.iter().map(cell)));
     }
     table
 }
 
 /// At most seven columns fit; of more points every second, third, … is shown.
-fn shown_points(figure: &Figure) -> Vec<usize> {
+fn shown_points(figure: &AxisFigure) -> Vec<usize> {
     let step = figure.points.len().div_ceil(7).max(1);
     (0..figure.points.len()).skip((step - 1).min(1)).step_by(step).collect()
-}
-
-fn cell(interval: &Interval) -> String {
-    let half = (interval.high - interval.low) / 2.0;
-    format!("{} ±{}", ms(interval.mean), short(half))
-}
-
-fn short(value: f64) -> String {
-    if value >= 9.95 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
 fn dash() -> String {
@@ -109,9 +155,16 @@ fn claim_text(claim: &ClaimReport) -> String {
     text += &wrap(&claim.source, "  source   ");
     text += &wrap(&claim.setting, "  setting  ");
     if !claim.findings.is_empty() {
-        text += &wrap(&claim.measure, "  measure  ");
+        let kinds: BTreeSet<&str> = claim
+            .findings
+            .iter()
+            .map(|finding| result_unit(finding.kind, claim.unit.unwrap_or(Unit::Times)))
+            .collect();
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        text +=
+            &wrap(&format!("{}; results in {}", claim.measure, kinds.join(", ")), "  measure  ");
         text += "\n";
-        text += &findings_table(&claim.findings).to_string();
+        text += &findings_table(&claim.findings, claim.unit.unwrap_or(Unit::Times)).to_string();
         text += "\n";
     }
     let record = match (claim.as_recorded, claim.verdict) {
@@ -125,12 +178,17 @@ fn claim_text(claim: &ClaimReport) -> String {
 }
 
 /// Comparisons down and settings across when there are many settings; with numbers otherwise.
-fn findings_table(findings: &[Finding]) -> Table {
+fn findings_table(findings: &[Finding], unit: Unit) -> Table {
     let points: Vec<&str> = in_order(findings.iter().map(|finding| finding.point.as_str()));
-    if points.len() > 1 { grid(findings, &points) } else { listed(findings) }
+    let has_tests = findings.iter().any(|finding| finding.welch.is_some());
+    if points.len() > 1 && !has_tests {
+        grid(findings, &points, unit)
+    } else {
+        listed(findings, unit, has_tests)
+    }
 }
 
-fn grid(findings: &[Finding], points: &[&str]) -> Table {
+fn grid(findings: &[Finding], points: &[&str], unit: Unit) -> Table {
     let header: Vec<&str> = core::iter::once("").chain(points.iter().copied()).collect();
     let mut table = Table::new(&header);
     let has_room = points.len() <= 3;
@@ -144,7 +202,8 @@ fn grid(findings: &[Finding], points: &[&str]) -> Table {
             let at = |point: &&str| {
                 here().find(|finding| finding.what == what && finding.point == **point)
             };
-            let cell = |point| at(point).map_or_else(dash, |found| ratio_cell(found, has_room));
+            let cell =
+                |point| at(point).map_or_else(dash, |found| result_cell(found, unit, has_room));
             let cells = points.iter().map(cell);
             table.row(core::iter::once(format!("  {what}")).chain(cells));
         }
@@ -152,54 +211,61 @@ fn grid(findings: &[Finding], points: &[&str]) -> Table {
     table
 }
 
-fn listed(findings: &[Finding]) -> Table {
-    let mut table = Table::new(&["", "first", "second", "result", "interval", "claimed", ""]);
-    let panels = in_order(findings.iter().map(|finding| finding.panel.as_str()));
-    for panel in &panels {
-        if panels.len() > 1 {
-            table.row([(*panel).to_owned()]);
+fn listed(findings: &[Finding], unit: Unit, has_tests: bool) -> Table {
+    let mut header = vec!["", "first", "second", "result", "interval", "claimed", ""];
+    if has_tests {
+        header.push("Welch");
+    }
+    let mut table = Table::new(&header);
+    let place = |finding: &Finding| match finding.point.as_str() {
+        "" => finding.panel.clone(),
+        point if finding.panel.is_empty() => point.to_owned(),
+        point => format!("{}, {point}", finding.panel),
+    };
+    let places: Vec<String> = findings.iter().map(place).collect();
+    let distinct = in_order(places.iter().map(String::as_str));
+    for place in &distinct {
+        if distinct.len() > 1 {
+            table.row([(*place).to_owned()]);
         }
-        let indent = if panels.len() > 1 { "  " } else { "" };
-        for finding in findings.iter().filter(|finding| finding.panel == *panel) {
-            table.row(listed_row(finding, indent));
+        let indent = if distinct.len() > 1 { "  " } else { "" };
+        for (finding, _) in findings.iter().zip(&places).filter(|(_, known)| known == place) {
+            table.row(listed_row(finding, unit, indent, has_tests));
         }
     }
     table
 }
 
-fn listed_row(finding: &Finding, indent: &str) -> [String; 7] {
+fn listed_row(finding: &Finding, unit: Unit, indent: &str, has_tests: bool) -> Vec<String> {
     let mean = |interval: &Option<Interval>| {
-        interval.as_ref().map_or_else(dash, |interval| ms(interval.mean))
+        interval.as_ref().map_or_else(dash, |interval| value(interval.mean, unit))
     };
-    [
+    let is_alone = finding.kind == Kind::Value;
+    let shown = |number: f64| result(number, finding.kind, unit);
+    let mut row = vec![
         format!("{indent}{}", finding.what),
         mean(&finding.of),
-        if finding.over.is_some() { mean(&finding.over) } else { String::new() },
-        finding.result.map_or_else(dash, |result| format!("{:.2}", result.mean)),
-        finding.result.map_or_else(dash, |i| format!("{:.2} – {:.2}", i.low, i.high)),
-        range(&finding.claimed),
+        if is_alone { String::new() } else { mean(&finding.over) },
+        finding.result.map_or_else(dash, |result| shown(result.mean)),
+        finding.result.map_or_else(dash, |i| format!("{} – {}", shown(i.low), shown(i.high))),
+        claimed(finding, unit),
         mark(finding.verdict).to_owned(),
-    ]
+    ];
+    if has_tests {
+        row.push(finding.welch.as_ref().map_or_else(String::new, welch));
+    }
+    row
 }
 
-fn ratio_cell(finding: &Finding, has_room: bool) -> String {
-    let Some(result) = &finding.result else { return dash() };
+fn result_cell(finding: &Finding, unit: Unit, has_room: bool) -> String {
+    let Some(found) = &finding.result else { return dash() };
+    let shown = |number: f64| result(number, finding.kind, unit);
+    let mark = mark(finding.verdict);
     if !has_room {
-        return format!("{:.2} {}", result.mean, mark(finding.verdict));
+        return format!("{} {mark}", shown(found.mean));
     }
-    let half = (result.high - result.low) / 2.0;
-    format!("{:.2} ±{half:.2} {}", result.mean, mark(finding.verdict))
-}
-
-/// The range claimed, in few characters.
-pub(super) fn range(range: &Range) -> String {
-    match (range.at_least.is_finite(), range.at_most.is_finite()) {
-        (true, true) if range.at_least == range.at_most => format!("{}", range.at_most),
-        (true, true) => format!("{} – {}", range.at_least, range.at_most),
-        (true, false) => format!("> {}", range.at_least),
-        (false, true) => format!("< {}", range.at_most),
-        (false, false) => "anything".to_owned(),
-    }
+    let half = shown((found.high - found.low) / 2.0);
+    format!("{} ±{} {mark}", shown(found.mean), half.trim_start_matches('+'))
 }
 
 /// A sign for a verdict.
@@ -251,12 +317,5 @@ mod tests {
         assert!(lines[1].starts_with("           word"));
         assert_eq!(wrapped.split_whitespace().count(), 31);
         assert_eq!(wrap("", "x"), "");
-    }
-
-    #[test]
-    fn ranges_are_short() {
-        let of = |at_least, at_most| range(&Range { at_least, at_most });
-        let open = f64::INFINITY;
-        assert_eq!([of(-open, 1.0), of(2.0, 3.0), of(3.0, open)], ["< 1", "2 – 3", "> 3"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Pareto latencies: tails that fall as a power, as pauses and compactions make them.
 
-use super::{Distribution, positive, rounded, rounded_up};
+use super::{Distribution, LONGEST, positive, rounded, rounded_up};
 use crate::time::{Duration, nanos};
 use crate::units::{OutOfRange, Probability};
 
@@ -55,7 +55,8 @@ impl Distribution for Pareto {
         if at_nanos <= self.minimum_nanos {
             return Probability::ZERO;
         }
-        if at_nanos >= self.maximum_nanos {
+        // Latencies beyond the longest that can be told are told as the longest.
+        if at_nanos >= self.maximum_nanos || at >= LONGEST {
             return Probability::ONE;
         }
         let within = -(self.shape * (self.minimum_nanos / at_nanos).ln()).exp_m1();
@@ -85,6 +86,15 @@ mod tests {
     use crate::distribution::LONGEST;
 
     const MILLISECOND: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_tail_beyond_all_time_ends_at_the_longest_latency() {
+        // P(X > 584 years) is 0.09 at this shape: the quantile is the end, and the end is certain.
+        let pareto = Pareto::new(Duration::from_millis(468), 0.1).unwrap();
+        let end = pareto.quantile(Probability::clamped(0.97));
+        assert_eq!(pareto.cdf(end), Probability::ONE);
+        assert!(pareto.cdf(end / 2).value() < 0.95);
+    }
 
     #[test]
     fn classic_follows_the_formula() {

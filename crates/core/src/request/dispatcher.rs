@@ -32,6 +32,7 @@ use crate::request::safeguards::Safeguards;
 use crate::request::select::{Candidates, Choice, Selector};
 use crate::rng::Rng;
 use crate::time::{Deadline, Instant, Why};
+use crate::units::Dimmer;
 use crate::window::{ReplicaWindow, RequestWindow};
 
 /// How a dispatcher behaves, apart from its policy.
@@ -174,6 +175,13 @@ impl Dispatcher {
         }
         self.selector.on_outcome(now, attempt, outcome, &self.fleet);
         Settled { call: attempt.call, copy: attempt.copy, end }
+    }
+
+    /// Hears the dimmer that came on an attempt's answer outside the replica's report. Call it
+    /// before [`Dispatcher::learn`]: the policy learns from an answer whose facts are known.
+    #[inline]
+    pub fn hear_dimmer(&mut self, now: Instant, of: &Attempt, dimmer: Dimmer) {
+        self.fleet.heard_dimmer(now, of.replica, dimmer);
     }
 
     /// Ends an attempt: its last byte has passed, or it was given up. An attempt that nobody

@@ -11,6 +11,7 @@ pub(crate) fn all() -> Vec<&'static str> {
         "prequal:q_rif=0.84,reuse_max=1",
         "dynamic-snitch:badness=0,reset_min=0.05",
         "peak-ewma:tau_ms=100",
+        "pibh:empty_first=on,track=on,reset=off",
     ];
     registry::NAMES.into_iter().chain(variants).collect()
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use evenkeel_core::Rng;
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::Redundancy;
@@ -12,7 +13,7 @@ use evenkeel_core::request::{
     Request, Step,
 };
 use evenkeel_core::time::{Duration, Instant, from_millis_f64};
-use evenkeel_core::{Rng, units::Probability};
+use evenkeel_core::units::{Dimmer, Probability};
 
 use crate::policies;
 
@@ -38,6 +39,7 @@ pub(crate) enum Behaviour {
 
 struct Replica {
     behaviour: Behaviour,
+    dimmer: Option<Dimmer>,
     slots: usize,
     in_service: usize,
     queue: VecDeque<usize>,
@@ -162,6 +164,11 @@ impl World {
         self.replicas[seat].behaviour = behaviour;
     }
 
+    /// From this moment on the replica tells this dimmer on its answers; `None`: none.
+    pub(crate) fn replica_tells(&mut self, seat: usize, dimmer: Option<f64>) {
+        self.replicas[seat].dimmer = dimmer.map(Dimmer::clamped);
+    }
+
     /// A further replica joins the group.
     pub(crate) fn join(&mut self) -> usize {
         self.add_replica();
@@ -213,7 +220,8 @@ impl World {
 
     fn add_replica(&mut self) {
         let behaviour = Behaviour::Serves { mean_ms: 10.0 };
-        self.replicas.push(Replica { behaviour, slots: 4, in_service: 0, queue: VecDeque::new() });
+        let queue = VecDeque::new();
+        self.replicas.push(Replica { behaviour, dimmer: None, slots: 4, in_service: 0, queue });
     }
 
     fn adopt(&mut self) {
@@ -392,6 +400,7 @@ impl World {
         };
         Feedback {
             latency: Some(from_millis_f64(latency_ms)),
+            dimmer: replica.dimmer,
             reported_at: Some(self.now),
             ..Feedback::measured(queue, in_service, from_millis_f64(service_ms))
         }

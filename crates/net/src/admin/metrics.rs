@@ -11,7 +11,7 @@ use std::time::Duration;
 use evenkeel_core::Health;
 use evenkeel_core::distribution::Recorder;
 
-use super::view::{ReplicaView, View};
+use super::view::{AgentView, ReplicaView, View};
 use crate::board::Standing;
 
 /// The `Content-Type` of [`render`]'s text.
@@ -25,7 +25,7 @@ const BUCKETS_MS: [f64; 30] = [
 ];
 
 /// Everything counted, as text. `cpu` is the CPU time of all workers.
-pub(super) fn render(views: &[View<'_>], cpu: Duration) -> String {
+pub(super) fn render(views: &[View<'_>], agents: &[AgentView], cpu: Duration) -> String {
     let mut text = Exposition::default();
     text.family("evenkeel_build_info", "gauge", "The version that runs; always 1.");
     text.sample("evenkeel_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
@@ -48,6 +48,12 @@ pub(super) fn render(views: &[View<'_>], cpu: Duration) -> String {
                     [("upstream", view.config.name.as_str()), ("replica", &replica.address)];
                 text.series(metric, replica, &labels);
             }
+        }
+    }
+    for metric in &OF_AGENTS {
+        text.family(metric.name, metric.kind, metric.help);
+        for agent in agents {
+            text.series(metric, agent, &[("agent", &agent.address)]);
         }
     }
     text.0
@@ -80,6 +86,10 @@ const fn result<T>(result: &'static str, value: fn(&T) -> Option<f64>) -> Series
     Series { suffix: "", label: Some(("result", result)), value }
 }
 
+const fn served<T>(content: &'static str, value: fn(&T) -> Option<f64>) -> Series<T> {
+    Series { suffix: "", label: Some(("content", content)), value }
+}
+
 const fn part<T>(suffix: &'static str, value: fn(&T) -> Option<f64>) -> Series<T> {
     Series { suffix, label: None, value }
 }
@@ -92,7 +102,7 @@ const fn flag(flag: bool) -> Option<f64> {
     Some(if flag { 1.0 } else { 0.0 })
 }
 
-const OF_UPSTREAMS: [Metric<Standing>; 6] = [
+const OF_UPSTREAMS: [Metric<Standing>; 8] = [
     Metric {
         name: "evenkeel_requests_total",
         kind: "counter",
@@ -139,9 +149,26 @@ const OF_UPSTREAMS: [Metric<Standing>; 6] = [
             result("denied", |standing| count(standing.total.hedges_denied)),
         ],
     },
+    Metric {
+        name: "evenkeel_answers_total",
+        kind: "counter",
+        help: "Answers of replicas that said whether they had all their optional content (full) \
+               or something was left out (reduced).",
+        series: &[
+            served("full", |standing| count(standing.seen.full)),
+            served("reduced", |standing| count(standing.seen.reduced)),
+        ],
+    },
+    Metric {
+        name: "evenkeel_dimmer_invalid_total",
+        kind: "counter",
+        help: "Answers of replicas with a dimmer that must not be believed: repeated, out of \
+               range or no number. The replica's dimmer is then unknown.",
+        series: &[only(|standing| count(standing.seen.dimmers_invalid))],
+    },
 ];
 
-const OF_REPLICAS: [Metric<ReplicaView>; 11] = [
+const OF_REPLICAS: [Metric<ReplicaView>; 12] = [
     Metric {
         name: "evenkeel_attempts_total",
         kind: "counter",
@@ -215,6 +242,62 @@ const OF_REPLICAS: [Metric<ReplicaView>; 11] = [
         kind: "gauge",
         help: "Service time without waiting, by the replica's own last report.",
         series: &[only(|replica| replica.state.service_time.map(|time| time.as_secs_f64()))],
+    },
+    Metric {
+        name: "evenkeel_replica_dimmer",
+        kind: "gauge",
+        help: "Share of optional content the replica serves (0 to 1), by its own last word within \
+               ten seconds.",
+        series: &[only(|replica| replica.state.dimmer.map(|(dimmer, _)| dimmer.value()))],
+    },
+];
+
+const OF_AGENTS: [Metric<AgentView>; 7] = [
+    Metric {
+        name: "evenkeel_agent_waiting",
+        kind: "gauge",
+        help: "Requests that wait in the agent for its application.",
+        series: &[only(|agent| count(agent.state.waiting as u64))],
+    },
+    Metric {
+        name: "evenkeel_agent_in_service",
+        kind: "gauge",
+        help: "Requests with the agent's application.",
+        series: &[only(|agent| count(agent.state.in_service as u64))],
+    },
+    Metric {
+        name: "evenkeel_brownout_dimmer",
+        kind: "gauge",
+        help: "Share of optional content that is served (0 to 1).",
+        series: &[only(|agent| Some(agent.state.brownout?.standing.dimmer.value()))],
+    },
+    Metric {
+        name: "evenkeel_brownout_requests_total",
+        kind: "counter",
+        help: "Requests for optional content, decided to be served in full or with something \
+               left out (reduced).",
+        series: &[
+            served("full", |agent| count(agent.state.brownout?.standing.full)),
+            served("reduced", |agent| count(agent.state.brownout?.standing.reduced)),
+        ],
+    },
+    Metric {
+        name: "evenkeel_brownout_percentile_seconds",
+        kind: "gauge",
+        help: "The percentile of response times that the dimmer goes by.",
+        series: &[only(|agent| Some(agent.state.brownout?.standing.percentile?.as_secs_f64()))],
+    },
+    Metric {
+        name: "evenkeel_brownout_setpoint_seconds",
+        kind: "gauge",
+        help: "What that percentile is kept at.",
+        series: &[only(|agent| Some(agent.dimmer.as_ref()?.brownout.setpoint.as_secs_f64()))],
+    },
+    Metric {
+        name: "evenkeel_brownout_held",
+        kind: "gauge",
+        help: "Whether the dimmer is held by hand (1) or follows its law (0).",
+        series: &[only(|agent| flag(agent.state.brownout?.standing.is_held))],
     },
 ];
 

@@ -7,14 +7,19 @@
 //! | `/readyz` | 200 when every upstream has a replica up, else 503 and which has none |
 //! | `/metrics` | Prometheus text |
 //! | `/api/v1/status` | all of the dashboard as JSON |
+//! | `/api/v1/brownout` | the switches of the agents' dimmers; `POST` sets them |
 //!
-//! Everything here only reads. It listens on the loopback without a token, so the one outsider to
-//! fear is a web page in a browser of this machine: answers carry no permission for other origins,
-//! and a request that names a host other than this one (DNS rebinding) is refused.
+//! Everything but that `POST` only reads. It listens on the loopback without a token, so the one
+//! outsider to fear is a web page in a browser of this machine: answers carry no permission for
+//! other origins, a request that names a host other than this one (DNS rebinding) is refused, and
+//! what changes something is for programs and our own page only.
 
+mod agent_series;
+mod agent_status;
 mod metrics;
 mod series;
 mod status;
+mod switch;
 mod view;
 
 use std::cell::RefCell;
@@ -33,8 +38,9 @@ use tokio::time::MissedTickBehavior;
 use crate::board::Board;
 use crate::config::Config;
 use crate::http::engine::{Body, Listener, ServerLimits, serve as serve_http};
+use agent_series::AgentSeries;
 use series::{SAMPLED_EVERY, Series};
-use view::View;
+use view::{AgentView, View};
 
 /// Generous to a person and a scraper, and little enough to matter to nobody.
 const LIMITS: ServerLimits = ServerLimits {
@@ -52,7 +58,9 @@ const DASHBOARD: &str = include_str!("dashboard.html");
 /// Stands in the page where each answer has a fresh nonce.
 const NONCE_PLACE: &str = "{{nonce}}";
 
-const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status";
+const SWITCHES: &str = "/api/v1/brownout";
+
+const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout";
 
 /// Serves administration until `stop`. Call it in a worker runtime.
 ///
@@ -67,10 +75,7 @@ pub(crate) async fn serve(
     let bound = listener.address()?.ip();
     let desk = Rc::new(Desk::new(config, board, bound));
     let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));
-    let handler = move |request, _| {
-        let response = desk.answer(&request);
-        async { response }
-    };
+    let handler = move |request, _| Rc::clone(&desk).answer(request);
     let served = serve_http(listener, LIMITS, handler, stop).await;
     drop(sampling);
     served.map(drop)
@@ -93,13 +98,16 @@ struct Desk {
     started_at: Instant,
     /// One per upstream.
     series: RefCell<Vec<Series>>,
+    /// One per agent.
+    agent_series: RefCell<Vec<AgentSeries>>,
 }
 
 impl Desk {
     fn new(config: Arc<Config>, board: Arc<Board>, bound: IpAddr) -> Self {
         let series = config.upstreams.iter().map(|_| Series::default()).collect();
-        let (started_at, series) = (Instant::now(), RefCell::new(series));
-        Self { config, board, bound, started_at, series }
+        let agent_series = config.agents.iter().map(|_| AgentSeries::default()).collect();
+        let (series, agent_series) = (RefCell::new(series), RefCell::new(agent_series));
+        Self { config, board, bound, started_at: Instant::now(), series, agent_series }
     }
 
     async fn sample(self: Rc<Self>) {
@@ -110,15 +118,38 @@ impl Desk {
             for (upstream, series) in self.series.borrow_mut().iter_mut().enumerate() {
                 series.sample(Instant::now(), self.board.standing(upstream).total);
             }
+            for (agent, series) in self.agent_series.borrow_mut().iter_mut().enumerate() {
+                series.sample(Instant::now(), &self.board.agent(agent));
+            }
         }
     }
 
-    fn answer(&self, request: &Request<Body>) -> Response<Body> {
-        let response = match check_host(request, self.bound) {
-            Ok(()) => self.route(request),
+    async fn answer(self: Rc<Self>, request: Request<Body>) -> Response<Body> {
+        let is_post = request.method() == Method::POST;
+        let response = match check_host(&request, self.bound) {
+            Ok(()) if is_post && request.uri().path() == SWITCHES => self.set_switch(request).await,
+            Ok(()) => self.route(&request),
             Err(words) => text(StatusCode::MISDIRECTED_REQUEST, words),
         };
         with_headers(response, &COMMON_HEADERS)
+    }
+
+    async fn set_switch(&self, request: Request<Body>) -> Response<Body> {
+        if let Err((status, words)) =
+            switch::check_sender(request.headers(), is_own_host, self.bound)
+        {
+            return text(status, words);
+        }
+        let body = request.into_body().collect(LIMITS.body_bytes_max);
+        let body = match tokio::time::timeout(LIMITS.head, body).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(error)) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n"),
+        };
+        match switch::set(&self.config, &self.board, &body) {
+            Ok(()) => self.switches(),
+            Err((status, words)) => text(status, words),
+        }
     }
 
     fn route(&self, request: &Request<Body>) -> Response<Body> {
@@ -128,10 +159,11 @@ impl Desk {
             "/readyz" => Self::readiness,
             "/metrics" => Self::metrics,
             "/api/v1/status" => Self::status,
+            SWITCHES => Self::switches,
             other => return not_found(other),
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return method_not_allowed(request.method());
+            return method_not_allowed(request.method(), request.uri().path());
         }
         answer(self)
     }
@@ -151,13 +183,23 @@ impl Desk {
 
     fn metrics(&self) -> Response<Body> {
         let views = View::of_all(&self.config, &self.board);
-        content(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(&views, self.board.cpu()))
+        let agents = AgentView::of_all(&self.config, &self.board);
+        let text = metrics::render(&views, &agents, self.board.cpu());
+        content(StatusCode::OK, metrics::CONTENT_TYPE, text)
     }
 
     fn status(&self) -> Response<Body> {
         let views = View::of_all(&self.config, &self.board);
-        let series = self.series.borrow();
-        let json = status::render(&views, &series, self.started_at, Instant::now());
+        let agents = AgentView::of_all(&self.config, &self.board);
+        let (series, agent_series) = (self.series.borrow(), self.agent_series.borrow());
+        let upstreams = views.iter().zip(&*series);
+        let agents = agents.iter().zip(&*agent_series);
+        let json = status::render(upstreams, agents, self.started_at, Instant::now());
+        content(StatusCode::OK, "application/json", json)
+    }
+
+    fn switches(&self) -> Response<Body> {
+        let json = switch::list(&self.config, &self.board);
         content(StatusCode::OK, "application/json", json)
     }
 }
@@ -194,9 +236,13 @@ fn not_found(path: &str) -> Response<Body> {
     text(StatusCode::NOT_FOUND, format!("there is no {path} here, expected one of {PATHS}\n"))
 }
 
-fn method_not_allowed(method: &Method) -> Response<Body> {
-    let words = format!("{method} does nothing here, expected GET or HEAD\n");
-    let allow = [(header::ALLOW, HeaderValue::from_static("GET, HEAD"))];
+fn method_not_allowed(method: &Method, path: &str) -> Response<Body> {
+    let (words, allow) = match path {
+        SWITCHES => ("GET, HEAD or POST", "GET, HEAD, POST"),
+        _ => ("GET or HEAD", "GET, HEAD"),
+    };
+    let words = format!("{method} does nothing here, expected {words}\n");
+    let allow = [(header::ALLOW, HeaderValue::from_static(allow))];
     with_headers(text(StatusCode::METHOD_NOT_ALLOWED, words), &allow)
 }
 

@@ -9,18 +9,19 @@ use evenkeel_core::Health;
 use evenkeel_core::time::millis;
 use serde::Serialize;
 
+use super::agent_series::AgentSeries;
+use super::agent_status::Agent;
 use super::series::{Latency, POINTS_MAX, Point, ReplicaPoint, SAMPLED_EVERY, Series};
 use super::series::{WINDOW_SAMPLES, rounded};
-use super::view::{ReplicaView, View};
+use super::view::{AgentView, ReplicaView, View};
 
-/// The document. `series` holds one entry per view.
-pub(super) fn render(
-    views: &[View<'_>],
-    series: &[Series],
+/// The document.
+pub(super) fn render<'a>(
+    upstreams: impl Iterator<Item = (&'a View<'a>, &'a Series)>,
+    agents: impl Iterator<Item = (&'a AgentView, &'a AgentSeries)>,
     started_at: Instant,
     now: Instant,
 ) -> String {
-    let upstreams = views.iter().zip(series);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         at_unix_ms: unix_ms(),
@@ -29,6 +30,7 @@ pub(super) fn render(
         window_s: seconds(SAMPLED_EVERY * WINDOW_SAMPLES as u32),
         series_s: seconds(SAMPLED_EVERY * POINTS_MAX as u32),
         upstreams: upstreams.map(|(view, series)| Upstream::new(view, series, now)).collect(),
+        agents: agents.map(|(view, series)| Agent::new(view, series, now)).collect(),
     };
     serde_json::to_string(&status).expect("numbers and strings are always JSON")
 }
@@ -45,6 +47,7 @@ struct Status<'a> {
     /// The time that a full series spans.
     series_s: f64,
     upstreams: Vec<Upstream<'a>>,
+    agents: Vec<Agent<'a>>,
 }
 
 #[derive(Serialize)]
@@ -76,6 +79,10 @@ struct Total {
     hedges: u64,
     hedges_won: u64,
     hedges_denied: u64,
+    /// Answers that said they had all their optional content.
+    answers_full: u64,
+    /// Answers that said something was left out.
+    answers_reduced: u64,
     #[serde(flatten)]
     latency: Latency,
 }
@@ -94,6 +101,8 @@ struct Replica {
     queue_reported: Option<u32>,
     /// Service time without waiting, by its own last report.
     service_reported_ms: Option<f64>,
+    /// Share of optional content it serves, by its own last word.
+    dimmer: Option<f64>,
     /// What the policy thinks a request to it costs, in the policy's unit; lower is better.
     cost: Option<f64>,
     /// Since the process began.
@@ -164,6 +173,8 @@ impl Total {
             hedges: total.hedges,
             hedges_won: total.hedges_won,
             hedges_denied: total.hedges_denied,
+            answers_full: view.standing.seen.full,
+            answers_reduced: view.standing.seen.reduced,
             latency: Latency::of(total.latency.as_ref()),
         }
     }
@@ -181,6 +192,7 @@ impl Replica {
             now,
             queue_reported: state.queue_length,
             service_reported_ms: state.service_time.map(millis),
+            dimmer: state.dimmer.map(|(dimmer, _)| rounded(dimmer.value(), 1_000.0)),
             cost: state.cost,
             total: ReplicaTotal {
                 attempts: counted.sent,
@@ -229,7 +241,7 @@ const fn health_word(health: Health) -> &'static str {
 }
 
 /// To the hundredth: finer is the scheduler's noise.
-fn seconds(duration: Duration) -> f64 {
+pub(super) fn seconds(duration: Duration) -> f64 {
     rounded(duration.as_secs_f64(), 100.0)
 }
 

@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 
 use evenkeel_core::Health;
 use evenkeel_core::distribution::Recorder;
+use evenkeel_core::site::dimmer::{Law, Standing};
+use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 use evenkeel_settings::Node;
 use proptest::prelude::*;
@@ -15,8 +17,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::*;
+use crate::config::Switch;
 use crate::http::engine::worker_runtime;
-use crate::http::route::{Observation, ReplicaState};
+use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
+use crate::replica::{AgentState, BrownoutState};
 use crate::worker::stopped;
 
 const CONFIG: &str = r#"
@@ -38,7 +42,38 @@ policy = "c3"
 [upstream.search]
 replicas = ["127.0.0.1:9003"]
 policy = "round-robin"
+
+[[agent]]
+listen = "127.0.0.1:9001"
+app = "127.0.0.1:9101"
+concurrency = 4
+[agent.dimmer]
+setpoint = "500ms"
+
+[[agent]]
+listen = "127.0.0.1:9002"
+app = "127.0.0.1:9102"
 "#;
+
+/// How the first agent stands: it dims, since more is asked than is there.
+fn dimming() -> AgentState {
+    let standing = Standing {
+        dimmer: Dimmer::clamped(0.625),
+        is_held: false,
+        law: Law::FeedForward,
+        percentile: Some(Duration::from_millis(480)),
+        full: 700,
+        reduced: 300,
+        present: 9,
+        full_work: Some(Duration::from_millis(12)),
+        lean_ratio: 0.125,
+        asked_cores: Some(5.5),
+        cores: Some(4.0),
+        tolerated_backlog: Duration::from_millis(125),
+    };
+    let brownout = Some(BrownoutState { standing, switch: Switch::Auto });
+    AgentState { waiting: 5, in_service: 4, brownout }
+}
 
 fn config() -> Arc<Config> {
     Arc::new(Config::read(&Node::parse(CONFIG, "test.toml").unwrap()).unwrap())
@@ -86,6 +121,7 @@ fn observation() -> Observation {
         cost: Some(12.5),
         queue_length: Some(2),
         service_time: Some(Duration::from_micros(3_500)),
+        dimmer: Some((Dimmer::clamped(0.73), evenkeel_core::Instant::from_millis(5))),
         ..ReplicaState::default()
     };
     let out = ReplicaState {
@@ -94,7 +130,8 @@ fn observation() -> Observation {
         cost: Some(f64::INFINITY),
         ..ReplicaState::default()
     };
-    Observation { window, replicas: vec![busy, out], held: 6 }
+    let seen = BrownoutSeen { full: 60, reduced: 30, dimmers_invalid: 3 };
+    Observation { window, replicas: vec![busy, out], held: 6, seen }
 }
 
 fn busy_board(config: &Config) -> Board {
@@ -102,11 +139,14 @@ fn busy_board(config: &Config) -> Board {
     let shop = number_of(config, "shop");
     board.note(shop, 0, observation());
     board.set_health(shop, 1, Health::Down);
+    board.note_agent(0, dimming());
+    board.note_agent(1, AgentState { in_service: 2, ..AgentState::default() });
     board
 }
 
 fn metrics_of(config: &Config, board: &Board) -> String {
-    metrics::render(&View::of_all(config, board), Duration::from_millis(1_500))
+    let (views, agents) = (View::of_all(config, board), AgentView::of_all(config, board));
+    metrics::render(&views, &agents, Duration::from_millis(1_500))
 }
 
 // ---- the exposition format, read strictly ------------------------------------------------------
@@ -360,9 +400,32 @@ fn metrics_say_what_was_counted() {
     );
     let queue = exposed.value("evenkeel_replica_queue", &[shop, second]);
     assert_eq!(queue, None, "nobody reported a queue, so there is none");
+    assert_eq!(of(first, "replica_dimmer"), 0.73);
+    let dimmer = exposed.value("evenkeel_replica_dimmer", &[shop, second]);
+    assert_eq!(dimmer, None, "a dimmer that nobody told is not zero");
+    let answers = |content| of_shop("evenkeel_answers_total", &[("content", content)]);
+    assert_eq!(["full", "reduced"].map(answers), [60.0, 30.0]);
+    assert_eq!(of_shop("evenkeel_dimmer_invalid_total", &[]), 3.0);
     assert_eq!(exposed.value("evenkeel_workers_cpu_seconds_total", &[]), Some(1.5));
     let version = ("version", env!("CARGO_PKG_VERSION"));
     assert_eq!(exposed.value("evenkeel_build_info", &[version]), Some(1.0));
+}
+
+#[test]
+fn metrics_say_how_agents_dim() {
+    let config = config();
+    let exposed = Exposed::read(&metrics_of(&config, &busy_board(&config))).unwrap();
+    let [first, second] = ["127.0.0.1:9001", "127.0.0.1:9002"].map(|at| ("agent", at));
+    let of = |name: &str| exposed.value(&format!("evenkeel_{name}"), &[first]);
+    assert_eq!([of("agent_waiting"), of("agent_in_service")], [Some(5.0), Some(4.0)]);
+    assert_eq!([of("brownout_dimmer"), of("brownout_held")], [Some(0.625), Some(0.0)]);
+    let seconds = ["brownout_percentile_seconds", "brownout_setpoint_seconds"].map(of);
+    assert_eq!(seconds, [Some(0.48), Some(0.5)]);
+    let requests =
+        |content| exposed.value("evenkeel_brownout_requests_total", &[first, ("content", content)]);
+    assert_eq!(["full", "reduced"].map(requests), [Some(700.0), Some(300.0)]);
+    assert_eq!(exposed.value("evenkeel_agent_in_service", &[second]), Some(2.0));
+    assert_eq!(exposed.value("evenkeel_brownout_dimmer", &[second]), None, "it has none");
 }
 
 #[test]
@@ -439,7 +502,14 @@ fn status_of(config: &Config, board: &Board) -> Value {
         series.sample(start + Duration::from_secs(4), total);
     }
     let now = start + Duration::from_secs(5);
-    let json = status::render(&View::of_all(config, board), &series, start, now);
+    let mut agent_series: Vec<AgentSeries> = Vec::new();
+    for agent in 0..config.agents.len() {
+        agent_series.push(AgentSeries::default());
+        agent_series[agent].sample(start + Duration::from_secs(2), &board.agent(agent));
+    }
+    let (views, agents) = (View::of_all(config, board), AgentView::of_all(config, board));
+    let agents = agents.iter().zip(&agent_series);
+    let json = status::render(views.iter().zip(&series), agents, start, now);
     serde_json::from_str(&json).unwrap()
 }
 
@@ -474,6 +544,21 @@ fn the_status_says_how_things_stand() {
     let series = &shop["series"];
     assert_eq!((&series["ago_s"][0], &series["requests_per_s"][0]), (&1.0.into(), &26.0.into()));
     assert_eq!(series["replicas"][1]["share"][0], 0.1284, "14 of 109 attempts");
+
+    assert_eq!((&first["dimmer"], &second["dimmer"]), (&0.73.into(), &Value::Null));
+    assert_eq!(shop["total"]["answers_reduced"], 30);
+    let [first, second] = [0, 1].map(|agent| &status["agents"][agent]);
+    assert_eq!((&first["address"], &first["waiting"]), (&"127.0.0.1:9001".into(), &5.into()));
+    let brownout = &first["brownout"];
+    assert_eq!(brownout["why"], "dims: 5.50 cores of full work asked, 4 there");
+    assert_eq!((&brownout["law"], &brownout["switch"]), (&"feed-forward".into(), &"auto".into()));
+    assert_eq!(
+        (&brownout["percentile_ms"], &brownout["setpoint_ms"], &brownout["percentile"]),
+        (&480.0.into(), &500.0.into(), &0.95.into())
+    );
+    let series = &brownout["series"];
+    assert_eq!((&series["ago_s"][0], &series["dimmer"][0]), (&3.0.into(), &0.625.into()));
+    assert_eq!((&second["brownout"], &second["in_service"]), (&Value::Null, &2.into()));
 
     let quiet = &status["upstreams"][number_of(&config, "search")];
     assert_eq!(
@@ -593,6 +678,7 @@ fn every_path_answers_and_nothing_is_stored() {
         ("/readyz?verbose", "text/plain; charset=utf-8"),
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
         ("/api/v1/status", "application/json"),
+        ("/api/v1/brownout", "application/json"),
     ] {
         let got = running.get(path);
         assert_eq!((got.status, got.header("content-type")), (200, Some(content_type)), "{path}");
@@ -639,6 +725,54 @@ fn what_is_not_there_is_said_clearly() {
         assert_eq!((got.status, got.header("allow")), (405, Some("get, head")), "{method}");
         assert_eq!(got.body, format!("{method} does nothing here, expected GET or HEAD\n"));
     }
+    running.stop();
+}
+
+#[test]
+fn the_switch_is_set_by_programs_and_not_by_pages_of_others() {
+    let running = Running::start();
+    let (host, json) = (format!("Host: {}\r\n", running.address), "content-type: application/json");
+    let post = |headers: &str, body: &str| {
+        let length = format!("content-length: {}\r\nconnection: close", body.len());
+        let head = format!("POST /api/v1/brownout HTTP/1.1\r\n{host}{headers}\r\n{length}");
+        running.send(&format!("{head}\r\n\r\n{body}"))
+    };
+    let full = "{\"switch\": \"full\"}";
+    let set = post(json, full);
+    assert_eq!(set.status, 200, "{set:?}");
+    let expected = "{\"agents\":[{\"agent\":\"127.0.0.1:9001\",\"app\":\"127.0.0.1:9101\",\
+                    \"switch\":\"full\"}]}";
+    assert_eq!((set.body.as_str(), running.board.switch(0)), (expected, Switch::Full));
+    assert_eq!(running.get("/api/v1/brownout").body, expected);
+    let lean = "{\"switch\": \"lean\", \"agent\": \"127.0.0.1:9001\"}";
+    let charset = "content-type: Application/JSON; charset=utf-8";
+    assert_eq!((post(charset, lean).status, running.board.switch(0)), (200, Switch::Lean));
+
+    for (headers, body, status, says) in [
+        ("x: y", full, 415, "without Content-Type: application/json"),
+        ("content-type: text/plain", full, 415, "pages of others cannot send it"),
+        ("content-type: application/x-www-form-urlencoded", full, 415, ""),
+        ("content-type: application/json\r\norigin: http://evil.example", full, 403, "another"),
+        ("content-type: application/json\r\norigin: null", full, 403, "another origin"),
+        ("content-type: application/json\r\nsec-fetch-site: cross-site", full, 403, "another"),
+        ("content-type: application/json\r\nsec-fetch-site: same-site", full, 403, "another"),
+        (json, "", 400, "expected such as"),
+        (json, "{\"switch\": \"off\"}", 400, "\"off\", expected auto, full or lean"),
+        (json, "{\"switch\": \"full\", \"agnet\": \"x\"}", 400, "unknown field `agnet`"),
+        (json, "{\"switch\": \"full\", \"agent\": \"x\"}", 404, "expected one of 127.0.0.1:9001"),
+        (json, "{\"switch\": \"full\", \"agent\": \"127.0.0.1:9002\"}", 404, "no agent"),
+    ] {
+        let refused = post(headers, body);
+        assert_eq!(refused.status, status, "{headers} {body}: {refused:?}");
+        assert!(refused.body.contains(says), "{refused:?} lacks {says:?}");
+        assert_eq!(running.board.switch(0), Switch::Lean, "{headers} {body}");
+    }
+    let long = format!("{{\"switch\": \"full\"{}}}", " ".repeat(5_000));
+    assert!([400, 413].contains(&post(json, &long).status));
+    let own = format!("{json}\r\norigin: http://localhost:9901\r\nsec-fetch-site: same-origin");
+    assert_eq!((post(&own, full).status, running.board.switch(0)), (200, Switch::Full));
+    let wrong = running.ask("DELETE", "/api/v1/brownout", &host);
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("get, head, post")));
     running.stop();
 }
 

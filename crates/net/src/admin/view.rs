@@ -1,5 +1,6 @@
-//! One upstream at one moment, as `/metrics`, `/readyz` and `/api/v1/status` all see it.
+//! One upstream or agent at one moment, as `/metrics`, `/readyz` and `/api/v1/status` all see it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenkeel_core::Health;
@@ -7,8 +8,9 @@ use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 
 use crate::board::{Board, Standing};
-use crate::config::{Config, UpstreamConfig};
+use crate::config::{AgentConfig, Config, DimmerConfig, Switch, UpstreamConfig};
 use crate::http::route::ReplicaState;
+use crate::replica::AgentState;
 
 /// An upstream: what was configured, what was counted, what is planned.
 #[derive(Debug)]
@@ -26,6 +28,32 @@ pub(super) struct ReplicaView {
     pub(super) health: Health,
     pub(super) state: ReplicaState,
     pub(super) counted: ReplicaWindow,
+}
+
+/// An agent: what was configured, how it stands.
+#[derive(Debug)]
+pub(super) struct AgentView {
+    pub(super) app: SocketAddr,
+    pub(super) dimmer: Option<DimmerConfig>,
+    /// Where it listens: the `agent` label.
+    pub(super) address: String,
+    pub(super) state: AgentState,
+    /// Where the switch shall stand; the agent follows at once.
+    pub(super) switch: Switch,
+}
+
+impl AgentView {
+    /// Every agent, in the order of the configuration.
+    pub(super) fn of_all(config: &Config, board: &Board) -> Vec<Self> {
+        let view = |(place, config): (usize, &AgentConfig)| Self {
+            app: config.app,
+            dimmer: config.dimmer.clone(),
+            address: config.address.to_string(),
+            state: board.agent(place),
+            switch: board.switch(place),
+        };
+        config.agents.iter().enumerate().map(view).collect()
+    }
 }
 
 impl<'a> View<'a> {
@@ -46,7 +74,7 @@ impl<'a> View<'a> {
 
     /// The replicas, by seat. All of them from the first moment, when no worker has reported.
     pub(super) fn replicas(&self) -> Vec<ReplicaView> {
-        let view = |(seat, address): (usize, &std::net::SocketAddr)| ReplicaView {
+        let view = |(seat, address): (usize, &SocketAddr)| ReplicaView {
             address: address.to_string(),
             health: self.health(seat),
             state: self.standing.replica(seat),

@@ -11,7 +11,10 @@ use std::time::Duration;
 use evenkeel_core::request::redundancy::{Budget, HedgeConfig};
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
+use evenkeel_core::site::dimmer::BrownoutConfig;
+use evenkeel_core::units::Dimmer;
 use evenkeel_settings::{Node, Problems};
+use http::HeaderName;
 
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 
@@ -50,6 +53,18 @@ pub struct ListenConfig {
     pub limits: ServerLimits,
     /// Whether the client's address is appended to `X-Forwarded-For`; default yes.
     pub forwarded_for: bool,
+    /// Whether decisions of clients about optional content are passed on; default no.
+    pub brownout: Edge,
+}
+
+/// Whose decisions about optional content a listener passes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Edge {
+    /// Nobody's: clients are not trusted with it.
+    #[default]
+    Strip,
+    /// The clients': they are services of our own, or another proxy that has decided.
+    Trust,
 }
 
 /// `[upstream.NAME]`: replicas any of which can answer a request, and how to choose.
@@ -122,10 +137,83 @@ pub struct AgentConfig {
     pub queue_max: usize,
     /// Time limit for the application's answer; default 60 s.
     pub timeout: Duration,
+    /// `[agent.dimmer]`; absent = no brownout.
+    pub dimmer: Option<DimmerConfig>,
     /// What each worker allows the proxies.
     pub limits: ServerLimits,
     /// What each worker allows itself towards the application.
     pub upstream_limits: UpstreamLimits,
+}
+
+/// `[agent.dimmer]`: which requests of an application get their optional content.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DimmerConfig {
+    /// The law, its setpoint and what it knows of the application.
+    pub brownout: BrownoutConfig,
+    /// Names of the optional parts, the most important first; empty = one part without a name.
+    pub parts: Vec<String>,
+    /// What tells a session, all of whose requests are served alike; `None` = a coin for each
+    /// request.
+    pub session: Option<Session>,
+    /// Whether a decision that came with a request counts.
+    pub inbound: Inbound,
+    /// How paths with optional content begin; empty = all of them have it.
+    pub routes: Vec<String>,
+    /// Where the dimmer is held at the start.
+    pub switch: Switch,
+}
+
+/// What tells a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Session {
+    /// The cookie of this name.
+    Cookie(String),
+    /// This header.
+    Header(HeaderName),
+}
+
+/// What an agent does with a decision that came with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Inbound {
+    /// Removes it and decides itself.
+    #[default]
+    Decide,
+    /// Obeys it and passes it on: somebody at the edge has decided for the whole call tree.
+    Obey,
+}
+
+/// A hand on the dimmer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Switch {
+    /// The law decides.
+    #[default]
+    Auto,
+    /// Everything is served: brownout is off.
+    Full,
+    /// No optional content is served.
+    Lean,
+}
+
+impl Switch {
+    /// Every position, with the name people write.
+    pub const NAMES: [(&str, Self); 3] =
+        [("auto", Self::Auto), ("full", Self::Full), ("lean", Self::Lean)];
+
+    /// The name people write.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
+
+    /// Where it holds the dimmer.
+    #[must_use]
+    pub const fn holds(self) -> Option<Dimmer> {
+        match self {
+            Self::Auto => None,
+            Self::Full => Some(Dimmer::FULL),
+            Self::Lean => Some(Dimmer::LEAN),
+        }
+    }
 }
 
 /// `[admin]`: metrics, API, dashboard.

@@ -5,6 +5,7 @@
 //! at the end of that table, and what concerns the process as a whole (who listens where, who
 //! sends to whom) in [`ways`].
 
+mod dimmer;
 mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,16 +13,15 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use evenkeel_core::request::redundancy::{Budget, HedgeConfig};
-use evenkeel_core::request::safeguards::Safeguards;
+use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::select::registry::{NAMES, Policy, PolicyError};
-use evenkeel_core::units::Probability;
+use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value, format_duration};
 use http::uri::PathAndQuery;
 
 use super::{
-    AdminConfig, AgentConfig, Config, HealthConfig, ListenConfig, ProcessConfig, Timeouts,
-    UpstreamConfig,
+    AdminConfig, AgentConfig, Config, DimmerConfig, Edge, HealthConfig, ListenConfig,
+    ProcessConfig, Timeouts, UpstreamConfig,
 };
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use ways::{Door, Way};
@@ -42,6 +42,8 @@ const POLICY_BYTES_MAX: usize = 256;
 /// Lengths of a message head, in bytes. The HTTP engine's smallest buffer for responses is 8 KiB.
 const REQUEST_HEAD_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
 const RESPONSE_HEAD_BYTES: RangeInclusive<u64> = 8_192..=1_048_576;
+
+const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
 
 /// Retries in one burst, as in the dispatcher's own default.
 const RETRY_BURST_MAX: f64 = 20.0;
@@ -203,6 +205,7 @@ impl<'a> Listen<'a> {
             upstream: upstream.unwrap_or_default(),
             limits: table.key("limits").section(move |table| server_limits(table, drain)),
             forwarded_for: table.key("forwarded_for").boolean().or(true),
+            brownout: table.key("brownout").variant(&EDGES).or(Edge::Strip),
         };
         Self { config, address, upstream }
     }
@@ -269,8 +272,8 @@ impl UpstreamConfig {
             retries_max: table.key("retries_max").integer().between(0..=6).or(1),
             retry_budget: Budget::share(retry_budget, RETRY_BURST_MAX),
             replay_bytes_max: table.key("replay_bytes_max").bytes().between(0..=1 << 24).or(65_536),
-            hedge: table.key("hedge").table(hedge).optional(),
-            safeguards: table.key("safeguards").section(safeguards),
+            hedge: table.key("hedge").table(shared::hedge).optional(),
+            safeguards: table.key("safeguards").section(shared::safeguards),
             held_max: table.key("held_max").integer().between(0..=1_000_000).or(1_024),
             health: table.key("health").table(HealthConfig::read).optional(),
             limits: table.key("pool").section(move |table| pool(table, connect)),
@@ -359,39 +362,6 @@ fn at_most(table: &mut Table<'_>, part: (&str, Duration), whole: (&str, Duration
     }
 }
 
-fn hedge(table: &mut Table<'_>) -> HedgeConfig {
-    let default = HedgeConfig::default();
-    let quantile = table.key("quantile").probability().between(0.5..=0.9999);
-    HedgeConfig {
-        quantile: Probability::clamped(quantile.or(default.quantile.value())),
-        budget_share: table.key("budget").probability().or(default.budget_share),
-        burst_max: table.key("burst_max").number().between(1.0..=1e6).or(default.burst_max),
-        late_share_max: table.key("late_share_max").probability().or(default.late_share_max),
-        delay_min: duration(table, "delay_min", Duration::ZERO..=60 * SECOND, default.delay_min),
-        ..default
-    }
-}
-
-fn safeguards(table: &mut Table<'_>) -> Safeguards {
-    let default = Safeguards::default();
-    let failures = table.key("ejection_failures").integer().between(0..=1_000_000);
-    let share = table.key("failure_share_max").probability();
-    let longest = duration(table, "ejection_max", MS..=HOUR, default.ejection_max);
-    let first = default.ejection_base.min(longest);
-    let safeguards = Safeguards {
-        slow_start: duration(table, "slow_start", Duration::ZERO..=HOUR, default.slow_start),
-        failure_share_max: share.or(default.failure_share_max),
-        ejection_failures: failures.or(default.ejection_failures),
-        ejection_base: duration(table, "ejection_base", MS..=HOUR, first),
-        ejection_max: longest,
-    };
-    if table.is_sound() {
-        let first = ("ejection_base", safeguards.ejection_base);
-        at_most(table, first, ("ejection_max", longest));
-    }
-    safeguards
-}
-
 impl HealthConfig {
     fn read(table: &mut Table<'_>) -> Self {
         let is_path = |path: &String| path.starts_with('/') && path.parse::<PathAndQuery>().is_ok();
@@ -428,12 +398,17 @@ fn pool(table: &mut Table<'_>, connect: Duration) -> UpstreamLimits {
 impl<'a> Agent<'a> {
     fn read(table: &mut Table<'a>, drain: Duration) -> Self {
         let (address, app) = (Way::read(table.key("listen")), Way::to(table.key("app")));
+        let concurrency = table.key("concurrency").integer().between(1..=1_000_000).optional();
+        let timeout = duration(table, "timeout", MS..=HOUR, 60 * SECOND);
+        let dimmer = table.key("dimmer");
+        let dimmer = dimmer.table(move |table| DimmerConfig::read(table, concurrency, timeout));
         let config = AgentConfig {
             address: address.address,
             app: app.address,
-            concurrency: table.key("concurrency").integer().between(1..=1_000_000).optional(),
+            concurrency,
             queue_max: table.key("queue_max").integer().between(0..=1_000_000).or(10_000),
-            timeout: duration(table, "timeout", MS..=HOUR, 60 * SECOND),
+            timeout,
+            dimmer: dimmer.optional().flatten(),
             limits: ServerLimits { drain, ..AGENT_LIMITS },
             upstream_limits: AGENT_UPSTREAM_LIMITS,
         };
@@ -456,13 +431,4 @@ impl<'a> Admin<'a> {
         }
         Self { config: AdminConfig { address: address.address }, address }
     }
-}
-
-fn duration(
-    table: &mut Table<'_>,
-    key: &str,
-    range: RangeInclusive<Duration>,
-    default: Duration,
-) -> Duration {
-    table.key(key).duration().between(range).or(default)
 }

@@ -19,10 +19,14 @@
 //! | `named_metrics.evenkeel.latency_ms` | milliseconds | `latency` |
 //! | `rps_fractional` | requests per second | `arrival_rate` |
 //! | `named_metrics.evenkeel.at_ms` | milliseconds on the replica's clock | `reported_at` |
-//! | `named_metrics.brownout.shortfall` | share | reserved for the dimmer |
+//! | `named_metrics.brownout.dimmer` | share | `dimmer` |
+//! | `named_metrics.brownout.shortfall` | share | written only: 1 − dimmer, never zero |
 //!
 //! The first three make a report; any application may send them without an agent. A report with
 //! none of them is somebody else's (it says how busy a CPU is) and no error.
+//!
+//! The shortfall is for balancers that take a utilisation, of which less is better: Envoy's
+//! `metric_names_for_computing_utilization` looks at named metrics above zero only.
 //!
 //! **When it misleads**: a number that cannot be is worse than none, since policies would act on
 //! it; so a report with one wrong number among those above is no report at all, and the caller
@@ -37,7 +41,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
-use evenkeel_core::units::Rate;
+use evenkeel_core::units::{Dimmer, Rate};
 use evenkeel_core::{Feedback, Instant, time};
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -47,7 +51,7 @@ pub const HEADER: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 /// The header with the report in protobuf, in base64.
 pub const HEADER_BINARY: HeaderName = HeaderName::from_static("endpoint-load-metrics-bin");
 
-/// The longest report that is read, in bytes; ours has about 250.
+/// The longest report that is read, in bytes; ours has about 320.
 pub const REPORT_BYTES_MAX: usize = 4_096;
 
 /// Takes the replica's report out of the headers of its response; no client ever sees it.
@@ -71,12 +75,12 @@ pub fn take_feedback(headers: &mut HeaderMap) -> Result<Option<Feedback>, OrcaEr
 /// The report as the value of [`HEADER`], in the TEXT form.
 ///
 /// Read again, durations are exact to the nanosecond, the time of the report for 49 days after the
-/// replica's start, and rates to a thousandth. What no reader would accept is written as the
-/// nearest that one does: a service time of zero becomes 1 ns, since nothing takes no time. The
-/// dimmer is not written.
+/// replica's start, rates to a thousandth and the dimmer to a millionth. What no reader would
+/// accept is written as the nearest that one does: a service time of zero becomes 1 ns, since
+/// nothing takes no time.
 #[must_use]
 pub fn write(feedback: &Feedback) -> HeaderValue {
-    let mut text = Text(BytesMut::with_capacity(320));
+    let mut text = Text(BytesMut::with_capacity(400));
     text.0.put_slice(b"TEXT ");
     text.count(Metric::Queue, feedback.queue_length);
     text.count(Metric::InService, feedback.in_service);
@@ -92,6 +96,10 @@ pub fn write(feedback: &Feedback) -> HeaderValue {
     }
     if let Some(at) = feedback.reported_at {
         text.millis(Metric::ReportedAt, at.as_nanos());
+    }
+    if let Some(dimmer) = feedback.dimmer {
+        text.millionths(Metric::Dimmer, dimmer.value());
+        text.millionths(Metric::Shortfall, 1.0 - dimmer.value());
     }
     HeaderValue::from_maybe_shared(text.0.freeze()).expect("names and digits are a header value")
 }
@@ -130,6 +138,18 @@ pub enum OrcaError {
     Missing(&'static str),
 }
 
+impl OrcaError {
+    /// Whether it is the dimmer that must not be believed.
+    #[must_use]
+    pub fn is_of_dimmer(&self) -> bool {
+        let name = Metric::Dimmer.name();
+        match self {
+            Self::Absurd { metric, .. } | Self::Repeated(metric) => *metric == name,
+            Self::TooLong { .. } | Self::Malformed { .. } | Self::Missing(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for OrcaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,9 +183,12 @@ enum Metric {
     Latency,
     ArrivalRate,
     ReportedAt,
+    Dimmer,
+    /// Never read: it says nothing that the dimmer does not.
+    Shortfall,
 }
 
-const METRICS: usize = 7;
+const METRICS: usize = 9;
 /// More requests than any replica holds.
 const COUNT_MAX: f64 = 1e7;
 const DAY_MS: f64 = 86_400e3;
@@ -182,6 +205,9 @@ impl Metric {
 
     /// The metric under this key of the map `named_metrics`.
     fn of_named(key: &str) -> Option<Self> {
+        if key == "brownout.dimmer" {
+            return Some(Self::Dimmer);
+        }
         Some(match key.strip_prefix("evenkeel.")? {
             "queue" => Self::Queue,
             "in_service" => Self::InService,
@@ -202,6 +228,8 @@ impl Metric {
             Self::Latency => "named_metrics.evenkeel.latency_ms",
             Self::ArrivalRate => "rps_fractional",
             Self::ReportedAt => "named_metrics.evenkeel.at_ms",
+            Self::Dimmer => "named_metrics.brownout.dimmer",
+            Self::Shortfall => "named_metrics.brownout.shortfall",
         }
     }
 
@@ -214,6 +242,8 @@ impl Metric {
             Self::Latency => (0.0, DAY_MS),
             Self::ArrivalRate => (0.0, 1e9),
             Self::ReportedAt => (0.0, 1e12),
+            Self::Dimmer => (0.0, 1.0),
+            Self::Shortfall => (1e-6, 1.0),
         }
     }
 }
@@ -247,7 +277,7 @@ impl Report {
             service_time: duration(need(Metric::Service)?),
             latency: self.value(Metric::Latency).map(duration),
             arrival_rate: self.value(Metric::ArrivalRate).and_then(|rate| Rate::new(rate).ok()),
-            dimmer: None,
+            dimmer: self.value(Metric::Dimmer).and_then(|dimmer| Dimmer::new(dimmer).ok()),
             reported_at: self.value(Metric::ReportedAt).map(|ms| Instant::from_nanos(nanos(ms))),
         }))
     }
@@ -327,6 +357,10 @@ impl Text {
 
     fn millis(&mut self, metric: Metric, nanos: u64) {
         self.decimal(metric, nanos, 6);
+    }
+
+    fn millionths(&mut self, metric: Metric, value: f64) {
+        self.decimal(metric, (value * 1e6).round() as u64, 6);
     }
 
     /// Writes a number of `decimals` decimal places, given as a whole number without the point.

@@ -10,23 +10,27 @@ use std::time::Instant;
 
 use evenkeel_core::request::{Failure, Outcome, Refusal, Replay};
 use http::header::{HeaderValue, RETRY_AFTER};
-use http::{Method, Request, Response, StatusCode, request};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
-use crate::http::engine::head::{self, Forwarding};
+use crate::config::Edge;
+use crate::http::brownout;
+use crate::http::engine::head;
 use crate::http::engine::{Body, BodyError, Client, SendError, SendErrorKind, Upload};
-use crate::http::orca;
-use crate::http::route::{Next, OpenAttempt, OpenCall, Route};
+use crate::http::route::{BrownoutSeen, Entrance, Next, OpenAttempt, OpenCall, Route};
 use crate::timer::Wait;
 
 /// Answers one request of a client.
 pub async fn serve(
     route: Rc<Route>,
-    forwarding: Rc<Forwarding>,
+    entrance: Rc<Entrance>,
     mut request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
-    if let Err(refusal) = head::prepare_request(&mut request, &client, &forwarding) {
+    if let Err(refusal) = head::prepare_request(&mut request, &client, &entrance.forwarding) {
         return refusal.into_response();
+    }
+    if entrance.brownout == Edge::Strip {
+        brownout::strip_decision(request.headers_mut());
     }
     if wants_keeping(&request, &route) {
         let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
@@ -280,7 +284,8 @@ impl Exchange {
         let Some(Flight { mut attempt, .. }) = self.copies[copy].take_flight() else { return };
         match answer {
             Ok(mut response) => {
-                let feedback = orca::take_feedback(response.headers_mut()).unwrap_or_default();
+                self.hear_brownout(&attempt, response.headers_mut());
+                let feedback = self.route.feedback_of(response.headers_mut());
                 let outcome =
                     failure(response.status()).map_or(Outcome::Replied(feedback), Outcome::Failed);
                 self.call.settle(attempt.learn(&outcome));
@@ -293,6 +298,25 @@ impl Exchange {
                 self.copies[copy] = Copy::Answered(response.map(|body| body.on_end(ended)));
             }
             Err(error) => self.fail(attempt, error),
+        }
+    }
+
+    /// Takes the replica's dimmer off its answer, and notes what the answer says was served.
+    fn hear_brownout(&self, attempt: &OpenAttempt, headers: &mut HeaderMap) {
+        if !brownout::is_mentioned(headers) {
+            return;
+        }
+        let dimmer = brownout::take_dimmer(headers);
+        let said = brownout::served(headers, &[]);
+        if let Ok(Some(dimmer)) = dimmer {
+            attempt.hear_dimmer(dimmer);
+        }
+        if dimmer.is_err() || said.is_some() {
+            self.route.note_seen(&BrownoutSeen {
+                full: u64::from(said.is_some_and(|said| said.is_full)),
+                reduced: u64::from(said.is_some_and(|said| !said.is_full)),
+                dimmers_invalid: u64::from(dimmer.is_err()),
+            });
         }
     }
 

@@ -17,13 +17,15 @@ use evenkeel_core::request::redundancy::Hedge;
 use evenkeel_core::request::{
     Attempt, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Probe, Request, Settled, Step,
 };
+use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::RequestWindow;
-use evenkeel_core::{Deadline, Fleet, GroupId, Instant};
+use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Instant};
 use http::header::HOST;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::clock::Clock;
-use crate::config::{ListenConfig, UpstreamConfig};
+use crate::config::{Edge, ListenConfig, UpstreamConfig};
+use crate::http::engine::head::Forwarding;
 use crate::http::engine::{Body, Upstream};
 use crate::http::orca;
 use crate::replica::PROBE_PATH;
@@ -31,6 +33,9 @@ use crate::timer::Timer;
 
 /// All replicas of an HTTP upstream form one group.
 const GROUP: GroupId = GroupId::new(0);
+
+/// How long a dimmer is shown after it was told: it moves in seconds.
+const DIMMER_SHOWN_FOR: Duration = Duration::from_secs(10);
 
 /// One upstream as one worker sees it.
 #[derive(Debug)]
@@ -44,6 +49,7 @@ pub struct Route {
     calls: Cell<u64>,
     /// The time as it was last read; see [`Route::tick`].
     read_at: Cell<Instant>,
+    seen: Cell<BrownoutSeen>,
     /// Wakes the task that waits for the dispatcher's deadline; see [`Route::keep_time`].
     timekeeper: RefCell<Option<Waker>>,
 }
@@ -63,6 +69,15 @@ pub struct Seat {
     pub clients: u32,
     /// Seed of the policy's randomness; workers must differ, or they would choose alike.
     pub seed: u64,
+}
+
+/// How requests that come in at an address are passed on.
+#[derive(Clone, Debug)]
+pub struct Entrance {
+    /// What changes in their heads.
+    pub forwarding: Forwarding,
+    /// Whether their decisions about optional content are passed on.
+    pub brownout: Edge,
 }
 
 impl Route {
@@ -99,18 +114,20 @@ impl Route {
             held: RefCell::default(),
             calls: Cell::new(0),
             read_at: Cell::new(clock.now()),
+            seen: Cell::default(),
             timekeeper: RefCell::default(),
         }))
     }
 
     /// How requests that come in at an address are passed on.
     #[must_use]
-    pub fn forwarding(&self, listen: &ListenConfig) -> crate::http::engine::head::Forwarding {
+    pub fn entrance(&self, listen: &ListenConfig) -> Entrance {
         let host = HeaderValue::try_from(self.config.name.as_str());
-        crate::http::engine::head::Forwarding {
+        let forwarding = Forwarding {
             append_forwarded_for: listen.forwarded_for,
             host_default: host.unwrap_or(HeaderValue::from_static("upstream")),
-        }
+        };
+        Entrance { forwarding, brownout: listen.brownout }
     }
 
     /// Reads the clock. A request reads it when something happened to it (it came, an answer
@@ -161,11 +178,19 @@ impl Route {
                 cost: dispatcher.cost(now, id),
                 queue_length: replica.feedback().map(|feedback| feedback.queue_length),
                 service_time: replica.feedback().map(|feedback| feedback.service_time),
+                dimmer: replica.dimmer().filter(|told| now.since(told.1) < DIMMER_SHOWN_FOR),
             }
         });
         let replicas = state.collect();
         let held = dispatcher.held();
-        Observation { window: dispatcher.window(), replicas, held }
+        Observation { window: dispatcher.window(), replicas, held, seen: self.seen.take() }
+    }
+
+    /// Notes what an answer said of brownout.
+    pub(crate) fn note_seen(&self, seen: &BrownoutSeen) {
+        let mut sum = self.seen.get();
+        sum.merge(seen);
+        self.seen.set(sum);
     }
 
     /// Wakes the calls that the dispatcher has made ready.
@@ -217,6 +242,15 @@ impl Route {
         }
     }
 
+    /// Takes the replica's report out of the headers of its answer.
+    pub(crate) fn feedback_of(&self, headers: &mut HeaderMap) -> Option<Feedback> {
+        orca::take_feedback(headers).unwrap_or_else(|error| {
+            let dimmers_invalid = u64::from(error.is_of_dimmer());
+            self.note_seen(&BrownoutSeen { dimmers_invalid, ..BrownoutSeen::default() });
+            None
+        })
+    }
+
     async fn ask(self: Rc<Self>, probe: Probe) {
         let replica = &self.replicas[probe.replica().index()];
         let mut request = http::Request::new(Body::empty());
@@ -230,7 +264,7 @@ impl Route {
         replica.probing.set(false);
         let feedback = match answer {
             Ok(Ok(mut response)) if response.status() == StatusCode::NO_CONTENT => {
-                orca::take_feedback(response.headers_mut()).ok().flatten()
+                self.feedback_of(response.headers_mut())
             }
             // No agent there: do not ask again. An error of the moment says nothing of that.
             Ok(Ok(response)) if !response.status().is_server_error() => {
@@ -253,6 +287,28 @@ pub struct Observation {
     pub replicas: Vec<ReplicaState>,
     /// Calls held for a sending rate.
     pub held: usize,
+    /// What answers said of brownout since the last observation.
+    pub seen: BrownoutSeen,
+}
+
+/// What the answers of an upstream's replicas said of brownout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrownoutSeen {
+    /// Answers that said they had all their optional content.
+    pub full: u64,
+    /// Answers that said something was left out.
+    pub reduced: u64,
+    /// Answers and probes with a dimmer that must not be believed.
+    pub dimmers_invalid: u64,
+}
+
+impl BrownoutSeen {
+    /// Adds what was seen elsewhere or later.
+    pub const fn merge(&mut self, other: &Self) {
+        self.full += other.full;
+        self.reduced += other.reduced;
+        self.dimmers_invalid += other.dimmers_invalid;
+    }
 }
 
 /// How one replica stands with one worker.
@@ -272,6 +328,8 @@ pub struct ReplicaState {
     pub queue_length: Option<u32>,
     /// Its own last report: service time.
     pub service_time: Option<Duration>,
+    /// The dimmer it told, and when; `None` when that is too long ago to be true.
+    pub dimmer: Option<(Dimmer, Instant)>,
 }
 
 /// A call that is closed when it goes out of scope.
@@ -360,6 +418,13 @@ impl OpenAttempt {
 
     pub(crate) fn seat(&self) -> usize {
         self.attempt.as_ref().expect(Self::OPEN).replica().index()
+    }
+
+    /// Hears the replica's dimmer; before its answer is learnt.
+    pub(crate) fn hear_dimmer(&self, dimmer: Dimmer) {
+        let now = self.route.read_at.get();
+        let attempt = self.attempt.as_ref().expect(Self::OPEN);
+        self.route.dispatcher.borrow_mut().hear_dimmer(now, attempt, dimmer);
     }
 
     /// Learns the outcome; hand the answer to [`OpenCall::settle`].

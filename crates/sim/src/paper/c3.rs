@@ -5,6 +5,7 @@
 //! two simulated figures are the shipped ones.
 
 use crate::paper::Paper;
+use crate::paper::reference::absim;
 
 /// The paper.
 pub const PAPER: Paper = Paper {
@@ -18,17 +19,7 @@ pub const PAPER: Paper = Paper {
         ("cassandra", include_str!("../../../../papers/c3/cassandra.toml")),
         ("two-servers", include_str!("../../../../papers/c3/two-servers.toml")),
     ],
-    reference_scenario: "absim",
-    strategies: &[
-        ("ORA", "oracle-absim"),
-        ("C3", "c3-absim"),
-        ("C3norate", "c3-absim:rate_control=off"),
-        ("C3norate_w1", "c3-absim:rate_control=off,weight=1"),
-        ("LOR", "least-outstanding"),
-        ("RR", "c3-absim:ranking=off"),
-        ("RAND", "random"),
-        ("DS", "dynamic-snitch:badness=0,silence=on"),
-    ],
+    reference: Some(absim::SOURCE),
 };
 
 #[cfg(test)]

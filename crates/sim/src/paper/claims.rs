@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table};
-use serde::Serialize;
 
+use crate::paper::measure::{Asked, Measure};
 use crate::paper::stats::{Range, Verdict};
 
 /// Everything in a paper's `claims.toml`.
@@ -30,14 +30,17 @@ pub struct Experiment {
     pub title: String,
     /// The scenario's name.
     pub scenario: String,
+    /// How its figure is drawn; without a word an experiment in time that has no axis is drawn
+    /// over time.
+    pub drawing: Option<Drawing>,
     /// What its figure measures.
-    pub measure: Measure,
+    pub measures: Vec<Measure>,
     /// The policies to compare.
     pub policies: Vec<String>,
     /// `path=value`, applied to the scenario in every setting.
     pub set: Vec<String>,
-    /// Requests of a run at least.
-    pub requests: u64,
+    /// Requests of a run at least; as many as the scenario says without.
+    pub requests: Option<u64>,
     /// Speed draws of each server in a run at least: a long interval takes a long run.
     pub draws: f64,
     /// What runs along the figure.
@@ -46,51 +49,39 @@ pub struct Experiment {
     pub panels: Vec<Axis>,
 }
 
-/// A parameter that takes several values.
+/// What takes several values: a parameter, or cases that set several parameters each.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// The parameter, as `--set` names it; empty when there is none to vary.
+    /// The parameter, as `--set` names it, or what claims call the cases; empty when nothing
+    /// varies.
     pub path: String,
     /// Its short name.
     pub label: String,
-    /// The values, as `--set` takes them.
+    /// The values, as `--set` takes them, or the names of the cases.
     pub values: Vec<String>,
     /// Those of them that a quick check visits.
     pub quick: Vec<String>,
+    /// For each value what is set, as `path=value`.
+    pub sets: Vec<Vec<String>>,
 }
 
-/// What is measured in a run, or in the runs along an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// Mean latency, milliseconds.
-    MeanMs,
-    /// Median.
-    P50Ms,
-    /// 95th percentile.
-    P95Ms,
-    /// 99th percentile.
-    P99Ms,
-    /// 99.9th percentile.
-    P999Ms,
-    /// 99.9th percentile over median.
-    TailOverMedian,
-    /// Deviation over mean of a replica's load in time.
-    LoadVariation,
-    /// Load of the first replica over load of the second.
-    QueueRatio,
-    /// 99th percentile of a window, averaged over the windows before the first phase.
-    BeforeP99Ms,
-    /// The same, after the phase.
-    AfterP99Ms,
-    /// After over before.
-    AfterOverBefore,
-    /// Requests per second at which as many are in the system as a closed loop has threads.
-    ClosedThroughput,
-    /// 99.9th percentile at that rate.
-    ClosedP999Ms,
-    /// 99.9th percentile over median at that rate.
-    ClosedTailOverMedian,
+/// A case of an axis.
+struct Case {
+    name: String,
+    set: Vec<String>,
+}
+
+/// How an experiment is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawing {
+    /// One measure along the axis.
+    Axis,
+    /// Measures over time, one above the other.
+    Time,
+    /// A dot for each run: the last measure over each of the others.
+    Scatter,
+    /// A row for each policy, a column for each measure.
+    Table,
 }
 
 /// One claim.
@@ -124,11 +115,11 @@ pub enum Check {
         /// The settings, each as `path=value`; those not named are all meant.
         only: Vec<String>,
         /// What is measured.
-        measure: Measure,
-        /// Threads of the closed loop, where the measure asks for one.
-        threads: f64,
+        asked: Asked,
         /// What is compared with what.
         comparisons: Vec<Comparison>,
+        /// Whether Welch's test is shown beside each comparison of two policies.
+        welch: bool,
     },
     /// Runs of the paper's own simulator: one group of rows by its strategies.
     Reference {
@@ -142,10 +133,21 @@ pub enum Check {
 pub struct Comparison {
     /// The policy.
     pub of: String,
-    /// The policy it is divided by, if any.
-    pub over: Option<String>,
+    /// The policy it is compared with, if any.
+    pub with: Option<(Operation, String)>,
+    /// The settings, beside those of the claim.
+    pub only: Vec<String>,
     /// The range claimed.
     pub range: Range,
+}
+
+/// How two policies are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// One over the other.
+    Over,
+    /// One less the other.
+    Less,
 }
 
 impl Claims {
@@ -195,7 +197,8 @@ impl Claims {
                 continue;
             };
             for comparison in comparisons {
-                for policy in core::iter::once(&comparison.of).chain(&comparison.over) {
+                let other = comparison.with.as_ref().map(|(_, other)| other);
+                for policy in core::iter::once(&comparison.of).chain(other) {
                     if !experiment.policies.contains(policy) {
                         let came = format!("policy {policy:?} in claim {:?}", claim.id);
                         let expected = format!("a policy of experiment {:?}", experiment.id);
@@ -203,7 +206,8 @@ impl Claims {
                     }
                 }
             }
-            for setting in only.iter().filter(|setting| !experiment.visits(setting)) {
+            let only = only.iter().chain(comparisons.iter().flat_map(|one| &one.only));
+            for setting in only.filter(|setting| !experiment.visits(setting)) {
                 let came = format!("setting {setting:?} of claim {:?}", claim.id);
                 let expected = format!("a value along an axis of experiment {:?}", experiment.id);
                 root.problem("claims", Mismatch::new(came, expected));
@@ -229,10 +233,11 @@ impl Experiment {
             id: table.key("id").text().required(),
             title: table.key("title").text().required(),
             scenario: table.key("scenario").text().required(),
-            measure: table.key("measure").variant(&Measure::NAMED).or(Measure::P99Ms),
+            drawing: table.key("drawing").variant(&Drawing::NAMED).optional(),
+            measures: measures(table),
             policies: texts(table.key("policies")),
             set: texts(table.key("set")),
-            requests: table.key("requests").integer().between(1_000..=1_000_000_000).required(),
+            requests: table.key("requests").integer().between(1_000..=1_000_000_000).optional(),
             draws: table.key("draws").number().between(0.0..=1e6).or(0.0),
             axis: table.key("axis").table(Axis::read).optional().unwrap_or_else(Axis::none),
             panels: table
@@ -256,24 +261,65 @@ impl Experiment {
     }
 }
 
+/// One `measure`, or several `measures`.
+fn measures(table: &mut Table<'_>) -> Vec<Measure> {
+    let one = table.key("measure").variant(&Measure::NAMED).optional();
+    let several = table.key("measures");
+    let several = several.list(|item| item.variant(&Measure::NAMED).required()).or(Vec::new());
+    match (one, several.is_empty()) {
+        (Some(one), _) => core::iter::once(one).chain(several).collect(),
+        (None, true) => vec![Measure::P99Ms],
+        (None, false) => several,
+    }
+}
+
+impl Drawing {
+    /// The drawings by the names that people write.
+    pub const NAMED: [(&'static str, Self); 4] = [
+        ("axis", Self::Axis),
+        ("time", Self::Time),
+        ("scatter", Self::Scatter),
+        ("table", Self::Table),
+    ];
+}
+
 impl Axis {
     fn read(table: &mut Table<'_>) -> Self {
+        let cases = table.key("cases").list(|item| item.table(Case::read).required());
+        let cases = cases.or(Vec::new());
         let values = texts(table.key("values"));
         let quick = texts(table.key("quick"));
         let path = table.key("path").text().required();
+        let label = table.key("label").text().required();
+        if table.is_sound() && values.is_empty() == cases.is_empty() {
+            let came = if cases.is_empty() { "neither" } else { "both" };
+            table.problem("values", Mismatch::new(came, "either `values` or `cases`"));
+        }
+        let (values, sets) = if cases.is_empty() {
+            let sets = values.iter().map(|value| vec![format!("{path}={value}")]).collect();
+            (values, sets)
+        } else {
+            cases.into_iter().map(|case| (case.name, case.set)).unzip()
+        };
         if table.is_sound() && !quick.iter().all(|value| values.contains(value)) {
             let came = "a value that is not among `values`";
             table.problem("quick", Mismatch::new(came, "some of `values`"));
         }
-        let label = table.key("label").text().required();
         let quick = if quick.is_empty() { values.clone() } else { quick };
-        Self { path, label, values, quick }
+        Self { path, label, values, quick, sets }
     }
 
     /// The axis of a figure that has none.
     fn none() -> Self {
         let once = vec![String::new()];
-        Self { path: String::new(), label: String::new(), values: once.clone(), quick: once }
+        let (path, label) = (String::new(), String::new());
+        Self { path, label, values: once.clone(), quick: once, sets: vec![vec![]] }
+    }
+
+    /// Whether there is anything along it.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.path.is_empty()
     }
 
     /// The values to visit.
@@ -282,57 +328,26 @@ impl Axis {
         if quick { &self.quick } else { &self.values }
     }
 
-    /// `path=value`, or nothing to set.
+    /// `path=value`, as claims name the setting; empty when nothing varies.
     #[must_use]
     pub fn assignment(&self, value: &str) -> String {
-        if self.path.is_empty() { String::new() } else { format!("{}={value}", self.path) }
+        if self.is_none() { String::new() } else { format!("{}={value}", self.path) }
+    }
+
+    /// What is set for a value.
+    ///
+    /// # Panics
+    /// When it is none of the axis's values.
+    #[must_use]
+    pub fn sets(&self, value: &str) -> &[String] {
+        let place = self.values.iter().position(|known| known == value);
+        &self.sets[place.expect("a value of this axis")]
     }
 }
 
-impl Measure {
-    /// The measures by the names that people write.
-    pub const NAMED: [(&'static str, Self); 14] = [
-        ("mean_ms", Self::MeanMs),
-        ("p50_ms", Self::P50Ms),
-        ("p95_ms", Self::P95Ms),
-        ("p99_ms", Self::P99Ms),
-        ("p999_ms", Self::P999Ms),
-        ("tail_over_median", Self::TailOverMedian),
-        ("load_variation", Self::LoadVariation),
-        ("queue_ratio", Self::QueueRatio),
-        ("before_p99_ms", Self::BeforeP99Ms),
-        ("after_p99_ms", Self::AfterP99Ms),
-        ("after_over_before", Self::AfterOverBefore),
-        ("closed_throughput", Self::ClosedThroughput),
-        ("closed_p999_ms", Self::ClosedP999Ms),
-        ("closed_tail_over_median", Self::ClosedTailOverMedian),
-    ];
-
-    /// The measure in words, and its unit.
-    #[must_use]
-    pub const fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::MeanMs => ("mean latency", "ms"),
-            Self::P50Ms => ("median latency", "ms"),
-            Self::P95Ms => ("p95 latency", "ms"),
-            Self::P99Ms => ("p99 latency", "ms"),
-            Self::P999Ms => ("p99.9 latency", "ms"),
-            Self::TailOverMedian => ("p99.9 over median", "times"),
-            Self::LoadVariation => ("variation of a replica's load", "deviation / mean"),
-            Self::QueueRatio => ("queue of the fast over the slow server", "times"),
-            Self::BeforeP99Ms => ("p99 before the others join", "ms"),
-            Self::AfterP99Ms => ("p99 after they joined", "ms"),
-            Self::AfterOverBefore => ("p99 after over before", "times"),
-            Self::ClosedThroughput => ("closed-loop throughput", "/s"),
-            Self::ClosedP999Ms => ("p99.9 at the closed loop's rate", "ms"),
-            Self::ClosedTailOverMedian => ("p99.9 over median at that rate", "times"),
-        }
-    }
-
-    /// Whether it takes the runs along the whole axis.
-    #[must_use]
-    pub const fn is_along_axis(self) -> bool {
-        matches!(self, Self::ClosedThroughput | Self::ClosedP999Ms | Self::ClosedTailOverMedian)
+impl Case {
+    fn read(table: &mut Table<'_>) -> Self {
+        Self { name: table.key("name").text().required(), set: texts(table.key("set")) }
     }
 }
 
@@ -359,14 +374,13 @@ impl Check {
         }
         let experiment = table.key("experiment").text().optional();
         let only = texts(table.key("where"));
-        let measure = table.key("measure").variant(&Measure::NAMED).or(Measure::P99Ms);
-        let threads = table.key("threads").number().between(1.0..=1e6).or(1.0);
-        let comparisons = table
-            .key("compare")
-            .list(|item| item.table(Comparison::read).required())
-            .or(Vec::new());
+        let asked = Asked::read(table);
+        let welch = table.key("welch").boolean().or(false);
+        let comparisons = table.key("compare");
+        let comparisons = comparisons.list(|item| item.table(Comparison::read).required());
+        let comparisons = comparisons.or(Vec::new());
         match experiment {
-            Some(experiment) => Self::Measured { experiment, only, measure, threads, comparisons },
+            Some(experiment) => Self::Measured { experiment, only, asked, comparisons, welch },
             None => Self::Nothing,
         }
     }
@@ -379,7 +393,16 @@ impl Comparison {
             at_most: table.key("at_most").number().or(f64::INFINITY),
         };
         let of = table.key("of").text().required();
-        Self { of, over: table.key("over").text().optional(), range }
+        let over = table.key("over").text().optional();
+        let less = table.key("less").text().optional();
+        if over.is_some() && less.is_some() {
+            table.problem("less", Mismatch::new("`less` beside `over`", "one of the two"));
+        }
+        let with = match (over, less) {
+            (Some(over), _) => Some((Operation::Over, over)),
+            (None, less) => less.map(|less| (Operation::Less, less)),
+        };
+        Self { of, with, only: texts(table.key("where")), range }
     }
 }
 
@@ -388,11 +411,17 @@ mod tests {
     use super::*;
 
     fn problems(text: &str) -> String {
+        let axis = "path = 'x', label = 'x', values = ['1', '2']";
+        problems_with(axis, text)
+    }
+
+    fn problems_with(axis: &str, text: &str) -> String {
         let head = "title = 'T'\n[[experiments]]\nid = 'e'\ntitle = 't'\nscenario = 's'\n\
                     requests = 1000\npolicies = ['random']\n\
-                    axis = {path = 'x', label = 'x', values = ['1', '2']}\n\
+                    axis = {AXIS}\n\
                     [[claims]]\nid = 'c'\nsource = 's'\nclaimed = 'c'\nverdict = 'depends'\n";
-        let node = Node::parse(&format!("{head}{text}"), "claims.toml").unwrap();
+        let text = format!("{}{text}", head.replace("AXIS", axis));
+        let node = Node::parse(&text, "claims.toml").unwrap();
         Claims::read(&node).map_or_else(|problems| problems.to_string(), |_| String::new())
     }
 
@@ -405,8 +434,24 @@ mod tests {
             ("experiment = 'e'\nwhere = ['x=3']", "setting \"x=3\" of claim \"c\""),
             ("measure = 'p98_ms'", "p98_ms"),
             ("treads = 3", "unknown key \"treads\""),
+            ("experiment = 'e'\ncompare = [{of = 'random', where = ['x=3']}]", "\"x=3\" of claim"),
+            ("compare = [{of = 'a', over = 'b', less = 'c'}]", "one of the two"),
+            ("during = '3s'", "a span such as 300s..400s"),
         ] {
             assert!(problems(text).contains(told), "{text}: {}", problems(text));
         }
+    }
+
+    #[test]
+    fn an_axis_has_values_or_cases() {
+        let cases = "cases = [{name = 'one', set = ['x=1']}, {name = 'two', set = ['x=2', 'y=2']}]";
+        let axis = format!("path = 'case', label = 'case', {cases}");
+        let claim = "experiment = 'e'\nwhere = ['case=two']\ncompare = [{of = 'random'}]";
+        assert_eq!(problems_with(&axis, claim), "");
+        let both = format!("{axis}, values = ['1']");
+        assert!(problems_with(&both, "").contains("either `values` or `cases`"));
+        assert!(problems_with("path = 'x', label = 'x'", "").contains("neither"));
+        let quick = format!("{axis}, quick = ['three']");
+        assert!(problems_with(&quick, "").contains("some of `values`"));
     }
 }

@@ -1,14 +1,14 @@
-//! Runs, folded into figures and verdicts.
+//! Runs, folded into verdicts.
 
-use core::time::Duration;
-
-use evenkeel_settings::parse_duration;
 use serde::Serialize;
 
-use crate::paper::claims::{Axis, Check, Claim, Comparison, Measure};
+use crate::paper::claims::{Axis, Check, Claim, Comparison, Operation};
+use crate::paper::figure::{Figure, Runs, average};
+use crate::paper::measure::{Asked, Measure, Unit};
 use crate::paper::plan::{Grid, Plan};
-use crate::paper::reference::CLOSE;
+use crate::paper::reference::{Beside, Group};
 use crate::paper::stats::{self, Interval, Range, SEEDS_MIN, Verdict};
+use crate::paper::welch::Welch;
 use crate::report::RunReport;
 
 /// What became of a paper.
@@ -41,8 +41,10 @@ pub struct ClaimReport {
     pub claimed: String,
     /// How it is checked.
     pub setting: String,
-    /// What is measured.
+    /// What is measured, with its unit and time.
     pub measure: String,
+    /// What its values are counted in; nothing when nothing is measured.
+    pub unit: Option<Unit>,
     /// The verdict.
     pub verdict: Verdict,
     /// The verdict on record.
@@ -66,55 +68,40 @@ pub struct Finding {
     pub point: String,
     /// The measure of the first policy.
     pub of: Option<Interval>,
-    /// The measure of the policy it is divided by.
+    /// The measure of what it is compared with.
     pub over: Option<Interval>,
+    /// What the result is.
+    pub kind: Kind,
     /// What is judged; absent when a measure has no value here.
     pub result: Option<Interval>,
+    /// Welch's test of the two, where the claim asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub welch: Option<Welch>,
     /// The range claimed.
     pub claimed: Range,
     /// The verdict on this number alone.
     pub verdict: Verdict,
 }
 
-/// What an experiment measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figure {
-    /// The experiment.
-    pub id: String,
-    /// What the figure shows.
-    pub title: String,
-    /// What is measured, in words.
-    pub measure: String,
-    /// Its unit.
-    pub unit: String,
-    /// The axis's name.
-    pub axis: String,
-    /// The values along it, as people write them.
-    pub points: Vec<String>,
-    /// The same as numbers; durations in milliseconds.
-    pub positions: Vec<f64>,
-    /// The panels.
-    pub panels: Vec<FigurePanel>,
+/// What a result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The measure itself.
+    Value,
+    /// One measure over another.
+    Ratio,
+    /// One measure less another.
+    Difference,
 }
 
-/// One panel of a figure.
-#[derive(Clone, Debug, Serialize)]
-pub struct FigurePanel {
-    /// What tells it apart.
-    pub label: String,
-    /// A line for each policy.
-    pub series: Vec<Series>,
-}
-
-/// One policy in a panel.
-#[derive(Clone, Debug, Serialize)]
-pub struct Series {
-    /// The policy.
-    pub policy: String,
-    /// Its short name.
-    pub label: String,
-    /// Geometric mean over the seeds with its 95 % interval, for each value along the axis.
-    pub values: Vec<Option<Interval>>,
+impl From<Operation> for Kind {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Over => Self::Ratio,
+            Operation::Less => Self::Difference,
+        }
+    }
 }
 
 impl Plan {
@@ -125,7 +112,8 @@ impl Plan {
     #[must_use]
     pub fn judge(&self, reports: &[RunReport]) -> PaperReport {
         assert_eq!(reports.len(), self.jobs().len(), "a report for each job");
-        let judge = Judge { plan: self, reports };
+        let runs = Runs { plan: self, reports };
+        let judge = Judge { plan: self, runs };
         let claims: Vec<_> = self.claims.claims.iter().map(|claim| judge.claim(claim)).collect();
         PaperReport {
             paper: self.name.to_owned(),
@@ -134,7 +122,7 @@ impl Plan {
             quick: self.quick,
             as_recorded: claims.iter().all(|claim| claim.as_recorded),
             claims,
-            figures: (0..self.grids.len()).map(|experiment| judge.figure(experiment)).collect(),
+            figures: (0..self.grids.len()).map(|experiment| runs.figure(experiment)).collect(),
         }
     }
 
@@ -146,59 +134,71 @@ impl Plan {
 
 struct Judge<'a> {
     plan: &'a Plan,
-    reports: &'a [RunReport],
+    runs: Runs<'a>,
+}
+
+/// A check that can be measured.
+struct Measured<'a> {
+    experiment: usize,
+    only: &'a [String],
+    asked: &'a Asked,
+    welch: bool,
 }
 
 impl Judge<'_> {
     fn claim(&self, claim: &Claim) -> ClaimReport {
-        let (measure, findings) = match &claim.check {
-            Check::Nothing => (String::new(), Vec::new()),
+        let (measure, unit, findings) = match &claim.check {
+            Check::Nothing => (String::new(), None, Vec::new()),
             Check::Reference { strategies } => {
-                ("mean and p99 latency, ms".to_owned(), self.beside_reference(strategies))
+                let (unit, findings) = self.beside_reference(strategies);
+                ("another program's runs beside ours".to_owned(), unit, findings)
             }
-            Check::Measured { experiment, only, measure, threads, comparisons } => {
-                let asked = Asked { only, measure: *measure, threads: *threads };
-                let (words, unit) = measure.words();
-                (format!("{words}, {unit}"), self.findings(experiment, &asked, comparisons))
+            Check::Measured { experiment, only, asked, comparisons, welch } => {
+                let all = &self.plan.claims.experiments;
+                let place = all.iter().position(|known| known.id == *experiment);
+                let experiment =
+                    place.expect("claims name experiments that exist, checked when read");
+                let check = Measured { experiment, only, asked, welch: *welch };
+                (asked.words(), Some(asked.measure.unit()), self.findings(&check, comparisons))
             }
         };
         let verdict = Verdict::together(findings.iter().map(|finding| finding.verdict));
-        let agrees = if verdict == Verdict::NotMeasured {
-            true // not applicable, or the reference is not here
-        } else if self.plan.is_full() {
-            verdict == claim.recorded
-        } else {
-            !verdict.contradicts(claim.recorded)
-        };
         ClaimReport {
             id: claim.id.clone(),
             source: claim.source.clone(),
             claimed: claim.claimed.clone(),
             setting: claim.setting.clone(),
             measure,
+            unit,
             verdict,
             recorded: claim.recorded,
-            as_recorded: agrees,
+            as_recorded: self.agrees(verdict, claim.recorded, findings.is_empty()),
             reason: claim.reason.clone(),
             findings,
         }
     }
 
-    fn findings(
-        &self,
-        experiment: &str,
-        asked: &Asked<'_>,
-        comparisons: &[Comparison],
-    ) -> Vec<Finding> {
-        let all = &self.plan.claims.experiments;
-        let place = all.iter().position(|known| known.id == experiment);
-        let place = place.expect("claims name experiments that exist, checked when read");
-        let (grid, axis) = (&self.plan.grids[place], &all[place].axis);
+    /// Whether a verdict agrees with the record, as far as these runs can tell. Where nothing was
+    /// asked for (not applicable, or the reference is not here) there is nothing to disagree with.
+    fn agrees(&self, verdict: Verdict, recorded: Verdict, is_empty: bool) -> bool {
+        if is_empty {
+            true
+        } else if self.plan.is_full() {
+            verdict == recorded
+        } else {
+            !verdict.contradicts(recorded)
+        }
+    }
+
+    fn findings(&self, check: &Measured<'_>, comparisons: &[Comparison]) -> Vec<Finding> {
+        let grid = &self.plan.grids[check.experiment];
+        let axis = &self.plan.claims.experiments[check.experiment].axis;
         let mut findings = Vec::new();
         for comparison in comparisons {
+            let meant = Meant { claim: check.only, comparison: &comparison.only };
             for panel in 0..grid.panels.len() {
-                for point in asked.points(grid, axis, panel) {
-                    findings.push(self.finding(place, panel, point, asked, comparison));
+                for point in meant.points(grid, axis, panel, check.asked.measure) {
+                    findings.push(self.finding(check, comparison, panel, point));
                 }
             }
         }
@@ -207,361 +207,137 @@ impl Judge<'_> {
 
     fn finding(
         &self,
-        experiment: usize,
+        check: &Measured<'_>,
+        comparison: &Comparison,
         panel: usize,
         point: usize,
-        asked: &Asked<'_>,
-        comparison: &Comparison,
     ) -> Finding {
-        let label = |policy: &str| self.plan.claims.label(policy).to_owned();
-        let values = |policy: &str| self.values(experiment, panel, point, asked, policy);
+        let measure = check.asked.measure;
+        let values =
+            |policy: &str| self.runs.values(check.experiment, panel, point, check.asked, policy);
         let of = values(&comparison.of);
-        let over = comparison.over.as_deref().map(values);
-        let result = match (&of, &over) {
-            (Some(of), None) => stats::geometric_mean(of),
-            (Some(of), Some(Some(over))) => stats::ratio(of, over),
+        let operation = comparison.with.as_ref().map(|(operation, _)| *operation);
+        let with = comparison.with.as_ref().and_then(|(_, policy)| values(policy));
+        let result = match (&of, &with, operation) {
+            (Some(of), _, None) => average(measure, of),
+            (Some(of), Some(with), Some(Operation::Over)) => stats::ratio(of, with),
+            (Some(of), Some(with), Some(Operation::Less)) => stats::difference(of, with),
             _ => None,
         };
-        let what = match &comparison.over {
-            Some(over) => format!("{} / {}", label(&comparison.of), label(over)),
-            None => label(&comparison.of),
-        };
-        let grid = &self.plan.grids[experiment];
-        let is_along = asked.measure.is_along_axis();
-        let point = if is_along { String::new() } else { grid.points[point].clone() };
-        let mean = |values: Option<Vec<f64>>| stats::geometric_mean(&values?);
+        let tested = of.as_ref().zip(with.as_ref()).filter(|_| check.welch);
+        let grid = &self.plan.grids[check.experiment];
+        let point = if measure.is_along_axis() { "" } else { &grid.points[point] };
         Finding {
-            what,
+            what: self.what(comparison),
             panel: grid.panels[panel].label.clone(),
-            point,
-            of: mean(of),
-            over: mean(over.flatten()),
+            point: point.to_owned(),
+            of: of.as_ref().and_then(|of| average(measure, of)),
+            over: with.as_ref().and_then(|with| average(measure, with)),
+            kind: operation.map_or(Kind::Value, Kind::from),
             result,
+            welch: tested.and_then(|(of, with)| Welch::test(of, with)),
             claimed: comparison.range,
             verdict: result
                 .map_or(Verdict::NotMeasured, |result| Verdict::of(&result, &comparison.range)),
         }
     }
 
-    /// The measure of a policy in a setting, by seed; `None` when it has no value there.
-    fn values(
-        &self,
-        experiment: usize,
-        panel: usize,
-        point: usize,
-        asked: &Asked<'_>,
-        policy: &str,
-    ) -> Option<Vec<f64>> {
-        let policies = &self.plan.claims.experiments[experiment].policies;
-        let policy = policies.iter().position(|known| known == policy)?;
-        let grid = &self.plan.grids[experiment];
-        if !asked.measure.is_along_axis() {
-            let joins_at = self.joins_at(experiment, panel, point);
-            let reports = &self.reports[grid.jobs(panel, point, policy)];
-            return reports.iter().map(|run| of_run(run, asked.measure, joins_at)).collect();
+    fn what(&self, comparison: &Comparison) -> String {
+        let label = |policy: &str| self.plan.claims.label(policy).to_owned();
+        match &comparison.with {
+            Some((Operation::Over, over)) => format!("{} / {}", label(&comparison.of), label(over)),
+            Some((Operation::Less, less)) => format!("{} − {}", label(&comparison.of), label(less)),
+            None => label(&comparison.of),
         }
-        let by_point: Vec<_> = (0..grid.points.len())
-            .map(|point| {
-                let rate = self.plan.scenario(experiment, panel, point).rate();
-                (rate, &self.reports[grid.jobs(panel, point, policy)])
+    }
+
+    fn beside_reference(&self, strategies: &[String]) -> (Option<Unit>, Vec<Finding>) {
+        let Some(reference) = &self.plan.reference else { return (None, Vec::new()) };
+        let groups = reference.groups.iter().filter(|group| strategies.contains(&group.strategy));
+        let findings: Vec<(Measure, Finding)> = groups
+            .flat_map(|group| {
+                let all = group.beside(self.runs.reports).into_iter();
+                all.map(|beside| (beside.measure, beside_finding(group, &beside)))
             })
             .collect();
-        let curve = |seed: usize| -> Vec<(f64, &RunReport)> {
-            by_point.iter().map(|(rate, runs)| (*rate, &runs[seed])).collect()
-        };
-        (0..self.plan.seeds.len())
-            .map(|seed| of_closed_loop(&curve(seed), asked.measure, asked.threads))
-            .collect()
-    }
-
-    fn joins_at(&self, experiment: usize, panel: usize, point: usize) -> Duration {
-        let phases = &self.plan.scenario(experiment, panel, point).workload.phases;
-        phases.first().map_or(Duration::ZERO, |phase| phase.at)
-    }
-
-    fn beside_reference(&self, strategies: &[String]) -> Vec<Finding> {
-        let Some(reference) = &self.plan.reference else { return Vec::new() };
-        let groups = reference.groups.iter().filter(|group| strategies.contains(&group.strategy));
-        groups
-            .filter_map(|group| Some((group, group.beside(self.reports)?)))
-            .flat_map(|(group, beside)| {
-                [("mean", beside[0]), ("p99", beside[1])].map(|(statistic, beside)| {
-                    let one = |value| Interval { mean: value, low: value, high: value, seeds: 1 };
-                    Finding {
-                        what: format!("{} {statistic}", group.strategy),
-                        panel: group.label.clone(),
-                        point: String::new(),
-                        of: Some(beside.ours_ms),
-                        over: Some(one(beside.theirs_ms)),
-                        result: Some(beside.ratio()),
-                        claimed: CLOSE,
-                        verdict: beside.verdict(),
-                    }
-                })
-            })
-            .collect()
-    }
-
-    fn figure(&self, place: usize) -> Figure {
-        let experiment = &self.plan.claims.experiments[place];
-        let grid = &self.plan.grids[place];
-        let (measure, unit) = experiment.measure.words();
-        let is_in_time = !self.plan.scenario(place, 0, 0).run.window.is_zero();
-        let times = if is_in_time { self.times(place) } else { Vec::new() };
-        let panel = |panel: usize| FigurePanel {
-            label: grid.panels[panel].label.clone(),
-            series: (0..experiment.policies.len())
-                .map(|policy| self.series(place, panel, policy, times.len()))
-                .collect(),
-        };
-        Figure {
-            id: experiment.id.clone(),
-            title: experiment.title.clone(),
-            measure: if is_in_time { "p99 latency".to_owned() } else { measure.to_owned() },
-            unit: if is_in_time { "ms".to_owned() } else { unit.to_owned() },
-            axis: if is_in_time { "time, s".to_owned() } else { experiment.axis.label.clone() },
-            positions: if is_in_time {
-                times.clone()
-            } else {
-                grid.points.iter().map(|point| position(point)).collect()
-            },
-            points: if is_in_time {
-                times.iter().map(|time| format!("{time}s")).collect()
-            } else {
-                grid.points.clone()
-            },
-            panels: (0..grid.panels.len()).map(panel).collect(),
-        }
-    }
-
-    /// The ends of the windows that all runs of an experiment in time have.
-    fn times(&self, place: usize) -> Vec<f64> {
-        let grid = &self.plan.grids[place];
-        let policies = 0..self.plan.claims.experiments[place].policies.len();
-        let runs = policies.flat_map(|policy| &self.reports[grid.jobs(0, 0, policy)]);
-        let shortest = runs.min_by_key(|run| run.windows.len());
-        shortest.map_or(Vec::new(), |run| run.windows.iter().map(|w| w.until_s).collect())
-    }
-
-    fn series(&self, place: usize, panel: usize, policy: usize, windows: usize) -> Series {
-        let experiment = &self.plan.claims.experiments[place];
-        let grid = &self.plan.grids[place];
-        let mean = |values: Option<Vec<f64>>| stats::geometric_mean(&values?);
-        let at_window = |window: usize| {
-            let runs = &self.reports[grid.jobs(panel, 0, policy)];
-            mean(Some(runs.iter().map(|run| run.windows[window].p99_ms).collect()))
-        };
-        let at_point = |point: usize| {
-            let runs = self.reports[grid.jobs(panel, point, policy)].iter();
-            mean(runs.map(|run| of_run(run, experiment.measure, Duration::ZERO)).collect())
-        };
-        let policy = experiment.policies[policy].clone();
-        Series {
-            label: self.plan.claims.label(&policy).to_owned(),
-            policy,
-            values: if windows > 0 {
-                (0..windows).map(at_window).collect()
-            } else {
-                (0..grid.points.len()).map(at_point).collect()
-            },
-        }
+        let unit = findings.first().map(|(measure, _)| measure.unit());
+        (unit, findings.into_iter().map(|(_, finding)| finding).collect())
     }
 }
 
-/// What a claim asks of an experiment.
-struct Asked<'a> {
-    only: &'a [String],
-    measure: Measure,
-    threads: f64,
+fn beside_finding(group: &Group, beside: &Beside) -> Finding {
+    let one = |value| Interval { mean: value, low: value, high: value, seeds: 1 };
+    let is_share = beside.measure.unit() == Unit::Share;
+    let measure = match group.statistics.len() {
+        1 => String::new(),
+        _ => format!(", {}", beside.measure.words()),
+    };
+    Finding {
+        what: format!("{}{measure}", group.name),
+        panel: group.label.clone(),
+        point: String::new(),
+        of: Some(beside.ours),
+        over: Some(one(beside.theirs)),
+        kind: if is_share { Kind::Difference } else { Kind::Ratio },
+        result: Some(beside.result),
+        welch: None,
+        claimed: beside.close,
+        verdict: beside.verdict,
+    }
 }
 
-impl Asked<'_> {
+/// The settings a comparison is about; what it says itself goes before what its claim says.
+struct Meant<'a> {
+    claim: &'a [String],
+    comparison: &'a [String],
+}
+
+impl Meant<'_> {
     /// The points of a panel that are meant; none when the panel is not. A quick check may visit
     /// none of them.
-    fn points(&self, grid: &Grid, axis: &Axis, panel: usize) -> Vec<usize> {
-        let path = |assignment: &str| assignment.split('=').next().unwrap_or_default().to_owned();
-        let is_meant = |assignment: &String| {
-            let of_path = || self.only.iter().filter(|setting| path(setting) == path(assignment));
-            of_path().next().is_none() || of_path().any(|setting| setting == assignment)
-        };
-        if !grid.panels[panel].assignments.iter().all(is_meant) {
+    fn points(&self, grid: &Grid, axis: &Axis, panel: usize, measure: Measure) -> Vec<usize> {
+        if !grid.panels[panel].assignments.iter().all(|assignment| self.is_meant(assignment)) {
             return Vec::new();
         }
-        if self.measure.is_along_axis() {
+        if measure.is_along_axis() {
             return vec![0];
         }
         let points = 0..grid.points.len();
-        points.filter(|point| is_meant(&axis.assignment(&grid.points[*point]))).collect()
+        points.filter(|point| self.is_meant(&axis.assignment(&grid.points[*point]))).collect()
     }
-}
 
-/// A measure of one run.
-fn of_run(run: &RunReport, measure: Measure, joins_at: Duration) -> Option<f64> {
-    let before = || window_p99_ms(run, Duration::ZERO, joins_at);
-    let after = || window_p99_ms(run, joins_at, Duration::MAX);
-    match measure {
-        Measure::MeanMs => Some(run.mean_ms),
-        Measure::P50Ms => Some(run.p50_ms),
-        Measure::P95Ms => Some(run.p95_ms),
-        Measure::P99Ms => Some(run.p99_ms),
-        Measure::P999Ms => Some(run.p999_ms),
-        Measure::TailOverMedian => Some(run.p999_ms / run.p50_ms),
-        Measure::LoadVariation => run.load.as_ref().map(|load| load.variation),
-        Measure::QueueRatio => {
-            let means = &run.load.as_ref()?.means;
-            Some(means.first()? / means.get(1)?)
+    fn is_meant(&self, assignment: &str) -> bool {
+        let path = |assignment: &str| assignment.split('=').next().unwrap_or_default().to_owned();
+        for only in [self.comparison, self.claim] {
+            let mut of_path = only.iter().filter(|one| path(one) == path(assignment)).peekable();
+            if of_path.peek().is_some() {
+                return of_path.any(|one| one == assignment);
+            }
         }
-        Measure::BeforeP99Ms => before(),
-        Measure::AfterP99Ms => after(),
-        Measure::AfterOverBefore => Some(after()? / before()?),
-        Measure::ClosedThroughput | Measure::ClosedP999Ms | Measure::ClosedTailOverMedian => None,
+        true
     }
-}
-
-/// The mean over the windows that lie within a time; the first window is of the start.
-fn window_p99_ms(run: &RunReport, from: Duration, to: Duration) -> Option<f64> {
-    let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
-    let starts = core::iter::once(0.0).chain(run.windows.iter().map(|window| window.until_s));
-    let within: Vec<f64> = run
-        .windows
-        .iter()
-        .zip(starts)
-        .skip(1)
-        .filter(|(window, start)| *start >= from && window.until_s <= to)
-        .map(|(window, _)| window.p99_ms)
-        .collect();
-    (!within.is_empty()).then(|| within.iter().sum::<f64>() / within.len() as f64)
-}
-
-/// What a closed loop of `threads` without pauses would see, read off runs at rising rates.
-///
-/// By Little's law as many requests are in the system as come per second times the seconds each
-/// stays; the loop settles where that number is its threads. Between two rates the number grows
-/// about exponentially, and so do the percentiles. `None` when the runs do not enclose that rate.
-/// It is an approximation: a closed loop also sends less while it waits, which spares its tail.
-fn of_closed_loop(curve: &[(f64, &RunReport)], measure: Measure, threads: f64) -> Option<f64> {
-    let inside = |(rate, run): (f64, &RunReport)| rate * run.mean_ms / 1e3;
-    let step =
-        curve.windows(2).find(|pair| inside(pair[0]) <= threads && threads < inside(pair[1]));
-    let &[low, high] = step? else { return None };
-    let share = (threads / inside(low)).ln() / (inside(high) / inside(low)).ln();
-    let between = |low: f64, high: f64| low * (high / low).powf(share);
-    let p50_ms = between(low.1.p50_ms, high.1.p50_ms);
-    let p999_ms = between(low.1.p999_ms, high.1.p999_ms);
-    match measure {
-        Measure::ClosedThroughput => Some(low.0 + (high.0 - low.0) * share),
-        Measure::ClosedP999Ms => Some(p999_ms),
-        Measure::ClosedTailOverMedian => Some(p999_ms / p50_ms),
-        _ => None,
-    }
-}
-
-/// The place of a value on an axis: durations in milliseconds, anything else as it is.
-fn position(point: &str) -> f64 {
-    let number = point.parse::<f64>().ok();
-    let duration = || parse_duration(point).ok().map(|length| length.as_secs_f64() * 1e3);
-    number.or_else(duration).unwrap_or(0.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paper::fixtures::any_run;
     use crate::paper::{Options, c3};
-    use crate::sampler::WindowReport;
 
-    fn run_of(plan: &Plan, number: usize) -> RunReport {
-        RunReport {
-            policy: plan.jobs()[number].policy.clone(),
-            seed: plan.jobs()[number].seed,
-            requests: 1,
-            served: 1,
-            failed: 0,
-            timeouts: 0,
-            optional: 0,
-            mean_ms: 1.0,
-            p50_ms: 1.0,
-            p95_ms: 1.0,
-            p99_ms: 1.0,
-            p999_ms: 1.0,
-            max_ms: 1.0,
-            held: 0,
-            retries: 0,
-            hedges: 0,
-            attempts: 1,
-            virtual_s: 1.0,
-            events: 1,
-            digest: String::new(),
-            requests_per_cpu_s: None,
-            windows: vec![],
-            load: None,
-        }
-    }
-
-    fn any_run() -> RunReport {
-        let options = Options { seeds: vec![1], quick: true, reference: None };
-        run_of(&c3::PAPER.plan(&options).unwrap(), 0)
-    }
-
-    /// An M/M/1 server at rate λ with service rate µ holds λ/(µ−λ): a closed loop of n threads
-    /// runs at µ·n/(n+1).
-    #[test]
-    fn a_closed_loop_settles_where_littles_law_says() {
-        let (service, threads) = (1_000.0, 4.0);
-        let rates: Vec<f64> = (1..=18).map(|n| 50.0 * f64::from(n)).collect();
-        let runs: Vec<RunReport> = rates
-            .iter()
-            .map(|rate| {
-                let mean_ms = 1e3 / (service - rate);
-                RunReport { mean_ms, p999_ms: mean_ms * 6.9, p50_ms: mean_ms * 0.69, ..any_run() }
-            })
-            .collect();
-        let curve: Vec<_> = rates.iter().copied().zip(&runs).collect();
-        let of = |measure| of_closed_loop(&curve, measure, threads).unwrap();
-        let truth = service * threads / (threads + 1.0);
-        let told = of(Measure::ClosedThroughput);
-        assert!((told / truth - 1.0).abs() < 0.02, "{told} for {truth}");
-        assert!((of(Measure::ClosedP999Ms) / (6.9 * 1e3 / (service - truth)) - 1.0).abs() < 0.05);
-        assert!((of(Measure::ClosedTailOverMedian) - 10.0).abs() < 1e-9);
-        assert_eq!(of_closed_loop(&curve, Measure::ClosedThroughput, 1e4), None);
-        assert_eq!(of_closed_loop(&curve, Measure::ClosedThroughput, 1e-4), None);
-    }
-
-    #[test]
-    fn before_and_after_leave_the_start_and_the_window_of_the_change_out() {
-        let window = |until_s: f64, p99_ms: f64| WindowReport {
-            until_s,
-            served: 1,
-            p50_ms: 1.0,
-            p99_ms,
-            p999_ms: 1.0,
-        };
-        let windows = vec![
-            window(1.0, 900.0),
-            window(2.0, 10.0),
-            window(3.0, 30.0),
-            window(4.0, 777.0), // the change is within it
-            window(5.0, 60.0),
-        ];
-        let run = RunReport { windows, ..any_run() };
-        let of = |measure| of_run(&run, measure, Duration::from_millis(3_500));
-        assert_eq!(of(Measure::BeforeP99Ms), Some(20.0));
-        assert_eq!(of(Measure::AfterP99Ms), Some(60.0));
-        assert_eq!(of(Measure::AfterOverBefore), Some(3.0));
-        assert_eq!(of_run(&any_run(), Measure::AfterOverBefore, Duration::ZERO), None);
+    fn full() -> Plan {
+        let options = Options { seeds: (1..=10).collect(), quick: false, reference: None };
+        c3::PAPER.plan(&options).unwrap()
     }
 
     /// Reports in which every policy is alike except for the oracle, at half the latency.
     #[test]
     fn a_verdict_off_the_record_is_told() {
-        let options = Options { seeds: (1..=10).collect(), quick: false, reference: None };
-        let plan = c3::PAPER.plan(&options).unwrap();
-        let reports: Vec<_> = (0..plan.jobs().len())
-            .map(|number| {
-                let run = run_of(&plan, number);
-                let p99_ms = if run.policy == "oracle" { 0.5 } else { 1.0 };
-                RunReport { p99_ms, ..run }
-            })
-            .collect();
+        let plan = full();
+        let run = |job: &crate::paper::Job| {
+            let p99_ms = if job.policy == "oracle" { 0.5 } else { 1.0 };
+            RunReport { policy: job.policy.clone(), seed: job.seed, p99_ms, ..any_run() }
+        };
+        let reports: Vec<_> = plan.jobs().iter().map(run).collect();
         let report = plan.judge(&reports);
         let claim = |id: &str| report.claims.iter().find(|claim| claim.id == id).unwrap();
         let order = claim("order-t500");
@@ -571,11 +347,27 @@ mod tests {
             let truth = if finding.what.starts_with("oracle /") { 0.5 } else { 1.0 };
             assert!((result.mean - truth).abs() < 1e-12, "{finding:?}");
         }
-        assert!(report.figures.iter().any(|figure| figure.panels.len() == 4));
+    }
+
+    /// A claim whose measure has no value in any run must not pass unseen.
+    #[test]
+    fn a_full_run_without_values_is_not_as_on_record() {
+        let plan = full();
+        let run = RunReport { p99_ms: 0.0, ..any_run() }; // has no logarithm
+        let report = plan.judge(&vec![run; plan.jobs().len()]);
+        let order = report.claims.iter().find(|claim| claim.id == "order-t500").unwrap();
+        assert_eq!(order.verdict, Verdict::NotMeasured);
+        assert!(!order.as_recorded);
+        let absent = report.claims.iter().find(|claim| claim.findings.is_empty()).unwrap();
+        assert!(absent.as_recorded, "there is no reference here");
     }
 
     #[test]
-    fn positions_are_numbers_or_milliseconds() {
-        assert_eq!((position("0.45"), position("10ms"), position("1.5s")), (0.45, 10.0, 1_500.0));
+    fn a_comparison_says_its_setting_before_its_claim_does() {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let (claim, comparison) = (owned(&["x=1", "y=1"]), owned(&["x=2"]));
+        let meant = Meant { claim: &claim, comparison: &comparison };
+        let told = ["x=1", "x=2", "y=1", "y=2", "z=9"].map(|setting| meant.is_meant(setting));
+        assert_eq!(told, [false, true, true, false, true]);
     }
 }

@@ -10,18 +10,27 @@
 //! | room | does |
 //! |---|---|
 //! | [`claims`] | reads `claims.toml` |
+//! | [`measure`] | what is measured in a run, and when |
 //! | [`stats`] | intervals over paired seeds, and the rule of the verdicts |
+//! | [`welch`] | the t-test that papers use |
 //! | [`plan`] | experiments, unfolded into runs |
-//! | [`judge`] | runs, folded into figures and verdicts |
-//! | [`reference`](mod@reference) | runs of a paper's own simulator, beside ours |
-//! | [`c3`] | the paper C3 |
+//! | [`judge`] | runs, folded into verdicts |
+//! | [`figure`] | runs, folded into what is drawn |
+//! | [`reference`](mod@reference) | runs of other programs, beside ours |
+//! | [`brownout`], [`c3`] | the papers |
 
+pub mod brownout;
 pub mod c3;
 pub mod claims;
+pub mod figure;
+#[cfg(test)]
+mod fixtures;
 pub mod judge;
+pub mod measure;
 pub mod plan;
 pub mod reference;
 pub mod stats;
+pub mod welch;
 
 pub use judge::{ClaimReport, PaperReport};
 pub use plan::{Job, Plan};
@@ -29,9 +38,10 @@ pub use plan::{Job, Plan};
 use evenkeel_settings::{Node, Problems};
 
 use crate::paper::claims::Claims;
+use crate::paper::reference::Source;
 
 /// The papers whose claims can be checked.
-pub const PAPERS: [&Paper; 1] = [&c3::PAPER];
+pub const PAPERS: [&Paper; 2] = [&c3::PAPER, &brownout::PAPER];
 
 /// A paper as files.
 #[derive(Debug)]
@@ -42,10 +52,8 @@ pub struct Paper {
     pub claims: &'static str,
     /// The scenarios that its experiments name, as text.
     pub scenarios: &'static [(&'static str, &'static str)],
-    /// The scenario that mimics the paper's own simulator.
-    pub reference_scenario: &'static str,
-    /// The strategies of that simulator and the policies that stand for them here.
-    pub strategies: &'static [(&'static str, &'static str)],
+    /// Runs of another program that ours are compared with.
+    pub reference: Option<Source>,
 }
 
 /// What the user chose.
@@ -55,7 +63,7 @@ pub struct Options {
     pub seeds: Vec<u64>,
     /// Fewer settings and half the requests: a check that nothing broke, not a measurement.
     pub quick: bool,
-    /// The runs of the paper's own simulator, when there are any: name of the file and its text.
+    /// The paper's reference runs, when they are at hand: name of the file and its text.
     pub reference: Option<(String, String)>,
 }
 
@@ -75,10 +83,6 @@ impl Paper {
     /// Everything that is wrong in the paper's files, or in the file of reference runs.
     pub fn plan(&self, options: &Options) -> Result<Plan, Problems> {
         Plan::new(self, self.read()?, options)
-    }
-
-    fn policy_of(&self, strategy: &str) -> Option<&'static str> {
-        self.strategies.iter().find(|(known, _)| *known == strategy).map(|(_, policy)| *policy)
     }
 
     fn scenario(&self, name: &str) -> Option<&'static str> {

@@ -51,13 +51,21 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 pub(crate) struct Panel {
     pub(crate) label: String,
-    /// `path=value` of each parameter that is the same in the whole panel.
+    /// What is the same in the whole panel, as claims name it.
     pub(crate) assignments: Vec<String>,
+    /// What is set for it, as `path=value`.
+    sets: Vec<String>,
 }
 
 impl Grid {
     fn setting(&self, panel: usize, point: usize) -> usize {
         self.first_setting + panel * self.points.len() + point
+    }
+
+    /// Panel and point of every setting, in order.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (usize, usize)> {
+        let points = self.points.len();
+        (0..self.panels.len()).flat_map(move |panel| (0..points).map(move |point| (panel, point)))
     }
 
     /// The jobs of one policy in one setting, by seed.
@@ -124,9 +132,8 @@ impl Plan {
         };
         for panel in &grid.panels {
             for point in &grid.points {
-                let point = experiment.axis.assignment(point);
-                let varied = panel.assignments.iter().chain([&point]);
-                let sets = experiment.set.iter().chain(varied.filter(|set| !set.is_empty()));
+                let varied = panel.sets.iter().chain(experiment.axis.sets(point));
+                let sets = experiment.set.iter().chain(varied);
                 let scenario = self.setting(paper, experiment, sets)?;
                 self.add(scenario, &experiment.policies);
             }
@@ -147,21 +154,24 @@ impl Plan {
         }
         set_policies(&mut node, &experiment.policies)?;
         let mut scenario = Scenario::read(&node)?;
-        let length = experiment.length_min(scenario.fluctuation.interval).as_secs_f64();
-        let requests = experiment.requests.max((length * scenario.rate()).ceil() as u64);
-        scenario.workload.requests = if self.quick { requests.div_ceil(2) } else { requests };
+        if let Some(requests) = experiment.requests {
+            let length = experiment.length_min(scenario.fluctuation.interval).as_secs_f64();
+            let requests = requests.max((length * scenario.rate()).ceil() as u64);
+            scenario.workload.requests = if self.quick { requests.div_ceil(2) } else { requests };
+        }
         Ok(scenario)
     }
 
     fn lay_out_reference(&mut self, paper: &Paper, file: &str, text: &str) -> Result<(), Problems> {
-        let mut reference = Reference::read(file, text)?;
+        let Some(source) = paper.reference else { return Ok(()) };
+        let mut reference = (source.read)(file, text)?;
         for group in &mut reference.groups {
-            let Some(policy) = paper.policy_of(&group.strategy) else { continue };
-            let mut node = scenario_of(paper, paper.reference_scenario)?;
+            let Some(policy) = group.policy.clone() else { continue };
+            let mut node = scenario_of(paper, group.scenario)?;
             for set in &group.sets {
                 node.set(set)?;
             }
-            let policies = [policy.to_owned()];
+            let policies = [policy];
             set_policies(&mut node, &policies)?;
             let first = self.jobs.len();
             self.add(Scenario::read(&node)?, &policies);
@@ -198,14 +208,16 @@ fn set_policies(node: &mut Node, policies: &[String]) -> Result<(), Problem> {
 
 /// Every combination of the values of all axes, the last axis fastest.
 fn panels(axes: &[Axis], quick: bool) -> Vec<Panel> {
-    let mut panels = vec![Panel { label: String::new(), assignments: Vec::new() }];
+    let mut panels = vec![Panel { label: String::new(), assignments: vec![], sets: vec![] }];
     for axis in axes {
         let with = |panel: &Panel, value: &String| {
             let mut assignments = panel.assignments.clone();
             assignments.push(axis.assignment(value));
+            let sets = panel.sets.iter().chain(axis.sets(value)).cloned().collect();
             let comma = if panel.label.is_empty() { "" } else { ", " };
-            let label = format!("{}{comma}{} {value}", panel.label, axis.label);
-            Panel { label, assignments }
+            let value = format!("{} {value}", axis.label);
+            let label = format!("{}{comma}{}", panel.label, value.trim_start());
+            Panel { label, assignments, sets }
         };
         panels = panels
             .iter()
@@ -226,6 +238,7 @@ mod tests {
             label: path.to_owned(),
             values: values.map(str::to_owned).to_vec(),
             quick: vec![values[1].to_owned()],
+            sets: values.map(|value| vec![format!("{path}={value}")]).to_vec(),
         };
         let axes = [axis("a", ["1", "2"]), axis("b", ["3", "4"])];
         let labels = |quick| -> Vec<String> {
@@ -233,7 +246,11 @@ mod tests {
         };
         assert_eq!(labels(false), ["a 1, b 3", "a 1, b 4", "a 2, b 3", "a 2, b 4"]);
         assert_eq!(labels(true), ["a 2, b 4"]);
-        assert_eq!(panels(&axes, false)[1].assignments, ["a=1", "b=4"]);
+        let second = &panels(&axes, false)[1];
+        assert_eq!(
+            (&second.assignments, &second.sets),
+            (&vec!["a=1".into(), "b=4".into()], &second.assignments)
+        );
         assert_eq!(panels(&[], false).len(), 1);
     }
 }

@@ -177,7 +177,7 @@ fn exponential(interval: Interval) -> Interval {
 }
 
 /// Mean and sample standard deviation; `None` for fewer than two values.
-fn moments(values: &[f64]) -> Option<(f64, f64)> {
+pub(crate) fn moments(values: &[f64]) -> Option<(f64, f64)> {
     if values.len() < 2 {
         return None;
     }

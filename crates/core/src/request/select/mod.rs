@@ -12,10 +12,13 @@ pub mod dynamic_snitch;
 pub mod least_outstanding;
 pub mod peak_ewma;
 pub mod prequal;
+pub mod queue_offset;
+pub mod queue_offset_2014;
 pub mod random;
 pub mod registry;
 pub mod round_robin;
 pub mod two_choices;
+pub mod weighted_dimmer;
 
 use core::fmt::Debug;
 

@@ -12,12 +12,15 @@ use crate::request::select::dynamic_snitch::{DynamicSnitch, DynamicSnitchConfig}
 use crate::request::select::least_outstanding::LeastOutstanding;
 use crate::request::select::peak_ewma::{PeakEwma, PeakEwmaConfig};
 use crate::request::select::prequal::{Prequal, PrequalConfig};
+use crate::request::select::queue_offset::{QueueOffset, QueueOffsetConfig};
+use crate::request::select::queue_offset_2014::{QueueOffset2014, QueueOffset2014Config};
 use crate::request::select::random::Random;
 use crate::request::select::round_robin::RoundRobin;
 use crate::request::select::two_choices::TwoChoices;
+use crate::request::select::weighted_dimmer::{WeightedDimmer, WeightedDimmerConfig};
 
 /// The names of all policies, in the order in which they are listed to users.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 19] = [
     "random",
     "round-robin",
     "least-outstanding",
@@ -30,6 +33,13 @@ pub const NAMES: [&str; 12] = [
     "c3-paper",
     "c3-absim",
     "c3-cassandra",
+    "pibh",
+    "epbh",
+    "pibh-2014-03",
+    "pibh-2014-07",
+    "pibh-printed",
+    "epbh-2014",
+    "weighted-dimmer",
 ];
 
 /// A policy with its parameters, ready to be made once per worker.
@@ -52,6 +62,9 @@ enum Settings {
     /// The preset, and the parameters that change it. The client count is known only when the
     /// policy is made, so the preset is made then and the parameters are applied again.
     C3(fn(u32) -> C3Config, Vec<(String, String)>),
+    QueueOffset(QueueOffsetConfig),
+    QueueOffset2014(QueueOffset2014Config),
+    WeightedDimmer(WeightedDimmerConfig),
 }
 
 /// Why a text is not a policy.
@@ -127,6 +140,13 @@ fn defaults(name: &str) -> Option<Settings> {
         "c3-paper" => Settings::C3(C3Config::paper, Vec::new()),
         "c3-absim" => Settings::C3(C3Config::absim, Vec::new()),
         "c3-cassandra" => Settings::C3(C3Config::cassandra, Vec::new()),
+        "pibh" => Settings::QueueOffset(QueueOffsetConfig::pibh()),
+        "epbh" => Settings::QueueOffset(QueueOffsetConfig::epbh()),
+        "pibh-2014-03" => Settings::QueueOffset2014(QueueOffset2014Config::pibh_2014_03()),
+        "pibh-2014-07" => Settings::QueueOffset2014(QueueOffset2014Config::pibh_2014_07()),
+        "pibh-printed" => Settings::QueueOffset2014(QueueOffset2014Config::pibh_printed()),
+        "epbh-2014" => Settings::QueueOffset2014(QueueOffset2014Config::epbh_2014()),
+        "weighted-dimmer" => Settings::WeightedDimmer(WeightedDimmerConfig::default()),
         _ => return None,
     })
 }
@@ -188,6 +208,47 @@ fn c3_knobs(config: &mut C3Config) -> Knobs<'_> {
     ]
 }
 
+fn offset_knobs(config: &mut QueueOffsetConfig) -> Knobs<'_> {
+    let mut knobs = match config.name {
+        "epbh" => vec![("gain", number(&mut config.ki, 0.0, 100.0))],
+        _ => vec![
+            ("kp", number(&mut config.kp, 0.0, 100.0)),
+            ("ki", number(&mut config.ki, 0.0, 100.0)),
+        ],
+    };
+    knobs.extend([
+        ("leak", number(&mut config.leak, 0.0, 1.0)),
+        ("track", Knob::Switch(&mut config.track)),
+        ("step_max_s", number(&mut config.step_max_s, 0.001, 1.0)),
+        ("bound", number(&mut config.bound, 0.0, 1e6)),
+        ("stale_s", number(&mut config.stale_s, 0.001, f64::INFINITY)),
+        ("reset", Knob::Switch(&mut config.reset)),
+        ("empty_first", Knob::Switch(&mut config.empty_first)),
+    ]);
+    knobs
+}
+
+fn offset_2014_knobs(config: &mut QueueOffset2014Config) -> Knobs<'_> {
+    let step_max_s = ("step_max_s", number(&mut config.step_max_s, 0.001, 1.0));
+    if config.equality {
+        return vec![("gain", number(&mut config.ki, 0.0, 100.0)), step_max_s];
+    }
+    vec![
+        ("kp", number(&mut config.kp, 0.0, 100.0)),
+        ("ki", number(&mut config.ki, 0.0, 100.0)),
+        ("leak", number(&mut config.leak, 0.0, 1.0)),
+        step_max_s,
+    ]
+}
+
+fn weighted_knobs(config: &mut WeightedDimmerConfig) -> Knobs<'_> {
+    vec![
+        ("gain", number(&mut config.gain, 0.0, 100.0)),
+        ("period_s", number(&mut config.period_s, 0.001, 1e6)),
+        ("weight_min", number(&mut config.weight_min, 1e-6, 1.0)),
+    ]
+}
+
 /// Sets one parameter.
 fn turn(policy: &str, knobs: Knobs<'_>, key: &str, text: &str) -> Result<(), PolicyError> {
     let known = knobs.iter().map(|(name, _)| *name).collect();
@@ -226,6 +287,9 @@ impl Settings {
                 parameters.push((key.to_owned(), value.to_owned()));
                 return Ok(());
             }
+            Self::QueueOffset(config) => offset_knobs(config),
+            Self::QueueOffset2014(config) => offset_2014_knobs(config),
+            Self::WeightedDimmer(config) => weighted_knobs(config),
             Self::Random
             | Self::RoundRobin
             | Self::LeastOutstanding
@@ -271,6 +335,9 @@ impl Policy {
             Settings::DynamicSnitch(config) => Box::new(DynamicSnitch::new(config.clone())),
             Settings::DriverDefault => Box::new(DriverDefault::default()),
             Settings::Prequal(config) => Box::new(Prequal::new(config.clone())),
+            Settings::QueueOffset(config) => Box::new(QueueOffset::new(config.clone())),
+            Settings::QueueOffset2014(config) => Box::new(QueueOffset2014::new(config.clone())),
+            Settings::WeightedDimmer(config) => Box::new(WeightedDimmer::new(config.clone())),
             Settings::C3(preset, parameters) => {
                 let mut config = preset(clients);
                 for (key, value) in parameters {
@@ -311,6 +378,8 @@ mod tests {
         assert_eq!(error("c3:alpha=2"), bad);
         assert_eq!(error("c3:alpha=NaN").replace("NaN", "2"), bad);
         assert!(error("c3:rate_control=maybe").ends_with("expected on or off"));
+        assert!(error("epbh:ki=1").contains("no parameter \"ki\", expected one of gain, "));
+        assert!(error("pibh:ki=-1").ends_with("came as \"-1\", expected a number from 0 to 100"));
     }
 
     #[test]
@@ -318,6 +387,11 @@ mod tests {
         let policy: Policy = "c3:rate_control=on,weight=7".parse().unwrap();
         let made = format!("{:?}", policy.make(150));
         assert!(made.contains("weight: 7.0") && made.contains("rate_control: true"), "{made}");
+        let policy: Policy = "pibh:ki=0.2,stale_s=inf,empty_first=on".parse().unwrap();
+        let made = format!("{:?}", policy.make(1));
+        assert!(made.contains("ki: 0.2") && made.contains("empty_first: true"), "{made}");
+        let policy: Policy = "epbh-2014:gain=2".parse().unwrap();
+        assert!(format!("{:?}", policy.make(1)).contains("ki: 2.0"));
         let preset: Policy = "c3-absim".parse().unwrap();
         assert!(format!("{:?}", preset.make(150)).contains("weight: 150.0"));
     }

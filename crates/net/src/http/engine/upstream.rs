@@ -171,6 +171,13 @@ impl SendError {
         self.reused
     }
 
+    /// Whether nobody listens at the replica's address.
+    pub fn is_refused(&self) -> bool {
+        let source = self.source.as_deref().and_then(|source| find::<io::Error>(source));
+        self.kind == SendErrorKind::Connect
+            && source.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
     /// The request, if none of it was sent.
     pub fn into_request(self) -> Option<Request<Body>> {
         self.request.map(|request| *request)

@@ -21,6 +21,7 @@ pub(super) fn parse(json: &[u8]) -> Result<Report, OrcaError> {
         (Metric::Latency, named.latency_ms),
         (Metric::ArrivalRate, load.rps_fractional),
         (Metric::ReportedAt, named.at_ms),
+        (Metric::Dimmer, named.dimmer),
     ] {
         if let Some(value) = value {
             report.set(metric, value)?;
@@ -51,4 +52,6 @@ struct NamedMetrics {
     latency_ms: Option<f64>,
     #[serde(rename = "evenkeel.at_ms")]
     at_ms: Option<f64>,
+    #[serde(rename = "brownout.dimmer")]
+    dimmer: Option<f64>,
 }

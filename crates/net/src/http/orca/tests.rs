@@ -24,6 +24,7 @@ fn of_text(value: &str) -> Result<Option<Feedback>, OrcaError> {
 #[test]
 fn every_form_reads_the_same_report() {
     let expected = Feedback {
+        dimmer: Some(Dimmer::clamped(0.73)),
         concurrency: Some(4),
         latency: Some(9 * MS / 2),
         arrival_rate: Some(Rate::new(512.5).unwrap()),
@@ -37,13 +38,14 @@ fn every_form_reads_the_same_report() {
         ("evenkeel.concurrency", 4.0),
         ("evenkeel.latency_ms", 4.5),
         ("evenkeel.at_ms", 60_000.0),
+        ("brownout.dimmer", 0.73),
         ("kv_cache", f64::NAN),
     ];
     let text = |sign: &str, comma: &str| {
         let named = named.map(|(name, value)| format!("named_metrics.{name}{sign}{value}"));
         format!("rps_fractional{sign}512.5{comma}{}", named.join(comma))
     };
-    let json = named[..6].iter().map(|(name, value)| format!("\"{name}\": {value}"));
+    let json = named[..7].iter().map(|(name, value)| format!("\"{name}\": {value}"));
     let json = json.collect::<Vec<_>>().join(", ");
     let message = base64(&message(512.5, &named));
     let values = [
@@ -133,6 +135,32 @@ fn what_is_repeated_missing_or_oversized_is_not_believed() {
 }
 
 #[test]
+fn a_dimmer_is_written_with_a_shortfall_that_is_never_nothing() {
+    let written = |dimmer: f64| {
+        let report = Feedback::measured(0, 0, MS);
+        let report = Feedback { dimmer: Some(Dimmer::clamped(dimmer)), ..report };
+        let value = write(&report);
+        let text = value.to_str().unwrap();
+        let metric = |name: &str| {
+            let metric = text.split(',').find_map(|item| item.strip_prefix(name));
+            metric.unwrap().parse::<f64>().unwrap()
+        };
+        (metric("named_metrics.brownout.dimmer="), metric("named_metrics.brownout.shortfall="))
+    };
+    assert_eq!(written(0.73), (0.73, 0.27));
+    assert_eq!(written(0.0), (0.0, 1.0));
+    assert_eq!(written(1.0), (1.0, 1e-6));
+    let without = write(&Feedback::measured(0, 0, MS));
+    assert!(!without.to_str().unwrap().contains("brownout"), "no dimmer is not a dimmer of zero");
+    for (value, is_dimmer) in [("1.5", true), ("-1", true), ("NaN", true), ("0.5", false)] {
+        let whole = "named_metrics.evenkeel.queue=1,named_metrics.evenkeel.in_service=1,\
+                     named_metrics.evenkeel.service_ms=1";
+        let read = of_text(&format!("TEXT {whole},named_metrics.brownout.dimmer={value}"));
+        assert_eq!(read.is_err_and(|error| error.is_of_dimmer()), is_dimmer, "{value}");
+    }
+}
+
+#[test]
 fn binary_goes_before_text_and_both_are_stripped() {
     let named =
         [("evenkeel.queue", 7.0), ("evenkeel.in_service", 0.0), ("evenkeel.service_ms", 1.0)];
@@ -191,6 +219,7 @@ prop_compose! {
         latency in prop::option::of(0_u64..86_400_000_000_000),
         rate in prop::option::of(0.0..1e9),
         at in prop::option::of(0..49 * 86_400_000_000_000_u64),
+        dimmer in prop::option::of(0_u32..=1_000_000),
     ) -> Feedback {
         Feedback {
             queue_length,
@@ -199,7 +228,7 @@ prop_compose! {
             service_time: Duration::from_nanos(service),
             latency: latency.map(Duration::from_nanos),
             arrival_rate: rate.map(|rate| Rate::new(rate).unwrap()),
-            dimmer: None,
+            dimmer: dimmer.map(|millionths| Dimmer::clamped(f64::from(millionths) / 1e6)),
             reported_at: at.map(Instant::from_nanos),
         }
     }

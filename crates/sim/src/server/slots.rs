@@ -1,15 +1,14 @@
-//! A replica: a queue in front of slots, with a speed that varies.
+//! A queue in front of slots, with a speed that varies: a data store's replica, as in C3.
 
 use std::collections::VecDeque;
 
 use evenkeel_core::{Duration, Feedback, Instant, time::nanos};
 
-/// A job's number in the world's table of jobs.
-pub type JobId = u32;
+use crate::server::JobId;
 
 /// A first-in-first-out queue in front of `concurrency` slots.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct Slots {
     concurrency: u32,
     /// Mean service time of a request that starts now.
     mean: Duration,
@@ -17,17 +16,12 @@ pub struct Server {
     slowdown: f64,
     queue: VecDeque<JobId>,
     in_service: u32,
-    alive: bool,
     paused_until: Instant,
     /// Time spent paused so far, up to the end of the current pause.
     paused_total: Duration,
-    /// Share of requests answered at once with an error.
-    failing_share: f64,
-    /// Grows with every crash: jobs of an earlier life are lost.
-    life: u32,
 }
 
-impl Server {
+impl Slots {
     /// An idle replica.
     #[must_use]
     pub fn new(concurrency: u32, mean: Duration) -> Self {
@@ -37,11 +31,8 @@ impl Server {
             slowdown: 1.0,
             queue: VecDeque::new(),
             in_service: 0,
-            alive: true,
             paused_until: Instant::ZERO,
             paused_total: Duration::ZERO,
-            failing_share: 0.0,
-            life: 0,
         }
     }
 
@@ -60,29 +51,6 @@ impl Server {
     /// Degrades the replica by a factor; 1 ends it.
     pub fn set_slowdown(&mut self, factor: f64) {
         self.slowdown = factor;
-    }
-
-    /// Makes this share of requests fail at once.
-    pub fn set_failing_share(&mut self, share: f64) {
-        self.failing_share = share;
-    }
-
-    /// Share of requests answered at once with an error.
-    #[must_use]
-    pub const fn failing_share(&self) -> f64 {
-        self.failing_share
-    }
-
-    /// Whether it answers at all.
-    #[must_use]
-    pub const fn is_alive(&self) -> bool {
-        self.alive
-    }
-
-    /// How often it has crashed.
-    #[must_use]
-    pub const fn life(&self) -> u32 {
-        self.life
     }
 
     /// Requests in service or waiting.
@@ -153,17 +121,16 @@ impl Server {
         self.paused_until.max(now)
     }
 
-    /// The replica dies: everything on it is lost. Returns the waiting jobs.
-    pub fn crash(&mut self) -> VecDeque<JobId> {
-        self.alive = false;
-        self.life += 1;
-        self.in_service = 0;
-        core::mem::take(&mut self.queue)
+    /// Takes a waiting request out of the queue; false when it is not there.
+    pub fn withdraw(&mut self, job: JobId) -> bool {
+        let place = self.queue.iter().position(|&waiting| waiting == job);
+        place.and_then(|place| self.queue.remove(place)).is_some()
     }
 
-    /// The replica comes back, empty.
-    pub fn restore(&mut self) {
-        self.alive = true;
+    /// Loses everything it has. Returns the waiting jobs.
+    pub fn empty(&mut self) -> VecDeque<JobId> {
+        self.in_service = 0;
+        core::mem::take(&mut self.queue)
     }
 }
 
@@ -188,7 +155,7 @@ mod tests {
 
     #[test]
     fn slots_then_queue_first_in_first_out() {
-        let mut server = Server::new(2, MS);
+        let mut server = Slots::new(2, MS);
         assert_eq!([1, 2, 3, 4].map(|job| server.arrive(job)), [true, true, false, false]);
         assert_eq!(server.load(), 4);
         assert_eq!((server.leave(), server.leave()), (Some(3), Some(4)));
@@ -197,7 +164,7 @@ mod tests {
 
     #[test]
     fn overlapping_pauses_count_once() {
-        let mut server = Server::new(1, MS);
+        let mut server = Slots::new(1, MS);
         server.pause(Instant::from_millis(10), 100 * MS);
         server.pause(Instant::from_millis(50), 100 * MS);
         assert_eq!(server.paused_total(), 140 * MS);
@@ -208,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_report_counts_the_waiting_without_those_in_service() {
-        let mut server = Server::new(2, MS);
+        let mut server = Slots::new(2, MS);
         for job in 0..5 {
             server.arrive(job);
         }

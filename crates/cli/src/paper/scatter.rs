@@ -1,0 +1,112 @@
+//! Runs as dots: one measure over another, a colour for each policy, a ring at each mean.
+
+use std::fmt::Write as _;
+
+use evenkeel_sim::paper::figure::{MeasuresFigure, MeasuresPanel, MeasuresRow, Named};
+use evenkeel_sim::paper::measure::Unit;
+
+use super::chart::{Colours, Scale, escape, opened, tick_text};
+use super::number::value;
+
+const HEIGHT: f64 = 310.0;
+const LEFT: f64 = 46.0;
+const RIGHT: f64 = 14.0;
+const BOTTOM: f64 = 46.0;
+
+/// The last measure over the one at `across`.
+pub(super) fn drawing(
+    figure: &MeasuresFigure,
+    panel: &MeasuresPanel,
+    across: usize,
+    width: f64,
+    colours: &Colours<'_>,
+) -> String {
+    let up = figure.measures.len() - 1;
+    let x = around(panel, across, LEFT, width - RIGHT);
+    let y = around(panel, up, HEIGHT - BOTTOM, 10.0);
+    let (right, above) = (&figure.measures[across], &figure.measures[up]);
+    let mut svg = opened(width, HEIGHT, &format!("{} over {}", above.words, right.words));
+    svg += &grid(&x, &y, right, above);
+    for row in &panel.rows {
+        svg += &cloud(row, (across, right), (up, above), &x, &y, colours(&row.policy));
+    }
+    svg + "</svg>"
+}
+
+/// Spans all runs of a panel with a little room on both sides.
+fn around(panel: &MeasuresPanel, measure: usize, from: f64, to: f64) -> Scale {
+    let all = panel.rows.iter().flat_map(|row| &row.runs[measure]);
+    let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(*value), high.max(*value))
+    });
+    if low > high {
+        return Scale::linear(0.0, 1.0, from, to);
+    }
+    let room = ((high - low) * 0.06).max(high.abs() * 1e-3).max(1e-9);
+    Scale::linear(low - room, high + room, from, to)
+}
+
+fn grid(x: &Scale, y: &Scale, right: &Named, above: &Named) -> String {
+    let factor = |named: &Named| if named.unit == Unit::Share { 100.0 } else { 1.0 };
+    let mut svg = String::new();
+    for tick in y.ticks() {
+        let _ = write!(
+            svg,
+            "<line class=grid x1={} x2={} y1={at:.1} y2={at:.1} />\
+             <text class='tick end' x={} y={:.1}>{}</text>",
+            x.from,
+            x.to,
+            x.from - 6.0,
+            y.at(tick) + 4.0,
+            tick_text(tick * factor(above)),
+            at = y.at(tick),
+        );
+    }
+    for tick in x.ticks() {
+        let (at, below) = (x.at(tick), y.from + 17.0);
+        let _ = write!(
+            svg,
+            "<line class=grid x1={at:.1} x2={at:.1} y1={} y2={} />\
+             <text class=tick x={at:.1} y={below}>{}</text>",
+            y.to,
+            y.from,
+            tick_text(tick * factor(right)),
+        );
+    }
+    let name = |named: &Named| escape(&format!("{}, {}", named.words, named.unit.words()));
+    let (middle, low) = (f64::midpoint(x.from, x.to), HEIGHT - 8.0);
+    let _ = write!(svg, "<text class=tick x={middle} y={low}>{}</text>", name(right));
+    let (left, high) = (x.from + 6.0, y.to + 12.0);
+    let _ = write!(svg, "<text class=strip x={left} y={high}>{}</text>", name(above));
+    svg
+}
+
+fn cloud(
+    row: &MeasuresRow,
+    (across, right): (usize, &Named),
+    (up, above): (usize, &Named),
+    x: &Scale,
+    y: &Scale,
+    colour: usize,
+) -> String {
+    let mut svg = format!("<g class='series c{colour}'>");
+    let told = |name: &Named, number: f64| {
+        format!("{} {} {}", name.words, value(number, name.unit), name.unit.words())
+    };
+    for (one, other) in row.runs[across].iter().zip(&row.runs[up]) {
+        let _ = write!(
+            svg,
+            "<circle class=run cx={:.1} cy={:.1} r=3.6><title>{}: {}, {}</title></circle>",
+            x.at(*one),
+            y.at(*other),
+            escape(&row.label),
+            escape(&told(right, *one)),
+            escape(&told(above, *other)),
+        );
+    }
+    if let (Some(one), Some(other)) = (&row.means[across], &row.means[up]) {
+        let (x, y) = (x.at(one.mean), y.at(other.mean));
+        let _ = write!(svg, "<circle class=ring cx={x:.1} cy={y:.1} r=8.5 />");
+    }
+    svg + "</g>"
+}

@@ -1,0 +1,72 @@
+//! A policy as scenarios write it: `NAME[:parameter=value,…]`, then suffixes such as `+hedge`.
+
+use evenkeel_core::request::select::Policy;
+use evenkeel_settings::Mismatch;
+
+use crate::guard::Kind;
+use crate::oracle::Oracle;
+
+/// A policy's text, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spelling<'a> {
+    /// The policy: one of the registry or of the oracles.
+    pub policy: &'a str,
+    /// Whether it hedges (`+hedge`).
+    pub is_hedged: bool,
+    /// What stands before the replicas, when a suffix says it.
+    pub guard: Option<Kind>,
+}
+
+impl<'a> Spelling<'a> {
+    /// Takes a policy's text apart; what is no suffix stays with the policy.
+    #[must_use]
+    pub fn of(text: &'a str) -> Self {
+        let mut spelling = Self { policy: text, is_hedged: false, guard: None };
+        while let Some((rest, suffix)) = spelling.policy.rsplit_once('+') {
+            match Kind::named(suffix) {
+                _ if suffix == "hedge" && !spelling.is_hedged => spelling.is_hedged = true,
+                Some(kind) if spelling.guard.is_none() => spelling.guard = Some(kind),
+                _ => break,
+            }
+            spelling.policy = rest;
+        }
+        spelling
+    }
+}
+
+/// A policy of the registry or one of the oracles, perhaps with suffixes.
+pub(super) fn checked(text: &str) -> Result<String, Mismatch> {
+    let Spelling { policy, .. } = Spelling::of(text);
+    if Oracle::NAMES.contains(&policy) {
+        return Ok(text.to_owned());
+    }
+    let Err(error) = policy.parse::<Policy>() else { return Ok(text.to_owned()) };
+    let oracles = Oracle::NAMES.join(", ");
+    let wrong = Mismatch::new(format!("{text:?}"), format!("a policy or {oracles}: {error}"));
+    if !policy.contains('+') {
+        return Err(wrong);
+    }
+    let names = Kind::NAMES.map(|(name, _)| format!("+{name}")).join(", ");
+    Err(wrong.with_hint(format!("the suffixes are +hedge and one of {names}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_core::site::dimmer::Law;
+
+    #[test]
+    fn suffixes_come_in_any_order_and_once() {
+        let published = Some(Kind::Brownout(Law::Published));
+        for text in ["c3:weight=1e+3+hedge+published", "c3:weight=1e+3+published+hedge"] {
+            let spelling = Spelling { policy: "c3:weight=1e+3", is_hedged: true, guard: published };
+            assert_eq!(Spelling::of(text), spelling);
+            assert!(checked(text).is_ok());
+        }
+        assert_eq!(Spelling::of("random").guard, None);
+        for text in ["random+full+shed", "random+hedge+hedge", "random+brownout"] {
+            let told = format!("{:?}", checked(text).unwrap_err());
+            assert!(told.contains("+feed-forward") && told.contains(text), "{told}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The life of a request at the server, and what befalls servers.
+
+use std::collections::VecDeque;
+
+use evenkeel_core::request::{Failure, Kind, Outcome};
+use evenkeel_core::time::{millis, nanos};
+use evenkeel_core::{Duration, Feedback, Health, Instant};
+
+use crate::events::Lane;
+use crate::fault::{Target, What};
+use crate::guard::Pass;
+use crate::server::{Discipline, JobId, Server, done_at};
+use crate::workload::work;
+use crate::world::{ANY, Event, FAILS_AFTER, Job, NOT_THERE, World};
+
+/// The life of a request.
+impl World<'_> {
+    pub(super) fn reach(&mut self, id: JobId) {
+        let job = &mut self.jobs[id as usize];
+        let number = job.server as usize;
+        if job.attempt.is_none() && self.scenario.workload.cancel {
+            self.jobs.remove(id as usize); // its client left while it was on its way
+            return self.truth.moved(number, -1);
+        }
+        let server = &mut self.servers[number];
+        if !server.is_alive() {
+            return self.fail(id, Failure::Unsent, Duration::ZERO);
+        }
+        // Drawn from the request, so that every policy meets the same bad luck.
+        let luck = job.seed.rotate_left(32) ^ u64::from(job.copy);
+        if server.failing_share() > 0.0 && work(luck, 0, 1.0) < -(-server.failing_share()).ln_1p() {
+            if let Some(pass) = self.guards[number].admit(self.now, server.load()) {
+                self.guards[number].failed(self.now, pass);
+            }
+            return self.fail(id, Failure::Unavailable, FAILS_AFTER);
+        }
+        let life = server.life();
+        let Discipline::Slots(slots) = &mut server.discipline else { return self.enter(id) };
+        self.truth.arrived(number, 1);
+        job.life = life;
+        if slots.arrive(id) {
+            let start = slots.starts_at(self.now);
+            self.start(id, start);
+        }
+    }
+
+    /// A request joins those that share its server's cores, if the guard lets it.
+    fn enter(&mut self, id: JobId) {
+        let job = &mut self.jobs[id as usize];
+        let number = job.server as usize;
+        let (server, guard) = (&mut self.servers[number], &mut self.guards[number]);
+        let Some(pass) = guard.admit(self.now, server.load()) else {
+            return self.fail(id, Failure::Unavailable, FAILS_AFTER);
+        };
+        job.is_full = pass.is_full();
+        job.dimmer = guard.dimmer();
+        job.pass = pass;
+        job.life = server.life();
+        job.started_at = self.now;
+        let core_time = self.core_time.as_ref().expect("shared cores come with the work for them");
+        let work = core_time.nanos(job.seed, job.copy, job.is_full);
+        if let Discipline::Sharing(sharing) = &mut server.discipline
+            && sharing.enter(self.now, id, work)
+        {
+            guard.begin(self.now, &mut job.pass);
+        }
+        self.truth.arrived(number, 1);
+        self.look_ahead(number);
+    }
+
+    /// Looks which requests are done on shared cores.
+    pub(super) fn look(&mut self, number: u32) {
+        let number = number as usize;
+        let Discipline::Sharing(sharing) = &mut self.servers[number].discipline else { return };
+        if !sharing.is_woken(self.now) {
+            return;
+        }
+        while let Discipline::Sharing(sharing) = &mut self.servers[number].discipline
+            && let Some(id) = sharing.take_done(self.now)
+        {
+            self.answer(id);
+        }
+        self.call_up(number);
+        self.look_ahead(number);
+    }
+
+    /// Those first in line start, as many as there are workers for.
+    fn call_up(&mut self, number: usize) {
+        while let Discipline::Sharing(sharing) = &mut self.servers[number].discipline
+            && let Some(id) = sharing.start_next(self.now)
+        {
+            self.guards[number].begin(self.now, &mut self.jobs[id as usize].pass);
+        }
+    }
+
+    /// Sees to it that somebody looks when the next request is done on shared cores.
+    fn look_ahead(&mut self, number: usize) {
+        if let Discipline::Sharing(sharing) = &mut self.servers[number].discipline
+            && let Some(at) = sharing.wakes_earlier()
+        {
+            self.events.push(Lane::Mixed, at, Event::Look(number as u32));
+        }
+    }
+
+    /// A request is done on shared cores.
+    fn answer(&mut self, id: JobId) {
+        let job = &mut self.jobs[id as usize];
+        let number = job.server as usize;
+        self.truth.moved(number, -1);
+        self.truth.arrived(number, -1);
+        let guard = &mut self.guards[number];
+        let pass = core::mem::replace(&mut job.pass, Pass::Spent);
+        guard.answered(self.now, pass, job.started_at);
+        if job.attempt.is_none() {
+            self.jobs.remove(id as usize); // nobody waits for it any more
+            return;
+        }
+        let service = self.now.since(job.started_at);
+        let feedback = self.servers[number].feedback(self.now, service);
+        let dimmer = guard.told_dimmer(job.dimmer);
+        job.outcome = Outcome::Replied(Some(Feedback { dimmer, ..feedback }));
+        let at = self.now + self.delay();
+        self.events.push(Lane::ToClients, at, Event::Back(id));
+    }
+
+    /// The balancer goes on waiting, but whoever counts successes has a time limit of its own.
+    pub(super) fn overdue(&mut self, id: JobId) {
+        let job = &mut self.jobs[id as usize];
+        if matches!(job.pass, Pass::Counted) {
+            let pass = core::mem::replace(&mut job.pass, Pass::Spent);
+            job.pass = self.guards[job.server as usize].given_up(self.now, pass, false);
+        }
+    }
+
+    /// The client of a request has left. What is on its way comes home by itself.
+    pub(super) fn abandon(&mut self, id: JobId) {
+        let job = &mut self.jobs[id as usize];
+        let number = job.server as usize;
+        let is_here = job.life == self.servers[number].life();
+        if !is_here || !matches!(job.outcome, Outcome::Cancelled) {
+            return;
+        }
+        let is_cancelled = self.scenario.workload.cancel;
+        let pass = core::mem::replace(&mut job.pass, Pass::Spent);
+        job.pass = self.guards[number].given_up(self.now, pass, is_cancelled);
+        if is_cancelled {
+            self.truth.moved(number, -1);
+            self.truth.arrived(number, -1);
+            self.take_off(id, number);
+        }
+    }
+
+    /// Takes a request off its server.
+    fn take_off(&mut self, id: JobId, number: usize) {
+        match &mut self.servers[number].discipline {
+            Discipline::Sharing(sharing) => {
+                let was_there = sharing.withdraw(self.now, id);
+                debug_assert!(was_there, "a request is on the server it has reached");
+                self.jobs.remove(id as usize);
+                self.call_up(number);
+                self.look_ahead(number);
+            }
+            Discipline::Slots(slots) => {
+                if slots.withdraw(id) {
+                    self.jobs.remove(id as usize);
+                    return;
+                }
+                self.jobs[id as usize].life = NOT_THERE; // the event of its end finds it gone
+                let start = slots.starts_at(self.now);
+                if let Some(next) = slots.leave() {
+                    self.start(next, start);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, id: JobId, start: Instant) {
+        let job = &mut self.jobs[id as usize];
+        let Discipline::Slots(slots) = &self.servers[job.server as usize].discipline else {
+            return;
+        };
+        let work = work(job.seed, job.copy, self.scenario.cluster.service_cv);
+        job.service = Duration::from_nanos((nanos(slots.mean()) as f64 * work) as u64);
+        job.started_at = start;
+        job.paused_then = slots.paused_total();
+        self.events.push(Lane::Mixed, start + job.service, Event::Done(id));
+    }
+
+    /// A request is done in its slot, unless a pause made that later.
+    pub(super) fn done(&mut self, id: JobId) {
+        let job = &mut self.jobs[id as usize];
+        let number = job.server as usize;
+        let server = &mut self.servers[number];
+        if job.life != server.life() {
+            self.jobs.remove(id as usize); // it died with its server, or was taken off
+            return;
+        }
+        let Discipline::Slots(slots) = &mut server.discipline else { return };
+        let due = done_at(job.started_at, job.service, job.paused_then, slots.paused_total());
+        if due > self.now {
+            self.events.push(Lane::Mixed, due, Event::Done(id));
+            return;
+        }
+        let next = slots.leave();
+        self.truth.moved(number, -1);
+        self.truth.arrived(number, -1);
+        if let Some(next) = next {
+            self.start(next, self.now);
+        }
+        let job = &mut self.jobs[id as usize];
+        // What the client can see of the service: a pause is part of it.
+        let service = self.now.since(job.started_at);
+        job.outcome = Outcome::Replied(Some(self.servers[number].feedback(self.now, service)));
+        let at = self.now + self.delay();
+        self.events.push(Lane::ToClients, at, Event::Back(id));
+    }
+
+    fn fail(&mut self, id: JobId, failure: Failure, after: Duration) {
+        let job = &mut self.jobs[id as usize];
+        job.outcome = Outcome::Failed(failure);
+        self.truth.moved(job.server as usize, -1);
+        let at = self.now + after + self.delay();
+        self.events.push(Lane::Mixed, at, Event::Back(id));
+    }
+
+    pub(super) fn probe_reach(&mut self, id: u32) {
+        let flying = &mut self.probes[id as usize];
+        let server = &self.servers[flying.probe.replica().index()];
+        let at = server.starts_at(self.now); // a paused replica answers late
+        if server.is_alive() {
+            flying.answer = Some(server.feedback(at, server.mean()));
+        }
+        let back_at = at + self.delay();
+        self.events.push(Lane::Mixed, back_at, Event::ProbeBack(id));
+    }
+}
+
+/// What befalls servers.
+impl World<'_> {
+    pub(super) fn fluctuate(&mut self) {
+        if self.is_over() {
+            return;
+        }
+        let base = self.scenario.cluster.service_mean;
+        let fast = self.scenario.fluctuation.range;
+        for number in 0..self.servers.len() {
+            let factor = if self.speeds.unit() < 0.5 { 1.0 } else { fast };
+            self.servers[number].fluctuate(self.now, base, factor);
+            self.tell_truth(number);
+            self.look_ahead(number);
+        }
+        let at = self.now + self.scenario.fluctuation.interval;
+        self.events.push(Lane::Mixed, at, Event::Fluctuate);
+    }
+
+    pub(super) fn fault(&mut self, number: u32, server: u32) {
+        if self.is_over() {
+            return;
+        }
+        let fault = &self.scenario.faults[number as usize];
+        match fault.target {
+            Target::Server(target) => self.strike(target, fault.what),
+            Target::Random => {
+                let target = self.faults.below(self.servers.len());
+                self.strike(target, fault.what);
+            }
+            Target::Each if server == ANY => {
+                for target in 0..self.servers.len() {
+                    self.strike(target, fault.what);
+                }
+            }
+            Target::Each => self.strike(server as usize, fault.what),
+        }
+        if !fault.every.is_zero() {
+            let at = self.now + fault.every.mul_f64(self.faults.exponential());
+            self.events.push(Lane::Mixed, at, Event::Fault(number, server));
+        }
+    }
+
+    fn strike(&mut self, number: usize, what: What) {
+        let server = &mut self.servers[number];
+        match what {
+            What::Crash if server.is_alive() => self.crash(number),
+            What::Crash => {}
+            What::Restore if server.is_alive() => {}
+            What::Restore => {
+                server.restore();
+                self.guards[number].restarted(self.now);
+            }
+            What::Pause { shortest, longest } => {
+                let length = shortest + (longest - shortest).mul_f64(self.faults.unit());
+                server.pause(self.now, length);
+            }
+            What::Slow { factor } => server.slow(self.now, factor),
+            What::Fail { share } => server.set_failing_share(share),
+        }
+        self.tell_truth(number);
+        self.look_ahead(number);
+        let within = self.scenario.run.health_checks;
+        if matches!(what, What::Crash | What::Restore) && !within.is_zero() {
+            self.events.push(Lane::Mixed, self.now + within, Event::Checked);
+        }
+    }
+
+    /// Tells every client which servers live.
+    pub(super) fn checked(&mut self) {
+        let health = |server: &Server| if server.is_alive() { Health::Up } else { Health::Down };
+        self.plan.version += 1;
+        self.plan.health = self.servers.iter().map(health).collect();
+        for client in 0..self.clients.len() {
+            self.clients[client].dispatcher.adopt(self.now, &self.plan);
+            self.resume(client as u32);
+        }
+    }
+
+    /// Everything on the server is lost and its clients' connections break.
+    fn crash(&mut self, number: usize) {
+        let life = self.servers[number].life();
+        self.servers[number].die();
+        match &mut self.servers[number].discipline {
+            Discipline::Sharing(sharing) => {
+                let lost = sharing.empty(self.now);
+                lost.into_iter().for_each(|id| self.break_off(id));
+            }
+            Discipline::Slots(slots) => {
+                let waiting = slots.empty();
+                self.empty_slots(number, life, waiting);
+            }
+        }
+        self.truth.emptied(number);
+    }
+
+    /// A request dies with the cores it was on.
+    fn break_off(&mut self, id: JobId) {
+        let job = &mut self.jobs[id as usize];
+        let pass = core::mem::replace(&mut job.pass, Pass::Spent);
+        self.guards[job.server as usize].failed(self.now, pass);
+        if job.attempt.is_none() {
+            self.jobs.remove(id as usize);
+            return;
+        }
+        job.outcome = Outcome::Failed(Failure::Broken);
+        let at = self.now + self.delay();
+        self.events.push(Lane::Mixed, at, Event::Back(id));
+    }
+
+    /// A job in service still has an event to come, so its attempt goes home with a job of its own.
+    fn empty_slots(&mut self, number: usize, life: u32, waiting: VecDeque<JobId>) {
+        let lost = |job: &Job| job.server as usize == number && job.life == life;
+        let on_it: Vec<_> =
+            self.jobs.iter().filter(|(_, job)| lost(job)).map(|(id, _)| id).collect();
+        for id in on_it {
+            let job = &mut self.jobs[id];
+            let is_back = !matches!(job.outcome, Outcome::Cancelled);
+            let Some(attempt) = job.attempt.take_if(|_| !is_back) else { continue };
+            let (call, client, copy) = (job.call, job.client, attempt.copy());
+            let mirror = attempt.kind() == Kind::Mirror;
+            let outcome = Outcome::Failed(Failure::Broken);
+            let messenger = Job { outcome, ..Job::new(attempt, call, client) };
+            let messenger = self.jobs.insert(messenger) as JobId;
+            if let Some(slot) = self.slot(call)
+                && !mirror
+            {
+                self.calls[slot].jobs[copy] = messenger;
+            }
+            let at = self.now + self.delay();
+            self.events.push(Lane::Mixed, at, Event::Back(messenger));
+        }
+        for id in waiting {
+            self.jobs.remove(id as usize); // never started: no event will come for it
+        }
+    }
+
+    pub(super) fn tell_truth(&self, number: usize) {
+        let server = &self.servers[number];
+        let until = server.starts_at(Instant::ZERO);
+        self.truth.changed(number, millis(server.mean()), until, server.is_alive());
+    }
+}

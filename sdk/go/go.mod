@@ -1,0 +1,3 @@
+module evenkeel.dev/brownout
+
+go 1.21
