@@ -10,6 +10,7 @@
 //! | [`curve`] | how many requests miss the objective, over the load of who serves them |
 //! | [`wan`] | how far the others are, and how much that varies |
 //! | [`epoch`] | agreement: what every data centre knows when it plans, the same everywhere |
+//! | [`planner`] | what all told → the problem → a plan for each |
 //! | [`split`] | enforcement: which data centre one request goes to, by the plan |
 //!
 //! | file of the plan | does |
@@ -60,6 +61,7 @@ mod master;
 mod model;
 mod pairs;
 mod place;
+pub mod planner;
 mod prices;
 mod problem;
 mod question;

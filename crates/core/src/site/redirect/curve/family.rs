@@ -12,8 +12,8 @@
 //! **When it misleads.** Residual and response time are taken as independent: one burst that fills
 //! both the link and the servers is worse than the sum of two.
 
-use super::residual::Residual;
-use super::response::{ResponseCurves, Slice};
+use super::residual::{Residual, Way};
+use super::response::{ResponseCurves, Slice, neighbours, saturation};
 use super::{Conditions, MISSES_ALWAYS};
 use crate::time::{Duration, nanos};
 use crate::units::{OutOfRange, Probability, Rate};
@@ -38,9 +38,10 @@ struct Member {
     write_share: f64,
     saturation: f64,
     loads: Vec<f64>,
-    /// `by_base[b][load]`: the probability of a miss at `b` steps of base latency. Beyond the last
-    /// every request misses.
+    /// `by_base[b][load]`: the probability of a miss at `first + b` steps of base latency. Beyond
+    /// the last every request misses.
     by_base: Vec<Vec<f64>>,
+    first: usize,
 }
 
 impl Family {
@@ -54,6 +55,30 @@ impl Family {
         residual: &Residual,
         round_trips: u32,
     ) -> Result<Self, OutOfRange> {
+        Self::with_bases(curves, residual, round_trips, |_| (0, usize::MAX))
+    }
+
+    /// As they look through one way: no more than what [`Family::new`] says at its base latency,
+    /// for a thousandth of the work.
+    ///
+    /// # Errors
+    /// As [`Family::new`].
+    pub(super) fn through(
+        curves: &ResponseCurves,
+        way: &Way,
+        round_trips: u32,
+    ) -> Result<Self, OutOfRange> {
+        // Two members, between which the base latency lies.
+        let near = |step_nanos| ((nanos(way.base) / step_nanos) as usize, 2);
+        Self::with_bases(curves, &way.residual, round_trips, near)
+    }
+
+    fn with_bases(
+        curves: &ResponseCurves,
+        residual: &Residual,
+        round_trips: u32,
+        first_and_count: impl Fn(u64) -> (usize, usize),
+    ) -> Result<Self, OutOfRange> {
         if !(1..=ROUND_TRIPS_MAX).contains(&round_trips) {
             let expected = "1 to 16 round trips for a request";
             return Err(OutOfRange { came: f64::from(round_trips), expected });
@@ -62,7 +87,9 @@ impl Family {
         let base_step_nanos = nanos(BASE_STEP).max(step_nanos);
         let stride = (base_step_nanos / step_nanos * u64::from(round_trips)) as usize;
         let delay = Delay::new(curves, residual, round_trips);
-        let members = curves.slices().iter().map(|slice| Member::new(slice, &delay, stride));
+        let (first, count) = first_and_count(base_step_nanos);
+        let members =
+            curves.slices().iter().map(|slice| Member::new(slice, &delay, stride, first, count));
         Ok(Self {
             servers: curves.servers(),
             base_step_nanos,
@@ -101,8 +128,7 @@ impl Family {
     /// The load of the profiled data centre from which on every request misses.
     pub(super) fn saturation(&self, write_share: Probability) -> f64 {
         let (lower, upper, part) = self.neighbours(write_share);
-        // Work for one request, the inverse of the saturation, is a mean over reads and writes.
-        1.0 / ((1.0 - part) / lower.saturation + part / upper.saturation)
+        saturation(lower.saturation, upper.saturation, part)
     }
 
     /// The curve at one base latency and write share.
@@ -113,24 +139,16 @@ impl Family {
         View { lower: line(lower), upper, part, saturation: self.saturation(write_share) }
     }
 
-    /// The members around a write share and how far it is from the first to the second. Beyond
-    /// the profiled shares the nearest counts.
     fn neighbours(&self, write_share: Probability) -> (&Member, &Member, f64) {
-        let share = write_share.value();
-        let after = self.members.partition_point(|member| member.write_share <= share);
-        let lower = &self.members[after.saturating_sub(1)];
-        let upper = &self.members[after.min(self.members.len() - 1)];
-        let width = upper.write_share - lower.write_share;
-        let part = if width > 0.0 { (share - lower.write_share) / width } else { 0.0 };
-        (lower, upper, part)
+        neighbours(&self.members, write_share, |member| member.write_share)
     }
 
     fn line<'a>(&self, member: &'a Member, base: Duration) -> Line<'a> {
         let below = (nanos(base) / self.base_step_nanos) as usize;
         let part = (nanos(base) % self.base_step_nanos) as f64 / self.base_step_nanos as f64;
         let count = member.loads.len();
-        let near = member.by_base.get(below);
-        let far = member.by_base.get(below.saturating_add(1));
+        let row = |base: usize| member.by_base.get(base.checked_sub(member.first)?);
+        let (near, far) = (row(below), row(below.saturating_add(1)));
         let value = |row: Option<&Vec<f64>>, k: usize| row.map_or(MISSES_ALWAYS, |row| row[k]);
         let blended = |k| {
             let (near, far) = (value(near, k), value(far, k));
@@ -174,30 +192,30 @@ impl Delay {
 
     /// The probability that response and residual together take more than what `offset` steps
     /// leave of the objective; past the end of `misses` nothing is left.
+    ///
+    /// One sum in the order of the masses: every term is at least that of a smaller offset, and so
+    /// is the sum, to the last digit. A data centre further away must never look better.
     fn convolved(&self, misses: &[f64], offset: usize) -> f64 {
         let left = misses.get(offset..).unwrap_or_default();
-        let fitting: f64 = self.masses.iter().zip(left).map(|(mass, miss)| mass * miss).sum();
-        let late: f64 = self.masses.iter().skip(left.len()).sum();
-        (fitting + late + self.beyond).min(MISSES_ALWAYS)
+        let fitting = self.masses.iter().zip(left).fold(0.0, |sum, (mass, miss)| sum + mass * miss);
+        let late = self.masses.iter().skip(left.len()).fold(fitting, |sum, mass| sum + mass);
+        (late + self.beyond).min(MISSES_ALWAYS)
     }
 }
 
 impl Member {
-    fn new(slice: &Slice, delay: &Delay, stride: usize) -> Self {
+    /// With the base latencies from `first` on, in steps, as many of them as `count` and the
+    /// objective allow.
+    fn new(slice: &Slice, delay: &Delay, stride: usize, first: usize, count: usize) -> Self {
         let steps = slice.misses[0].len();
-        let offsets = (0..).map(|base| base * stride).take_while(|&offset| offset < steps);
-        let mut furthest = vec![0.0; slice.loads.len()];
-        let row = |offset| -> Vec<f64> {
-            // Sums of the same shares in other places differ in their last digit.
-            for (miss, row) in furthest.iter_mut().zip(&slice.misses) {
-                *miss = delay.convolved(row, offset).max(*miss);
-            }
-            furthest.clone()
-        };
+        let offsets = (first..).take(count).map(|base| base.saturating_mul(stride));
+        let offsets = offsets.take_while(|&offset| offset < steps);
+        let row = |offset| slice.misses.iter().map(|row| delay.convolved(row, offset)).collect();
         Self {
             write_share: slice.write_share,
             saturation: slice.saturation,
             loads: slice.loads.clone(),
+            first,
             by_base: offsets.map(row).collect(),
         }
     }

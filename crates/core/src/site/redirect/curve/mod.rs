@@ -230,7 +230,7 @@ fn ways_table(
     let pairs = classes.iter().flat_map(|class| ways.iter().map(move |way| (class, way)));
     let families = pairs
         .clone()
-        .map(|(class, way)| Family::new(class.curves, &way.residual, class.round_trips))
+        .map(|(class, way)| Family::through(class.curves, way, class.round_trips))
         .collect::<Result<Vec<_>, _>>()?;
     let parts: Vec<Part<'_>> = pairs
         .zip(&families)

@@ -7,8 +7,9 @@ use super::profile::{LoadStep, Profile, ProfileError};
 use super::queue::{Markov, general};
 use super::residual::{RESIDUAL_BIN, Residual};
 use crate::distribution::{Bucket, Distribution, Empirical};
+use crate::site::redirect::epoch::StableHash;
 use crate::time::{Duration, nanos};
-use crate::units::{OutOfRange, Rate};
+use crate::units::{OutOfRange, Probability, Rate};
 
 /// The longest objective that curves are made for.
 pub const OBJECTIVE_MAX: Duration = Duration::from_secs(3_600);
@@ -41,6 +42,28 @@ pub(super) struct Slice {
     pub(super) loads: Vec<f64>,
     /// `misses[load][k]` is the probability of more than the objective less `k` steps.
     pub(super) misses: Vec<Vec<f64>>,
+}
+
+/// The two write shares around one, ascending, and how far it is from the first to the second.
+/// Beyond the profiled shares the nearest counts.
+pub(super) fn neighbours<T>(
+    profiled: &[T],
+    write_share: Probability,
+    share_of: impl Fn(&T) -> f64,
+) -> (&T, &T, f64) {
+    let share = write_share.value();
+    let after = profiled.partition_point(|one| share_of(one) <= share);
+    let lower = &profiled[after.saturating_sub(1)];
+    let upper = &profiled[after.min(profiled.len() - 1)];
+    let width = share_of(upper) - share_of(lower);
+    let part = if width > 0.0 { (share - share_of(lower)) / width } else { 0.0 };
+    (lower, upper, part)
+}
+
+/// The saturation between two write shares: work for one request, its inverse, is a mean over reads
+/// and writes.
+pub(super) fn saturation(lower: f64, upper: f64, part: f64) -> f64 {
+    1.0 / ((1.0 - part) / lower + part / upper)
 }
 
 /// A row before fitting: load, requests, and the probabilities of a miss.
@@ -165,12 +188,33 @@ impl ResponseCurves {
     }
 
     /// The servers of the profiled data centre.
-    pub(super) fn servers(&self) -> f64 {
+    pub(in super::super) fn servers(&self) -> f64 {
         self.servers
+    }
+
+    /// The load of the profiled data centre, in requests per second, from which on every request
+    /// misses.
+    pub(in super::super) fn saturation(&self, write_share: Probability) -> f64 {
+        let (lower, upper, part) = neighbours(&self.slices, write_share, |slice| slice.write_share);
+        saturation(lower.saturation, upper.saturation, part)
     }
 
     pub(super) fn slices(&self) -> &[Slice] {
         &self.slices
+    }
+
+    /// Adds all that a table is made from: sites with equal hashes compute equal tables.
+    pub(in super::super) fn fingerprint(&self, hash: &mut StableHash) {
+        let number = |hash: &mut StableHash, number: f64| hash.number(number.to_bits());
+        hash.number(nanos(self.objective));
+        hash.number(self.step_nanos);
+        number(hash, self.servers);
+        for slice in &self.slices {
+            number(hash, slice.write_share);
+            number(hash, slice.saturation);
+            slice.loads.iter().for_each(|load| number(hash, *load));
+            slice.misses.iter().flatten().for_each(|miss| number(hash, *miss));
+        }
     }
 
     /// How many steps the objective has, with one for nothing left.

@@ -1,0 +1,168 @@
+//! What sites told and what was profiled, as a problem in whole quanta.
+
+use super::super::curve::{Axis, Class, Residual, Table, Way, pair_table};
+use super::super::epoch::{Path, Report};
+use super::super::{Problem, QUANTA_MAX};
+use super::*;
+
+/// Demand and conditions of all sites for one epoch.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Inputs {
+    /// The quantum, in requests per 1,000 s; at least 1.
+    pub(super) unit_per_1000_s: u64,
+    /// By site, the requests per 1,000 s that are planned for; zero for those that are no members.
+    pub(super) demand_per_1000_s: Vec<u64>,
+    /// By site, what a load means there; no servers for those that are no members.
+    conditions: Vec<Conditions>,
+    /// By site, the version of its curves in force.
+    versions: Vec<u32>,
+}
+
+impl Inputs {
+    pub(super) fn new(planner: &Planner, snapshot: &Snapshot) -> Self {
+        let sites = planner.sites.len();
+        let report = |site: usize| snapshot.report(SiteId::new(site));
+        let arriving = |site: usize| report(site).map_or(0, |report| planner.arriving(report));
+        let split = |site: usize| -> (u64, u64) {
+            let writes_ppm = report(site).map_or(0, |report| report.writes_ppm);
+            let all = arriving(site);
+            let writes = (u128::from(all) * u128::from(writes_ppm) / u128::from(ALL_PPM)) as u64;
+            (all - writes, writes)
+        };
+        let writes: u64 = (0..sites).map(|site| split(site).1).sum();
+        let is_everywhere = planner.config.writes == Writes::Everywhere;
+        let demand: Vec<u64> = (0..sites)
+            .map(|site| if is_everywhere { split(site).0 } else { arriving(site) })
+            .collect();
+        let all: u64 = (0..sites).map(arriving).sum();
+        let mix = |local: u64| {
+            if is_everywhere { part(writes, local + writes) } else { part(writes, all) }
+        };
+        let background = if is_everywhere { writes } else { 0 };
+        let background = Rate::new(background as f64 * 1e-3).expect("a sum of rates is a rate");
+        let conditions = (0..sites).map(|site| Conditions {
+            servers: report(site).map_or(0, |report| planner.servers(site, report)),
+            write_share: mix(demand[site]),
+            background,
+            load_bias: planner.config.load_bias,
+        });
+        let largest = (0..sites).filter_map(|site| Some(report(site)?.capacity_per_1000_s)).max();
+        Self {
+            unit_per_1000_s: planner.unit(largest.unwrap_or(0), &demand),
+            conditions: conditions.collect(),
+            versions: (0..sites).map(|site| report(site).map_or(0, |r| r.curve_version)).collect(),
+            demand_per_1000_s: demand,
+        }
+    }
+
+    /// The demand of a site in quanta, rounded up.
+    fn quanta(&self, site: usize) -> u32 {
+        // The unit is large enough for the sum of all; see `Planner::unit`.
+        self.demand_per_1000_s[site].div_ceil(self.unit_per_1000_s) as u32
+    }
+
+    pub(super) fn problem(&self, planner: &Planner, snapshot: &Snapshot) -> Problem {
+        let sites = planner.sites.len();
+        let demand: Vec<u32> = (0..sites).map(|site| self.quanta(site)).collect();
+        let levels = demand.iter().sum::<u32>() as usize + 1;
+        let path = |from: usize, to: usize| -> Option<Path> {
+            let other = snapshot.report(SiteId::new(to))?;
+            let path = (*snapshot.report(SiteId::new(from))?.paths.get(to)?)?;
+            (other.capacity_per_1000_s > 0).then_some(path)
+        };
+        let table = |from: usize, to: usize| -> Table {
+            let ways = if from == to { Some(Way::inside()) } else { path(from, to).map(way) };
+            self.table(planner, to, ways.as_slice(), levels)
+        };
+        let mut saturation = vec![0; sites];
+        let mut curves = vec![Vec::with_capacity(sites); sites];
+        for to in 0..sites {
+            for (from, row) in curves.iter_mut().enumerate() {
+                let mut table = table(from, to);
+                table.trim();
+                if from == to {
+                    saturation[to] = table.saturation;
+                }
+                row.push(table.misses_ppm);
+            }
+        }
+        let pairs = |value: &dyn Fn(usize, usize) -> u32| -> Vec<Vec<u32>> {
+            (0..sites).map(|from| (0..sites).map(|to| value(from, to)).collect()).collect()
+        };
+        let limits = pairs(&|from, to| {
+            let limits = planner.config.limits_ppm.as_ref();
+            let ppm = limits.map_or(ALL_PPM, |limits| limits[from][to]);
+            let ppm = if path(from, to).is_some() { ppm } else { 0 };
+            (u64::from(demand[from]) * u64::from(ppm) / u64::from(ALL_PPM)) as u32
+        });
+        let distances = pairs(&|from, to| path(from, to).map_or(0, |path| path.base_rtt_us));
+        let problem = Problem::new(demand.clone(), curves)
+            .and_then(|problem| problem.with_limits(&limits))
+            .and_then(|problem| problem.with_distances(&distances))
+            .and_then(|problem| problem.with_saturation(saturation))
+            .and_then(|problem| match &planner.config.prices {
+                Some(prices) => problem.with_prices(prices),
+                None => Ok(problem),
+            });
+        problem.expect("sizes and ranges were checked where they came in")
+    }
+
+    /// Violations of requests served at `to` that came over these ways, for every load.
+    fn table(&self, planner: &Planner, to: usize, ways: &[Way], levels: usize) -> Table {
+        let version = self.versions[to] as usize;
+        let Some(classes) = planner.sites[to].versions.get(version) else {
+            return Table::unreachable(levels);
+        };
+        let classes = classes.iter().map(|of| Class {
+            weight: of.weight,
+            curves: &of.curves,
+            round_trips: of.round_trips,
+        });
+        let classes: Vec<Class<'_>> = classes.collect();
+        let quantum = Rate::new(self.unit_per_1000_s as f64 * 1e-3).expect("a quantum is a rate");
+        let axis = Axis { quantum, levels };
+        pair_table(&classes, ways, &axis, &self.conditions[to]).expect("ranges were checked")
+    }
+}
+
+impl Planner {
+    /// Full requests that arrive, and what waits from before, in requests per 1,000 s.
+    fn arriving(&self, report: &Report) -> u64 {
+        let backlog = u128::from(report.backlog_requests) * 1_000_000_000_000;
+        let backlog = backlog / u128::from(nanos(self.config.period));
+        let sum = u128::from(report.demand_per_1000_s) + backlog;
+        sum.min(u128::from(RATE_MAX)) as u64
+    }
+
+    /// How many servers a reported capacity is; [`Planner::capacity_per_1000_s`] backwards.
+    pub(super) fn servers(&self, site: usize, report: &Report) -> u32 {
+        let writes = Probability::clamped(f64::from(report.writes_ppm) * 1e-6);
+        let of_one = self.of_one_server(site, report.curve_version, writes);
+        if of_one <= 0.0 {
+            return 0;
+        }
+        // At least one where there is any: a fraction of a server serves, if little.
+        let servers = (report.capacity_per_1000_s as f64 * 1e-3 / of_one).round() as u32;
+        servers.max(u32::from(report.capacity_per_1000_s > 0))
+    }
+
+    /// The quantum: a share of the largest capacity, but so many that the solver takes them all.
+    fn unit(&self, largest_per_1000_s: u64, demand_per_1000_s: &[u64]) -> u64 {
+        let share = u128::from(largest_per_1000_s) * u128::from(self.config.quantum_ppm);
+        let share = share.div_ceil(u128::from(ALL_PPM)) as u64;
+        let all: u64 = demand_per_1000_s.iter().sum();
+        // Every site may round up by one.
+        let least = all.div_ceil(u64::from(QUANTA_MAX) - demand_per_1000_s.len() as u64);
+        share.max(least).max(1)
+    }
+}
+
+fn part(of: u64, all: u64) -> Probability {
+    Probability::clamped(if all == 0 { 0.0 } else { of as f64 / all as f64 })
+}
+
+fn way(path: Path) -> Way {
+    let residual = Residual::new(path.residual_ppm(), path.beyond_ppm);
+    let residual = residual.expect("a path that was accepted sums to a million");
+    Way { base: Duration::from_micros(path.base_rtt_us.into()), residual }
+}
