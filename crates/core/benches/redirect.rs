@@ -1,8 +1,9 @@
 //! What a redistribution plan costs, to a proof, on problems by formula.
 //!
 //! `cargo bench -p evenkeel-core --bench redirect` prints wall time; on a machine that is not
-//! shared that is CPU time. The bars, at a quantum of 1 %: 5 ms for 5 data centres, 10 ms for 8,
-//! 100 ms for 16 and for 8 that relay, 1 s for 32 within one request in a million.
+//! shared that is CPU time (`cargo xtask bench redirect` puts other solvers beside). The bars, at a
+//! quantum of 1 %: 5 ms for 5 data centres, 10 ms for 8, 100 ms for 16 and for 8 that relay, 1 s
+//! for 32 within one request in a million.
 
 #[path = "../src/site/redirect/tests/instances.rs"]
 mod instances;

@@ -43,6 +43,37 @@ pub(super) fn improve(model: &Model, start: &Flow, work_max: u64) -> (Flow, Scor
     (turned(model.sites, &walk.flow), walk.score, walk.work)
 }
 
+/// The allocation that gives one data centre up: all others keep what they serve best by themselves
+/// and send it the rest. Where demand is more than all can serve, the fewest violations are near
+/// such an allocation, and steps from any other lead uphill first. `None` with a target, and where
+/// loads are capped.
+pub(super) fn giving_one_up(model: &Model) -> Option<Flow> {
+    let total = model.total();
+    if model.side.is_some() || model.range.iter().any(|&range| range != (0, total)) {
+        return None;
+    }
+    let cost = |site: usize, to: usize, load: u32| {
+        let sent = model.demand[site] - load;
+        i64::from(load) * model.unit_price(site, site, load)
+            + i64::from(sent) * model.unit_price(site, to, total)
+    };
+    let kept = |site: usize, to: usize| {
+        let demand = model.demand[site];
+        let least = demand - model.limit[(site, to)];
+        let all = (least..=demand).min_by_key(|&load| cost(site, to, load));
+        if site == to { 0 } else { all.unwrap_or(demand) }
+    };
+    let all =
+        |&to: &usize| (0..model.sites).map(|site| cost(site, to, kept(site, to))).sum::<i64>();
+    let to = (0..model.sites).min_by_key(all)?;
+    let kept: Vec<u32> = (0..model.sites).map(|site| kept(site, to)).collect();
+    Some(Flow::from_fn(model.sites, |i, j| {
+        let own = if i == j { kept[i] } else { 0 };
+        let sent = if j == to { model.demand[i] - kept[i] } else { 0 };
+        own + sent
+    }))
+}
+
 fn turned(sites: usize, flow: &Flow) -> Flow {
     Flow::from_fn(sites, |i, j| flow[(j, i)])
 }
@@ -83,7 +114,7 @@ impl<'a> Walk<'a> {
             for origin in 0..self.model.sites {
                 for from in 0..self.model.sites {
                     for to in 0..self.model.sites {
-                        if from == to || self.flow[(from, origin)] == 0 {
+                        if self.is_idle(origin, from, to) {
                             continue;
                         }
                         let amount = self.flow[(from, origin)].min(size);
@@ -102,7 +133,7 @@ impl<'a> Walk<'a> {
         for origin in 0..sites {
             for from in 0..sites {
                 for to in 0..sites {
-                    if from == to || self.flow[(from, origin)] == 0 {
+                    if self.is_idle(origin, from, to) {
                         continue;
                     }
                     for other in 0..sites {
@@ -129,7 +160,7 @@ impl<'a> Walk<'a> {
 
     /// Makes the shifts if they are allowed and the score gets smaller.
     fn attempt(&mut self, shifts: &[Shift]) -> bool {
-        self.work += 10;
+        self.work += 20;
         for (done, shift) in shifts.iter().enumerate() {
             if self.flow[(shift.from, shift.origin)] < shift.amount {
                 self.undo(&shifts[..done]);
@@ -147,6 +178,13 @@ impl<'a> Walk<'a> {
         }
         self.undo(shifts);
         false
+    }
+
+    /// Whether there is nothing to move, or roles forbid it whatever moves out in return.
+    fn is_idle(&mut self, origin: usize, from: usize, to: usize) -> bool {
+        self.work += 1;
+        let is_barred = to != origin && (self.sent[to] > 0 || self.received[origin] > 0);
+        from == to || self.flow[(from, origin)] == 0 || (is_barred && !self.model.relay)
     }
 
     fn undo(&mut self, shifts: &[Shift]) {
@@ -211,7 +249,7 @@ impl<'a> Walk<'a> {
     fn sum(&mut self, site: usize) -> i64 {
         let (model, load) = (self.model, self.loads[site]);
         let row = model.row(site, load);
-        self.work += model.sites as u64;
+        self.work += 2 * model.sites as u64;
         let mut cost = 0;
         for (origin, &ppm) in row.iter().enumerate() {
             let amount = self.flow[(site, origin)];

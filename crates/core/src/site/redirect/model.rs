@@ -115,25 +115,49 @@ impl Model {
     /// Curves do not fall. A data centre whose own requests alone break its target must send, and
     /// one that receives would break it further. In some cheapest answer nobody else sends:
     /// cancelling what it sends lowers others' loads, its own load returns to its demand, and
-    /// nobody's violations rise.
+    /// nobody's violations rise. (`KurmaCost`'s roles do not depend on what is sent, so the search
+    /// is left with amounts.)
     pub(super) fn with_roles(&self) -> Self {
         let mut model = self.clone();
         let Some(side) = &self.side else { return model };
-        for site in 0..self.sites {
+        let breaks = |site: usize, load: u32| {
+            let violations = i64::from(self.demand[site]) * i64::from(self.ppm(site, site, load));
+            violations * side.weight[site] > side.budget[side.row[site]]
+        };
+        let sends = |site: usize| {
             let demand = self.demand[site];
-            let breaks = |load: u32| {
-                let violations = i64::from(demand) * i64::from(self.ppm(site, site, load));
-                violations * side.weight[site] > side.budget[side.row[site]]
-            };
-            let (lowest, highest) = self.range[site];
-            model.range[site] = if breaks(demand) || demand > highest {
-                (lowest, demand.saturating_sub(1).min(highest))
+            breaks(site, demand) || demand > self.range[site].1
+        };
+        let senders: Vec<bool> = (0..self.sites).map(sends).collect();
+        for site in 0..self.sites {
+            let (demand, (lowest, highest)) = (self.demand[site], self.range[site]);
+            model.range[site] = if senders[site] {
+                let highest = demand.saturating_sub(1).min(highest);
+                (lowest, self.most_kept(side, &senders, site, (lowest, highest)))
             } else {
-                let first = (demand..=highest).find(|&load| breaks(load));
+                let first = (demand..=highest).find(|&load| breaks(site, load));
                 (demand, first.map_or(highest, |load| load - 1))
             };
         }
         model
+    }
+
+    /// The most a sender can keep if the rest meets no more violations than a first guest of the
+    /// best receiver would.
+    fn most_kept(&self, side: &Side, senders: &[bool], site: usize, range: (u32, u32)) -> u32 {
+        let hosts = (0..self.sites).filter(|&to| !senders[to] && self.limit[(site, to)] > 0);
+        let guest = hosts.map(|to| self.ppm(site, to, self.demand[to] + 1)).min().unwrap_or(0);
+        let spent = |quanta: u32, ppm: u32| side.weight[site] * i64::from(quanta) * i64::from(ppm);
+        let keeps_target = |&load: &u32| {
+            let own = spent(load, self.ppm(site, site, load));
+            own + spent(self.demand[site] - load, guest) <= side.budget[side.row[site]]
+        };
+        (range.0..=range.1).rev().find(keeps_target).unwrap_or(range.1)
+    }
+
+    /// Whether a data centre's role is to send.
+    pub(super) fn must_send(&self, site: usize) -> bool {
+        self.side.is_some() && self.range[site].1 < self.demand[site]
     }
 
     fn price_violations(&mut self, problem: &Problem) {
