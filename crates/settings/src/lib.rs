@@ -40,6 +40,7 @@
 mod document;
 mod overlay;
 mod problem;
+pub mod profile;
 mod reader;
 pub mod shared;
 mod units;

@@ -82,6 +82,9 @@ pub struct Load {
     pub seed: u64,
     /// No request is due at or after this time. `None`: when the arrivals end, or never.
     pub duration: Option<Duration>,
+    /// Requests due before this time are sent, answered and forgotten: nothing of them is in the
+    /// outcome, apart from the generator's CPU time. Zero: all count.
+    pub warm_up: Duration,
     /// No more requests than this. `None`: no bound.
     pub requests_max: Option<u64>,
     /// How long after it is due a request may be answered; above zero, at most [`LATENCY_MAX`].
@@ -141,6 +144,7 @@ impl Load {
             policy: "load".into(),
             seed: 1,
             duration: None,
+            warm_up: Duration::ZERO,
             requests_max: None,
             timeout: Duration::from_secs(10),
             connections_max: 1_000,
@@ -217,6 +221,12 @@ impl Stop {
     /// Ends the load; harmless when it has ended.
     pub fn stop(&self) {
         self.0.send_replace(true);
+    }
+
+    /// Whether it was used.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
     }
 }
 
@@ -335,9 +345,11 @@ fn outcome(world: &World, cpu: Duration) -> Outcome {
             Some(end) if !cancelled && world.load.requests_max.is_none() => end,
             end => end.map_or(wall, |end| end.min(wall)),
         };
-        let spent = Spent { wall, plan, cpu, cancelled };
+        let warm_up = world.load.warm_up;
+        let spent = Spent { wall, plan, warm_up, cpu, cancelled };
         let tally = std::mem::take(tally);
         let policy = world.load.policy.clone();
-        Outcome::new(policy, world.load.seed, counts.due, tally, &spent)
+        let due = counts.due - counts.due_warm_up;
+        Outcome::new(policy, world.load.seed, due, tally, &spent)
     })
 }

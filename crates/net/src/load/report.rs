@@ -145,6 +145,8 @@ pub(super) struct Spent {
     pub(super) wall: Duration,
     /// The part of the plan that was carried out.
     pub(super) plan: Duration,
+    /// The part of both that does not count.
+    pub(super) warm_up: Duration,
     pub(super) cpu: Duration,
     pub(super) cancelled: bool,
 }
@@ -184,7 +186,9 @@ impl Report {
         let [other, informational, success, redirection, client_error, server_error] =
             tally.statuses;
         let other = other + informational;
-        let (wall_s, cpu_s) = (spent.wall.as_secs_f64(), spent.cpu.as_secs_f64());
+        let counted = |all: Duration| all.saturating_sub(spent.warm_up).as_secs_f64();
+        let (wall_s, all_s) = (counted(spent.wall), spent.wall.as_secs_f64());
+        let cpu_s = spent.cpu.as_secs_f64();
         let per =
             |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let latency = &tally.latency;
@@ -204,7 +208,7 @@ impl Report {
             max_ms: latency.max_ms(),
             requests_per_cpu_s: per(tally.decided(), cpu_s),
             duration_s: wall_s,
-            offered_rate: per(due, spent.plan.as_secs_f64()),
+            offered_rate: per(due, counted(spent.plan)),
             achieved_rate: per(tally.served, wall_s),
             bytes: tally.bytes,
             statuses: Statuses { success, redirection, client_error, server_error, other },
@@ -219,7 +223,7 @@ impl Report {
             send_lag_p99_ms: tally.send_lag.quantile_ms(0.99),
             service_p50_ms: tally.service.quantile_ms(0.5),
             service_p99_ms: tally.service.quantile_ms(0.99),
-            generator_cpu_share: if wall_s > 0.0 { cpu_s / wall_s } else { 0.0 },
+            generator_cpu_share: if all_s > 0.0 { cpu_s / all_s } else { 0.0 },
         }
     }
 }

@@ -7,6 +7,7 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Uri};
 
 use evenkeel_core::Rng;
+use evenkeel_core::site::redirect::epoch::StableHash;
 use http_body_util::Full;
 use rand_distr::{Distribution as _, Zipf};
 
@@ -23,6 +24,8 @@ pub struct Target {
     paths: Vec<Path>,
     headers: HeaderMap,
     body: Option<Template>,
+    /// What a share of the requests asks for instead.
+    other: Option<(Box<Self>, f64)>,
 }
 
 /// The keys that `{key}` stands for.
@@ -91,7 +94,7 @@ impl Target {
         let host = HeaderValue::from_str(&authority);
         headers.insert(HOST, host.map_err(|_| url_error(&authority))?);
         let keys = Keys { count: 1, skew: 0.0 };
-        Ok(Self { method: Method::GET, keys, authority, paths, headers, body: None })
+        Ok(Self { method: Method::GET, keys, authority, paths, headers, body: None, other: None })
     }
 
     /// Adds a header, `Name: value`; `Host` replaces the one taken from the URL.
@@ -122,6 +125,23 @@ impl Target {
         self.body = Some(Template::lenient(text));
     }
 
+    /// Asks for `other` in this share (0 to 1) of the requests instead, such as writes among reads.
+    /// Which ones depends on their numbers alone; keys are drawn as this target says.
+    ///
+    /// # Errors
+    /// When the share is none, or `other` is on another host.
+    pub fn mixed(mut self, other: Self, share: f64) -> Result<Self, LoadError> {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(LoadError::setting("share", share, "a share from 0 to 1"));
+        }
+        if self.authority != other.authority {
+            let expected = format!("the same host as the other requests, {}", self.authority);
+            return Err(LoadError::setting("url", other.authority, expected));
+        }
+        self.other = Some((Box::new(other), share));
+        Ok(self)
+    }
+
     /// `host:port` of the URLs.
     #[must_use]
     pub fn authority(&self) -> &str {
@@ -131,26 +151,36 @@ impl Target {
     /// The path and query of a request.
     #[must_use]
     pub fn path(&self, number: u64, key: u64) -> String {
-        match self.path_of(number) {
+        match self.of(number).path_of(number) {
             Path::Fixed(uri) => uri.to_string(),
             Path::Rendered(template) => template.render(number, key),
         }
     }
 
     pub(super) fn request(&self, number: u64, key: u64) -> Request<Full<Bytes>> {
-        let body = self
+        let asked = self.of(number);
+        let body = asked
             .body
             .as_ref()
             .map_or_else(Bytes::new, |body| Bytes::from(body.render(number, key)));
         let mut request = Request::new(Full::new(body));
-        *request.method_mut() = self.method.clone();
-        *request.headers_mut() = self.headers.clone();
-        *request.uri_mut() = match self.path_of(number) {
+        *request.method_mut() = asked.method.clone();
+        *request.headers_mut() = asked.headers.clone();
+        *request.uri_mut() = match asked.path_of(number) {
             Path::Fixed(uri) => uri.clone(),
             Path::Rendered(template) => Uri::try_from(template.render(number, key))
                 .expect("a template is checked when it is made, and digits keep a path valid"),
         };
         request
+    }
+
+    /// This target, or the other one that it is mixed with.
+    fn of(&self, number: u64) -> &Self {
+        let Some((other, share)) = &self.other else { return self };
+        let mut hash = StableHash::default();
+        hash.number(number);
+        let unit = (hash.finish() >> 11) as f64 / (1_u64 << 53) as f64;
+        if unit < *share { other } else { self }
     }
 
     fn path_of(&self, number: u64) -> &Path {
@@ -348,6 +378,30 @@ mod tests {
         let paths = (0..4).map(|n| target.path(n, 0)).collect::<Vec<_>>();
         assert_eq!(paths, ["/x", "/y/1", "/x", "/y/3"]);
         assert_eq!(target.request(3, 0).uri(), "/y/3");
+    }
+
+    #[test]
+    fn a_share_of_the_requests_asks_for_something_else() {
+        let write = || {
+            let mut target = Target::new(["http://a/w"]).unwrap();
+            target.method = Method::POST;
+            target.body("{n}");
+            target
+        };
+        let read = || Target::new(["http://a/r"]).unwrap();
+        let writes = |share| {
+            let target = read().mixed(write(), share).unwrap();
+            let is_write = |n: &u64| target.request(*n, 0).method() == Method::POST;
+            let both = |n: &u64| is_write(n) == (target.path(*n, 0) == "/w");
+            assert!((0..100).all(|n| both(&n)));
+            (0..10_000).filter(is_write).count()
+        };
+        assert_eq!((writes(0.0), writes(1.0)), (0, 10_000));
+        // Binomial(10000, 0.3): standard deviation 45.8; four of them.
+        assert!(writes(0.3).abs_diff(3_000) < 184);
+        let elsewhere = Target::new(["http://b/"]).unwrap();
+        assert!(read().mixed(elsewhere, 0.1).unwrap_err().to_string().contains("came b:80"));
+        assert!(read().mixed(write(), 1.1).is_err());
     }
 
     #[test]

@@ -94,6 +94,27 @@ fn every_request_is_sent_answered_and_checked() {
     assert_eq!((parameters.rate, parameters.duration_s), (500.0, Some(1.0)));
 }
 
+/// The first 20 requests are slow and fail: nothing of them is told.
+#[test]
+fn a_warm_up_is_sent_and_not_counted() {
+    let server = Server::start(|path, stream| match path[1..].parse::<u32>() {
+        Ok(0..20) => {
+            thread::sleep(Duration::from_millis(50));
+            respond(stream, "503 Service Unavailable", "");
+        }
+        _ => respond(stream, "200 OK", "x"),
+    });
+    let mut load = server.load("/{n}", 100.0, 600);
+    load.warm_up = Duration::from_millis(200);
+    let mut due = 0;
+    let outcome = load.run(&Stop::new(), |progress| due = due.max(progress.due)).unwrap();
+    let report = &outcome.report;
+    assert_eq!((report.requests, report.served, report.failed), (40, 40, 0), "{report:?}");
+    assert_eq!((report.statuses.server_error, report.unfinished), (0, 0));
+    assert_eq!((outcome.latency.count(), report.offered_rate), (40, 100.0));
+    assert!(due > 40, "progress tells of all: {due}");
+}
+
 #[test]
 fn the_json_has_the_stable_keys() {
     let server = Server::start(|_, stream| respond(stream, "200 OK", ""));

@@ -66,6 +66,10 @@ struct State {
     keys: KeyDraw,
     /// Requests that became due so far.
     due: u64,
+    /// Those of them that do not count.
+    due_warm_up: u64,
+    /// Requests due from here on count.
+    counted_from: Instant,
     waiting: VecDeque<Job>,
     /// Connections without a request; the last one was used last.
     idle: Vec<Rc<Slot>>,
@@ -75,11 +79,14 @@ struct State {
     connections: usize,
     opening: usize,
     tally: Tally,
+    /// What became of those that do not count; nobody looks at it.
+    tally_warm_up: Tally,
 }
 
 /// A look at the counts of a running load.
 pub(super) struct Counts {
     pub(super) due: u64,
+    pub(super) due_warm_up: u64,
     pub(super) in_flight: usize,
     pub(super) waiting: usize,
     pub(super) connections: usize,
@@ -97,12 +104,15 @@ impl World {
             agenda: Agenda::new(schedule, end, load.requests_max.unwrap_or(u64::MAX)),
             keys: KeyDraw::new(load.target.keys, load.seed)?,
             due: 0,
+            due_warm_up: 0,
+            counted_from: Instant::ZERO + load.warm_up,
             waiting: VecDeque::new(),
             idle: Vec::new(),
             in_flight: BTreeMap::new(),
             connections: 0,
             opening: 0,
             tally: Tally::default(),
+            tally_warm_up: Tally::default(),
         };
         let (clock, cancelled) = (Clock::start(), Cell::new(false));
         Ok(Self { load, addresses, pacer, clock, cancelled, state: RefCell::new(state) })
@@ -159,7 +169,7 @@ impl World {
     pub(super) fn sent(&self, job: &Job) -> Instant {
         let sent = self.now();
         let lag = job.noticed.since(job.due) + sent.since(job.assigned);
-        self.state.borrow_mut().tally.send_lag.record(lag);
+        self.state.borrow_mut().tally_of(job.due).send_lag.record(lag);
         sent
     }
 
@@ -206,7 +216,7 @@ impl World {
         state.connections -= 1;
         state.opening -= 1;
         match state.waiting.pop_front() {
-            Some(_) => state.tally.failed_because(message),
+            Some(job) => state.tally_of(job.due).failed_because(message),
             None => state.tally.problem(message),
         }
         drop(state);
@@ -218,6 +228,7 @@ impl World {
         let mut state = self.state.borrow_mut();
         let counts = Counts {
             due: state.due,
+            due_warm_up: state.due_warm_up,
             in_flight: state.in_flight.len(),
             waiting: state.waiting.len(),
             connections: state.connections,
@@ -229,7 +240,7 @@ impl World {
         let mut state = self.state.borrow_mut();
         // Absent: it timed out, and has been counted.
         if state.in_flight.remove(&job.number).is_some() {
-            note(&mut state.tally);
+            note(state.tally_of(job.due));
         }
         drop(state);
         self.go_on(now);
@@ -250,20 +261,22 @@ impl State {
             if flight.get().0 + timeout > now {
                 break;
             }
-            let (_, slot) = flight.remove();
+            let (due, slot) = flight.remove();
             slot.abort();
             self.connections -= 1;
-            self.tally.timed_out(timeout);
+            self.tally_of(due).timed_out(timeout);
         }
-        while self.waiting.front().is_some_and(|job| job.due + timeout <= now) {
+        while let Some(job) = self.waiting.front().filter(|job| job.due + timeout <= now) {
+            let due = job.due;
             self.waiting.pop_front();
-            self.tally.timed_out(timeout);
+            self.tally_of(due).timed_out(timeout);
         }
     }
 
     fn admit(&mut self, due: Instant, now: Instant, queue_max: usize) {
         let (number, key) = (self.due, self.keys.next());
         self.due += 1;
+        self.due_warm_up += u64::from(due < self.counted_from);
         let job = Job { number, key, due, noticed: now, assigned: now, unsent: 0 };
         if let Some(slot) = self.idle.pop() {
             // One that met a closed connection may wait for another although some are idle.
@@ -274,8 +287,13 @@ impl State {
         } else if self.waiting.len() < queue_max {
             self.waiting.push_back(job);
         } else {
-            self.tally.dropped();
+            self.tally_of(due).dropped();
         }
+    }
+
+    /// Where to note what becomes of a request.
+    fn tally_of(&mut self, due: Instant) -> &mut Tally {
+        if due < self.counted_from { &mut self.tally_warm_up } else { &mut self.tally }
     }
 
     fn start(&mut self, job: Job, slot: &Rc<Slot>, now: Instant) -> Job {
