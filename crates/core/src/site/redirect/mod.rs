@@ -21,6 +21,7 @@
 //! | `solve.rs` | which searches answer which question |
 //! | `search.rs` `tighten.rs` | branch and bound over loads; column generation in its parts |
 //! | `bound.rs` `master.rs` `trust.rs` `prices.rs` | the Lagrangian bound, and where it is best |
+//! | `elastic.rs` | how many servers each data centre should have, when they can share load |
 //! | `local.rs` | a good allocation soon |
 //! | `transport.rs` `place.rs` | loads given: who serves whom, exactly |
 //!
@@ -55,6 +56,7 @@
 
 mod bound;
 pub mod curve;
+mod elastic;
 pub mod epoch;
 mod local;
 mod master;
@@ -76,6 +78,7 @@ mod transport;
 mod trust;
 pub mod wan;
 
+pub use elastic::{Elastic, Outlook};
 pub use problem::{ALL_PPM, PRICE_MAX, Problem, ProblemError, QUANTA_MAX, SITES_MAX};
 pub use question::{
     Answer, Effort, OVERLOAD_PPM_MAX, Objective, Overload, Question, Status, Target, WEIGHT_MAX,

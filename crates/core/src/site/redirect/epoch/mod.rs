@@ -9,6 +9,7 @@
 //! | `row` | what a site tells: integers, with their ranges |
 //! | [`wire`] | a row as bytes, about 160 for ten sites |
 //! | `clock` | the epoch it is; steps of the wall clock are ridden through |
+//! | `measure` | from counts and probes to a report |
 //! | `snapshot` | the rows a plan is made from, in one canonical form |
 //! | this file | [`Exchange`]: when to send, what to believe, what to compare |
 //!
@@ -34,6 +35,7 @@
 //! changes nothing.
 
 mod clock;
+mod measure;
 mod row;
 mod snapshot;
 pub mod wire;
@@ -45,6 +47,7 @@ use core::fmt;
 
 use crate::time::{Duration, Instant, nanos};
 pub use clock::EpochClock;
+pub use measure::DemandMeter;
 pub use row::{
     AnswerHashes, COUNT_MAX, DELAY_US_MAX, OutsideOfRange, Path, RATE_MAX, RESIDUAL_BINS,
     RESIDUAL_SHARES_PPM, Report, Row, SITES_MAX, SiteId, SiteSet, per_1000_s,
