@@ -5,8 +5,10 @@
 mod brownout;
 #[cfg(feature = "shop")]
 mod course;
+mod ground;
 #[cfg(feature = "shop")]
 mod price;
+mod redirect;
 #[cfg(feature = "shop")]
 mod shops;
 
@@ -36,12 +38,17 @@ use crate::live::Live;
 use crate::terminal::{Table, ms};
 
 /// The built-in scenarios: name, file, text.
-const BUILT_IN: [(&str, &str, &str); 2] = [
+const BUILT_IN: [(&str, &str, &str); 3] = [
     ("demo", "scenarios/demo.toml", include_str!("../../../scenarios/demo.toml")),
     (
         "brownout",
         "scenarios/brownout-shop.toml",
         include_str!("../../../scenarios/brownout-shop.toml"),
+    ),
+    (
+        "redirect",
+        "scenarios/redirect-demo.toml",
+        include_str!("../../../scenarios/redirect-demo.toml"),
     ),
 ];
 
@@ -50,10 +57,12 @@ const BUILT_IN: [(&str, &str, &str); 2] = [
 /// Starts replicas, drives them through the proxy with the same seeded load for each policy in
 /// turn, and ends with a table. `demo`: embedded replicas whose speed comes and goes. `brownout`:
 /// five shops, two of which are killed; exit 1 when fewer than 99 % are served with brownout.
+/// `redirect`: three data centres, one of them hot, one of them cut off in the end; exit 1 when they
+/// held different plans.
 /// Example: evenkeel demo brownout
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArguments {
-    /// A built-in scenario, demo or brownout, or a scenario's file.
+    /// A built-in scenario, demo, brownout or redirect, or a scenario's file.
     #[arg(default_value = "demo", value_name = "NAME|FILE")]
     scenario: PathBuf,
     /// Set any parameter of the scenario; may be repeated.
@@ -89,6 +98,9 @@ pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let scenario = load_scenario(arguments)?;
     if scenario.cluster.real == Real::Shop {
         return run_shops(arguments, &scenario);
+    }
+    if scenario.geography.is_some() {
+        return redirect::run(arguments, &scenario);
     }
     let mut live = Live::new(&scenario);
     let mut runs = Vec::new();
@@ -136,7 +148,8 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
         "run.policies: an oracle knows what no real proxy can; it runs in `evenkeel sim` only"
     );
     anyhow::ensure!(
-        scenario.cluster.replication_factor == scenario.cluster.servers,
+        scenario.geography.is_some()
+            || scenario.cluster.replication_factor == scenario.cluster.servers,
         "cluster.replication_factor: {} of {} servers; over HTTP every replica answers everything",
         scenario.cluster.replication_factor,
         scenario.cluster.servers,
@@ -301,6 +314,8 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         upstreams: Vec::new(),
         agents: apps.iter().map(agent).collect(),
         admin: None,
+        redirect: None,
+        envoy: None,
     }
 }
 
@@ -353,6 +368,8 @@ fn proxy_config(
     let upstream = UpstreamConfig {
         name: "demo".to_owned(),
         replicas: replicas.to_vec(),
+        sites: Vec::new(),
+        split: None,
         policy: policy.parse()?,
         proxies: 1,
         timeouts: Timeouts { attempt: Duration::from_secs(15), total: Duration::from_secs(30) },
@@ -371,6 +388,7 @@ fn proxy_config(
         limits: server_limits(),
         forwarded_for: true,
         brownout: Edge::Strip,
+        redirected: Edge::Strip,
     };
     Ok(Config {
         process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
@@ -378,6 +396,8 @@ fn proxy_config(
         upstreams: vec![upstream],
         agents: Vec::new(),
         admin: Some(AdminConfig { address: any_port }),
+        redirect: None,
+        envoy: None,
     })
 }
 
@@ -474,7 +494,10 @@ mod tests {
             load_scenario(&arguments).unwrap();
         }
         let error = open_scenario(Path::new("brownuot")).unwrap_err().to_string();
-        assert!(error.contains("brownuot") && error.contains("demo, brownout"), "{error}");
+        assert!(
+            error.contains("brownuot") && error.contains("demo, brownout, redirect"),
+            "{error}"
+        );
         let error = open_scenario(Path::new("none.toml")).unwrap_err().to_string();
         assert!(error.contains("none.toml") && !error.contains("one of"), "{error}");
     }

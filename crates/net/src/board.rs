@@ -2,18 +2,25 @@
 //!
 //! Nothing here is on the request path: workers come by five times a second.
 
+mod split;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use evenkeel_core::Health;
 use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::site::redirect::split::SplitWindow;
 use evenkeel_core::window::RequestWindow;
 use tokio::sync::watch;
 
-use crate::config::{AgentConfig, Config, Switch};
+use crate::config::{AgentConfig, Config, Switch, UpstreamConfig};
+use crate::envoy::Plane;
 use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
 use crate::replica::AgentState;
+use split::SplitEntry;
+
+pub use split::{Directive, Lane, LaneTally, SplitObservation, SplitStanding, SplitTally};
 
 /// What is known of all upstreams of the process.
 #[derive(Debug)]
@@ -22,12 +29,15 @@ pub struct Board {
     agents: Vec<AgentEntry>,
     /// By worker, the CPU time of its thread, in nanoseconds.
     cpu_nanos: Vec<AtomicU64>,
+    envoy: OnceLock<Arc<Plane>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     standing: Mutex<Standing>,
     plan: watch::Sender<Arc<RoutePlan>>,
+    /// `None` where all requests stay at home.
+    split: Option<SplitEntry>,
 }
 
 #[derive(Debug)]
@@ -45,6 +55,8 @@ pub struct Standing {
     pub seen: BrownoutSeen,
     /// By worker: the replicas by seat, and the calls it holds.
     pub workers: Vec<(Vec<ReplicaState>, usize)>,
+    /// How its requests are split between data centres; `None` where all of them stay at home.
+    pub split: Option<SplitStanding>,
 }
 
 impl Standing {
@@ -75,19 +87,21 @@ impl Board {
     /// An empty board for the upstreams of a configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let entry = |replicas: usize| Entry {
+        let workers = config.process.workers.max(1);
+        let entry = |upstream: &UpstreamConfig| Entry {
             standing: Mutex::default(),
-            plan: watch::Sender::new(Arc::new(RoutePlan::single_group(replicas))),
+            plan: watch::Sender::new(Arc::new(upstream.first_plan())),
+            split: upstream.split.clone().map(|setup| SplitEntry::new(setup, workers)),
         };
         let agent = |agent: &AgentConfig| {
             let switch = agent.dimmer.as_ref().map(|dimmer| dimmer.switch).unwrap_or_default();
             AgentEntry { state: Mutex::default(), switch: watch::Sender::new(switch) }
         };
-        let upstreams = config.upstreams.iter();
         Self {
-            upstreams: upstreams.map(|upstream| entry(upstream.replicas.len())).collect(),
+            upstreams: config.upstreams.iter().map(entry).collect(),
             agents: config.agents.iter().map(agent).collect(),
             cpu_nanos: (0..config.process.workers).map(|_| AtomicU64::new(0)).collect(),
+            envoy: OnceLock::new(),
         }
     }
 
@@ -101,7 +115,8 @@ impl Board {
     /// How an upstream stands.
     #[must_use]
     pub fn standing(&self, upstream: usize) -> Standing {
-        self.lock(upstream).clone()
+        let split = self.split_standing(upstream);
+        Standing { split, ..self.lock(upstream).clone() }
     }
 
     /// The plan in force for an upstream.
@@ -114,6 +129,54 @@ impl Board {
     #[must_use]
     pub fn plans(&self, upstream: usize) -> watch::Receiver<Arc<RoutePlan>> {
         self.upstreams[upstream].plan.subscribe()
+    }
+
+    /// Tells all workers of an upstream where the requests of its own users go from now on. Does
+    /// nothing for an upstream without `[redirect]`.
+    pub fn direct(&self, upstream: usize, directive: Directive) {
+        if let Some(split) = &self.upstreams[upstream].split {
+            split.direct(directive);
+        }
+    }
+
+    /// The directives for an upstream as they come; `None` where all requests stay at home.
+    pub(crate) fn directives(
+        &self,
+        upstream: usize,
+    ) -> Option<watch::Receiver<Option<Arc<Directive>>>> {
+        self.upstreams[upstream].split.as_ref().map(SplitEntry::directives)
+    }
+
+    /// What Envoys are told, and what they report; `None` without `[envoy]`.
+    #[must_use]
+    pub fn envoy(&self) -> Option<&Arc<Plane>> {
+        self.envoy.get()
+    }
+
+    /// Says what Envoys are told; the first to say so is right.
+    pub(crate) fn set_envoy(&self, plane: Arc<Plane>) {
+        let _ = self.envoy.set(plane);
+    }
+
+    /// Adds requests of an upstream's own users that came through another data plane. Does nothing
+    /// for an upstream without `[redirect]`.
+    pub(crate) fn note_foreign(&self, upstream: usize, window: &SplitWindow, lanes: &[LaneTally]) {
+        if let Some(split) = &self.upstreams[upstream].split {
+            split.note_foreign(window, lanes);
+        }
+    }
+
+    /// What workers counted of an upstream's own users since the process began; empty where all
+    /// requests stay at home. This is where demand is read.
+    #[must_use]
+    pub fn split_tally(&self, upstream: usize) -> SplitTally {
+        self.upstreams[upstream].split.as_ref().map(SplitEntry::tally).unwrap_or_default()
+    }
+
+    /// How the split of an upstream stands; `None` where all requests stay at home.
+    #[must_use]
+    pub fn split_standing(&self, upstream: usize) -> Option<SplitStanding> {
+        self.upstreams[upstream].split.as_ref().map(SplitEntry::standing)
     }
 
     /// How an agent stands, by its place in the configuration.
@@ -172,6 +235,10 @@ impl Board {
             standing.workers.resize_with(worker + 1, Default::default);
         }
         standing.workers[worker] = (observation.replicas, observation.held);
+        drop(standing);
+        if let (Some(split), Some(seen)) = (&self.upstreams[upstream].split, &observation.split) {
+            split.note(worker, seen);
+        }
     }
 
     fn lock(&self, upstream: usize) -> MutexGuard<'_, Standing> {

@@ -15,18 +15,22 @@ use http::{HeaderValue, Request, Uri};
 use crate::board::Board;
 use crate::config::{Config, HealthConfig};
 use crate::http::engine::{Body, Upstream};
+use crate::http::redirected::{ORIGIN, SplitSetup};
 
-/// Starts a checker for every replica of every upstream with a `health` table. Call it in a
-/// worker runtime.
+/// Starts a checker for every replica of every upstream with a `health` table, those of other data
+/// centres too. Call it in a worker runtime.
 pub(crate) fn spawn_checks(config: &Config, board: &Arc<Board>) {
     for (upstream, settings) in config.upstreams.iter().enumerate() {
         let Some(health) = settings.health.clone() else { continue };
         let health = Rc::new(health);
-        for (seat, &address) in settings.replicas.iter().enumerate() {
+        let origin = settings.split.as_ref().map(SplitSetup::origin);
+        for (seat, address) in settings.seats().enumerate() {
+            let is_remote = seat >= settings.replicas.len();
             let checker = Checker {
                 health: Rc::clone(&health),
                 upstream: Upstream::new(address, settings.limits),
                 address,
+                origin: origin.clone().filter(|_| is_remote),
                 verdict: Verdict::default(),
             };
             let board = Arc::clone(board);
@@ -47,6 +51,8 @@ struct Checker {
     health: Rc<HealthConfig>,
     upstream: Upstream,
     address: SocketAddr,
+    /// Told to another data centre: its proxy then asks its own replicas and counts no demand.
+    origin: Option<HeaderValue>,
     verdict: Verdict,
 }
 
@@ -70,6 +76,9 @@ impl Checker {
         *request.uri_mut() = path.unwrap_or(Uri::from_static("/"));
         if let Ok(host) = HeaderValue::try_from(self.address.to_string()) {
             request.headers_mut().insert(HOST, host);
+        }
+        if let Some(origin) = &self.origin {
+            request.headers_mut().insert(ORIGIN, origin.clone());
         }
         let answer = self.upstream.send(request);
         match tokio::time::timeout(self.health.timeout, answer).await {

@@ -8,12 +8,17 @@ mod admin;
 pub mod board;
 pub mod clock;
 pub mod config;
+pub mod distance;
 pub mod embedded;
+pub mod envoy;
 mod health;
 pub mod http;
 pub mod load;
 pub mod nginx;
 pub mod process;
+pub mod profile;
+pub mod redirect;
+
 pub mod replica;
 pub mod timer;
 mod worker;

@@ -1,8 +1,10 @@
-//! A running Evenkeel: worker threads, and a control thread for health checks and administration.
+//! A running Evenkeel: worker threads, a control thread for health checks and administration, and
+//! one for the mesh between data centres.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::JoinHandle;
@@ -13,8 +15,10 @@ use crate::admin;
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::envoy;
 use crate::health;
 use crate::http::engine::{Listener, worker_runtime};
+use crate::redirect::{self, BoardHome, Mesh, RedirectState};
 use crate::worker::{Worker, stopped};
 
 /// The threads of a running process. Dropping it stops them without waiting; see
@@ -25,6 +29,7 @@ pub struct Process {
     listens: Vec<SocketAddr>,
     agents: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
+    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// Told whenever a thread ends, which none does by itself while all is well.
@@ -35,8 +40,9 @@ impl Process {
     /// Binds every address, then starts the threads: either all of it runs or none.
     ///
     /// # Errors
-    /// When an address cannot be bound or a thread cannot be started, with the likely cause. What
-    /// breaks later ends [`Signals::wait_beside`], and [`Process::stop`] tells it.
+    /// When an address cannot be bound, a file of `[redirect]` cannot be used or a thread cannot be
+    /// started, with the likely cause. What breaks later ends [`Signals::wait_beside`], and
+    /// [`Process::stop`] tells it.
     pub fn start(mut config: Config) -> io::Result<Self> {
         let (stop, stopping) = watch::channel(false);
         let workers = config.process.workers.max(1);
@@ -49,9 +55,12 @@ impl Process {
         }
         let admin = config.admin.as_ref().map(|admin| Listener::bind(admin.address)).transpose()?;
         let admin_address = admin.as_ref().map(Listener::address).transpose()?;
+        let mesh = config.redirect.as_ref().map(redirect::open).transpose()?;
+        let redirect = mesh.as_ref().map(Mesh::state);
 
         let (config, clock) = (Arc::new(config), Clock::start());
         let board = Arc::new(Board::new(&config));
+        let envoys = envoy::open(&config, &board)?;
         let (mut threads, ended) = (Vec::new(), Arc::<Notify>::default());
         for number in 0..workers {
             let worker = Worker {
@@ -65,9 +74,24 @@ impl Process {
             };
             threads.push(spawn(format!("worker-{number}"), &ended, move || worker.run())?);
         }
-        let control = Control { config, board: Arc::clone(&board), admin, stop: stopping };
+        if let Some(mesh) = mesh {
+            let (config, board) = (Arc::clone(&config), Arc::clone(&board));
+            let stop = stopping.clone();
+            let run = move || run_mesh(mesh, &config, board, clock, stop);
+            threads.push(spawn("redirect".to_owned(), &ended, run)?);
+        }
+        let control = Control {
+            config,
+            board: Arc::clone(&board),
+            admin,
+            redirect: redirect.clone(),
+            envoys,
+            clock,
+            stop: stopping,
+        };
         threads.push(spawn("control".to_owned(), &ended, move || control.run())?);
-        Ok(Self { board, listens, agents, admin: admin_address, stop, threads, ended })
+        let admin = admin_address;
+        Ok(Self { board, listens, agents, admin, redirect, stop, threads, ended })
     }
 
     /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
@@ -86,6 +110,12 @@ impl Process {
     #[must_use]
     pub const fn admin(&self) -> Option<SocketAddr> {
         self.admin
+    }
+
+    /// How the mesh between data centres stands; `None` without `[redirect]`.
+    #[must_use]
+    pub const fn redirect(&self) -> Option<&watch::Receiver<Arc<RedirectState>>> {
+        self.redirect.as_ref()
     }
 
     /// What the workers counted, and the plans.
@@ -115,16 +145,24 @@ struct Control {
     config: Arc<Config>,
     board: Arc<Board>,
     admin: Option<Listener>,
+    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    envoys: Option<envoy::Entrance>,
+    clock: Clock,
     stop: watch::Receiver<bool>,
 }
 
 impl Control {
     fn run(self) -> io::Result<()> {
         worker_runtime()?.block_on(async move {
-            let Self { config, board, admin, stop } = self;
+            let Self { config, board, admin, redirect, envoys, clock, stop } = self;
             health::spawn_checks(&config, &board);
+            if let Some(envoys) = envoys {
+                envoys.spawn(&config, &board, clock);
+            }
             match admin {
-                Some(listener) => admin::serve(config, board, listener, stopped(stop)).await,
+                Some(listener) => {
+                    admin::serve(config, board, redirect, listener, stopped(stop)).await
+                }
                 None => {
                     stopped(stop).await;
                     Ok(())
@@ -132,6 +170,20 @@ impl Control {
             }
         })
     }
+}
+
+/// The thread of the mesh: an echo that waited for anything else would look like distance.
+fn run_mesh(
+    mesh: Mesh,
+    config: &Config,
+    board: Arc<Board>,
+    clock: Clock,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let Some(redirect) = &config.redirect else { return Ok(()) };
+    let replicas = config.upstreams[redirect.upstream].replicas.len();
+    let home = BoardHome { board, upstream: redirect.upstream, replicas };
+    worker_runtime()?.block_on(mesh.run(clock, Rc::new(home), stopped(stop)))
 }
 
 /// Starts a thread whose end is told, whether it returns or panics.
@@ -234,6 +286,8 @@ mod tests {
             upstreams: Vec::new(),
             agents: Vec::new(),
             admin: None,
+            redirect: None,
+            envoy: None,
         };
         let mut process = Process::start(upstreamless).unwrap();
         std::thread::sleep(Duration::from_millis(50));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::board::Board;
+use crate::board::{Board, Directive};
 use crate::clock::{self, Clock};
 use crate::config::{Config, Switch};
 use crate::http::engine::{self, Listener, worker_runtime};
@@ -47,6 +47,9 @@ impl Worker {
         for (upstream, route) in routes.iter().enumerate() {
             keeping.spawn_local(Rc::clone(route).keep_time());
             keeping.spawn_local(follow_plans(Rc::clone(route), board.plans(upstream)));
+            if let Some(directives) = board.directives(upstream) {
+                keeping.spawn_local(follow_directives(number, Rc::clone(route), directives));
+            }
         }
         // None where this worker has no listeners for them.
         let agents: Vec<(Rc<Agent>, Listener)> = config
@@ -154,6 +157,22 @@ async fn follow_plans(
         let plan = Arc::clone(&plans.borrow_and_update());
         route.adopt(&plan);
         if plans.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn follow_directives(
+    worker: usize,
+    route: Rc<Route>,
+    mut directives: watch::Receiver<Option<Arc<Directive>>>,
+) {
+    loop {
+        let directive = directives.borrow_and_update().clone();
+        if let Some(directive) = directive {
+            route.direct(worker, &directive);
+        }
+        if directives.changed().await.is_err() {
             return;
         }
     }

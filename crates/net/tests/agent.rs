@@ -2,18 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use common::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_core::Feedback;
 use evenkeel_net::clock::Clock;
 use evenkeel_net::config::AgentConfig;
-use evenkeel_net::http::engine::{
-    Body, Client, Listener, SendError, ServerLimits, Upstream, UpstreamLimits, serve,
-    worker_runtime,
-};
+use evenkeel_net::http::engine::{Body, Client, Listener, SendError, Upstream, serve};
 use evenkeel_net::http::orca;
 use evenkeel_net::replica::{PROBE_PATH, serve_agent};
 use http::{Method, Request, Response, StatusCode};
@@ -21,33 +21,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-
-const MS: Duration = Duration::from_millis(1);
-
-const LIMITS: ServerLimits = ServerLimits {
-    head_bytes_max: 32 * 1024,
-    body_bytes_max: 1 << 30,
-    connections_max: 1_000,
-    head: Duration::from_secs(10),
-    idle: Duration::from_secs(60),
-    write: Duration::from_secs(30),
-    drain: Duration::from_secs(1),
-};
-
-const UPSTREAM: UpstreamLimits = UpstreamLimits {
-    connect: Duration::from_secs(1),
-    connections_max: 1_000,
-    idle_connections_max: 1_000,
-    idle: Duration::from_secs(30),
-    head_bytes_max: 64 * 1024,
-};
-
-/// Runs a story on a worker of its own, within a time that no story needs.
-fn story(told: impl Future<Output = ()>) {
-    worker_runtime().unwrap().block_on(async {
-        tokio::time::timeout(Duration::from_secs(20), told).await.expect("the story hangs");
-    });
-}
 
 fn loopback() -> (Listener, SocketAddr) {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();

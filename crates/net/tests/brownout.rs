@@ -3,49 +3,23 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use common::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_net::clock::Clock;
 use evenkeel_net::config::{Config, Switch};
-use evenkeel_net::http::engine::{
-    Body, Client, Listener, ServerLimits, Upstream, UpstreamLimits, serve, worker_runtime,
-};
+use evenkeel_net::http::engine::{Body, Client, Listener, Upstream, serve};
 use evenkeel_net::process::Process;
 use evenkeel_net::replica::{Agent, BrownoutState, PROBE_PATH};
 use evenkeel_settings::Node;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
-
-const MS: Duration = Duration::from_millis(1);
-
-const LIMITS: ServerLimits = ServerLimits {
-    head_bytes_max: 64 * 1024,
-    body_bytes_max: 1 << 30,
-    connections_max: 1_000,
-    head: Duration::from_secs(10),
-    idle: Duration::from_secs(60),
-    write: Duration::from_secs(30),
-    drain: Duration::from_secs(1),
-};
-
-const UPSTREAM: UpstreamLimits = UpstreamLimits {
-    connect: Duration::from_secs(1),
-    connections_max: 1_000,
-    idle_connections_max: 1_000,
-    idle: Duration::from_secs(30),
-    head_bytes_max: 64 * 1024,
-};
-
-/// Tells a story on a worker of its own, within a time that no story needs.
-fn story(told: impl Future<Output = ()>) {
-    worker_runtime().unwrap().block_on(async {
-        tokio::time::timeout(Duration::from_secs(40), told).await.expect("the story hangs");
-    });
-}
 
 /// Waits until something becomes true, at most ten seconds.
 async fn until(what: &str, is_true: impl AsyncFn() -> bool) {

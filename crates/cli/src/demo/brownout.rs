@@ -4,7 +4,6 @@
 //! each, lets in as many requests as the shop has threads, and decides what each is served.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +22,9 @@ use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
 use super::course::{Course, Second, Totals, timeline, worst};
+use super::ground::{Folder, free_addresses};
 use super::price::{self, Price};
-use super::shops::{Shops, ShopsConfig, free_addresses, threads};
+use super::shops::{Shops, ShopsConfig, threads};
 use super::{DemoArguments, proxy_config, server_limits, upstream_limits};
 use crate::load::stop_on_interrupt;
 use crate::terminal::{Canvas, Table, ms, sparkline};
@@ -136,24 +136,6 @@ fn law(scenario: &Scenario, policy: &str) -> anyhow::Result<Option<Law>> {
             "run.policies: {policy:?}: before real shops stands a dimmer or nothing; what else \
              there is runs in `evenkeel sim`"
         ),
-    }
-}
-
-/// A folder for catalogue and logs, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("evenkeel-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot make the folder {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0); // what stays is in the temporary folder
     }
 }
 

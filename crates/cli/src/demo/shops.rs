@@ -4,7 +4,7 @@
 //! standard input does, which happens however this process dies.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,16 +47,6 @@ pub(super) struct Plan {
 struct Seats {
     config: ShopsConfig,
     children: Vec<Mutex<Option<Child>>>,
-}
-
-/// Addresses of the loopback that nobody listens on at the moment.
-///
-/// # Errors
-/// When the system has none.
-pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
-    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let held = (0..count).map(bind).collect::<io::Result<Vec<_>>>()?; // together: none twice
-    held.iter().map(TcpListener::local_addr).collect()
 }
 
 /// Database threads of a shop: with one for each core nobody shares.

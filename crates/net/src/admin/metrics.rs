@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use evenkeel_core::Health;
 use evenkeel_core::distribution::Recorder;
+use evenkeel_core::site::redirect::split::{Enforced, LaneCounts};
 
 use super::view::{AgentView, ReplicaView, View};
-use crate::board::Standing;
+use crate::board::{Lane, Standing};
 
 /// The `Content-Type` of [`render`]'s text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -39,6 +40,7 @@ pub(super) fn render(views: &[View<'_>], agents: &[AgentView], cpu: Duration) ->
         }
     }
     render_latency(&mut text, views);
+    render_split(&mut text, views);
     let replicas: Vec<_> = views.iter().map(View::replicas).collect();
     for metric in &OF_REPLICAS {
         text.family(metric.name, metric.kind, metric.help);
@@ -88,6 +90,10 @@ const fn result<T>(result: &'static str, value: fn(&T) -> Option<f64>) -> Series
 
 const fn served<T>(content: &'static str, value: fn(&T) -> Option<f64>) -> Series<T> {
     Series { suffix: "", label: Some(("content", content)), value }
+}
+
+const fn cause<T>(cause: &'static str, value: fn(&T) -> Option<f64>) -> Series<T> {
+    Series { suffix: "", label: Some(("cause", cause)), value }
 }
 
 const fn part<T>(suffix: &'static str, value: fn(&T) -> Option<f64>) -> Series<T> {
@@ -309,18 +315,155 @@ fn render_latency(text: &mut Exposition, views: &[View<'_>]) {
         let latency = view.total().latency.as_ref().unwrap_or(&nothing);
         let labels =
             [("upstream", view.config.name.as_str()), ("policy", view.config.policy.text())];
-        let [upstream, policy] = labels;
-        for at_ms in BUCKETS_MS {
-            let within = latency.count_within(Duration::from_micros((at_ms * 1e3) as u64));
-            let at = (at_ms / 1e3).to_string();
-            let labels = [upstream, policy, ("le", &at)];
-            text.sample("evenkeel_request_duration_seconds_bucket", &labels, within as f64);
+        text.histogram("evenkeel_request_duration_seconds", labels, latency);
+    }
+}
+
+/// What is known of a data centre to which requests of an upstream may go.
+struct Destination {
+    upstream: String,
+    name: String,
+    counts: LaneCounts,
+    lane: Lane,
+    planned_per_s: Option<f64>,
+    enforced: Option<Enforced>,
+}
+
+impl Destination {
+    /// All of an upstream, in the order of the sites.
+    fn of(view: &View<'_>) -> Vec<Self> {
+        let Some(split) = &view.standing.split else { return Vec::new() };
+        let (total, plan) = (split.total(), split.plan());
+        let enforced = split.enforced().map(|(_, of_all)| of_all).unwrap_or_default();
+        let destination = |(site, name): (usize, &String)| Self {
+            upstream: view.config.name.clone(),
+            name: name.clone(),
+            counts: total.lanes[site],
+            lane: split.lanes[site].clone(),
+            planned_per_s: plan.map(|row| row.rates_per_1000_s[site] as f64 * 1e-3),
+            enforced: enforced.iter().find(|one| one.to.index() == site).copied(),
+        };
+        split.setup.names.iter().enumerate().map(destination).collect()
+    }
+}
+
+const OF_DESTINATIONS: [Metric<Destination>; 9] = [
+    Metric {
+        name: "evenkeel_redirect_requests_total",
+        kind: "counter",
+        help: "Requests of our own users by the data centre they were given to, ours among them.",
+        series: &[only(|to| count(to.counts.sent))],
+    },
+    Metric {
+        name: "evenkeel_redirect_over_cap_total",
+        kind: "counter",
+        help: "Requests meant for the data centre that stayed because it had its rate already.",
+        series: &[only(|to| count(to.counts.over_cap))],
+    },
+    Metric {
+        name: "evenkeel_redirect_unhealthy_total",
+        kind: "counter",
+        help: "Requests meant for the data centre that stayed because nobody there was healthy.",
+        series: &[only(|to| count(to.counts.unhealthy))],
+    },
+    Metric {
+        name: "evenkeel_redirect_fallback_total",
+        kind: "counter",
+        help: "Requests given to the data centre that came back: it could not be reached or \
+               refused them.",
+        series: &[only(|to| count(to.lane.fallbacks))],
+    },
+    Metric {
+        name: "evenkeel_redirect_served_total",
+        kind: "counter",
+        help: "Requests of our own users by the data centre where they ended.",
+        series: &[only(|to| count(to.lane.tally.ended))],
+    },
+    Metric {
+        name: "evenkeel_redirect_missed_total",
+        kind: "counter",
+        help: "Of these, requests that failed or were answered later than the objective.",
+        series: &[only(|to| count(to.lane.tally.missed))],
+    },
+    Metric {
+        name: "evenkeel_redirect_planned_rate",
+        kind: "gauge",
+        help: "Requests per second that the plan in force sends to the data centre.",
+        series: &[only(|to| to.planned_per_s)],
+    },
+    Metric {
+        name: "evenkeel_redirect_error_requests",
+        kind: "gauge",
+        help: "Requests of the last epoch chosen for the data centre beyond (negative: short of) \
+               its share of them.",
+        series: &[only(|to| to.enforced.map(|enforced| enforced.error()))],
+    },
+    Metric {
+        name: "evenkeel_redirect_divided_requests",
+        kind: "gauge",
+        help: "Requests of the last epoch that stayed over a worker's part of the cap though the \
+               whole of it had room.",
+        series: &[only(|to| to.enforced.map(|enforced| enforced.divided))],
+    },
+];
+
+const OF_SPLITS: [Metric<Standing>; 2] = [
+    Metric {
+        name: "evenkeel_redirect_local_total",
+        kind: "counter",
+        help: "Requests of our own users that stayed for want of a plan: none came yet (no_plan), \
+               or the last is too old to be believed (stale).",
+        series: &[
+            cause("no_plan", |standing| count(standing.split.as_ref()?.total().no_plan)),
+            cause("stale", |standing| count(standing.split.as_ref()?.total().stale)),
+        ],
+    },
+    Metric {
+        name: "evenkeel_redirect_epoch_enforced",
+        kind: "gauge",
+        help: "The epoch of the plan that workers enforce.",
+        series: &[only(|standing| count(standing.split.as_ref()?.plan()?.epoch))],
+    },
+];
+
+/// Nothing where no upstream splits its requests.
+fn render_split(text: &mut Exposition, views: &[View<'_>]) {
+    let destinations: Vec<Destination> = views.iter().flat_map(Destination::of).collect();
+    if destinations.is_empty() {
+        return;
+    }
+    let labels = |to: &Destination| [to.upstream.clone(), to.name.clone()];
+    for metric in &OF_DESTINATIONS {
+        text.family(metric.name, metric.kind, metric.help);
+        for to in &destinations {
+            let [upstream, name] = labels(to);
+            text.series(metric, to, &[("upstream", &upstream), ("datacenter", &name)]);
         }
-        let (all, sum) = (latency.count() as f64, latency.sum().as_secs_f64());
-        let infinite = [upstream, policy, ("le", "+Inf")];
-        text.sample("evenkeel_request_duration_seconds_bucket", &infinite, all);
-        text.sample("evenkeel_request_duration_seconds_sum", &labels, sum);
-        text.sample("evenkeel_request_duration_seconds_count", &labels, all);
+    }
+    let help = "Arrival to the head of the answer, by the data centre that served.";
+    text.family("evenkeel_redirect_duration_seconds", "histogram", help);
+    for to in &destinations {
+        let labels = [("upstream", to.upstream.as_str()), ("datacenter", to.name.as_str())];
+        text.histogram("evenkeel_redirect_duration_seconds", labels, &to.lane.latency);
+    }
+    let help = "Requests that another data centre sent here, by which; unknown: by none we know.";
+    text.family("evenkeel_redirect_inflow_total", "counter", help);
+    for to in &destinations {
+        let labels = [("upstream", to.upstream.as_str()), ("origin", to.name.as_str())];
+        text.sample("evenkeel_redirect_inflow_total", &labels, to.lane.inflow as f64);
+    }
+    for view in views {
+        if let Some(split) = &view.standing.split {
+            let labels = [("upstream", view.config.name.as_str()), ("origin", "unknown")];
+            let unknown = split.inflow_unknown as f64;
+            text.sample("evenkeel_redirect_inflow_total", &labels, unknown);
+        }
+    }
+    for metric in &OF_SPLITS {
+        text.family(metric.name, metric.kind, metric.help);
+        for view in views {
+            text.series(metric, &view.standing, &[("upstream", &view.config.name)]);
+        }
     }
 }
 
@@ -343,6 +486,19 @@ impl Exposition {
             labels.extend(series.label);
             self.sample(&format!("{}{}", metric.name, series.suffix), &labels, value);
         }
+    }
+
+    fn histogram(&mut self, name: &str, labels: [(&str, &str); 2], of: &Recorder) {
+        let [first, second] = labels;
+        let (buckets, all) = (format!("{name}_bucket"), of.count() as f64);
+        for at_ms in BUCKETS_MS {
+            let within = of.count_within(Duration::from_micros((at_ms * 1e3) as u64));
+            let at = (at_ms / 1e3).to_string();
+            self.sample(&buckets, &[first, second, ("le", &at)], within as f64);
+        }
+        self.sample(&buckets, &[first, second, ("le", "+Inf")], all);
+        self.sample(&format!("{name}_sum"), &labels, of.sum().as_secs_f64());
+        self.sample(&format!("{name}_count"), &labels, all);
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {

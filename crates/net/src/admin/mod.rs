@@ -8,6 +8,7 @@
 //! | `/metrics` | Prometheus text |
 //! | `/api/v1/status` | all of the dashboard as JSON |
 //! | `/api/v1/brownout` | the switches of the agents' dimmers; `POST` sets them |
+//! | `/api/v1/redirect` | the mesh between data centres as JSON, `null` without one |
 //!
 //! Everything but that `POST` only reads. It listens on the loopback without a token, so the one
 //! outsider to fear is a web page in a browser of this machine: answers carry no permission for
@@ -33,11 +34,14 @@ use std::time::{Duration, Instant};
 use http::header::{self, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode, Version};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::board::Board;
 use crate::config::Config;
+use crate::envoy;
 use crate::http::engine::{Body, Listener, ServerLimits, serve as serve_http};
+use crate::redirect::{self, RedirectState};
 use agent_series::AgentSeries;
 use series::{SAMPLED_EVERY, Series};
 use view::{AgentView, View};
@@ -60,7 +64,9 @@ const NONCE_PLACE: &str = "{{nonce}}";
 
 const SWITCHES: &str = "/api/v1/brownout";
 
-const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout";
+const MESH: &str = "/api/v1/redirect";
+
+const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout /api/v1/redirect";
 
 /// Serves administration until `stop`. Call it in a worker runtime.
 ///
@@ -69,11 +75,12 @@ const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout
 pub(crate) async fn serve(
     config: Arc<Config>,
     board: Arc<Board>,
+    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
     listener: Listener,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let bound = listener.address()?.ip();
-    let desk = Rc::new(Desk::new(config, board, bound));
+    let desk = Rc::new(Desk::new(config, board, redirect, bound));
     let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));
     let handler = move |request, _| Rc::clone(&desk).answer(request);
     let served = serve_http(listener, LIMITS, handler, stop).await;
@@ -94,6 +101,7 @@ impl Drop for Sampling {
 struct Desk {
     config: Arc<Config>,
     board: Arc<Board>,
+    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
     bound: IpAddr,
     started_at: Instant,
     /// One per upstream.
@@ -103,11 +111,16 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(config: Arc<Config>, board: Arc<Board>, bound: IpAddr) -> Self {
+    fn new(
+        config: Arc<Config>,
+        board: Arc<Board>,
+        redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+        bound: IpAddr,
+    ) -> Self {
         let series = config.upstreams.iter().map(|_| Series::default()).collect();
         let agent_series = config.agents.iter().map(|_| AgentSeries::default()).collect();
         let (series, agent_series) = (RefCell::new(series), RefCell::new(agent_series));
-        Self { config, board, bound, started_at: Instant::now(), series, agent_series }
+        Self { config, board, redirect, bound, started_at: Instant::now(), series, agent_series }
     }
 
     async fn sample(self: Rc<Self>) {
@@ -160,6 +173,7 @@ impl Desk {
             "/metrics" => Self::metrics,
             "/api/v1/status" => Self::status,
             SWITCHES => Self::switches,
+            MESH => Self::mesh,
             other => return not_found(other),
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -184,7 +198,13 @@ impl Desk {
     fn metrics(&self) -> Response<Body> {
         let views = View::of_all(&self.config, &self.board);
         let agents = AgentView::of_all(&self.config, &self.board);
-        let text = metrics::render(&views, &agents, self.board.cpu());
+        let mut text = metrics::render(&views, &agents, self.board.cpu());
+        if let Some(redirect) = &self.redirect {
+            redirect::metrics::write(&redirect.borrow(), &mut text);
+        }
+        if let Some(envoys) = self.board.envoy() {
+            envoy::metrics::write(envoys, &mut text);
+        }
         content(StatusCode::OK, metrics::CONTENT_TYPE, text)
     }
 
@@ -196,6 +216,13 @@ impl Desk {
         let agents = agents.iter().zip(&*agent_series);
         let json = status::render(upstreams, agents, self.started_at, Instant::now());
         content(StatusCode::OK, "application/json", json)
+    }
+
+    fn mesh(&self) -> Response<Body> {
+        let upstream = self.config.redirect.as_ref().map(|redirect| redirect.upstream);
+        let upstream = upstream.map_or("", |place| self.config.upstreams[place].name.as_str());
+        let json = self.redirect.as_ref().map(|redirect| redirect.borrow().json(upstream));
+        content(StatusCode::OK, "application/json", json.unwrap_or_else(|| "null".to_owned()))
     }
 
     fn switches(&self) -> Response<Body> {

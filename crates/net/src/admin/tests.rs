@@ -1,6 +1,9 @@
 //! Administration from outside: every answer, over a socket where that matters.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod agents;
+mod exposition;
+
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -8,7 +11,6 @@ use std::thread::JoinHandle;
 
 use evenkeel_core::Health;
 use evenkeel_core::distribution::Recorder;
-use evenkeel_core::site::dimmer::{Law, Standing};
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 use evenkeel_settings::Node;
@@ -17,11 +19,12 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::*;
-use crate::config::Switch;
 use crate::http::engine::worker_runtime;
 use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
-use crate::replica::{AgentState, BrownoutState};
+use crate::replica::AgentState;
 use crate::worker::stopped;
+use agents::dimming;
+use exposition::Exposed;
 
 const CONFIG: &str = r#"
 [process]
@@ -54,26 +57,6 @@ setpoint = "500ms"
 listen = "127.0.0.1:9002"
 app = "127.0.0.1:9102"
 "#;
-
-/// How the first agent stands: it dims, since more is asked than is there.
-fn dimming() -> AgentState {
-    let standing = Standing {
-        dimmer: Dimmer::clamped(0.625),
-        is_held: false,
-        law: Law::FeedForward,
-        percentile: Some(Duration::from_millis(480)),
-        full: 700,
-        reduced: 300,
-        present: 9,
-        full_work: Some(Duration::from_millis(12)),
-        lean_ratio: 0.125,
-        asked_cores: Some(5.5),
-        cores: Some(4.0),
-        tolerated_backlog: Duration::from_millis(125),
-    };
-    let brownout = Some(BrownoutState { standing, switch: Switch::Auto });
-    AgentState { waiting: 5, in_service: 4, brownout }
-}
 
 fn config() -> Arc<Config> {
     Arc::new(Config::read(&Node::parse(CONFIG, "test.toml").unwrap()).unwrap())
@@ -131,7 +114,7 @@ fn observation() -> Observation {
         ..ReplicaState::default()
     };
     let seen = BrownoutSeen { full: 60, reduced: 30, dimmers_invalid: 3 };
-    Observation { window, replicas: vec![busy, out], held: 6, seen }
+    Observation { window, replicas: vec![busy, out], held: 6, seen, split: None }
 }
 
 fn busy_board(config: &Config) -> Board {
@@ -147,216 +130,6 @@ fn busy_board(config: &Config) -> Board {
 fn metrics_of(config: &Config, board: &Board) -> String {
     let (views, agents) = (View::of_all(config, board), AgentView::of_all(config, board));
     metrics::render(&views, &agents, Duration::from_millis(1_500))
-}
-
-// ---- the exposition format, read strictly ------------------------------------------------------
-
-type Labels = BTreeMap<String, String>;
-
-#[derive(Debug, Default)]
-struct Exposed {
-    kinds: BTreeMap<String, String>,
-    samples: Vec<(String, Labels, f64)>,
-}
-
-impl Exposed {
-    /// Reads a text by the rules of the format 0.0.4, and of what Prometheus asks of names.
-    fn read(text: &str) -> Result<Self, String> {
-        let mut exposed = Self::default();
-        let (mut family, mut helped) = (String::new(), BTreeSet::new());
-        let body = text.strip_suffix('\n').ok_or("the last line has no end")?;
-        for line in body.split('\n') {
-            if let Some(rest) = line.strip_prefix("# HELP ") {
-                let (name, help) = rest.split_once(' ').ok_or("HELP without a text")?;
-                check_escapes(help, "\\n")?;
-                family = name.to_owned();
-                if !helped.insert(family.clone()) {
-                    return Err(format!("second HELP of {name}"));
-                }
-            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = rest.split_once(' ').ok_or("TYPE without a kind")?;
-                if name != family || !["counter", "gauge", "histogram", "summary"].contains(&kind) {
-                    return Err(format!("unexpected {line}"));
-                }
-                if exposed.kinds.insert(name.to_owned(), kind.to_owned()).is_some() {
-                    return Err(format!("second TYPE of {name}"));
-                }
-                if (kind == "counter") != name.ends_with("_total") {
-                    return Err(format!("{name} is a {kind}"));
-                }
-            } else {
-                let sample = read_sample(line)?;
-                exposed.check_family(&family, &sample.0)?;
-                exposed.samples.push(sample);
-            }
-        }
-        exposed.check_unique()?;
-        exposed.check_histograms()?;
-        Ok(exposed)
-    }
-
-    fn check_family(&self, family: &str, name: &str) -> Result<(), String> {
-        let kind = self.kinds.get(family).ok_or(format!("{name} before its TYPE"))?;
-        let suffixes: &[&str] = match kind.as_str() {
-            "histogram" => &["_bucket", "_sum", "_count"],
-            "summary" => &["_sum", "_count"],
-            _ => &[""],
-        };
-        let belongs = suffixes.iter().any(|suffix| name == format!("{family}{suffix}"));
-        belongs.then_some(()).ok_or(format!("{name} among the samples of {family}"))
-    }
-
-    fn check_unique(&self) -> Result<(), String> {
-        let mut seen = BTreeSet::new();
-        let mut series = self.samples.iter().map(|(name, labels, _)| (name, labels));
-        let twice = series.find(|series| !seen.insert(*series));
-        twice.map_or(Ok(()), |series| Err(format!("twice: {series:?}")))
-    }
-
-    fn check_histograms(&self) -> Result<(), String> {
-        let of_kind =
-            |(name, kind): (&String, &String)| (kind == "histogram").then(|| name.clone());
-        for name in self.kinds.iter().filter_map(of_kind) {
-            for (of, labels, count) in &self.samples {
-                if *of != format!("{name}_count") {
-                    continue;
-                }
-                let buckets = self.buckets(&name, labels);
-                let is_sorted = buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1);
-                if !is_sorted || buckets.last() != Some(&(f64::INFINITY, *count)) {
-                    return Err(format!("buckets of {name}: {buckets:?}, count {count}"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn buckets(&self, name: &str, labels: &Labels) -> Vec<(f64, f64)> {
-        let bucket = |(of, with, value): &(String, Labels, f64)| {
-            let mut with = with.clone();
-            let le = with.remove("le")?.parse().ok()?;
-            (*of == format!("{name}_bucket") && with == *labels).then_some((le, *value))
-        };
-        self.samples.iter().filter_map(bucket).collect()
-    }
-
-    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let own = |(label, value): &(&str, &str)| ((*label).to_owned(), (*value).to_owned());
-        let labels: Labels = labels.iter().map(own).collect();
-        let found = self.samples.iter().find(|(of, with, _)| of == name && *with == labels);
-        found.map(|(_, _, value)| *value)
-    }
-}
-
-fn read_sample(line: &str) -> Result<(String, Labels, f64), String> {
-    let wrong = |what: &str| format!("{what} in {line:?}");
-    let end = line.find(['{', ' ']).ok_or(wrong("no value"))?;
-    let name = &line[..end];
-    check_name(name, ":_")?;
-    let (labels, value) = match line[end..].strip_prefix('{') {
-        Some(rest) => read_labels(rest)?,
-        None => (Labels::new(), &line[end..]),
-    };
-    let value = value.strip_prefix(' ').ok_or(wrong("no space before the value"))?;
-    let number = match value {
-        "+Inf" => f64::INFINITY,
-        "-Inf" => f64::NEG_INFINITY,
-        "NaN" => f64::NAN,
-        value if value.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
-            value.parse().map_err(|_| wrong("not a number"))?
-        }
-        _ => return Err(wrong("not a number")),
-    };
-    Ok((name.to_owned(), labels, number))
-}
-
-/// Reads `label="value",…}`; hands back what follows.
-fn read_labels(mut rest: &str) -> Result<(Labels, &str), String> {
-    let mut labels = Labels::new();
-    loop {
-        let (label, after) = rest.split_once("=\"").ok_or("a label without a value")?;
-        check_name(label, "_")?;
-        let mut is_escaped = false;
-        let closes = |c: char| {
-            let closes = c == '"' && !is_escaped;
-            is_escaped = c == '\\' && !is_escaped;
-            closes
-        };
-        let end = after.find(closes).ok_or("an open label value")?;
-        check_escapes(&after[..end], "\\n\"")?;
-        if labels.insert(label.to_owned(), unescaped(&after[..end])).is_some() {
-            return Err(format!("label {label} twice"));
-        }
-        rest = &after[end + 1..];
-        if let Some(after) = rest.strip_prefix('}') {
-            return Ok((labels, after));
-        }
-        rest = rest.strip_prefix(',').ok_or("no comma between labels")?;
-    }
-}
-
-fn check_name(name: &str, beside: &str) -> Result<(), String> {
-    let is_fit = |c: char| c.is_ascii_alphanumeric() || beside.contains(c);
-    let is_well = name.chars().all(is_fit) && !name.starts_with(|c: char| c.is_ascii_digit());
-    (is_well && !name.is_empty()).then_some(()).ok_or(format!("{name:?} is no name"))
-}
-
-fn check_escapes(text: &str, after_backslash: &str) -> Result<(), String> {
-    let mut characters = text.chars();
-    while let Some(c) = characters.next() {
-        let escaped = (c == '\\').then(|| characters.next());
-        if escaped.is_some_and(|next| !next.is_some_and(|next| after_backslash.contains(next))) {
-            return Err(format!("unknown escape in {text:?}"));
-        }
-    }
-    Ok(())
-}
-
-fn unescaped(text: &str) -> String {
-    let mut plain = String::new();
-    let mut characters = text.chars();
-    while let Some(c) = characters.next() {
-        plain.extend(match (c, c == '\\') {
-            (_, true) => characters.next().map(|next| if next == 'n' { '\n' } else { next }),
-            (c, false) => Some(c),
-        });
-    }
-    plain
-}
-
-#[test]
-fn the_reader_of_metrics_is_strict() {
-    let head = "# HELP a_total A.\n# TYPE a_total counter\n";
-    let read = |body: &str| Exposed::read(&format!("{head}{body}"));
-    assert!(read("a_total{x=\"1\"} 5\na_total{x=\"\\\"\\\\\\n\"} +Inf\n").is_ok());
-    for wrong in [
-        "a_total 5",
-        "a_total{} 5\n",
-        "a_total{x=\"1\"}5\n",
-        "a_total{x=\"1\",x=\"2\"} 5\n",
-        "a_total{x=\"1\"} 5\na_total{x=\"1\"} 6\n",
-        "a_total{x=\"1} 5\n",
-        "a_total{x=\"\\t\"} 5\n",
-        "a_total{1x=\"1\"} 5\n",
-        "a_total inf\n",
-        "a_total 5\n\n",
-        "b_total 5\n",
-        "# TYPE a_total counter\n",
-        "# HELP b B.\nb 5\n",
-        "# HELP b B.\n# TYPE b counter\nb 5\n",
-        "# HELP b_total B.\n# TYPE b_total gauge\nb_total 5\n",
-    ] {
-        assert!(read(wrong).is_err(), "{wrong:?} passed");
-    }
-    let histogram = |buckets: &str| {
-        Exposed::read(&format!("# HELP h H.\n# TYPE h histogram\n{buckets}h_sum 1\nh_count 2\n"))
-    };
-    let bucket = |le: &str, count: u8| format!("h_bucket{{le=\"{le}\"}} {count}\n");
-    assert!(histogram(&[bucket("1", 1), bucket("+Inf", 2)].concat()).is_ok());
-    assert!(histogram(&bucket("1", 2)).is_err(), "no +Inf");
-    assert!(histogram(&[bucket("1", 3), bucket("+Inf", 2)].concat()).is_err(), "falls");
-    assert!(histogram(&[bucket("2", 1), bucket("1", 1), bucket("+Inf", 2)].concat()).is_err());
-    assert!(histogram(&[bucket("1", 1), bucket("+Inf", 1)].concat()).is_err(), "not the count");
 }
 
 // ---- metrics -----------------------------------------------------------------------------------
@@ -409,23 +182,6 @@ fn metrics_say_what_was_counted() {
     assert_eq!(exposed.value("evenkeel_workers_cpu_seconds_total", &[]), Some(1.5));
     let version = ("version", env!("CARGO_PKG_VERSION"));
     assert_eq!(exposed.value("evenkeel_build_info", &[version]), Some(1.0));
-}
-
-#[test]
-fn metrics_say_how_agents_dim() {
-    let config = config();
-    let exposed = Exposed::read(&metrics_of(&config, &busy_board(&config))).unwrap();
-    let [first, second] = ["127.0.0.1:9001", "127.0.0.1:9002"].map(|at| ("agent", at));
-    let of = |name: &str| exposed.value(&format!("evenkeel_{name}"), &[first]);
-    assert_eq!([of("agent_waiting"), of("agent_in_service")], [Some(5.0), Some(4.0)]);
-    assert_eq!([of("brownout_dimmer"), of("brownout_held")], [Some(0.625), Some(0.0)]);
-    let seconds = ["brownout_percentile_seconds", "brownout_setpoint_seconds"].map(of);
-    assert_eq!(seconds, [Some(0.48), Some(0.5)]);
-    let requests =
-        |content| exposed.value("evenkeel_brownout_requests_total", &[first, ("content", content)]);
-    assert_eq!(["full", "reduced"].map(requests), [Some(700.0), Some(300.0)]);
-    assert_eq!(exposed.value("evenkeel_agent_in_service", &[second]), Some(2.0));
-    assert_eq!(exposed.value("evenkeel_brownout_dimmer", &[second]), None, "it has none");
 }
 
 #[test]
@@ -547,19 +303,6 @@ fn the_status_says_how_things_stand() {
 
     assert_eq!((&first["dimmer"], &second["dimmer"]), (&0.73.into(), &Value::Null));
     assert_eq!(shop["total"]["answers_reduced"], 30);
-    let [first, second] = [0, 1].map(|agent| &status["agents"][agent]);
-    assert_eq!((&first["address"], &first["waiting"]), (&"127.0.0.1:9001".into(), &5.into()));
-    let brownout = &first["brownout"];
-    assert_eq!(brownout["why"], "dims: 5.50 cores of full work asked, 4 there");
-    assert_eq!((&brownout["law"], &brownout["switch"]), (&"feed-forward".into(), &"auto".into()));
-    assert_eq!(
-        (&brownout["percentile_ms"], &brownout["setpoint_ms"], &brownout["percentile"]),
-        (&480.0.into(), &500.0.into(), &0.95.into())
-    );
-    let series = &brownout["series"];
-    assert_eq!((&series["ago_s"][0], &series["dimmer"][0]), (&3.0.into(), &0.625.into()));
-    assert_eq!((&second["brownout"], &second["in_service"]), (&Value::Null, &2.into()));
-
     let quiet = &status["upstreams"][number_of(&config, "search")];
     assert_eq!(
         (&quiet["now"]["p50_ms"], &quiet["now"]["requests_per_s"]),
@@ -624,7 +367,7 @@ impl Running {
         let (stop, stopping) = watch::channel(false);
         let boards = Arc::clone(&board);
         let thread = std::thread::spawn(move || {
-            let serving = serve(config, boards, listener, stopped(stopping));
+            let serving = serve(config, boards, None, listener, stopped(stopping));
             worker_runtime()?.block_on(serving)
         });
         Self { address, board, shop, stop, thread }
@@ -725,54 +468,6 @@ fn what_is_not_there_is_said_clearly() {
         assert_eq!((got.status, got.header("allow")), (405, Some("get, head")), "{method}");
         assert_eq!(got.body, format!("{method} does nothing here, expected GET or HEAD\n"));
     }
-    running.stop();
-}
-
-#[test]
-fn the_switch_is_set_by_programs_and_not_by_pages_of_others() {
-    let running = Running::start();
-    let (host, json) = (format!("Host: {}\r\n", running.address), "content-type: application/json");
-    let post = |headers: &str, body: &str| {
-        let length = format!("content-length: {}\r\nconnection: close", body.len());
-        let head = format!("POST /api/v1/brownout HTTP/1.1\r\n{host}{headers}\r\n{length}");
-        running.send(&format!("{head}\r\n\r\n{body}"))
-    };
-    let full = "{\"switch\": \"full\"}";
-    let set = post(json, full);
-    assert_eq!(set.status, 200, "{set:?}");
-    let expected = "{\"agents\":[{\"agent\":\"127.0.0.1:9001\",\"app\":\"127.0.0.1:9101\",\
-                    \"switch\":\"full\"}]}";
-    assert_eq!((set.body.as_str(), running.board.switch(0)), (expected, Switch::Full));
-    assert_eq!(running.get("/api/v1/brownout").body, expected);
-    let lean = "{\"switch\": \"lean\", \"agent\": \"127.0.0.1:9001\"}";
-    let charset = "content-type: Application/JSON; charset=utf-8";
-    assert_eq!((post(charset, lean).status, running.board.switch(0)), (200, Switch::Lean));
-
-    for (headers, body, status, says) in [
-        ("x: y", full, 415, "without Content-Type: application/json"),
-        ("content-type: text/plain", full, 415, "pages of others cannot send it"),
-        ("content-type: application/x-www-form-urlencoded", full, 415, ""),
-        ("content-type: application/json\r\norigin: http://evil.example", full, 403, "another"),
-        ("content-type: application/json\r\norigin: null", full, 403, "another origin"),
-        ("content-type: application/json\r\nsec-fetch-site: cross-site", full, 403, "another"),
-        ("content-type: application/json\r\nsec-fetch-site: same-site", full, 403, "another"),
-        (json, "", 400, "expected such as"),
-        (json, "{\"switch\": \"off\"}", 400, "\"off\", expected auto, full or lean"),
-        (json, "{\"switch\": \"full\", \"agnet\": \"x\"}", 400, "unknown field `agnet`"),
-        (json, "{\"switch\": \"full\", \"agent\": \"x\"}", 404, "expected one of 127.0.0.1:9001"),
-        (json, "{\"switch\": \"full\", \"agent\": \"127.0.0.1:9002\"}", 404, "no agent"),
-    ] {
-        let refused = post(headers, body);
-        assert_eq!(refused.status, status, "{headers} {body}: {refused:?}");
-        assert!(refused.body.contains(says), "{refused:?} lacks {says:?}");
-        assert_eq!(running.board.switch(0), Switch::Lean, "{headers} {body}");
-    }
-    let long = format!("{{\"switch\": \"full\"{}}}", " ".repeat(5_000));
-    assert!([400, 413].contains(&post(json, &long).status));
-    let own = format!("{json}\r\norigin: http://localhost:9901\r\nsec-fetch-site: same-origin");
-    assert_eq!((post(&own, full).status, running.board.switch(0)), (200, Switch::Full));
-    let wrong = running.ask("DELETE", "/api/v1/brownout", &host);
-    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("get, head, post")));
     running.stop();
 }
 

@@ -2,21 +2,29 @@
 //!
 //! The types are here; `read.rs` takes them out of the file and reports every problem at once.
 
+mod envoy;
 mod read;
+mod redirect;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::{Budget, HedgeConfig};
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
 use evenkeel_core::site::dimmer::BrownoutConfig;
 use evenkeel_core::units::Dimmer;
+use evenkeel_core::{Health, ReplicaId};
 use evenkeel_settings::{Node, Problems};
 use http::HeaderName;
 
 use crate::http::engine::{ServerLimits, UpstreamLimits};
+use crate::http::redirected::SplitSetup;
+pub use envoy::EnvoyConfig;
+pub use redirect::{RedirectConfig, RedirectSite};
 
 /// One process: what it listens on and where requests go.
 #[derive(Debug, Clone)]
@@ -31,6 +39,10 @@ pub struct Config {
     pub agents: Vec<AgentConfig>,
     /// `[admin]`; absent = no metrics, API or dashboard.
     pub admin: Option<AdminConfig>,
+    /// `[redirect]`; absent = every request stays in this data centre.
+    pub redirect: Option<RedirectConfig>,
+    /// `[envoy]`; absent = only our own proxy follows the plan.
+    pub envoy: Option<EnvoyConfig>,
 }
 
 /// `[process]`: what concerns the whole process.
@@ -55,15 +67,18 @@ pub struct ListenConfig {
     pub forwarded_for: bool,
     /// Whether decisions of clients about optional content are passed on; default no.
     pub brownout: Edge,
+    /// Whether requests that say another data centre sent them are believed; default no.
+    pub redirected: Edge,
 }
 
-/// Whose decisions about optional content a listener passes on.
+/// Whether a listener believes what its clients write on requests: decisions about optional
+/// content, or where they come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Edge {
-    /// Nobody's: clients are not trusted with it.
+    /// No: it is removed.
     #[default]
     Strip,
-    /// The clients': they are services of our own, or another proxy that has decided.
+    /// Yes, and it is passed on: they are services of our own, or another proxy.
     Trust,
 }
 
@@ -72,8 +87,12 @@ pub enum Edge {
 pub struct UpstreamConfig {
     /// Its name in the file, in metrics and on the dashboard.
     pub name: String,
-    /// The replicas, by seat.
+    /// The replicas at home: the first seats.
     pub replicas: Vec<SocketAddr>,
+    /// `[upstream.NAME.sites]`: who serves in other data centres, in the order of their names.
+    pub sites: Vec<SiteReplicas>,
+    /// Between which data centres requests are split, from `[redirect]`; `None` = all stay at home.
+    pub split: Option<SplitSetup>,
     /// The policy; default `c3`.
     pub policy: Policy,
     /// Other Evenkeel processes before the same replicas, this one included; default 1. Times the
@@ -97,6 +116,47 @@ pub struct UpstreamConfig {
     pub health: Option<HealthConfig>,
     /// What each worker allows itself towards each replica.
     pub limits: UpstreamLimits,
+}
+
+/// An entry of `[upstream.NAME.sites]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteReplicas {
+    /// The data centre.
+    pub name: String,
+    /// Where requests for it go: its proxies, or its replicas.
+    pub replicas: Vec<SocketAddr>,
+}
+
+impl UpstreamConfig {
+    /// Everyone requests may be sent to, by seat: the replicas at home, then those of each site.
+    pub fn seats(&self) -> impl Iterator<Item = SocketAddr> {
+        let remote = self.sites.iter().flat_map(|site| &site.replicas);
+        self.replicas.iter().chain(remote).copied()
+    }
+
+    /// The seats of each data centre: home, then the sites.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Range<usize>> {
+        let sites = self.sites.iter().map(|site| site.replicas.len());
+        let lengths = std::iter::once(self.replicas.len()).chain(sites);
+        let mut end = 0;
+        let next = |length| {
+            end += length;
+            end - length..end
+        };
+        lengths.map(next).collect()
+    }
+
+    /// The plan before anything is known: all up, in one group for each data centre.
+    #[must_use]
+    pub fn first_plan(&self) -> RoutePlan {
+        let groups = self.groups().into_iter();
+        RoutePlan {
+            version: 0,
+            health: vec![Health::Up; self.seats().count()],
+            groups: groups.map(|seats| seats.map(ReplicaId::new).collect()).collect(),
+        }
+    }
 }
 
 /// `[upstream.NAME.timeouts]`

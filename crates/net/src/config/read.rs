@@ -6,6 +6,8 @@
 //! sends to whom) in [`ways`].
 
 mod dimmer;
+mod envoy;
+mod redirect;
 mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,15 +17,18 @@ use std::time::Duration;
 
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::select::registry::{NAMES, Policy, PolicyError};
+use evenkeel_core::site::redirect::SITES_MAX;
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value, format_duration};
 use http::uri::PathAndQuery;
 
 use super::{
     AdminConfig, AgentConfig, Config, DimmerConfig, Edge, HealthConfig, ListenConfig,
-    ProcessConfig, Timeouts, UpstreamConfig,
+    ProcessConfig, RedirectConfig, SiteReplicas, Timeouts, UpstreamConfig,
 };
 use crate::http::engine::{ServerLimits, UpstreamLimits};
+use envoy::Envoy;
+use redirect::Redirect;
 use ways::{Door, Way};
 
 const MS: Duration = Duration::from_millis(1);
@@ -82,14 +87,34 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         item.table(|table| Agent::read(table, drain)).required()
     });
     let admin = table.key("admin").table(Admin::read).optional();
-    check_use(table, &upstreams, &listens);
-    check_ways(&upstreams, &listens, &agents, admin.as_ref());
+    let redirect = table.key("redirect").table(|table| Redirect::read(table, &upstreams));
+    let redirect = redirect.optional();
+    let is_planned = redirect.is_some();
+    let envoy = table.key("envoy").table(move |table| Envoy::read(table, is_planned)).optional();
+    let told = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
+    check_use(table, &upstreams, &listens, told);
+    check_ways(&upstreams, &listens, &agents, admin.as_ref(), (redirect.as_ref(), envoy.as_ref()));
+    check_sites(&upstreams, redirect.as_ref());
+    if let Some(redirect) = &redirect
+        && let Some(upstream) = upstreams.get(redirect.config.upstream)
+    {
+        redirect.check_ways(upstream);
+    }
+    let redirect = redirect.map(|redirect| redirect.config);
+    let split = |index: usize| redirect.as_ref().filter(|redirect| redirect.upstream == index);
+    let listens = listens.into_iter().map(|listen| listen.config).collect();
+    let upstreams = upstreams.into_iter().enumerate().map(|(index, upstream)| UpstreamConfig {
+        split: split(index).map(RedirectConfig::split),
+        ..upstream.config
+    });
     Config {
         process,
-        listens: listens.into_iter().map(|listen| listen.config).collect(),
-        upstreams: upstreams.into_iter().map(|upstream| upstream.config).collect(),
+        listens,
+        upstreams: upstreams.collect(),
         agents: agents.into_iter().map(|agent| agent.config).collect(),
         admin: admin.map(|admin| admin.config),
+        redirect,
+        envoy: envoy.map(|envoy| envoy.config),
     }
 }
 
@@ -135,23 +160,30 @@ fn tables<'a, T: 'a>(
 }
 
 /// Whether there is something to serve, and whether every upstream is of use.
-fn check_use(table: &mut Table<'_>, upstreams: &[Upstream<'_>], listens: &[Listen<'_>]) {
+/// `told` is the upstream that Envoys send requests to.
+fn check_use(
+    table: &mut Table<'_>,
+    upstreams: &[Upstream<'_>],
+    listens: &[Listen<'_>],
+    told: Option<usize>,
+) {
     let is_left_out = |setting: Setting<'_>| match setting.value() {
         None => true,
         Some(Value::List(items)) => items.is_empty(),
         Some(_) => false,
     };
     if is_left_out(table.key("listen")) {
-        if is_left_out(table.key("agent")) {
+        if is_left_out(table.key("agent")) && table.key("envoy").value().is_none() {
             let expected = "at least one of them: there is nothing to serve";
             table.problem("listen", Mismatch::new("neither [[listen]] nor [[agent]]", expected));
         }
         return;
     }
-    let used: BTreeSet<Option<usize>> = listens.iter().map(|listen| listen.upstream).collect();
+    let mut used: BTreeSet<Option<usize>> = listens.iter().map(|listen| listen.upstream).collect();
     if used.is_empty() || used.contains(&None) {
         return; // the name that is wrong may have meant any of them
     }
+    used.extend(told.map(Some));
     for (index, upstream) in upstreams.iter().enumerate() {
         if !used.contains(&Some(index)) {
             let expected = format!("a [[listen]] with upstream = {:?}", upstream.config.name);
@@ -161,12 +193,26 @@ fn check_use(table: &mut Table<'_>, upstreams: &[Upstream<'_>], listens: &[Liste
     }
 }
 
+/// Other data centres are of use to the upstream of `[redirect]` only.
+fn check_sites(upstreams: &[Upstream<'_>], redirect: Option<&Redirect<'_>>) {
+    let split = redirect.map(|redirect| redirect.config.upstream);
+    for (index, upstream) in upstreams.iter().enumerate() {
+        if split == Some(index) || upstream.config.sites.is_empty() {
+            continue;
+        }
+        let came = "sites of an upstream whose requests all stay here";
+        let expected = format!("[redirect] with upstream = {:?} too", upstream.config.name);
+        upstream.setting.problem(Mismatch::new(came, expected));
+    }
+}
+
 /// Who listens where, and who would send requests round in circles.
 fn check_ways(
     upstreams: &[Upstream<'_>],
     listens: &[Listen<'_>],
     agents: &[Agent<'_>],
     admin: Option<&Admin<'_>>,
+    (redirect, envoy): (Option<&Redirect<'_>>, Option<&Envoy<'_>>),
 ) {
     let listens = listens.iter().map(|listen| Door {
         of: "[[listen]]",
@@ -178,7 +224,12 @@ fn check_ways(
         Door { of: "[[agent]]", way: &agent.address, node }
     });
     let admin = admin.map(|admin| Door { of: "[admin]", way: &admin.address, node: None });
-    let doors: Vec<Door<'_>> = listens.chain(agent_doors).chain(admin).collect();
+    let redirect =
+        redirect.map(|redirect| Door { of: "[redirect]", way: &redirect.listen, node: None });
+    let envoy = envoy.and_then(|envoy| envoy.listen.as_ref());
+    let envoy = envoy.map(|way| Door { of: "[envoy]", way, node: None });
+    let doors = listens.chain(agent_doors).chain(admin).chain(redirect).chain(envoy);
+    let doors: Vec<Door<'_>> = doors.collect();
     let replicas = upstreams.iter().map(|upstream| upstream.replicas.as_slice());
     let apps = agents.iter().map(|agent| std::slice::from_ref(&agent.app));
     let targets: Vec<&[Way<'_>]> = replicas.chain(apps).collect();
@@ -206,6 +257,7 @@ impl<'a> Listen<'a> {
             limits: table.key("limits").section(move |table| server_limits(table, drain)),
             forwarded_for: table.key("forwarded_for").boolean().or(true),
             brownout: table.key("brownout").variant(&EDGES).or(Edge::Strip),
+            redirected: table.key("redirected").variant(&EDGES).or(Edge::Strip),
         };
         Self { config, address, upstream }
     }
@@ -242,30 +294,33 @@ fn server_limits(table: &mut Table<'_>, drain: Duration) -> ServerLimits {
 
 impl<'a> Upstream<'a> {
     fn read(name: &'a str, setting: Setting<'a>) -> Self {
-        check_name(name, &setting);
+        check_name(name, "an upstream of this name", &setting);
         let (config, replicas) =
             setting.clone().table(|table| UpstreamConfig::read(name, table)).required();
         Self { config, setting, replicas }
     }
 }
 
-fn check_name(name: &str, setting: &Setting<'_>) {
+fn check_name(name: &str, what: &str, setting: &Setting<'_>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
         let expected = format!("1 to {NAME_BYTES_MAX} letters, digits, hyphens, _ or .");
-        let wrong = Mismatch::new("an upstream of this name", expected);
+        let wrong = Mismatch::new(what, expected);
         setting.problem(wrong.with_hint("it is a label of metrics"));
     }
 }
 
 impl UpstreamConfig {
     fn read<'a>(name: &str, table: &mut Table<'a>) -> (Self, Vec<Way<'a>>) {
-        let replicas = replicas(table.key("replicas"));
+        let mut replicas = replicas(table.key("replicas"));
+        let (sites, remote) = sites(table.key("sites"));
         let (timeouts, connect) = table.key("timeouts").section(timeouts);
         let retry_budget = table.key("retry_budget").probability().or(0.2);
         let config = Self {
             name: name.to_owned(),
             replicas: replicas.iter().map(|replica| replica.address).collect(),
+            sites,
+            split: None, // until [redirect] is read
             policy: policy(table.key("policy")),
             proxies: table.key("proxies").integer().between(1..=10_000).or(1),
             timeouts,
@@ -281,6 +336,8 @@ impl UpstreamConfig {
         if let [only] = replicas.as_slice() {
             config.check_single(only, table);
         }
+        replicas.extend(remote);
+        ways::check_repeated(&replicas);
         (config, replicas)
     }
 
@@ -303,9 +360,25 @@ fn replicas(setting: Setting<'_>) -> Vec<Way<'_>> {
     let replicas = setting.list(Way::to);
     let number = format!("1 to {REPLICAS_MAX} addresses such as [\"127.0.0.1:9001\"]");
     let replicas = replicas.check(&number, |all| (1..=REPLICAS_MAX).contains(&all.len()));
-    let replicas = replicas.required();
-    ways::check_repeated(&replicas);
-    replicas
+    replicas.required()
+}
+
+/// What is written of other data centres, and the ways there.
+fn sites<'a>(setting: Setting<'a>) -> (Vec<SiteReplicas>, Vec<Way<'a>>) {
+    let few = format!("at most {} other data centres", SITES_MAX - 1);
+    let named = setting.named(|name, setting| {
+        check_name(name, "a data centre of this name", &setting);
+        replicas(setting)
+    });
+    let named = named.check(&few, |sites| sites.len() < SITES_MAX);
+    let mut ways = Vec::new();
+    let site = |(name, replicas): (String, Vec<Way<'a>>)| {
+        let addresses = replicas.iter().map(|replica| replica.address).collect();
+        ways.extend(replicas);
+        SiteReplicas { name, replicas: addresses }
+    };
+    let sites = named.or(BTreeMap::new()).into_iter().map(site).collect();
+    (sites, ways)
 }
 
 fn policy(setting: Setting<'_>) -> Policy {

@@ -4,4 +4,5 @@ pub mod brownout;
 pub mod engine;
 pub mod orca;
 pub mod proxy;
+pub mod redirected;
 pub mod route;

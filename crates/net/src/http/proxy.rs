@@ -16,7 +16,8 @@ use crate::config::Edge;
 use crate::http::brownout;
 use crate::http::engine::head;
 use crate::http::engine::{Body, BodyError, Client, SendError, SendErrorKind, Upload};
-use crate::http::route::{BrownoutSeen, Entrance, Next, OpenAttempt, OpenCall, Route};
+use crate::http::redirected::{self, Journey};
+use crate::http::route::{BrownoutSeen, Entrance, HOME, Next, OpenAttempt, OpenCall, Route};
 use crate::timer::Wait;
 
 /// Answers one request of a client.
@@ -32,6 +33,7 @@ pub async fn serve(
     if entrance.brownout == Edge::Strip {
         brownout::strip_decision(request.headers_mut());
     }
+    let is_guest = redirected::is_believed(request.headers_mut(), entrance.redirected);
     if wants_keeping(&request, &route) {
         let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
         request = match keeping.await {
@@ -40,7 +42,7 @@ pub async fn serve(
             Err(_) => return body_too_slow(),
         };
     }
-    let mut exchange = Exchange::open(route, Message::of(request));
+    let mut exchange = Exchange::open(route, Message::of(request), is_guest);
     exchange.run().await
 }
 
@@ -97,6 +99,14 @@ impl Message {
             Self::Again(parts, body) => {
                 body.try_clone().map(|body| Request::from_parts(parts.clone(), body))
             }
+        }
+    }
+
+    /// The headers of what is still at hand.
+    fn headers(&mut self) -> Option<&mut HeaderMap> {
+        match self {
+            Self::Once(request) => request.as_mut().map(Request::headers_mut),
+            Self::Again(parts, _) => Some(&mut parts.headers),
         }
     }
 
@@ -175,16 +185,21 @@ struct Exchange {
     /// The next time limit: of an attempt, or of the whole request.
     limit: Wait,
     client_error: Option<SendError>,
+    /// Of a request of our own users, where these are split between data centres.
+    journey: Option<Journey>,
 }
 
 impl Exchange {
-    fn open(route: Rc<Route>, message: Message) -> Self {
-        let call = route.open(message.replay());
+    fn open(route: Rc<Route>, mut message: Message, is_guest: bool) -> Self {
+        let journey = message.headers().and_then(|headers| route.depart(headers, is_guest));
+        let group = journey.as_ref().map_or(HOME, Journey::group);
+        let call = route.open(group, message.replay());
         let expires_at = route.after(route.config.timeouts.total);
         let limit = route.timer.at(expires_at);
         let copies = Vec::with_capacity(1); // most requests need no second
         let upload = message.upload();
-        Self { call, copies, message, upload, route, expires_at, limit, client_error: None }
+        let client_error = None;
+        Self { call, copies, message, upload, route, expires_at, limit, client_error, journey }
     }
 
     /// The loop around the dispatcher: the same arms as in the simulator.
@@ -208,16 +223,49 @@ impl Exchange {
                         }
                     }
                 }
+                Next::Answered(copy) if self.is_unavailable(copy) && self.turn_back(None) => {}
                 Next::Answered(copy) => return self.hand_over(copy),
+                Next::Refused(refusal) if self.turn_back(Some(refusal)) => {}
                 Next::Refused(refusal) => return self.refuse(refusal),
             }
             if let Some(error) = self.client_error.take() {
+                self.journey.take().into_iter().for_each(Journey::forget);
                 return client_failed(&error);
             }
         }
     }
 
+    /// Whether another data centre's answer says no more than that it cannot serve now.
+    fn is_unavailable(&self, copy: usize) -> bool {
+        let status = match &self.copies[copy] {
+            Copy::Answered(response) if self.journey.is_some() => response.status(),
+            _ => return false,
+        };
+        failure(status) == Some(Failure::Unavailable)
+    }
+
+    /// Begins again at home what another data centre did not serve, if it may be sent again.
+    fn turn_back(&mut self, refusal: Option<Refusal>) -> bool {
+        let Some(journey) = &mut self.journey else { return false };
+        let replay = self.message.replay();
+        let is_unsent = refusal.is_some_and(|refusal| match refusal {
+            Refusal::NoReplica | Refusal::BacklogFull => true,
+            Refusal::Failed(failure) => failure == Failure::Unsent,
+        });
+        if !is_unsent && replay != Replay::Always {
+            return false;
+        }
+        let Some(headers) = self.message.headers() else { return false };
+        if !journey.turn_back(refusal, headers) {
+            return false;
+        }
+        self.call = self.route.open(HOME, replay); // which closes the one before
+        self.copies.clear();
+        true
+    }
+
     fn send(&mut self, attempt: OpenAttempt) {
+        let group = attempt.group();
         let replica = self.route.replica(&attempt);
         let times_out_at = self.route.after(self.route.config.timeouts.attempt);
         let request = self.message.next();
@@ -230,7 +278,7 @@ impl Exchange {
         let answer = Box::pin(answer);
         self.copies.push(Copy::Flying(Flight { attempt, answer, times_out_at }));
         self.set_limit();
-        self.route.ask_probes();
+        self.route.ask_probes(group);
     }
 
     /// Arms the one timer of this request for its next time limit.
@@ -340,6 +388,7 @@ impl Exchange {
     fn time_out(&mut self) -> Option<Response<Body>> {
         if self.upload.as_ref().is_some_and(Upload::waits_for_client) {
             (0..self.copies.len()).for_each(|copy| self.cancel(copy)); // not the replica's doing
+            self.journey.take().into_iter().for_each(Journey::forget);
             return Some(body_too_slow());
         }
         if Instant::now() >= self.expires_at {
@@ -366,19 +415,27 @@ impl Exchange {
         for Flight { mut attempt, .. } in self.copies.iter_mut().filter_map(Copy::take_flight) {
             self.call.settle(attempt.learn(&Outcome::Failed(Failure::TimedOut)));
         }
-        refused(Refusal::Failed(Failure::TimedOut))
+        self.arrive(refused(Refusal::Failed(Failure::TimedOut)))
     }
 
     fn hand_over(&mut self, copy: usize) -> Response<Body> {
         match std::mem::replace(&mut self.copies[copy], Copy::Over) {
-            Copy::Answered(response) => response,
+            Copy::Answered(response) => self.arrive(response),
             Copy::Flying(_) | Copy::Over => unreachable!("the dispatcher knows who answered"),
         }
     }
 
-    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+    fn refuse(&mut self, refusal: Refusal) -> Response<Body> {
         tracing::debug!(upstream = %self.route.config.name, ?refusal, "request refused");
-        refused(refusal)
+        self.arrive(refused(refusal))
+    }
+
+    /// Ends the journey, if there was one.
+    fn arrive(&mut self, response: Response<Body>) -> Response<Body> {
+        if let Some(journey) = self.journey.take() {
+            journey.end(failure(response.status()).is_some());
+        }
+        response
     }
 }
 

@@ -1,12 +1,16 @@
-//! One upstream as one worker sees it: its dispatcher, its replicas' connections, its held calls.
+//! One upstream as one worker sees it: its dispatchers, its replicas' connections, its held calls.
+//!
+//! There is one dispatcher for each data centre (most upstreams have one). What it learns, how late
+//! a hedge leaves and how many retries there may be, is then of one place: requests that travel
+//! 20 ms more would otherwise each be late by the measure of those that stay.
 //!
 //! The guards here make the promises of the dispatcher hold whatever happens to a request's
 //! future: an attempt is finished and a call is closed even when the client goes away in the
 //! middle, which drops the future where it stands.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -19,20 +23,27 @@ use evenkeel_core::request::{
 };
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::RequestWindow;
-use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Instant};
+use evenkeel_core::{
+    Deadline, Feedback, Fleet, GroupId, Health, Instant, Replica as Facts, ReplicaId,
+};
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use crate::board::{Directive, SplitObservation};
 use crate::clock::Clock;
 use crate::config::{Edge, ListenConfig, UpstreamConfig};
 use crate::http::engine::head::Forwarding;
 use crate::http::engine::{Body, Upstream};
 use crate::http::orca;
+use crate::http::redirected::{Journey, Split};
 use crate::replica::PROBE_PATH;
 use crate::timer::Timer;
 
-/// All replicas of an HTTP upstream form one group.
+/// All replicas of a dispatcher form one group.
 const GROUP: GroupId = GroupId::new(0);
+
+/// The data centre of this process, among those of an upstream.
+pub(crate) const HOME: usize = 0;
 
 /// How long a dimmer is shown after it was told: it moves in seconds.
 const DIMMER_SHOWN_FOR: Duration = Duration::from_secs(10);
@@ -43,15 +54,26 @@ pub struct Route {
     pub(crate) config: UpstreamConfig,
     pub(crate) clock: Clock,
     pub(crate) timer: Timer,
-    dispatcher: RefCell<Dispatcher>,
+    /// By data centre, home first.
+    groups: Vec<Group>,
+    /// By seat.
     replicas: Vec<Replica>,
+    /// `None` where all requests stay at home.
+    split: Option<Split>,
     held: RefCell<BTreeMap<CallId, Waker>>,
     calls: Cell<u64>,
     /// The time as it was last read; see [`Route::tick`].
     read_at: Cell<Instant>,
     seen: Cell<BrownoutSeen>,
-    /// Wakes the task that waits for the dispatcher's deadline; see [`Route::keep_time`].
+    /// Wakes the task that waits for the dispatchers' deadlines; see [`Route::keep_time`].
     timekeeper: RefCell<Option<Waker>>,
+}
+
+/// The replicas of one data centre.
+#[derive(Debug)]
+struct Group {
+    dispatcher: RefCell<Dispatcher>,
+    seats: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -78,6 +100,32 @@ pub struct Entrance {
     pub forwarding: Forwarding,
     /// Whether their decisions about optional content are passed on.
     pub brownout: Edge,
+    /// Whether they are believed to come from another data centre when they say so.
+    pub redirected: Edge,
+}
+
+fn dispatcher(config: &UpstreamConfig, replicas: usize, seat: Seat) -> Dispatcher {
+    let behaviour = DispatcherConfig {
+        safeguards: config.safeguards.clone(),
+        retries_max: config.retries_max,
+        retry_budget: config.retry_budget.clone(),
+        backlog_calls_max: config.held_max,
+        record_latency: true,
+        seed: seat.seed,
+    };
+    let fleet = Fleet::single_group(replicas);
+    let dispatcher = Dispatcher::new(fleet, config.policy.make(seat.clients), behaviour);
+    match &config.hedge {
+        Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge.clone()))),
+        None => dispatcher,
+    }
+}
+
+impl Group {
+    /// Each replica: its place in the group, and its seat.
+    fn seats(&self) -> impl Iterator<Item = (&Self, usize, usize)> {
+        self.seats.clone().enumerate().map(move |(local, seat)| (self, local, seat))
+    }
 }
 
 impl Route {
@@ -86,31 +134,23 @@ impl Route {
     /// # Errors
     /// When the operating system refuses a timer.
     pub fn new(config: &UpstreamConfig, clock: Clock, seat: Seat) -> std::io::Result<Rc<Self>> {
-        let behaviour = DispatcherConfig {
-            safeguards: config.safeguards.clone(),
-            retries_max: config.retries_max,
-            retry_budget: config.retry_budget.clone(),
-            backlog_calls_max: config.held_max,
-            record_latency: true,
-            seed: seat.seed,
-        };
-        let fleet = Fleet::single_group(config.replicas.len());
-        let dispatcher = Dispatcher::new(fleet, config.policy.make(seat.clients), behaviour);
-        let dispatcher = match &config.hedge {
-            Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge.clone()))),
-            None => dispatcher,
-        };
-        let replica = |&address: &SocketAddr| Replica {
+        let replica = |(number, address)| Replica {
             upstream: Upstream::new(address, config.limits),
-            answers_probes: Cell::new(true),
+            // What another site's proxy would pass on to one of its replicas says nothing of all.
+            answers_probes: Cell::new(number < config.replicas.len()),
             probing: Cell::new(false),
         };
+        let group = |seats: Range<usize>| {
+            let dispatcher = RefCell::new(dispatcher(config, seats.len(), seat));
+            Group { dispatcher, seats }
+        };
         Ok(Rc::new(Self {
-            replicas: config.replicas.iter().map(replica).collect(),
+            groups: config.groups().into_iter().map(group).collect(),
+            replicas: config.seats().enumerate().map(replica).collect(),
+            split: config.split.as_ref().map(|setup| Split::new(setup, config, seat.seed)),
             config: config.clone(),
             clock,
             timer: Timer::new()?,
-            dispatcher: RefCell::new(dispatcher),
             held: RefCell::default(),
             calls: Cell::new(0),
             read_at: Cell::new(clock.now()),
@@ -127,7 +167,7 @@ impl Route {
             append_forwarded_for: listen.forwarded_for,
             host_default: host.unwrap_or(HeaderValue::from_static("upstream")),
         };
-        Entrance { forwarding, brownout: listen.brownout }
+        Entrance { forwarding, brownout: listen.brownout, redirected: listen.redirected }
     }
 
     /// Reads the clock. A request reads it when something happened to it (it came, an answer
@@ -138,18 +178,68 @@ impl Route {
         now
     }
 
+    /// The time as it was last read.
+    pub(crate) const fn read_at(&self) -> Instant {
+        self.read_at.get()
+    }
+
     /// The moment on the machine's clock this much after the clock was last read.
     pub(crate) fn after(&self, delay: Duration) -> std::time::Instant {
         self.clock.std_instant(self.read_at.get() + delay)
     }
 
-    /// Begins a call; the guard closes it.
-    pub(crate) fn open(self: &Rc<Self>, replay: evenkeel_core::request::Replay) -> OpenCall {
+    /// Begins a call in a data centre; the guard closes it.
+    pub(crate) fn open(
+        self: &Rc<Self>,
+        group: usize,
+        replay: evenkeel_core::request::Replay,
+    ) -> OpenCall {
         let id = CallId(self.calls.get());
         self.calls.set(id.0 + 1);
         let request = Request { group: GROUP, replay };
-        let call = self.dispatcher.borrow_mut().open(self.tick(), id, request);
-        OpenCall { route: Rc::clone(self), call: Some(call) }
+        let call = self.dispatcher(group).open(self.tick(), id, request);
+        OpenCall { route: Rc::clone(self), group, call: Some(call) }
+    }
+
+    /// Chooses the data centre for a request and counts it, where requests are split. Those that
+    /// another site sent here (guests) stay and are no demand of ours.
+    pub(crate) fn depart(
+        self: &Rc<Self>,
+        headers: &mut HeaderMap,
+        is_guest: bool,
+    ) -> Option<Journey> {
+        let split = self.split.as_ref()?;
+        if is_guest {
+            split.welcome(headers);
+            return None;
+        }
+        let now = self.tick();
+        if split.is_due(now) {
+            split.set_usable(|group| self.usability(now, group));
+        }
+        Some(Journey::begin(Rc::clone(self), split.choose(now), now, headers))
+    }
+
+    /// Whether a data centre has a replica that is up and not ejected, and until when that stands
+    /// unless something fails.
+    fn usability(&self, now: Instant, group: usize) -> (bool, Instant) {
+        let dispatcher = self.groups[group].dispatcher.borrow();
+        let fleet = dispatcher.fleet();
+        let up = fleet.group(GROUP).iter().map(|&id| fleet.replica(id));
+        let up = up.filter(|replica| replica.health() == Health::Up);
+        match up.map(Facts::ejected_until).min() {
+            Some(at) if at > now => (false, at),
+            Some(_) => (true, Instant::FAR),
+            None => (false, Instant::FAR),
+        }
+    }
+
+    pub(crate) const fn split(&self) -> Option<&Split> {
+        self.split.as_ref()
+    }
+
+    fn dispatcher(&self, group: usize) -> RefMut<'_, Dispatcher> {
+        self.groups[group].dispatcher.borrow_mut()
     }
 
     pub(crate) fn replica(&self, attempt: &OpenAttempt) -> Upstream {
@@ -158,17 +248,36 @@ impl Route {
 
     /// Takes over which replicas may be used.
     pub fn adopt(&self, plan: &Arc<RoutePlan>) {
-        self.dispatcher.borrow_mut().adopt(self.tick(), plan);
-        self.resume_held();
+        let now = self.tick();
+        for (number, group) in self.groups.iter().enumerate() {
+            let members = (0..group.seats.len()).map(ReplicaId::new).collect();
+            let part = RoutePlan {
+                version: plan.version,
+                health: plan.health[group.seats.clone()].to_vec(),
+                groups: vec![members],
+            };
+            group.dispatcher.borrow_mut().adopt(now, &part);
+            self.resume_held(number);
+        }
+        if let Some(split) = &self.split {
+            split.look_again();
+        }
+    }
+
+    /// Takes over where the requests of our own users go. `worker` says whose part of the caps this
+    /// is.
+    pub fn direct(&self, worker: usize, directive: &Directive) {
+        if let Some(split) = &self.split {
+            split.direct(self.tick(), worker, directive);
+        }
     }
 
     /// Takes what was counted since the last time, and how things stand.
     pub fn observe(&self) -> Observation {
-        let mut dispatcher = self.dispatcher.borrow_mut();
         let now = self.tick();
-        let seats = 0..self.replicas.len();
-        let state = seats.map(|seat| {
-            let id = evenkeel_core::ReplicaId::new(seat);
+        let state = |(group, local, seat): (&Group, usize, usize)| {
+            let dispatcher = group.dispatcher.borrow();
+            let id = ReplicaId::new(local);
             let replica = dispatcher.fleet().replica(id);
             ReplicaState {
                 in_flight: replica.in_flight(),
@@ -180,10 +289,35 @@ impl Route {
                 service_time: replica.feedback().map(|feedback| feedback.service_time),
                 dimmer: replica.dimmer().filter(|told| now.since(told.1) < DIMMER_SHOWN_FOR),
             }
-        });
-        let replicas = state.collect();
-        let held = dispatcher.held();
-        Observation { window: dispatcher.window(), replicas, held, seen: self.seen.take() }
+        };
+        let seats = |group| Group::seats(group).map(state);
+        let held = self.groups.iter().map(|group| group.dispatcher.borrow().held());
+        Observation {
+            replicas: self.groups.iter().flat_map(seats).collect(),
+            held: held.sum(),
+            window: self.window(),
+            seen: self.seen.take(),
+            split: self.split.as_ref().map(|split| split.observe(now)),
+        }
+    }
+
+    /// What all dispatchers counted. A request that was refused elsewhere and came back home is one
+    /// request, not two.
+    fn window(&self) -> RequestWindow {
+        let mut sum = self.dispatcher(HOME).window();
+        for group in &self.groups[HOME + 1..] {
+            let mut window = group.dispatcher.borrow_mut().window();
+            let replicas = std::mem::take(&mut window.replicas);
+            sum.merge(&window);
+            sum.replicas.extend(replicas);
+        }
+        if let Some(split) = &self.split {
+            let returns = split.take_returns();
+            sum.opened -= returns.refused + returns.answered;
+            sum.refused -= returns.refused;
+            sum.answered -= returns.answered;
+        }
+        sum
     }
 
     /// Notes what an answer said of brownout.
@@ -193,10 +327,10 @@ impl Route {
         self.seen.set(sum);
     }
 
-    /// Wakes the calls that the dispatcher has made ready.
-    pub(crate) fn resume_held(&self) {
+    /// Wakes the calls that a dispatcher has made ready.
+    pub(crate) fn resume_held(&self, group: usize) {
         loop {
-            let Some(id) = self.dispatcher.borrow_mut().resumed() else { return };
+            let Some(id) = self.dispatcher(group).resumed() else { return };
             if let Some(waker) = self.held.borrow_mut().remove(&id) {
                 waker.wake();
             }
@@ -207,20 +341,29 @@ impl Route {
     /// because only the head of the queue may ask again.
     pub async fn keep_time(self: Rc<Self>) {
         loop {
-            let deadline = self.dispatcher.borrow().deadline();
+            let deadline = self.deadline();
             let mut timer = deadline.map(|due| self.timer.at(self.clock.std_instant(due.at)));
             std::future::poll_fn(|context| {
                 *self.timekeeper.borrow_mut() = Some(context.waker().clone());
-                if self.dispatcher.borrow().deadline() != deadline {
+                if self.deadline() != deadline {
                     return Poll::Ready(()); // an earlier one, or the first
                 }
                 let Some(timer) = &mut timer else { return Poll::Pending };
                 std::pin::Pin::new(timer).poll(context)
             })
             .await;
-            self.dispatcher.borrow_mut().wake(self.tick());
-            self.resume_held();
+            let now = self.tick();
+            for group in 0..self.groups.len() {
+                self.dispatcher(group).wake(now);
+                self.resume_held(group);
+            }
         }
+    }
+
+    /// The first deadline of all dispatchers.
+    fn deadline(&self) -> Option<Deadline> {
+        let deadlines = self.groups.iter().map(|group| group.dispatcher.borrow().deadline());
+        deadlines.fold(None, Deadline::earlier)
     }
 
     fn tell_timekeeper(&self) {
@@ -229,17 +372,21 @@ impl Route {
         }
     }
 
-    /// Sends the questions that the policy wants asked.
-    pub(crate) fn ask_probes(self: &Rc<Self>) {
+    /// Sends the questions that the policy wants asked in a data centre.
+    pub(crate) fn ask_probes(self: &Rc<Self>, group: usize) {
         loop {
             let now = self.read_at.get();
-            let Some(probe) = self.dispatcher.borrow_mut().probe(now) else { return };
-            let replica = &self.replicas[probe.replica().index()];
+            let Some(probe) = self.dispatcher(group).probe(now) else { return };
+            let replica = &self.replicas[self.seat(group, probe.replica())];
             // One question at a time: a replica too slow to answer is not asked more and more.
             if replica.answers_probes.get() && !replica.probing.replace(true) {
-                tokio::task::spawn_local(Rc::clone(self).ask(probe));
+                tokio::task::spawn_local(Rc::clone(self).ask(group, probe));
             }
         }
+    }
+
+    fn seat(&self, group: usize, replica: ReplicaId) -> usize {
+        self.groups[group].seats.start + replica.index()
     }
 
     /// Takes the replica's report out of the headers of its answer.
@@ -251,8 +398,8 @@ impl Route {
         })
     }
 
-    async fn ask(self: Rc<Self>, probe: Probe) {
-        let replica = &self.replicas[probe.replica().index()];
+    async fn ask(self: Rc<Self>, group: usize, probe: Probe) {
+        let replica = &self.replicas[self.seat(group, probe.replica())];
         let mut request = http::Request::new(Body::empty());
         *request.uri_mut() = http::Uri::from_static(PROBE_PATH);
         let host = replica.upstream.address().to_string();
@@ -274,7 +421,7 @@ impl Route {
             Ok(_) | Err(_) => None,
         };
         let now = self.tick();
-        self.dispatcher.borrow_mut().learn_probe(now, &probe, feedback.as_ref());
+        self.dispatcher(group).learn_probe(now, &probe, feedback.as_ref());
     }
 }
 
@@ -289,6 +436,8 @@ pub struct Observation {
     pub held: usize,
     /// What answers said of brownout since the last observation.
     pub seen: BrownoutSeen,
+    /// What became of the requests of our own users; `None` where all of them stay at home.
+    pub split: Option<SplitObservation>,
 }
 
 /// What the answers of an upstream's replicas said of brownout.
@@ -336,6 +485,8 @@ pub struct ReplicaState {
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     route: Rc<Route>,
+    /// The data centre it is for.
+    group: usize,
     /// `None` only while being dropped.
     call: Option<Call>,
 }
@@ -347,16 +498,16 @@ impl OpenCall {
     pub(crate) fn step(&mut self) -> Next {
         let now = self.route.read_at.get();
         let call = self.call.as_mut().expect(Self::OPEN);
-        let step = self.route.dispatcher.borrow_mut().step(now, call);
-        self.route.resume_held(); // a step may make the next held call the head
+        let step = self.route.dispatcher(self.group).step(now, call);
+        self.route.resume_held(self.group); // a step may make the next held call the head
         match step {
             Step::Send(attempt) => {
                 let route = Rc::clone(&self.route);
-                Next::Send(OpenAttempt { route, attempt: Some(attempt) })
+                Next::Send(OpenAttempt { route, group: self.group, attempt: Some(attempt) })
             }
             Step::Cancel(copy) => Next::Cancel(copy),
             Step::Wait { until } => {
-                if until.is_none() && self.route.dispatcher.borrow().deadline().is_some() {
+                if until.is_none() && self.route.dispatcher(self.group).deadline().is_some() {
                     self.route.tell_timekeeper(); // it may be earlier than the one it knows
                 }
                 Next::Wait(until)
@@ -390,8 +541,8 @@ impl Drop for OpenCall {
         let Some(call) = self.call.take() else { return };
         self.route.held.borrow_mut().remove(&call.id());
         let now = self.route.read_at.get();
-        self.route.dispatcher.borrow_mut().close(now, call);
-        self.route.resume_held();
+        self.route.dispatcher(self.group).close(now, call);
+        self.route.resume_held(self.group);
     }
 }
 
@@ -409,6 +560,8 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct OpenAttempt {
     route: Rc<Route>,
+    /// The data centre it goes to.
+    group: usize,
     /// `None` only while being dropped.
     attempt: Option<Attempt>,
 }
@@ -417,21 +570,28 @@ impl OpenAttempt {
     const OPEN: &str = "an attempt is there until it is dropped";
 
     pub(crate) fn seat(&self) -> usize {
-        self.attempt.as_ref().expect(Self::OPEN).replica().index()
+        self.route.seat(self.group, self.attempt.as_ref().expect(Self::OPEN).replica())
+    }
+
+    pub(crate) const fn group(&self) -> usize {
+        self.group
     }
 
     /// Hears the replica's dimmer; before its answer is learnt.
     pub(crate) fn hear_dimmer(&self, dimmer: Dimmer) {
         let now = self.route.read_at.get();
         let attempt = self.attempt.as_ref().expect(Self::OPEN);
-        self.route.dispatcher.borrow_mut().hear_dimmer(now, attempt, dimmer);
+        self.route.dispatcher(self.group).hear_dimmer(now, attempt, dimmer);
     }
 
     /// Learns the outcome; hand the answer to [`OpenCall::settle`].
     pub(crate) fn learn(&mut self, outcome: &Outcome) -> Settled {
         let now = self.route.read_at.get();
         let attempt = self.attempt.as_mut().expect(Self::OPEN);
-        self.route.dispatcher.borrow_mut().learn(now, attempt, outcome)
+        if self.group != HOME && matches!(outcome, Outcome::Failed(_)) {
+            self.route.split.iter().for_each(Split::look_again); // it may have been ejected for it
+        }
+        self.route.dispatcher(self.group).learn(now, attempt, outcome)
     }
 }
 
@@ -441,6 +601,6 @@ impl Drop for OpenAttempt {
         let route = &self.route;
         // Given up in mid-air: whenever that is. Otherwise its end follows its answer.
         let now = if attempt.is_learnt() { route.read_at.get() } else { route.tick() };
-        route.dispatcher.borrow_mut().finish(now, attempt);
+        route.dispatcher(self.group).finish(now, attempt);
     }
 }

@@ -1,0 +1,54 @@
+//! `[envoy]`.
+
+use std::time::Duration;
+
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Table};
+
+use super::redirect::file;
+use super::ways::Way;
+use super::{MS, SECOND};
+use crate::config::EnvoyConfig;
+
+/// `[envoy]`, and what is checked against the other tables.
+pub(super) struct Envoy<'a> {
+    pub(super) config: EnvoyConfig,
+    pub(super) listen: Option<Way<'a>>,
+}
+
+impl<'a> Envoy<'a> {
+    /// Reads the table; `is_planned` says whether there is a plan to tell.
+    pub(super) fn read(table: &mut Table<'a>, is_planned: bool) -> Self {
+        let (directory, listen) = (table.key("directory"), table.key("listen"));
+        let config = EnvoyConfig {
+            directory: directory.value().map(|_| file(directory.clone())),
+            listen: None,
+            report_interval: report_interval(table),
+        };
+        if directory.value().is_none() && listen.value().is_none() {
+            let expected = "at least one of them: there is no way to Envoy";
+            table.problem("directory", Mismatch::new("neither directory nor listen", expected));
+        }
+        if !is_planned {
+            let expected = "[redirect] too: there is no plan to tell";
+            table.problem("directory", Mismatch::new("[envoy] alone", expected));
+        }
+        if listen.value().is_none() {
+            return Self { config, listen: None };
+        }
+        let way = Way::read(listen.clone());
+        if !way.address.ip().to_canonical().is_loopback() {
+            let expected = "an address of the loopback such as 127.0.0.1:18000";
+            let wrong = Mismatch::new(way.address.to_string(), expected);
+            let hint = "whoever reaches it can read the plan and pretend demand: run Evenkeel \
+                        beside Envoy, or put a tunnel with mutual TLS between them";
+            listen.problem(wrong.with_hint(hint));
+        }
+        let config = EnvoyConfig { listen: Some(way.address), ..config };
+        Self { config, listen: Some(way) }
+    }
+}
+
+fn report_interval(table: &mut Table<'_>) -> Duration {
+    duration(table, "report_interval", 100 * MS..=60 * SECOND, SECOND)
+}

@@ -1,0 +1,201 @@
+//! `[redirect]` and its `[[redirect.sites]]`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel_core::site::redirect::curve::{LOAD_BIAS, LOAD_BIAS_MAX, OBJECTIVE_MAX};
+use evenkeel_core::site::redirect::epoch::{SITES_MAX, SiteId};
+use evenkeel_core::site::redirect::planner::{Aim, CURVE_VERSIONS_MAX};
+use evenkeel_core::site::redirect::wan::CONNECTIONS_MAX;
+use evenkeel_core::site::redirect::{OVERLOAD_PPM_MAX, Overload};
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Place, Setting, Table, format_duration};
+use rustls_pki_types::ServerName;
+
+use super::ways::Way;
+use super::{HOUR, MS, NAME_BYTES_MAX, Upstream, tables, upstream_named};
+use crate::config::{RedirectConfig, RedirectSite};
+
+/// What a quantum beyond saturation costs with `overload = "priced"`, unless said otherwise.
+const OVERLOAD_PRICE: f64 = 0.01;
+const PPM: f64 = 1e6;
+
+/// `[redirect]`, and what is checked against the other tables.
+pub(super) struct Redirect<'a> {
+    pub(super) config: RedirectConfig,
+    pub(super) listen: Way<'a>,
+}
+
+impl<'a> Redirect<'a> {
+    pub(super) fn read(table: &mut Table<'a>, upstreams: &[Upstream<'_>]) -> Self {
+        let upstream = upstream_named(table.key("upstream"), upstreams).unwrap_or_default();
+        let sites = sites(&table.key("sites"));
+        let site = site(table.key("site"), &sites);
+        let (objective, listen) =
+            (objective(table.key("objective")), Way::read(table.key("listen")));
+        let period = duration(table, "period", 100 * MS..=HOUR, 2_500 * MS);
+        let margin = duration(table, "margin", Duration::ZERO..=HOUR, (20 * MS).min(period / 4));
+        let offset = (10 * MS).min(period / 16);
+        let clock_offset_max = duration(table, "clock_offset_max", Duration::ZERO..=HOUR, offset);
+        if table.is_sound() {
+            at_most(table, "margin", margin, period / 4, "a quarter of the period");
+            let most = "a sixteenth of the period";
+            at_most(table, "clock_offset_max", clock_offset_max, period / 16, most);
+        }
+        let quantum = table.key("quantum").probability();
+        let quantum = quantum.between(1e-6..=1.0).or(0.01);
+        let load_bias = table.key("load_bias").number().between(0.1..=LOAD_BIAS_MAX);
+        let connections = table.key("connections").integer().between(1..=CONNECTIONS_MAX);
+        let config = RedirectConfig {
+            upstream,
+            site,
+            sites,
+            objective,
+            listen: listen.address,
+            certificate: file(table.key("certificate")),
+            key: file(table.key("key")),
+            authority: file(table.key("authority")),
+            period,
+            margin,
+            clock_offset_max,
+            aim: aim(table),
+            relay: table.key("relay").boolean().or(false),
+            overload: overload(table),
+            quantum_ppm: (quantum * PPM).round() as u32,
+            load_bias: load_bias.or(LOAD_BIAS),
+            connections: connections.or(3),
+            probe_interval: duration(table, "probe_interval", 10 * MS..=500 * MS, 200 * MS),
+        };
+        Self { config, listen }
+    }
+
+    /// Every other site has a way to it, and every way a site.
+    pub(super) fn check_ways(&self, upstream: &Upstream<'_>) {
+        let (site, sites) = (self.config.site, &self.config.sites);
+        let ways = &upstream.config.sites;
+        for (index, other) in sites.iter().enumerate().filter(|(_, site)| !site.name.is_empty()) {
+            let has_way = ways.iter().any(|way| way.name == other.name);
+            if index != site.index() && !has_way {
+                let expected = format!("the proxies of the site {:?} in its sites", other.name);
+                let came = "an upstream of [redirect] without a way there";
+                upstream.setting.problem(Mismatch::new(came, expected));
+            }
+        }
+        for way in ways {
+            let others = sites.iter().enumerate().filter(|(index, _)| *index != site.index());
+            if !others.clone().any(|(_, other)| other.name == way.name) {
+                let names: Vec<&str> = others.map(|(_, other)| other.name.as_str()).collect();
+                let expected = format!("another site of [redirect]: {}", names.join(", "));
+                let came = format!("the way to a site {:?}", way.name);
+                upstream.setting.problem(Mismatch::new(came, expected));
+            }
+        }
+    }
+}
+
+fn at_most(table: &mut Table<'_>, key: &str, came: Duration, most: Duration, words: &str) {
+    if came > most {
+        let expected = format!("at most {words}, which is {}", format_duration(most));
+        table.problem(key, Mismatch::new(format_duration(came), expected));
+    }
+}
+
+fn objective(setting: Setting<'_>) -> Duration {
+    setting.duration().between(MS..=OBJECTIVE_MAX).required()
+}
+
+fn aim(table: &mut Table<'_>) -> Aim {
+    let is_cost = table.key("aim").variant(&[("violations", false), ("cost", true)]).or(false);
+    let target = table.key("target").probability().optional();
+    if !is_cost {
+        if target.is_some() {
+            let expected = "aim = \"cost\" too: violations are made as few as can be";
+            table.problem("target", Mismatch::new("target alone", expected));
+        }
+        return Aim::Violations;
+    }
+    Aim::Cost { target_ppm: (target.unwrap_or(0.05) * PPM).round() as u32 }
+}
+
+fn overload(table: &mut Table<'_>) -> Overload {
+    let kinds = [
+        ("capped", Overload::Capped),
+        ("priced", Overload::Priced((OVERLOAD_PRICE * PPM) as u32)),
+        ("curve", Overload::Curve),
+    ];
+    let kind = table.key("overload").variant(&kinds).or(Overload::Capped);
+    let most = f64::from(OVERLOAD_PPM_MAX) / PPM;
+    let price = table.key("overload_price").probability().between(0.0..=most).optional();
+    match (kind, price) {
+        (Overload::Priced(_), Some(price)) => Overload::Priced((price * PPM).round() as u32),
+        (kind, None) => kind,
+        (kind, Some(_)) => {
+            let expected = "overload = \"priced\" too: nothing else has a price";
+            table.problem("overload_price", Mismatch::new("overload_price alone", expected));
+            kind
+        }
+    }
+}
+
+fn site(setting: Setting<'_>, sites: &[RedirectSite]) -> SiteId {
+    let names = sites.iter().map(|site| site.name.as_str());
+    let named: Vec<(&str, usize)> = names.zip(0..SITES_MAX).collect();
+    if setting.value().is_none() || named.is_empty() {
+        setting.clone().text().required();
+        return SiteId::new(0);
+    }
+    SiteId::new(setting.variant(&named).or(0))
+}
+
+fn sites(setting: &Setting<'_>) -> Vec<RedirectSite> {
+    let sites = tables(setting.clone(), "[[redirect.sites]]", |item| {
+        let problems_at = item.clone();
+        (item.table(RedirectSite::read).required(), problems_at)
+    });
+    let mut names = BTreeSet::new();
+    for (site, at) in &sites {
+        if !site.name.is_empty() && !names.insert(site.name.as_str()) {
+            at.problem(Mismatch::new(format!("the site {:?} twice", site.name), "each site once"));
+        }
+    }
+    if !(2..=SITES_MAX).contains(&sites.len()) {
+        let expected = format!("2 to {SITES_MAX} tables [[redirect.sites]], this site among them");
+        setting.problem(Mismatch::new(format!("{} sites", sites.len()), expected));
+    }
+    sites.into_iter().map(|(site, _)| site).take(SITES_MAX).collect()
+}
+
+impl RedirectSite {
+    fn read(table: &mut Table<'_>) -> Self {
+        let name = "a name as in a certificate: small letters, digits, hyphens and dots";
+        let name = table.key("name").text().check(name, |name| is_name(name));
+        let curves = table.key("curves").list(file);
+        let number = format!("1 to {CURVE_VERSIONS_MAX} files of `evenkeel profile`");
+        let curves = curves.check(&number, |all| (1..=CURVE_VERSIONS_MAX).contains(&all.len()));
+        let (name, peer) = (name.required(), Way::to(table.key("peer")).address);
+        Self { name, peer, curves: curves.required() }
+    }
+}
+
+/// Whether TLS can write it as a DNS name, in one spelling.
+fn is_name(name: &str) -> bool {
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && matches!(ServerName::try_from(name), Ok(ServerName::DnsName(_)))
+}
+
+/// A file; one that is not absolute is beside the file it is written in.
+pub(super) fn file(setting: Setting<'_>) -> PathBuf {
+    let place = setting.place().clone();
+    let written = setting.text().check("the name of a file", |text| !text.is_empty()).required();
+    match place {
+        Place::File { file, .. } => {
+            let beside = Path::new(&*file).parent().unwrap_or(Path::new(""));
+            beside.join(written)
+        }
+        Place::Flag(_) => written.into(),
+    }
+}

@@ -1,0 +1,311 @@
+//! Requests between data centres: where those of our own users go, and which came from elsewhere.
+//!
+//! A worker has one [`Splitter`]. Every request of the site's own users asks it once, in
+//! [`Split::choose`]: that is the only place where demand is counted. What is sent elsewhere
+//! carries [`ORIGIN`], the name of the site it comes from. A proxy that believes it
+//! (`redirected = "trust"`) serves such a request at home, whatever its own plan says, and does not
+//! count it as demand: no request makes two hops, and plans are made from what users ask for, not
+//! from what was sent round. A proxy that does not (`"strip"`) removes it.
+//!
+//! **When the other site does not serve it** (nobody there is healthy or can be reached, or all
+//! who were asked refused), a request that may be sent again comes back home, once. The objective
+//! is then missed more often than not; the request is not lost. Where that goes on, the site is no
+//! longer chosen: health checks find its replicas down, or the dispatcher ejects them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_core::Instant;
+use evenkeel_core::request::Refusal;
+use evenkeel_core::site::redirect::epoch::{SiteId, SiteSet};
+use evenkeel_core::site::redirect::split::{SplitConfig, Splitter};
+use evenkeel_core::units::Probability;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::board::{Directive, Lane, SplitObservation};
+use crate::config::{Edge, UpstreamConfig};
+use crate::http::route::Route;
+
+/// The site whose users sent a request that another site sent on: of a request.
+pub const ORIGIN: HeaderName = HeaderName::from_static("evenkeel-origin");
+
+/// The sites between which an upstream's requests are split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitSetup {
+    /// The site of this process.
+    pub home: SiteId,
+    /// All sites, in the order of [`SiteId`].
+    pub names: Vec<String>,
+    /// A request whose answer begins later than this after its arrival missed the objective.
+    pub objective: Duration,
+}
+
+impl SplitSetup {
+    /// What a request that leaves this site carries.
+    pub(crate) fn origin(&self) -> HeaderValue {
+        let name = HeaderValue::try_from(self.names[self.home.index()].as_str());
+        name.expect("names of sites are plain: configuration is checked where it is read")
+    }
+}
+
+/// Whether a request was sent here by another site. Removes what says so where it is not believed,
+/// and what CGI and WSGI take for it.
+pub(crate) fn is_believed(headers: &mut HeaderMap, edge: Edge) -> bool {
+    if edge == Edge::Trust && headers.contains_key(ORIGIN) {
+        return true;
+    }
+    while let Some(name) = headers.keys().find(|name| is_lookalike(name.as_str())).cloned() {
+        headers.remove(name);
+    }
+    false
+}
+
+fn is_lookalike(name: &str) -> bool {
+    let ours = b"evenkeel-origin";
+    name.len() == ours.len()
+        && name.bytes().zip(ours).all(|(came, &ours)| {
+            came == ours || (!ours.is_ascii_alphanumeric() && !came.is_ascii_alphanumeric())
+        })
+}
+
+/// One worker's split of an upstream's requests.
+#[derive(Debug)]
+pub(crate) struct Split {
+    setup: SplitSetup,
+    origin: HeaderValue,
+    /// By site, its group of replicas; `None` for one we know no way to.
+    groups: Vec<Option<usize>>,
+    splitter: RefCell<Splitter>,
+    usable: Cell<SiteSet>,
+    /// When `usable` must be looked up again.
+    usable_until: Cell<Instant>,
+    counted: RefCell<SplitObservation>,
+    epoch: Cell<Option<u64>>,
+    returns: Cell<Returns>,
+}
+
+/// Calls that were closed at another site to be opened again at home.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Returns {
+    /// Closed as refused.
+    pub(crate) refused: u64,
+    /// Closed as answered: with "unavailable".
+    pub(crate) answered: u64,
+}
+
+impl Split {
+    pub(crate) fn new(setup: &SplitSetup, config: &UpstreamConfig, seed: u64) -> Self {
+        let sites = setup.names.len();
+        let group = |(site, name): (usize, &String)| {
+            let remote = || config.sites.iter().position(|remote| remote.name == *name);
+            if site == setup.home.index() { Some(0) } else { remote().map(|place| place + 1) }
+        };
+        Self {
+            setup: setup.clone(),
+            origin: setup.origin(),
+            groups: setup.names.iter().enumerate().map(group).collect(),
+            splitter: RefCell::new(Splitter::new(setup.home, sites, SplitConfig::default(), seed)),
+            usable: Cell::new(SiteSet::EMPTY),
+            usable_until: Cell::new(Instant::ZERO),
+            counted: RefCell::new(Self::nothing(sites)),
+            epoch: Cell::new(None),
+            returns: Cell::default(),
+        }
+    }
+
+    fn nothing(sites: usize) -> SplitObservation {
+        SplitObservation {
+            epoch: None,
+            windows: Vec::new(),
+            lanes: vec![Lane::default(); sites],
+            inflow_unknown: 0,
+        }
+    }
+
+    /// Takes over a plan.
+    pub(crate) fn direct(&self, now: Instant, worker: usize, directive: &Directive) {
+        let part = directive.parts.get(worker).copied().unwrap_or(Probability::ZERO);
+        let Directive { row, good_until, .. } = directive;
+        let mut splitter = self.splitter.borrow_mut();
+        let window = splitter.window();
+        self.counted.borrow_mut().windows.push((self.epoch.get(), window));
+        match splitter.adopt(now, row, part, *good_until) {
+            Ok(()) => self.epoch.set(Some(row.epoch)),
+            Err(error) => tracing::warn!(%error, "a plan is not adopted"),
+        }
+    }
+
+    /// Chooses where one request of our own users goes, and counts it as demand.
+    pub(crate) fn choose(&self, now: Instant) -> SiteId {
+        self.splitter.borrow_mut().choose(now, self.usable.get()).to
+    }
+
+    /// Whether it must be looked up again which sites can be used.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now >= self.usable_until.get()
+    }
+
+    /// Notes that a replica of another site failed, or that health changed.
+    pub(crate) fn look_again(&self) {
+        self.usable_until.set(Instant::ZERO);
+    }
+
+    /// Notes which groups have a healthy replica; each says until when that stands as it is.
+    pub(crate) fn set_usable(&self, group: impl Fn(usize) -> (bool, Instant)) {
+        let mut usable = SiteSet::EMPTY;
+        let mut until = Instant::FAR;
+        for (site, known) in self.groups.iter().enumerate() {
+            let Some(known) = *known else { continue };
+            let (is_usable, stands_until) = group(known);
+            if is_usable {
+                usable.insert(SiteId::new(site));
+            }
+            until = until.min(stands_until);
+        }
+        self.usable.set(usable);
+        self.usable_until.set(until);
+    }
+
+    /// Counts a request that another site sent here.
+    pub(crate) fn welcome(&self, headers: &HeaderMap) {
+        let origin = headers.get(ORIGIN).map(HeaderValue::as_bytes);
+        let place = self.setup.names.iter().position(|name| Some(name.as_bytes()) == origin);
+        let counted = &mut *self.counted.borrow_mut();
+        let count = match place {
+            Some(site) => &mut counted.lanes[site].inflow,
+            None => &mut counted.inflow_unknown,
+        };
+        *count += 1;
+    }
+
+    /// Takes what was counted since the last time.
+    pub(crate) fn observe(&self, now: Instant) -> SplitObservation {
+        let empty = Self::nothing(self.groups.len());
+        let mut counted = std::mem::replace(&mut *self.counted.borrow_mut(), empty);
+        let mut splitter = self.splitter.borrow_mut();
+        counted.windows.push((self.epoch.get(), splitter.window()));
+        counted.epoch = splitter.epoch(now);
+        counted
+    }
+
+    /// Takes how many calls came back home since the last time.
+    pub(crate) fn take_returns(&self) -> Returns {
+        self.returns.take()
+    }
+}
+
+/// A request of our own users on its way, from its arrival to the head of its answer.
+#[derive(Debug)]
+pub(crate) struct Journey {
+    route: Rc<Route>,
+    to: SiteId,
+    arrived_at: Instant,
+    is_over: bool,
+}
+
+impl Journey {
+    const SPLIT: &str = "only a route that splits its requests begins journeys";
+
+    /// Sets out: what goes to another site is told where it comes from.
+    pub(crate) fn begin(
+        route: Rc<Route>,
+        to: SiteId,
+        now: Instant,
+        headers: &mut HeaderMap,
+    ) -> Self {
+        let journey = Self { route, to, arrived_at: now, is_over: false };
+        let split = journey.split();
+        if to != split.setup.home {
+            headers.insert(ORIGIN, split.origin.clone());
+        }
+        journey
+    }
+
+    /// The group of replicas it goes to.
+    pub(crate) fn group(&self) -> usize {
+        let group = self.split().groups[self.to.index()];
+        group.expect("a site without a group is never usable")
+    }
+
+    /// Comes back home from a site that did not serve it, after a refusal there or (`None`) an
+    /// answer of "unavailable". False when it is at home.
+    pub(crate) fn turn_back(&mut self, refusal: Option<Refusal>, headers: &mut HeaderMap) -> bool {
+        let split = self.route.split().expect(Self::SPLIT);
+        if self.to == split.setup.home {
+            return false;
+        }
+        headers.remove(ORIGIN);
+        split.counted.borrow_mut().lanes[self.to.index()].fallbacks += 1;
+        let mut returns = split.returns.get();
+        match refusal {
+            Some(_) => returns.refused += 1,
+            None => returns.answered += 1,
+        }
+        split.returns.set(returns);
+        self.to = split.setup.home;
+        true
+    }
+
+    /// Ends with an answer or a refusal.
+    pub(crate) fn end(mut self, has_failed: bool) {
+        self.is_over = true;
+        let latency = self.route.read_at().since(self.arrived_at);
+        let split = self.split();
+        let is_late = latency > split.setup.objective;
+        let lane = &mut split.counted.borrow_mut().lanes[self.to.index()];
+        lane.tally.ended += 1;
+        lane.tally.missed += u64::from(is_late || has_failed);
+        lane.latency.record(latency);
+    }
+
+    /// Ends because of the client, which says nothing of any site.
+    pub(crate) fn forget(mut self) {
+        self.is_over = true;
+    }
+
+    fn split(&self) -> &Split {
+        self.route.split().expect(Self::SPLIT)
+    }
+}
+
+impl Drop for Journey {
+    /// The client has gone. When the objective had passed by then, that was missed; if not, nobody
+    /// knows.
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let waited = self.route.tick().since(self.arrived_at);
+        let split = self.split();
+        if waited > split.setup.objective {
+            let tally = &mut split.counted.borrow_mut().lanes[self.to.index()].tally;
+            tally.ended += 1;
+            tally.missed += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_believed_is_removed_in_every_spelling() {
+        let mut headers = HeaderMap::new();
+        for name in ["evenkeel-origin", "evenkeel_origin", "Evenkeel.Origin"] {
+            headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("here"));
+        }
+        headers.append(ORIGIN, HeaderValue::from_static("there"));
+        headers.append("evenkeel-original", HeaderValue::from_static("another"));
+        assert!(!is_believed(&mut headers, Edge::Strip));
+        assert_eq!(
+            headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(),
+            ["evenkeel-original"]
+        );
+        assert!(!is_believed(&mut headers, Edge::Trust), "it does not say it came from elsewhere");
+        headers.append(ORIGIN, HeaderValue::from_static("there"));
+        assert!(is_believed(&mut headers, Edge::Trust));
+        assert!(headers.contains_key(ORIGIN), "what is believed is passed on");
+    }
+}

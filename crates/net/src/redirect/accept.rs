@@ -1,0 +1,139 @@
+//! Connections from other sites: probes are echoed at once, rows are handed on.
+//!
+//! Who has not shown a certificate of a site is not heard, and bounded in number, time and rate:
+//! handshakes are taken at a fixed pace, and the kernel keeps who waits. Who has shown one is read
+//! no faster than a peer with sound settings speaks; the rest waits in the sockets of the sender.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_core::site::redirect::epoch::SiteId;
+use evenkeel_core::site::redirect::wan::CONNECTIONS_MAX;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::server::TlsStream;
+
+use super::frame::{Frame, Nonsense};
+use super::hub::{Counted, Hub, Refusal};
+use super::identity::peer;
+use super::pace::Bucket;
+use super::wire::{Ended, Inbox, Metered, write};
+
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Handshakes at once.
+const HANDSHAKES_MAX: u32 = 64;
+/// Handshakes in a second; one costs less than a millisecond of CPU.
+const HANDSHAKES_PER_S: f64 = 100.0;
+/// Connections of one peer: those of the largest setting, and as many that it has forgotten.
+const OF_PEER_MAX: u32 = 2 * CONNECTIONS_MAX as u32;
+/// How long connections outlive the certificates they were taken with: peers renew theirs one by
+/// one meanwhile.
+const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+/// How long accepting rests when the process has no file descriptor left.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes connections for as long as it is polled.
+pub(super) async fn take(hub: Rc<Hub>, listener: TcpListener) {
+    let mut conversations = JoinSet::new();
+    let mut pace = Bucket::new(HANDSHAKES_PER_S, f64::from(HANDSHAKES_MAX));
+    loop {
+        while let Err(wait) = pace.take(hub.clock.now()) {
+            tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
+        }
+        while conversations.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, address)) if hub.handshakes.get() < HANDSHAKES_MAX => {
+                let hub = Rc::clone(&hub);
+                conversations.spawn_local(async move {
+                    if let Err((refusal, why)) = welcome(&hub, stream).await {
+                        hub.refuse(refusal, &format!("{address}: {why}"));
+                    }
+                });
+            }
+            Ok((_, address)) => hub.refuse(Refusal::Full, &address.to_string()),
+            Err(error) => {
+                tracing::warn!(%error, "redirect: a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn welcome(hub: &Hub, stream: TcpStream) -> Result<(), (Refusal, String)> {
+    let generation = hub.generation();
+    let stream = greet(hub, stream).await?;
+    let site = match peer(stream.get_ref().1, &hub.config.names) {
+        Ok(site) if site == hub.config.site => {
+            return Err((Refusal::OtherSite, "a certificate of this site itself".to_owned()));
+        }
+        Ok(site) => site,
+        Err(stranger) => return Err((stranger.into(), stranger.to_string())),
+    };
+    if hub.peer(site).accepted.get() >= OF_PEER_MAX {
+        return Err((Refusal::Full, format!("{} has {OF_PEER_MAX} already", hub.name(site))));
+    }
+    match converse(hub, site, generation, stream).await {
+        Ended::Nonsense(nonsense) => hub.nonsense(site, nonsense),
+        ended => tracing::debug!(site = hub.name(site), ?ended, "connection ended"),
+    }
+    Ok(())
+}
+
+async fn greet(hub: &Hub, stream: TcpStream) -> Result<TlsStream<Metered>, (Refusal, String)> {
+    let _counted = Counted::new(&hub.handshakes);
+    let refused = |error: std::io::Error| (Refusal::Tls, error.to_string());
+    let stream = Metered::new(stream, &hub.traffic).map_err(refused)?;
+    let greeting = hub.identity().1.acceptor.accept(stream);
+    let late = |_| (Refusal::Timeout, "no handshake in time".to_owned());
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, greeting).await.map_err(late)?.map_err(refused)
+}
+
+async fn converse(
+    hub: &Hub,
+    site: SiteId,
+    generation: u64,
+    mut stream: TlsStream<Metered>,
+) -> Ended {
+    let _counted = Counted::new(&hub.peer(site).accepted);
+    let mut inbox = Inbox::default();
+    let (mut echo, mut end_at) = (Vec::new(), None);
+    loop {
+        match hear(hub, site, &mut inbox, &mut stream, &mut echo).await {
+            Ok(()) => {}
+            Err(ended) => return ended,
+        }
+        if hub.generation() != generation {
+            let now = tokio::time::Instant::now();
+            if now >= *end_at.get_or_insert(now + RENEWED_WITHIN) {
+                return Ended::Renewed;
+            }
+        }
+    }
+}
+
+/// Waits for bytes and answers all frames among them.
+async fn hear(
+    hub: &Hub,
+    site: SiteId,
+    inbox: &mut Inbox,
+    stream: &mut TlsStream<Metered>,
+    echo: &mut Vec<u8>,
+) -> Result<(), Ended> {
+    inbox.fill(stream).await?;
+    while let Some(frame) = inbox.next()? {
+        hub.pace(site).await;
+        match frame {
+            Frame::Probe { sequence } => {
+                echo.clear();
+                Frame::Echo { sequence }.put(echo);
+                write(stream, echo).await?;
+            }
+            Frame::Row(row) => hub.receive(site, row),
+            Frame::Echo { .. } => {
+                return Err(Nonsense::Unexpected { came: frame.name() }.into());
+            }
+        }
+    }
+    Ok(())
+}

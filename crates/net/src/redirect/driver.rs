@@ -1,0 +1,379 @@
+//! The loop around core's exchange: report, plan, direct.
+//!
+//! It has no decision of its own. Sockets go on while a plan is computed (on another thread):
+//! an echo that waited for a solver would look like distance.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_core::site::redirect::Status;
+use evenkeel_core::site::redirect::curve::Verdict;
+use evenkeel_core::site::redirect::epoch::{Report, SiteId, Snapshot, Standing, Step, per_1000_s};
+use evenkeel_core::site::redirect::planner::{Plan, Planner};
+use evenkeel_core::site::redirect::split::{Flow, PlanRow, Predicted, parts};
+use evenkeel_core::units::{Probability, Rate};
+use tokio::sync::watch;
+
+use super::Home;
+use super::demand::{Demand, Lately};
+use super::frame::Frame;
+use super::hub::{Hub, Refusal, Refusals, deadline, rejection_name, unix_ns};
+use super::interference::Interference;
+use super::state::{
+    AlarmState, CountsState, PairState, PathState, PlanState, RedirectState, SiteState, ms, words,
+};
+use super::ways::mixture;
+use crate::board::Directive;
+use crate::clock::thread_cpu;
+
+/// Alarms kept for people.
+const ALARMS_KEPT: usize = 64;
+/// How often people get a new picture, at least.
+const PICTURE_EVERY: Duration = Duration::from_secs(1);
+/// No timer is finer.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// The driver of one mesh.
+pub(super) struct Driver {
+    hub: Rc<Hub>,
+    home: Rc<dyn Home>,
+    planner: Arc<Planner>,
+    state: watch::Sender<Arc<RedirectState>>,
+    demand: Demand,
+    lately: Lately,
+    interference: Interference,
+    alarms: VecDeque<AlarmState>,
+    alarms_raised: u64,
+    unsent: u64,
+    plans: u64,
+    plans_cpu: Duration,
+    last: Option<Planned>,
+}
+
+/// The plan in force, and what it was made from.
+struct Planned {
+    snapshot: Snapshot,
+    plan: Plan,
+    row: PlanRow,
+    flows: Vec<Flow>,
+    predicted: Vec<Predicted>,
+    cpu: Duration,
+}
+
+impl Driver {
+    pub(super) fn new(
+        hub: Rc<Hub>,
+        home: Rc<dyn Home>,
+        planner: Planner,
+        state: watch::Sender<Arc<RedirectState>>,
+    ) -> Self {
+        let me = hub.config.site;
+        let interference = Interference::new(&planner.curves(me).versions);
+        let mut driver = Self {
+            hub,
+            home,
+            planner: Arc::new(planner),
+            state,
+            demand: Demand::default(),
+            lately: Lately::default(),
+            interference,
+            alarms: VecDeque::new(),
+            alarms_raised: 0,
+            unsent: 0,
+            plans: 0,
+            plans_cpu: Duration::ZERO,
+            last: None,
+        };
+        driver.measure(); // where the first epoch's counts begin
+        driver
+    }
+
+    /// Drives until a plan panics, which is an error of ours.
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        loop {
+            let now = self.hub.clock.now();
+            let step = self.hub.exchange.borrow_mut().step(now, unix_ns());
+            self.collect_alarms();
+            match step {
+                Step::Publish { epoch } => self.publish(epoch),
+                Step::Plan(snapshot) => {
+                    self.plan(snapshot).await?;
+                    self.picture();
+                }
+                Step::Wait { until } => {
+                    self.picture();
+                    let until = until.max(now + PAUSE_MIN).min(now + PICTURE_EVERY);
+                    tokio::time::sleep_until(deadline(self.hub.clock, until)).await;
+                }
+            }
+        }
+    }
+
+    fn measure(&mut self) {
+        let home = self.hub.config.site.index();
+        self.lately = self.demand.note(self.hub.clock.now(), self.home.counts(), home);
+    }
+
+    fn publish(&mut self, epoch: u64) {
+        self.measure();
+        let replicas = self.home.replicas_up();
+        if let Some(change) = self.interference.observe(&self.lately, replicas) {
+            self.alarm(change);
+        }
+        let report = self.report(replicas);
+        let now = self.hub.clock.now();
+        let row = self.hub.exchange.borrow_mut().publish(now, unix_ns(), epoch, report);
+        match row {
+            Ok(row) => {
+                self.hub.rows.send_replace(Bytes::from(Frame::Row(&row).bytes()));
+            }
+            Err(error) => {
+                self.unsent += 1;
+                self.alarm(format!("no row was sent: {error}"));
+            }
+        }
+    }
+
+    fn report(&self, replicas: u32) -> Report {
+        let (me, version) = (self.hub.config.site, self.interference.version());
+        let demand = Rate::new(self.lately.demand).expect("a count over time is a rate");
+        let now = self.hub.clock.now();
+        let path = |site: usize| {
+            let estimate = self.hub.peers[site].wan.borrow().estimate(now)?;
+            mixture(&estimate.ways)
+        };
+        let sites = 0..self.hub.peers.len();
+        let capacity = self.planner.capacity_per_1000_s(me, version, Probability::ZERO, replicas);
+        Report {
+            demand_per_1000_s: per_1000_s(demand),
+            capacity_per_1000_s: capacity,
+            // Nobody measures these two yet: requests that wait are in the demand of their epoch,
+            // and all requests are taken for reads.
+            backlog_requests: 0,
+            writes_ppm: 0,
+            ended_requests: self.lately.ended,
+            violations: self.lately.missed,
+            curve_version: version,
+            paths: sites.map(|site| (site != me.index()).then(|| path(site)).flatten()).collect(),
+        }
+    }
+
+    async fn plan(&mut self, snapshot: Snapshot) -> io::Result<()> {
+        let planner = Arc::clone(&self.planner);
+        let planning = tokio::task::spawn_blocking(move || {
+            let before = thread_cpu();
+            let plan = planner.plan(&snapshot);
+            (snapshot, plan, thread_cpu().saturating_sub(before))
+        });
+        let (snapshot, plan, cpu) = planning.await.map_err(io::Error::other)?;
+        let (me, epoch) = (self.hub.config.site, plan.epoch);
+        let now = self.hub.clock.now();
+        let row = plan.row(me);
+        let mut exchange = self.hub.exchange.borrow_mut();
+        let good_until = exchange.good_until(now, unix_ns(), epoch);
+        exchange.answered(epoch, plan.hashes());
+        drop(exchange);
+        let parts = parts(&self.lately.arrived);
+        self.home.direct(Directive { row: row.clone(), parts, good_until });
+        self.plans += 1;
+        self.plans_cpu += cpu;
+        if cpu > self.planner.config().period / 4 {
+            self.alarm(format!(
+                "the plan of epoch {epoch} took {cpu:?} of CPU, over a quarter of \
+                                the period: take a larger quantum or a longer period"
+            ));
+        }
+        self.last = Some(Planned {
+            flows: plan.flows(&snapshot),
+            predicted: self.sites().map(|site| plan.predicted(site)).collect(),
+            snapshot,
+            plan,
+            row,
+            cpu,
+        });
+        Ok(())
+    }
+
+    fn sites(&self) -> impl Iterator<Item = SiteId> + use<> {
+        (0..self.hub.peers.len()).map(SiteId::new)
+    }
+
+    fn collect_alarms(&mut self) {
+        let alarms = self.hub.exchange.borrow_mut().take_alarms();
+        for alarm in alarms {
+            let words = words(&alarm, &self.hub.config.names);
+            self.alarm(words);
+        }
+    }
+
+    fn alarm(&mut self, words: String) {
+        self.alarms_raised += 1;
+        self.hub.tell(words);
+    }
+
+    /// Shows people how all stands.
+    fn picture(&mut self) {
+        for words in self.hub.take_events() {
+            if self.alarms.len() == ALARMS_KEPT {
+                self.alarms.pop_front();
+            }
+            self.alarms.push_back(AlarmState { unix_ms: unix_ns() / 1_000_000, words });
+        }
+        let exchange = self.hub.exchange.borrow();
+        let (epoch, lead) = (exchange.epoch(), exchange.lead());
+        drop(exchange);
+        let state = RedirectState {
+            site: self.hub.name(self.hub.config.site).to_owned(),
+            epoch,
+            period_ms: ms(self.planner.config().period),
+            lead_ms: ms(lead),
+            sites: self.sites().map(|site| self.site(site)).collect(),
+            plan: self.last.as_ref().map(|last| self.planned(last)),
+            curves: verdict_name(self.interference.verdict()),
+            alarms: self.alarms.iter().cloned().collect(),
+            counts: self.counts(),
+        };
+        self.state.send_replace(Arc::new(state));
+    }
+
+    fn site(&self, site: SiteId) -> SiteState {
+        let (peer, index) = (self.hub.peer(site), site.index());
+        let seat = self.last.as_ref().map(|last| &last.snapshot.seats[index]);
+        let report = seat.and_then(|seat| seat.last.as_ref()).map(|row| &row.report);
+        let predicted = self.last.as_ref().map(|last| last.predicted[index]);
+        let per_s = |per_1000_s: u64| per_1000_s as f64 * 1e-3;
+        let share = |ppm: u32| f64::from(ppm) * 1e-6;
+        let rates = self.last.as_ref().map(|last| &last.row.rates_per_1000_s);
+        let rejected = self.hub.rejected(site);
+        let rejected = rejected.iter().enumerate().filter(|(_, count)| **count > 0);
+        SiteState {
+            name: self.hub.name(site).to_owned(),
+            standing: seat.map_or("unheard", |seat| standing_name(seat.standing)),
+            demand_per_s: report.map(|report| per_s(report.demand_per_1000_s)),
+            capacity_per_s: report.map(|report| per_s(report.capacity_per_1000_s)),
+            curve_version: report.map(|report| report.curve_version),
+            missed_share: report
+                .filter(|report| report.ended_requests > 0)
+                .map(|report| report.violations as f64 / report.ended_requests as f64),
+            alone_share: predicted.map(|predicted| share(predicted.alone_ppm)),
+            planned_share: predicted.map(|predicted| share(predicted.planned_ppm)),
+            rate_per_s: rates.and_then(|rates| rates.get(index)).map(|rate| per_s(*rate)),
+            path: if site == self.hub.config.site { None } else { self.path(site) },
+            connections_to: peer.dialled.get(),
+            connections_from: peer.accepted.get(),
+            rows: peer.rows.get(),
+            rejected: rejected.map(|(place, count)| (rejection_name(place), *count)).collect(),
+            throttled: peer.throttled.get(),
+            unmade: by_refusal(peer.unmade.get(), false),
+        }
+    }
+
+    fn path(&self, site: SiteId) -> Option<PathState> {
+        let wan = self.hub.peer(site).wan.borrow();
+        let estimate = wan.estimate(self.hub.clock.now())?;
+        let path = mixture(&estimate.ways)?;
+        let residual_ms = |place: usize| f64::from(path.residual_bins[place]) * 0.1;
+        let rejected = wan.rejected();
+        Some(PathState {
+            base_ms: f64::from(path.base_rtt_us) * 1e-3,
+            residual_p50_ms: residual_ms(0),
+            residual_p99_ms: residual_ms(3),
+            beyond_share: f64::from(path.beyond_ppm) * 1e-6,
+            standing_ms: estimate.standing.map(ms),
+            samples: estimate.samples,
+            reroutes: wan.reroutes(),
+            probes_rejected: rejected.negative
+                + rejected.absurd
+                + rejected.duplicate
+                + rejected.reordered
+                + rejected.connection,
+        })
+    }
+
+    fn planned(&self, last: &Planned) -> PlanState {
+        let names = &self.hub.config.names;
+        let hashes = last.plan.hashes();
+        PlanState {
+            epoch: last.plan.epoch,
+            members: last.plan.members.iter().map(|site| names[site.index()].clone()).collect(),
+            flows: last.flows.iter().map(|flow| flow.sentence(names)).collect(),
+            pairs: self.pairs(&last.plan),
+            answer: status_name(last.plan.answer.status).to_owned(),
+            wants_capacity: last.plan.wants_capacity(),
+            inputs: format!("{:016x}", hashes.inputs),
+            hash: format!("{:016x}", hashes.plan),
+            cpu_ms: ms(last.cpu),
+        }
+    }
+
+    fn pairs(&self, plan: &Plan) -> Vec<PairState> {
+        let names = &self.hub.config.names;
+        let pairs = self.sites().flat_map(|from| self.sites().map(move |to| (from, to)));
+        let pair = |(from, to): (SiteId, SiteId)| {
+            let rate = plan.row(from).rates_per_1000_s[to.index()];
+            (rate > 0).then(|| PairState {
+                from: names[from.index()].clone(),
+                to: names[to.index()].clone(),
+                rate_per_s: rate as f64 * 1e-3,
+                missed_share: f64::from(plan.predicted_at(from, to)) * 1e-6,
+            })
+        };
+        pairs.filter_map(pair).collect()
+    }
+
+    fn counts(&self) -> CountsState {
+        let counts = self.hub.exchange.borrow().counts();
+        CountsState {
+            plans: self.plans,
+            plans_cpu_ns: u64::try_from(self.plans_cpu.as_nanos()).unwrap_or(u64::MAX),
+            rows_in_time: counts.in_time,
+            rows_late: counts.late,
+            rows_again: counts.again,
+            rows_unsent: self.unsent,
+            compared: counts.compared,
+            disagreements: counts.disagreements,
+            alarms: self.alarms_raised,
+            refused: by_refusal(self.hub.refused.get(), true),
+            bytes_sent: self.hub.traffic.sent.get(),
+            bytes_received: self.hub.traffic.received.get(),
+            certificates_replaced: self.hub.generation(),
+            certificates_failed: self.hub.reloads_failed.get(),
+            curves_replaced: self.interference.changes(),
+            clock_steps: counts.clock_steps,
+        }
+    }
+}
+
+fn by_refusal(counts: Refusals, with_none: bool) -> BTreeMap<&'static str, u64> {
+    let counts = Refusal::NAMES.into_iter().zip(counts);
+    counts.filter(|(_, count)| with_none || *count > 0).collect()
+}
+
+const fn standing_name(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Fresh => "fresh",
+        Standing::Held => "held",
+        Standing::Down => "down",
+        Standing::Unheard => "unheard",
+    }
+}
+
+const fn status_name(status: Status) -> &'static str {
+    match status {
+        Status::Optimal => "optimal",
+        Status::Bounded => "bounded",
+        Status::Infeasible => "infeasible",
+    }
+}
+
+const fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::AsPredicted => "as-predicted",
+        Verdict::Worse => "worse",
+        Verdict::Better => "better",
+    }
+}

@@ -1,0 +1,230 @@
+//! How a mesh stands, for people: a picture that the driver replaces after every plan.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenkeel_core::site::redirect::epoch::{Alarm, SiteId, SiteSet};
+use serde::Serialize;
+
+/// How the mesh of one process stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RedirectState {
+    /// The site of this process.
+    pub site: String,
+    /// The epoch it is; `None` before the first.
+    pub epoch: Option<u64>,
+    /// Time between plans, in milliseconds.
+    pub period_ms: f64,
+    /// How long before an epoch rows are sent, in milliseconds.
+    pub lead_ms: f64,
+    /// Every site, this one among them, in the order of the configuration.
+    pub sites: Vec<SiteState>,
+    /// The plan in force; `None` before the first.
+    pub plan: Option<PlanState>,
+    /// Whether this site serves its own users' requests as its curves in force say:
+    /// `as-predicted`, `worse` or `better`.
+    pub curves: &'static str,
+    /// What people should know, the newest last; the last 64.
+    pub alarms: Vec<AlarmState>,
+    /// What was counted since the start.
+    pub counts: CountsState,
+}
+
+/// How one site stands, as this one sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SiteState {
+    /// Its name.
+    pub name: String,
+    /// `fresh`, `held` (its last row is missing), `down` or `unheard`.
+    pub standing: &'static str,
+    /// Requests per second of its users, as it told last.
+    pub demand_per_s: Option<f64>,
+    /// Requests per second that its replicas can serve, as it told last.
+    pub capacity_per_s: Option<f64>,
+    /// The version of its curves.
+    pub curve_version: Option<u32>,
+    /// Share of its users' requests that missed the objective, as it told last.
+    pub missed_share: Option<f64>,
+    /// The same as predicted: with every site on its own, and with the plan.
+    pub alone_share: Option<f64>,
+    /// With the plan.
+    pub planned_share: Option<f64>,
+    /// Requests per second that this site sends there by the plan.
+    pub rate_per_s: Option<f64>,
+    /// The way there; `None` for this site itself, and when nothing was heard.
+    pub path: Option<PathState>,
+    /// Connections that this site has to it.
+    pub connections_to: u32,
+    /// Connections that it has to this site.
+    pub connections_from: u32,
+    /// Rows that came from it, believed or not.
+    pub rows: u64,
+    /// Rows and frames of it that were not believed, by reason; reasons without any are left out.
+    pub rejected: BTreeMap<&'static str, u64>,
+    /// Times it was read later because it sent too much.
+    pub throttled: u64,
+    /// Connections to it that could not be made, by reason.
+    pub unmade: BTreeMap<&'static str, u64>,
+}
+
+/// The way to another site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PathState {
+    /// The base round trip of the shortest connection, in milliseconds.
+    pub base_ms: f64,
+    /// What half of all probes take beyond it at most, in milliseconds.
+    pub residual_p50_ms: f64,
+    /// What 99 % take at most.
+    pub residual_p99_ms: f64,
+    /// Share of requests assumed to be lost or far too late.
+    pub beyond_share: f64,
+    /// How far the base lies above the least of ten minutes: a standing queue or a new route.
+    pub standing_ms: Option<f64>,
+    /// Probes learnt from.
+    pub samples: u64,
+    /// Changes of route.
+    pub reroutes: u64,
+    /// Probes that were not believed.
+    pub probes_rejected: u64,
+}
+
+/// The plan in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PlanState {
+    /// Its epoch.
+    pub epoch: u64,
+    /// The sites that take part.
+    pub members: Vec<String>,
+    /// Every flow between two sites, as a sentence.
+    pub flows: Vec<String>,
+    /// Who serves how much of whose requests, and how well: every origin and destination with a
+    /// rate, sites' own among them.
+    pub pairs: Vec<PairState>,
+    /// `optimal`, `bounded` (the effort ended before the proof) or `infeasible`.
+    pub answer: String,
+    /// Whether sites are short of servers.
+    pub wants_capacity: bool,
+    /// Hash of the rows it was made from; equal at all sites that agree.
+    pub inputs: String,
+    /// Hash of the plan; equal at all sites that agree.
+    pub hash: String,
+    /// CPU time that it took, in milliseconds.
+    pub cpu_ms: f64,
+}
+
+/// Requests of one site's users served at one site, by the plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PairState {
+    /// The site of the users.
+    pub from: String,
+    /// The site that serves.
+    pub to: String,
+    /// Requests per second.
+    pub rate_per_s: f64,
+    /// The share of them predicted to miss the objective.
+    pub missed_share: f64,
+}
+
+/// Something a person should know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AlarmState {
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// What.
+    pub words: String,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CountsState {
+    /// Plans made.
+    pub plans: u64,
+    /// CPU time of all plans, in nanoseconds.
+    pub plans_cpu_ns: u64,
+    /// Rows that came in time for their plan.
+    pub rows_in_time: u64,
+    /// Rows that came after their plan.
+    pub rows_late: u64,
+    /// Rows that came once more, over another connection.
+    pub rows_again: u64,
+    /// Rows that this site could not send.
+    pub rows_unsent: u64,
+    /// Answers of others that were compared with this site's.
+    pub compared: u64,
+    /// Of these, those with another plan.
+    pub disagreements: u64,
+    /// Alarms raised.
+    pub alarms: u64,
+    /// Connections from others that were refused, by reason; all reasons.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Bytes sent, TLS included, TCP and IP not.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Times that the certificates were replaced.
+    pub certificates_replaced: u64,
+    /// Times that changed certificates were not sound.
+    pub certificates_failed: u64,
+    /// Times that other curves of this site were put in force.
+    pub curves_replaced: u64,
+    /// Steps of this site's clock.
+    pub clock_steps: u64,
+}
+
+impl RedirectState {
+    /// It as JSON, with the upstream whose requests are shared.
+    #[must_use]
+    pub fn json(&self, upstream: &str) -> String {
+        #[derive(Serialize)]
+        struct Of<'a> {
+            upstream: &'a str,
+            #[serde(flatten)]
+            state: &'a RedirectState,
+        }
+        let of = Of { upstream, state: self };
+        serde_json::to_string(&of).expect("numbers and texts can always be written")
+    }
+}
+
+/// An alarm in words.
+pub(super) fn words(alarm: &Alarm, names: &[String]) -> String {
+    let name = |site: &SiteId| names[site.index()].as_str();
+    match alarm {
+        Alarm::Disagreement { site, epoch, ours, theirs } if ours.inputs == theirs.inputs => {
+            format!(
+                "{} computed another plan for epoch {epoch} from the same rows: the releases \
+                 differ (plan {:016x}, ours {:016x})",
+                name(site),
+                theirs.plan,
+                ours.plan
+            )
+        }
+        Alarm::Disagreement { site, epoch, .. } => format!(
+            "{} computed another plan for epoch {epoch} from other rows: one was lost on the way \
+             to either of us",
+            name(site)
+        ),
+        Alarm::ClockOff { is_behind, others } => format!(
+            "this site's clock is {} that of {} (is it synchronised?)",
+            if *is_behind { "behind" } else { "ahead of" },
+            listed(*others, names)
+        ),
+        Alarm::NotHeard { site } => {
+            format!("{} is heard and does not hear this site", name(site))
+        }
+        Alarm::PeriodTooShort { lead } => format!(
+            "rows would have to leave {lead:?} before an epoch: the period is too short for the \
+             distances"
+        ),
+    }
+}
+
+/// The sites of a set by their names.
+fn listed(sites: SiteSet, names: &[String]) -> String {
+    let name = |site: SiteId| names.get(site.index()).map(String::as_str);
+    sites.iter().filter_map(name).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

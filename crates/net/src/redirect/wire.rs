@@ -1,0 +1,144 @@
+//! Frames over a connection: reading as many as came, writing one, and counting bytes.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::frame::{FRAME_BYTES_MAX, Frame, Nonsense, decode};
+use super::hub::{Traffic, add};
+
+/// How long a peer may refuse to take a frame.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a peer may say nothing: many probes.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes kept of what came and is not read yet.
+const INBOX_BYTES: usize = 2 * FRAME_BYTES_MAX;
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The other end closed it, or the network did.
+    Broken,
+    /// The other end said nothing for too long, or took nothing.
+    Silent,
+    /// The other end sent what makes no sense.
+    Nonsense(Nonsense),
+    /// Certificates have changed: it is made anew.
+    Renewed,
+}
+
+impl From<io::Error> for Ended {
+    fn from(_: io::Error) -> Self {
+        Self::Broken
+    }
+}
+
+impl From<Nonsense> for Ended {
+    fn from(nonsense: Nonsense) -> Self {
+        Self::Nonsense(nonsense)
+    }
+}
+
+/// What came and was not read yet.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    read: usize,
+}
+
+impl Inbox {
+    /// The next whole frame, if it is there.
+    pub(super) fn next(&mut self) -> Result<Option<Frame<'_>>, Nonsense> {
+        let Some((frame, length)) = decode(&self.bytes[self.read..])? else { return Ok(None) };
+        self.read += length;
+        Ok(Some(frame))
+    }
+
+    /// Waits for more bytes, within the time that a peer may say nothing.
+    pub(super) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), Ended> {
+        self.bytes.drain(..self.read);
+        self.read = 0;
+        let room = (INBOX_BYTES - self.bytes.len()) as u64;
+        let mut from = from.take(room);
+        let reading = from.read_buf(&mut self.bytes);
+        match tokio::time::timeout(IDLE_TIMEOUT, reading).await {
+            Err(_) => Err(Ended::Silent),
+            Ok(Ok(0)) => Err(Ended::Broken),
+            Ok(read) => Ok(read.map(drop)?),
+        }
+    }
+}
+
+/// Writes bytes as one TLS record.
+pub(super) async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), Ended> {
+    let writing = async {
+        to.write_all(bytes).await?;
+        to.flush().await
+    };
+    match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
+        Err(_) => Err(Ended::Silent),
+        Ok(written) => Ok(written?),
+    }
+}
+
+/// What ends first of two that run beside each other; the other one is dropped.
+pub(super) async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    std::future::poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(ended) => Poll::Ready(ended),
+        Poll::Pending => other.as_mut().poll(context),
+    })
+    .await
+}
+
+/// A connection whose bytes are counted.
+#[derive(Debug)]
+pub(super) struct Metered {
+    stream: TcpStream,
+    traffic: Rc<Traffic>,
+}
+
+impl Metered {
+    pub(super) fn new(stream: TcpStream, traffic: &Rc<Traffic>) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, traffic: Rc::clone(traffic) })
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        add(&self.traffic.received, (buffer.filled().len() - before) as u64);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
+        add(&self.traffic.sent, written as u64);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
