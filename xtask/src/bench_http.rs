@@ -20,7 +20,7 @@
 mod process;
 mod proxies;
 mod report;
-mod statistics;
+pub(crate) mod statistics;
 mod wrk;
 
 use std::time::Duration;

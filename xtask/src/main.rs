@@ -4,6 +4,7 @@
 //! formatted and tested like the rest and needs no tool beyond cargo.
 
 mod bench_http;
+mod bench_redirect;
 mod ci;
 mod needs;
 mod tidy;
@@ -20,7 +21,8 @@ usage: cargo xtask COMMAND
   tidy                  the house rules a compiler cannot check (size, layering, links, dead files)
   needs [--install]     the real servers that tests drive: what was found, what is missing
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
-  bench redirect        what a redistribution plan costs, by data centres and kind of load
+  bench redirect [OPTIONS]
+                        CPU to a proven redistribution plan beside Gecode and HiGHS
   bench http [OPTIONS]  CPU per proxied request beside HAProxy and nginx; --help lists the options
   bench agent [OPTIONS] CPU per request of an agent and its dimmer beside plain proxying
 
@@ -67,9 +69,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["bench", "core"] => workspace::run_cargo(&["bench", "-p", "evenkeel-core"], &[]),
-        ["bench", "redirect"] => {
-            workspace::run_cargo(&["bench", "-p", "evenkeel-core", "--bench", "redirect"], &[])
-        }
+        ["bench", "redirect", options @ ..] => bench_redirect::run(options),
         ["bench", "http", options @ ..] => bench_http::run(options),
         ["bench", "agent", options @ ..] => bench_http::run_agent(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),

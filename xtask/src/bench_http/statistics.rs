@@ -4,7 +4,7 @@
 ///
 /// # Panics
 /// When `values` is empty.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }

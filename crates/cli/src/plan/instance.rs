@@ -12,7 +12,8 @@
 //! | `rtt_ms` | `[from][to]`; nearer ones are preferred among equally good answers |
 //! | `prices` | `[from][to]` of one redirected quantum, 1 unless given |
 //! | `limits` | `[from][to]` quanta at most; `null` where there is no limit |
-//! | `n`, `name`, `note`, `slo_ms`, `quantum_pct`, `down` | for people; `n` is checked |
+//! | `name`, `names` | of the whole and of each data centre |
+//! | `n`, `note`, `slo_ms`, `quantum_pct`, `down` | for people; `n` is checked |
 //!
 //! An unknown key is an error: it is a misspelt one.
 
@@ -39,6 +40,14 @@ const LOADS_MAX: usize = QUANTA_MAX as usize + 1;
 pub(crate) struct Instance {
     /// What is to be solved.
     pub(crate) problem: Problem,
+    /// What people call it.
+    pub(crate) title: Option<String>,
+    /// What people call each data centre; `site 0` and so on where nobody said.
+    pub(crate) names: Vec<String>,
+    /// Requests per second of one quantum, when it says so.
+    pub(crate) quantum_rps: Option<f64>,
+    /// Round trips in microseconds, `[from][to]`, when it says so.
+    pub(crate) rtt_us: Option<Vec<Vec<u32>>>,
     target_ppm: Option<OneOrEach>,
     weights: Option<Vec<u32>>,
 }
@@ -67,8 +76,10 @@ struct Document {
     prices: Option<Square<u32>>,
     #[serde(default)]
     limits: Option<Square<Option<u32>>>,
-    #[serde(default, rename = "name")]
-    _name: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    names: Option<Sites<String>>,
     #[serde(default, rename = "note")]
     _note: Option<String>,
     #[serde(default, rename = "slo_ms")]
@@ -197,8 +208,9 @@ impl Document {
         if let Some(saturation) = saturation {
             problem = problem.with_saturation(saturation)?;
         }
-        if let Some(rtt_ms) = self.rtt_ms {
-            problem = problem.with_distances(&microseconds(rows(rtt_ms))?)?;
+        let rtt_us = self.rtt_ms.map(|rtt_ms| microseconds(rows(rtt_ms))).transpose()?;
+        if let Some(rtt_us) = &rtt_us {
+            problem = problem.with_distances(rtt_us)?;
         }
         if let Some(prices) = self.prices {
             problem = problem.with_prices(&rows(prices))?;
@@ -210,8 +222,24 @@ impl Document {
             let limits: Vec<Vec<u32>> = rows(limits).into_iter().map(unlimited).collect();
             problem = problem.with_limits(&limits)?;
         }
+        let names = match self.names {
+            None => (0..sites).map(|site| format!("site {site}")).collect(),
+            Some(names) if names.0.len() == sites => names.0,
+            Some(names) => {
+                let expected = format!("{sites}, one for each data centre");
+                return Err(mismatch("names", format!("{} values", names.0.len()), &expected));
+            }
+        };
         let weights = self.weights.map(|weights| weights.0);
-        Ok(Instance { problem, target_ppm: self.target_ppm, weights })
+        Ok(Instance {
+            problem,
+            title: self.name,
+            names,
+            quantum_rps: self.quantum_rps.filter(|&rps| rps.is_finite() && rps > 0.0),
+            rtt_us,
+            target_ppm: self.target_ppm,
+            weights,
+        })
     }
 
     /// As given, or as many quanta as the capacity has.
@@ -237,6 +265,13 @@ impl Document {
 }
 
 impl Instance {
+    /// What a planner made.
+    pub(crate) fn planned(problem: Problem, names: Vec<String>, quantum_rps: f64) -> Self {
+        let quantum_rps = Some(quantum_rps);
+        let (title, rtt_us, target_ppm, weights) = (None, None, None, None);
+        Self { problem, title, names, quantum_rps, rtt_us, target_ppm, weights }
+    }
+
     /// The cost objective that the file asks for.
     pub(crate) fn cost(&self) -> Result<Objective, ProblemError> {
         let Some(target) = &self.target_ppm else {
