@@ -1,7 +1,10 @@
 //! `evenkeel plan`: decisions of the slower loops, for numbers in a file.
 
+mod capacity;
 mod instance;
+mod page;
 mod redirect;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -17,10 +20,12 @@ pub(crate) struct PlanArguments {
 #[derive(Debug, clap::Subcommand)]
 enum PlanQuestion {
     Redirect(redirect::RedirectArguments),
+    Capacity(capacity::CapacityArguments),
 }
 
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     match &arguments.question {
         PlanQuestion::Redirect(arguments) => redirect::run(arguments),
+        PlanQuestion::Capacity(arguments) => capacity::run(arguments),
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! [`world`] is the loop; [`server`], [`guard`], [`peers`], [`workload`], [`fault`] and [`oracle`]
 //! are what it is made of; [`scenario`] is what people write; [`report`] and [`sampler`] are what
-//! they read; [`paper`] holds papers to their claims.
+//! they read; [`paper`] holds papers to their claims; [`trace`] has rates of
+//! many sites over time, and [`capacity`] says what serving them costs.
 
+pub mod capacity;
 pub mod events;
 pub mod fault;
 pub mod guard;
@@ -11,10 +13,12 @@ mod millis;
 pub mod oracle;
 pub mod paper;
 pub mod peers;
+pub mod redirect;
 pub mod report;
 pub mod sampler;
 pub mod scenario;
 pub mod server;
+pub mod trace;
 pub mod workload;
 pub mod world;
 
