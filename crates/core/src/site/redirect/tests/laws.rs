@@ -34,8 +34,14 @@ fn renumbered(instance: &Instance, order: &[usize]) -> Instance {
     }
 }
 
-fn values(answer: &Answer) -> (u64, u64, u64, u32) {
-    (answer.objective, answer.lower_bound, answer.excess, answer.redirected)
+/// Two answers to one question do not contradict each other: what one proves to be the least, the
+/// other has not beaten. They are equal where both are proven.
+fn agree(a: &Answer, b: &Answer) -> bool {
+    let is_optimal = |of: &Answer| of.status == Status::Optimal;
+    let values = |of: &Answer| (of.objective, of.lower_bound, of.redirected);
+    a.excess_bound <= b.excess
+        && b.excess_bound <= a.excess
+        && (values(a) == values(b) || !is_optimal(a) || !is_optimal(b))
 }
 
 proptest! {
@@ -51,7 +57,7 @@ proptest! {
         let (one, other) = (problem_of(given.clone()), problem_of(renumbered(&given, &order)));
         for question in questions(&one) {
             let (a, b) = (solved(&one, &question), solved(&other, &question));
-            prop_assert_eq!(values(&a), values(&b));
+            prop_assert!(agree(&a, &b), "{:?} and {:?}", a, b);
             if question.objective == Objective::Violations {
                 let loads: Vec<u32> = order.iter().map(|&site| a.loads[site]).collect();
                 // Ties that reach down to the numbers themselves are allowed to differ.
