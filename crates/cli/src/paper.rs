@@ -154,7 +154,7 @@ mod tests {
     fn a_paper_is_one_of_those_there_are() {
         assert_eq!(name("c3"), Ok("c3".to_owned()));
         assert_eq!(name("all"), Ok("all".to_owned()));
-        assert_eq!(name("c4"), Err("expected all or one of c3, brownout".to_owned()));
+        assert_eq!(name("c4"), Err("expected all or one of c3, brownout, kurma".to_owned()));
     }
 
     #[test]

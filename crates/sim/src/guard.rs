@@ -1,7 +1,10 @@
 //! What stands before one server's cores: nothing, a brownout, or one of its peers.
 //!
-//! A brownout is driven exactly as the agent drives it: a ticket on arrival, `begin` when service
-//! starts (at once, unless the request stands in line), and an end.
+//! A brownout is driven as the agent drives it: a ticket on arrival, `begin` when service starts
+//! (at once, unless the request stands in line), and an end. One thing differs where giving up does
+//! not cancel (`cancel = false`, as published): the server never learns that a client has left, so
+//! the request stays and ends as answered, however late; the agent sees the connection close and
+//! ends it as given up. With `cancel = true` both do the same.
 
 use evenkeel_core::Instant;
 use evenkeel_core::site::dimmer::{Brownout, BrownoutConfig, Choice, End, Law, Ticket};

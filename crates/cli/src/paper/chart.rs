@@ -116,6 +116,26 @@ pub(super) fn tick_text(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
 }
 
+/// As [`tick_text`], shares in percent.
+pub(super) fn tick_in(value: f64, unit: Unit) -> String {
+    tick_text(if unit == Unit::Share { value * 100.0 } else { value })
+}
+
+/// Lines across at the round numbers of an upright scale, each with its number at the left.
+pub(super) fn levels(y: &Scale, (left, right): (f64, f64), unit: Unit) -> String {
+    let level = |tick: f64| {
+        let at = y.at(tick);
+        format!(
+            "<line class=grid x1={left} x2={right} y1={at:.1} y2={at:.1} />\
+             <text class='tick end' x={} y={:.1}>{}</text>",
+            left - 6.0,
+            at + 4.0,
+            tick_in(tick, unit),
+        )
+    };
+    y.ticks().into_iter().map(level).collect()
+}
+
 /// The ends of all intervals of a figure: its panels have one scale, so that they can be compared.
 fn ends(figure: &AxisFigure) -> impl Iterator<Item = f64> {
     let series = figure.panels.iter().flat_map(|panel| &panel.series);
@@ -133,16 +153,7 @@ fn lines(figure: &AxisFigure, panel: &FigurePanel, width: f64, colours: &Colours
     let count = figure.points.len();
     let x = |point: usize| 52.0 + (right - 64.0) * point as f64 / (count - 1) as f64;
     let mut svg = opened(width, LINES_HEIGHT, &format!("{} {}", figure.title, panel.label));
-    for tick in y.ticks() {
-        let _ = write!(
-            svg,
-            "<line class=grid x1=44 x2={right} y1={at:.1} y2={at:.1} />\
-             <text class='tick end' x=38 y={text:.1}>{}</text>",
-            tick_text(tick),
-            at = y.at(tick),
-            text = y.at(tick) + 4.0,
-        );
-    }
+    svg += &levels(&y, (44.0, right), figure.measure.unit);
     let every = count.div_ceil(10);
     for (point, label) in figure.points.iter().enumerate().step_by(every) {
         let (x, y) = (x(point), bottom + 18.0);

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use evenkeel_sim::paper::figure::{MeasuresFigure, MeasuresPanel, MeasuresRow, Named};
-use evenkeel_sim::paper::measure::Unit;
 
-use super::chart::{Colours, Scale, escape, opened, tick_text};
+use super::chart::{Colours, Scale, escape, levels, opened, tick_in};
 use super::number::value;
 
 const HEIGHT: f64 = 310.0;
@@ -47,21 +46,7 @@ fn around(panel: &MeasuresPanel, measure: usize, from: f64, to: f64) -> Scale {
 }
 
 fn grid(x: &Scale, y: &Scale, right: &Named, above: &Named) -> String {
-    let factor = |named: &Named| if named.unit == Unit::Share { 100.0 } else { 1.0 };
-    let mut svg = String::new();
-    for tick in y.ticks() {
-        let _ = write!(
-            svg,
-            "<line class=grid x1={} x2={} y1={at:.1} y2={at:.1} />\
-             <text class='tick end' x={} y={:.1}>{}</text>",
-            x.from,
-            x.to,
-            x.from - 6.0,
-            y.at(tick) + 4.0,
-            tick_text(tick * factor(above)),
-            at = y.at(tick),
-        );
-    }
+    let mut svg = levels(y, (x.from, x.to), above.unit);
     for tick in x.ticks() {
         let (at, below) = (x.at(tick), y.from + 17.0);
         let _ = write!(
@@ -70,7 +55,7 @@ fn grid(x: &Scale, y: &Scale, right: &Named, above: &Named) -> String {
              <text class=tick x={at:.1} y={below}>{}</text>",
             y.to,
             y.from,
-            tick_text(tick * factor(right)),
+            tick_in(tick, right.unit),
         );
     }
     let name = |named: &Named| escape(&format!("{}, {}", named.words, named.unit.words()));

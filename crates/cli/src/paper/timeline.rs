@@ -6,7 +6,7 @@ use evenkeel_sim::paper::figure::{Phase, Series, Strip, TimeFigure, TimePanel};
 use evenkeel_sim::paper::measure::Unit;
 use evenkeel_sim::paper::stats::Interval;
 
-use super::chart::{Colours, Scale, end_labels, escape, opened, tick_text};
+use super::chart::{Colours, Scale, end_labels, escape, levels, opened, tick_text};
 use super::number::value;
 
 const STRIP: f64 = 178.0;
@@ -72,20 +72,7 @@ fn strip_drawing(
 ) -> String {
     let y = upward(strip, top);
     let unit = strip.measure.unit;
-    let mut svg = String::new();
-    for tick in y.ticks() {
-        let (at, factor) = (y.at(tick), if unit == Unit::Share { 100.0 } else { 1.0 });
-        let _ = write!(
-            svg,
-            "<line class=grid x1={} x2={} y1={at:.1} y2={at:.1} />\
-             <text class='tick end' x={} y={:.1}>{}</text>",
-            x.from,
-            x.to,
-            x.from - 7.0,
-            at + 4.0,
-            tick_text(tick * factor),
-        );
-    }
+    let mut svg = levels(&y, (x.from, x.to), unit);
     let name = format!("{}, {}", strip.measure.words, unit.words());
     // Above the strip, and above the names of the phases where these stand.
     let above = if top > TOP { top - 10.0 } else { top - 28.0 };

@@ -9,8 +9,10 @@
 //!
 //! which is the client-side throttling of Google's SRE book (chapter 21: (n − K·s)/(n + 1)) with
 //! K = 1/r. Refusals are not counted. A request whose client has left counts as failed, as it does
-//! in a proxy whose stream is reset. **When it misleads**: slowness is no failure, so it acts only
-//! once clients give up; and half a minute of failures is remembered for half a minute.
+//! in a proxy whose stream is reset. So does an answer that comes after the client's time limit,
+//! also where the balancer goes on waiting for it: the failure is counted when the limit passes,
+//! and the answer is not counted again. **When it misleads**: slowness is no failure, so it acts
+//! only once clients give up; and half a minute of failures is remembered for half a minute.
 //! **Source**: Envoy, `extensions/filters/http/admission_control`, with its defaults: window 30 s,
 //! success rate 95 %, aggression 1, at most 80 % refused.
 

@@ -18,8 +18,8 @@
 //! hangs answers nothing and must dim all the same, so a request that is still there after three
 //! setpoints counts then, once: counted again in each period, one slow request would outweigh many
 //! quick ones. Only where most of those who are here are late do their ages count every time.
-//! Periods with fewer than twenty samples are taken together, five at most: the 95th
-//! percentile of seven samples is their maximum.
+//! Periods with fewer than twenty samples are taken together, five at most: the 95th percentile of
+//! seven samples is their maximum.
 
 mod content;
 mod crowd;
@@ -77,6 +77,16 @@ impl Default for BrownoutConfig {
             period: Duration::from_millis(250),
             cores: None,
             parts: 1,
+        }
+    }
+}
+
+impl BrownoutConfig {
+    /// The published law as it begins.
+    fn published(&self) -> Published {
+        match self.law {
+            Law::PublishedExact => Published::exact(self.setpoint),
+            Law::FeedForward | Law::Published => Published::hardened(self.setpoint),
         }
     }
 }
@@ -168,25 +178,22 @@ pub struct Brownout {
 
 /// Samples below which a percentile waits for more.
 const SAMPLES_MIN: usize = 20;
+/// Periods after which a percentile waits no longer.
+const PERIODS_MAX: u32 = 5;
+/// Samples kept for one percentile; a service with more is known well enough.
+const SAMPLES_MAX: usize = 1 << 16;
 /// Setpoints after which a request that is still there counts as a sample.
 const OVERDUE: u32 = 3;
 /// Late requests, beyond one for each core, that may have reasons of their own.
 const LATE_MIN: f64 = 10.0;
-/// Periods after which it waits no longer.
-const PERIODS_MAX: u32 = 5;
 /// Periods of silence after which nothing is known any more.
 const PERIODS_REMEMBERED: u64 = 16;
-/// Samples kept of one period; a service with more is known well enough.
-const SAMPLES_MAX: usize = 1 << 16;
 
 impl Brownout {
     /// A brownout that begins at `now`, with full content (the exact published law: half).
     #[must_use]
     pub fn new(config: BrownoutConfig, now: Instant, seed: u64) -> Self {
-        let published = match config.law {
-            Law::PublishedExact => Published::exact(config.setpoint),
-            Law::FeedForward | Law::Published => Published::hardened(config.setpoint),
-        };
+        let published = config.published();
         Self {
             rng: Rng::stream(seed, "brownout"),
             dimmer: published.dimmer(),
@@ -298,15 +305,13 @@ impl Brownout {
     }
 
     fn begin_anew(&mut self) {
-        self.published = match self.config.law {
-            Law::PublishedExact => Published::exact(self.config.setpoint),
-            Law::FeedForward | Law::Published => Published::hardened(self.config.setpoint),
-        };
+        self.published = self.config.published();
         self.feed_forward = FeedForward::new(self.config.setpoint);
         self.dimmer = self.published.dimmer();
-        self.samples_s.clear();
         self.percentile_s = None;
+        self.samples_s.clear();
         self.periods = 0;
+        self.left_early = false;
     }
 
     /// What it knows and does.

@@ -186,6 +186,26 @@ fn a_restart_forgets_the_state_and_keeps_what_requests_cost() {
 }
 
 #[test]
+fn who_left_before_a_restart_says_nothing_of_the_time_after() {
+    let dimmers = |somebody_leaves: bool| {
+        let mut shop = Shop::new(Law::Published, None);
+        if somebody_leaves {
+            let ticket = shop.brownout.arrive(shop.now, Choice::Coin);
+            shop.brownout.end(shop.now, ticket, End::GivenUp);
+        }
+        shop.brownout.restarted(shop.now);
+        shop.now += 1_400 * MS; // idle for as long as a percentile waits
+        [(); 20].map(|()| {
+            shop.play(40.0, 1.0, |_| 900.0);
+            shop.brownout.dimmer()
+        })
+    };
+    let expected = dimmers(false);
+    assert!(expected.iter().any(|dimmer| *dimmer < Dimmer::FULL), "{expected:?}");
+    assert_eq!(dimmers(true), expected);
+}
+
+#[test]
 fn a_percentile_is_interpolated_as_numpy_does() {
     let of = |samples: &[f64], p| percentile(&mut samples.to_vec(), Probability::clamped(p));
     assert_eq!(of(&[3.0], 0.95), 3.0);

@@ -1,0 +1,91 @@
+//! What stands in for the dispatcher's parts: a policy that is watched, and a hedge that is not
+//! waited for.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use evenkeel_core::Rng;
+use evenkeel_core::fleet::{Feedback, Fleet, ReplicaId};
+use evenkeel_core::request::redundancy::{Budget, Redundancy};
+use evenkeel_core::request::select::{Candidates, Choice, Selector};
+use evenkeel_core::request::{Attempt, Kind, Outcome};
+use evenkeel_core::time::{Duration, Instant};
+
+/// Hedges after a fixed time: the real one needs a hundred answers before its first copy.
+#[derive(Debug)]
+pub(crate) struct HedgeAfter(pub(crate) Duration, pub(crate) Budget);
+
+impl Redundancy for HedgeAfter {
+    fn on_open(&mut self, _now: Instant) {
+        self.1.deposit();
+    }
+
+    fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
+        (copies_sent <= 2).then_some(self.0)
+    }
+
+    fn permits_copy(&mut self, _now: Instant) -> bool {
+        self.1.withdraw()
+    }
+}
+
+/// A policy that is watched: what it is asked and told.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) policy: Box<dyn Selector>,
+    /// Sends and outcomes it was told of.
+    pub(crate) told: Rc<Cell<(u64, u64)>>,
+}
+
+impl Selector for Watched {
+    fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    fn select(&mut self, now: Instant, from: Candidates<'_>, rng: &mut Rng) -> Choice {
+        let different: BTreeSet<_> = from.ids.iter().collect();
+        assert!(!from.ids.is_empty() && different.len() == from.ids.len(), "{:?}", from.ids);
+        for &id in from.ids {
+            if let Some(cost) = self.policy.cost(now, from.fleet, id) {
+                assert!(cost >= 0.0, "cost {cost}");
+            }
+        }
+        let choice = self.policy.select(now, from, rng);
+        match choice {
+            Choice::Send(id) => assert!(from.ids.contains(&id), "{id:?} of {:?}", from.ids),
+            Choice::Hold { until } => assert!(until > now, "a wait must make progress"),
+            Choice::Refuse => panic!("there were candidates"),
+        }
+        choice
+    }
+
+    fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
+        self.policy.cost(now, fleet, replica)
+    }
+
+    fn on_send(&mut self, now: Instant, replica: ReplicaId, kind: Kind, fleet: &Fleet) {
+        let (sends, outcomes) = self.told.get();
+        self.told.set((sends + 1, outcomes));
+        self.policy.on_send(now, replica, kind, fleet);
+    }
+
+    fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, fleet: &Fleet) {
+        let (sends, outcomes) = self.told.get();
+        self.told.set((sends, outcomes + 1));
+        assert!(fleet.replica(of.replica()).in_flight() > 0, "it still counts as in flight");
+        self.policy.on_outcome(now, of, outcome, fleet);
+    }
+
+    fn on_membership(&mut self, now: Instant, fleet: &Fleet) {
+        self.policy.on_membership(now, fleet);
+    }
+
+    fn next_probe(&mut self) -> Option<ReplicaId> {
+        self.policy.next_probe()
+    }
+
+    fn on_probe(&mut self, now: Instant, replica: ReplicaId, answer: Option<&Feedback>) {
+        self.policy.on_probe(now, replica, answer);
+    }
+}
