@@ -50,6 +50,34 @@ const CHECKS: &[Step] = &[
         command: Run::Own("cargo xtask needs", || needs::run(needs::Install::MissingForTests)),
     },
     Step { name: "tests", command: Run::Cargo(&["test", "--workspace"]) },
+    Step {
+        name: "Envoy, clippy",
+        command: Run::Cargo(&[
+            "clippy",
+            "-p",
+            "evenkeel-net",
+            "--features",
+            "envoy",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
+    Step {
+        name: "Envoy",
+        command: Run::Cargo(&[
+            "test",
+            "-p",
+            "evenkeel-net",
+            "--features",
+            "envoy",
+            "--test",
+            "envoy",
+            "--lib",
+            "envoy",
+        ]),
+    },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Cargo(&["build", "--release"]) },
 ];
@@ -62,6 +90,10 @@ const CHECKS: &[Step] = &[
 const RELEASE_ACCEPTANCE: &[Step] = &[
     Step { name: "demo", command: Run::Evenkeel(&["demo"]) },
     Step { name: "demo brownout", command: Run::Evenkeel(&["demo", "brownout"]) },
+    Step {
+        name: "demo redirect",
+        command: Run::Evenkeel(&["demo", "redirect", "--set=workload.duration=12s"]),
+    },
     Step { name: "C3, quickly", command: Run::Evenkeel(&["paper", "c3", "--quick"]) },
     twice("demo.toml", &["sim", "scenarios/demo.toml", "--twice", FEW]),
     twice("nginx-paused.toml", &["sim", "scenarios/nginx-paused.toml", "--twice", FEW]),
@@ -75,10 +107,17 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     ),
     twice("brownout-step.toml", &["sim", "scenarios/brownout-step.toml", "--twice"]),
     twice("c3-dynamic.toml", &["sim", "scenarios/c3-dynamic.toml", "--twice", FEW]),
+    Step { name: "Kurma, quickly", command: Run::Evenkeel(&["paper", "kurma", "--quick"]) },
+    twice("redirect-demo.toml", &["sim", "scenarios/redirect-demo.toml", "--twice"]),
+    twice("redirect-trace1.toml", &["sim", "scenarios/redirect-trace1.toml", "--twice", SHORT]),
+    twice("redirect-trace2.toml", &["sim", "scenarios/redirect-trace2.toml", "--twice", SHORT]),
 ];
 
 /// Enough requests to meet every kind of event of a scenario.
 const FEW: &str = "--set=workload.requests=60000";
+
+/// Long enough for plans to be made and followed.
+const SHORT: &str = "--set=workload.duration=10s";
 
 /// Same seed twice, byte-identical.
 const fn twice(name: &'static str, arguments: &'static [&'static str]) -> Step {

@@ -57,8 +57,8 @@ const BUILT_IN: [(&str, &str, &str); 3] = [
 /// Starts replicas, drives them through the proxy with the same seeded load for each policy in
 /// turn, and ends with a table. `demo`: embedded replicas whose speed comes and goes. `brownout`:
 /// five shops, two of which are killed; exit 1 when fewer than 99 % are served with brownout.
-/// `redirect`: three data centres, one of them hot, one of them cut off in the end; exit 1 when they
-/// held different plans.
+/// `redirect`: three data centres, one of them hot, one cut off in the end; exit 1 when they held
+/// different plans.
 /// Example: evenkeel demo brownout
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArguments {
@@ -274,10 +274,14 @@ impl Service {
     }
 }
 
-fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
-    let binary = nginx::find().context(
+fn find_nginx() -> anyhow::Result<PathBuf> {
+    nginx::find().context(
         "cluster.real: no nginx found in PATH or /usr/sbin (Debian: apt-get install nginx-light)",
-    )?;
+    )
+}
+
+fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
+    let binary = find_nginx()?;
     let slots = f64::from(scenario.cluster.concurrency);
     let limit = |server| {
         let slowed = scenario.faults.iter().find_map(|fault| match fault.what {
@@ -290,6 +294,7 @@ fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
         binary,
         directory: std::env::temp_dir().join(format!("evenkeel-demo-{}", std::process::id())),
         rate_limits: (0..scenario.cluster.servers).map(limit).collect(),
+        apps: Vec::new(),
         mishaps: mishaps(scenario, seed),
         seed,
     })

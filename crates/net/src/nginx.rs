@@ -31,6 +31,8 @@ pub struct NginxConfig {
     /// By server, the rate its `limit_req` lets through, in requests per second; what comes
     /// faster waits in nginx. `None` = no limit.
     pub rate_limits: Vec<Option<f64>>,
+    /// By server, the application that it passes every request to; empty = each answers itself.
+    pub apps: Vec<SocketAddr>,
     /// Pauses and crashes by plan; other mishaps are not nginx's.
     pub mishaps: Vec<Mishap>,
     /// Seed of the plan.
@@ -138,7 +140,9 @@ impl Servers {
     fn start(&self, number: usize) -> io::Result<()> {
         let place = self.config.directory.join(format!("nginx-{number}"));
         fs::create_dir_all(&place)?;
-        let text = configuration(self.ports[number], self.config.rate_limits[number], &place);
+        let app = self.config.apps.get(number).copied();
+        let limit = self.config.rate_limits[number];
+        let text = configuration(self.ports[number], limit, app, &place);
         let file = place.join("nginx.conf");
         fs::File::create(&file)?.write_all(text.as_bytes())?;
         let errors = fs::File::create(place.join("stderr.log"))?;
@@ -254,22 +258,38 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// One process, no daemon, everything inside its own directory.
-fn configuration(port: u16, rate_limit: Option<f64>, place: &Path) -> String {
+fn configuration(
+    port: u16,
+    rate_limit: Option<f64>,
+    app: Option<SocketAddr>,
+    place: &Path,
+) -> String {
     let place = place.display();
     let (zone, limit) = rate_limit.map_or((String::new(), ""), |rate| {
         let rate = rate.max(1.0) as u64;
         let zone = format!("limit_req_zone all zone=all:32k rate={rate}r/s;");
         (zone, "limit_req zone=all burst=10000;")
     });
+    let (upstream, answer, more) = match app {
+        None => (
+            String::new(),
+            "try_files /none @answer;",
+            "location @answer { return 200 \"nginx answers $request_uri\\n\"; }",
+        ),
+        Some(app) => (
+            format!("upstream app {{ server {app}; keepalive 256; }}"),
+            "proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection \"\";",
+            "",
+        ),
+    };
     format!(
         "daemon off;\nmaster_process off;\nworker_processes 1;\npid {place}/nginx.pid;\n\
          error_log {place}/error.log;\nevents {{ worker_connections 4096; }}\n\
-         http {{\n  access_log off;\n  keepalive_requests 1000000;\n  {zone}\n\
+         http {{\n  access_log off;\n  keepalive_requests 1000000;\n  {zone}\n  {upstream}\n\
          \x20 client_body_temp_path {place}/body;\n  proxy_temp_path {place}/proxy;\n\
          \x20 fastcgi_temp_path {place}/fastcgi;\n  uwsgi_temp_path {place}/uwsgi;\n\
          \x20 scgi_temp_path {place}/scgi;\n\
          \x20 server {{\n    listen 127.0.0.1:{port};\n    location / {{\n      {limit}\n\
-         \x20     try_files /none @answer;\n    }}\n\
-         \x20   location @answer {{ return 200 \"nginx answers $request_uri\\n\"; }}\n  }}\n}}\n"
+         \x20     {answer}\n    }}\n    {more}\n  }}\n}}\n"
     )
 }

@@ -31,7 +31,8 @@ fn binary() -> Option<PathBuf> {
 fn start_servers(test: &str, binary: PathBuf, mishaps: Vec<Mishap>) -> Nginx {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     let rate_limits = vec![None, None, Some(100.0)];
-    Nginx::start(NginxConfig { binary, directory, rate_limits, mishaps, seed: 1 }).unwrap()
+    Nginx::start(NginxConfig { binary, directory, rate_limits, apps: Vec::new(), mishaps, seed: 1 })
+        .unwrap()
 }
 
 /// Agents before the servers, and a proxy before the agents, as `evenkeel run` would have them.

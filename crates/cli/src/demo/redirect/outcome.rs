@@ -24,7 +24,7 @@ pub(super) struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// Whether sites always held the same plan, and no request failed for a cut.
+    /// Whether sites always held the same plan while none was cut off.
     pub(super) fn all_agreed(&self) -> bool {
         self.runs.iter().all(|run| run.epochs_apart == 0)
     }
@@ -283,8 +283,8 @@ pub(super) struct Cut {
     period_s: f64,
     /// When, in seconds since the load began.
     at_s: Option<f64>,
-    /// How long after it the last request was sent there, in seconds; by others and by itself to
-    /// others.
+    /// How long after it another site last sent a request there, in seconds; workers say so every
+    /// 0.2 s.
     last_sent_after_s: f64,
     /// How long after it all others planned without it, in seconds.
     planned_without_after_s: Option<f64>,

@@ -13,18 +13,19 @@ use evenkeel_core::distribution::Exponential;
 use evenkeel_core::site::redirect::epoch::SiteId;
 use evenkeel_net::config::Config;
 use evenkeel_net::distance::{Lane, Lanes};
-use evenkeel_net::embedded::Embedded;
+use evenkeel_net::embedded::{Embedded, EmbeddedConfig};
 use evenkeel_net::load::{Progress, Stop};
+use evenkeel_net::nginx::{Nginx, NginxConfig};
 use evenkeel_net::process::Process;
 use evenkeel_net::profile::{self, End, Observer, ProfileConfig, StepDone, Upcoming};
 use evenkeel_settings::profile::{Record, save};
 use evenkeel_settings::{Node, format_duration};
 use evenkeel_sim::Scenario;
 use evenkeel_sim::redirect::Mode;
-use evenkeel_sim::scenario::{Geography, Spelling};
+use evenkeel_sim::scenario::{Geography, Real, Site, Spelling};
 
-use super::super::embedded_config;
 use super::super::ground::{Folder, free_addresses};
+use super::super::{embedded_config, find_nginx};
 use crate::terminal::Canvas;
 
 /// The file of the profile that all sites plan from: they are alike.
@@ -37,8 +38,8 @@ pub(super) struct Sites {
     processes: Vec<Process>,
     places: Vec<Place>,
     lanes: Lanes,
-    /// Behind the processes: these are stopped first.
-    services: Vec<Embedded>,
+    /// Behind the processes: those are stopped first.
+    services: Vec<Service>,
 }
 
 /// Where one site listens.
@@ -71,7 +72,7 @@ impl Sites {
         folder: &Folder,
     ) -> anyhow::Result<Self> {
         let count = geography.sites.len();
-        let services = services(scenario, geography, seed)?;
+        let services = services(scenario, geography, seed, folder)?;
         let addresses = free_addresses(4 * count)?;
         let place = |four: &[SocketAddr]| Place {
             entrance: four[0],
@@ -85,10 +86,10 @@ impl Sites {
         if mode != Mode::Local && !folder.0.join(AUTHORITY).exists() {
             crate::certificates::make(&folder.0, 1, &names)?;
         }
-        let mut sites = Self { processes: Vec::new(), places, lanes, services: services };
-        for site in 0..count {
+        let mut sites = Self { processes: Vec::new(), places, lanes, services };
+        for (site, name) in names.iter().enumerate() {
             let text = sites.config(scenario, geography, policy, mode, site)?;
-            let path = folder.0.join(format!("{}.toml", names[site]));
+            let path = folder.0.join(format!("{name}.toml"));
             std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
             sites.processes.push(Process::start(Config::load(&path)?)?);
         }
@@ -141,7 +142,7 @@ impl Sites {
         let Place { entrance, door, mesh, admin } = self.places[site];
         let selection = Spelling::of(policy).policy;
         let replicas: Vec<String> =
-            self.services[site].addresses().iter().map(|it| format!("\"{it}\"")).collect();
+            self.services[site].replicas().iter().map(|it| format!("\"{it}\"")).collect();
         let mut text = format!(
             "[process]\nworkers = 1\ndrain = \"1s\"\n\n[[listen]]  # for users\naddress = \
              \"{entrance}\"\nupstream = \"app\"\n\n[[listen]]  # for other sites\naddress = \
@@ -164,9 +165,11 @@ impl Sites {
             text,
             "\n[redirect]\nupstream = \"app\"\nsite = \"{name}\"\nobjective = \"{}\"\nlisten = \
              \"{mesh}\"\ncertificate = \"{name}.pem\"\nkey = \"{name}.key\"\nauthority = \
-             \"{AUTHORITY}\"\nperiod = \"{}\"\nquantum = {}\n{}",
+             \"{AUTHORITY}\"\nperiod = \"{}\"\nmargin = \"{}\"\nquantum = {}\n{}",
             format_duration(scenario.workload.objective),
             format_duration(redirect.period),
+            // Three sites on one machine wait for each other's turn, not for the wire.
+            format_duration(redirect.period / 8),
             redirect.quantum,
             of_mode(mode, redirect.target),
         )?;
@@ -198,15 +201,45 @@ fn of_mode(mode: Mode, target: f64) -> String {
     }
 }
 
+/// The replicas of one site.
+struct Service {
+    /// Before the applications, if there are any.
+    fronts: Option<Nginx>,
+    apps: Embedded,
+}
+
+impl Service {
+    fn replicas(&self) -> &[SocketAddr] {
+        self.fronts.as_ref().map_or_else(|| self.apps.addresses(), Nginx::addresses)
+    }
+}
+
 fn services(
     scenario: &Scenario,
     geography: &Geography,
     seed: u64,
-) -> anyhow::Result<Vec<Embedded>> {
-    let start = |(number, site): (usize, &evenkeel_sim::scenario::Site)| {
-        let config = embedded_config(scenario, seed * 100 + number as u64);
-        let config = evenkeel_net::embedded::EmbeddedConfig { replicas: site.servers, ..config };
-        Embedded::start(config).with_context(|| format!("the replicas of {}", site.name))
+    folder: &Folder,
+) -> anyhow::Result<Vec<Service>> {
+    let start = |(number, site): (usize, &Site)| -> anyhow::Result<Service> {
+        let seed = seed * 100 + number as u64;
+        let config = EmbeddedConfig { replicas: site.servers, ..embedded_config(scenario, seed) };
+        let apps = Embedded::start(config)?;
+        let front = || -> anyhow::Result<Nginx> {
+            Ok(Nginx::start(NginxConfig {
+                binary: find_nginx()?,
+                directory: folder.0.join(format!("nginx-{}", site.name)),
+                rate_limits: vec![None; site.servers],
+                apps: apps.addresses().to_vec(),
+                mishaps: Vec::new(),
+                seed,
+            })?)
+        };
+        let fronts = (scenario.cluster.real == Real::Nginx).then(front).transpose()?;
+        Ok(Service { fronts, apps })
+    };
+    let start = |site: (usize, &Site)| -> anyhow::Result<Service> {
+        let name = &site.1.name;
+        start(site).with_context(|| format!("the replicas of {name}"))
     };
     geography.sites.iter().enumerate().map(start).collect()
 }
@@ -247,12 +280,12 @@ pub(super) fn profile(
     let most = site.servers as f64 * f64::from(scenario.cluster.concurrency)
         / scenario.cluster.service_mean.as_secs_f64();
     let text = format!(
-        "name = \"site\"\nservers = {}\n[read]\nurls = [\"http://{}/item/{{n}}\"]\n[steps]\nduration \
-         = \"2s\"\nwarm_up = \"500ms\"\n[loads]\nrate_min = {:.0}\nper_decade = 10\nprecision = \
-         \"5%\"\n",
+        "name = \"site\"\nservers = {}\n[read]\nurls = [\"http://{}/item/{{n}}\"]\n[steps]\n\
+         duration = \"2s\"\nwarm_up = \"500ms\"\n[loads]\nrate_min = {:.0}\nper_decade = 8\nprecision = \
+         \"8%\"\n",
         site.servers,
         sites.entrance(0),
-        0.3 * most,
+        0.45 * most,
     );
     let config = ProfileConfig::read(&Node::parse(&text, "the demo's profile")?)?;
     let path = folder.0.join(PROFILE);
