@@ -9,11 +9,13 @@ use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Duration, Instant};
 use serde::Serialize;
 
+use crate::capacity::Outcome;
+use crate::redirect::{RedirectReport, SiteWindow};
 use crate::sampler::{LoadReport, Loads, WindowReport, Windows};
 use crate::scenario::Scenario;
 
 /// The result of one run: the keys that users script against, and more.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunReport {
     /// The policy, as the scenario wrote it.
     pub policy: String,
@@ -74,6 +76,19 @@ pub struct RunReport {
     /// Load of the replicas, where the scenario asks for it (`run.load_every`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadReport>,
+    /// Who served whom, where there are several data centres.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redirect: Option<RedirectReport>,
+    /// What it cost, where that was asked for in place of latencies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bill: Option<Outcome>,
+}
+
+impl RunReport {
+    /// The report of a run that is a bill.
+    pub(crate) fn of_bill(strategy: &str, seed: u64, bill: Outcome) -> Self {
+        Self { policy: strategy.to_owned(), seed, bill: Some(bill), ..Self::default() }
+    }
 }
 
 /// How a call ended.
@@ -160,21 +175,22 @@ impl Tally {
         self.digest = digest.0;
     }
 
+    /// A call ended; true when that is a violation of the objective.
     #[inline]
-    pub(crate) fn note_end(&mut self, warm: bool, latency: Duration, end: End) {
+    pub(crate) fn note_end(&mut self, warm: bool, latency: Duration, end: End) -> bool {
         let is_late = self.objective.is_some_and(|objective| latency > objective);
         let is_served = matches!(end, End::Served { .. });
         let is_violation = self.objective.is_some() && (is_late || !is_served);
         if let Some(windows) = &mut self.windows {
             windows.note(latency, end, is_violation);
         }
-        if !warm {
-            return;
+        if warm {
+            self.ends.note(end, is_violation);
+            if is_served {
+                self.latency.record(latency);
+            }
         }
-        self.ends.note(end, is_violation);
-        if is_served {
-            self.latency.record(latency);
-        }
+        is_violation
     }
 
     /// When the window that runs ends; never when nobody asked for windows.
@@ -193,7 +209,23 @@ impl Tally {
         self.window.merge(window);
     }
 
-    pub(crate) fn into_report(self, policy: &str, seed: u64, end: Instant) -> RunReport {
+    /// The latencies of the served.
+    pub(crate) fn into_latencies(self) -> Recorder {
+        self.latency
+    }
+
+    pub(crate) fn into_report(
+        self,
+        policy: &str,
+        seed: u64,
+        end: Instant,
+        sites: Option<(RedirectReport, Vec<Vec<SiteWindow>>)>,
+    ) -> RunReport {
+        let mut windows = self.windows.map(Windows::into_reports).unwrap_or_default();
+        let (redirect, of_sites) = sites.unzip();
+        for (window, of_sites) in windows.iter_mut().zip(of_sites.unwrap_or_default()) {
+            window.sites = of_sites;
+        }
         let quantile = |p: f64| millis(self.latency.quantile(Probability::clamped(p)));
         let requests = self.ends.all();
         let share = |part: u64| part as f64 / requests.max(1) as f64;
@@ -222,8 +254,10 @@ impl Tally {
             events: self.events,
             digest: format!("{:016x}", self.digest),
             requests_per_cpu_s: None,
-            windows: self.windows.map(Windows::into_reports).unwrap_or_default(),
+            windows,
             load: self.loads.into_report(),
+            redirect,
+            bill: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use evenkeel_core::units::Probability;
 use evenkeel_core::{Duration, Instant};
 use serde::Serialize;
 
+use crate::redirect::SiteWindow;
 use crate::report::{End, Ends};
 
 /// The calls that ended within one window of virtual time.
@@ -37,6 +38,9 @@ pub struct WindowReport {
     pub p99_ms: f64,
     /// 99.9th percentile.
     pub p999_ms: f64,
+    /// By site of the users, where there are several data centres.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteWindow>,
 }
 
 /// How the requests at the replicas (waiting and in service) varied.
@@ -99,6 +103,7 @@ impl Windows {
             p95_ms: quantile(0.95),
             p99_ms: quantile(0.99),
             p999_ms: quantile(0.999),
+            sites: Vec::new(),
         });
         self.latency.clear();
         self.ends = Ends::default();

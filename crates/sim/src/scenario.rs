@@ -3,6 +3,7 @@
 //! The shipped ones are in `scenarios/`; each says at its top what it shows.
 
 mod service;
+mod sites;
 mod spelling;
 
 use std::ops::RangeInclusive;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use crate::fault::{Fault, Target, What};
 use crate::millis;
 pub use service::{Dimmer, Replica, Work};
+pub use sites::{Geography, Redirect, Series, Site, Wan, WanWay};
 pub use spelling::Spelling;
 
 /// Everything a run depends on, apart from policy and seed.
@@ -37,6 +39,9 @@ pub struct Scenario {
     /// How replicas with shared cores dim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dimmer: Option<Dimmer>,
+    /// The data centres, when there is more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub geography: Option<Geography>,
     /// How failing and new replicas are spared; see [`Scenario::safeguards`].
     #[serde(skip)]
     pub safeguards: Safeguards,
@@ -221,13 +226,20 @@ impl Scenario {
             let replicas = root.key("replicas").list(Replica::read);
             let replicas = replicas.check("one replica or more", |all| !all.is_empty()).or(vec![]);
             let shares = !replicas.is_empty();
+            let geography = Geography::read(root);
+            let has_sites = geography.is_some();
             let mut scenario = Self {
                 description: root.key("description").text().or(String::new()),
                 run: root.key("run").section(Run::read),
-                cluster: root.key("cluster").section(move |table| Cluster::read(table, shares)),
+                cluster: root.key("cluster").section(move |table| {
+                    Cluster::reject(table, shares, "replicas and work", Cluster::OF_SLOTS);
+                    Cluster::reject(table, has_sites, "sites", Cluster::OF_SITES);
+                    Cluster::read(table)
+                }),
                 work: shares.then(|| root.key("work").section(Work::read)),
                 dimmer: shares.then(|| read_dimmer(root)),
                 replicas,
+                geography,
                 safeguards: root.key("safeguards").section(shared::safeguards),
                 fluctuation: root.key("fluctuation").section(Fluctuation::read),
                 network: root.key("network").section(Network::read),
@@ -237,14 +249,15 @@ impl Scenario {
                     .list(|item| item.table(Fault::read).required())
                     .or(vec![]),
             };
-            scenario.resolve();
+            scenario.resolve(root);
             scenario.check(root);
             scenario
         })
     }
 
     /// Fills in what follows from something else that was written.
-    fn resolve(&mut self) {
+    fn resolve(&mut self, root: &mut Table<'_>) {
+        self.resolve_sites(root);
         if let (Some(work), false) = (&self.work, self.replicas.is_empty()) {
             let cores: u32 = self.replicas.iter().map(|replica| replica.cores).sum();
             self.cluster.servers = self.replicas.len();
@@ -284,6 +297,7 @@ impl Scenario {
             root.problem("workload", Mismatch::new(came, expected));
         }
         self.check_sharing(root);
+        self.check_sites(root);
         for fault in &self.faults {
             if let Target::Server(server) = fault.target
                 && server >= servers
@@ -390,16 +404,25 @@ fn read_dimmer(root: &mut Table<'_>) -> Dimmer {
 }
 
 impl Cluster {
-    fn read(table: &mut Table<'_>, has_replicas: bool) -> Self {
-        let shortest = Duration::from_micros(1);
-        let of_slots =
-            ["servers", "concurrency", "service_mean", "service_cv", "replication_factor"];
-        for key in of_slots.into_iter().filter(|_| has_replicas) {
+    /// What replicas and work say instead.
+    const OF_SLOTS: &[&str] =
+        &["servers", "concurrency", "service_mean", "service_cv", "replication_factor"];
+    /// What sites say instead.
+    const OF_SITES: &[&str] = &["servers", "replication_factor"];
+
+    /// Reports keys that something else, if it is there, stands for.
+    fn reject(table: &mut Table<'_>, is_there: bool, other: &str, keys: &[&str]) {
+        for &key in keys.iter().filter(|_| is_there) {
             if table.key(key).value().is_some() {
-                let expected = "one of the two: replicas and work say what this would";
-                table.problem(key, Mismatch::new(format!("{key} beside replicas"), expected));
+                let first = other.split(' ').next().unwrap_or(other);
+                let expected = format!("one of the two: {other} say what this would");
+                table.problem(key, Mismatch::new(format!("{key} beside {first}"), expected));
             }
         }
+    }
+
+    fn read(table: &mut Table<'_>) -> Self {
+        let shortest = Duration::from_micros(1);
         Self {
             servers: table.key("servers").integer().between(1..=SERVERS_MAX).or(5),
             concurrency: table.key("concurrency").integer().between(1..=100_000).or(4),

@@ -5,7 +5,7 @@
 
 use evenkeel_core::{Duration, Instant, Rng};
 
-use crate::scenario::{Arrivals, Scenario, Work};
+use crate::scenario::{Arrivals, Scenario, Site, Work};
 
 /// A request as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +36,64 @@ pub struct Arriving {
     writes: f64,
     writes_joined: f64,
     read_repair: f64,
+    /// The data centres' own arrivals; empty when there is but one.
+    sites: Vec<SiteArrivals>,
+}
+
+/// Arrivals of one data centre's users: a Poisson process whose rate is constant within each step.
+#[derive(Debug)]
+struct SiteArrivals {
+    gaps: Rng,
+    /// Mean gap in each step, nanoseconds; infinite when nobody comes.
+    gap_ns: Vec<f64>,
+    step_ns: u64,
+    /// Its first client, and how many there are.
+    clients: (usize, usize),
+}
+
+impl SiteArrivals {
+    fn all(scenario: &Scenario, seed: u64) -> Vec<Self> {
+        let Some(geography) = &scenario.geography else { return Vec::new() };
+        let shares: f64 = geography.sites.iter().map(|site| site.share).sum();
+        let mut first = 0;
+        let site = |(number, site): (usize, &Site)| {
+            let gap_ns = match &geography.rates {
+                Some(rates) => rates.rates[number].iter().map(|rate| 1e9 / rate).collect(),
+                None => vec![1e9 / (scenario.rate() * site.share / shares)],
+            };
+            let step = geography.rates.as_ref().map_or(Duration::from_secs(3_600), |of| of.step);
+            let clients = (first, site.clients);
+            first += site.clients;
+            Self {
+                gaps: Rng::stream(seed, &format!("arrivals at site {number}")),
+                gap_ns,
+                step_ns: evenkeel_core::time::nanos(step).max(1),
+                clients,
+            }
+        };
+        geography.sites.iter().enumerate().map(site).collect()
+    }
+
+    /// A gap that leaves its step is drawn anew from the step's end: the exponential has no
+    /// memory.
+    #[inline]
+    fn next_after(&mut self, now: Instant, rate_factor: f64) -> Instant {
+        let mut at = now;
+        // After the last step the series begins anew; one in which nobody comes at all ends here.
+        for _ in 0..=2 * self.gap_ns.len() {
+            let number = at.as_nanos() / self.step_ns;
+            let end = Instant::from_nanos((number + 1).saturating_mul(self.step_ns));
+            let gap_ns = self.gap_ns[number as usize % self.gap_ns.len()];
+            if gap_ns.is_finite() {
+                let next = at.plus_nanos((self.gaps.exponential() * gap_ns / rate_factor) as u64);
+                if next < end {
+                    return next;
+                }
+            }
+            at = end;
+        }
+        Instant::FAR
+    }
 }
 
 /// Share of the requests that the heavy clients issue, when there are any (C3, section 6).
@@ -63,12 +121,17 @@ impl Arriving {
             writes: workload.writes,
             writes_joined: 0.0,
             read_repair: workload.read_repair,
+            sites: SiteArrivals::all(scenario, seed),
         }
     }
 
-    /// How many generators there are; each has a first arrival.
+    /// How many generators there are, one for each data centre where there are several; each has a
+    /// first arrival.
     #[must_use]
     pub fn generators(&self) -> u32 {
+        if !self.sites.is_empty() {
+            return self.sites.len() as u32;
+        }
         match self.arrivals {
             Arrivals::Ticks { generators } => generators,
             Arrivals::Poisson | Arrivals::Trace { .. } => 1,
@@ -76,16 +139,19 @@ impl Arriving {
     }
 
     /// When a generator's first request comes.
-    pub fn first(&mut self) -> Instant {
+    pub fn first(&mut self, generator: u32) -> Instant {
         match self.arrivals {
             Arrivals::Ticks { .. } => Instant::ZERO,
-            Arrivals::Poisson | Arrivals::Trace { .. } => self.next_after(Instant::ZERO),
+            Arrivals::Poisson | Arrivals::Trace { .. } => self.next_after(Instant::ZERO, generator),
         }
     }
 
     /// When the generator's next request comes.
     #[inline]
-    pub fn next_after(&mut self, now: Instant) -> Instant {
+    pub fn next_after(&mut self, now: Instant, generator: u32) -> Instant {
+        if let Some(site) = self.sites.get_mut(generator as usize) {
+            return site.next_after(now, self.rate_factor);
+        }
         let load = self.clients as f64 * self.rate_factor;
         let gap_ms = self.gap_ms * self.clients_at_start as f64 / load;
         let rng = &mut self.gaps;
@@ -109,7 +175,12 @@ impl Arriving {
 
     /// Draws the request that arrives.
     #[inline]
-    pub fn draw(&mut self) -> Arrival {
+    pub fn draw(&mut self, generator: u32) -> Arrival {
+        if let Some(site) = self.sites.get(generator as usize) {
+            let client = (site.clients.0 + self.who.below(site.clients.1)) as u32;
+            let work_seed = self.who.bits();
+            return Arrival { client, group: generator, everywhere: false, work_seed };
+        }
         let client = self.draw_client();
         let group = self.who.below(self.groups) as u32;
         let joined = client >= self.clients_at_start;

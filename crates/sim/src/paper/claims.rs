@@ -41,6 +41,10 @@ pub struct Experiment {
     pub set: Vec<String>,
     /// Requests of a run at least; as many as the scenario says without.
     pub requests: Option<u64>,
+    /// What a quick check sets beyond that.
+    pub quick_set: Vec<String>,
+    /// Whether the scenario is an input of `evenkeel plan capacity` and its policies strategies.
+    pub is_bill: bool,
     /// Speed draws of each server in a run at least: a long interval takes a long run.
     pub draws: f64,
     /// What runs along the figure.
@@ -137,6 +141,9 @@ pub struct Comparison {
     pub with: Option<(Operation, String)>,
     /// The settings, beside those of the claim.
     pub only: Vec<String>,
+    /// Where along the axis the other policy is looked at, as `path=value`; without, where the
+    /// first one is.
+    pub with_at: Option<String>,
     /// The range claimed.
     pub range: Range,
 }
@@ -206,7 +213,9 @@ impl Claims {
                     }
                 }
             }
-            let only = only.iter().chain(comparisons.iter().flat_map(|one| &one.only));
+            let of_comparisons =
+                comparisons.iter().flat_map(|one| one.only.iter().chain(&one.with_at));
+            let only = only.iter().chain(of_comparisons);
             for setting in only.filter(|setting| !experiment.visits(setting)) {
                 let came = format!("setting {setting:?} of claim {:?}", claim.id);
                 let expected = format!("a value along an axis of experiment {:?}", experiment.id);
@@ -238,6 +247,8 @@ impl Experiment {
             policies: texts(table.key("policies")),
             set: texts(table.key("set")),
             requests: table.key("requests").integer().between(1_000..=1_000_000_000).optional(),
+            quick_set: texts(table.key("quick_set")),
+            is_bill: table.key("bill").boolean().or(false),
             draws: table.key("draws").number().between(0.0..=1e6).or(0.0),
             axis: table.key("axis").table(Axis::read).optional().unwrap_or_else(Axis::none),
             panels: table
@@ -402,7 +413,8 @@ impl Comparison {
             (Some(over), _) => Some((Operation::Over, over)),
             (None, less) => less.map(|less| (Operation::Less, less)),
         };
-        Self { of, with, only: texts(table.key("where")), range }
+        let with_at = table.key("at").text().optional();
+        Self { of, with, only: texts(table.key("where")), with_at, range }
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) fn any_run() -> RunReport {
         requests_per_cpu_s: None,
         windows: vec![],
         load: None,
+        redirect: None,
+        bill: None,
     }
 }
 
@@ -53,5 +55,6 @@ pub(crate) fn window(
         p95_ms: 1.0,
         p99_ms: 1.0,
         p999_ms: 1.0,
+        sites: vec![],
     }
 }

@@ -213,11 +213,14 @@ impl Judge<'_> {
         point: usize,
     ) -> Finding {
         let measure = check.asked.measure;
-        let values =
-            |policy: &str| self.runs.values(check.experiment, panel, point, check.asked, policy);
-        let of = values(&comparison.of);
+        let values = |policy: &str, point: usize| {
+            self.runs.values(check.experiment, panel, point, check.asked, policy)
+        };
+        let of = values(&comparison.of, point);
         let operation = comparison.with.as_ref().map(|(operation, _)| *operation);
-        let with = comparison.with.as_ref().and_then(|(_, policy)| values(policy));
+        let other_point = self.other_point(check.experiment, comparison, point);
+        let with = comparison.with.as_ref();
+        let with = with.and_then(|(_, policy)| values(policy, other_point?));
         let result = match (&of, &with, operation) {
             (Some(of), _, None) => average(measure, of),
             (Some(of), Some(with), Some(Operation::Over)) => stats::ratio(of, with),
@@ -242,12 +245,24 @@ impl Judge<'_> {
         }
     }
 
+    /// Where along the axis the other policy of a comparison is looked at; `None` when these runs
+    /// were not there.
+    fn other_point(&self, place: usize, with: &Comparison, point: usize) -> Option<usize> {
+        let Some(at) = &with.with_at else { return Some(point) };
+        let axis = &self.plan.claims.experiments[place].axis;
+        let mut points = self.plan.grids[place].points.iter();
+        points.position(|value| axis.assignment(value) == *at)
+    }
+
     fn what(&self, comparison: &Comparison) -> String {
         let label = |policy: &str| self.plan.claims.label(policy).to_owned();
+        let at = comparison.with_at.as_ref().and_then(|at| at.split_once('='));
+        let at = at.map_or_else(String::new, |(_, value)| format!(" at {value}"));
+        let of = label(&comparison.of);
         match &comparison.with {
-            Some((Operation::Over, over)) => format!("{} / {}", label(&comparison.of), label(over)),
-            Some((Operation::Less, less)) => format!("{} − {}", label(&comparison.of), label(less)),
-            None => label(&comparison.of),
+            Some((Operation::Over, over)) => format!("{of} / {}{at}", label(over)),
+            Some((Operation::Less, less)) => format!("{of} − {}{at}", label(less)),
+            None => of,
         }
     }
 

@@ -9,6 +9,7 @@ use core::time::Duration;
 use evenkeel_settings::{Mismatch, Table, parse_duration};
 use serde::Serialize;
 
+use crate::redirect::{SiteReport, SiteWindow};
 use crate::report::RunReport;
 use crate::sampler::WindowReport;
 
@@ -57,6 +58,32 @@ pub enum Measure {
     ClosedP999Ms,
     /// 99.9th percentile over median at that rate.
     ClosedTailOverMedian,
+    /// Share of the requests that another data centre served.
+    RedirectedRatio,
+    /// Share of violations among those.
+    AwayViolationRatio,
+    /// Share of violations among the others.
+    HomeViolationRatio,
+    /// What plans predicted of the former, less what happened.
+    AwayPredictionError,
+    /// What plans predicted of the latter, less what happened.
+    HomePredictionError,
+    /// Share of violations among requests of the first data centre's users.
+    FirstSiteViolationRatio,
+    /// Of the second's.
+    SecondSiteViolationRatio,
+    /// Of the third's.
+    ThirdSiteViolationRatio,
+    /// Share of the first data centre's users' requests that another one served.
+    FirstSiteRedirectedRatio,
+    /// Of the third's.
+    ThirdSiteRedirectedRatio,
+    /// When a data centre first replaced its curves, seconds.
+    CurveChangedS,
+    /// Cost of 24 hours, in the currency of the prices.
+    CostPerDay,
+    /// Share of minutes in which a data centre kept its target.
+    WithinTarget,
 }
 
 /// What a measure is counted in.
@@ -75,6 +102,8 @@ pub enum Unit {
     Seconds,
     /// A part of a whole, 0 to 1; shown as a percentage.
     Share,
+    /// Of the prices' currency.
+    Dollars,
 }
 
 /// A measure with all it takes.
@@ -101,7 +130,7 @@ pub struct Span {
 
 impl Measure {
     /// The measures by the names that people write.
-    pub const NAMED: [(&'static str, Self); 20] = [
+    pub const NAMED: [(&'static str, Self); 33] = [
         ("mean_ms", Self::MeanMs),
         ("p50_ms", Self::P50Ms),
         ("p95_ms", Self::P95Ms),
@@ -122,6 +151,19 @@ impl Measure {
         ("closed_throughput", Self::ClosedThroughput),
         ("closed_p999_ms", Self::ClosedP999Ms),
         ("closed_tail_over_median", Self::ClosedTailOverMedian),
+        ("redirected_ratio", Self::RedirectedRatio),
+        ("away_violation_ratio", Self::AwayViolationRatio),
+        ("home_violation_ratio", Self::HomeViolationRatio),
+        ("away_prediction_error", Self::AwayPredictionError),
+        ("home_prediction_error", Self::HomePredictionError),
+        ("first_site_violation_ratio", Self::FirstSiteViolationRatio),
+        ("second_site_violation_ratio", Self::SecondSiteViolationRatio),
+        ("third_site_violation_ratio", Self::ThirdSiteViolationRatio),
+        ("first_site_redirected_ratio", Self::FirstSiteRedirectedRatio),
+        ("third_site_redirected_ratio", Self::ThirdSiteRedirectedRatio),
+        ("curve_changed_s", Self::CurveChangedS),
+        ("cost_per_day", Self::CostPerDay),
+        ("within_target", Self::WithinTarget),
     ];
 
     /// The measure in words.
@@ -148,6 +190,19 @@ impl Measure {
             Self::ClosedThroughput => "closed-loop throughput",
             Self::ClosedP999Ms => "p99.9 at the closed loop's rate",
             Self::ClosedTailOverMedian => "p99.9 over median at that rate",
+            Self::RedirectedRatio => "served elsewhere",
+            Self::AwayViolationRatio => "too late, of those served elsewhere",
+            Self::HomeViolationRatio => "too late, of those served at home",
+            Self::AwayPredictionError => "predicted less measured, served elsewhere",
+            Self::HomePredictionError => "predicted less measured, served at home",
+            Self::FirstSiteViolationRatio => "too late at the first site",
+            Self::SecondSiteViolationRatio => "too late at the second site",
+            Self::ThirdSiteViolationRatio => "too late at the third site",
+            Self::FirstSiteRedirectedRatio => "the first site's, served elsewhere",
+            Self::ThirdSiteRedirectedRatio => "the third site's, served elsewhere",
+            Self::CurveChangedS => "when curves were replaced",
+            Self::CostPerDay => "cost of a day",
+            Self::WithinTarget => "minutes within the target",
         }
     }
 
@@ -164,7 +219,19 @@ impl Measure {
             | Self::ClosedTailOverMedian => Unit::Times,
             Self::LoadVariation => Unit::Deviations,
             Self::TimeoutsPerS | Self::ClosedThroughput => Unit::PerSecond,
-            Self::FullAfterS => Unit::Seconds,
+            Self::FullAfterS | Self::CurveChangedS => Unit::Seconds,
+            Self::RedirectedRatio
+            | Self::AwayViolationRatio
+            | Self::HomeViolationRatio
+            | Self::AwayPredictionError
+            | Self::HomePredictionError
+            | Self::FirstSiteViolationRatio
+            | Self::SecondSiteViolationRatio
+            | Self::ThirdSiteViolationRatio
+            | Self::FirstSiteRedirectedRatio
+            | Self::ThirdSiteRedirectedRatio
+            | Self::WithinTarget => Unit::Share,
+            Self::CostPerDay => Unit::Dollars,
             _ => Unit::Ms,
         }
     }
@@ -196,14 +263,44 @@ impl Measure {
         }
     }
 
-    /// The calls of a window that a share counts.
-    fn counted(self) -> Option<fn(&WindowReport) -> u64> {
+    /// The calls of a window that a share counts, and of how many.
+    fn counted(self) -> Option<Counted> {
         match self {
-            Self::ServedRatio => Some(|window| window.served),
-            Self::OptionalRatio => Some(|window| window.optional),
-            Self::ViolationRatio => Some(|window| window.violations),
+            Self::ServedRatio => Some(|window| (window.served, window.all())),
+            Self::OptionalRatio => Some(|window| (window.optional, window.all())),
+            Self::ViolationRatio => Some(|window| (window.violations, window.all())),
+            Self::RedirectedRatio => Some(|window| {
+                let all = window.sites.iter();
+                all.fold((0, 0), |(away, all), of| (away + of.away, all + of.requests))
+            }),
+            Self::AwayViolationRatio => Some(|window| {
+                let all = window.sites.iter();
+                all.fold((0, 0), |(late, all), of| (late + of.away_violations, all + of.away))
+            }),
+            Self::FirstSiteViolationRatio => Some(|window| window.of_site(0, violations)),
+            Self::SecondSiteViolationRatio => Some(|window| window.of_site(1, violations)),
+            Self::ThirdSiteViolationRatio => Some(|window| window.of_site(2, violations)),
+            Self::FirstSiteRedirectedRatio => Some(|window| window.of_site(0, |of| of.away)),
+            Self::ThirdSiteRedirectedRatio => Some(|window| window.of_site(2, |of| of.away)),
             _ => None,
         }
+    }
+}
+
+/// How many calls of a window, of how many.
+type Counted = fn(&WindowReport) -> (u64, u64);
+
+const fn violations(of: &SiteWindow) -> u64 {
+    of.violations
+}
+
+impl WindowReport {
+    const fn all(&self) -> u64 {
+        self.served + self.timeouts + self.failed
+    }
+
+    fn of_site(&self, site: usize, counted: fn(&SiteWindow) -> u64) -> (u64, u64) {
+        self.sites.get(site).map_or((0, 0), |of| (counted(of), of.requests))
     }
 }
 
@@ -218,6 +315,7 @@ impl Unit {
             Self::PerSecond => "/s",
             Self::Seconds => "s",
             Self::Share => "%",
+            Self::Dollars => "US$",
         }
     }
 }
@@ -317,13 +415,9 @@ impl<'a> Timed<'a> {
 }
 
 /// What is counted over all calls that ended in these windows; `None` when none did.
-fn share<'a>(
-    windows: impl Iterator<Item = &'a WindowReport>,
-    counted: fn(&WindowReport) -> u64,
-) -> Option<f64> {
-    let all = |window: &WindowReport| window.served + window.timeouts + window.failed;
-    let add = |(part, whole): (u64, u64), window| (part + counted(window), whole + all(window));
-    let (part, whole) = windows.fold((0, 0), add);
+fn share<'a>(windows: impl Iterator<Item = &'a WindowReport>, counted: Counted) -> Option<f64> {
+    let add = |(part, whole): (u64, u64), (counted, of)| (part + counted, whole + of);
+    let (part, whole) = windows.map(counted).fold((0, 0), add);
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
@@ -371,11 +465,40 @@ fn of_run(run: &RunReport, measure: Measure, joins_at: Duration) -> Option<f64> 
         Measure::AfterP99Ms => after(),
         Measure::AfterOverBefore => Some(after()? / before()?),
         Measure::Dimmer => mean(run.windows.iter().map(|window| window.dimmer)),
+        Measure::RedirectedRatio => Some(run.redirect.as_ref()?.redirected_ratio),
+        Measure::AwayViolationRatio => run.redirect.as_ref()?.away_violation_ratio,
+        Measure::HomeViolationRatio => run.redirect.as_ref()?.home_violation_ratio,
+        Measure::AwayPredictionError => {
+            let of = run.redirect.as_ref()?;
+            Some(of.away_predicted_ratio? - of.away_violation_ratio?)
+        }
+        Measure::HomePredictionError => {
+            let of = run.redirect.as_ref()?;
+            Some(of.home_predicted_ratio? - of.home_violation_ratio?)
+        }
+        Measure::FirstSiteViolationRatio => of_site(run, 0, |of, _| of.violations),
+        Measure::SecondSiteViolationRatio => of_site(run, 1, |of, _| of.violations),
+        Measure::ThirdSiteViolationRatio => of_site(run, 2, |of, _| of.violations),
+        Measure::FirstSiteRedirectedRatio => of_site(run, 0, away),
+        Measure::ThirdSiteRedirectedRatio => of_site(run, 2, away),
+        Measure::CurveChangedS => run.redirect.as_ref()?.curve_changes.first().map(|at| at.0),
+        Measure::CostPerDay => run.bill.as_ref().map(|bill| bill.cost_per_day),
+        Measure::WithinTarget => run.bill.as_ref().map(|bill| bill.steps_within_target),
         Measure::FullAfterS
         | Measure::ClosedThroughput
         | Measure::ClosedP999Ms
         | Measure::ClosedTailOverMedian => None,
     }
+}
+
+/// What is counted of one site's users, over all their requests.
+fn of_site(run: &RunReport, site: usize, counted: fn(&SiteReport, usize) -> u64) -> Option<f64> {
+    let of = run.redirect.as_ref()?.sites.get(site)?;
+    (of.requests > 0).then(|| counted(of, site) as f64 / of.requests as f64)
+}
+
+fn away(of: &SiteReport, site: usize) -> u64 {
+    of.requests - of.served_at.get(site).copied().unwrap_or_default()
 }
 
 /// The mean over the windows that lie within a time; the first window is of the start.

@@ -17,8 +17,9 @@
 //! | [`judge`] | runs, folded into verdicts |
 //! | [`figure`] | runs, folded into what is drawn |
 //! | [`reference`](mod@reference) | runs of other programs, beside ours |
-//! | [`brownout`], [`c3`] | the papers |
+//! | [`brownout`], [`c3`], [`kurma`] | the papers |
 
+mod bill;
 pub mod brownout;
 pub mod c3;
 pub mod claims;
@@ -26,6 +27,7 @@ pub mod figure;
 #[cfg(test)]
 mod fixtures;
 pub mod judge;
+pub mod kurma;
 pub mod measure;
 pub mod plan;
 pub mod reference;
@@ -41,7 +43,7 @@ use crate::paper::claims::Claims;
 use crate::paper::reference::Source;
 
 /// The papers whose claims can be checked.
-pub const PAPERS: [&Paper; 2] = [&c3::PAPER, &brownout::PAPER];
+pub const PAPERS: [&Paper; 3] = [&c3::PAPER, &brownout::PAPER, &kurma::PAPER];
 
 /// A paper as files.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use evenkeel_settings::{Mismatch, Node, Place, Problem, Problems};
 
+use crate::paper::bill;
 use crate::paper::claims::{Axis, Claims, Experiment};
 use crate::paper::reference::Reference;
 use crate::paper::{Options, Paper};
@@ -30,6 +31,8 @@ pub struct Plan {
     pub(crate) grids: Vec<Grid>,
     pub(crate) reference: Option<Reference>,
     settings: Vec<Scenario>,
+    /// For each setting, what is billed in place of a simulated scenario.
+    bills: Vec<Option<Node>>,
     jobs: Vec<Job>,
 }
 
@@ -86,6 +89,7 @@ impl Plan {
             grids: Vec::new(),
             reference: None,
             settings: Vec::new(),
+            bills: Vec::new(),
             jobs: Vec::new(),
         };
         for experiment in plan.claims.experiments.clone() {
@@ -107,7 +111,10 @@ impl Plan {
     /// Runs one of the jobs.
     #[must_use]
     pub fn run(&self, job: &Job) -> RunReport {
-        crate::world::run(&self.settings[job.setting], &job.policy, job.seed)
+        match &self.bills[job.setting] {
+            Some(bill) => bill::run(bill, &job.policy, job.seed),
+            None => crate::world::run(&self.settings[job.setting], &job.policy, job.seed),
+        }
     }
 
     /// Requests that a job simulates: how much work it is.
@@ -134,8 +141,8 @@ impl Plan {
             for point in &grid.points {
                 let varied = panel.sets.iter().chain(experiment.axis.sets(point));
                 let sets = experiment.set.iter().chain(varied);
-                let scenario = self.setting(paper, experiment, sets)?;
-                self.add(scenario, &experiment.policies);
+                let (scenario, bill) = self.setting(paper, experiment, sets)?;
+                self.add(scenario, bill, &experiment.policies);
             }
         }
         self.grids.push(grid);
@@ -147,10 +154,17 @@ impl Plan {
         paper: &Paper,
         experiment: &Experiment,
         sets: impl Iterator<Item = &'a String>,
-    ) -> Result<Scenario, Problems> {
+    ) -> Result<(Scenario, Option<Node>), Problems> {
         let mut node = scenario_of(paper, &experiment.scenario)?;
         for set in sets {
             node.set(set)?;
+        }
+        for set in experiment.quick_set.iter().filter(|_| self.quick) {
+            node.set(set)?;
+        }
+        if experiment.is_bill {
+            bill::check(&node, &experiment.policies)?;
+            return Ok((bill::no_scenario()?, Some(node)));
         }
         set_policies(&mut node, &experiment.policies)?;
         let mut scenario = Scenario::read(&node)?;
@@ -159,7 +173,7 @@ impl Plan {
             let requests = requests.max((length * scenario.rate()).ceil() as u64);
             scenario.workload.requests = if self.quick { requests.div_ceil(2) } else { requests };
         }
-        Ok(scenario)
+        Ok((scenario, None))
     }
 
     fn lay_out_reference(&mut self, paper: &Paper, file: &str, text: &str) -> Result<(), Problems> {
@@ -174,20 +188,21 @@ impl Plan {
             let policies = [policy];
             set_policies(&mut node, &policies)?;
             let first = self.jobs.len();
-            self.add(Scenario::read(&node)?, &policies);
+            self.add(Scenario::read(&node)?, None, &policies);
             group.jobs = Some(first..self.jobs.len());
         }
         self.reference = Some(reference);
         Ok(())
     }
 
-    fn add(&mut self, scenario: Scenario, policies: &[String]) {
+    fn add(&mut self, scenario: Scenario, bill: Option<Node>, policies: &[String]) {
         let setting = self.settings.len();
         for policy in policies {
             let job = |seed: &u64| Job { setting, policy: policy.clone(), seed: *seed };
             self.jobs.extend(self.seeds.iter().map(job));
         }
         self.settings.push(scenario);
+        self.bills.push(bill);
     }
 }
 

@@ -5,6 +5,8 @@ use evenkeel_settings::Mismatch;
 
 use crate::guard::Kind;
 use crate::oracle::Oracle;
+use crate::peers::LatencyAware;
+use crate::redirect::Mode;
 
 /// A policy's text, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,17 +17,20 @@ pub struct Spelling<'a> {
     pub is_hedged: bool,
     /// What stands before the replicas, when a suffix says it.
     pub guard: Option<Kind>,
+    /// How load is shared between data centres, when a suffix says it.
+    pub sharing: Option<Mode>,
 }
 
 impl<'a> Spelling<'a> {
     /// Takes a policy's text apart; what is no suffix stays with the policy.
     #[must_use]
     pub fn of(text: &'a str) -> Self {
-        let mut spelling = Self { policy: text, is_hedged: false, guard: None };
+        let mut spelling = Self { policy: text, is_hedged: false, guard: None, sharing: None };
         while let Some((rest, suffix)) = spelling.policy.rsplit_once('+') {
-            match Kind::named(suffix) {
+            match (Kind::named(suffix), Mode::named(suffix)) {
                 _ if suffix == "hedge" && !spelling.is_hedged => spelling.is_hedged = true,
-                Some(kind) if spelling.guard.is_none() => spelling.guard = Some(kind),
+                (Some(kind), _) if spelling.guard.is_none() => spelling.guard = Some(kind),
+                (_, Some(mode)) if spelling.sharing.is_none() => spelling.sharing = Some(mode),
                 _ => break,
             }
             spelling.policy = rest;
@@ -37,7 +42,7 @@ impl<'a> Spelling<'a> {
 /// A policy of the registry or one of the oracles, perhaps with suffixes.
 pub(super) fn checked(text: &str) -> Result<String, Mismatch> {
     let Spelling { policy, .. } = Spelling::of(text);
-    if Oracle::NAMES.contains(&policy) {
+    if Oracle::NAMES.contains(&policy) || policy == LatencyAware::NAME {
         return Ok(text.to_owned());
     }
     let Err(error) = policy.parse::<Policy>() else { return Ok(text.to_owned()) };
@@ -47,7 +52,9 @@ pub(super) fn checked(text: &str) -> Result<String, Mismatch> {
         return Err(wrong);
     }
     let names = Kind::NAMES.map(|(name, _)| format!("+{name}")).join(", ");
-    Err(wrong.with_hint(format!("the suffixes are +hedge and one of {names}")))
+    let modes = Mode::ALL.map(|mode| format!("+{}", mode.name())).join(", ");
+    let hint = format!("the suffixes are +hedge, one of {names}, and between sites one of {modes}");
+    Err(wrong.with_hint(hint))
 }
 
 #[cfg(test)]
@@ -59,11 +66,19 @@ mod tests {
     fn suffixes_come_in_any_order_and_once() {
         let published = Some(Kind::Brownout(Law::Published));
         for text in ["c3:weight=1e+3+hedge+published", "c3:weight=1e+3+published+hedge"] {
-            let spelling = Spelling { policy: "c3:weight=1e+3", is_hedged: true, guard: published };
+            let spelling = Spelling {
+                policy: "c3:weight=1e+3",
+                is_hedged: true,
+                guard: published,
+                sharing: None,
+            };
             assert_eq!(Spelling::of(text), spelling);
             assert!(checked(text).is_ok());
         }
         assert_eq!(Spelling::of("random").guard, None);
+        let spelling = Spelling::of("latency-aware+hedge+kurma");
+        assert_eq!((spelling.policy, spelling.sharing), ("latency-aware", Some(Mode::Kurma)));
+        assert!(checked("latency-aware+everywhere").is_ok());
         for text in ["random+full+shed", "random+hedge+hedge", "random+brownout"] {
             let told = format!("{:?}", checked(text).unwrap_err());
             assert!(told.contains("+feed-forward") && told.contains(text), "{told}");

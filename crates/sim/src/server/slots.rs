@@ -60,6 +60,12 @@ impl Slots {
         self.in_service + self.queue.len() as u32
     }
 
+    /// The share of the slots that are taken.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        f64::from(self.in_service) / f64::from(self.concurrency)
+    }
+
     /// A request arrives; true when it starts at once.
     #[inline]
     pub fn arrive(&mut self, job: JobId) -> bool {

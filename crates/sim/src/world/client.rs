@@ -15,10 +15,14 @@ impl World<'_> {
             return;
         }
         self.arrived += 1;
-        let next = self.arriving.next_after(self.now);
+        let next = self.arriving.next_after(self.now, generator);
         self.events.push(Lane::Arrivals, next, Event::Arrive(generator));
 
-        let arrival = self.arriving.draw();
+        let mut arrival = self.arriving.draw(generator);
+        if let Some(sites) = &mut self.sites {
+            let (client, item) = (arrival.client as usize, arrival.work_seed);
+            arrival.group = sites.route(self.now, client, item) as u32;
+        }
         let request =
             Request { group: GroupId::new(arrival.group as usize), replay: Replay::Always };
         let entry = self.calls.vacant_entry();
@@ -34,6 +38,7 @@ impl World<'_> {
             jobs: ArrayVec::new(),
             errors: ArrayVec::new(),
             full: 0,
+            server: None,
         });
         if !self.scenario.workload.timeout.is_zero() {
             let at = self.now + self.scenario.workload.timeout;
@@ -112,7 +117,11 @@ impl World<'_> {
         let open = self.calls.remove(slot);
         self.clients[open.client as usize].dispatcher.close(self.now, call);
         let warm = self.is_warm(open.id.0 >> 24);
-        self.tally.note_end(warm, self.now.since(open.arrived_at), end);
+        let violation = self.tally.note_end(warm, self.now.since(open.arrived_at), end);
+        if let Some(sites) = &mut self.sites {
+            let server = open.server.map(|server| server as usize);
+            sites.ended(open.client as usize, server, warm, violation);
+        }
     }
 
     fn send(&mut self, slot: usize, attempt: Attempt) {
@@ -121,6 +130,10 @@ impl World<'_> {
         let job = self.launch(slot, attempt);
         let open = &mut self.calls[slot];
         open.jobs.push(job);
+        open.server = Some(chosen.index() as u32);
+        if let Some(sites) = &mut self.sites {
+            sites.sent(chosen.index());
+        }
         if !(first && open.arrival.everywhere) {
             return;
         }
@@ -147,7 +160,7 @@ impl World<'_> {
         let job = self.jobs.insert(Job { seed, copy, ..Job::new(attempt, id, client) }) as JobId;
         self.tally.note_choice(server);
         self.truth.moved(server, 1);
-        let at = self.now + self.delay();
+        let at = self.now + self.delay(client, server as u32);
         self.events.push(Lane::ToServers, at, Event::Reach(job));
         job
     }
@@ -212,8 +225,9 @@ impl World<'_> {
 
     fn ask_probes(&mut self, client: u32) {
         while let Some(probe) = self.clients[client as usize].dispatcher.probe(self.now) {
+            let server = probe.replica().index() as u32;
             let probe = self.probes.insert(FlyingProbe { probe, client, answer: None });
-            let at = self.now + self.delay();
+            let at = self.now + self.delay(client, server);
             self.events.push(Lane::ToServers, at, Event::ProbeReach(probe as u32));
         }
     }

@@ -6,10 +6,12 @@
 
 mod client;
 mod server;
+mod sites;
 
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
+use evenkeel_core::distribution::Recorder;
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::call::ATTEMPTS_MAX;
 use evenkeel_core::request::redundancy::Hedge;
@@ -24,10 +26,12 @@ use crate::events::{EventQueue, Lane};
 use crate::fault::Target;
 use crate::guard::{self, Guard, Pass};
 use crate::oracle::{Oracle, TrueState};
+use crate::peers::LatencyAware;
 use crate::report::{End, RunReport, Tally};
 use crate::scenario::{Replica, Scenario, Spelling};
 use crate::server::{Discipline, JobId, Server, Sharing, Slots};
 use crate::workload::{Arrival, Arriving, CoreTime};
+use crate::world::sites::Sites;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -57,6 +61,18 @@ enum Event {
     Checked,
     /// The loads of the servers are sampled.
     Sample,
+    /// A data centre's control loop steps.
+    Control(u32),
+    /// A row of one data centre arrives at another.
+    Letter(u32),
+    /// A data centre probes its ways.
+    ProbeWays(u32),
+    /// The echo of such a probe.
+    Echo(u32),
+    /// The way between a pair of data centres changes.
+    Reroute(u32),
+    /// Servers tell how busy they are.
+    Busy,
 }
 
 /// No server in particular.
@@ -85,6 +101,8 @@ struct OpenCall {
     errors: ArrayVec<usize, ATTEMPTS_MAX>,
     /// Copies that were answered with all optional content, a bit for each.
     full: u8,
+    /// Where its last copy went.
+    server: Option<u32>,
 }
 
 impl OpenCall {
@@ -169,6 +187,8 @@ pub struct World<'a> {
     arrived: u64,
     /// What health checks have found out so far.
     plan: RoutePlan,
+    /// The data centres, when there is more than one.
+    sites: Option<Box<Sites>>,
     speeds: Rng,
     faults: Rng,
     jitter: Rng,
@@ -184,22 +204,23 @@ pub struct World<'a> {
 #[must_use]
 pub fn run(scenario: &Scenario, policy: &str, seed: u64) -> RunReport {
     let mut world = World::new(scenario, policy, seed);
-    world.begin();
-    while let Some((at, event)) = world.events.pop() {
-        debug_assert!(at >= world.now, "time runs forward");
-        while at >= world.window_ends && !world.is_over() {
-            world.end_window();
-        }
-        world.now = at;
-        world.tally.note_event(at, core::mem::discriminant(&event));
-        world.happen(event);
-    }
+    world.play();
     world.end(policy, seed)
+}
+
+/// Runs a scenario and gives the latencies of the served requests in place of a report.
+pub(crate) fn latencies(scenario: &Scenario, policy: &str, seed: u64) -> Recorder {
+    let mut world = World::new(scenario, policy, seed);
+    world.play();
+    world.tally.into_latencies()
 }
 
 fn make_selector(policy: &str, clients: usize, truth: &Rc<TrueState>) -> Box<dyn Selector> {
     if let Some(oracle) = Oracle::named(policy, truth) {
         return Box::new(oracle);
+    }
+    if policy == LatencyAware::NAME {
+        return Box::new(LatencyAware::default());
     }
     let policy: Policy = policy.parse().expect("the scenario's policies were checked");
     policy.make(clients as u32)
@@ -212,7 +233,7 @@ fn make_clients(
     seed: u64,
 ) -> Vec<Client> {
     let cluster = &scenario.cluster;
-    let groups = ring(cluster.servers, cluster.replication_factor);
+    let groups = groups(scenario);
     let clients = scenario.clients_max();
     let client = |number: usize| {
         let config = DispatcherConfig {
@@ -234,6 +255,13 @@ fn make_clients(
         Client { dispatcher, wakes_at: Instant::FAR }
     };
     (0..clients).map(client).collect()
+}
+
+fn groups(scenario: &Scenario) -> Vec<Vec<ReplicaId>> {
+    match &scenario.geography {
+        Some(geography) => sites::groups(geography),
+        None => ring(scenario.cluster.servers, scenario.cluster.replication_factor),
+    }
 }
 
 fn ring(servers: usize, replicas: usize) -> Vec<Vec<ReplicaId>> {
@@ -300,13 +328,27 @@ impl<'a> World<'a> {
             plan: RoutePlan {
                 version: 0,
                 health: vec![Health::Up; scenario.cluster.servers],
-                groups: ring(scenario.cluster.servers, scenario.cluster.replication_factor),
+                groups: groups(scenario),
             },
+            sites: Sites::new(scenario, spelling, seed),
             speeds: Rng::stream(seed, "fluctuation"),
             faults: Rng::stream(seed, "faults"),
             jitter: Rng::stream(seed, "network"),
             window_ends: tally.window_ends(),
             tally,
+        }
+    }
+
+    fn play(&mut self) {
+        self.begin();
+        while let Some((at, event)) = self.events.pop() {
+            debug_assert!(at >= self.now, "time runs forward");
+            while at >= self.window_ends && !self.is_over() {
+                self.end_window();
+            }
+            self.now = at;
+            self.tally.note_event(at, core::mem::discriminant(&event));
+            self.happen(event);
         }
     }
 
@@ -337,8 +379,9 @@ impl<'a> World<'a> {
             let at = Instant::ZERO + self.scenario.run.load_every;
             self.events.push(Lane::Mixed, at, Event::Sample);
         }
+        self.begin_sites();
         for generator in 0..self.arriving.generators() {
-            let at = self.arriving.first();
+            let at = self.arriving.first(generator);
             self.events.push(Lane::Arrivals, at, Event::Arrive(generator));
         }
     }
@@ -368,6 +411,12 @@ impl<'a> World<'a> {
             }
             Event::Checked => self.checked(),
             Event::Sample => self.sample(),
+            Event::Control(site) => self.control(site),
+            Event::Letter(letter) => self.letter(letter),
+            Event::ProbeWays(site) => self.probe_ways(site),
+            Event::Echo(probe) => self.echo(probe),
+            Event::Reroute(pair) => self.reroute(pair),
+            Event::Busy => self.look_who_is_busy(),
         }
     }
 
@@ -387,6 +436,9 @@ impl<'a> World<'a> {
         let (sum, count) =
             dimmers.fold((0.0, 0.0), |(sum, count), dimmer| (sum + dimmer.value(), count + 1.0));
         self.tally.end_window((count > 0.0).then_some(sum / count));
+        if let Some(sites) = &mut self.sites {
+            sites.tally.end_window();
+        }
         self.window_ends = self.tally.window_ends();
     }
 
@@ -399,12 +451,23 @@ impl<'a> World<'a> {
         self.arrived == self.scenario.workload.requests && self.calls.is_empty()
     }
 
-    fn delay(&mut self) -> Duration {
+    /// How long a message takes between a client and a server.
+    fn delay(&mut self, client: u32, server: u32) -> Duration {
         let network = &self.scenario.network;
-        if network.jitter.is_zero() {
-            return network.one_way;
+        let mut delay = network.one_way;
+        if !network.jitter.is_zero() {
+            delay += network.jitter.mul_f64(self.jitter.exponential());
         }
-        network.one_way + network.jitter.mul_f64(self.jitter.exponential())
+        match &mut self.sites {
+            Some(sites) => delay + sites.delay(client as usize, server as usize),
+            None => delay,
+        }
+    }
+
+    /// How long the answer to a job takes, or the job itself.
+    fn delay_of(&mut self, job: JobId) -> Duration {
+        let Job { client, server, .. } = self.jobs[job as usize];
+        self.delay(client, server)
     }
 }
 
@@ -418,6 +481,7 @@ impl World<'_> {
             assert_eq!(client.dispatcher.held(), 0, "nothing stays held");
             self.tally.add_window(&client.dispatcher.window());
         }
-        self.tally.into_report(policy, seed, self.now)
+        let sites = self.sites.map(Sites::into_report);
+        self.tally.into_report(policy, seed, self.now, sites)
     }
 }

@@ -119,7 +119,7 @@ impl World<'_> {
         let feedback = self.servers[number].feedback(self.now, service);
         let dimmer = guard.told_dimmer(job.dimmer);
         job.outcome = Outcome::Replied(Some(Feedback { dimmer, ..feedback }));
-        let at = self.now + self.delay();
+        let at = self.now + self.delay_of(id);
         self.events.push(Lane::ToClients, at, Event::Back(id));
     }
 
@@ -211,7 +211,7 @@ impl World<'_> {
         // What the client can see of the service: a pause is part of it.
         let service = self.now.since(job.started_at);
         job.outcome = Outcome::Replied(Some(self.servers[number].feedback(self.now, service)));
-        let at = self.now + self.delay();
+        let at = self.now + self.delay_of(id);
         self.events.push(Lane::ToClients, at, Event::Back(id));
     }
 
@@ -219,7 +219,7 @@ impl World<'_> {
         let job = &mut self.jobs[id as usize];
         job.outcome = Outcome::Failed(failure);
         self.truth.moved(job.server as usize, -1);
-        let at = self.now + after + self.delay();
+        let at = self.now + after + self.delay_of(id);
         self.events.push(Lane::Mixed, at, Event::Back(id));
     }
 
@@ -230,7 +230,8 @@ impl World<'_> {
         if server.is_alive() {
             flying.answer = Some(server.feedback(at, server.mean()));
         }
-        let back_at = at + self.delay();
+        let (client, replica) = (flying.client, flying.probe.replica().index() as u32);
+        let back_at = at + self.delay(client, replica);
         self.events.push(Lane::Mixed, back_at, Event::ProbeBack(id));
     }
 }
@@ -307,6 +308,9 @@ impl World<'_> {
         let health = |server: &Server| if server.is_alive() { Health::Up } else { Health::Down };
         self.plan.version += 1;
         self.plan.health = self.servers.iter().map(health).collect();
+        if let Some(sites) = &mut self.sites {
+            sites.set_usable(&self.servers);
+        }
         for client in 0..self.clients.len() {
             self.clients[client].dispatcher.adopt(self.now, &self.plan);
             self.resume(client as u32);
@@ -340,7 +344,7 @@ impl World<'_> {
             return;
         }
         job.outcome = Outcome::Failed(Failure::Broken);
-        let at = self.now + self.delay();
+        let at = self.now + self.delay_of(id);
         self.events.push(Lane::Mixed, at, Event::Back(id));
     }
 
@@ -363,7 +367,7 @@ impl World<'_> {
             {
                 self.calls[slot].jobs[copy] = messenger;
             }
-            let at = self.now + self.delay();
+            let at = self.now + self.delay_of(messenger);
             self.events.push(Lane::Mixed, at, Event::Back(messenger));
         }
         for id in waiting {
