@@ -62,6 +62,13 @@ pub(crate) fn run(arguments: &ProfileArguments) -> anyhow::Result<ExitCode> {
     if !record.steps.is_empty() {
         show(arguments, &config, &record, objective, &out)?;
     }
+    if watch.doubtful > 0 {
+        eprintln!(
+            "{} of {} steps were doubtful: before planning with this file, measure again with \
+             --restart, from a machine that does nothing else",
+            watch.doubtful, watch.measured
+        );
+    }
     Ok(if end == End::Complete { ExitCode::SUCCESS } else { ExitCode::from(130) })
 }
 
@@ -209,8 +216,9 @@ struct Watch {
     warm_up: Duration,
     upcoming: Option<Upcoming>,
     out: PathBuf,
-    /// Whether a reason to doubt a step was told.
-    is_doubtful: bool,
+    /// Steps of this run, and those of them whose numbers may not be the service's.
+    measured: usize,
+    doubtful: usize,
 }
 
 impl Watch {
@@ -237,7 +245,7 @@ impl Watch {
             ));
         }
         let (warm_up, out) = (steps.warm_up, out.to_owned());
-        Self { canvas, objective, warm_up, upcoming: None, out, is_doubtful: false }
+        Self { canvas, objective, warm_up, upcoming: None, out, measured: 0, doubtful: 0 }
     }
 
     fn step_line(&self, load: &LoadSummary, write_share: f64) -> String {
@@ -304,11 +312,13 @@ impl Observer for Watch {
         let doubt = done.doubt.as_ref();
         line.push_str(if doubt.is_some() { "  (doubtful)" } else { "" });
         self.canvas.keep(&line);
+        self.measured += 1;
+        self.doubtful += usize::from(doubt.is_some());
         if let Some(failure) = done.failure.as_ref().filter(|_| done.failed > 0) {
             self.canvas.keep(&format!("           failed: {} × {failure}", done.failed));
         }
         // One reason is enough: where one step is doubtful, most are.
-        if let Some(doubt) = doubt.filter(|_| !std::mem::replace(&mut self.is_doubtful, true)) {
+        if let Some(doubt) = doubt.filter(|_| self.doubtful == 1) {
             self.canvas.keep(&format!("           doubtful: {doubt}"));
         }
         save(&self.out, record)

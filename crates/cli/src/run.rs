@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     log.with_max_level(arguments.log).with_ansi(std::io::stderr().is_terminal()).init();
     let mut signals = evenkeel_net::process::Signals::catch().context("cannot catch signals")?;
     let summary = describe(&config);
+    tell_doubts(&config);
     let process = Process::start(config)?;
     for address in process.listens() {
         eprintln!("listening on http://{address}");
@@ -54,6 +55,10 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn tell_doubts(config: &Config) {
+    config.doubts().iter().for_each(|doubt| eprintln!("doubtful: {doubt}"));
+}
+
 /// Who asks a second time does not want to wait for what is in flight.
 fn exit_at_next(mut signals: evenkeel_net::process::Signals) -> std::io::Result<()> {
     let wait = move || {
@@ -68,6 +73,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
     match Config::load(&arguments.config) {
         Ok(config) => {
             println!("{}: sound: {}", arguments.config.display(), describe(&config));
+            tell_doubts(&config);
             Ok(ExitCode::SUCCESS)
         }
         Err(problems) => {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use evenkeel_settings::{Node, Problems};
+use evenkeel_sim::redirect::SiteReport;
 use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
@@ -123,6 +124,9 @@ fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
     if has_content {
         header.extend(["optional", "timeouts", "failed"]);
     }
+    if scenario.geography.is_some() {
+        header.extend(["late", "elsewhere"]);
+    }
     header.extend(["mean ms", "p50", "p95", "p99", "p99.9", "max", "req/cpu-s"]);
     let mut table = Table::new(&header);
     for run in runs {
@@ -133,6 +137,13 @@ fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
             cells.extend([run.timeouts, run.failed].map(|number| number.to_string()));
         } else {
             cells.push(run.served.to_string());
+        }
+        if let Some(redirect) = &run.redirect {
+            let sum = |of: &dyn Fn(&SiteReport) -> u64| redirect.sites.iter().map(of).sum::<u64>();
+            let (late, all) = (sum(&|site| site.violations), sum(&|site| site.requests));
+            let late = late as f64 / all.max(1) as f64;
+            cells
+                .extend([late, redirect.redirected_ratio].map(|it| format!("{:.2} %", 100.0 * it)));
         }
         let quantiles = [run.mean_ms, run.p50_ms, run.p95_ms, run.p99_ms, run.p999_ms, run.max_ms];
         cells.extend(quantiles.map(ms));

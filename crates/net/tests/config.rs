@@ -464,3 +464,20 @@ fn check_sense(config: &Config) -> Result<(), TestCaseError> {
     prop_assert!(config.admin.iter().all(|admin| admin.address.ip().is_loopback()));
     Ok(())
 }
+
+/// What `docs/redirect.md` shows, with files that nobody opens here.
+#[test]
+fn sharing_load_without_health_or_a_door_for_others_is_doubtful() {
+    let guide = include_str!("../../../docs/redirect.md");
+    let blocks = guide.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let whole = blocks.into_iter().find(|block| block.contains("[redirect]")).unwrap();
+    assert_eq!(good(whole).doubts(), Vec::<String>::new());
+    let told = |text: &str, word: &str| {
+        let doubts = good(text).doubts();
+        assert!(doubts.len() == 1 && doubts[0].contains(word), "{doubts:?}");
+    };
+    let (before, rest) = whole.split_once("[upstream.shop.health]").unwrap();
+    let (_, after) = rest.split_once("\n\n").unwrap();
+    told(&format!("{before}{after}"), "[upstream.shop.health]");
+    told(&whole.replace("redirected = \"trust\"", ""), "redirected = \"trust\"");
+}

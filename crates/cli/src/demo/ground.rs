@@ -24,9 +24,23 @@ impl Drop for Folder {
     }
 }
 
-/// Loopback addresses that are free at the moment.
+/// Ports that no system hands out by itself, for listeners or connections: what is free among them
+/// is still free a minute later.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Loopback addresses that nobody listens on, below the system's own range of ports.
+///
+/// # Errors
+/// When there are not as many.
 pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
-    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let held = (0..count).map(bind).collect::<io::Result<Vec<_>>>()?; // together: none twice
+    // Where to begin differs, so that two demos at once seldom try the same.
+    let first = std::process::id() as u16 % PORTS.len() as u16;
+    let ports =
+        (0..PORTS.len() as u16).map(|step| PORTS.start + (first + step) % PORTS.len() as u16);
+    let listeners = ports.filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
+    let held: Vec<TcpListener> = listeners.take(count).collect(); // together: none twice
+    if held.len() < count {
+        return Err(io::Error::other("too few free ports between 20000 and 32000"));
+    }
     held.iter().map(TcpListener::local_addr).collect()
 }

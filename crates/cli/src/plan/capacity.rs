@@ -143,7 +143,7 @@ fn percent(share: f64) -> String {
 fn table(capacity: &Capacity, outcomes: &[Outcome]) -> Table {
     let header = ["strategy", "billing", "cost/day", "saving", "server-hours", "orders"];
     let mut header = header.to_vec();
-    header.extend(["servers", "WAN", "redirected", "late", "within target"]);
+    header.extend(["for servers", "for WAN", "redirected", "late", "within target"]);
     let mut table = Table::new(&header);
     let requests = capacity.demand.mean_total() * capacity.demand.duration().as_secs_f64();
     for outcome in outcomes {

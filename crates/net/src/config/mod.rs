@@ -300,6 +300,31 @@ impl Config {
         node.read(read::config)
     }
 
+    /// What is sound and still seldom meant: a sentence each.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let Some(redirect) = &self.redirect else { return Vec::new() };
+        let upstream = &self.upstreams[redirect.upstream];
+        let name = &upstream.name;
+        let mut doubts = Vec::new();
+        if upstream.health.is_none() {
+            doubts.push(format!(
+                "[redirect] without [upstream.{name}.health]: replicas that are down count as \
+                 capacity, and other sites send to them"
+            ));
+        }
+        let is_door = |listen: &&ListenConfig| {
+            listen.upstream == redirect.upstream && listen.redirected == Edge::Trust
+        };
+        if !self.listens.iter().any(|listen| is_door(&listen)) {
+            doubts.push(format!(
+                "[redirect] without a [[listen]] for {name} with redirected = \"trust\": what other \
+                 sites send here counts as demand of this one's users, and may be sent on"
+            ));
+        }
+        doubts
+    }
+
     /// The number of dispatchers that share an upstream's replicas: C3's number of clients.
     #[must_use]
     pub fn clients(&self, upstream: &UpstreamConfig) -> u32 {

@@ -281,8 +281,8 @@ pub(super) fn profile(
         / scenario.cluster.service_mean.as_secs_f64();
     let text = format!(
         "name = \"site\"\nservers = {}\n[read]\nurls = [\"http://{}/item/{{n}}\"]\n[steps]\n\
-         duration = \"2s\"\nwarm_up = \"500ms\"\n[loads]\nrate_min = {:.0}\nper_decade = 8\nprecision = \
-         \"8%\"\n",
+         duration = \"2s\"\nwarm_up = \"500ms\"\n[loads]\nrate_min = {:.0}\nper_decade = 8\n\
+         precision = \"8%\"\n",
         site.servers,
         sites.entrance(0),
         0.45 * most,

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use evenkeel_sim::capacity::{Capacity, Outcome, Strategy};
 
 use super::{percent, saving, summary, unit};
+use crate::terminal::count;
 
 const STYLE: &str = include_str!("../../paper/page.css");
 const WIDTH: f64 = 960.0;
@@ -14,6 +15,10 @@ const ROW: f64 = 30.0;
 /// Points of a line at most.
 const POINTS: usize = 480;
 const STRIP: f64 = 62.0;
+/// Room for the words behind the longest bar.
+const WORDS: f64 = 240.0;
+/// Height of the axis below the strips.
+const AXIS: f64 = 14.0;
 
 /// The whole page.
 pub(super) fn page(capacity: &Capacity, outcomes: &[Outcome]) -> String {
@@ -38,7 +43,7 @@ pub(super) fn page(capacity: &Capacity, outcomes: &[Outcome]) -> String {
             outcomes.iter().filter(|outcome| outcome.billing_s == billing_s).collect();
         let name = escape(&unit(here[0]));
         let _ = write!(page, "<h2>Billed by {name}</h2>{}", bars(&here, outcomes));
-        let _ = write!(page, "<h3>Servers that serve</h3>{}", strips(&here));
+        let _ = write!(page, "<h3>Servers that serve</h3>{}", strips(&here, days));
         page += &table(&here, outcomes);
     }
     page + "</main></html>\n"
@@ -52,17 +57,17 @@ fn bars(here: &[&Outcome], all: &[Outcome]) -> String {
     for (row, outcome) in here.iter().enumerate() {
         let y = ROW * row as f64 + 4.0;
         let long = |cost: f64| cost / outcome.cost.max(1e-12) * outcome.cost_per_day / highest;
-        let long = |cost: f64| (WIDTH - LEFT - 190.0) * long(cost);
+        let long = |cost: f64| (WIDTH - LEFT - WORDS) * long(cost);
         let (servers, wan) = (long(outcome.server_cost), long(outcome.wan_cost));
         let _ = write!(
             svg,
             "<g><text class=name x={name} y={text}>{}</text>\
              <rect x={LEFT} y={y} width={servers:.1} height=20 fill='var(--c2)' />\
              <rect x={after:.1} y={y} width={wan:.1} height=20 fill='var(--c5)' />\
-             <text x={end:.1} y={text}>{:.2} a day, saves {}</text></g>",
+             <text x={end:.1} y={text}>{:.2} a day{}</text></g>",
             escape(outcome.strategy),
             outcome.cost_per_day,
-            percent(saving(all, outcome)),
+            against_local(saving(all, outcome)),
             name = LEFT - 10.0,
             text = y + 15.0,
             after = LEFT + servers,
@@ -73,13 +78,22 @@ fn bars(here: &[&Outcome], all: &[Outcome]) -> String {
            each site alone (local); shared is the lower bound, without any way between sites.</p>"
 }
 
+fn against_local(saving: f64) -> String {
+    match percent(saving.abs()) {
+        nothing if nothing == percent(0.0) => String::new(),
+        part if saving < 0.0 => format!(", {part} more"),
+        part => format!(", saves {part}"),
+    }
+}
+
 /// A strip for each strategy that scales: serving servers over time, on one scale.
-fn strips(here: &[&Outcome]) -> String {
+fn strips(here: &[&Outcome], days: f64) -> String {
     let scaled: Vec<&&Outcome> =
         here.iter().filter(|outcome| outcome.strategy != Strategy::Peak.name()).collect();
     let most = scaled.iter().flat_map(|outcome| outcome.servers.iter().copied()).max();
     let most = f64::from(most.unwrap_or(1).max(1));
-    let mut svg = opened(STRIP * scaled.len() as f64, "servers over time by strategy");
+    let end = STRIP * scaled.len() as f64;
+    let mut svg = opened(end + AXIS, "servers over time by strategy");
     for (row, outcome) in scaled.iter().enumerate() {
         let bottom = STRIP * (row + 1) as f64 - 6.0;
         let y = |servers: u32| bottom - (STRIP - 14.0) * f64::from(servers) / most;
@@ -107,14 +121,21 @@ fn strips(here: &[&Outcome]) -> String {
             top = bottom - STRIP + 18.0,
         );
     }
-    svg + "</svg>"
+    let (right, y) = (WIDTH - 40.0, end + AXIS - 5.0);
+    let _ = write!(
+        svg,
+        "<text class=tick x={LEFT} y={y}>start</text>\
+         <text class='tick end' x={right} y={y}>{days:.1} days later</text>"
+    );
+    svg + "</svg><p class=note>The number beside each line is where it would touch the top; all \
+           have the same scale.</p>"
 }
 
 fn table(here: &[&Outcome], all: &[Outcome]) -> String {
     let row = |outcome: &&Outcome| {
         format!(
             "<tr><td>{}<td class=number>{:.3}<td class=number>{}<td class=number>{:.1}\
-             <td class=number>{:.2}<td class=number>{:.2}<td class=number>{:.0}<td class=number>{}\
+             <td class=number>{:.2}<td class=number>{:.2}<td class=number>{}<td class=number>{}\
              <td class=number>{}",
             escape(outcome.strategy),
             outcome.cost_per_day,
@@ -122,14 +143,14 @@ fn table(here: &[&Outcome], all: &[Outcome]) -> String {
             outcome.server_hours,
             outcome.server_cost,
             outcome.wan_cost,
-            outcome.wan_requests,
+            count(outcome.wan_requests),
             percent(outcome.violations),
             percent(outcome.steps_within_target),
         )
     };
     let rows: String = here.iter().map(row).collect();
     format!(
-        "<table><tr><th>strategy<th class=number>cost a day<th class=number>saving\
+        "<table class=measures><tr><th>strategy<th class=number>cost a day<th class=number>saving\
          <th class=number>server-hours<th class=number>for servers<th class=number>for WAN\
          <th class=number>redirected requests<th class=number>late\
          <th class=number>steps within target{rows}</table>"
