@@ -162,6 +162,12 @@ impl Replica {
         self.failures.value(now)
     }
 
+    /// Failures since it last succeeded.
+    #[must_use]
+    pub const fn consecutive_failures(&self) -> u32 {
+        self.consecutive_failures
+    }
+
     /// Until when it is ejected for failing; in the past when it is not.
     #[must_use]
     pub const fn ejected_until(&self) -> Instant {

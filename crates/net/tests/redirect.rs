@@ -307,7 +307,8 @@ fn a_plan_of_thirty_per_cent_sends_thirty_per_cent_and_says_from_where() {
         );
         // Ireland served them and counts none of them as demand of its own.
         until("inflow is counted", || two.ireland.split().lanes[0].inflow == away).await;
-        assert_eq!(two.ireland.process.board().split_tally(0).workers, [SplitWindow::empty(2)]);
+        let tally = two.ireland.process.board().split_tally(0);
+        assert_eq!((tally.inflow, tally.workers), (away, vec![SplitWindow::empty(2)]));
         assert_eq!(two.ireland.process.board().standing(0).total.answered, away);
     });
 }
@@ -376,7 +377,7 @@ fn workers_share_the_cap_by_their_parts() {
         let two = Two::start(2, "");
         let began = Instant::now();
         let halves: Vec<f64> = parts(&[5, 5]).iter().map(|part| part.value()).collect();
-        two.london.direct(1, (60, 200), &halves).await;
+        two.london.direct(1, (6, 20), &halves).await;
         let mut clients = Vec::new();
         for _ in 0..12 {
             clients.push(Client::connect(two.london.users()).await);
@@ -393,15 +394,15 @@ fn workers_share_the_cap_by_their_parts() {
         assert_eq!(split.workers.len(), 2);
         for window in &split.workers {
             let lane = window.lanes[1];
-            // Half of 66 per second, and a burst of its own.
-            let burst = 2.0 + 35.0 * 0.3 + 33.0 * 0.01;
-            assert!(lane.sent as f64 <= burst + 33.0 * elapsed_s, "{window:?} in {elapsed_s} s");
+            // Half of 6.6 per second, and a burst of its own.
+            let burst = 2.0 + 35.0 * 0.3 + 3.3 * 0.01;
+            assert!(lane.sent as f64 <= burst + 3.3 * elapsed_s, "{window:?} in {elapsed_s} s");
             let due = window.arrived as f64 * 0.3;
             assert!(((lane.sent + lane.over_cap) as f64 - due).abs() < 4.0, "{window:?}");
         }
         assert!(split.total().lanes[1].over_cap > 0, "that was no surge: {asked} requests");
         // A worker without a part keeps all at home.
-        two.london.direct(2, (60, 200), &[]).await;
+        two.london.direct(2, (6, 20), &[]).await;
         let before = two.at_ireland.count();
         pause(50).await;
         let mut served = 0;
@@ -453,8 +454,42 @@ fn where_nobody_listens_requests_come_back_home_and_soon_stay_there() {
         assert_eq!(total.lanes[1].sent, fallbacks);
         assert_eq!(total.lanes[1].unhealthy, 64 - fallbacks);
         assert_eq!((split.lanes[0].tally.ended, split.lanes[1].tally.ended), (64, 0));
+        let tally = london.process.board().split_tally(0);
+        assert_eq!(tally.returned.ended, fallbacks, "which tell nothing of London");
         let window = london.process.board().standing(0).total;
         assert_eq!((window.answered, window.refused), (64, 0), "each was one request");
+    });
+}
+
+#[test]
+fn after_an_ejection_one_request_tries_the_other_site_and_not_all_of_them() {
+    story(async {
+        let at_london = Replica::start("london", WELL);
+        // Slow enough for others to come while one is on trial.
+        let failing = Replica::start("ireland", Manner { status: 503, delay_ms: 500 });
+        let london = Site::start(LONDON, 1, &[at_london.address], &[failing.address], "");
+        london.direct(1, (1_000_000, 1_000_000), &[1.0]).await;
+        let mut clients = Vec::new();
+        for _ in 0..6 {
+            clients.push(Client::connect(london.users()).await);
+        }
+        let all_ask = async |clients: &mut Vec<Client>| {
+            let mut asking = tokio::task::JoinSet::new();
+            for mut client in clients.drain(..) {
+                asking.spawn_local(async move {
+                    assert_eq!(client.ask_well(1).await["london -"], 1);
+                    client
+                });
+            }
+            *clients = asking.join_all().await;
+        };
+        all_ask(&mut clients).await;
+        assert_eq!(failing.count(), 6, "five of these failures eject it for a second");
+        pause(1_050).await;
+        all_ask(&mut clients).await;
+        assert_eq!(failing.count(), 7, "one on trial, the others stay");
+        let split = london.counted(12).await;
+        assert_eq!((split.lanes[1].fallbacks, split.total().lanes[1].unhealthy), (7, 5));
     });
 }
 

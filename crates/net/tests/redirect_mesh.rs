@@ -268,6 +268,32 @@ fn nonsense_of_a_site_is_counted_by_reason_and_changes_nothing() {
 }
 
 #[test]
+fn connections_that_say_nothing_do_not_keep_a_site_out() {
+    on_one_thread(async {
+        let authority = Authority::new();
+        let setup = Setup { absent: vec![1], ..Setup::three(&authority, "silent") };
+        let world = World::start(&setup);
+        let to = world.site(0);
+        until(SOON, "a first plan", || to.state().plan.is_some()).await;
+        // From an address that is no site's, more than there are places.
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            silent.push(socket.connect(to.address).await.unwrap());
+        }
+        let (pem, shown) = (authority.pem(), authority.issue(&["ireland"]));
+        let ireland = Outsider::connect(to.address, NAMES[0], &pem, Some(&shown));
+        let mut ireland = ireland.await.unwrap();
+        ireland.send(&Frame::Probe { sequence: 7 }.bytes()).await.unwrap();
+        let echo = Frame::Echo { sequence: 7 }.bytes();
+        assert_eq!(ireland.read(echo.len()).await, echo);
+        until(SOON, "the silent ones refused", || to.refused("full") >= 50).await;
+        drop(silent);
+    });
+}
+
+#[test]
 fn a_flood_is_read_slowly_and_harms_nobody_else() {
     on_one_thread(async {
         let authority = Authority::new();

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::http::engine::worker_runtime;
 use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
+use crate::redirect::{AlarmState, PairState, PathState, PlanState, RedirectState, SiteState};
 use crate::replica::AgentState;
 use crate::worker::stopped;
 use agents::dimming;
@@ -328,6 +329,15 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     let config = config();
     let mut given = BTreeSet::new();
     keys(&status_of(&config, &busy_board(&config)), &mut given);
+    let site = SiteState { path: Some(PathState::default()), ..SiteState::default() };
+    let plan = PlanState { pairs: vec![PairState::default()], ..PlanState::default() };
+    let mesh = RedirectState {
+        sites: vec![site],
+        plan: Some(plan),
+        alarms: vec![AlarmState::default()],
+        ..RedirectState::default()
+    };
+    keys(&serde_json::from_str(&mesh.json("shop")).unwrap(), &mut given);
     let (_, script) = DASHBOARD.split_once("<script").unwrap();
     let words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_key = |word: &&str| word.contains('_') && word.chars().any(|c| c.is_ascii_lowercase());

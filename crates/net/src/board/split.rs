@@ -41,6 +41,14 @@ pub struct SplitTally {
     pub counted_at: Vec<Option<std::time::Instant>>,
     /// By the site that served.
     pub lanes: Vec<LaneTally>,
+    /// Of those that home served, the ones that had been elsewhere first: how late they are says
+    /// nothing of home.
+    pub returned: LaneTally,
+    /// Of those that home served, the ones that came through other data planes, which tell failures
+    /// and no latencies: how many were late nobody knows.
+    pub foreign: LaneTally,
+    /// Requests of other sites' users that were served here.
+    pub inflow: u64,
 }
 
 /// What became of requests of this site's users that one site served.
@@ -53,7 +61,7 @@ pub struct LaneTally {
 }
 
 impl LaneTally {
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.ended += other.ended;
         self.missed += other.missed;
     }
@@ -91,6 +99,8 @@ pub struct SplitObservation {
     pub windows: Vec<(Option<u64>, SplitWindow)>,
     /// By site.
     pub lanes: Vec<Lane>,
+    /// Of those that home served, the ones that came back from another site.
+    pub returned: LaneTally,
     /// Requests that say they were sent from a site that is none of the plan's.
     pub inflow_unknown: u64,
 }
@@ -107,6 +117,8 @@ pub struct SplitStanding {
     /// What came through other data planes (Envoy), and what became of it by site; `None` as long
     /// as nothing did.
     pub foreign: Option<(SplitWindow, Vec<LaneTally>)>,
+    /// Of those that home served, the ones that came back from another site.
+    pub returned: LaneTally,
     /// Requests that say they were sent from a site that is none of the plan's.
     pub inflow_unknown: u64,
     /// By worker, the epoch of the plan it follows; `None` when it has none that is believed.
@@ -133,6 +145,7 @@ impl SplitStanding {
             workers: vec![SplitWindow::empty(sites); workers],
             lanes: vec![Lane::default(); sites],
             foreign: None,
+            returned: LaneTally::default(),
             inflow_unknown: 0,
             following: vec![None; workers],
             counted_at: vec![None; workers + 1],
@@ -191,6 +204,7 @@ impl SplitStanding {
         for (mine, theirs) in self.lanes.iter_mut().zip(&observation.lanes) {
             mine.merge(theirs);
         }
+        self.returned.add(observation.returned);
         self.inflow_unknown += observation.inflow_unknown;
         self.following[worker] = observation.epoch;
         self.counted_at[worker] = Some(std::time::Instant::now());
@@ -246,16 +260,54 @@ impl SplitEntry {
         let standing = self.lock();
         let mut workers = standing.workers.clone();
         let mut lanes: Vec<LaneTally> = standing.lanes.iter().map(|lane| lane.tally).collect();
+        let mut foreign = LaneTally::default();
         if let Some((window, tallies)) = &standing.foreign {
             workers.push(window.clone());
+            foreign.add(tallies[standing.setup.home.index()]);
             lanes.iter_mut().zip(tallies).for_each(|(lane, tally)| lane.add(*tally));
         }
-        let counted_at = standing.counted_at.clone();
-        SplitTally { workers, counted_at, lanes }
+        let inflow = standing.lanes.iter().map(|lane| lane.inflow).sum::<u64>();
+        SplitTally {
+            workers,
+            counted_at: standing.counted_at.clone(),
+            lanes,
+            returned: standing.returned,
+            foreign,
+            inflow: inflow + standing.inflow_unknown,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, SplitStanding> {
         // A worker that panicked left whole numbers behind: they are still worth showing.
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::site::redirect::epoch::SiteId;
+
+    use super::*;
+
+    #[test]
+    fn what_other_data_planes_served_at_home_is_counted_and_told_apart() {
+        let names = vec!["london".to_owned(), "ireland".to_owned()];
+        let objective = Duration::from_millis(100);
+        let entry = SplitEntry::new(SplitSetup { home: SiteId::new(0), names, objective }, 1);
+        let of = |ended, missed| LaneTally { ended, missed };
+        let mut lanes = vec![Lane::default(); 2];
+        (lanes[0].tally, lanes[1].inflow) = (of(70, 9), 5);
+        let observation = SplitObservation {
+            epoch: None,
+            windows: Vec::new(),
+            lanes,
+            returned: of(4, 3),
+            inflow_unknown: 2,
+        };
+        entry.note(0, &observation);
+        entry.note_foreign(&SplitWindow::empty(2), &[of(20, 1), of(10, 0)]);
+        let tally = entry.tally();
+        assert_eq!(tally.lanes, [of(90, 10), of(10, 0)]);
+        assert_eq!((tally.returned, tally.foreign, tally.inflow), (of(4, 3), of(20, 1), 7));
     }
 }

@@ -318,8 +318,8 @@ impl Config {
         };
         if !self.listens.iter().any(|listen| is_door(&listen)) {
             doubts.push(format!(
-                "[redirect] without a [[listen]] for {name} with redirected = \"trust\": what other \
-                 sites send here counts as demand of this one's users, and may be sent on"
+                "[redirect] without a [[listen]] for {name} with redirected = \"trust\": what \
+                 other sites send here counts as demand of this one's users, and may be sent on"
             ));
         }
         doubts

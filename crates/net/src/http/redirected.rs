@@ -23,7 +23,7 @@ use evenkeel_core::site::redirect::split::{SplitConfig, Splitter};
 use evenkeel_core::units::Probability;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::board::{Directive, Lane, SplitObservation};
+use crate::board::{Directive, Lane, LaneTally, SplitObservation};
 use crate::config::{Edge, UpstreamConfig};
 use crate::http::route::Route;
 
@@ -119,6 +119,7 @@ impl Split {
             epoch: None,
             windows: Vec::new(),
             lanes: vec![Lane::default(); sites],
+            returned: LaneTally::default(),
             inflow_unknown: 0,
         }
     }
@@ -201,6 +202,8 @@ pub(crate) struct Journey {
     route: Rc<Route>,
     to: SiteId,
     arrived_at: Instant,
+    /// Whether it was at another site before it came home.
+    has_returned: bool,
     is_over: bool,
 }
 
@@ -214,7 +217,7 @@ impl Journey {
         now: Instant,
         headers: &mut HeaderMap,
     ) -> Self {
-        let journey = Self { route, to, arrived_at: now, is_over: false };
+        let journey = Self { route, to, arrived_at: now, has_returned: false, is_over: false };
         let split = journey.split();
         if to != split.setup.home {
             headers.insert(ORIGIN, split.origin.clone());
@@ -244,6 +247,7 @@ impl Journey {
         }
         split.returns.set(returns);
         self.to = split.setup.home;
+        self.has_returned = true;
         true
     }
 
@@ -253,10 +257,17 @@ impl Journey {
         let latency = self.route.read_at().since(self.arrived_at);
         let split = self.split();
         let is_late = latency > split.setup.objective;
-        let lane = &mut split.counted.borrow_mut().lanes[self.to.index()];
-        lane.tally.ended += 1;
-        lane.tally.missed += u64::from(is_late || has_failed);
-        lane.latency.record(latency);
+        self.count(is_late || has_failed);
+        split.counted.borrow_mut().lanes[self.to.index()].latency.record(latency);
+    }
+
+    fn count(&self, has_missed: bool) {
+        let counted = &mut *self.split().counted.borrow_mut();
+        let one = LaneTally { ended: 1, missed: has_missed.into() };
+        counted.lanes[self.to.index()].tally.add(one);
+        if self.has_returned {
+            counted.returned.add(one);
+        }
     }
 
     /// Ends because of the client, which says nothing of any site.
@@ -277,11 +288,8 @@ impl Drop for Journey {
             return;
         }
         let waited = self.route.tick().since(self.arrived_at);
-        let split = self.split();
-        if waited > split.setup.objective {
-            let tally = &mut split.counted.borrow_mut().lanes[self.to.index()].tally;
-            tally.ended += 1;
-            tally.missed += 1;
+        if waited > self.split().setup.objective {
+            self.count(true);
         }
     }
 }

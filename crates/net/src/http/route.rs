@@ -221,17 +221,26 @@ impl Route {
     }
 
     /// Whether a data centre has a replica that is up and not ejected, and until when that stands
-    /// unless something fails.
+    /// unless something fails. After its ejection a replica that has not succeeded yet is good for
+    /// one request at a time: all that the plan sends there would come back with it.
     fn usability(&self, now: Instant, group: usize) -> (bool, Instant) {
         let dispatcher = self.groups[group].dispatcher.borrow();
         let fleet = dispatcher.fleet();
+        let limit = self.config.safeguards.ejection_failures;
         let up = fleet.group(GROUP).iter().map(|&id| fleet.replica(id));
         let up = up.filter(|replica| replica.health() == Health::Up);
-        match up.map(Facts::ejected_until).min() {
-            Some(at) if at > now => (false, at),
-            Some(_) => (true, Instant::FAR),
-            None => (false, Instant::FAR),
-        }
+        let of_one = |replica: &Facts| match replica.ejected_until() {
+            at if at > now => (false, at),
+            _ if limit == 0 || replica.consecutive_failures() < limit => (true, Instant::FAR),
+            _ => (replica.in_flight() == 0, now),
+        };
+        let first = |one: (bool, Instant), other: (bool, Instant)| match (one.0, other.0) {
+            (true, false) => one,
+            (false, true) => other,
+            (true, true) => (true, one.1.max(other.1)),
+            (false, false) => (false, one.1.min(other.1)),
+        };
+        up.map(of_one).reduce(first).unwrap_or((false, Instant::FAR))
     }
 
     pub(crate) const fn split(&self) -> Option<&Split> {

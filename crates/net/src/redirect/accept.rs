@@ -1,9 +1,13 @@
 //! Connections from other sites: probes are echoed at once, rows are handed on.
 //!
-//! Who has not shown a certificate of a site is not heard, and bounded in number, time and rate:
-//! handshakes are taken at a fixed pace, and the kernel keeps who waits. Who has shown one is read
-//! no faster than a peer with sound settings speaks; the rest waits in the sockets of the sender.
+//! Who has not shown a certificate of a site is not heard, and bounded in number, time and rate.
+//! Handshakes are taken at a fixed pace: the kernel keeps who waits at the address of a site, all
+//! others are turned away, and have half of the places at most. So whoever opens connections and
+//! says nothing does not keep sites out, unless from an address of theirs. Who has shown a
+//! certificate is read no faster than a peer with sound settings speaks; the rest waits in the
+//! sockets of the sender.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,7 +27,9 @@ use super::wire::{Ended, Inbox, Metered, write};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Handshakes at once.
 const HANDSHAKES_MAX: u32 = 64;
-/// Handshakes in a second; one costs less than a millisecond of CPU.
+/// Of these, those of addresses that are no site's.
+const STRANGERS_MAX: u32 = HANDSHAKES_MAX / 2;
+/// Handshakes in a second, of either kind; one costs less than a millisecond of CPU.
 const HANDSHAKES_PER_S: f64 = 100.0;
 /// Connections of one peer: those of the largest setting, and as many that it has forgotten.
 const OF_PEER_MAX: u32 = 2 * CONNECTIONS_MAX as u32;
@@ -36,28 +42,44 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Takes connections for as long as it is polled.
 pub(super) async fn take(hub: Rc<Hub>, listener: TcpListener) {
     let mut conversations = JoinSet::new();
-    let mut pace = Bucket::new(HANDSHAKES_PER_S, f64::from(HANDSHAKES_MAX));
+    let mut of_sites = Bucket::new(HANDSHAKES_PER_S, f64::from(HANDSHAKES_MAX));
+    let mut of_strangers = Bucket::new(HANDSHAKES_PER_S, f64::from(STRANGERS_MAX));
     loop {
-        while let Err(wait) = pace.take(hub.clock.now()) {
-            tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
-        }
         while conversations.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, address)) if hub.handshakes.get() < HANDSHAKES_MAX => {
-                let hub = Rc::clone(&hub);
-                conversations.spawn_local(async move {
-                    if let Err((refusal, why)) = welcome(&hub, stream).await {
-                        hub.refuse(refusal, &format!("{address}: {why}"));
-                    }
-                });
-            }
-            Ok((_, address)) => hub.refuse(Refusal::Full, &address.to_string()),
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "redirect: a connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
+                continue;
             }
+        };
+        let is_taken = if is_of_site(&hub, address) {
+            while let Err(wait) = of_sites.take(hub.clock.now()) {
+                tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
+            }
+            hub.handshakes.get() < HANDSHAKES_MAX
+        } else {
+            let is_paced = of_strangers.take(hub.clock.now()).is_ok();
+            is_paced && hub.handshakes.get() < STRANGERS_MAX
+        };
+        if !is_taken {
+            hub.refuse(Refusal::Full, &address.to_string());
+            continue;
         }
+        let hub = Rc::clone(&hub);
+        conversations.spawn_local(async move {
+            if let Err((refusal, why)) = welcome(&hub, stream).await {
+                hub.refuse(refusal, &format!("{address}: {why}"));
+            }
+        });
     }
+}
+
+/// Whether a site has this address, as far as that says anything.
+fn is_of_site(hub: &Hub, address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    hub.config.peers.iter().any(|peer| peer.ip().to_canonical() == ip)
 }
 
 async fn welcome(hub: &Hub, stream: TcpStream) -> Result<(), (Refusal, String)> {

@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel_core::site::redirect::Status;
 use evenkeel_core::site::redirect::curve::Verdict;
-use evenkeel_core::site::redirect::epoch::{Report, SiteId, Snapshot, Standing, Step, per_1000_s};
+use evenkeel_core::site::redirect::epoch::{
+    Path, Report, SiteId, Snapshot, Standing, Step, per_1000_s,
+};
 use evenkeel_core::site::redirect::planner::{Plan, Planner};
 use evenkeel_core::site::redirect::split::{Flow, PlanRow, Predicted, parts};
 use evenkeel_core::units::{Probability, Rate};
@@ -26,7 +28,6 @@ use super::interference::Interference;
 use super::state::{
     AlarmState, CountsState, PairState, PathState, PlanState, RedirectState, SiteState, ms, words,
 };
-use super::ways::mixture;
 use crate::board::Directive;
 use crate::clock::thread_cpu;
 
@@ -144,7 +145,7 @@ impl Driver {
         let now = self.hub.clock.now();
         let path = |site: usize| {
             let estimate = self.hub.peers[site].wan.borrow().estimate(now)?;
-            mixture(&estimate.ways)
+            Path::of_ways(&estimate.ways)
         };
         let sites = 0..self.hub.peers.len();
         let capacity = self.planner.capacity_per_1000_s(me, version, Probability::ZERO, replicas);
@@ -218,10 +219,7 @@ impl Driver {
     /// Shows people how all stands.
     fn picture(&mut self) {
         for words in self.hub.take_events() {
-            if self.alarms.len() == ALARMS_KEPT {
-                self.alarms.pop_front();
-            }
-            self.alarms.push_back(AlarmState { unix_ms: unix_ns() / 1_000_000, words });
+            keep(&mut self.alarms, AlarmState { unix_ms: unix_ns() / 1_000_000, words });
         }
         let exchange = self.hub.exchange.borrow();
         let (epoch, lead) = (exchange.epoch(), exchange.lead());
@@ -244,7 +242,9 @@ impl Driver {
         let (peer, index) = (self.hub.peer(site), site.index());
         let seat = self.last.as_ref().map(|last| &last.snapshot.seats[index]);
         let report = seat.and_then(|seat| seat.last.as_ref()).map(|row| &row.report);
-        let predicted = self.last.as_ref().map(|last| last.predicted[index]);
+        // Who takes no part in the plan has no demand in it, and nothing is predicted of that.
+        let in_plan = self.last.as_ref().filter(|last| last.plan.members.contains(site));
+        let predicted = in_plan.map(|last| last.predicted[index]);
         let per_s = |per_1000_s: u64| per_1000_s as f64 * 1e-3;
         let share = |ppm: u32| f64::from(ppm) * 1e-6;
         let rates = self.last.as_ref().map(|last| &last.row.rates_per_1000_s);
@@ -275,7 +275,7 @@ impl Driver {
     fn path(&self, site: SiteId) -> Option<PathState> {
         let wan = self.hub.peer(site).wan.borrow();
         let estimate = wan.estimate(self.hub.clock.now())?;
-        let path = mixture(&estimate.ways)?;
+        let path = Path::of_ways(&estimate.ways)?;
         let residual_ms = |place: usize| f64::from(path.residual_bins[place]) * 0.1;
         let rejected = wan.rejected();
         Some(PathState {
@@ -312,17 +312,17 @@ impl Driver {
 
     fn pairs(&self, plan: &Plan) -> Vec<PairState> {
         let names = &self.hub.config.names;
-        let pairs = self.sites().flat_map(|from| self.sites().map(move |to| (from, to)));
-        let pair = |(from, to): (SiteId, SiteId)| {
-            let rate = plan.row(from).rates_per_1000_s[to.index()];
-            (rate > 0).then(|| PairState {
+        let of = |from: SiteId| {
+            let rates = plan.row(from).rates_per_1000_s.into_iter().zip(self.sites());
+            let pair = move |(rate, to): (u64, SiteId)| PairState {
                 from: names[from.index()].clone(),
                 to: names[to.index()].clone(),
                 rate_per_s: rate as f64 * 1e-3,
                 missed_share: f64::from(plan.predicted_at(from, to)) * 1e-6,
-            })
+            };
+            rates.filter(|(rate, _)| *rate > 0).map(pair)
         };
-        pairs.filter_map(pair).collect()
+        self.sites().flat_map(of).collect()
     }
 
     fn counts(&self) -> CountsState {
@@ -346,6 +346,16 @@ impl Driver {
             clock_steps: counts.clock_steps,
         }
     }
+}
+
+/// Keeps the newest alarms. One that is raised again and again is kept once: a state that lasts
+/// must not push everything else out.
+fn keep(alarms: &mut VecDeque<AlarmState>, alarm: AlarmState) {
+    alarms.retain(|kept| kept.words != alarm.words);
+    if alarms.len() == ALARMS_KEPT {
+        alarms.pop_front();
+    }
+    alarms.push_back(alarm);
 }
 
 fn by_refusal(counts: Refusals, with_none: bool) -> BTreeMap<&'static str, u64> {
@@ -375,5 +385,23 @@ const fn verdict_name(verdict: Verdict) -> &'static str {
         Verdict::AsPredicted => "as-predicted",
         Verdict::Worse => "worse",
         Verdict::Better => "better",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_that_lasts_pushes_no_other_out() {
+        let mut alarms = VecDeque::new();
+        let mut raise = |unix_ms: u64, words: &str| {
+            keep(&mut alarms, AlarmState { unix_ms, words: words.to_owned() });
+            alarms.len()
+        };
+        raise(0, "once");
+        (1..=200).for_each(|at| assert_eq!(raise(at, "again"), 2));
+        (201..=400).for_each(|at| assert!(raise(at, &at.to_string()) <= ALARMS_KEPT));
+        assert_eq!(alarms.back().map(|last| last.unix_ms), Some(400));
     }
 }

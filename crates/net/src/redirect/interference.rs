@@ -118,21 +118,22 @@ mod tests {
     fn slower_service_brings_the_substitute_and_its_end_the_profile() {
         let versions = SiteCurves::of_versions([curves(20), curves(30)]).versions;
         let mut watch = Interference::new(&versions);
-        let until = |watch: &mut Interference, service_ms: u64, version: u32| {
+        let until = |watch: &mut Interference, epoch: &Lately, version: u32| {
             let epochs = (1..=50).find(|_| {
-                watch.observe(&epoch(service_ms), SERVERS);
+                watch.observe(epoch, SERVERS);
                 watch.version() == version
             });
             epochs.unwrap_or_else(|| panic!("version {version} never came"))
         };
+        let (calm, slow) = (epoch(20), epoch(30));
         for _ in 0..200 {
-            assert_eq!(watch.observe(&epoch(20), SERVERS), None);
+            assert_eq!(watch.observe(&calm, SERVERS), None);
         }
-        assert!(until(&mut watch, 30, 1) <= 3);
+        assert!(until(&mut watch, &slow, 1) <= 3);
         for _ in 0..200 {
-            assert_eq!(watch.observe(&epoch(30), SERVERS), None);
+            assert_eq!(watch.observe(&slow, SERVERS), None);
         }
-        assert!(until(&mut watch, 20, 0) <= 10);
+        assert!(until(&mut watch, &calm, 0) <= 10);
         assert_eq!((watch.changes(), watch.verdict()), (2, Verdict::AsPredicted));
     }
 
@@ -140,10 +141,11 @@ mod tests {
     fn without_a_substitute_the_verdict_is_told_once() {
         let versions = SiteCurves::single(curves(20)).versions;
         let mut watch = Interference::new(&versions);
-        let told: Vec<_> = (0..20).filter_map(|_| watch.observe(&epoch(30), SERVERS)).collect();
+        let slow = epoch(30);
+        let told: Vec<_> = (0..20).filter_map(|_| watch.observe(&slow, SERVERS)).collect();
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].ends_with("no other curves of the site explain it"), "{told:?}");
         assert_eq!((watch.version(), watch.verdict()), (0, Verdict::Worse));
-        assert_eq!(watch.observe(&epoch(30), 0), None);
+        assert_eq!(watch.observe(&slow, 0), None);
     }
 }

@@ -12,7 +12,7 @@
 //!    dial  ◄── row ───      ▲                        ▲               │
 //!       │ echoes            └──────── Report ────────┼───────────────┘
 //!       ▼                                  ▲         │ version
-//!      Wan ─────────── ways ───────────────┘    interference
+//!      Wan ─────────── path ───────────────┘    interference
 //! ```
 //!
 //! | file | does |
@@ -23,7 +23,7 @@
 //! | `dial` `accept` `wire` `pace` | connections, and what a peer may ask for |
 //! | `hub` | what they share and count |
 //! | `driver` | the loop around core's exchange |
-//! | `demand` `ways` `interference` | counts → demand; ways → one path; do the curves still hold? |
+//! | `demand` `interference` | counts → demand; do the curves still hold? |
 //! | `state` [`metrics`] | for people |
 //!
 //! **A thread of its own**: an echo that waits for a dashboard or a solver looks like distance.
@@ -41,7 +41,6 @@ pub mod metrics;
 mod pace;
 mod setup;
 mod state;
-mod ways;
 mod wire;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -70,19 +69,10 @@ pub use state::{
     AlarmState, CountsState, PairState, PathState, PlanState, RedirectState, SiteState,
 };
 
-/// What counts said at one moment, since the process began.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// Of this site's own users.
-    pub tally: SplitTally,
-    /// Requests of other sites' users that were served here.
-    pub inflow: u64,
-}
-
 /// The site that a mesh runs in: where its counts come from and its plans go.
 pub trait Home {
-    /// What was counted so far.
-    fn counts(&self) -> Counts;
+    /// What was counted since the process began.
+    fn counts(&self) -> SplitTally;
     /// How many replicas of the site are healthy.
     fn replicas_up(&self) -> u32;
     /// Enforces a plan.
@@ -101,11 +91,8 @@ pub struct BoardHome {
 }
 
 impl Home for BoardHome {
-    fn counts(&self) -> Counts {
-        let standing = self.board.split_standing(self.upstream);
-        let inflow = standing.iter().flat_map(|standing| &standing.lanes);
-        let inflow = inflow.map(|lane| lane.inflow).sum();
-        Counts { tally: self.board.split_tally(self.upstream), inflow }
+    fn counts(&self) -> SplitTally {
+        self.board.split_tally(self.upstream)
     }
 
     fn replicas_up(&self) -> u32 {

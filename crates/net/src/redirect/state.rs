@@ -24,7 +24,8 @@ pub struct RedirectState {
     /// Whether this site serves its own users' requests as its curves in force say:
     /// `as-predicted`, `worse` or `better`.
     pub curves: &'static str,
-    /// What people should know, the newest last; the last 64.
+    /// What people should know, the newest last; the last 64 that differ, each when it was raised
+    /// last.
     pub alarms: Vec<AlarmState>,
     /// What was counted since the start.
     pub counts: CountsState,
@@ -45,9 +46,9 @@ pub struct SiteState {
     pub curve_version: Option<u32>,
     /// Share of its users' requests that missed the objective, as it told last.
     pub missed_share: Option<f64>,
-    /// The same as predicted: with every site on its own, and with the plan.
+    /// The same as predicted if every site served its own; `None` where it has no part in the plan.
     pub alone_share: Option<f64>,
-    /// With the plan.
+    /// As predicted with the plan; alike.
     pub planned_share: Option<f64>,
     /// Requests per second that this site sends there by the plan.
     pub rate_per_s: Option<f64>,

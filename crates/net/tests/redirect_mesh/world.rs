@@ -15,7 +15,7 @@ use evenkeel_core::site::redirect::planner::{Planner, PlannerConfig, SiteCurves}
 use evenkeel_core::site::redirect::split::{PlanRow, SplitWindow};
 use evenkeel_net::board::{Directive, LaneTally, SplitTally};
 use evenkeel_net::clock::Clock;
-use evenkeel_net::redirect::{Counts, Files, Home, Mesh, MeshConfig, RedirectState, SiteState};
+use evenkeel_net::redirect::{Files, Home, Mesh, MeshConfig, RedirectState, SiteState};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -109,17 +109,14 @@ impl FakeHome {
 }
 
 impl Home for FakeHome {
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> SplitTally {
         let arrived = (self.began.elapsed().as_secs_f64() * self.per_s) as u64;
         let mut worker = SplitWindow::empty(self.sites);
         worker.arrived = arrived;
         worker.lanes[self.site].sent = arrived;
         let mut lanes = vec![LaneTally::default(); self.sites];
         lanes[self.site].ended = arrived;
-        Counts {
-            tally: SplitTally { workers: vec![worker], lanes, ..SplitTally::default() },
-            inflow: 0,
-        }
+        SplitTally { workers: vec![worker], lanes, ..SplitTally::default() }
     }
 
     fn replicas_up(&self) -> u32 {

@@ -13,7 +13,7 @@ pub const PRICE_MAX: u32 = 10_000;
 /// All requests, in parts per million.
 pub const ALL_PPM: u32 = 1_000_000;
 /// Values in all curves together at most.
-const CURVE_VALUES_MAX: usize = 16 << 20;
+pub(super) const CURVE_VALUES_MAX: usize = 16 << 20;
 
 /// Why numbers are no redistribution problem.
 #[derive(Clone, PartialEq, Eq, Debug)]

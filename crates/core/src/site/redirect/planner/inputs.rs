@@ -2,8 +2,12 @@
 
 use super::super::curve::{Axis, Class, Residual, Table, Way, pair_table};
 use super::super::epoch::{Path, Report};
+use super::super::problem::CURVE_VALUES_MAX;
 use super::super::{Problem, QUANTA_MAX};
-use super::*;
+use super::{
+    ALL_PPM, Conditions, Duration, Planner, Probability, RATE_MAX, Rate, SiteId, Snapshot, Writes,
+    nanos,
+};
 
 /// Demand and conditions of all sites for one epoch.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,14 +78,13 @@ impl Inputs {
             let ways = if from == to { Some(Way::inside()) } else { path(from, to).map(way) };
             self.table(planner, to, ways.as_slice(), levels)
         };
-        let mut saturation = vec![0; sites];
-        let mut curves = vec![Vec::with_capacity(sites); sites];
+        let (mut saturation, mut curves) = (Vec::new(), vec![Vec::with_capacity(sites); sites]);
         for to in 0..sites {
             for (from, row) in curves.iter_mut().enumerate() {
                 let mut table = table(from, to);
                 table.trim();
                 if from == to {
-                    saturation[to] = table.saturation;
+                    saturation.push(table.saturation);
                 }
                 row.push(table.misses_ppm);
             }
@@ -146,13 +149,17 @@ impl Planner {
         servers.max(u32::from(report.capacity_per_1000_s > 0))
     }
 
-    /// The quantum: a share of the largest capacity, but so many that the solver takes them all.
-    fn unit(&self, largest_per_1000_s: u64, demand_per_1000_s: &[u64]) -> u64 {
+    /// The quantum: a share of the largest capacity, but so many that the solver takes them all,
+    /// and curves that are as long as all demand of as many pairs as there are.
+    pub(super) fn unit(&self, largest_per_1000_s: u64, demand_per_1000_s: &[u64]) -> u64 {
         let share = u128::from(largest_per_1000_s) * u128::from(self.config.quantum_ppm);
         let share = share.div_ceil(u128::from(ALL_PPM)) as u64;
         let all: u64 = demand_per_1000_s.iter().sum();
+        let sites = demand_per_1000_s.len() as u64;
+        let levels = CURVE_VALUES_MAX as u64 / (sites * sites);
+        let quanta = u64::from(QUANTA_MAX).min(levels - 1);
         // Every site may round up by one.
-        let least = all.div_ceil(u64::from(QUANTA_MAX) - demand_per_1000_s.len() as u64);
+        let least = all.div_ceil(quanta - sites);
         share.max(least).max(1)
     }
 }

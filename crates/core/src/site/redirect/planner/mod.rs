@@ -40,7 +40,9 @@ use core::fmt;
 use super::curve::{Conditions, LOAD_BIAS, LOAD_BIAS_MAX, ROUND_TRIPS_MAX, ResponseCurves};
 use super::epoch::{RATE_MAX, SiteId, Snapshot, StableHash};
 use super::question::{Objective, Target};
-use super::{ALL_PPM, Effort, Overload, PRICE_MAX, Question, SITES_MAX, WEIGHT_MAX, solve};
+use super::{
+    ALL_PPM, Effort, OVERLOAD_PPM_MAX, Overload, PRICE_MAX, Question, SITES_MAX, WEIGHT_MAX, solve,
+};
 use crate::time::{Duration, nanos};
 use crate::units::{OutOfRange, Probability, Rate, Weight};
 
@@ -49,6 +51,8 @@ pub use outcome::Plan;
 
 /// Goes into every fingerprint: sites whose planners compute differently must not plan together.
 const VERSION: u64 = 1;
+/// The longest period whose parts are spent on a search.
+const SEARCHED_MAX: Duration = Duration::from_secs(10);
 /// Versions of one site's curves at most.
 pub const CURVE_VERSIONS_MAX: usize = 256;
 
@@ -147,11 +151,12 @@ pub struct PlannerConfig {
 
 impl PlannerConfig {
     /// The defaults for this period. The search may take a fifth of it on a slow core, and is
-    /// content with one request in a million after a fiftieth.
+    /// content with one request in a million after a fiftieth; a period above 10 s buys no more:
+    /// the demand that is planned for ages meanwhile, and what is searched must be kept.
     #[must_use]
     pub fn new(period: Duration) -> Self {
-        let effort =
-            Effort { work_max: nanos(period) / 5, work_exact: nanos(period) / 50, tolerance: 0 };
+        let searched = nanos(period.min(SEARCHED_MAX));
+        let effort = Effort { work_max: searched / 5, work_exact: searched / 50, tolerance: 0 };
         Self {
             aim: Aim::Violations,
             relay: false,
@@ -178,6 +183,11 @@ impl PlannerConfig {
         }
         if !(self.load_bias > 0.0 && self.load_bias <= LOAD_BIAS_MAX) {
             return wrong("load bias", self.load_bias, "above 0 and at most 10");
+        }
+        if let Overload::Priced(ppm) = self.overload
+            && ppm > OVERLOAD_PPM_MAX
+        {
+            return wrong("overload price", ppm.into(), "at most 100000 parts per million");
         }
         match &self.aim {
             Aim::GlobalCost { weights, .. } if weights.len() != sites => {
@@ -326,8 +336,8 @@ impl Planner {
         (hash ^ (hash >> 32)) as u32
     }
 
-    /// The full requests that so many servers of a site serve at most, in requests per 1,000 s: what
-    /// it reports as its capacity. With an unknown version nothing is promised.
+    /// The full requests that so many servers of a site serve at most, in requests per 1,000 s:
+    /// what it reports as its capacity. With an unknown version nothing is promised.
     #[must_use]
     pub fn capacity_per_1000_s(
         &self,

@@ -4,7 +4,7 @@ use super::super::epoch::{AnswerHashes, SiteSet, plan_hash};
 use super::super::split::{Flow, PlanRow, Predicted};
 use super::super::{Answer, Problem, Status};
 use super::inputs::Inputs;
-use super::*;
+use super::{ALL_PPM, SiteId, Snapshot};
 
 /// What all sites do in one epoch.
 #[derive(Clone, PartialEq, Debug)]
@@ -81,8 +81,8 @@ impl Plan {
         others.map(|(_, row)| u64::from(row[site.index()]) * self.unit_per_1000_s).sum()
     }
 
-    /// Predicted violations among a site's users' requests, in parts per million: with every site on
-    /// its own, and with the plan. With the planner's load bias, so rather too many.
+    /// Predicted violations among a site's users' requests, in parts per million: with every site
+    /// on its own, and with the plan. With the planner's load bias, so rather too many.
     #[must_use]
     pub fn predicted(&self, site: SiteId) -> Predicted {
         let from = site.index();

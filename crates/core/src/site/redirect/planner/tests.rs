@@ -2,9 +2,10 @@
 
 use core::num::NonZeroU32;
 
-use super::super::Status;
 use super::super::curve::{Family, Residual};
 use super::super::epoch::{Path, Report, Row, Seat, SiteSet, Standing};
+use super::super::problem::CURVE_VALUES_MAX;
+use super::super::{QUANTA_MAX, Status};
 use super::*;
 use proptest::prelude::*;
 
@@ -162,6 +163,27 @@ fn the_quantum_grows_until_the_solver_takes_all_quanta() {
 }
 
 #[test]
+fn tables_of_many_sites_stay_within_what_a_problem_holds() {
+    // Each table is at most as long as all demand is quanta, and none.
+    for sites in [2_usize, 29, 64] {
+        let planner = planner_of(sites, |config| config.quantum_ppm = 1);
+        let demand = vec![9_000_001; sites];
+        let unit = planner.unit(CAPACITY, &demand);
+        let quanta: u64 = demand.iter().map(|demand| demand.div_ceil(unit)).sum();
+        let values = (quanta + 1) * (sites * sites) as u64;
+        assert!(values <= CURVE_VALUES_MAX as u64 && quanta <= u64::from(QUANTA_MAX), "{sites}");
+        assert!(quanta > 3_900, "{sites}: as fine as can be, not {quanta}");
+    }
+}
+
+#[test]
+fn the_search_is_a_part_of_the_period_and_of_ten_seconds_at_most() {
+    let work_max = |period: Duration| PlannerConfig::new(period).effort.work_max;
+    assert_eq!(work_max(Duration::from_millis(2_500)), 500_000_000);
+    assert_eq!(work_max(Duration::from_secs(3_600)), 2_000_000_000);
+}
+
+#[test]
 fn every_setting_is_in_the_fingerprint() {
     let of = |set: &dyn Fn(&mut PlannerConfig)| planner_of(2, |config| set(config)).fingerprint();
     let square = || Some(vec![vec![1; 2]; 2]);
@@ -200,6 +222,8 @@ fn settings_out_of_range_are_refused() {
     assert_eq!(refused(&|config| config.quantum_ppm = 0, two()), "quantum");
     assert_eq!(refused(&|config| config.period = Duration::ZERO, two()), "period");
     assert_eq!(refused(&|config| config.load_bias = f64::NAN, two()), "load bias");
+    let dear = |config: &mut PlannerConfig| config.overload = Overload::Priced(100_001);
+    assert_eq!(refused(&dear, two()), "overload price");
     assert_eq!(refused(&|config| config.prices = Some(vec![vec![0; 2]]), two()), "prices");
     let high = |config: &mut PlannerConfig| config.limits_ppm = Some(vec![vec![2_000_000; 2]; 2]);
     assert_eq!(refused(&high, two()), "limits");
@@ -239,7 +263,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn no_other_number_of_quanta_is_better(hot in 85..99_u64, cool in 10..95_u64, base in 1..29_u32) {
+    fn no_other_number_of_quanta_is_better(
+        hot in 85..99_u64,
+        cool in 10..95_u64,
+        base in 1..29_u32,
+    ) {
         let planner = planner_of(2, |config| config.overload = Overload::Curve);
         let plan = planner.plan(&snapshot_of(&[hot * 100, cool * 100], base));
         let base = Duration::from_millis(base.into());
@@ -269,7 +297,8 @@ proptest! {
         everywhere in any::<bool>(),
     ) {
         let mut snapshot = snapshot_of(&vec![0; told.len()], 5);
-        for (site, &(demand, capacity, backlog, writes_ppm, base, standing)) in told.iter().enumerate() {
+        for (site, told) in told.iter().enumerate() {
+            let &(demand, capacity, backlog, writes_ppm, base, standing) = told;
             let report = report(&mut snapshot, site);
             report.demand_per_1000_s = demand;
             report.capacity_per_1000_s = capacity;
@@ -305,13 +334,17 @@ proptest! {
     }
 
     #[test]
-    fn a_capacity_is_as_many_servers_as_reported_it(servers in 1..10_000_u32, writes in 0.0..1.0_f64) {
+    fn a_capacity_is_as_many_servers_as_reported_it(
+        servers in 1..10_000_u32,
+        writes in 0.0..1.0_f64,
+    ) {
         let planner = planner_of(2, |_| {});
         let writes_ppm = (writes * 1e6) as u32;
         let writes = Probability::clamped(f64::from(writes_ppm) * 1e-6);
         let mut report = Report::empty(2);
         report.writes_ppm = writes_ppm;
-        report.capacity_per_1000_s = planner.capacity_per_1000_s(SiteId::new(1), 0, writes, servers);
+        let site = SiteId::new(1);
+        report.capacity_per_1000_s = planner.capacity_per_1000_s(site, 0, writes, servers);
         prop_assert_eq!(planner.servers(1, &report), servers);
     }
 }
