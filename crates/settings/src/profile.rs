@@ -128,7 +128,7 @@ pub fn write(profile: &Profile) -> String {
     })
 }
 
-/// A hash of what [`write`] writes: the same on every machine and for every order of the steps.
+/// A hash of what [`write()`] writes: the same on every machine and for every order of the steps.
 #[must_use]
 pub fn hash(profile: &Profile) -> u32 {
     let mut hash = StableHash::default();
@@ -144,7 +144,7 @@ pub fn read_record(node: &Node) -> Result<Record, Problems> {
     node.read(record)
 }
 
-/// Writes a profile and what is known of its run in the canonical form, as [`write`].
+/// Writes a profile and what is known of its run in the canonical form, as [`write()`].
 #[must_use]
 pub fn write_record(record: &Record) -> String {
     let mut text = String::with_capacity(64 + 1_024 * record.steps.len());

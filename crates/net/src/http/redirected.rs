@@ -1,7 +1,7 @@
 //! Requests between data centres: where those of our own users go, and which came from elsewhere.
 //!
 //! A worker has one [`Splitter`]. Every request of the site's own users asks it once, in
-//! [`Split::choose`]: that is the only place where demand is counted. What is sent elsewhere
+//! `Split::choose`: that is the only place where demand is counted. What is sent elsewhere
 //! carries [`ORIGIN`], the name of the site it comes from. A proxy that believes it
 //! (`redirected = "trust"`) serves such a request at home, whatever its own plan says, and does not
 //! count it as demand: no request makes two hops, and plans are made from what users ask for, not

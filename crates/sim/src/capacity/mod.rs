@@ -2,7 +2,7 @@
 //!
 //! [`Capacity`] says what is to be served and at which prices; [`Capacity::simulate`] lets one
 //! [`Strategy`] serve it, step by step: the elastic controller of core
-//! ([`Elastic`](evenkeel_core::site::redirect::Elastic)) sizes each site's fleet, core's solver
+//! ([`Elastic`]) sizes each site's fleet, core's solver
 //! redirects, and a bill is kept. It is the simulation of the Kurma paper (section 7.2, figure 12).
 //!
 //! **What is simulated.** Demand is constant within a step and known when the step begins, as in

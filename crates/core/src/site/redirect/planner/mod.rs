@@ -10,7 +10,7 @@
 //! | file | does |
 //! |---|---|
 //! | this file | what is to be planned, and [`Planner::plan`] from top to bottom |
-//! | `inputs` | rows and curves → quanta and tables: the [`Problem`] |
+//! | `inputs` | rows and curves → quanta and tables: the [`Problem`](super::Problem) |
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
 //!
 //! **Quantum.** One for all sites: a share of the largest capacity, 1 % unless said, in whole
