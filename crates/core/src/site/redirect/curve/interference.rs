@@ -32,6 +32,9 @@ use crate::units::{OutOfRange, Probability, Rate};
 
 /// Periods remembered for the choice of a substitute.
 const REMEMBERED_MAX: usize = 64;
+/// Evidence kept at most, in thresholds. An alarm stands once there is one of it; kept without end,
+/// a minute of collapse would outweigh an hour of sound service after it.
+const KEPT_MAX: f64 = 2.0;
 /// Predictions below this count as this when more is measured: no curve is more certain.
 const PREDICTED_MIN: f64 = 1e-3;
 /// Predictions above this leave nothing to detect.
@@ -138,8 +141,10 @@ impl Watch {
             evidence(&measured, expected, ratio, self.config.requests_max)
         };
         let floored = predicted.clamp(PREDICTED_MIN, PREDICTED_MAX);
-        self.worse.add(if predicted > PREDICTED_MAX { 0.0 } else { evidence(floored, up) });
-        self.better.add(if predicted < PREDICTED_MIN { 0.0 } else { evidence(floored, down) });
+        let most = KEPT_MAX * self.threshold;
+        self.worse.add(if predicted > PREDICTED_MAX { 0.0 } else { evidence(floored, up) }, most);
+        self.better
+            .add(if predicted < PREDICTED_MIN { 0.0 } else { evidence(floored, down) }, most);
         self.verdict()
     }
 
@@ -173,8 +178,8 @@ impl Watch {
 }
 
 impl Sum {
-    fn add(&mut self, evidence: f64) {
-        self.value += evidence;
+    fn add(&mut self, evidence: f64, most: f64) {
+        self.value = (self.value + evidence).min(most);
         self.periods += 1;
         if self.value <= 0.0 {
             *self = Self::default();

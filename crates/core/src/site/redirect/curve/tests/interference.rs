@@ -69,6 +69,21 @@ fn an_improvement_is_found_too_and_certain_curves_do_not_improve() {
 }
 
 #[test]
+fn a_verdict_ends_soon_after_a_collapse_however_long_it_was() {
+    // As predicted, 10 of 200 weigh 10 ln(0.0952 / 0.05) + 190 ln(0.9048 / 0.95) = -2.8 nats: one
+    // threshold of 14.5 is gone after 6 such periods.
+    let mut watch = Watch::new(WatchConfig::default()).unwrap();
+    let period = |missed| Measured { load: rate(10.0), requests: 200, missed };
+    let expected = Probability::clamped(0.05);
+    for _ in 0..100 {
+        watch.observe(period(200), expected);
+    }
+    assert_eq!(watch.verdict(), Verdict::Worse);
+    let verdicts: Vec<Verdict> = (0..6).map(|_| watch.observe(period(10), expected)).collect();
+    assert_eq!((verdicts[4], verdicts[5]), (Verdict::Worse, Verdict::AsPredicted));
+}
+
+#[test]
 fn the_periods_since_the_change_are_told() {
     let mut watch = Watch::new(WatchConfig::default()).unwrap();
     let good = Measured { load: rate(10.0), requests: 200, missed: 6 };
