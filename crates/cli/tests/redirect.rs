@@ -1,6 +1,8 @@
 //! Three data centres on this machine, end to end: real proxies, meshes over TLS, nginx before
 //! every application, distance by relays, a profile, plans, and one site cut off.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::process::Command;
 
 use serde_json::Value;
