@@ -64,20 +64,6 @@ const CHECKS: &[Step] = &[
             "warnings",
         ]),
     },
-    Step {
-        name: "Envoy",
-        command: Run::Cargo(&[
-            "test",
-            "-p",
-            "evenkeel-net",
-            "--features",
-            "envoy",
-            "--test",
-            "envoy",
-            "--lib",
-            "envoy",
-        ]),
-    },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Cargo(&["build", "--release"]) },
 ];
