@@ -14,8 +14,8 @@ use super::assignment::Assignment;
 
 /// After a failure (a full disk, a missing directory) it is tried again this much later.
 const RETRY: Duration = Duration::from_secs(1);
-/// As often it is written again as it is: an Envoy that missed one move, as was seen once, would
-/// go on by an old plan until the next one.
+/// As often it is written again as it is: should an Envoy miss one move, it would go on by an old
+/// plan until the next one.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Keeps the file of one cluster like its assignment, for ever. `wrote` is told of every try to
