@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 const START_MAX: Duration = Duration::from_secs(30);
 
 /// The Envoy to test with, by `EVENKEEL_ENVOY`; says so when it is not set. It is asked for by name
-/// because of a failure that nobody understands yet: with all tests at once on two cores a change had
-/// no effect for ten seconds, twice, by file and by ADS; it takes milliseconds otherwise.
+/// because of a failure that nobody understands yet: with all tests at once on two cores a change
+/// had no effect for ten seconds, twice, by file and by ADS; it takes milliseconds otherwise.
 pub(crate) fn find() -> Option<PathBuf> {
     let found = std::env::var_os("EVENKEEL_ENVOY").map(PathBuf::from).filter(|it| it.is_file());
     if found.is_none() {
