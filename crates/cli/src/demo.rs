@@ -35,7 +35,7 @@ use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
 use crate::live::Live;
-use crate::terminal::{Table, ms};
+use crate::terminal::{Table, ms, ms_if_known};
 
 /// The built-in scenarios: name, file, text.
 const BUILT_IN: [(&str, &str, &str); 3] = [
@@ -109,9 +109,9 @@ pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("the demo of {policy} could not run"))?;
         live.keep(&format!(
             "{policy:<18} p50 {:>5} ms   p99 {:>5} ms   p99.9 {:>5} ms",
-            shown(run.measured.p50_ms),
-            shown(run.measured.p99_ms),
-            shown(run.measured.p999_ms),
+            ms_if_known(run.measured.p50_ms),
+            ms_if_known(run.measured.p99_ms),
+            ms_if_known(run.measured.p999_ms),
         ));
         runs.push(run);
     }
@@ -321,6 +321,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         admin: None,
         redirect: None,
         envoy: None,
+        placement: None,
     }
 }
 
@@ -403,6 +404,7 @@ fn proxy_config(
         admin: Some(AdminConfig { address: any_port }),
         redirect: None,
         envoy: None,
+        placement: None,
     })
 }
 
@@ -430,10 +432,6 @@ fn server_limits() -> ServerLimits {
     }
 }
 
-fn shown(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), ms)
-}
-
 fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
     let header = [
         "policy",
@@ -452,7 +450,7 @@ fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
         let measured = &run.measured;
         let quantiles = [measured.p50_ms, measured.p95_ms, measured.p99_ms, measured.p999_ms];
         let mut cells = vec![measured.policy.clone()];
-        cells.extend(quantiles.map(shown));
+        cells.extend(quantiles.map(ms_if_known));
         cells.push(format!("{}/{}", measured.served, measured.requests));
         cells.push(format!("{:.1} %", run.hedged_share * 100.0));
         cells.push(format!("{:.1}", run.proxy_cpu_us_per_request));

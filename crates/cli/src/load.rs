@@ -13,7 +13,7 @@ use evenkeel_net::load::{
 use evenkeel_settings::{Mismatch, parse_duration, parse_rate};
 use serde::Serialize;
 
-use crate::terminal::{Progress, Table, ms};
+use crate::terminal::{Progress, Table, ms, ms_if_known};
 
 /// Load a URL open loop: requests leave when they are due, whatever became of those before.
 ///
@@ -32,6 +32,9 @@ pub(crate) struct LoadArguments {
     /// How long after it was due a request may be answered.
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
+    /// The latency that answers should keep within: say what share missed it, failures among them.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    objective: Option<Duration>,
     /// Send at equal distances instead of at random (Poisson).
     #[arg(long)]
     constant: bool,
@@ -107,7 +110,7 @@ pub(crate) fn run(arguments: &LoadArguments) -> anyhow::Result<ExitCode> {
         let document = Document { runs: [&outcome.report], scenario: &parameters };
         println!("{}", serde_json::to_string_pretty(&document)?);
     } else {
-        print!("{}", words(&outcome));
+        print!("{}", words(&outcome, parameters.objective_ms));
     }
     Ok(exit_code(&outcome.report))
 }
@@ -134,6 +137,7 @@ fn prepare(arguments: &LoadArguments) -> anyhow::Result<Load> {
     let mut load = Load::new(target, arrivals(arguments)?);
     load.seed = arguments.seed;
     load.timeout = arguments.timeout;
+    load.objective = arguments.objective;
     load.connections_max = arguments.connections;
     let of_trace = arguments.trace.is_some();
     let default = (!of_trace).then_some(Duration::from_secs(10));
@@ -172,19 +176,18 @@ pub(crate) fn stop_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn words(outcome: &Outcome) -> String {
+fn words(outcome: &Outcome, objective_ms: Option<f64>) -> String {
     let report = &outcome.report;
-    let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), ms);
     let mut table = Table::new(&["latency ms", "mean", "p50", "p95", "p99", "p99.9", "max"]);
     let quantiles = [report.p50_ms, report.p95_ms, report.p99_ms, report.p999_ms];
-    let mut cells = vec!["from due time".to_owned(), shown(report.mean_ms)];
-    cells.extend(quantiles.map(shown));
-    cells.push(shown(report.max_ms));
+    let mut cells = vec!["from due time".to_owned(), ms_if_known(report.mean_ms)];
+    cells.extend(quantiles.map(ms_if_known));
+    cells.push(ms_if_known(report.max_ms));
     table.row(cells);
     let from_sending = [0.5, 0.95, 0.99, 0.999].map(|share| outcome.service.quantile_ms(share));
-    let mut cells = vec!["from sending".to_owned(), shown(outcome.service.mean_ms())];
-    cells.extend(from_sending.map(shown));
-    cells.push(shown(outcome.service.max_ms()));
+    let mut cells = vec!["from sending".to_owned(), ms_if_known(outcome.service.mean_ms())];
+    cells.extend(from_sending.map(ms_if_known));
+    cells.push(ms_if_known(outcome.service.max_ms()));
     table.row(cells);
     let mut text = format!(
         "{} requests in {:.1} s ({:.0}/s asked, {:.0}/s served): {} served, {} failed, \
@@ -197,6 +200,10 @@ fn words(outcome: &Outcome) -> String {
         report.failed,
         report.timeouts,
     );
+    if let (Some(share), Some(objective_ms)) = (report.missed_share, objective_ms) {
+        let late = share * 100.0;
+        text += &format!("{late:.2} % missed the objective of {} ms\n", ms(objective_ms));
+    }
     for failure in &report.failures {
         text += &format!("{:>8} × {}\n", failure.count, failure.message);
     }

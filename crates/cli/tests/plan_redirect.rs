@@ -1,11 +1,12 @@
 //! `evenkeel plan redirect` as a person runs it.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::{Folder, PROGRAM};
 use serde_json::Value;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 fn scenario() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans/three-sites.toml")
@@ -20,12 +21,6 @@ fn answer(input: &Path, options: &[&str]) -> Value {
     let output = plan(input, &[options, &["--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one JSON document")
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
-    folder
 }
 
 #[test]
@@ -43,24 +38,22 @@ fn the_example_helps_london_and_costs_no_more_than_it_must() {
 
 #[test]
 fn a_page_stands_alone_and_says_who_sends_what_to_whom() {
-    let folder = folder("plan-page");
-    let page = folder.join("plan.html");
+    let folder = Folder::new("plan-page");
+    let page = folder.file("plan.html");
     let output = plan(&scenario(), &["--html", page.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(&page).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
     assert!(text.contains("London sends") && text.contains("no allocation is better"));
     assert!(!text.contains("<script") && !text.contains("http") && !text.contains("epoch"));
 }
 
 #[test]
 fn what_is_wrong_in_a_file_is_told_with_its_line() {
-    let folder = folder("plan-wrong");
-    let input = folder.join("wrong.toml");
+    let folder = Folder::new("plan-wrong");
+    let input = folder.file("wrong.toml");
     let text = std::fs::read_to_string(scenario()).unwrap();
     std::fs::write(&input, text.replace("servers = 6", "severs = 6")).unwrap();
     let output = plan(&input, &[]);
-    std::fs::remove_dir_all(&folder).unwrap();
     assert!(!output.status.success());
     let words = String::from_utf8_lossy(&output.stderr);
     let line = 1 + text.lines().position(|line| line == "servers = 6").unwrap();

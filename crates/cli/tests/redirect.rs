@@ -3,15 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod common;
+
 use std::process::Command;
 
+use common::PROGRAM;
 use serde_json::Value;
 
 /// Predicted and observed violations may differ by this.
 const POINTS: f64 = 0.02;
 
 fn demo(sets: &[&str]) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    let mut command = Command::new(PROGRAM);
     command.args(["demo", "redirect", "--json"]);
     sets.iter().for_each(|set| _ = command.args(["--set", set]));
     let output = command.output().expect("the program starts");

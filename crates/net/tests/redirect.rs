@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod common;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -10,12 +12,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use common::{LIMITS, nobody, pause, story, until};
 use evenkeel_core::site::redirect::epoch::SiteId;
 use evenkeel_core::site::redirect::split::{PlanRow, SplitWindow, parts};
 use evenkeel_core::units::Probability;
 use evenkeel_net::board::{Directive, SplitStanding};
 use evenkeel_net::config::{Config, Edge, SiteReplicas};
-use evenkeel_net::http::engine::{Body, Listener, ServerLimits, serve, worker_runtime};
+use evenkeel_net::http::engine::{Body, Listener, ServerLimits, serve};
 use evenkeel_net::http::redirected::{ORIGIN, SplitSetup};
 use evenkeel_net::process::Process;
 use evenkeel_settings::Node;
@@ -27,26 +30,6 @@ const LONDON: SiteId = SiteId::new(0);
 const IRELAND: SiteId = SiteId::new(1);
 const NAMES: [&str; 2] = ["london", "ireland"];
 const OBJECTIVE: Duration = Duration::from_millis(500);
-
-/// Tells a story on a worker of its own, within a time that no story needs.
-fn story(told: impl Future<Output = ()>) {
-    worker_runtime().unwrap().block_on(async {
-        tokio::time::timeout(Duration::from_secs(30), told).await.expect("the story hangs");
-    });
-}
-
-async fn pause(milliseconds: u64) {
-    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-}
-
-/// Waits until something becomes true, at most three seconds.
-async fn until(what: &str, is_true: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_true() {
-        assert!(began.elapsed() < Duration::from_secs(3), "still not true: {what}");
-        pause(5).await;
-    }
-}
 
 /// What a replica does with a request.
 #[derive(Clone, Copy)]
@@ -66,16 +49,7 @@ struct Replica {
 
 impl Replica {
     fn start(name: &'static str, manner: Manner) -> Self {
-        let minute = Duration::from_secs(60);
-        let limits = ServerLimits {
-            head_bytes_max: 16 * 1024,
-            body_bytes_max: 1 << 20,
-            connections_max: 1_000,
-            head: minute,
-            idle: minute,
-            write: minute,
-            drain: Duration::ZERO,
-        };
+        let limits = ServerLimits { drain: Duration::ZERO, ..LIMITS };
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address().unwrap();
         let seen = Rc::<RefCell<Vec<String>>>::default();
@@ -100,12 +74,6 @@ impl Replica {
     fn count(&self) -> usize {
         self.seen.borrow().len()
     }
-}
-
-/// An address where nobody listens.
-fn nobody() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// A proxy for users, one for those it believes, and an upstream with these replicas.
@@ -147,7 +115,7 @@ impl Site {
         let names = NAMES.map(str::to_owned).to_vec();
         let other = names[1 - home.index()].clone();
         let upstream = &mut config.upstreams[0];
-        upstream.split = Some(SplitSetup { home, names, objective: OBJECTIVE });
+        upstream.split = Some(SplitSetup { home, names, objective: OBJECTIVE, writes_stay: false });
         if !way.is_empty() {
             upstream.sites = vec![SiteReplicas { name: other, replicas: way.to_vec() }];
         }
@@ -186,12 +154,29 @@ impl Site {
         let row =
             PlanRow { epoch, origin: home, demand_per_1000_s: demand * 1_000, rates_per_1000_s };
         let parts = parts.iter().map(|part| Probability::clamped(*part)).collect();
-        self.process.board().direct(0, Directive { row, parts, good_until });
+        self.process
+            .board()
+            .direct(0, Directive { row, parts, good_until, spare_per_1000_s: Vec::new() });
         until("all workers follow the plan", || {
             let following = self.split().following;
             following.iter().all(|following| *following == Some(epoch))
         })
         .await;
+    }
+
+    /// Sends nothing away; this is what each site could serve beyond that.
+    async fn spare(&self, epoch: u64, demand: u64, spare_per_1000_s: [u64; 2]) {
+        let rates_per_1000_s = vec![demand * 1_000, 0];
+        let row =
+            PlanRow { epoch, origin: LONDON, demand_per_1000_s: demand * 1_000, rates_per_1000_s };
+        let directive = Directive {
+            row,
+            parts: vec![Probability::ONE],
+            good_until: evenkeel_core::Instant::FAR,
+            spare_per_1000_s: spare_per_1000_s.into(),
+        };
+        self.process.board().direct(0, directive);
+        until("the plan is followed", || self.split().following == [Some(epoch)]).await;
     }
 
     fn split(&self) -> SplitStanding {
@@ -655,6 +640,55 @@ fn requests_that_travel_are_not_hedged_by_the_measure_of_those_that_stay() {
 }
 
 #[test]
+fn what_home_cannot_serve_is_rescued_by_others_within_what_they_spare() {
+    story(async {
+        let at_ireland = Replica::start("ireland", WELL);
+        let ireland = Site::start(IRELAND, 1, &[at_ireland.address], &[], "");
+        // Nobody listens where London's two replicas are written; no checks say so.
+        let replicas = [nobody(), nobody()];
+        let london = Site::start(LONDON, 1, &replicas, &[ireland.peers()], "");
+        let mut client = Client::connect(london.users()).await;
+        assert_eq!(client.get("/", "host: web\r\n").await.0, 502, "without a plan nobody helps");
+        // A plan that sends nothing away, and what Ireland could serve beyond it: 20/s.
+        london.spare(1, 1_000, [0, 20_000]).await;
+        let began = Instant::now();
+        assert_eq!(client.ask_well(30).await["ireland london"], 30, "in one hop, and says so");
+        let (status, body) = client.ask(POST).await;
+        assert_eq!((status, body.as_str()), (200, "ireland london"), "nothing of it had left");
+        let (mut rescued, mut failed) = (31_u64, 0_u64);
+        for _ in 0..100 {
+            match client.get("/", "host: web\r\n").await.0 {
+                200 => rescued += 1,
+                _ => failed += 1,
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        // A burst of 2, 35 for all of it and 10 ms of the rate, and the rate.
+        let most = 2.0 + 35.0 + 0.2 + 20.0 * seconds;
+        assert!(rescued as f64 <= most, "{rescued} of at most {most}");
+        assert!(failed >= 50, "{failed} failed: Ireland is not asked for more than it can");
+        let split = london.counted(132).await;
+        let lanes = split.total().lanes;
+        assert_eq!((lanes[1].rescued, lanes[1].sent, lanes[0].sent), (rescued, 0, 132));
+        assert_eq!(split.lanes[1].tally.ended, rescued, "they were served there");
+        assert_eq!(
+            london
+                .metric(
+                    "evenkeel_redirect_rescued_total{upstream=\"web\",\
+            datacenter=\"ireland\"}"
+                )
+                .await,
+            rescued as f64
+        );
+        // Those that others send here are not sent on.
+        let mut peer = Client::connect(london.peers()).await;
+        let guest = peer.get("/", "host: web\r\nevenkeel-origin: ireland\r\n").await;
+        assert_eq!(guest.0, 502);
+        assert_eq!(at_ireland.count() as u64, rescued);
+    });
+}
+
+#[test]
 fn other_sites_are_written_once_and_only_where_they_are_of_use() {
     let problems = |more: &str| {
         let text = format!(
@@ -677,4 +711,37 @@ fn other_sites_are_written_once_and_only_where_they_are_of_use() {
         let problems = problems(more).unwrap_err();
         assert!(problems.contains(said), "{problems}\nlacks {said:?}");
     }
+}
+
+#[test]
+fn writes_are_counted_by_their_method_and_stay_where_they_came_when_told_to() {
+    story(async {
+        let (at_london, at_ireland) =
+            (Replica::start("london", WELL), Replica::start("ireland", WELL));
+        let ireland = Site::start(IRELAND, 1, &[at_ireland.address], &[], "");
+        for writes_stay in [false, true] {
+            let mut config = config(1, &[at_london.address], "");
+            let (names, replicas) = (NAMES.map(str::to_owned).to_vec(), vec![ireland.peers()]);
+            let upstream = &mut config.upstreams[0];
+            upstream.sites = vec![SiteReplicas { name: names[1].clone(), replicas }];
+            let objective = OBJECTIVE;
+            upstream.split = Some(SplitSetup { home: LONDON, names, objective, writes_stay });
+            let london = Site::run(config);
+            london.direct(1, (1_000_000, 1_000_000), &[1.0]).await;
+            let mut client = Client::connect(london.users()).await;
+            let expected = if writes_stay { "london -" } else { "ireland london" };
+            for method in ["POST", "PUT", "PATCH", "DELETE", "MKCOL"] {
+                let (status, body) = client.ask(&POST.replace("POST", method)).await;
+                assert_eq!((status, body.as_str()), (200, expected), "{method}");
+            }
+            for method in ["GET", "OPTIONS", "TRACE"] {
+                let request = format!("{method} / HTTP/1.1\r\nhost: web\r\n\r\n");
+                let (status, body) = client.ask(&request).await;
+                assert_eq!((status, body.as_str()), (200, "ireland london"), "{method}");
+            }
+            let total = london.counted(8).await.total();
+            let kept = if writes_stay { 5 } else { 0 };
+            assert_eq!((total.arrived, total.writes, total.writes_kept), (8, 5, kept));
+        }
+    });
 }

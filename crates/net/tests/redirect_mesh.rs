@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+#[path = "redirect_mesh/companions.rs"]
+mod companions;
 #[path = "redirect_mesh/outsider.rs"]
 mod outsider;
 #[path = "redirect_mesh/world.rs"]
@@ -57,9 +59,9 @@ fn three_sites_measure_their_ways_and_agree_on_every_plan() {
         assert!(flows.iter().any(|flow| flow.starts_with("london sends ")), "{flows:?}");
         let mut text = String::new();
         metrics::write(&state, &mut text);
-        assert!(text.contains("evenkeel_redirect_member{site=\"ireland\"} 1\n"), "{text}");
+        assert!(text.contains("evenkeel_redirect_member{datacenter=\"ireland\"} 1\n"), "{text}");
         assert!(
-            text.contains("evenkeel_redirect_connections_to{site=\"frankfurt\"} 3\n"),
+            text.contains("evenkeel_redirect_connections_to{datacenter=\"frankfurt\"} 3\n"),
             "{text}"
         );
         assert!(text.contains("evenkeel_redirect_refused_total{reason=\"tls\"} 0\n"), "{text}");
@@ -126,7 +128,6 @@ fn who_has_not_the_certificate_of_a_site_is_not_heard() {
             ("unknown-site", Some(authority.issue(&["paris"]))),
             ("unknown-site", Some(authority.issue(&["*.ireland", "ireland.paris"]))),
             ("unknown-site", Some(authority.issue(&["ireland", "frankfurt"]))),
-            ("other-site", Some(authority.issue(&["london"]))),
         ];
         for (reason, shown) in &cases {
             let before = to.refused(reason);
@@ -252,8 +253,9 @@ fn nonsense_of_a_site_is_counted_by_reason_and_changes_nothing() {
             metrics::write(&to.state(), &mut text);
             text
         };
-        let line = "evenkeel_redirect_rejected_total{site=\"ireland\",reason=\"for-another\"} 1\n";
-        assert!(text.contains(line), "{text}");
+        let labels = "{datacenter=\"ireland\",reason=\"for-another\"}";
+        let line = format!("evenkeel_redirect_rejected_total{labels} 1\n");
+        assert!(text.contains(&line), "{text}");
         // The connection that told nonsense rows is open, and a sound row is believed.
         let fingerprint = to.fingerprint;
         let telling = tokio::task::spawn_local(async move {
@@ -516,10 +518,58 @@ fn two_processes_of_a_configuration_file_plan_together() {
     assert!(json.starts_with("HTTP/1.1 200 ") && json.contains("\"site\":\"london\""), "{json}");
     // Two replicas of a profile whose four serve 200 requests/s.
     let metrics = get(admin, "/metrics");
-    let line = "evenkeel_redirect_capacity_per_second{site=\"ireland\"} 100\n";
+    let line = "evenkeel_redirect_capacity_per_second{datacenter=\"ireland\"} 100\n";
     assert!(metrics.contains(line), "{metrics}");
-    assert!(metrics.contains("evenkeel_redirect_member{site=\"ireland\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("evenkeel_redirect_member{datacenter=\"ireland\"} 1\n"), "{metrics}");
     for process in processes {
+        process.stop().unwrap();
+    }
+}
+
+/// A process of the same site that takes part through the first one.
+fn of_companion(site: usize, ports: &[u16]) -> String {
+    let seat = format!("listen = '127.0.0.1:{}'", ports[site]);
+    let through = format!("through = '127.0.0.1:{}'", ports[site]);
+    let text = configuration(site, ports).replace(&seat, &through);
+    // It needs the names of the sites only.
+    let needed = |line: &&str| !line.starts_with("peer") && !line.starts_with("curves");
+    text.lines().filter(needed).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn a_companion_of_a_configuration_file_follows_the_plans_of_its_seat() {
+    let (directory, authority) = (world::directory("through"), Authority::new());
+    std::fs::write(directory.join("four.toml"), profile::write(&profile())).unwrap();
+    let free = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = free.each_ref().map(|free| free.local_addr().unwrap().port());
+    drop(free);
+    authority.write(&directory.join(NAMES[0]), &[NAMES[0]]);
+    let load = |name: &str, text: String| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        Config::load(&path).unwrap_or_else(|problems| panic!("{problems}"))
+    };
+    let config = load("companion.toml", of_companion(0, &ports));
+    let note = config.notes().pop().unwrap();
+    assert!(note.contains(&format!("through 127.0.0.1:{}: a companion", ports[0])), "{note}");
+    assert_eq!(evenkeel_net::redirect::check(config.redirect.as_ref().unwrap()).unwrap(), [""; 0]);
+    let companion = Process::start(config).unwrap();
+    let seat = Process::start(load("seat.toml", configuration(0, &ports))).unwrap();
+    let began = Instant::now();
+    let epoch = |process: &Process| {
+        let split = process.board().split_standing(0).unwrap();
+        split.following[0]
+    };
+    while epoch(&companion).is_none() || epoch(&companion) != epoch(&seat) {
+        let state = companion.redirect().unwrap().borrow().clone();
+        assert!(began.elapsed() < SOON, "{state:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let json = get(companion.admin().unwrap(), "/api/v1/redirect");
+    assert!(json.contains("\"is_heard\":true,\"epoch\":"), "{json}");
+    let metrics = get(seat.admin().unwrap(), "/metrics");
+    assert!(metrics.contains("evenkeel_redirect_companion_workers{companion="), "{metrics}");
+    for process in [companion, seat] {
         process.stop().unwrap();
     }
 }
@@ -545,6 +595,9 @@ fn mistakes_in_the_configuration_of_sites_are_told_with_their_lines() {
         ("ireland = ['127.0.0.1:11']", "", "the proxies of the site \"ireland\""),
         ("curves = ['four.toml']", "curves = []", "1 to 256 files"),
         ("objective = '100ms'\n", "", "objective"),
+        ("listen = '127.0.0.1:1'", "", "listen"),
+        ("period = '400ms'", "through = '127.0.0.1:7'", "one of them: with through, another"),
+        ("listen = '127.0.0.1:1'", "through = '127.0.0.1:0'", "with a port to connect to"),
     ] {
         let text = good.replacen(from, to, 1);
         assert_ne!(text, good, "{from}");

@@ -27,7 +27,7 @@ use super::price::{self, Price};
 use super::shops::{Shops, ShopsConfig, threads};
 use super::{DemoArguments, proxy_config, server_limits, upstream_limits};
 use crate::load::stop_on_interrupt;
-use crate::terminal::{Canvas, Table, ms, sparkline};
+use crate::terminal::{Canvas, Table, ms, ms_if_known, percent, sparkline};
 
 const ITEMS: u32 = 30_000;
 /// Share of requests that must be served with brownout.
@@ -347,7 +347,7 @@ fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
         cells.extend([run.served_ratio, run.optional_ratio].map(percent));
         cells.push(format!("{:.0}", worst(&run.series)));
         let quantiles = [run.served_p50_ms, run.served_p95_ms];
-        cells.extend(quantiles.map(|value| value.map_or_else(|| "-".to_owned(), ms)));
+        cells.extend(quantiles.map(ms_if_known));
         let simulated = &run.simulated;
         cells.extend([simulated.served_ratio, simulated.optional_ratio].map(percent));
         cells.push(format!("{:.0}", simulated_worst(scenario, simulated)));
@@ -370,10 +370,6 @@ fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
     let doubt = runs.iter().find_map(|run| run.measured.doubt());
     text += &doubt.map_or_else(String::new, |doubt| format!("Note: {doubt}\n"));
     text + &conclusion(runs)
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 fn simulated_rates(scenario: &Scenario, run: &RunReport) -> Vec<f64> {

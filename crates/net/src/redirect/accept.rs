@@ -1,4 +1,5 @@
-//! Connections from other sites: probes are echoed at once, rows are handed on.
+//! Connections from other sites: probes are echoed at once, rows are handed on. Those of this
+//! site's own companions are handed to [`seat`].
 //!
 //! Who has not shown a certificate of a site is not heard, and bounded in number, time and rate.
 //! Handshakes are taken at a fixed pace: the kernel keeps who waits at the address of a site, all
@@ -21,6 +22,7 @@ use super::frame::{Frame, Nonsense};
 use super::hub::{Counted, Hub, Refusal};
 use super::identity::peer;
 use super::pace::Bucket;
+use super::seat;
 use super::wire::{Ended, Inbox, Metered, write};
 
 /// How long a handshake may take.
@@ -35,7 +37,7 @@ const HANDSHAKES_PER_S: f64 = 100.0;
 const OF_PEER_MAX: u32 = 2 * CONNECTIONS_MAX as u32;
 /// How long connections outlive the certificates they were taken with: peers renew theirs one by
 /// one meanwhile.
-const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const RENEWED_WITHIN: Duration = Duration::from_secs(30);
 /// How long accepting rests when the process has no file descriptor left.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -69,7 +71,7 @@ pub(super) async fn take(hub: Rc<Hub>, listener: TcpListener) {
         }
         let hub = Rc::clone(&hub);
         conversations.spawn_local(async move {
-            if let Err((refusal, why)) = welcome(&hub, stream).await {
+            if let Err((refusal, why)) = welcome(&hub, address, stream).await {
                 hub.refuse(refusal, &format!("{address}: {why}"));
             }
         });
@@ -82,12 +84,16 @@ fn is_of_site(hub: &Hub, address: SocketAddr) -> bool {
     hub.config.peers.iter().any(|peer| peer.ip().to_canonical() == ip)
 }
 
-async fn welcome(hub: &Hub, stream: TcpStream) -> Result<(), (Refusal, String)> {
+async fn welcome(
+    hub: &Hub,
+    address: SocketAddr,
+    stream: TcpStream,
+) -> Result<(), (Refusal, String)> {
     let generation = hub.generation();
     let stream = greet(hub, stream).await?;
     let site = match peer(stream.get_ref().1, &hub.config.names) {
         Ok(site) if site == hub.config.site => {
-            return Err((Refusal::OtherSite, "a certificate of this site itself".to_owned()));
+            return seat::attend(hub, address, generation, stream).await;
         }
         Ok(site) => site,
         Err(stranger) => return Err((stranger.into(), stranger.to_string())),
@@ -118,7 +124,7 @@ async fn converse(
     mut stream: TlsStream<Metered>,
 ) -> Ended {
     let _counted = Counted::new(&hub.peer(site).accepted);
-    let mut inbox = Inbox::default();
+    let mut inbox = Inbox::of_peers();
     let (mut echo, mut end_at) = (Vec::new(), None);
     loop {
         match hear(hub, site, &mut inbox, &mut stream, &mut echo).await {
@@ -152,7 +158,8 @@ async fn hear(
                 write(stream, echo).await?;
             }
             Frame::Row(row) => hub.receive(site, row),
-            Frame::Echo { .. } => {
+            Frame::Settings(hashes) if hub.hear_settings(site, hashes) => {}
+            _ => {
                 return Err(Nonsense::Unexpected { came: frame.name() }.into());
             }
         }

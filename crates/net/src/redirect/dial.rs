@@ -15,13 +15,14 @@ use evenkeel_core::site::redirect::epoch::SiteId;
 use evenkeel_core::site::redirect::wan::Probe;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::frame::{Frame, Nonsense};
-use super::hub::{Counted, Hub, Refusal};
+use super::hub::{Counted, Hub, Refusal, Traffic};
 use super::identity::{Stranger, peer, server_name};
 use super::pace::Backoff;
-use super::wire::{Ended, Inbox, Metered, first, write};
+use super::wire::{Ended, Inbox, Metered, Never, first, write};
 
 /// How long connecting may take, the handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -71,22 +72,33 @@ pub(super) async fn keep(hub: Rc<Hub>, line: Line, seed: u64) {
 }
 
 async fn connect(hub: &Hub, line: Line) -> Result<TlsStream<Metered>, (Refusal, String)> {
-    let name = server_name(hub.name(line.to)).map_err(|e| (Refusal::OtherSite, e.to_string()))?;
     let connector = hub.identity().1.connector.clone();
+    reach(connector, &hub.traffic, line.address, (line.to, &hub.config.names)).await
+}
+
+/// A connection to where this site should answer, and nobody else.
+pub(super) async fn reach(
+    connector: TlsConnector,
+    traffic: &Rc<Traffic>,
+    address: SocketAddr,
+    (to, names): (SiteId, &[String]),
+) -> Result<TlsStream<Metered>, (Refusal, String)> {
+    let name = server_name(&names[to.index()]);
+    let name = name.map_err(|error| (Refusal::OtherSite, error.to_string()))?;
     let connecting = async {
         let unreachable = |error: std::io::Error| {
-            (Refusal::Unreachable, format!("{}: {error} (is it running?)", line.address))
+            (Refusal::Unreachable, format!("{address}: {error} (is it running?)"))
         };
-        let stream = TcpStream::connect(line.address).await.map_err(unreachable)?;
-        let stream = Metered::new(stream, &hub.traffic).map_err(unreachable)?;
+        let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+        let stream = Metered::new(stream, traffic).map_err(unreachable)?;
         let refused = |error: std::io::Error| (Refusal::Tls, error.to_string());
         connector.connect(name, stream).await.map_err(refused)
     };
     let timeout = tokio::time::timeout(CONNECT_TIMEOUT, connecting);
-    let late = |_| (Refusal::Timeout, format!("{} did not answer", line.address));
+    let late = |_| (Refusal::Timeout, format!("{address} did not answer"));
     let stream = timeout.await.map_err(late)??;
-    let came = peer(stream.get_ref().1, &hub.config.names);
-    match came.and_then(|site| if site == line.to { Ok(()) } else { Err(Stranger::OtherSite) }) {
+    let came = peer(stream.get_ref().1, names);
+    match came.and_then(|site| if site == to { Ok(()) } else { Err(Stranger::OtherSite) }) {
         Ok(()) => Ok(stream),
         Err(stranger) => Err((stranger.into(), stranger.to_string())),
     }
@@ -116,9 +128,6 @@ async fn converse(
     first(listening, speaking).await
 }
 
-#[derive(Debug)]
-enum Never {}
-
 async fn listen(
     hub: &Hub,
     line: Line,
@@ -126,7 +135,7 @@ async fn listen(
     unanswered: &Unanswered,
     was_heard: &Cell<bool>,
 ) -> Result<Never, Ended> {
-    let mut inbox = Inbox::default();
+    let mut inbox = Inbox::of_peers();
     loop {
         inbox.fill(input).await?;
         let received_at = hub.clock.now();
@@ -163,6 +172,7 @@ async fn speak(
     let mut next = tokio::time::Instant::now() + phase;
     let mut renew_at = None;
     let (mut sequence, mut bytes) = (0, Vec::new());
+    write(output, &Frame::Settings(&hub.settings.bytes()).bytes()).await?;
     loop {
         if let Ok(changed) = tokio::time::timeout_at(next, rows.changed()).await {
             changed.map_err(|_| Ended::Renewed)?;

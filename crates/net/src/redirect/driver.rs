@@ -10,29 +10,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_core::site::redirect::Status;
+use evenkeel_core::Instant;
 use evenkeel_core::site::redirect::curve::Verdict;
-use evenkeel_core::site::redirect::epoch::{
-    Path, Report, SiteId, Snapshot, Standing, Step, per_1000_s,
-};
+use evenkeel_core::site::redirect::demand::{DemandMeter, Lately};
+use evenkeel_core::site::redirect::epoch::{Path, Report, SiteId, Snapshot, Standing, Step};
 use evenkeel_core::site::redirect::planner::{Plan, Planner};
-use evenkeel_core::site::redirect::split::{Flow, PlanRow, Predicted, parts};
-use evenkeel_core::units::{Probability, Rate};
+use evenkeel_core::site::redirect::split::{
+    Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced,
+};
+use evenkeel_core::site::redirect::{ALL_PPM, Status};
+use evenkeel_core::units::Probability;
 use tokio::sync::watch;
 
 use super::Home;
-use super::demand::{Demand, Lately};
+use super::companions::{Companion, Gone, Unbelieved};
 use super::frame::Frame;
 use super::hub::{Hub, Refusal, Refusals, deadline, rejection_name, unix_ns};
 use super::interference::Interference;
+use super::message::Told;
 use super::state::{
-    AlarmState, CountsState, PairState, PathState, PlanState, RedirectState, SiteState, ms, words,
+    AlarmState, CompanionState, CountsState, EnforcedState, LaneState, PairState, PathState,
+    PlanState, RedirectState, SiteState, ms, words,
 };
-use crate::board::Directive;
+use crate::board::{Directive, Ended};
 use crate::clock::thread_cpu;
 
 /// Alarms kept for people.
 const ALARMS_KEPT: usize = 64;
+/// Rows kept: what an epoch came to is known when the next one is over.
+const ROWS_KEPT: usize = 3;
 /// How often people get a new picture, at least.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
 /// No timer is finer.
@@ -44,7 +50,7 @@ pub(super) struct Driver {
     home: Rc<dyn Home>,
     planner: Arc<Planner>,
     state: watch::Sender<Arc<RedirectState>>,
-    demand: Demand,
+    demand: DemandMeter,
     lately: Lately,
     interference: Interference,
     alarms: VecDeque<AlarmState>,
@@ -53,13 +59,17 @@ pub(super) struct Driver {
     plans: u64,
     plans_cpu: Duration,
     last: Option<Planned>,
+    /// Workers of this process.
+    workers: usize,
+    /// The rows of the last plans, the newest last.
+    rows: VecDeque<PlanRow>,
+    enforced: Option<EnforcedState>,
 }
 
 /// The plan in force, and what it was made from.
 struct Planned {
     snapshot: Snapshot,
     plan: Plan,
-    row: PlanRow,
     flows: Vec<Flow>,
     predicted: Vec<Predicted>,
     cpu: Duration,
@@ -79,7 +89,7 @@ impl Driver {
             home,
             planner: Arc::new(planner),
             state,
-            demand: Demand::default(),
+            demand: DemandMeter::default(),
             lately: Lately::default(),
             interference,
             alarms: VecDeque::new(),
@@ -88,6 +98,9 @@ impl Driver {
             plans: 0,
             plans_cpu: Duration::ZERO,
             last: None,
+            workers: 0,
+            rows: VecDeque::new(),
+            enforced: None,
         };
         driver.measure(); // where the first epoch's counts begin
         driver
@@ -116,7 +129,14 @@ impl Driver {
 
     fn measure(&mut self) {
         let home = self.hub.config.site.index();
-        self.lately = self.demand.note(self.hub.clock.now(), self.home.counts(), home);
+        let now = self.hub.clock.now();
+        for name in self.hub.companions.borrow_mut().drop_silent(now) {
+            self.hub.tell(format!("the companion {name} was silent for an epoch: it is given up"));
+        }
+        let mut counts = self.home.counts();
+        self.workers = counts.workers.len();
+        self.hub.companions.borrow_mut().add_to(&mut counts);
+        self.lately = self.demand.note(now, counts, home);
     }
 
     fn publish(&mut self, epoch: u64) {
@@ -141,26 +161,16 @@ impl Driver {
 
     fn report(&self, replicas: u32) -> Report {
         let (me, version) = (self.hub.config.site, self.interference.version());
-        let demand = Rate::new(self.lately.demand).expect("a count over time is a rate");
         let now = self.hub.clock.now();
         let path = |site: usize| {
             let estimate = self.hub.peers[site].wan.borrow().estimate(now)?;
             Path::of_ways(&estimate.ways)
         };
         let sites = 0..self.hub.peers.len();
-        let capacity = self.planner.capacity_per_1000_s(me, version, Probability::ZERO, replicas);
-        Report {
-            demand_per_1000_s: per_1000_s(demand),
-            capacity_per_1000_s: capacity,
-            // Nobody measures these two yet: requests that wait are in the demand of their epoch,
-            // and all requests are taken for reads.
-            backlog_requests: 0,
-            writes_ppm: 0,
-            ended_requests: self.lately.ended,
-            violations: self.lately.missed,
-            curve_version: version,
-            paths: sites.map(|site| (site != me.index()).then(|| path(site)).flatten()).collect(),
-        }
+        let writes = self.lately.writes();
+        let capacity = self.planner.capacity_per_1000_s(me, version, writes, replicas);
+        let paths = sites.map(|site| (site != me.index()).then(|| path(site)).flatten());
+        self.lately.report(capacity, version, paths.collect())
     }
 
     async fn plan(&mut self, snapshot: Snapshot) -> io::Result<()> {
@@ -178,8 +188,8 @@ impl Driver {
         let good_until = exchange.good_until(now, unix_ns(), epoch);
         exchange.answered(epoch, plan.hashes());
         drop(exchange);
-        let parts = parts(&self.lately.arrived);
-        self.home.direct(Directive { row: row.clone(), parts, good_until });
+        let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
+        self.direct(&row, good_until, spare);
         self.plans += 1;
         self.plans_cpu += cpu;
         if cpu > self.planner.config().period / 4 {
@@ -193,10 +203,76 @@ impl Driver {
             predicted: self.sites().map(|site| plan.predicted(site)).collect(),
             snapshot,
             plan,
-            row,
             cpu,
         });
         Ok(())
+    }
+
+    /// Hands every worker of the site, of this process or a companion's, its part of a plan.
+    fn direct(&mut self, row: &PlanRow, good_until: Instant, spare_per_1000_s: Vec<u64>) {
+        if let Some(own) = self.home.ended() {
+            let of = |row: &&PlanRow| row.epoch == own.epoch;
+            if let Some(planned) = self.rows.iter().find(of) {
+                let (window, processes) = self.hub.companions.borrow().ended(&own);
+                self.enforced = Some(self.judge(planned, &own, &window, processes));
+            }
+        }
+        let told = |parts: Vec<Probability>| Told {
+            row: row.clone(),
+            spare_per_1000_s: spare_per_1000_s.clone(),
+            good_until,
+            settings: self.hub.fingerprint,
+            parts,
+        };
+        let mut companions = self.hub.companions.borrow_mut();
+        let parts = companions.divide(&self.lately.arrived, self.workers, &told);
+        drop(companions);
+        let row = row.clone();
+        self.home.direct(Directive { row: row.clone(), parts, good_until, spare_per_1000_s });
+        self.rows.push_back(row);
+        if self.rows.len() > ROWS_KEPT {
+            self.rows.pop_front();
+        }
+    }
+
+    /// How well all processes of the site kept a plan.
+    fn judge(
+        &self,
+        planned: &PlanRow,
+        own: &Ended,
+        window: &SplitWindow,
+        processes: usize,
+    ) -> EnforcedState {
+        let lane = |lane: Enforced| LaneState {
+            name: self.hub.name(lane.to).to_owned(),
+            planned_requests: lane.planned,
+            due_requests: lane.due,
+            sent_requests: lane.sent,
+            error_requests: lane.sent as f64 - lane.planned,
+            over_cap_requests: lane.over_cap,
+            divided_requests: lane.divided,
+            rescued_requests: lane.rescued,
+        };
+        let lanes = enforced(planned, SplitConfig::default().slack, own.over, window);
+        EnforcedState {
+            epoch: own.epoch,
+            processes,
+            arrived_requests: window.arrived,
+            to: lanes.into_iter().map(lane).collect(),
+        }
+    }
+
+    fn companions(&self) -> Vec<CompanionState> {
+        let (companions, now) = (self.hub.companions.borrow(), self.hub.clock.now());
+        let state = |companion: &Companion| CompanionState {
+            name: companion.name(),
+            workers: companion.workers(),
+            part_share: companion.part(),
+            demand_per_s: companion.share() * self.lately.demand,
+            epoch: companion.epoch(),
+            heard_ms_ago: ms(now.since(companion.heard_at())),
+        };
+        companions.present().map(state).collect()
     }
 
     fn sites(&self) -> impl Iterator<Item = SiteId> + use<> {
@@ -229,13 +305,23 @@ impl Driver {
             epoch,
             period_ms: ms(self.planner.config().period),
             lead_ms: ms(lead),
+            objective_ms: self.objective_ms(),
             sites: self.sites().map(|site| self.site(site)).collect(),
             plan: self.last.as_ref().map(|last| self.planned(last)),
             curves: verdict_name(self.interference.verdict()),
             alarms: self.alarms.iter().cloned().collect(),
+            companions: self.companions(),
+            enforced: self.enforced.clone(),
+            seat: None,
             counts: self.counts(),
         };
         self.state.send_replace(Arc::new(state));
+    }
+
+    /// The planner has checked that all curves are for the same one.
+    fn objective_ms(&self) -> f64 {
+        let mut classes = self.planner.curves(self.hub.config.site).versions.iter().flatten();
+        classes.next().map_or(0.0, |class| ms(class.curves.objective()))
     }
 
     fn site(&self, site: SiteId) -> SiteState {
@@ -247,7 +333,8 @@ impl Driver {
         let predicted = in_plan.map(|last| last.predicted[index]);
         let per_s = |per_1000_s: u64| per_1000_s as f64 * 1e-3;
         let share = |ppm: u32| f64::from(ppm) * 1e-6;
-        let rates = self.last.as_ref().map(|last| &last.row.rates_per_1000_s);
+        let me = self.hub.config.site;
+        let rates = self.last.as_ref().map(|last| last.plan.rates_per_1000_s(me));
         let rejected = self.hub.rejected(site);
         let rejected = rejected.iter().enumerate().filter(|(_, count)| **count > 0);
         SiteState {
@@ -255,18 +342,21 @@ impl Driver {
             standing: seat.map_or("unheard", |seat| standing_name(seat.standing)),
             demand_per_s: report.map(|report| per_s(report.demand_per_1000_s)),
             capacity_per_s: report.map(|report| per_s(report.capacity_per_1000_s)),
+            writes_share: report.map(|report| share(report.writes_ppm)),
+            waiting: report.map(|report| report.backlog_requests),
             curve_version: report.map(|report| report.curve_version),
             missed_share: report
                 .filter(|report| report.ended_requests > 0)
                 .map(|report| report.violations as f64 / report.ended_requests as f64),
             alone_share: predicted.map(|predicted| share(predicted.alone_ppm)),
             planned_share: predicted.map(|predicted| share(predicted.planned_ppm)),
-            rate_per_s: rates.and_then(|rates| rates.get(index)).map(|rate| per_s(*rate)),
+            rate_per_s: rates.and_then(|rates| rates.get(index).copied()).map(per_s),
             path: if site == self.hub.config.site { None } else { self.path(site) },
             connections_to: peer.dialled.get(),
             connections_from: peer.accepted.get(),
             rows: peer.rows.get(),
             rejected: rejected.map(|(place, count)| (rejection_name(place), *count)).collect(),
+            differs: peer.differs.borrow().clone(),
             throttled: peer.throttled.get(),
             unmade: by_refusal(peer.unmade.get(), false),
         }
@@ -313,7 +403,7 @@ impl Driver {
     fn pairs(&self, plan: &Plan) -> Vec<PairState> {
         let names = &self.hub.config.names;
         let of = |from: SiteId| {
-            let rates = plan.row(from).rates_per_1000_s.into_iter().zip(self.sites());
+            let rates = plan.rates_per_1000_s(from).into_iter().zip(self.sites());
             let pair = move |(rate, to): (u64, SiteId)| PairState {
                 from: names[from.index()].clone(),
                 to: names[to.index()].clone(),
@@ -327,7 +417,14 @@ impl Driver {
 
     fn counts(&self) -> CountsState {
         let counts = self.hub.exchange.borrow().counts();
+        let companions = self.hub.companions.borrow();
+        let named = |names: &[&'static str], counts: &[u64]| {
+            names.iter().copied().zip(counts.iter().copied()).collect()
+        };
         CountsState {
+            companions_joined: companions.joined,
+            companions_gone: named(&Gone::NAMES, &companions.gone),
+            companions_rejected: named(&Unbelieved::NAMES, &companions.rejected),
             plans: self.plans,
             plans_cpu_ns: u64::try_from(self.plans_cpu.as_nanos()).unwrap_or(u64::MAX),
             rows_in_time: counts.in_time,
@@ -346,6 +443,27 @@ impl Driver {
             clock_steps: counts.clock_steps,
         }
     }
+}
+
+/// By site, what its replicas could serve beyond the plan, in requests per 1,000 s: nothing where
+/// it has no part in the plan, or may serve only some of this site's requests.
+fn spare(
+    planner: &Planner,
+    snapshot: &Snapshot,
+    plan: &Plan,
+    (me, sites): (SiteId, impl Iterator<Item = SiteId>),
+) -> Vec<u64> {
+    let rates: Vec<Vec<u64>> =
+        plan.members.iter().map(|site| plan.rates_per_1000_s(site)).collect();
+    let limits = planner.config().limits_ppm.as_ref().map(|limits| &limits[me.index()]);
+    let of = |site: SiteId| {
+        let is_limited = limits.is_some_and(|limits| limits[site.index()] < ALL_PPM);
+        let row = snapshot.seats[site.index()].last.as_ref();
+        let row = row.filter(|_| plan.members.contains(site) && !is_limited);
+        let load: u64 = rates.iter().map(|rates| rates[site.index()]).sum();
+        row.map_or(0, |row| row.report.capacity_per_1000_s.saturating_sub(load))
+    };
+    sites.map(of).collect()
 }
 
 /// Keeps the newest alarms. One that is raised again and again is kept once: a state that lasts

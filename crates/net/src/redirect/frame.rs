@@ -1,15 +1,20 @@
-//! What travels between two sites: probes, their echoes and rows, as bytes.
+//! What travels between two sites, and between the processes of one, as bytes.
 //!
 //! ```text
-//! frame = length kind body      length of kind and body, 4 bytes, big-endian
-//! probe = %x01 sequence         8 bytes, big-endian
-//! echo  = %x02 sequence         that of the probe
-//! row   = %x03 row              as in evenkeel_core::site::redirect::epoch::wire
+//! frame    = length kind body      length of kind and body, 4 bytes, big-endian
+//! probe    = %x01 sequence         8 bytes, big-endian
+//! echo     = %x02 sequence         that of the probe
+//! row      = %x03 row              as in evenkeel_core::site::redirect::epoch::wire
+//! settings = %x04 *hash            what must be set alike, 4 bytes each; once on a connection
+//! hello    = %x05 hello            the first of a companion; this and the next as in `message`
+//! counts   = %x06 counts           of a companion
+//! told     = %x07 told             to a companion: its part of a plan
+//! unlike   = %x08 code             to a companion: in what it differs; the last
 //! ```
 //!
 //! A length is believed up to that of the longest row, so that no peer makes us wait for, or keep,
-//! more than two kilobytes. After bytes that are no frame nothing that follows can be told apart:
-//! the connection ends.
+//! more than two kilobytes; of a companion, 32. After bytes that are no frame nothing that follows
+//! can be told apart: the connection ends.
 
 use std::fmt;
 
@@ -20,9 +25,16 @@ const SEQUENCE_BYTES: usize = 8;
 const PROBE: u8 = 1;
 const ECHO: u8 = 2;
 const ROW: u8 = 3;
+const SETTINGS: u8 = 4;
+const HELLO: u8 = 5;
+const COUNTS: u8 = 6;
+const TOLD: u8 = 7;
+const UNLIKE: u8 = 8;
 
-/// The longest frame, in bytes.
+/// The longest frame between sites, in bytes.
 pub const FRAME_BYTES_MAX: usize = LENGTH_BYTES + 1 + ROW_BYTES_MAX;
+/// The longest frame between the processes of one site, in bytes: 1,024 workers take half of it.
+pub const COMPANION_FRAME_BYTES_MAX: usize = LENGTH_BYTES + 1 + 32 * 1_024;
 
 /// One message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +51,16 @@ pub enum Frame<'a> {
     },
     /// A site's row for an epoch, not read yet; at most [`ROW_BYTES_MAX`].
     Row(&'a [u8]),
+    /// Hashes of what must be set alike at all sites.
+    Settings(&'a [u8]),
+    /// Who a companion is.
+    Hello(&'a [u8]),
+    /// What a companion counted.
+    Counts(&'a [u8]),
+    /// A companion's part of a plan.
+    Told(&'a [u8]),
+    /// In what a companion differs from its seat.
+    Unlike(&'a [u8]),
 }
 
 /// Why bytes are no frame.
@@ -93,7 +115,7 @@ impl fmt::Display for Nonsense {
             ),
             Self::Kind { came } => write!(
                 f,
-                "a frame of kind {came}, 1 to 3 were expected (does the peer run another release?)"
+                "a frame of kind {came}, 1 to 8 were expected (does the peer run another release?)"
             ),
             Self::Length { bytes } => {
                 write!(
@@ -118,27 +140,34 @@ impl Frame<'_> {
             Self::Probe { .. } => "a probe",
             Self::Echo { .. } => "an echo",
             Self::Row(_) => "a row",
+            Self::Settings(_) => "settings",
+            Self::Hello(_) => "a companion's first words",
+            Self::Counts(_) => "counts of a companion",
+            Self::Told(_) => "a companion's part of a plan",
+            Self::Unlike(_) => "a refusal of a companion",
         }
     }
 
     /// Appends it to bytes that are to be sent.
     ///
     /// # Panics
-    /// When a row is longer than [`ROW_BYTES_MAX`]: no encoder makes such.
+    /// When it is longer than any frame: no encoder makes such.
     pub fn put(&self, bytes: &mut Vec<u8>) {
-        let (kind, sequence, row): (u8, Option<u64>, &[u8]) = match self {
-            Self::Probe { sequence } => (PROBE, Some(*sequence), &[]),
-            Self::Echo { sequence } => (ECHO, Some(*sequence), &[]),
-            Self::Row(row) => (ROW, None, row),
+        let begin = bytes.len();
+        let (kind, body): (u8, &[u8]) = match self {
+            Self::Probe { sequence } => (PROBE, &sequence.to_be_bytes()),
+            Self::Echo { sequence } => (ECHO, &sequence.to_be_bytes()),
+            Self::Row(row) => (ROW, row),
+            Self::Settings(hashes) => (SETTINGS, hashes),
+            Self::Hello(hello) => (HELLO, hello),
+            Self::Counts(counts) => (COUNTS, counts),
+            Self::Told(told) => (TOLD, told),
+            Self::Unlike(code) => (UNLIKE, code),
         };
-        assert!(row.len() <= ROW_BYTES_MAX, "a row is never that long");
-        let length = 1 + sequence.map_or(row.len(), |_| SEQUENCE_BYTES);
-        bytes.extend((length as u32).to_be_bytes());
+        bytes.extend((1 + body.len() as u32).to_be_bytes());
         bytes.push(kind);
-        match sequence {
-            Some(sequence) => bytes.extend(sequence.to_be_bytes()),
-            None => bytes.extend(row),
-        }
+        bytes.extend(body);
+        assert!(bytes.len() - begin <= COMPANION_FRAME_BYTES_MAX, "a frame is never that long");
     }
 
     /// It as bytes.
@@ -150,15 +179,24 @@ impl Frame<'_> {
     }
 }
 
-/// The frame that bytes begin with, and its length; `None` when there are too few of them.
+/// The frame between sites that bytes begin with, and its length; `None` when there are too few of
+/// them.
 ///
 /// # Errors
 /// When no frame begins like this, as early as that can be told.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Nonsense> {
+    decode_up_to(bytes, FRAME_BYTES_MAX)
+}
+
+/// As [`decode`], of a conversation in which no frame is longer than this.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_up_to(bytes: &[u8], longest: usize) -> Result<Option<(Frame<'_>, usize)>, Nonsense> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length);
     let whole = LENGTH_BYTES + length as usize;
-    if whole > FRAME_BYTES_MAX {
+    if whole > longest {
         return Err(Nonsense::Oversized { bytes: length });
     }
     if length == 0 {
@@ -169,7 +207,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Nonsense> {
         PROBE | ECHO if length as usize != 1 + SEQUENCE_BYTES => {
             return Err(Nonsense::Length { bytes: length });
         }
-        PROBE | ECHO | ROW => {}
+        PROBE..=UNLIKE => {}
         came => return Err(Nonsense::Kind { came }),
     }
     let Some(body) = rest.get(1..length as usize) else { return Ok(None) };
@@ -177,7 +215,12 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Nonsense> {
     let frame = match kind {
         PROBE => Frame::Probe { sequence: sequence() },
         ECHO => Frame::Echo { sequence: sequence() },
-        _ => Frame::Row(body),
+        ROW => Frame::Row(body),
+        SETTINGS => Frame::Settings(body),
+        HELLO => Frame::Hello(body),
+        COUNTS => Frame::Counts(body),
+        TOLD => Frame::Told(body),
+        _ => Frame::Unlike(body),
     };
     Ok(Some((frame, whole)))
 }
@@ -203,7 +246,7 @@ mod tests {
             assert_eq!(decode(&bytes.to_be_bytes()), Err(Nonsense::Oversized { bytes }));
         }
         assert_eq!(decode(&[0, 0, 0, 0]), Err(Nonsense::Length { bytes: 0 }));
-        assert_eq!(decode(&[0, 0, 0, 9, 4]), Err(Nonsense::Kind { came: 4 }));
+        assert_eq!(decode(&[0, 0, 0, 9, 9]), Err(Nonsense::Kind { came: 9 }));
         assert_eq!(decode(b"GET / HTTP/1.1\r\n"), Err(Nonsense::Oversized { bytes: 0x4745_5420 }));
         assert_eq!(decode(&[0, 0, 0, 8, 1]), Err(Nonsense::Length { bytes: 8 }));
         assert_eq!(decode(&[0, 0, 0, 10, 2]), Err(Nonsense::Length { bytes: 10 }));
@@ -220,7 +263,11 @@ mod tests {
             sequence in any::<u64>(), row in row(), cut in any::<prop::sample::Index>(),
         ) {
             for frame in
-                [Frame::Probe { sequence }, Frame::Echo { sequence }, Frame::Row(&row)]
+                [
+                    Frame::Probe { sequence }, Frame::Echo { sequence }, Frame::Row(&row),
+                    Frame::Settings(&row), Frame::Hello(&row), Frame::Counts(&row),
+                    Frame::Told(&row), Frame::Unlike(&row),
+                ]
             {
                 let mut bytes = frame.bytes();
                 prop_assert_eq!(decode(&bytes[..cut.index(bytes.len())]), Ok(None));

@@ -9,13 +9,16 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use evenkeel_core::Instant;
 use evenkeel_core::site::redirect::epoch::{Exchange, Reason, SiteId};
+use evenkeel_core::site::redirect::planner::Planner;
 use evenkeel_core::site::redirect::wan::{Learnt, Probe, Wan};
 use tokio::sync::watch;
 
 use super::MeshConfig;
+use super::companions::{Companions, Unbelieved};
 use super::frame::Nonsense;
 use super::identity::{Identity, Stranger};
 use super::pace::Bucket;
+use super::settings::Settings;
 use crate::clock::Clock;
 
 /// Unlike frames of a peer are counted by these words: rows by [`Reason::name`], frames by
@@ -89,6 +92,10 @@ pub(super) struct Peer {
     pub(super) dialled: Cell<u32>,
     pub(super) accepted: Cell<u32>,
     pub(super) unmade: Cell<Refusals>,
+    /// Of these, what was not worth a word: all were starting.
+    unmade_at_start: Cell<Refusals>,
+    /// In what its settings differ from ours, as it told last.
+    pub(super) differs: RefCell<Vec<String>>,
 }
 
 /// Everything connections share.
@@ -96,6 +103,11 @@ pub(super) struct Hub {
     pub(super) config: MeshConfig,
     pub(super) clock: Clock,
     pub(super) exchange: RefCell<Exchange>,
+    /// What must be set alike, and what it is hashed to for rows.
+    pub(super) settings: Settings,
+    pub(super) fingerprint: u32,
+    /// Further processes of this site.
+    pub(super) companions: RefCell<Companions>,
     /// By site; this one has an entry that nobody uses.
     pub(super) peers: Vec<Peer>,
     /// The newest row, framed.
@@ -117,6 +129,7 @@ impl Hub {
         clock: Clock,
         exchange: Exchange,
         identity: Identity,
+        planner: &Planner,
     ) -> Self {
         // Four times what is expected, so that a peer with other settings is not held up.
         let per_s = config.connections as f64 / config.probe_interval.as_secs_f64();
@@ -130,8 +143,14 @@ impl Hub {
             dialled: Cell::new(0),
             accepted: Cell::new(0),
             unmade: Cell::new([0; Refusal::NAMES.len()]),
+            unmade_at_start: Cell::default(),
+            differs: RefCell::default(),
         };
+        let (sites, period) = (config.names.len(), planner.config().period);
         Self {
+            settings: Settings::new(&config.names, planner),
+            fingerprint: config.fingerprint(planner),
+            companions: RefCell::new(Companions::new(config.site.index(), sites, period)),
             peers: (0..config.names.len()).map(peer).collect(),
             clock,
             exchange: RefCell::new(exchange),
@@ -192,8 +211,30 @@ impl Hub {
         add(&self.peer(site).rows, 1);
         let now = self.clock.now();
         let received = self.exchange.borrow_mut().receive(now, unix_ns(), site, bytes);
-        if let Err(rejection) = received {
-            self.reject(site, rejection.reason() as usize, &rejection);
+        let Err(rejection) = received else { return };
+        let differs = self.peer(site).differs.borrow();
+        if rejection.reason() == Reason::OtherSettings && !differs.is_empty() {
+            let why = format!("a row of a peer that is set differently in {}", differs.join(", "));
+            return self.reject(site, rejection.reason() as usize, &why);
+        }
+        self.reject(site, rejection.reason() as usize, &rejection);
+    }
+
+    /// Learns how a peer is set; false when the bytes do not say.
+    pub(super) fn hear_settings(&self, site: SiteId, hashes: &[u8]) -> bool {
+        let differing = self.settings.differing(hashes);
+        let is_known = differing.is_some();
+        *self.peer(site).differs.borrow_mut() = differing.unwrap_or_default();
+        is_known
+    }
+
+    /// Counts what a companion said and was not believed.
+    pub(super) fn disbelieve(&self, name: &str, why: Unbelieved, words: &str) {
+        let mut companions = self.companions.borrow_mut();
+        let times = &mut companions.rejected[why.place()];
+        *times += 1;
+        if is_worth_telling(*times) {
+            self.tell(format!("rejected from the companion {name}, {times} times so far: {words}"));
         }
     }
 
@@ -237,7 +278,11 @@ impl Hub {
         let mut unmade = self.peer(site).unmade.get();
         unmade[refusal as usize] += 1;
         self.peer(site).unmade.set(unmade);
-        if is_worth_telling(unmade[refusal as usize]) {
+        if self.exchange.borrow().is_starting() {
+            self.peer(site).unmade_at_start.set(unmade);
+        }
+        let quiet = self.peer(site).unmade_at_start.get()[refusal as usize];
+        if is_worth_telling(unmade[refusal as usize] - quiet) {
             let (name, times) = (self.name(site), unmade[refusal as usize]);
             self.tell(format!(
                 "no connection to {name}, {} ({times} times so far): {why}",
@@ -282,7 +327,7 @@ impl Hub {
 }
 
 /// The 1st, 2nd, 4th, 8th, …: a peer that goes on with nonsense does not fill the log.
-const fn is_worth_telling(times: u64) -> bool {
+pub(super) const fn is_worth_telling(times: u64) -> bool {
     times.is_power_of_two()
 }
 

@@ -11,6 +11,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_core::site::redirect::epoch::SiteId;
 use rustls::client::danger::ServerCertVerifier as _;
@@ -23,7 +24,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// The protocol both ends must name (ALPN): other releases that frame differently will not.
-const PROTOCOL: &[u8] = b"evenkeel-redirect/1";
+const PROTOCOL: &[u8] = b"evenkeel-redirect/2";
 /// More than any certificate chain or key takes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -56,6 +57,25 @@ impl Files {
         self.identity(self.read()?, names, me)
     }
 
+    /// The first of the coming days, up to this one, by whose end peers believe the certificate no
+    /// more; `None` when it is good for longer.
+    pub(super) fn expires_within(
+        &self,
+        days_max: u32,
+        names: &[String],
+        me: SiteId,
+    ) -> io::Result<Option<u32>> {
+        let Contents([certificate, _, authority]) = self.read()?;
+        let (chain, roots) = self.chain(&certificate, &authority)?;
+        let provider = Arc::new(ring::default_provider());
+        let is_believed = |day: u32| {
+            let since = UnixTime::now().as_secs() + 86_400 * u64::from(day);
+            let when = UnixTime::since_unix_epoch(Duration::from_secs(since));
+            self.check(&chain, &roots, &provider, names, me, when).is_ok()
+        };
+        Ok((1..=days_max).find(|day| !is_believed(*day)))
+    }
+
     /// The identity of the files as they are now; `None` when they have not changed.
     pub(super) fn reload(
         &self,
@@ -73,7 +93,9 @@ impl Files {
     fn read(&self) -> io::Result<Contents> {
         let read = |path: &Path| {
             use io::Read as _;
-            let opened = std::fs::File::open(path).map_err(|error| at(path, &error.to_string()))?;
+            let opened = std::fs::File::open(path).map_err(|error| {
+                at(path, &format!("{error} (`evenkeel certificates` makes what a site needs)"))
+            })?;
             let mut bytes = Vec::new();
             opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
             Ok::<_, io::Error>(bytes)
@@ -83,15 +105,11 @@ impl Files {
 
     fn identity(&self, contents: Contents, names: &[String], me: SiteId) -> io::Result<Identity> {
         let Contents([certificate, key, authority]) = &contents;
-        let chain = certificates(&self.certificate, certificate)?;
+        let (chain, roots) = self.chain(certificate, authority)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| at(&self.key, &format!("no private key in PEM: {error}")))?;
-        let mut roots = RootCertStore::empty();
-        for root in certificates(&self.authority, authority)? {
-            roots.add(root).map_err(|error| at(&self.authority, &error.to_string()))?;
-        }
-        let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
-        self.check(&chain, &roots, &provider, names, me)?;
+        let provider = Arc::new(ring::default_provider());
+        self.check(&chain, &roots, &provider, names, me, UnixTime::now())?;
         let unfit = |error: rustls::Error| {
             at(&self.certificate, &format!("{error} (is {} its key?)", self.key.display()))
         };
@@ -104,6 +122,19 @@ impl Files {
         })
     }
 
+    /// The site's certificates, and those of the authorities.
+    fn chain(
+        &self,
+        certificate: &[u8],
+        authority: &[u8],
+    ) -> io::Result<(Vec<CertificateDer<'static>>, Arc<RootCertStore>)> {
+        let mut roots = RootCertStore::empty();
+        for root in certificates(&self.authority, authority)? {
+            roots.add(root).map_err(|error| at(&self.authority, &error.to_string()))?;
+        }
+        Ok((certificates(&self.certificate, certificate)?, Arc::new(roots)))
+    }
+
     /// What the peers will check, so that a mistake is seen where it was made.
     fn check(
         &self,
@@ -112,6 +143,7 @@ impl Files {
         provider: &Arc<CryptoProvider>,
         names: &[String],
         me: SiteId,
+        when: UnixTime,
     ) -> io::Result<()> {
         let wrong = |words: &str| at(&self.certificate, words);
         let own = &chain[0];
@@ -125,7 +157,7 @@ impl Files {
             WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
         let verifier = verifier.build().map_err(|error| at(&self.authority, &error.to_string()))?;
         let name = server_name(&names[me.index()])?;
-        let verified = verifier.verify_server_cert(own, &chain[1..], &name, &[], UnixTime::now());
+        let verified = verifier.verify_server_cert(own, &chain[1..], &name, &[], when);
         verified.map(drop).map_err(|error| {
             let authority = self.authority.display();
             wrong(&format!("{error} (is it of the authority in {authority}, and in its time?)"))

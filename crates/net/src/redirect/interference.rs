@@ -18,9 +18,8 @@ use std::time::Duration;
 use evenkeel_core::site::redirect::curve::{
     Candidate, Conditions, Family, Measured, Verdict, Watch, WatchConfig, substitute,
 };
+use evenkeel_core::site::redirect::demand::Lately;
 use evenkeel_core::site::redirect::planner::SizeClass;
-
-use super::demand::Lately;
 
 /// The watch over a site's curves.
 #[derive(Debug)]
@@ -59,7 +58,9 @@ impl Interference {
         if replicas == 0 || lately.local_ended == 0 {
             return None;
         }
-        let conditions = Conditions::with_servers(replicas).unbiased();
+        let write_share = lately.writes();
+        let conditions =
+            Conditions { write_share, ..Conditions::with_servers(replicas).unbiased() };
         let (load, requests, missed) = (lately.load(), lately.local_ended, lately.local_missed);
         let predicted = self.families[self.version].miss(Duration::ZERO, load, &conditions);
         let before = self.watch.verdict();

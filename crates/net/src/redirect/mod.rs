@@ -22,23 +22,31 @@
 //! | `identity` | certificates: who we are, who they are; read again when they change |
 //! | `dial` `accept` `wire` `pace` | connections, and what a peer may ask for |
 //! | `hub` | what they share and count |
+//! | `settings` | what must be set alike, told one by one |
 //! | `driver` | the loop around core's exchange |
-//! | `demand` `interference` | counts → demand; do the curves still hold? |
+//! | `companions` `seat` | further processes of this site: what they counted, talking with them |
+//! | `companion` `message` | such a process itself, and the words of both |
+//! | `interference` | do the curves still hold? |
 //! | `state` [`metrics`] | for people |
 //!
 //! **A thread of its own**: an echo that waits for a dashboard or a solver looks like distance.
 //! The solver runs on another one beside it.
 
 mod accept;
-mod demand;
+mod companion;
+mod companion_metrics;
+mod companions;
 mod dial;
 mod driver;
 pub mod frame;
 mod hub;
 mod identity;
 mod interference;
+mod message;
 pub mod metrics;
 mod pace;
+mod seat;
+mod settings;
 mod setup;
 mod state;
 mod wire;
@@ -58,15 +66,17 @@ use evenkeel_core::time::nanos;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::board::{Board, Directive, SplitTally};
+use crate::board::{Board, Directive, Ended, SplitTally};
 use crate::clock::Clock;
+pub use companion::{Companion, CompanionConfig};
 use driver::Driver;
 use hub::Hub;
 pub use identity::Files;
 use identity::{Identity, server_name};
-pub use setup::open;
+pub use setup::{check, open};
 pub use state::{
-    AlarmState, CountsState, PairState, PathState, PlanState, RedirectState, SiteState,
+    AlarmState, CompanionState, CountsState, EnforcedState, LaneState, PairState, PathState,
+    PlanState, RedirectState, SeatState, SiteState,
 };
 
 /// The site that a mesh runs in: where its counts come from and its plans go.
@@ -77,6 +87,10 @@ pub trait Home {
     fn replicas_up(&self) -> u32;
     /// Enforces a plan.
     fn direct(&self, directive: Directive);
+    /// What its workers did in the last epoch that is over; `None` when nobody knows.
+    fn ended(&self) -> Option<Ended> {
+        None
+    }
 }
 
 /// An upstream of this process as the home of a mesh.
@@ -103,6 +117,10 @@ impl Home for BoardHome {
 
     fn direct(&self, directive: Directive) {
         self.board.direct(self.upstream, directive);
+    }
+
+    fn ended(&self) -> Option<Ended> {
+        self.board.split_ended(self.upstream)
     }
 }
 
@@ -165,6 +183,14 @@ impl MeshConfig {
         self.names.iter().try_for_each(|name| server_name(name).map(drop))
     }
 
+    /// What a mesh is made of beside its addresses, once all is in its range.
+    fn parts(&self, planner: &Planner) -> io::Result<(Exchange, Identity)> {
+        self.check()?;
+        let exchange = Exchange::new(self.epochs(planner));
+        let exchange = exchange.map_err(|error| wrong(format!("redirect: {error}")))?;
+        Ok((exchange, self.files.load(&self.names, self.site)?))
+    }
+
     fn wan(&self) -> Wan {
         Wan::new(self.connections, WanConfig::default()).expect("connections were checked")
     }
@@ -195,6 +221,42 @@ impl MeshConfig {
     }
 }
 
+/// What a process takes part with: the mesh itself, or a seat that has one.
+#[derive(Debug)]
+pub enum Member {
+    /// It plans for its site.
+    Seat(Box<Mesh>),
+    /// It takes its part of what the seat of its site plans.
+    Companion(Box<Companion>),
+}
+
+impl Member {
+    /// How it stands, as that changes.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Arc<RedirectState>> {
+        match self {
+            Self::Seat(mesh) => mesh.state(),
+            Self::Companion(companion) => companion.state(),
+        }
+    }
+
+    /// Runs until `stop`, as [`Mesh::run`].
+    ///
+    /// # Errors
+    /// As [`Mesh::run`].
+    pub async fn run(
+        self,
+        clock: Clock,
+        home: Rc<dyn Home>,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        match self {
+            Self::Seat(mesh) => mesh.run(clock, home, stop).await,
+            Self::Companion(companion) => companion.run(clock, home, stop).await,
+        }
+    }
+}
+
 /// The mesh of one site, ready to run.
 pub struct Mesh {
     config: MeshConfig,
@@ -218,10 +280,7 @@ impl Mesh {
     /// When the settings are outside of their ranges or peers could not believe the certificates,
     /// with the file and the likely cause.
     pub fn open(config: MeshConfig, planner: Planner, listener: TcpListener) -> io::Result<Self> {
-        config.check()?;
-        let exchange = Exchange::new(config.epochs(&planner));
-        let exchange = exchange.map_err(|error| wrong(format!("redirect: {error}")))?;
-        let identity = config.files.load(&config.names, config.site)?;
+        let (exchange, identity) = config.parts(&planner)?;
         let state = watch::Sender::new(Arc::default());
         Ok(Self { config, planner, exchange, identity, listener, state })
     }
@@ -251,7 +310,7 @@ impl Mesh {
         let Self { config, planner, exchange, identity, listener, state } = self;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let hub = Rc::new(Hub::new(config, clock, exchange, identity));
+        let hub = Rc::new(Hub::new(config, clock, exchange, identity, &planner));
         let mut parts = JoinSet::new();
         let accepting = accept::take(Rc::clone(&hub), listener);
         parts.spawn_local(async {

@@ -2,31 +2,85 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 
 use evenkeel_core::site::redirect::curve::ResponseCurves;
 use evenkeel_core::site::redirect::planner::{Planner, SiteCurves};
 use evenkeel_settings::profile;
 
-use super::{Files, Mesh, MeshConfig, wrong};
-use crate::config::RedirectConfig;
+use super::{Companion, CompanionConfig, Files, Member, Mesh, MeshConfig, wrong};
+use crate::config::{RedirectConfig, RedirectSite};
 
-/// Opens the mesh of a configuration: reads profiles and certificates, binds the address.
+/// A certificate that expires within so many days is worth a word.
+const DAYS_LEFT_MIN: u32 = 14;
+
+/// Opens what a configuration takes part with: reads profiles and certificates, binds the address.
+/// A companion has neither profiles nor an address.
 ///
 /// # Errors
 /// When a file cannot be read or believed, or the address cannot be bound, with the likely cause.
-pub fn open(config: &RedirectConfig) -> io::Result<Mesh> {
-    let curves = config.sites.iter().map(|site| {
-        let version = |path| {
-            let profile = profile::load(path).map_err(|problems| wrong(problems.to_string()))?;
-            let curves = ResponseCurves::measured(config.objective, &profile);
-            curves.map_err(|error| wrong(format!("{}: {error}", path.display())))
-        };
-        let versions = site.curves.iter().map(|path| version(path.as_path()));
+pub fn open(config: &RedirectConfig) -> io::Result<Member> {
+    if let Some(seat) = config.through {
+        let MeshConfig { site, names, files, reload_every, .. } = mesh(config);
+        let (objective, writes_stay) = (config.objective, config.writes_stay);
+        let companion =
+            CompanionConfig { site, names, objective, writes_stay, seat, files, reload_every };
+        return Companion::open(companion).map(|companion| Member::Companion(Box::new(companion)));
+    }
+    let mesh = Mesh::open(mesh(config), planner(config)?, bind(config.listen)?)?;
+    Ok(Member::Seat(Box::new(mesh)))
+}
+
+/// Reads the files of a configuration as [`open`] does, and binds nothing. Gives what is sound and
+/// still doubtful: a sentence each.
+///
+/// # Errors
+/// All that is wrong, each with its file and the likely cause.
+pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
+    let is_planned_here = config.through.is_none();
+    let mut paths: Vec<_> = config.sites.iter().flat_map(|site| &site.curves).collect();
+    paths.sort();
+    paths.dedup(); // sites that are alike have the same
+    paths.retain(|_| is_planned_here);
+    let mut problems: Vec<_> = paths.iter().filter_map(|path| curves(config, path).err()).collect();
+    let mesh = mesh(config);
+    let parts = match is_planned_here && problems.is_empty() {
+        true => planner(config).and_then(|planner| mesh.parts(&planner).map(drop)),
+        false => mesh.files.load(&mesh.names, mesh.site).map(drop),
+    };
+    problems.extend(parts.err());
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let days = mesh.files.expires_within(DAYS_LEFT_MIN, &mesh.names, mesh.site);
+    let days = days.map_err(|error| vec![error])?;
+    let doubt = |days: u32| {
+        let (file, unit) =
+            (mesh.files.certificate.display(), if days == 1 { "day" } else { "days" });
+        format!(
+            "{file}: expires in less than {days} {unit}; renew it in place: a running process \
+             takes the new one by itself"
+        )
+    };
+    Ok(days.map(doubt).into_iter().collect())
+}
+
+fn curves(config: &RedirectConfig, path: &Path) -> io::Result<ResponseCurves> {
+    let profile = profile::load(path).map_err(|problems| wrong(problems.to_string()))?;
+    let curves = ResponseCurves::measured(config.objective, &profile);
+    curves.map_err(|error| wrong(format!("{}: {error}", path.display())))
+}
+
+fn planner(config: &RedirectConfig) -> io::Result<Planner> {
+    let of_site = |site: &RedirectSite| {
+        let versions = site.curves.iter().map(|path| curves(config, path));
         versions.collect::<io::Result<Vec<_>>>().map(SiteCurves::of_versions)
-    });
-    let curves = curves.collect::<io::Result<Vec<_>>>()?;
-    let planner = Planner::new(config.planner(), curves);
-    let planner = planner.map_err(|error| wrong(format!("redirect: {error}")))?;
+    };
+    let sites = config.sites.iter().map(of_site).collect::<io::Result<Vec<_>>>()?;
+    Planner::new(config.planner(), sites).map_err(|error| wrong(format!("redirect: {error}")))
+}
+
+fn mesh(config: &RedirectConfig) -> MeshConfig {
     let names = config.sites.iter().map(|site| site.name.clone()).collect();
     let peers = config.sites.iter().map(|site| site.peer).collect();
     let files = Files {
@@ -34,14 +88,13 @@ pub fn open(config: &RedirectConfig) -> io::Result<Mesh> {
         key: config.key.clone(),
         authority: config.authority.clone(),
     };
-    let mesh = MeshConfig {
+    MeshConfig {
         margin: config.margin,
         clock_offset_max: config.clock_offset_max,
         connections: config.connections,
         probe_interval: config.probe_interval,
         ..MeshConfig::new(config.site, names, peers, files)
-    };
-    Mesh::open(mesh, planner, bind(config.listen)?)
+    }
 }
 
 /// Unlike a worker's listener this one shares its address with nobody: two meshes of one site

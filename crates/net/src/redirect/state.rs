@@ -17,6 +17,8 @@ pub struct RedirectState {
     pub period_ms: f64,
     /// How long before an epoch rows are sent, in milliseconds.
     pub lead_ms: f64,
+    /// The latency that all `missed_share`s are counted by, in milliseconds.
+    pub objective_ms: f64,
     /// Every site, this one among them, in the order of the configuration.
     pub sites: Vec<SiteState>,
     /// The plan in force; `None` before the first.
@@ -27,8 +29,91 @@ pub struct RedirectState {
     /// What people should know, the newest last; the last 64 that differ, each when it was raised
     /// last.
     pub alarms: Vec<AlarmState>,
+    /// Further processes of this site that take their part of its plan from this one.
+    pub companions: Vec<CompanionState>,
+    /// How well all processes of this site kept the plan of the last epoch that is over; `None`
+    /// before one is.
+    pub enforced: Option<EnforcedState>,
+    /// The process whose plan this one takes its part of; `None` in that process itself.
+    pub seat: Option<SeatState>,
     /// What was counted since the start.
     pub counts: CountsState,
+}
+
+/// A further process of a site, as its seat sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CompanionState {
+    /// Its IP address, and four digits that tell its runs apart.
+    pub name: String,
+    /// Its workers.
+    pub workers: usize,
+    /// Its part of the caps, of all processes' together: 0 – 1.
+    pub part_share: f64,
+    /// Requests per second of users that come to it, over the last epochs.
+    pub demand_per_s: f64,
+    /// The epoch of the plan it was told last.
+    pub epoch: Option<u64>,
+    /// How long ago it was heard, in milliseconds.
+    pub heard_ms_ago: f64,
+}
+
+/// How well a plan was kept, over all processes of a site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EnforcedState {
+    /// Its epoch.
+    pub epoch: u64,
+    /// How many processes' counts are in this.
+    pub processes: usize,
+    /// Requests of the site's users in the epoch.
+    pub arrived_requests: u64,
+    /// For each other site.
+    pub to: Vec<LaneState>,
+}
+
+/// How well a plan was kept for one destination.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LaneState {
+    /// The site.
+    pub name: String,
+    /// Requests that the plan foresaw.
+    pub planned_requests: f64,
+    /// Requests that its share of those that came is.
+    pub due_requests: f64,
+    /// Requests sent, those that were rescued not counted.
+    pub sent_requests: u64,
+    /// How far what was sent is from the plan.
+    pub error_requests: f64,
+    /// Requests that stayed because a worker had used up its part of the cap.
+    pub over_cap_requests: u64,
+    /// Of these, the ones for which the whole cap had room: the price of dividing it.
+    pub divided_requests: f64,
+    /// Requests sent because home had no replica for them.
+    pub rescued_requests: u64,
+}
+
+/// The process that plans for a site, as its companion sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SeatState {
+    /// Where it listens.
+    pub address: String,
+    /// Whether it is heard.
+    pub is_heard: bool,
+    /// The epoch of the last plan it told.
+    pub epoch: Option<u64>,
+    /// Whether that plan is still believed.
+    pub is_in_force: bool,
+    /// This process's part of the caps: 0 – 1.
+    pub part_share: Option<f64>,
+    /// Fingerprint of what is set alike at all sites.
+    pub settings: Option<String>,
+    /// Plans that it told.
+    pub plans: u64,
+    /// Connections to it that were lost.
+    pub lost: u64,
+    /// Messages of it that were not believed, by reason.
+    pub rejected: BTreeMap<&'static str, u64>,
+    /// Connections to it that could not be made, by reason.
+    pub unmade: BTreeMap<&'static str, u64>,
 }
 
 /// How one site stands, as this one sees it.
@@ -42,6 +127,10 @@ pub struct SiteState {
     pub demand_per_s: Option<f64>,
     /// Requests per second that its replicas can serve, as it told last.
     pub capacity_per_s: Option<f64>,
+    /// Share of writes among its users' requests, as it told last.
+    pub writes_share: Option<f64>,
+    /// Requests that waited for a replica there, as it told last.
+    pub waiting: Option<u64>,
     /// The version of its curves.
     pub curve_version: Option<u32>,
     /// Share of its users' requests that missed the objective, as it told last.
@@ -62,6 +151,8 @@ pub struct SiteState {
     pub rows: u64,
     /// Rows and frames of it that were not believed, by reason; reasons without any are left out.
     pub rejected: BTreeMap<&'static str, u64>,
+    /// What it has set otherwise than this one; empty when all is alike or it did not say.
+    pub differs: Vec<String>,
     /// Times it was read later because it sent too much.
     pub throttled: u64,
     /// Connections to it that could not be made, by reason.
@@ -158,6 +249,12 @@ pub struct CountsState {
     pub alarms: u64,
     /// Connections from others that were refused, by reason; all reasons.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Companions that came.
+    pub companions_joined: u64,
+    /// Companions that are gone, by reason; all reasons.
+    pub companions_gone: BTreeMap<&'static str, u64>,
+    /// Messages of companions that were not believed, by reason; all reasons.
+    pub companions_rejected: BTreeMap<&'static str, u64>,
     /// Bytes sent, TLS included, TCP and IP not.
     pub bytes_sent: u64,
     /// Bytes received.

@@ -9,16 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::frame::{FRAME_BYTES_MAX, Frame, Nonsense, decode};
+use super::frame::{COMPANION_FRAME_BYTES_MAX, FRAME_BYTES_MAX, Frame, Nonsense, decode_up_to};
 use super::hub::{Traffic, add};
 
 /// How long a peer may refuse to take a frame.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a peer may say nothing: many probes.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes kept of what came and is not read yet.
-const INBOX_BYTES: usize = 2 * FRAME_BYTES_MAX;
-
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -44,17 +41,33 @@ impl From<Nonsense> for Ended {
     }
 }
 
-/// What came and was not read yet.
-#[derive(Debug, Default)]
+/// The result of what goes on until the connection ends.
+#[derive(Debug)]
+pub(super) enum Never {}
+
+/// What came and was not read yet: two of the longest frames at most.
+#[derive(Debug)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
     read: usize,
+    longest: usize,
 }
 
 impl Inbox {
+    /// Of a conversation between sites.
+    pub(super) const fn of_peers() -> Self {
+        Self { bytes: Vec::new(), read: 0, longest: FRAME_BYTES_MAX }
+    }
+
+    /// Of a conversation between the processes of one site.
+    pub(super) const fn of_companions() -> Self {
+        Self { bytes: Vec::new(), read: 0, longest: COMPANION_FRAME_BYTES_MAX }
+    }
+
     /// The next whole frame, if it is there.
     pub(super) fn next(&mut self) -> Result<Option<Frame<'_>>, Nonsense> {
-        let Some((frame, length)) = decode(&self.bytes[self.read..])? else { return Ok(None) };
+        let decoded = decode_up_to(&self.bytes[self.read..], self.longest)?;
+        let Some((frame, length)) = decoded else { return Ok(None) };
         self.read += length;
         Ok(Some(frame))
     }
@@ -63,7 +76,7 @@ impl Inbox {
     pub(super) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), Ended> {
         self.bytes.drain(..self.read);
         self.read = 0;
-        let room = (INBOX_BYTES - self.bytes.len()) as u64;
+        let room = (2 * self.longest - self.bytes.len()) as u64;
         let mut from = from.take(room);
         let reading = from.read_buf(&mut self.bytes);
         match tokio::time::timeout(IDLE_TIMEOUT, reading).await {

@@ -43,7 +43,7 @@ impl Outsider {
                 config.with_client_auth_cert(chain, key).unwrap()
             }
         };
-        config.alpn_protocols = vec![b"evenkeel-redirect/1".to_vec()];
+        config.alpn_protocols = vec![b"evenkeel-redirect/2".to_vec()];
         let stream = TcpStream::connect(to).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(name.to_owned()).unwrap();

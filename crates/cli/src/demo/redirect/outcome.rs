@@ -13,7 +13,7 @@ use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
 use super::sites::Sites;
-use crate::terminal::{Table, ms};
+use crate::terminal::{Table, ms, ms_if_known, percent};
 
 /// The whole demo.
 #[derive(Serialize)]
@@ -389,7 +389,7 @@ pub(super) fn closing_words(document: &Document<'_>) -> String {
         let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent);
         let simulated = run.simulated.redirect.as_ref();
         let mut cells = vec![run.policy.clone(), percent(run.violation_ratio)];
-        cells.push(run.p99_ms.map_or_else(|| "-".to_owned(), ms));
+        cells.push(ms_if_known(run.p99_ms));
         cells.push(percent(run.redirected_ratio));
         let sides = [
             run.home_violation_ratio,
@@ -439,10 +439,6 @@ fn of_sites(run: &Run) -> String {
     let doubt = run.sites.iter().find_map(|site| site.doubt.as_ref());
     text += &doubt.map_or_else(String::new, |doubt| format!("  Note: {doubt}\n"));
     text + "\n"
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 fn simulated_late(report: &RedirectReport) -> Option<f64> {

@@ -26,7 +26,7 @@ use evenkeel_sim::scenario::{Geography, Real, Site, Spelling};
 
 use super::super::ground::{Folder, free_addresses};
 use super::super::{embedded_config, find_nginx};
-use crate::terminal::Canvas;
+use crate::terminal::{Canvas, ms_if_known};
 
 /// The file of the profile that all sites plan from: they are alike.
 const PROFILE: &str = "site.profile.toml";
@@ -319,7 +319,7 @@ impl Observer for View<'_> {
 
     fn goes(&mut self, progress: &Progress) {
         let Some(upcoming) = self.upcoming else { return };
-        let p99 = progress.recent_p99_ms.map_or_else(|| "-".to_owned(), crate::terminal::ms);
+        let p99 = ms_if_known(progress.recent_p99_ms);
         let (done, all) = (upcoming.done, upcoming.done + upcoming.left);
         self.canvas.draw(&[format!(
             "profiling {}: {:.0} requests/s, p99 {p99} ms, load {} of about {all}",

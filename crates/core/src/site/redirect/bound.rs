@@ -40,7 +40,7 @@ pub(super) struct Column {
 }
 
 /// What a set of prices says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Evaluation {
     pub(super) bound: i128,
     /// For each data centre and level, how far it is above the least.
@@ -49,6 +49,8 @@ pub(super) struct Evaluation {
     pub(super) best: Vec<usize>,
     /// Units of work.
     pub(super) work: u64,
+    /// Whether loads were ruled out by it.
+    pub(super) has_narrowed: bool,
 }
 
 impl Domain {
@@ -56,25 +58,26 @@ impl Domain {
         let sites = model.sites;
         Self {
             levels: model.range.iter().map(|&(low, high)| (low..=high).collect()).collect(),
-            least: Pairs::filled(sites, 0),
+            least: Pairs::from_fn(sites, |i, j| if i == j { model.kept[i] } else { 0 }),
             most: Pairs::from_fn(sites, |i, j| model.limit[(i, j)]),
         }
     }
 
     /// Without the loads that alone cost more than `cutoff`, whoever brings them.
     pub(super) fn within(model: &Model, cutoff: i128) -> Self {
-        let mut domain = Self::whole(model);
+        let whole = Self::whole(model);
+        let mut domain = whole.clone();
         let free = Prices { served: vec![0; model.sites], violation: vec![0; model.side_rows()] };
-        let mut open = Vec::new();
+        let mut filler = Filler::new(model, &whole, &free);
         for site in 0..model.sites {
-            let filler = Filler::new(model, &domain, &free, site);
+            filler.turn_to(site);
             // Curves do not fall: from here on prices only rise.
             let rising = if model.relay { 0 } else { model.demand[site] };
-            let mut costs_more = |&load: &u32| filler.fill(load, &mut open, None) > cutoff;
-            let above = domain.levels[site].iter().copied().filter(|&load| load >= rising);
-            if let Some(end) = above.into_iter().find(&mut costs_more) {
-                domain.levels[site].retain(|&load| load < end);
-            }
+            let levels = &mut domain.levels[site];
+            let first = levels.partition_point(|&load| load < rising);
+            let keeps = |&load: &u32| filler.fill(load, None) <= cutoff;
+            let kept = first + levels[first..].partition_point(keeps);
+            levels.truncate(kept);
         }
         domain
     }
@@ -93,133 +96,202 @@ impl Domain {
         most.min(model.demand[origin].saturating_sub(kept))
     }
 
+    /// Whether a column is one of those still allowed.
     pub(super) fn holds(&self, model: &Model, column: &Column) -> bool {
-        let mut mix = column.mix.iter().peekable();
         let site = column.site;
-        let mut fits = |origin: usize| {
-            let amount =
-                mix.next_if(|&&(named, _)| named == origin).map_or(0, |&(_, amount)| amount);
+        let fits = |&(origin, amount): &(usize, u32)| {
             (self.least[(origin, site)]..=self.most(model, origin, site)).contains(&amount)
         };
-        self.levels[site].binary_search(&column.load).is_ok() && (0..model.sites).all(&mut fits)
+        let is_there = |origin: usize| column.mix.iter().any(|&(named, _)| named == origin);
+        self.levels[site].binary_search(&column.load).is_ok()
+            && column.mix.iter().all(fits)
+            && (0..model.sites).all(|origin| self.least[(origin, site)] == 0 || is_there(origin))
     }
 }
 
 /// The part of a bound that one data centre decides, ready to be asked for many loads.
 #[derive(Debug)]
-struct Filler<'a> {
+pub(super) struct Filler<'a> {
     model: &'a Model,
     domain: &'a Domain,
+    prices: &'a Prices,
+    /// The data centre it is ready for.
     site: usize,
-    /// What an origin's quantum costs beside violations.
-    base: Vec<i64>,
-    /// What a violation of an origin costs.
-    slope: Vec<i64>,
+    /// Its own requests, which come first unless data centres relay.
+    own: Feeder,
     /// Who may bring load, and at most how much.
-    feeders: Vec<(usize, u32)>,
+    feeders: Vec<Feeder>,
     /// What origins bring in any case.
-    forced: Vec<(usize, u32)>,
+    forced: Vec<Feeder>,
+    /// Room to work in: what a quantum of each feeder costs.
+    units: Vec<i64>,
+    /// Room to work in: who brings how much.
+    mix: Vec<(usize, u32)>,
+}
+
+/// An origin as a data centre sees it: `base + slope · ppm` for each of at most `most` quanta.
+#[derive(Clone, Copy, Debug)]
+struct Feeder {
+    origin: usize,
+    most: u32,
+    base: i64,
+    slope: i64,
+}
+
+impl Feeder {
+    #[inline]
+    fn unit(&self, row: &[u32]) -> i64 {
+        self.base + self.slope * i64::from(row[self.origin])
+    }
 }
 
 /// Evaluates the bound over a domain without empty levels. Levels that cannot be filled are as far
-/// above the least as can be.
-pub(super) fn evaluate(model: &Model, domain: &Domain, prices: &Prices) -> Evaluation {
+/// above the least as can be. `spare` is an evaluation that is no longer needed.
+pub(super) fn evaluate(
+    model: &Model,
+    domain: &Domain,
+    prices: &Prices,
+    spare: Evaluation,
+) -> Evaluation {
     let served = model.demand.iter().zip(&prices.served);
     let mut bound: i128 = served.map(|(&d, &price)| i128::from(d) * i128::from(price)).sum();
     if let Some(side) = &model.side {
         let spent = side.budget.iter().zip(&prices.violation);
         bound -= spent.map(|(&b, &price)| i128::from(b) * i128::from(price)).sum::<i128>();
     }
-    let mut evaluation =
-        Evaluation { bound, above: Vec::with_capacity(model.sites), best: Vec::new(), work: 0 };
-    let mut open = Vec::new();
-    for site in 0..model.sites {
-        let filler = Filler::new(model, domain, prices, site);
+    let mut evaluation = Evaluation { bound, work: 0, has_narrowed: false, ..spare };
+    evaluation.above.resize(model.sites, Vec::new());
+    evaluation.best.clear();
+    let mut filler = Filler::new(model, domain, prices);
+    for (site, values) in evaluation.above.iter_mut().enumerate() {
+        filler.turn_to(site);
         let levels = &domain.levels[site];
-        let mut values: Vec<i128> =
-            levels.iter().map(|&load| filler.fill(load, &mut open, None)).collect();
-        evaluation.work += (levels.len() * (4 * filler.feeders.len() + 10)) as u64;
+        let steep = levels.partition_point(|&load| load < filler.flat_from());
+        values.clear();
+        values.extend(levels[..steep].iter().map(|&load| filler.fill(load, None)));
+        filler.fill_flat(&levels[steep..], values);
+        evaluation.work += (steep * (4 * filler.feeders.len() + 10) + levels.len()) as u64;
         let best = (0..values.len()).min_by_key(|&place| values[place]).unwrap_or(0);
         let least = values[best];
         evaluation.bound = evaluation.bound.saturating_add(least);
         values.iter_mut().for_each(|value| *value = value.saturating_sub(least));
-        evaluation.above.push(values);
         evaluation.best.push(best);
     }
     evaluation
-}
-
-/// The cheapest way to load a data centre so much, if there is one.
-pub(super) fn column(
-    model: &Model,
-    domain: &Domain,
-    prices: &Prices,
-    site: usize,
-    load: u32,
-) -> Option<Column> {
-    let filler = Filler::new(model, domain, prices, site);
-    let mut mix = Vec::new();
-    if filler.fill(load, &mut Vec::new(), Some(&mut mix)) >= IMPOSSIBLE {
-        return None;
-    }
-    mix.sort_unstable();
-    mix.dedup_by(|later, kept| {
-        let is_same = later.0 == kept.0;
-        if is_same {
-            kept.1 += later.1;
-        }
-        is_same
-    });
-    Some(Column { site, load, mix })
 }
 
 /// More than any fill costs.
 pub(super) const IMPOSSIBLE: i128 = i128::MAX / 256;
 
 impl<'a> Filler<'a> {
-    fn new(model: &'a Model, domain: &'a Domain, prices: &Prices, site: usize) -> Self {
-        let sites = model.sites;
-        let base = (0..sites).map(|i| model.fixed[(i, site)] - prices.served[i]).collect();
-        let slope = |origin: usize| match &model.side {
-            Some(side) => model.weight + side.weight[origin] * prices.violation[side.row[origin]],
-            None => model.weight,
-        };
-        let mut filler = Self {
+    pub(super) fn new(model: &'a Model, domain: &'a Domain, prices: &'a Prices) -> Self {
+        let own = Feeder { origin: 0, most: 0, base: 0, slope: 0 };
+        let room = || Vec::with_capacity(model.sites);
+        Self {
             model,
             domain,
-            site,
-            base,
-            slope: (0..sites).map(slope).collect(),
-            feeders: Vec::new(),
+            prices,
+            site: 0,
+            own,
+            feeders: room(),
             forced: Vec::new(),
-        };
-        for origin in 0..sites {
+            units: Vec::with_capacity(model.sites),
+            mix: Vec::with_capacity(model.sites + 1),
+        }
+    }
+
+    /// Makes ready for a data centre.
+    pub(super) fn turn_to(&mut self, site: usize) {
+        let (model, domain) = (self.model, self.domain);
+        self.site = site;
+        self.own = self.feeder(site, model.demand[site]);
+        self.feeders.clear();
+        self.forced.clear();
+        for origin in 0..model.sites {
             if origin == site && !model.relay {
                 continue;
             }
             let least = domain.least[(origin, site)];
             let most = domain.most(model, origin, site);
             if least > 0 {
-                filler.forced.push((origin, least));
+                self.forced.push(self.feeder(origin, least));
             }
             if most > least {
-                filler.feeders.push((origin, most - least));
+                self.feeders.push(self.feeder(origin, most - least));
             }
         }
-        filler
     }
 
-    /// What it costs to load the data centre with `load`; notes the mix when asked to. `open` is
-    /// room to work in.
+    fn feeder(&self, origin: usize, most: u32) -> Feeder {
+        let (model, prices) = (self.model, self.prices);
+        let slope = match &model.side {
+            Some(side) => model.weight + side.weight[origin] * prices.violation[side.row[origin]],
+            None => model.weight,
+        };
+        let base = model.fixed[(origin, self.site)] - prices.served[origin];
+        Feeder { origin, most, base, slope }
+    }
+
+    /// The cheapest mix of so much load, if there is one.
+    pub(super) fn mix(&mut self, load: u32) -> Option<&[(usize, u32)]> {
+        let mut mix = std::mem::take(&mut self.mix);
+        mix.clear();
+        let cost = self.fill(load, Some(&mut mix));
+        mix.sort_unstable();
+        mix.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                kept.1 += later.1;
+            }
+            is_same
+        });
+        self.mix = mix;
+        (cost < IMPOSSIBLE).then_some(&*self.mix)
+    }
+
+    /// The load from which on curves no longer rise and only guests come.
+    fn flat_from(&self) -> u32 {
+        let own = if self.model.relay { 0 } else { self.own.most };
+        self.model.flat_from(self.site).max(own)
+    }
+
+    /// What these loads cost, none of them below [`Self::flat_from`], ascending: prices are the
+    /// same for all of them, so that the next quantum is the cheapest that is left.
+    fn fill_flat(&mut self, levels: &[u32], costs: &mut Vec<i128>) {
+        let Some(&first) = levels.first() else { return };
+        let row = self.model.row(self.site, first);
+        let own = if self.model.relay { None } else { Some(&self.own) };
+        let (mut filled, mut cost) = (0, 0);
+        for feeder in own.into_iter().chain(&self.forced) {
+            filled += feeder.most;
+            cost += i128::from(feeder.unit(row)) * i128::from(feeder.most);
+        }
+        let pair = (self.site, self.site);
+        let allowed = self.domain.least[pair]..=self.domain.most[pair];
+        let is_allowed = own.is_none_or(|own| allowed.contains(&own.most));
+        let mut order: Vec<(i64, u32)> =
+            self.feeders.iter().map(|feeder| (feeder.unit(row), feeder.most)).collect();
+        order.sort_unstable();
+        let mut next = order.into_iter();
+        let (mut unit, mut left) = (0, 0);
+        for &load in levels {
+            while filled < load {
+                if left == 0 {
+                    let Some(cheapest) = next.next() else { break };
+                    (unit, left) = cheapest;
+                }
+                let amount = left.min(load - filled);
+                cost += i128::from(unit) * i128::from(amount);
+                (filled, left) = (filled + amount, left - amount);
+            }
+            costs.push(if is_allowed && filled == load { cost } else { IMPOSSIBLE });
+        }
+    }
+
+    /// What it costs to load the data centre with `load`; notes the mix when asked to.
     #[inline]
-    fn fill(
-        &self,
-        load: u32,
-        open: &mut Vec<(i64, usize, u32)>,
-        mut mix: Option<&mut Vec<(usize, u32)>>,
-    ) -> i128 {
+    fn fill(&mut self, load: u32, mut mix: Option<&mut Vec<(usize, u32)>>) -> i128 {
         let row = self.model.row(self.site, load);
-        let unit = |origin: usize| self.base[origin] + self.slope[origin] * i64::from(row[origin]);
         let mut cost = 0;
         let mut need = load;
         let mut take = |unit: i64, origin: usize, amount: u32| {
@@ -231,34 +303,45 @@ impl<'a> Filler<'a> {
             i128::from(unit) * i128::from(amount)
         };
         if !self.model.relay {
-            let own = load.min(self.model.demand[self.site]);
+            let amount = load.min(self.own.most);
             let pair = (self.site, self.site);
-            if !(self.domain.least[pair]..=self.domain.most[pair]).contains(&own) {
+            if !(self.domain.least[pair]..=self.domain.most[pair]).contains(&amount) {
                 return IMPOSSIBLE;
             }
-            cost += take(unit(self.site), self.site, own);
-            need -= own;
-        }
-        for &(origin, amount) in &self.forced {
-            if amount > need {
-                return IMPOSSIBLE;
-            }
-            cost += take(unit(origin), origin, amount);
+            cost += take(self.own.unit(row), self.site, amount);
             need -= amount;
+        }
+        for feeder in &self.forced {
+            if feeder.most > need {
+                return IMPOSSIBLE;
+            }
+            cost += take(feeder.unit(row), feeder.origin, feeder.most);
+            need -= feeder.most;
         }
         if need == 0 {
             return cost;
         }
-        open.clear();
-        open.extend(self.feeders.iter().map(|&(origin, most)| (unit(origin), origin, most)));
-        while need > 0 {
-            let cheapest = (0..open.len()).min_by_key(|&place| open[place].0);
-            let Some(cheapest) = cheapest else { return IMPOSSIBLE };
-            let (unit, origin, most) = open.swap_remove(cheapest);
+        self.units.clear();
+        self.units.extend(self.feeders.iter().map(|feeder| feeder.unit(row)));
+        for _ in 0..self.feeders.len() {
+            let (mut cheapest, mut least) = (0, TAKEN);
+            for (place, &unit) in self.units.iter().enumerate() {
+                if unit < least {
+                    (cheapest, least) = (place, unit);
+                }
+            }
+            let Feeder { origin, most, .. } = self.feeders[cheapest];
             let amount = most.min(need);
-            cost += take(unit, origin, amount);
+            cost += take(least, origin, amount);
             need -= amount;
+            if need == 0 {
+                return cost;
+            }
+            self.units[cheapest] = TAKEN;
         }
-        cost
+        IMPOSSIBLE
     }
 }
+
+/// In place of a unit's price: no more of it.
+const TAKEN: i64 = i64::MAX;

@@ -216,6 +216,7 @@ impl<'a> Walk<'a> {
             && (low_from..=high_from).contains(&self.loads[shift.from]);
         let has_one_role = |site: usize| self.sent[site] == 0 || self.received[site] == 0;
         is_in_range
+            && self.flow[(shift.origin, shift.origin)] >= model.kept[shift.origin]
             && self.flow[(shift.to, shift.origin)] <= model.limit[(shift.origin, shift.to)]
             && (model.relay || (has_one_role(shift.origin) && has_one_role(shift.to)))
     }

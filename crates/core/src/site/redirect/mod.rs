@@ -8,6 +8,7 @@
 //! | room | does |
 //! |---|---|
 //! | [`curve`] | how many requests miss the objective, over the load of who serves them |
+//! | [`demand`] | what a site counts → what it tells of itself |
 //! | [`wan`] | how far the others are, and how much that varies |
 //! | [`epoch`] | agreement: what every data centre knows when it plans, the same everywhere |
 //! | [`planner`] | what all told → the problem → a plan for each |
@@ -56,6 +57,7 @@
 
 mod bound;
 pub mod curve;
+pub mod demand;
 mod elastic;
 pub mod epoch;
 mod local;

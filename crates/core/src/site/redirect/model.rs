@@ -55,6 +55,8 @@ pub(super) struct Model {
     pub(super) fixed: Pairs<i64>,
     pub(super) weight: i64,
     pub(super) limit: Pairs<u32>,
+    /// What each origin keeps at least. Without relaying that is its lowest load too.
+    pub(super) kept: Vec<u32>,
     pub(super) side: Option<Side>,
     /// Price of one unit of the objective.
     pub(super) unit: i64,
@@ -71,6 +73,8 @@ impl Model {
         let capped = question.overload == Overload::Capped;
         let cap = |site: usize| if capped { problem.saturation()[site].min(total) } else { total };
         let sites = problem.sites();
+        let kept: Vec<u32> = (0..sites).map(|site| problem.kept(site, demand[site])).collect();
+        let most = |i: usize, j: usize| demand[i] - if i == j { 0 } else { kept[i] };
         let mut model = Self {
             sites,
             demand: demand.to_vec(),
@@ -78,11 +82,12 @@ impl Model {
             tables: tables(problem, question.overload, total),
             fixed: Pairs::filled(sites, 0),
             weight: 0,
-            limit: Pairs::from_fn(sites, |i, j| problem.limit(i, j).min(demand[i])),
+            limit: Pairs::from_fn(sites, |i, j| problem.limit(i, j).min(most(i, j))),
             side: None,
             unit: 1,
             below: 0,
-            range: (0..sites).map(|site| (0, cap(site))).collect(),
+            range: (0..sites).map(|site| (kept[site], cap(site))).collect(),
+            kept,
         };
         match &question.objective {
             Objective::Violations => model.price_violations(problem),
@@ -209,9 +214,13 @@ impl Model {
     #[inline]
     pub(super) fn row(&self, to: usize, load: u32) -> &[u32] {
         let table = &self.tables[to];
-        let last = table.len() / self.sites - 1;
-        let start = (load as usize).min(last) * self.sites;
+        let start = (load as usize * self.sites).min(table.len() - self.sites);
         &table[start..start + self.sites]
+    }
+
+    /// The load from which on rows are all the same.
+    pub(super) fn flat_from(&self, to: usize) -> u32 {
+        (self.tables[to].len() / self.sites - 1) as u32
     }
 
     #[inline]

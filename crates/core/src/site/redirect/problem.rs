@@ -47,6 +47,7 @@ pub struct Problem {
     demand: Vec<u32>,
     curves: Pairs<Vec<u32>>,
     limit: Pairs<u32>,
+    movable: Vec<u32>,
     price: Pairs<u32>,
     distance: Pairs<u32>,
     saturation: Vec<u32>,
@@ -80,6 +81,7 @@ impl Problem {
             price: Pairs::from_fn(sites, |from, to| u32::from(from != to)),
             distance: Pairs::from_fn(sites, |from, to| from.abs_diff(to) as u32),
             saturation: vec![u32::MAX; sites],
+            movable: vec![u32::MAX; sites],
             demand,
         })
     }
@@ -94,6 +96,17 @@ impl Problem {
         for site in 0..self.sites() {
             self.limit[(site, site)] = u32::MAX;
         }
+        Ok(self)
+    }
+
+    /// At most `movable[i]` quanta of `i` may be served elsewhere, at all others together: some of
+    /// its requests (writes) stay where they come. All of them unless said.
+    ///
+    /// # Errors
+    /// When there is not one value for every data centre.
+    pub fn with_movable(mut self, movable: Vec<u32>) -> Result<Self, ProblemError> {
+        check_length("movable", self.sites(), movable.len())?;
+        self.movable = movable;
         Ok(self)
     }
 
@@ -168,6 +181,11 @@ impl Problem {
 
     pub(super) fn limit(&self, from: usize, to: usize) -> u32 {
         self.limit[(from, to)]
+    }
+
+    /// What of this demand of an origin must stay there.
+    pub(super) fn kept(&self, site: usize, demand: u32) -> u32 {
+        demand.saturating_sub(self.movable[site])
     }
 
     pub(super) fn price(&self, from: usize, to: usize) -> u32 {

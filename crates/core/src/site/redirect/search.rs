@@ -20,7 +20,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use super::bound::{Column, Domain, IMPOSSIBLE, Prices, evaluate};
+use super::bound::{Column, Domain, Evaluation, IMPOSSIBLE, Prices, evaluate};
 use super::local;
 use super::model::{Flow, Model, loads};
 use super::pairs::Pairs;
@@ -90,6 +90,8 @@ pub(super) struct Search<'a> {
     pub(super) pool: Vec<Column>,
     /// Rounded loads that were improved already.
     tried: BTreeSet<Vec<u32>>,
+    /// An evaluation that is no longer needed.
+    pub(super) spare: Evaluation,
     pub(super) work: u64,
     local_work: u64,
 }
@@ -102,6 +104,7 @@ impl<'a> Search<'a> {
             best: None,
             pool: Vec::new(),
             tried: BTreeSet::new(),
+            spare: Evaluation::default(),
             work: 0,
             local_work: 0,
         }
@@ -283,7 +286,8 @@ impl<'a> Search<'a> {
         }
         let levels = &part.domain.levels;
         let (means, squares) = self.means(mix);
-        let evaluation = evaluate(self.model, &part.domain, &part.prices);
+        let spare = std::mem::take(&mut self.spare);
+        let evaluation = evaluate(self.model, &part.domain, &part.prices, spare);
         self.work += evaluation.work;
         let valley = |site: usize| {
             let spread = squares[site] - means[site] * means[site];
@@ -294,11 +298,14 @@ impl<'a> Search<'a> {
         let key = |&site: &usize| {
             (self.model.must_send(site), valley(site), levels[site].len(), Reverse(site))
         };
-        let site = undecided.max_by_key(key)?;
+        let site = undecided.max_by_key(key);
+        let is_valley = site.is_some_and(|site| valley(site) != -1);
+        self.spare = evaluation;
+        let site = site?;
         let last_low = levels[site][levels[site].len() - 2];
-        let level = match valley(site) {
-            -1 => levels[site][(levels[site].len() - 1) / 2],
-            _ => (means[site].floor() as u32).clamp(levels[site][0], last_low),
+        let level = match is_valley {
+            false => levels[site][(levels[site].len() - 1) / 2],
+            true => (means[site].floor() as u32).clamp(levels[site][0], last_low),
         };
         Some(Cut::Level(site, level))
     }

@@ -5,8 +5,8 @@
 //! share of their demand, and going on with those that can still rise, serves the most in total and
 //! leaves the least-served origin with as much as it can have.
 //!
-//! One case is no matroid: pairs with limits, and data centres that may not send while they
-//! receive. There the shares still rise together, but another demand may serve more in total.
+//! One case is no matroid: limits on what may be sent, and data centres that may not send while
+//! they receive. There the shares still rise together, but another demand may serve more in total.
 
 use super::pairs::Pairs;
 use super::problem::Problem;
@@ -38,7 +38,11 @@ pub(super) fn servable(problem: &Problem, relay: bool) -> Vec<u32> {
 pub(super) fn spill(problem: &Problem, demand: &[u32], relay: bool) -> Option<Pairs<u32>> {
     let sites = demand.len();
     let saturation = problem.saturation();
-    let local = |site: usize| if relay { 0 } else { demand[site].min(saturation[site]) };
+    let kept = |site: usize| problem.kept(site, demand[site]);
+    let local = |site: usize| if relay { kept(site) } else { demand[site].min(saturation[site]) };
+    if (0..sites).any(|site| kept(site) > local(site).min(saturation[site])) {
+        return None;
+    }
     let pairs = || (0..sites).flat_map(|i| (0..sites).map(move |j| (i, j)));
     let price = |(i, j)| if i == j { 0 } else { 1 + i64::from(problem.distance(i, j)) };
     let most = |(i, j)| problem.limit(i, j).min(demand[i]);

@@ -5,8 +5,8 @@
 //! its promise makes it larger; a worse one makes it smaller. The evaluation also rules out loads
 //! that no better allocation can have, and columns go with them.
 
-use super::bound::{Column, Evaluation, Prices, column, evaluate};
-use super::master::{Entry, Master};
+use super::bound::{Column, Evaluation, Filler, Prices, evaluate};
+use super::master::Master;
 use super::prices::{SIDE_SCALE, from_duals};
 use super::search::{Part, Search};
 use super::trust::Trust;
@@ -30,6 +30,7 @@ impl Search<'_> {
         let mut trust = Trust::new(self.model, &prices);
         let (unit, mut best) = (self.model.unit as f64, first.bound);
         part.bound = part.bound.max(best);
+        self.spare = first;
         for _ in 0..ROUNDS_MAX {
             let (low, high) = trust.walls();
             master.hold(&low, &high);
@@ -55,23 +56,56 @@ impl Search<'_> {
             } else {
                 break;
             }
-            let holds = |&place: &usize| part.domain.holds(self.model, &self.pool[place]);
-            if !used.iter().all(holds) {
-                used.retain(holds);
-                used = self.first_of_each(part, used, &evaluation)?;
-                master = self.master(&used);
+            if evaluation.has_narrowed {
+                self.rule_out(part, &evaluation, &mut used, &mut master)?;
             }
+            self.spare = evaluation;
         }
         let mix = master.mix().map(|(place, weight)| (used[place], weight)).collect();
         part.columns = used;
         Some(mix)
     }
 
+    /// Takes columns out that a smaller domain no longer holds, and begins afresh where they were
+    /// in use; `None` when a data centre cannot be loaded in any way.
+    fn rule_out(
+        &mut self,
+        part: &Part,
+        evaluation: &Evaluation,
+        used: &mut Vec<usize>,
+        master: &mut Master,
+    ) -> Option<()> {
+        let holds = |&place: &usize| part.domain.holds(self.model, &self.pool[place]);
+        let keeps: Vec<bool> = used.iter().map(holds).collect();
+        if !keeps.contains(&false) {
+            return Some(());
+        }
+        let mut each = keeps.iter();
+        used.retain(|_| each.next() == Some(&true));
+        if !master.retain(&keeps) {
+            *used = self.first_of_each(part, std::mem::take(used), evaluation)?;
+            *master = self.master(used);
+        }
+        Some(())
+    }
+
+    /// A way to load a data centre, the best one if it is still there: loads ruled out elsewhere
+    /// may have taken away what it was filled with.
+    fn any_column(&self, part: &Part, site: usize, best: usize) -> Option<Column> {
+        let levels = &part.domain.levels[site];
+        let mut filler = Filler::new(self.model, &part.domain, &part.prices);
+        filler.turn_to(site);
+        let mut all = std::iter::once(levels[best]).chain(levels.iter().copied());
+        all.find_map(|load| Some(Column { site, load, mix: filler.mix(load)?.to_vec() }))
+    }
+
     /// Evaluates the bound and rules out loads; `None` when that closes the part.
     fn evaluate(&mut self, part: &mut Part, prices: &Prices) -> Option<Evaluation> {
-        let mut evaluation = evaluate(self.model, &part.domain, prices);
+        let spare = std::mem::take(&mut self.spare);
+        let mut evaluation = evaluate(self.model, &part.domain, prices, spare);
         self.work += evaluation.work;
         if self.is_closed(evaluation.bound) {
+            self.spare = evaluation;
             return None;
         }
         let room = self.cutoff() - evaluation.bound;
@@ -79,6 +113,7 @@ impl Search<'_> {
             let above = &evaluation.above[site];
             let load = levels[evaluation.best[site]];
             if above.iter().any(|&above| above > room) {
+                evaluation.has_narrowed = true;
                 let mut above = above.iter();
                 levels.retain(|_| above.next().is_some_and(|&above| above <= room));
             }
@@ -110,12 +145,7 @@ impl Search<'_> {
         let mut first = Vec::new();
         for site in 0..self.model.sites {
             if !used.iter().any(|&place| self.pool[place].site == site) {
-                // Loads ruled out elsewhere may have taken away what the best one was filled with.
-                let levels = &part.domain.levels[site];
-                let best = levels[evaluation.best[site]];
-                let mut all = std::iter::once(best).chain(levels.iter().copied());
-                let fill = |load| column(self.model, &part.domain, &part.prices, site, load);
-                let column = all.find_map(fill)?;
+                let column = self.any_column(part, site, evaluation.best[site])?;
                 self.note(column, &mut used);
             }
             let last = used.iter().rposition(|&place| self.pool[place].site == site);
@@ -127,12 +157,18 @@ impl Search<'_> {
 
     /// Adds a column to the pool and to those in use, unless it is in use already.
     fn note(&mut self, column: Column, used: &mut Vec<usize>) -> bool {
-        if used.iter().any(|&place| self.pool[place] == column) {
-            return false;
+        let is_new = self.is_new(column.site, column.load, &column.mix, used);
+        if is_new {
+            used.push(self.pool.len());
+            self.pool.push(column);
         }
-        used.push(self.pool.len());
-        self.pool.push(column);
-        true
+        is_new
+    }
+
+    fn is_new(&self, site: usize, load: u32, mix: &[(usize, u32)], used: &[usize]) -> bool {
+        let is_it =
+            |column: &Column| column.load == load && column.site == site && column.mix == mix;
+        !used.iter().any(|&place| is_it(&self.pool[place]))
     }
 
     /// Adds the columns these prices ask for and those beside them: a mix of two neighbours stands
@@ -146,16 +182,18 @@ impl Search<'_> {
         master: &mut Master,
     ) -> bool {
         let mut is_news = false;
+        let mut filler = Filler::new(self.model, &part.domain, prices);
         for site in 0..self.model.sites {
             let levels = &part.domain.levels[site];
             let best = evaluation.best[site];
             let beside = best.saturating_sub(1)..=(best + 1).min(levels.len() - 1);
+            filler.turn_to(site);
             for &load in &levels[beside] {
-                let column = column(self.model, &part.domain, prices, site, load);
-                let Some(column) = column else { continue };
-                let entry = self.entry(&column);
-                if self.note(column, used) {
-                    master.push(entry);
+                let Some(mix) = filler.mix(load) else { continue };
+                if self.is_new(site, load, mix, used) {
+                    used.push(self.pool.len());
+                    self.pool.push(Column { site, load, mix: mix.to_vec() });
+                    self.bring(used[used.len() - 1], master);
                     is_news |= load == levels[best];
                 }
             }
@@ -169,31 +207,37 @@ impl Search<'_> {
         if let Some(side) = &model.side {
             ties.extend(side.budget.iter().map(|&budget| budget as f64 / SIDE_SCALE));
         }
-        let mut entries = used.iter().map(|&place| self.entry(&self.pool[place]));
-        let first = entries.by_ref().take(model.sites).collect();
-        let mut master = Master::new(&ties, first);
-        entries.for_each(|entry| master.push(entry));
+        let mut master = Master::new(model.sites, &ties);
+        used.iter().for_each(|&place| self.bring(place, &mut master));
+        master.start();
         master
     }
 
-    /// A column as the master sees it.
-    fn entry(&self, column: &Column) -> Entry {
+    /// Adds a column to the master.
+    fn bring(&self, place: usize, master: &mut Master) {
         let model = self.model;
-        let Column { site, load, ref mix } = *column;
-        let mut terms = vec![(site as u32, 1.0)];
+        let Column { site, load, ref mix } = self.pool[place];
+        let row = model.row(site, load);
         let mut price = 0;
-        let mut spent = vec![0; model.side_rows()];
+        master.put(site, 1.0);
         for &(origin, amount) in mix {
             price += i64::from(amount) * model.unit_price(origin, site, load);
-            terms.push(((model.sites + origin) as u32, f64::from(amount)));
-            if let Some(side) = &model.side {
-                let violations = i64::from(amount) * i64::from(model.ppm(origin, site, load));
-                spent[side.row[origin]] += side.weight[origin] * violations;
+            master.put(model.sites + origin, f64::from(amount));
+        }
+        if let Some(side) = &model.side {
+            let spends = |&(origin, amount): &(usize, u32)| {
+                side.weight[origin] * i64::from(amount) * i64::from(row[origin])
+            };
+            if model.side_rows() == model.sites {
+                for one in mix.iter().filter(|one| spends(one) != 0) {
+                    let row = 2 * model.sites + side.row[one.0];
+                    master.put(row, spends(one) as f64 / SIDE_SCALE);
+                }
+            } else {
+                let spent: i64 = mix.iter().map(spends).sum();
+                master.put(2 * model.sites, spent as f64 / SIDE_SCALE);
             }
         }
-        for (row, &spent) in spent.iter().enumerate().filter(|&(_, &spent)| spent != 0) {
-            terms.push(((2 * model.sites + row) as u32, spent as f64 / SIDE_SCALE));
-        }
-        Entry { price: price as f64 / model.unit as f64, terms }
+        master.push(price as f64 / model.unit as f64);
     }
 }

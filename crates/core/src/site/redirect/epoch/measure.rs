@@ -1,63 +1,11 @@
-//! From what a site counts and probes to what it tells: demand and paths.
+//! From what a site probes to what it tells of the ways to others.
 //!
-//! Both drivers, on sockets and in the simulator, make their [`Report`](super::Report) with these
-//! lines.
-
-use std::collections::VecDeque;
+//! Both drivers, on sockets and in the simulator, make their paths with these lines; what they
+//! count is measured in [`demand`](super::super::demand).
 
 use super::super::curve::{RESIDUAL_BIN, RESIDUAL_BINS_MAX, Residual, Way};
-use super::{DELAY_US_MAX, Path, per_1000_s};
-use crate::time::{Duration, Instant, nanos};
-use crate::units::Rate;
-
-/// Counts kept at most; with the shortest period of 100 ms they span 25 s.
-const COUNTS_MAX: usize = 256;
-
-/// The demand of a site: requests that came lately, over a sliding time.
-///
-/// **Signal**: requests counted where they arrive. **Statistic**: their mean rate over a few
-/// seconds, 5 s in the paper (section 7.1): long enough that the noise of single requests is small,
-/// short enough to follow a surge. **When it misleads**: it is half its time late, on average.
-#[derive(Clone, Debug)]
-pub struct DemandMeter {
-    over: Duration,
-    /// Requests counted up to each of these moments, from the first on.
-    counts: VecDeque<(Instant, u64)>,
-}
-
-impl DemandMeter {
-    /// A meter over this time, whose counting begins now.
-    #[must_use]
-    pub fn new(over: Duration, now: Instant) -> Self {
-        Self { over, counts: VecDeque::from([(now, 0)]) }
-    }
-
-    /// So many requests came since this was called last.
-    pub fn count(&mut self, now: Instant, arrived: u64) {
-        let (_, before) = self.newest();
-        self.counts.push_back((now, before.saturating_add(arrived)));
-        // The oldest count that is kept is the last one that is old enough.
-        while self.counts.len() > COUNTS_MAX
-            || self.counts.get(1).is_some_and(|(at, _)| now.since(*at) >= self.over)
-        {
-            self.counts.pop_front();
-        }
-    }
-
-    /// The mean rate, in requests per 1,000 s; over less time while the meter is young.
-    #[must_use]
-    pub fn per_1000_s(&self) -> u64 {
-        let (newest, all) = self.newest();
-        let (oldest, before) = self.counts.front().copied().unwrap_or((newest, all));
-        let seconds = newest.since(oldest).as_secs_f64();
-        let rate = Rate::new((all - before) as f64 / seconds);
-        rate.map_or(0, per_1000_s)
-    }
-
-    fn newest(&self) -> (Instant, u64) {
-        self.counts.back().copied().unwrap_or_default()
-    }
-}
+use super::{DELAY_US_MAX, Path};
+use crate::time::nanos;
 
 impl Path {
     /// The connections to one site, as they are estimated, as one path; `None` when none is heard.
@@ -96,34 +44,7 @@ impl Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn seconds(at: f64) -> Instant {
-        Instant::from_secs_f64(at)
-    }
-
-    #[test]
-    fn demand_is_a_mean_over_the_last_seconds() {
-        let mut meter = DemandMeter::new(Duration::from_secs(5), Instant::ZERO);
-        assert_eq!(meter.per_1000_s(), 0);
-        meter.count(seconds(2.5), 1_000);
-        assert_eq!(meter.per_1000_s(), 400_000, "over the time there was");
-        meter.count(seconds(5.0), 2_000);
-        assert_eq!(meter.per_1000_s(), 600_000);
-        meter.count(seconds(7.5), 0);
-        assert_eq!(meter.per_1000_s(), 400_000, "the first 2.5 s are forgotten");
-        meter.count(seconds(107.5), 50_000);
-        assert_eq!(meter.per_1000_s(), 500_000, "the last count was 100 s ago");
-    }
-
-    #[test]
-    fn a_meter_that_is_asked_all_the_time_stays_small() {
-        let mut meter = DemandMeter::new(Duration::from_secs(3_600), Instant::ZERO);
-        for n in 1..10_000 {
-            meter.count(Instant::from_millis(n), 3);
-        }
-        assert!(meter.counts.len() <= COUNTS_MAX);
-        assert_eq!(meter.per_1000_s(), 3_000_000);
-    }
+    use crate::time::Duration;
 
     fn way(base_us: u64, bins_ppm: &[u32], beyond_ppm: u32) -> Way {
         let residual = Residual::new(bins_ppm.to_vec(), beyond_ppm).unwrap();

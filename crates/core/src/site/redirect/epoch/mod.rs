@@ -9,7 +9,7 @@
 //! | `row` | what a site tells: integers, with their ranges |
 //! | [`wire`] | a row as bytes, about 160 for ten sites |
 //! | `clock` | the epoch it is; steps of the wall clock are ridden through |
-//! | `measure` | from counts and probes to a report |
+//! | `measure` | from probes to the ways a report tells |
 //! | `snapshot` | the rows a plan is made from, in one canonical form |
 //! | this file | [`Exchange`]: when to send, what to believe, what to compare |
 //!
@@ -47,7 +47,6 @@ use core::fmt;
 
 use crate::time::{Duration, Instant, nanos};
 pub use clock::EpochClock;
-pub use measure::DemandMeter;
 pub use row::{
     AnswerHashes, COUNT_MAX, DELAY_US_MAX, OutsideOfRange, Path, RATE_MAX, RESIDUAL_BINS,
     RESIDUAL_SHARES_PPM, Report, Row, SITES_MAX, SiteId, SiteSet, per_1000_s,
@@ -310,7 +309,7 @@ pub enum Alarm {
         /// The others.
         others: SiteSet,
     },
-    /// A site that is heard does not hear this one.
+    /// A site that is heard does not hear this one, more than two epochs after it was heard first.
     NotHeard {
         /// That site.
         site: SiteId,
@@ -354,6 +353,8 @@ struct Peer {
     last: Option<Row>,
     /// The newest epoch whose answer was compared.
     compared: Option<u64>,
+    /// The epoch for which it was heard first, or first again after it was down.
+    since: u64,
 }
 
 /// One site's part in the exchange: a state machine without clock and sockets.
@@ -366,6 +367,8 @@ pub struct Exchange {
     peers: Vec<Peer>,
     /// The epoch it is; `None` before the first reading of the clock.
     current: Option<u64>,
+    /// The epoch in which the exchange began, or began anew.
+    began: u64,
     /// A snapshot that waits to be fetched.
     sealed: Option<Snapshot>,
     lead_ns: u64,
@@ -381,6 +384,9 @@ pub struct Exchange {
 
 /// Epochs after which a silent site is down.
 const SILENT_EPOCHS_MAX: u64 = 1;
+/// Epochs in which ways between sites may still be missing because one of them has just started:
+/// each dials the others by itself, so that one direction is there before the other.
+const STARTING_EPOCHS: u64 = 2;
 /// Epochs that the clock may go back without everything beginning anew.
 const BACK_EPOCHS_MAX: u64 = 2;
 /// Own answers kept to be compared: a late row speaks of three epochs ago.
@@ -399,6 +405,7 @@ impl Exchange {
             clock: EpochClock::new(config.period, config.clock_offset_max),
             peers: vec![Peer::default(); config.sites],
             current: None,
+            began: 0,
             sealed: None,
             lead_ns: nanos(config.period) / 2,
             asked_for: None,
@@ -520,6 +527,13 @@ impl Exchange {
         Duration::from_nanos(self.lead_ns)
     }
 
+    /// Whether it is one of the first two epochs since this exchange began: others may not have
+    /// started yet, and that they cannot be reached is worth no word.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        self.current.is_none_or(|epoch| epoch < self.began + STARTING_EPOCHS)
+    }
+
     /// The epoch it is; `None` before the first step.
     #[must_use]
     pub const fn epoch(&self) -> Option<u64> {
@@ -534,7 +548,7 @@ impl Exchange {
         let time_ns = self.clock.read(now, unix_ns);
         let epoch = self.clock.epoch(time_ns);
         match self.current {
-            None => self.current = Some(epoch),
+            None => (self.current, self.began) = (Some(epoch), epoch),
             Some(current) if epoch > current => self.seal(epoch),
             Some(current) if current - epoch > BACK_EPOCHS_MAX => self.begin_anew(epoch),
             // A little back: what is sealed stays sealed, and time catches up.
@@ -563,7 +577,7 @@ impl Exchange {
 
     fn begin_anew(&mut self, epoch: u64) {
         self.peers.fill(Peer::default());
-        self.current = Some(epoch);
+        (self.current, self.began) = (Some(epoch), epoch);
         self.sealed = None;
         self.asked_for = None;
         self.answers = [None; ANSWERS_KEPT];
@@ -651,6 +665,11 @@ impl Exchange {
             }
         }
         self.compare(&row);
+        let peer = &mut self.peers[site.index()];
+        let before = standing(peer.last.as_ref(), row.epoch.saturating_sub(1));
+        if matches!(before, Standing::Down | Standing::Unheard) {
+            peer.since = row.epoch;
+        }
         self.check_heard(&row);
         self.peers[site.index()].last = Some(row);
         Ok(heard)
@@ -680,7 +699,9 @@ impl Exchange {
         let me = self.config.site;
         // The row tells who was heard for the epoch that is. Both must have sent one for it.
         let is_due = row.epoch == self.coming() && self.heard.contains(me);
-        if is_due && row.heard.contains(row.site) && !row.heard.contains(me) {
+        // Rows reach who has just started before its own reach others.
+        let is_new = row.epoch < self.peers[row.site.index()].since + STARTING_EPOCHS;
+        if is_due && !is_new && row.heard.contains(row.site) && !row.heard.contains(me) {
             self.raise(Alarm::NotHeard { site: row.site });
         }
     }

@@ -723,6 +723,29 @@ fn a_site_that_falls_silent_is_held_for_one_epoch_and_then_gets_nothing() {
 }
 
 #[test]
+fn who_has_just_started_has_two_epochs_to_hear_the_others() {
+    // The rows of site 0 do not reach site 1 before `made`: the connection is not there yet.
+    let told = |epochs: u64| -> Vec<usize> {
+        let made = START + epochs * PERIOD;
+        let way: Way =
+            Box::new(move |time, from, to, _| ((from, to) != (0, 1) || time >= made).then_some(MS));
+        let network = Network::new(&[0, 0, 0], 10_000, 9, way).run(8);
+        let is_told = |alarm: &&Alarm| matches!(alarm, Alarm::NotHeard { .. });
+        network.sites.iter().map(|site| site.alarms.iter().filter(is_told).count()).collect()
+    };
+    assert_eq!([1, 2, 3].map(told), [[0, 0, 0], [1, 0, 0], [2, 0, 0]]);
+}
+
+#[test]
+fn an_exchange_is_starting_for_two_epochs() {
+    let mut exchange = Exchange::new(EpochConfig::new(site(0), 3)).unwrap();
+    for (epoch, is_starting) in [(0, true), (1, true), (2, false), (3, false)] {
+        let _ = exchange.step(Instant::from_nanos(epoch * PERIOD), START + epoch * PERIOD);
+        assert_eq!(exchange.is_starting(), is_starting, "{epoch}");
+    }
+}
+
+#[test]
 fn a_solver_that_differs_is_told_from_rows_that_differ() {
     let mut network = Network::new(&[0, 4, -4], 10_000, 9, timely(10 * MS));
     network.sites[1].solver = 1;

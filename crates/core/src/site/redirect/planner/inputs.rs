@@ -16,6 +16,10 @@ pub(super) struct Inputs {
     pub(super) unit_per_1000_s: u64,
     /// By site, the requests per 1,000 s that are planned for; zero for those that are no members.
     pub(super) demand_per_1000_s: Vec<u64>,
+    /// By site, what of that stays there whatever the plan.
+    pub(super) kept_per_1000_s: Vec<u64>,
+    /// By site, what of it waits there from before, without what is kept anyway.
+    pub(super) waiting_per_1000_s: Vec<u64>,
     /// By site, what a load means there; no servers for those that are no members.
     conditions: Vec<Conditions>,
     /// By site, the version of its curves in force.
@@ -34,19 +38,30 @@ impl Inputs {
             (all - writes, writes)
         };
         let writes: u64 = (0..sites).map(|site| split(site).1).sum();
-        let is_everywhere = planner.config.writes == Writes::Everywhere;
+        let kind = planner.config.writes;
+        let is_everywhere = kind == Writes::Everywhere;
         let demand: Vec<u64> = (0..sites)
             .map(|site| if is_everywhere { split(site).0 } else { arriving(site) })
             .collect();
         let all: u64 = (0..sites).map(arriving).sum();
-        let mix = |local: u64| {
-            if is_everywhere { part(writes, local + writes) } else { part(writes, all) }
+        // Who will send is not known yet: the mix is that without redirects, or that of all.
+        let mix = |site: usize| match kind {
+            Writes::Everywhere => part(writes, demand[site] + writes),
+            Writes::Home => part(split(site).1, demand[site]),
+            Writes::Redirected => part(writes, all),
         };
+        let waiting = |site: usize| {
+            let Some(report) = report(site) else { return 0 };
+            let waiting = arriving(site).saturating_sub(report.demand_per_1000_s);
+            let ppm = if kind == Writes::Redirected { 0 } else { report.writes_ppm };
+            waiting - (u128::from(waiting) * u128::from(ppm) / u128::from(ALL_PPM)) as u64
+        };
+        let kept = |site: usize| if kind == Writes::Home { split(site).1 } else { 0 };
         let background = if is_everywhere { writes } else { 0 };
         let background = Rate::new(background as f64 * 1e-3).expect("a sum of rates is a rate");
         let conditions = (0..sites).map(|site| Conditions {
             servers: report(site).map_or(0, |report| planner.servers(site, report)),
-            write_share: mix(demand[site]),
+            write_share: mix(site),
             background,
             load_bias: planner.config.load_bias,
         });
@@ -55,8 +70,20 @@ impl Inputs {
             unit_per_1000_s: planner.unit(largest.unwrap_or(0), &demand),
             conditions: conditions.collect(),
             versions: (0..sites).map(|site| report(site).map_or(0, |r| r.curve_version)).collect(),
+            kept_per_1000_s: (0..sites).map(kept).collect(),
+            waiting_per_1000_s: (0..sites).map(waiting).collect(),
             demand_per_1000_s: demand,
         }
+    }
+
+    /// Whole quanta of a site's demand that may be served elsewhere: not what is kept, and not what
+    /// waits, which was opened at home.
+    fn movable(&self, site: usize) -> u32 {
+        let stays = self.kept_per_1000_s[site] + self.waiting_per_1000_s[site];
+        if stays == 0 {
+            return u32::MAX;
+        }
+        (self.demand_per_1000_s[site].saturating_sub(stays) / self.unit_per_1000_s) as u32
     }
 
     /// The demand of a site in quanta, rounded up.
@@ -102,6 +129,9 @@ impl Inputs {
         let problem = Problem::new(demand.clone(), curves)
             .and_then(|problem| problem.with_limits(&limits))
             .and_then(|problem| problem.with_distances(&distances))
+            .and_then(|problem| {
+                problem.with_movable((0..sites).map(|site| self.movable(site)).collect())
+            })
             .and_then(|problem| problem.with_saturation(saturation))
             .and_then(|problem| match &planner.config.prices {
                 Some(prices) => problem.with_prices(prices),

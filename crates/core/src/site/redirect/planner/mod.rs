@@ -12,6 +12,7 @@
 //! | this file | what is to be planned, and [`Planner::plan`] from top to bottom |
 //! | `inputs` | rows and curves → quanta and tables: the [`Problem`](super::Problem) |
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
+//! | `settings` | what must be set alike at all sites, one by one |
 //!
 //! **Quantum.** One for all sites: a share of the largest capacity, 1 % unless said, in whole
 //! requests per 1,000 s (Kurma, section 5.2, leaves open of which data centre). Demand counts in
@@ -31,6 +32,7 @@
 
 mod inputs;
 mod outcome;
+mod settings;
 
 #[cfg(test)]
 mod tests;
@@ -48,6 +50,7 @@ use crate::units::{OutOfRange, Probability, Rate, Weight};
 
 use inputs::Inputs;
 pub use outcome::Plan;
+pub use settings::Setting;
 
 /// Goes into every fingerprint: sites whose planners compute differently must not plan together.
 const VERSION: u64 = 1;
@@ -120,6 +123,8 @@ pub enum Writes {
     Redirected,
     /// At every site: a replicated store. Only reads are redirected, writes are there in any case.
     Everywhere,
+    /// Where they come. Only reads are redirected, and no site sends more than its reads.
+    Home,
 }
 
 /// How to plan. All sites must be set alike; [`Planner::fingerprint`] tells when they are not.
@@ -140,7 +145,8 @@ pub struct PlannerConfig {
     pub period: Duration,
     /// Where writes are served.
     pub writes: Writes,
-    /// What one redirected quantum costs, `[origin][destination]`; default 1 for every pair.
+    /// What one redirected quantum costs, `[origin][destination]`; default 1 for every pair. Of
+    /// interest to an aim of cost only.
     pub prices: Option<Vec<Vec<u32>>>,
     /// How much of an origin's demand may be served at a destination, `[origin][destination]`,
     /// in parts per million: partial replication; default all of it.
@@ -321,17 +327,7 @@ impl Planner {
         let mut hash = StableHash::default();
         hash.number(VERSION);
         self.config.fingerprint(&mut hash);
-        for site in &self.sites {
-            hash.number(site.versions.len() as u64);
-            for classes in &site.versions {
-                hash.number(classes.len() as u64);
-                for class in classes {
-                    hash.number(class.weight.value().to_bits());
-                    hash.number(class.round_trips.into());
-                    class.curves.fingerprint(&mut hash);
-                }
-            }
-        }
+        self.sites.iter().for_each(|site| site.fingerprint(&mut hash));
         let hash = hash.finish();
         (hash ^ (hash >> 32)) as u32
     }
@@ -393,6 +389,20 @@ impl Planner {
     }
 }
 
+impl SiteCurves {
+    fn fingerprint(&self, hash: &mut StableHash) {
+        hash.number(self.versions.len() as u64);
+        for classes in &self.versions {
+            hash.number(classes.len() as u64);
+            for class in classes {
+                hash.number(class.weight.value().to_bits());
+                hash.number(class.round_trips.into());
+                class.curves.fingerprint(hash);
+            }
+        }
+    }
+}
+
 impl PlannerConfig {
     fn fingerprint(&self, hash: &mut StableHash) {
         match &self.aim {
@@ -413,7 +423,11 @@ impl PlannerConfig {
             Overload::Priced(ppm) => hash.number(2 + u64::from(ppm)),
         }
         let Effort { work_max, work_exact, tolerance } = self.effort;
-        let writes = u64::from(self.writes == Writes::Everywhere);
+        let writes = match self.writes {
+            Writes::Redirected => 0,
+            Writes::Everywhere => 1,
+            Writes::Home => 2,
+        };
         let numbers = [u64::from(self.relay), self.quantum_ppm.into(), self.load_bias.to_bits()];
         let numbers = numbers.into_iter().chain([nanos(self.period), writes]);
         numbers.chain([work_max, work_exact, tolerance]).for_each(|number| hash.number(number));

@@ -17,6 +17,10 @@ pub struct Plan {
     pub unit_per_1000_s: u64,
     /// By site, the demand that was planned for, in requests per 1,000 s; backlog in it.
     pub demand_per_1000_s: Vec<u64>,
+    /// By site, what of that stays where it came whatever the plan: writes, where they stay.
+    pub kept_per_1000_s: Vec<u64>,
+    /// By site, what of the rest waits there from before: it was opened at home, is served there.
+    pub waiting_per_1000_s: Vec<u64>,
     /// What was asked, in quanta.
     pub problem: Problem,
     /// What was answered.
@@ -36,6 +40,8 @@ impl Plan {
             members: snapshot.members(),
             unit_per_1000_s: inputs.unit_per_1000_s,
             demand_per_1000_s: inputs.demand_per_1000_s,
+            kept_per_1000_s: inputs.kept_per_1000_s,
+            waiting_per_1000_s: inputs.waiting_per_1000_s,
             problem,
             answer,
             inputs: snapshot.hash(),
@@ -50,12 +56,33 @@ impl Plan {
         AnswerHashes { inputs: self.inputs, plan }
     }
 
-    /// What one site does with its users' requests. What nobody can serve stays there.
+    /// What one site does with those of its users' requests that a plan may move. What nobody can
+    /// serve stays there. What waits was planned for and is at home already: shares are of what
+    /// arrives.
     ///
     /// # Panics
     /// When there is no such site.
     #[must_use]
     pub fn row(&self, site: SiteId) -> PlanRow {
+        let origin = site.index();
+        let stays = self.kept_per_1000_s[origin] + self.waiting_per_1000_s[origin];
+        let mut rates = self.rates_per_1000_s(site);
+        rates[origin] = rates[origin].saturating_sub(stays);
+        PlanRow {
+            epoch: self.epoch,
+            origin: site,
+            demand_per_1000_s: self.demand_per_1000_s[origin].saturating_sub(stays),
+            rates_per_1000_s: rates,
+        }
+    }
+
+    /// By the site that serves, requests of one site's users per 1,000 s, those that stay in any
+    /// case among them.
+    ///
+    /// # Panics
+    /// When there is no such site.
+    #[must_use]
+    pub fn rates_per_1000_s(&self, site: SiteId) -> Vec<u64> {
         let origin = site.index();
         let unit = self.unit_per_1000_s;
         let mut rates: Vec<u64> =
@@ -65,12 +92,7 @@ impl Plan {
         let quanta: u64 = self.problem.demand()[origin].into();
         let excess = quanta * unit - demand;
         rates[origin] = rates[origin].saturating_sub(excess);
-        PlanRow {
-            epoch: self.epoch,
-            origin: site,
-            demand_per_1000_s: demand,
-            rates_per_1000_s: rates,
-        }
+        rates
     }
 
     /// What others send to a site, in requests per 1,000 s.

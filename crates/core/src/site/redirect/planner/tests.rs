@@ -143,6 +143,19 @@ fn a_backlog_counts_as_demand_of_one_period() {
 }
 
 #[test]
+fn what_waits_is_at_home_already_so_shares_are_of_what_arrives() {
+    let planner = planner_of(2, |_| {});
+    let mut snapshot = snapshot_of(&[9_000, 1_000], 10);
+    report(&mut snapshot, 0).backlog_requests = 2_500; // 1,000/s for a period of 2.5 s
+    let plan = planner.plan(&snapshot);
+    let (all, row) = (plan.rates_per_1000_s(SiteId::new(0)), plan.row(SiteId::new(0)));
+    assert!(all[1] > 0, "{all:?}");
+    assert_eq!(row.rates_per_1000_s[1], all[1], "as much is sent as was planned");
+    assert_eq!(row.rates_per_1000_s[0], all[0] - 1_000_000, "the rest of home is what waits");
+    assert_eq!(row.demand_per_1000_s, 9_000_000);
+}
+
+#[test]
 fn writes_that_go_everywhere_are_load_everywhere_and_not_redirected() {
     let everywhere = planner_of(2, |config| config.writes = Writes::Everywhere);
     let mut snapshot = snapshot_of(&[8_000, 1_000], 10);
@@ -151,6 +164,28 @@ fn writes_that_go_everywhere_are_load_everywhere_and_not_redirected() {
     assert_eq!(plan.demand_per_1000_s, [4_000_000, 1_000_000]);
     // Both do the 4,000 writes: 1.04 * (4,000 + reads) is below 10,000 up to 56 quanta of reads.
     assert_eq!(plan.problem.saturation(), [57, 57]);
+}
+
+#[test]
+fn writes_that_stay_are_load_at_home_and_bound_what_is_sent() {
+    let home = planner_of(3, |config| config.writes = Writes::Home);
+    let of = |writes_ppm: u32| {
+        let mut snapshot = snapshot_of(&[9_900, 1_000, 1_000], 10);
+        report(&mut snapshot, 0).writes_ppm = writes_ppm;
+        home.plan(&snapshot)
+    };
+    let (origin, free) = (SiteId::new(0), of(0));
+    let moved = |plan: &Plan| sent(plan, 0, 1) + sent(plan, 0, 2);
+    assert_eq!(free.kept_per_1000_s, [0, 0, 0]);
+    assert!(moved(&free) > 400_000, "{}", moved(&free));
+    // 95 % writes leave 495 reads/s: four whole quanta of 100/s, over all destinations together.
+    let bound = of(950_000);
+    assert_eq!(moved(&bound), 400_000);
+    assert_eq!(bound.demand_per_1000_s, [9_900_000, 1_000_000, 1_000_000], "writes are load");
+    let row = bound.row(origin);
+    assert_eq!((row.demand_per_1000_s, row.rates_per_1000_s[0]), (495_000, 95_000));
+    assert_eq!(bound.rates_per_1000_s(origin)[0], 9_500_000);
+    assert_eq!(moved(&of(1_000_000)), 0);
 }
 
 #[test]
@@ -198,6 +233,7 @@ fn every_setting_is_in_the_fingerprint() {
         of(&|config| config.load_bias = 1.0),
         of(&|config| config.period = Duration::from_secs(5)),
         of(&|config| config.writes = Writes::Everywhere),
+        of(&|config| config.writes = Writes::Home),
         of(&|config| config.prices = square()),
         of(&|config| config.limits_ppm = square()),
         of(&|config| config.effort.work_exact += 1),
@@ -294,7 +330,7 @@ proptest! {
             1..6,
         ),
         relay in any::<bool>(),
-        everywhere in any::<bool>(),
+        writes in 0..3_usize,
     ) {
         let mut snapshot = snapshot_of(&vec![0; told.len()], 5);
         for (site, told) in told.iter().enumerate() {
@@ -313,7 +349,7 @@ proptest! {
         }
         let planner = planner_of(told.len(), |config| {
             config.relay = relay;
-            config.writes = if everywhere { Writes::Everywhere } else { Writes::Redirected };
+            config.writes = [Writes::Redirected, Writes::Everywhere, Writes::Home][writes];
             config.effort.work_max = 20_000_000;
         });
         let plan = planner.plan(&snapshot);
@@ -321,9 +357,13 @@ proptest! {
         for site in (0..told.len()).map(SiteId::new) {
             let row = plan.row(site);
             let unit = plan.unit_per_1000_s;
-            let sum: u64 = row.rates_per_1000_s.iter().sum();
+            let sum: u64 = plan.rates_per_1000_s(site).iter().sum();
             let shed = u64::from(plan.answer.shed[site.index()]) * unit;
-            prop_assert!(sum + shed < row.demand_per_1000_s + unit);
+            prop_assert!(sum + shed < plan.demand_per_1000_s[site.index()] + unit);
+            let moved: u64 = row.rates_per_1000_s.iter().sum();
+            prop_assert!(moved < row.demand_per_1000_s + unit);
+            let away = moved - row.rates_per_1000_s[site.index()];
+            prop_assert!(away <= row.demand_per_1000_s || writes != 2, "more than its reads");
             let remote = row.rates_per_1000_s.iter().enumerate();
             let remote = remote.filter(|(to, rate)| *to != site.index() && **rate > 0);
             for (to, _) in remote {

@@ -25,6 +25,11 @@
 //! **Without a plan**, with one that is two epochs old, or when no replica of a destination is
 //! healthy, requests stay local, counted by cause.
 //!
+//! **When home has nobody** (all its replicas died at once, and no plan knows it yet), a request
+//! that would stay is [rescued](Splitter::rescue): it goes to a destination of the plan that has
+//! not had its rate, or where the others have capacity to spare, within that. The next plan has the
+//! site's capacity as it is then.
+//!
 //! | room | does |
 //! |---|---|
 //! | this file | [`Splitter`]: one request |
@@ -48,7 +53,8 @@ use crate::units::Probability;
 pub use explain::{Flow, Predicted};
 pub use parts::{Enforced, enforced, parts};
 
-/// What the plan of one epoch says of one origin.
+/// What the plan of one epoch says of one origin: of those of its requests that a plan may move.
+/// Where writes stay or go everywhere they are in none of the numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanRow {
     /// The epoch the plan is for.
@@ -89,11 +95,15 @@ impl PlanRow {
 pub struct SplitConfig {
     /// What a destination may get beyond its planned rate, as a share of it; default 0.1.
     pub slack: Probability,
+    /// Whether writes stay where they come, whatever the plan; default no. The plan is then made
+    /// with [`Writes::Home`](super::planner::Writes::Home) or
+    /// [`Writes::Everywhere`](super::planner::Writes::Everywhere), and its rows are of reads.
+    pub writes_stay: bool,
 }
 
 impl Default for SplitConfig {
     fn default() -> Self {
-        Self { slack: Probability::clamped(0.1) }
+        Self { slack: Probability::clamped(0.1), writes_stay: false }
     }
 }
 
@@ -116,6 +126,8 @@ pub enum Because {
     NoPlan,
     /// Local: the plan is too old to be believed.
     Stale,
+    /// Local: it is a write, and writes stay.
+    Write,
     /// Local: the destination had its rate already.
     OverCap {
         /// That destination.
@@ -168,6 +180,10 @@ impl std::error::Error for Unadopted {}
 pub struct SplitWindow {
     /// Requests that came: the demand at the origin.
     pub arrived: u64,
+    /// Of these, the ones that change something.
+    pub writes: u64,
+    /// Of these, the ones that stayed local because writes stay.
+    pub writes_kept: u64,
     /// Requests that stayed local for want of a plan.
     pub no_plan: u64,
     /// Requests that stayed local because the plan was stale.
@@ -185,24 +201,31 @@ pub struct LaneCounts {
     pub over_cap: u64,
     /// Meant for it and kept local because no replica of it was healthy.
     pub unhealthy: u64,
+    /// Meant for home, which had no replica to serve them, and sent there instead. Not in `sent`:
+    /// each of these is in that of home.
+    pub rescued: u64,
 }
 
 impl SplitWindow {
     /// Nothing, between `sites` sites.
     #[must_use]
     pub fn empty(sites: usize) -> Self {
-        Self { arrived: 0, no_plan: 0, stale: 0, lanes: vec![LaneCounts::default(); sites] }
+        let lanes = vec![LaneCounts::default(); sites];
+        Self { arrived: 0, writes: 0, writes_kept: 0, no_plan: 0, stale: 0, lanes }
     }
 
     /// Adds what another splitter of the same origin, or a later window, counted.
     pub fn merge(&mut self, other: &Self) {
         self.arrived += other.arrived;
+        self.writes += other.writes;
+        self.writes_kept += other.writes_kept;
         self.no_plan += other.no_plan;
         self.stale += other.stale;
         for (mine, theirs) in self.lanes.iter_mut().zip(&other.lanes) {
             mine.sent += theirs.sent;
             mine.over_cap += theirs.over_cap;
             mine.unhealthy += theirs.unhealthy;
+            mine.rescued += theirs.rescued;
         }
     }
 }
@@ -231,6 +254,8 @@ struct Active {
     good_until: Instant,
     /// Remote destinations with a rate, in order; what is beyond them is local.
     slices: ArrayVec<Slice, SITES_MAX>,
+    /// Remote destinations with capacity to spare, in order; together they are everything.
+    spares: ArrayVec<Slice, SITES_MAX>,
 }
 
 impl Active {
@@ -238,6 +263,20 @@ impl Active {
     fn remote(&self, phase: u64) -> Option<SiteId> {
         self.slices.iter().find(|slice| phase <= slice.last).map(|slice| slice.to)
     }
+}
+
+/// The first of these destinations that will do, beginning at a place that the phase chooses in
+/// proportion.
+fn first_from(
+    slices: &[Slice],
+    phase: u64,
+    mut will_do: impl FnMut(SiteId) -> bool,
+) -> Option<SiteId> {
+    let whole = u128::from(slices.last()?.last) + 1;
+    let place = ((u128::from(phase) * whole) >> 64) as u64;
+    let begin = slices.iter().position(|slice| place <= slice.last).unwrap_or(0);
+    let (before, from) = slices.split_at(begin);
+    from.iter().chain(before).map(|slice| slice.to).find(|to| will_do(*to))
 }
 
 /// A token bucket. It keeps its tokens from plan to plan: a new plan is no new burst.
@@ -289,8 +328,12 @@ pub struct Splitter {
     home: SiteId,
     config: SplitConfig,
     phase: u64,
+    /// The same of rescued requests, so that the others keep their sequence.
+    rescues: u64,
     plan: Option<Active>,
     buckets: Vec<Bucket>,
+    /// By destination, what of its spare capacity may still be used.
+    spares: Vec<Bucket>,
     window: SplitWindow,
 }
 
@@ -309,24 +352,42 @@ impl Splitter {
             home,
             config,
             phase: crate::rng::Rng::stream(seed, "split").bits(),
+            rescues: crate::rng::Rng::stream(seed, "rescue").bits(),
             plan: None,
             buckets: vec![Bucket::NEW; sites],
+            spares: vec![Bucket::NEW; sites],
             window: SplitWindow::empty(sites),
         }
     }
 
-    /// Where one request goes. `usable` are the sites with a healthy replica.
+    /// Where one request goes that changes nothing. `usable` are the sites with a healthy replica.
     ///
     /// Allocates nothing.
     #[inline]
     pub fn choose(&mut self, now: Instant, usable: SiteSet) -> Route {
-        let route = self.route(now, usable);
+        let route = self.route(now, usable, false);
+        self.count(route)
+    }
+
+    /// Where one request goes that changes something: as any other, or home where writes stay.
+    ///
+    /// Allocates nothing.
+    #[inline]
+    pub fn choose_write(&mut self, now: Instant, usable: SiteSet) -> Route {
+        let route = self.route(now, usable, true);
+        self.window.writes += 1;
+        self.count(route)
+    }
+
+    #[inline]
+    fn count(&mut self, route: Route) -> Route {
         self.window.arrived += 1;
         self.window.lanes[route.to.index()].sent += 1;
         match route.because {
             Because::Planned => {}
             Because::NoPlan => self.window.no_plan += 1,
             Because::Stale => self.window.stale += 1,
+            Because::Write => self.window.writes_kept += 1,
             Because::OverCap { wanted } => self.window.lanes[wanted.index()].over_cap += 1,
             Because::Unhealthy { wanted } => self.window.lanes[wanted.index()].unhealthy += 1,
         }
@@ -364,8 +425,56 @@ impl Splitter {
                 slices.push(Slice { last: last as u64, to });
             }
         }
-        self.plan = Some(Active { epoch: plan.epoch, good_until, slices });
+        let spares = ArrayVec::new();
+        self.plan = Some(Active { epoch: plan.epoch, good_until, slices, spares });
         Ok(())
+    }
+
+    /// What each destination could serve beyond the plan in force, in requests per 1,000 s, and
+    /// this proxy's part of it. Home's own and sites that do not exist are passed over; without
+    /// this, or with nothing to spare, only the plan's lanes rescue.
+    pub fn set_spare(&mut self, now: Instant, spare_per_1000_s: &[u64], part: Probability) {
+        let Some(plan) = &mut self.plan else { return };
+        plan.spares.clear();
+        let home = self.home;
+        let others = || {
+            let sites = spare_per_1000_s.iter().take(self.buckets.len()).enumerate();
+            sites.filter(move |(index, _)| *index != home.index())
+        };
+        let whole: u128 = others().map(|(_, spare)| u128::from(*spare)).sum();
+        let mut sum: u128 = 0;
+        for (index, &spare) in others() {
+            let per_ns = spare as f64 * part.value() * 1e-12;
+            let share = if whole == 0 { 0.0 } else { spare as f64 / whole as f64 };
+            // The room for chance is divided too: all proxies of a site rescue in one moment.
+            self.spares[index].set(now, per_ns, share * part.value());
+            if spare > 0 {
+                sum += u128::from(spare);
+                let last = ((sum << 64).div_ceil(whole) - 1) as u64;
+                plan.spares.push(Slice { last, to: SiteId::new(index) });
+            }
+        }
+    }
+
+    /// Where a request goes that was to be served at home and that home cannot serve: all its
+    /// replicas are down, ejected or out of reach. To a destination of the plan within its cap,
+    /// else where there is capacity to spare; `None` when there is nobody, or no plan in force:
+    /// then it fails at home. The caller sees to it that no request is sent on twice.
+    ///
+    /// Allocates nothing.
+    pub fn rescue(&mut self, now: Instant, usable: SiteSet) -> Option<SiteId> {
+        let plan = self.plan.as_ref().filter(|plan| now < plan.good_until)?;
+        self.rescues = self.rescues.wrapping_add(GOLDEN);
+        let (phase, lanes, spares) = (self.rescues, &mut self.buckets, &mut self.spares);
+        let planned = first_from(&plan.slices, phase, |to| {
+            usable.contains(to) && lanes[to.index()].take(now)
+        });
+        let to = planned.or_else(|| {
+            let will_do = |to: SiteId| usable.contains(to) && spares[to.index()].take(now);
+            first_from(&plan.spares, phase, will_do)
+        })?;
+        self.window.lanes[to.index()].rescued += 1;
+        Some(to)
     }
 
     /// The epoch of the plan in force; `None` when there is none.
@@ -382,11 +491,14 @@ impl Splitter {
     }
 
     #[inline]
-    fn route(&mut self, now: Instant, usable: SiteSet) -> Route {
+    fn route(&mut self, now: Instant, usable: SiteSet, is_write: bool) -> Route {
         let home = |because| Route { to: self.home, because };
         let Some(plan) = &self.plan else { return home(Because::NoPlan) };
         if now >= plan.good_until {
             return home(Because::Stale);
+        }
+        if is_write && self.config.writes_stay {
+            return home(Because::Write);
         }
         self.phase = self.phase.wrapping_add(GOLDEN);
         let Some(wanted) = plan.remote(self.phase) else { return home(Because::Planned) };

@@ -43,6 +43,8 @@ pub struct Enforced {
     pub over_cap: u64,
     /// Requests kept local because the destination had no healthy replica.
     pub unhealthy: u64,
+    /// Requests sent beside: home, which was to serve them, had no replica.
+    pub rescued: u64,
     /// Of `over_cap`, the ones for which the cap of all proxies together had room: the price of
     /// dividing it.
     pub divided: f64,
@@ -68,10 +70,12 @@ pub fn enforced(
 ) -> Vec<Enforced> {
     let lanes = window.lanes.iter().zip(&plan.rates_per_1000_s).enumerate();
     let lanes = lanes.map(|(index, lane)| (SiteId::new(index), lane));
-    let planned_for = window.arrived.saturating_sub(window.no_plan + window.stale);
+    let planned_for = window.arrived;
+    let planned_for =
+        planned_for.saturating_sub(window.no_plan + window.stale + window.writes_kept);
     let enforced = |(to, (lane, rate)): (SiteId, (&super::LaneCounts, &u64))| {
         let planned = *rate as f64 * 1e-3 * over.as_secs_f64();
-        let room = planned * (1.0 + slack.value()) - lane.sent as f64;
+        let room = planned * (1.0 + slack.value()) - (lane.sent + lane.rescued) as f64;
         Enforced {
             to,
             planned,
@@ -79,6 +83,7 @@ pub fn enforced(
             sent: lane.sent,
             over_cap: lane.over_cap,
             unhealthy: lane.unhealthy,
+            rescued: lane.rescued,
             divided: room.clamp(0.0, lane.over_cap as f64),
         }
     };

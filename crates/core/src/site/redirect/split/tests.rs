@@ -362,3 +362,89 @@ fn a_rhythm_in_the_requests_does_not_meet_one_in_the_choice() {
     assert!(worst[1] < 40.0, "{worst:?}");
     assert!(worst[2] > 250.0, "why round robin is not what is used: {worst:?}");
 }
+
+#[test]
+fn writes_that_stay_are_counted_and_leave_reads_their_shares() {
+    // The plan is of reads: half of them go away.
+    let row = plan(1, 1_000, &[500, 500]);
+    let config = SplitConfig { writes_stay: true, ..SplitConfig::default() };
+    let mut splitter = Splitter::new(HOME, 2, config, 3);
+    assert_eq!(splitter.choose_write(Instant::ZERO, ALL).because, Because::NoPlan);
+    splitter.adopt(Instant::ZERO, &row, Probability::ONE, Instant::FAR).unwrap();
+    for n in 1..=1_000_u64 {
+        let now = Instant::from_millis(10 * n);
+        let kept = splitter.choose_write(now, ALL);
+        assert_eq!((kept.to, kept.because), (HOME, Because::Write));
+        let _ = splitter.choose(now, ALL);
+    }
+    let window = splitter.window();
+    assert_eq!((window.arrived, window.writes, window.writes_kept), (2_001, 1_001, 1_000));
+    assert!(window.lanes[1].sent.abs_diff(500) <= 4, "{window:?}");
+    let slack = SplitConfig::default().slack;
+    let became = enforced(&row, slack, Duration::from_secs(10), &window);
+    assert_eq!(became[0].due, 500.0, "of the reads that came under the plan");
+}
+
+#[test]
+fn writes_go_where_reads_go_unless_they_stay() {
+    let mut splitter = splitter(&plan(1, 100, &[0, 100]), Probability::ONE, 5);
+    assert_eq!(splitter.choose_write(Instant::from_millis(1), ALL).to, SiteId::new(1));
+    assert_eq!(splitter.window().writes, 1);
+}
+
+#[test]
+fn what_home_cannot_serve_goes_where_the_plan_or_others_have_room_and_no_further() {
+    let half = Probability::clamped(0.5);
+    // The plan sends 100/s away to the first; 400/s and 100/s could be served beyond it.
+    let plan = plan(1, 1_000, &[900, 100, 0]);
+    let mut splitter = splitter(&plan, half, 5);
+    let spare = [0, 400_000, 100_000];
+    splitter.set_spare(Instant::ZERO, &spare, half);
+    let mut rescued = [0_u64; 3];
+    // Ten seconds of 1,000/s, all of which home would have to serve.
+    let times = 10_000;
+    for n in 0..times {
+        let now = Instant::from_millis(n);
+        if let Some(to) = splitter.rescue(now, ALL) {
+            rescued[to.index()] += 1;
+        }
+    }
+    let window = splitter.window();
+    assert_eq!(window.lanes.iter().map(|lane| lane.rescued).collect::<Vec<_>>(), rescued);
+    assert_eq!((window.arrived, window.lanes[1].sent), (0, 0), "choosing is counted elsewhere");
+    // Half of the lane's cap of 110/s, and half of what is spared; bursts by the formula of the
+    // module, with a slack for the lane only.
+    let lane = 55.0 * 10.0 + burst(50.0, 0.1);
+    let spared = |per_s: f64, share: f64| per_s * 10.0 + 2.0 + 35.0 * share + per_s * 0.01;
+    for (to, most) in [(1, lane + spared(200.0, 0.8)), (2, spared(50.0, 0.2))] {
+        let came = rescued[to] as f64;
+        assert!(came <= most && came > 0.95 * most, "{to}: {came} of {most}");
+    }
+    assert_eq!(rescued[0], 0);
+}
+
+#[test]
+fn nobody_is_rescued_without_a_plan_in_force_or_a_site_that_is_usable() {
+    let sites = |of: &[usize]| {
+        let mut set = SiteSet::EMPTY;
+        of.iter().for_each(|site| set.insert(SiteId::new(*site)));
+        set
+    };
+    let mut splitter = Splitter::new(HOME, 3, SplitConfig::default(), 1);
+    let at = Instant::from_millis;
+    splitter.set_spare(at(0), &[9_000_000; 3], Probability::ONE);
+    assert_eq!(splitter.rescue(at(0), ALL), None, "no plan");
+    splitter.adopt(at(0), &plan(1, 100, &[100, 0, 0]), Probability::ONE, at(1_000)).unwrap();
+    assert_eq!(splitter.rescue(at(10), ALL), None, "nothing is said of what is spared");
+    splitter.set_spare(at(10), &[9_000_000; 5], Probability::ONE);
+    let reached: Vec<_> = (20..520).filter_map(|ms| splitter.rescue(at(ms), ALL)).collect();
+    let to_second = reached.iter().filter(|to| to.index() == 2).count();
+    assert_eq!(reached.len(), 500);
+    assert!(to_second.abs_diff(250) <= 4, "in proportion: {to_second}");
+    assert_eq!(splitter.rescue(at(600), sites(&[2])), Some(SiteId::new(2)));
+    assert_eq!(splitter.rescue(at(600), sites(&[0])), None, "home is no rescue");
+    assert_eq!(splitter.rescue(at(1_000), ALL), None, "the plan is too old");
+    // A new plan forgets what could be spared under the old one.
+    splitter.adopt(at(1_000), &plan(2, 100, &[100, 0, 0]), Probability::ONE, at(9_000)).unwrap();
+    assert_eq!(splitter.rescue(at(1_001), ALL), None);
+}

@@ -21,6 +21,7 @@ struct Small {
     demand: Vec<u32>,
     curves: Vec<Vec<Vec<u32>>>,
     limit: Vec<Vec<u32>>,
+    movable: Vec<u32>,
     price: Vec<Vec<u32>>,
     saturation: Vec<u32>,
 }
@@ -30,6 +31,7 @@ impl Small {
         let problem = Problem::new(self.demand.clone(), self.curves.clone()).unwrap();
         let problem = problem.with_limits(&self.limit).unwrap();
         let problem = problem.with_prices(&self.price).unwrap();
+        let problem = problem.with_movable(self.movable.clone()).unwrap();
         problem.with_saturation(self.saturation.clone()).unwrap()
     }
 
@@ -51,6 +53,7 @@ impl Small {
             let received = load(i) - rates[i][i];
             let is_capped = question.overload == Overload::Capped;
             if (!question.relay && sent > 0 && received > 0)
+                || sent > self.movable[i]
                 || (is_capped && load(i) > self.saturation[i])
             {
                 return None;
@@ -141,11 +144,13 @@ fn small() -> impl Strategy<Value = Small> {
         square(limit),
         square(|| 1..4_u32),
         prop::collection::vec(0..7_u32, SITES),
+        prop::collection::vec(prop_oneof![2 => Just(u32::MAX), 1 => 0..4_u32], SITES),
     );
-    parts.prop_map(|(demand, curves, limit, price, saturation)| Small {
+    parts.prop_map(|(demand, curves, limit, price, saturation, movable)| Small {
         demand,
         curves,
         limit,
+        movable,
         price,
         saturation,
     })
@@ -199,13 +204,14 @@ proptest! {
         }
     }
 
-    /// No other demand that keeps loads at saturation or below sheds less. (Limits of pairs are
-    /// left out where shares come first.)
+    /// No other demand that keeps loads at saturation or below sheds less. (Limits are left out
+    /// where shares come first.)
     #[test]
     fn as_little_as_possible_is_shed(small in small(), relay in any::<bool>()) {
         let question = Question { relay, overload: Overload::Capped, ..Question::violations() };
         let limit = if relay { small.limit.clone() } else { vec![vec![u32::MAX; SITES]; SITES] };
-        let small = Small { limit, ..small };
+        let movable = if relay { small.movable.clone() } else { vec![u32::MAX; SITES] };
+        let small = Small { limit, movable, ..small };
         let answer = solved(&small.problem(), &question);
         let shed: u32 = answer.shed.iter().sum();
         let total: u32 = small.demand.iter().sum();
