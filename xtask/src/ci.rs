@@ -64,6 +64,30 @@ const CHECKS: &[Step] = &[
             "warnings",
         ]),
     },
+    Step {
+        name: "Envoy, rooms",
+        command: Run::Cargo(&[
+            "test",
+            "-p",
+            "evenkeel-net",
+            "--features",
+            "envoy",
+            "--lib",
+            "envoy::",
+        ]),
+    },
+    Step {
+        name: "Envoy",
+        command: Run::Cargo(&[
+            "test",
+            "-p",
+            "evenkeel-net",
+            "--features",
+            "envoy",
+            "--test",
+            "envoy",
+        ]),
+    },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Cargo(&["build", "--release"]) },
 ];
@@ -94,6 +118,8 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     twice("brownout-step.toml", &["sim", "scenarios/brownout-step.toml", "--twice"]),
     twice("c3-dynamic.toml", &["sim", "scenarios/c3-dynamic.toml", "--twice", FEW]),
     Step { name: "Kurma, quickly", command: Run::Evenkeel(&["paper", "kurma", "--quick"]) },
+    Step { name: "leader, quickly", command: Run::Evenkeel(&["paper", "leader", "--quick"]) },
+    twice("leader-day.toml", &["sim", "scenarios/leader-day.toml", "--twice", FEW_DATABASES]),
     twice("redirect-demo.toml", &["sim", "scenarios/redirect-demo.toml", "--twice"]),
     twice("redirect-trace1.toml", &["sim", "scenarios/redirect-trace1.toml", "--twice", SHORT]),
     twice("redirect-trace2.toml", &["sim", "scenarios/redirect-trace2.toml", "--twice", SHORT]),
@@ -101,6 +127,8 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
 
 /// Enough requests to meet every kind of event of a scenario.
 const FEW: &str = "--set=workload.requests=60000";
+/// A day is quick, tier 3 for two hundred databases is not.
+const FEW_DATABASES: &str = "--set=fleet.databases=12";
 
 /// Long enough for plans to be made and followed.
 const SHORT: &str = "--set=workload.duration=10s";

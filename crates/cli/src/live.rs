@@ -6,7 +6,7 @@ use evenkeel_net::board::Standing;
 use evenkeel_net::load::Progress;
 use evenkeel_sim::Scenario;
 
-use crate::terminal::{Canvas, ms, sparkline};
+use crate::terminal::{Canvas, ms_if_known, sparkline};
 
 const HISTORY: usize = 48;
 const SHARE_WIDTH: f64 = 40.0;
@@ -52,8 +52,8 @@ impl Live {
             return;
         }
         let done = progress.due as f64 / self.requests as f64 * 100.0;
-        let p50 = progress.recent_p50_ms.map_or_else(|| "-".to_owned(), ms);
-        let p99 = progress.recent_p99_ms.map_or_else(|| "-".to_owned(), ms);
+        let p50 = ms_if_known(progress.recent_p50_ms);
+        let p99 = ms_if_known(progress.recent_p99_ms);
         let mut lines = vec![
             format!("\x1b[1m{}\x1b[0m  {done:.0} %", self.policy),
             format!("  p50 {p50:>5} ms   p99 {p99:>5} ms   {}", self.sparkline()),

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod demo;
+mod html;
 mod jobs;
 mod live;
 mod load;

@@ -3,6 +3,7 @@
 mod capacity;
 mod instance;
 mod page;
+mod placement;
 mod redirect;
 mod snapshot;
 
@@ -20,12 +21,14 @@ pub(crate) struct PlanArguments {
 #[derive(Debug, clap::Subcommand)]
 enum PlanQuestion {
     Redirect(redirect::RedirectArguments),
+    Placement(placement::PlacementArguments),
     Capacity(capacity::CapacityArguments),
 }
 
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     match &arguments.question {
         PlanQuestion::Redirect(arguments) => redirect::run(arguments),
+        PlanQuestion::Placement(arguments) => placement::run(arguments),
         PlanQuestion::Capacity(arguments) => capacity::run(arguments),
     }
 }

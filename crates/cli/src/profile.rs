@@ -15,7 +15,7 @@ use evenkeel_settings::profile::{Record, save};
 use evenkeel_settings::{format_duration, parse_duration};
 
 use crate::load::stop_on_interrupt;
-use crate::terminal::{Canvas, Table, ms};
+use crate::terminal::{Canvas, Table, ms, ms_if_known};
 
 /// Load a real service step by step and save how long it takes at each load.
 ///
@@ -158,14 +158,13 @@ fn table(summary: &Summary, curve: &CurveSummary) -> Table {
     header.extend(misses.as_deref());
     header.push("");
     let mut table = Table::new(&header);
-    let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), ms);
     for load in &curve.loads {
         let mut cells = vec![
             format!("{}/s", rate(load.load_per_s)),
             load.requests.to_string(),
             load.unanswered.to_string(),
         ];
-        cells.extend([load.p50_ms, load.p95_ms, load.p99_ms].map(shown));
+        cells.extend([load.p50_ms, load.p95_ms, load.p99_ms].map(ms_if_known));
         cells.extend(load.violation.map(percent));
         let mark = if load.saturated { "saturated".to_owned() } else { bar(load.violation) };
         cells.push(format!("{mark:<BAR_WIDTH$}"));
@@ -249,13 +248,12 @@ impl Watch {
     }
 
     fn step_line(&self, load: &LoadSummary, write_share: f64) -> String {
-        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), ms);
         let mut line = format!(
             "{:>9}/s  {:>13}  p50 {:>6} ms  p99 {:>6} ms",
             rate(load.load_per_s),
             writes(write_share),
-            shown(load.p50_ms),
-            shown(load.p99_ms)
+            ms_if_known(load.p50_ms),
+            ms_if_known(load.p99_ms)
         );
         if let (Some(missed), Some(objective)) = (load.violation, self.objective) {
             line += &format!("  {:>6} miss {}", percent(missed), format_duration(objective));

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use evenkeel_net::config::Config;
 use evenkeel_net::process::Process;
+use evenkeel_net::redirect;
 
 /// Run the listeners, agents and control loops of a configuration.
 ///
@@ -23,6 +24,9 @@ pub(crate) struct RunArguments {
 
 /// Say what is wrong with a configuration and where; start nothing.
 ///
+/// Reads as `run` does, with the profiles and certificates that `[redirect]` names. Exit 1 when
+/// something is wrong; what is sound and still doubtful (a certificate that expires within 14 days)
+/// is only said.
 /// Example: evenkeel check evenkeel.toml
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArguments {
@@ -70,17 +74,25 @@ fn exit_at_next(mut signals: evenkeel_net::process::Signals) -> std::io::Result<
 }
 
 pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
-    match Config::load(&arguments.config) {
-        Ok(config) => {
-            println!("{}: sound: {}", arguments.config.display(), describe(&config));
-            tell_doubts(&config);
-            Ok(ExitCode::SUCCESS)
-        }
+    let config = match Config::load(&arguments.config) {
+        Ok(config) => config,
         Err(problems) => {
             eprintln!("{problems}");
-            Ok(ExitCode::from(1))
+            return Ok(ExitCode::from(1));
         }
-    }
+    };
+    let of_files = match config.redirect.as_ref().map(redirect::check).transpose() {
+        Ok(doubts) => doubts.unwrap_or_default(),
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            return Ok(ExitCode::from(1));
+        }
+    };
+    println!("{}: sound: {}", arguments.config.display(), describe(&config));
+    config.notes().iter().for_each(|note| println!("note: {note}"));
+    tell_doubts(&config);
+    of_files.iter().for_each(|doubt| eprintln!("doubtful: {doubt}"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The configuration in a line.
@@ -93,5 +105,9 @@ fn describe(config: &Config) -> String {
     let (workers, agents) = (config.process.workers, config.agents.len());
     let agents = if agents == 0 { String::new() } else { format!(", {agents} agents") };
     let upstreams = if upstreams.is_empty() { "none".to_owned() } else { upstreams.join(", ") };
-    format!("{workers} workers, upstreams: {upstreams}{agents}")
+    let placement = config.placement.as_ref().map_or(String::new(), |placement| {
+        let how = if placement.dry_run { "dry run" } else { "moves are made" };
+        format!(", placement of {} databases ({how})", placement.databases.len())
+    });
+    format!("{workers} workers, upstreams: {upstreams}{agents}{placement}")
 }

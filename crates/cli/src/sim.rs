@@ -1,11 +1,14 @@
 //! `evenkeel sim`: a scenario in virtual time.
 
+mod day;
+
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use evenkeel_settings::{Node, Problems};
+use evenkeel_sim::placement::input::DayScenario;
 use evenkeel_sim::redirect::SiteReport;
 use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
@@ -57,11 +60,15 @@ struct Document<'a> {
 }
 
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
-    let scenario = load(arguments)?;
+    let node = load(arguments)?;
+    if DayScenario::is_meant(&node) {
+        return day::run(&DayScenario::read(&node)?, arguments);
+    }
+    let scenario = Scenario::read(&node)?;
     let mut runs = run_scenario(&scenario, &arguments.seeds);
     if arguments.twice {
         let again = run_scenario(&scenario, &arguments.seeds);
-        return compare(runs, again);
+        return compare(&timeless(runs)?, &timeless(again)?);
     }
     if let Some(file) = &arguments.html {
         let page = crate::sim_report::page(&scenario, &runs);
@@ -80,7 +87,7 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load(arguments: &SimArguments) -> Result<Scenario, Problems> {
+fn load(arguments: &SimArguments) -> Result<Node, Problems> {
     let mut node = Node::load(&arguments.scenario)?;
     let mut problems = Problems::default();
     for assignment in &arguments.set {
@@ -88,8 +95,7 @@ fn load(arguments: &SimArguments) -> Result<Scenario, Problems> {
             problems.push(problem);
         }
     }
-    problems.into_result(())?;
-    Scenario::read(&node)
+    problems.into_result(node)
 }
 
 /// Every policy at every seed, on all cores.
@@ -153,19 +159,27 @@ fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
     table
 }
 
-/// Compares two passes byte for byte, CPU time apart: it is the machine's, not the run's.
-fn compare(first: Vec<RunReport>, second: Vec<RunReport>) -> anyhow::Result<ExitCode> {
-    let bytes = |runs: Vec<RunReport>| {
-        let timeless = runs.into_iter().map(|run| RunReport { requests_per_cpu_s: None, ..run });
-        serde_json::to_string_pretty(&timeless.collect::<Vec<_>>())
-    };
-    let (runs, events) = (first.len(), first.iter().map(|run| run.events).sum::<u64>());
-    let (first, second) = (bytes(first)?, bytes(second)?);
-    if first == second {
-        println!("identical: {runs} runs, {events} events, {} bytes of results", first.len());
+/// Runs as bytes, CPU time apart: it is the machine's, not the run's.
+fn timeless(runs: Vec<RunReport>) -> anyhow::Result<Pass> {
+    let (count, events) = (runs.len(), runs.iter().map(|run| run.events).sum::<u64>());
+    let timeless = runs.into_iter().map(|run| RunReport { requests_per_cpu_s: None, ..run });
+    let bytes = serde_json::to_string_pretty(&timeless.collect::<Vec<_>>())?;
+    Ok(Pass { what: format!("{count} runs, {events} events"), bytes })
+}
+
+/// All results of one pass.
+struct Pass {
+    what: String,
+    bytes: String,
+}
+
+/// Compares two passes byte for byte.
+fn compare(first: &Pass, second: &Pass) -> anyhow::Result<ExitCode> {
+    if first.bytes == second.bytes {
+        println!("identical: {}, {} bytes of results", first.what, first.bytes.len());
         return Ok(ExitCode::SUCCESS);
     }
-    let differing = first.lines().zip(second.lines()).find(|(a, b)| a != b);
+    let differing = first.bytes.lines().zip(second.bytes.lines()).find(|(a, b)| a != b);
     let (a, b) = differing.unwrap_or(("(nothing more)", "(nothing more)"));
     println!("different: first pass {}, second pass {}", a.trim(), b.trim());
     Ok(ExitCode::from(1))

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use evenkeel_sim::{RunReport, Scenario};
 
+use crate::html::escape;
 use crate::terminal::{count, ms};
 
 const STYLE: &str = include_str!("report.css");
@@ -111,8 +112,4 @@ fn table(runs: &[RunReport]) -> String {
          <th class=q0>p50<th class=q1>p95<th class=q2>p99<th class=q3>p99.9<th>max\
          <th>requests per CPU s{rows}</table>"
     )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
 }

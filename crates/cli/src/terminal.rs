@@ -50,6 +50,16 @@ pub(crate) fn ms(value: f64) -> String {
     }
 }
 
+/// As [`ms`], and a dash for what is not known.
+pub(crate) fn ms_if_known(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), ms)
+}
+
+/// A share in percent with one decimal.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 /// Large numbers as people read them: 1.7 M, 230 k.
 pub(crate) fn count(value: f64) -> String {
     match value {

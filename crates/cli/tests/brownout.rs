@@ -4,6 +4,8 @@
 #![cfg(feature = "shop")]
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod common;
+
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -11,11 +13,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::{Folder, PROGRAM};
 use evenkeel_core::site::dimmer::place_of;
 use evenkeel_shop::{CatalogueArguments, Place};
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel");
 const ITEMS: u32 = 30_000;
 const SHOPS: usize = 5;
 const KILLED: [usize; 2] = [3, 4];
@@ -47,27 +49,9 @@ impl Drop for Process {
     }
 }
 
-/// A folder of the test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn catalogue(&self) -> CatalogueArguments {
-        let database = Place::File(self.0.join("shop.db"));
-        CatalogueArguments { database, items: Some(ITEMS), seed: Some(1) }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn catalogue(folder: &Folder) -> CatalogueArguments {
+    let database = Place::File(folder.file("shop.db"));
+    CatalogueArguments { database, items: Some(ITEMS), seed: Some(1) }
 }
 
 fn free_addresses(count: usize) -> Vec<SocketAddr> {
@@ -311,8 +295,8 @@ fn assert_gone(pids: &[u32]) {
 fn brownout_serves_everybody_where_without_it_less_than_half_are_served() {
     let _turn = turn();
     let folder = Folder::new("brownout-test");
-    evenkeel_shop::generate(&folder.catalogue()).unwrap();
-    let cost = evenkeel_shop::measure(&folder.catalogue(), 200).unwrap();
+    evenkeel_shop::generate(&catalogue(&folder)).unwrap();
+    let cost = evenkeel_shop::measure(&catalogue(&folder), 200).unwrap();
     let speed = (cost.mandatory.mean_ms + cost.optional.mean_ms) / 45.0;
     let reference = free_addresses(1)[0];
     let _reference_shop = start_shop(&folder.0, reference, 1.0);

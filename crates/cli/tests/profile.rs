@@ -3,11 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod common;
+
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{Folder, PROGRAM, text};
 use evenkeel_core::site::redirect::curve::Markov;
 use evenkeel_core::units::Rate;
 use evenkeel_net::embedded::{Embedded, EmbeddedConfig};
@@ -21,28 +24,6 @@ const SERVICE: Duration = Duration::from_millis(20);
 /// What it can serve, in requests per second.
 const CAPACITY: f64 = 400.0;
 const OBJECTIVE: Duration = Duration::from_millis(50);
-
-/// A folder of the test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// An M/M/8 queue behind a socket.
 fn service() -> Embedded {
@@ -71,14 +52,10 @@ fn configured(folder: &Folder, service: &Embedded, rest: &str) -> PathBuf {
 }
 
 fn command(folder: &Folder, config: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    let mut command = Command::new(PROGRAM);
     command.arg("profile").arg(config).current_dir(&folder.0);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// The one document on stdout.

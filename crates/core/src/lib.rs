@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`request`] | loop 1, every request: which replica, when, how many copies |
 //! | [`site`] | loop 2, every few seconds: how much optional content |
+//! | [`placement`] | loop 3, every few minutes or hours: where leader, voters and replicas live |
 //! | [`fleet`] | nothing: the one table of facts about replicas |
 //! | [`plan`], [`window`] | nothing: the arrows between the loops, down and up |
 //! | [`distribution`] | the vocabulary: latency distributions, recorded, computed, compared |
@@ -13,6 +14,7 @@
 
 pub mod distribution;
 pub mod fleet;
+pub mod placement;
 pub mod plan;
 pub mod request;
 pub mod rng;

@@ -20,7 +20,7 @@ use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
 use crate::replica::AgentState;
 use split::SplitEntry;
 
-pub use split::{Directive, Lane, LaneTally, SplitObservation, SplitStanding, SplitTally};
+pub use split::{Directive, Ended, Lane, LaneTally, SplitObservation, SplitStanding, SplitTally};
 
 /// What is known of all upstreams of the process.
 #[derive(Debug)]
@@ -171,6 +171,12 @@ impl Board {
     #[must_use]
     pub fn split_tally(&self, upstream: usize) -> SplitTally {
         self.upstreams[upstream].split.as_ref().map(SplitEntry::tally).unwrap_or_default()
+    }
+
+    /// What workers did under the last plan of an upstream that is over; `None` before one is.
+    #[must_use]
+    pub fn split_ended(&self, upstream: usize) -> Option<Ended> {
+        self.upstreams[upstream].split.as_ref().and_then(SplitEntry::ended)
     }
 
     /// How the split of an upstream stands; `None` where all requests stay at home.

@@ -70,12 +70,24 @@ impl Lanes {
     /// # Errors
     /// When a port or a thread is refused.
     pub fn start(lanes: Vec<Lane>, seed: u64) -> io::Result<Self> {
-        let bind = |_| -> io::Result<std::net::TcpListener> {
-            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self::start_at(lanes.into_iter().map(|lane| (anywhere, lane)).collect(), seed)
+    }
+
+    /// The same, each lane on an address of its own (port 0: the system chooses the port). For
+    /// programs that find each other by names: every program can be given another address for the
+    /// same name, and a lane there.
+    ///
+    /// # Errors
+    /// When an address, a port or a thread is refused.
+    pub fn start_at(lanes: Vec<(SocketAddr, Lane)>, seed: u64) -> io::Result<Self> {
+        let (begins, lanes): (Vec<SocketAddr>, Vec<Lane>) = lanes.into_iter().unzip();
+        let bind = |at: &SocketAddr| -> io::Result<std::net::TcpListener> {
+            let listener = std::net::TcpListener::bind(at)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
-        let listeners = lanes.iter().map(bind).collect::<io::Result<Vec<_>>>()?;
+        let listeners = begins.iter().map(bind).collect::<io::Result<Vec<_>>>()?;
         let addresses: Vec<SocketAddr> =
             listeners.iter().map(std::net::TcpListener::local_addr).collect::<io::Result<_>>()?;
         let state = |lane: &Lane| watch::Sender::new(State { base: lane.base, is_cut: false });

@@ -11,14 +11,15 @@ pub mod config;
 pub mod distance;
 pub mod embedded;
 pub mod envoy;
+mod exposition;
 mod health;
 pub mod http;
 pub mod load;
 pub mod nginx;
+pub mod placement;
 pub mod process;
 pub mod profile;
 pub mod redirect;
-
 pub mod replica;
 pub mod timer;
 mod worker;

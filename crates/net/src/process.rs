@@ -1,5 +1,5 @@
-//! A running Evenkeel: worker threads, a control thread for health checks and administration, and
-//! one for the mesh between data centres.
+//! A running Evenkeel: worker threads, a control thread for health checks and administration, one
+//! for the mesh between data centres and one for the placement of databases.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,15 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{Notify, watch};
 
-use crate::admin;
+use crate::admin::{self, Told};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::envoy;
 use crate::health;
 use crate::http::engine::{Listener, worker_runtime};
-use crate::redirect::{self, BoardHome, Mesh, RedirectState};
+use crate::placement::{PlacementState, Service};
+use crate::redirect::{self, BoardHome, Member, RedirectState};
 use crate::worker::{Worker, stopped};
 
 /// The threads of a running process. Dropping it stops them without waiting; see
@@ -30,6 +31,7 @@ pub struct Process {
     agents: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
     redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    placement: Option<watch::Receiver<Arc<PlacementState>>>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// Told whenever a thread ends, which none does by itself while all is well.
@@ -40,9 +42,9 @@ impl Process {
     /// Binds every address, then starts the threads: either all of it runs or none.
     ///
     /// # Errors
-    /// When an address cannot be bound, a file of `[redirect]` cannot be used or a thread cannot be
-    /// started, with the likely cause. What breaks later ends [`Signals::wait_beside`], and
-    /// [`Process::stop`] tells it.
+    /// When an address cannot be bound, a file of `[redirect]` or `[placement]` cannot be used or a
+    /// thread cannot be started, with the likely cause. What breaks later ends
+    /// [`Signals::wait_beside`], and [`Process::stop`] tells it.
     pub fn start(mut config: Config) -> io::Result<Self> {
         let (stop, stopping) = watch::channel(false);
         let workers = config.process.workers.max(1);
@@ -56,7 +58,9 @@ impl Process {
         let admin = config.admin.as_ref().map(|admin| Listener::bind(admin.address)).transpose()?;
         let admin_address = admin.as_ref().map(Listener::address).transpose()?;
         let mesh = config.redirect.as_ref().map(redirect::open).transpose()?;
-        let redirect = mesh.as_ref().map(Mesh::state);
+        let redirect = mesh.as_ref().map(Member::state);
+        let service = config.placement.as_ref().map(Service::open).transpose()?;
+        let placement = service.as_ref().map(Service::state);
 
         let (config, clock) = (Arc::new(config), Clock::start());
         let board = Arc::new(Board::new(&config));
@@ -80,18 +84,23 @@ impl Process {
             let run = move || run_mesh(mesh, &config, board, clock, stop);
             threads.push(spawn("redirect".to_owned(), &ended, run)?);
         }
+        if let Some(service) = service {
+            let stop = stopping.clone();
+            let run = move || worker_runtime()?.block_on(service.run(stopped(stop)));
+            threads.push(spawn("placement".to_owned(), &ended, run)?);
+        }
         let control = Control {
             config,
             board: Arc::clone(&board),
             admin,
-            redirect: redirect.clone(),
+            told: Told { redirect: redirect.clone(), placement: placement.clone() },
             envoys,
             clock,
             stop: stopping,
         };
         threads.push(spawn("control".to_owned(), &ended, move || control.run())?);
         let admin = admin_address;
-        Ok(Self { board, listens, agents, admin, redirect, stop, threads, ended })
+        Ok(Self { board, listens, agents, admin, redirect, placement, stop, threads, ended })
     }
 
     /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
@@ -116,6 +125,12 @@ impl Process {
     #[must_use]
     pub const fn redirect(&self) -> Option<&watch::Receiver<Arc<RedirectState>>> {
         self.redirect.as_ref()
+    }
+
+    /// How databases stand; `None` without `[placement]`.
+    #[must_use]
+    pub const fn placement(&self) -> Option<&watch::Receiver<Arc<PlacementState>>> {
+        self.placement.as_ref()
     }
 
     /// What the workers counted, and the plans.
@@ -145,7 +160,7 @@ struct Control {
     config: Arc<Config>,
     board: Arc<Board>,
     admin: Option<Listener>,
-    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    told: Told,
     envoys: Option<envoy::Entrance>,
     clock: Clock,
     stop: watch::Receiver<bool>,
@@ -154,15 +169,13 @@ struct Control {
 impl Control {
     fn run(self) -> io::Result<()> {
         worker_runtime()?.block_on(async move {
-            let Self { config, board, admin, redirect, envoys, clock, stop } = self;
+            let Self { config, board, admin, told, envoys, clock, stop } = self;
             health::spawn_checks(&config, &board);
             if let Some(envoys) = envoys {
                 envoys.spawn(&config, &board, clock);
             }
             match admin {
-                Some(listener) => {
-                    admin::serve(config, board, redirect, listener, stopped(stop)).await
-                }
+                Some(listener) => admin::serve(config, board, told, listener, stopped(stop)).await,
                 None => {
                     stopped(stop).await;
                     Ok(())
@@ -174,7 +187,7 @@ impl Control {
 
 /// The thread of the mesh: an echo that waited for anything else would look like distance.
 fn run_mesh(
-    mesh: Mesh,
+    mesh: Member,
     config: &Config,
     board: Arc<Board>,
     clock: Clock,
@@ -288,6 +301,7 @@ mod tests {
             admin: None,
             redirect: None,
             envoy: None,
+            placement: None,
         };
         let mut process = Process::start(upstreamless).unwrap();
         std::thread::sleep(Duration::from_millis(50));

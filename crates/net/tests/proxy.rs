@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::net::SocketAddr;
@@ -10,10 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::{LIMITS, nobody, pause, story, until};
 use evenkeel_core::Health;
 use evenkeel_net::board::Board;
 use evenkeel_net::config::Config;
-use evenkeel_net::http::engine::{self, Listener, ServerLimits, worker_runtime};
+use evenkeel_net::http::engine::{self, Listener, ServerLimits};
 use evenkeel_net::load::{Arrivals, Load, Stop, Target};
 use evenkeel_net::process::Process;
 use evenkeel_settings::Node;
@@ -22,26 +25,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-
-/// Tells a story on a worker of its own, within a time that no story needs.
-fn story(told: impl Future<Output = ()>) {
-    worker_runtime().unwrap().block_on(async {
-        tokio::time::timeout(Duration::from_secs(20), told).await.expect("the story hangs");
-    });
-}
-
-async fn pause(milliseconds: u64) {
-    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-}
-
-/// Waits until something becomes true, at most three seconds.
-async fn until(what: &str, is_true: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_true() {
-        assert!(began.elapsed() < Duration::from_secs(3), "still not true: {what}");
-        pause(5).await;
-    }
-}
 
 /// One end of a connection that speaks bytes.
 struct Peer {
@@ -219,12 +202,6 @@ async fn total(replicas: &[&Replica], start: &str) -> usize {
     replicas.iter().map(|replica| replica.saw(start)).sum()
 }
 
-/// An address where nobody listens.
-fn nobody() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 /// A proxy of one worker, in a thread of its own as always.
 struct Proxy(Process);
 
@@ -288,16 +265,7 @@ fn noise(length: usize) -> Vec<u8> {
 fn large_bodies_stream_both_ways_byte_for_byte() {
     story(async {
         const LENGTH: usize = 6 << 20;
-        let minute = Duration::from_secs(60);
-        let limits = ServerLimits {
-            head_bytes_max: 16 * 1024,
-            body_bytes_max: 1 << 30,
-            connections_max: 10,
-            head: minute,
-            idle: minute,
-            write: minute,
-            drain: Duration::ZERO,
-        };
+        let limits = ServerLimits { drain: Duration::ZERO, ..LIMITS };
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let echo = listener.address().unwrap();
         let handler = |request: http::Request<engine::Body>, _| async move {

@@ -84,6 +84,12 @@ impl Node {
         Self::parse(&text, &file)
     }
 
+    /// Whether it is a table that has this key.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        matches!(&self.value, Value::Table(entries) if entries.contains_key(key))
+    }
+
     /// Reads a table of settings and reports everything that is wrong with it at once: what the
     /// keys hold, what is missing, and keys that `shape` does not ask for.
     ///

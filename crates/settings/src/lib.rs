@@ -39,6 +39,7 @@
 
 mod document;
 mod overlay;
+pub mod placement;
 mod problem;
 pub mod profile;
 mod reader;

@@ -13,6 +13,7 @@ mod millis;
 pub mod oracle;
 pub mod paper;
 pub mod peers;
+pub mod placement;
 pub mod redirect;
 pub mod report;
 pub mod sampler;

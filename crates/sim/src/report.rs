@@ -10,6 +10,7 @@ use evenkeel_core::{Duration, Instant};
 use serde::Serialize;
 
 use crate::capacity::Outcome;
+use crate::placement::day::{Day, PlacementReport, Strategy};
 use crate::redirect::{RedirectReport, SiteWindow};
 use crate::sampler::{LoadReport, Loads, WindowReport, Windows};
 use crate::scenario::Scenario;
@@ -82,12 +83,26 @@ pub struct RunReport {
     /// What it cost, where that was asked for in place of latencies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bill: Option<Outcome>,
+    /// What a strategy of placement came to, where databases were placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementReport>,
 }
 
 impl RunReport {
     /// The report of a run that is a bill.
     pub(crate) fn of_bill(strategy: &str, seed: u64, bill: Outcome) -> Self {
         Self { policy: strategy.to_owned(), seed, bill: Some(bill), ..Self::default() }
+    }
+
+    /// The report of a day of a fleet under a strategy.
+    ///
+    /// # Panics
+    /// When there is no strategy of that name.
+    #[must_use]
+    pub fn of_day(day: &Day, strategy: &str, seed: u64) -> Self {
+        let named = Strategy::named(strategy).expect("strategies are checked when read");
+        let placement = Some(day.run(named, seed));
+        Self { policy: strategy.to_owned(), seed, placement, ..Self::default() }
     }
 }
 
@@ -258,6 +273,7 @@ impl Tally {
             load: self.loads.into_report(),
             redirect,
             bill: None,
+            placement: None,
         }
     }
 }

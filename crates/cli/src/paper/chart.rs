@@ -12,6 +12,7 @@ use evenkeel_sim::paper::stats::{Interval, Range};
 
 use super::number::{result as result_text, result_unit, value, welch};
 use super::text::mark;
+use crate::html::escape;
 
 /// A number of each policy, the same on the whole page: it chooses the colour.
 pub(super) type Colours<'a> = dyn Fn(&str) -> usize + 'a;
@@ -60,14 +61,16 @@ impl Scale {
     }
 
     /// A linear one that spans what is given, with a little room at both ends.
-    fn around(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+    pub(super) fn around(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(value), high.max(value))
         });
-        let room = if high > low { (high - low) * 0.06 } else { 0.01 };
-        let (low, high) = if low <= high { (low - room, high + room) } else { (0.0, 1.0) };
-        Self::linear(low, high, from, to)
+        if low > high {
+            return Self::linear(0.0, 1.0, from, to);
+        }
+        let room = ((high - low) * 0.06).max(high.abs() * 1e-3).max(1e-9);
+        Self::linear(low - room, high + room, from, to)
     }
 
     /// Where a value is; what lies outside is at an end.
@@ -136,6 +139,32 @@ pub(super) fn levels(y: &Scale, (left, right): (f64, f64), unit: Unit) -> String
     y.ticks().into_iter().map(level).collect()
 }
 
+/// Upright lines at the round numbers of a scale, each with its number in words beneath.
+pub(super) fn uprights(
+    x: &Scale,
+    (top, bottom): (f64, f64),
+    words: impl Fn(f64) -> String,
+) -> String {
+    let line = |tick: f64| {
+        let (at, text, below) = (x.at(tick), words(tick), bottom + 18.0);
+        format!(
+            "<line class=grid x1={at:.1} x2={at:.1} y1={top} y2={bottom} />\
+             <text class=tick x={at:.1} y={below}>{text}</text>"
+        )
+    };
+    x.ticks().into_iter().map(line).collect()
+}
+
+/// A line through means, on a band of their intervals; each with its place from the left.
+pub(super) fn banded(known: &[(f64, Interval)], y: &Scale) -> String {
+    let point = |x: f64, value: f64| format!("{x:.1},{:.1} ", y.at(value));
+    let upper = known.iter().map(|(x, i)| point(*x, i.high));
+    let lower = known.iter().rev().map(|(x, i)| point(*x, i.low));
+    let band: String = upper.chain(lower).collect();
+    let line: String = known.iter().map(|(x, i)| point(*x, i.mean)).collect();
+    format!("<polygon class=band points='{band}' /><polyline class=line points='{line}' />")
+}
+
 /// The ends of all intervals of a figure: its panels have one scale, so that they can be compared.
 fn ends(figure: &AxisFigure) -> impl Iterator<Item = f64> {
     let series = figure.panels.iter().flat_map(|panel| &panel.series);
@@ -178,19 +207,10 @@ fn draw_line(
     x: &impl Fn(usize) -> f64,
     y: &Scale,
 ) {
-    let known: Vec<(usize, &Interval)> =
-        series.values.iter().enumerate().filter_map(|(n, i)| Some((n, i.as_ref()?))).collect();
-    let point = |(n, value): (usize, f64)| format!("{:.1},{:.1} ", x(n), y.at(value));
-    let upper = known.iter().map(|(n, i)| point((*n, i.high)));
-    let lower = known.iter().rev().map(|(n, i)| point((*n, i.low)));
-    let band: String = upper.chain(lower).collect();
-    let line: String = known.iter().map(|(n, i)| point((*n, i.mean))).collect();
-    let _ = write!(
-        svg,
-        "<g class='series c{colour}'><polygon class=band points='{band}' />\
-         <polyline class=line points='{line}' />"
-    );
-    for (n, interval) in known {
+    let known = || series.values.iter().enumerate().filter_map(|(n, i)| Some((n, (*i)?)));
+    let places: Vec<(f64, Interval)> = known().map(|(n, interval)| (x(n), interval)).collect();
+    let _ = write!(svg, "<g class='series c{colour}'>{}", banded(&places, y));
+    for (n, interval) in known() {
         let _ = write!(
             svg,
             "<circle cx={:.1} cy={:.1} r=3><title>{} at {}: {}</title></circle>",
@@ -198,7 +218,7 @@ fn draw_line(
             y.at(interval.mean),
             escape(&series.label),
             escape(&figure.points[n]),
-            told(interval, figure.measure.unit),
+            told(&interval, figure.measure.unit),
         );
     }
     *svg += "</g>";
@@ -249,7 +269,7 @@ fn dots(figure: &AxisFigure, panel: &FigurePanel, width: f64, colours: &Colours<
     let x = Scale::over(ends(figure), NAMES + 10.0, width - 16.0);
     let mut svg = opened(width, height, &format!("{} {}", figure.title, panel.label));
     let bottom = height - 26.0;
-    svg += &upright_grid(&x, bottom);
+    svg += &uprights(&x, (0.0, bottom), tick_text);
     for (row, series) in panel.series.iter().enumerate() {
         let middle = ROW * (row as f64 + 0.5);
         let _ = write!(
@@ -277,18 +297,6 @@ fn dots(figure: &AxisFigure, panel: &FigurePanel, width: f64, colours: &Colours<
         svg += "</g>";
     }
     svg + "</svg>"
-}
-
-fn upright_grid(x: &Scale, bottom: f64) -> String {
-    let line = |tick: f64| {
-        let at = x.at(tick);
-        let (text, below) = (tick_text(tick), bottom + 18.0);
-        format!(
-            "<line class=grid x1={at:.1} x2={at:.1} y1=0 y2={bottom} />\
-             <text class=tick x={at:.1} y={below}>{text}</text>"
-        )
-    };
-    x.ticks().into_iter().map(line).collect()
 }
 
 const FOREST_ROW: f64 = 22.0;
@@ -338,15 +346,7 @@ fn forest_grid(x: &Scale, bottom: f64, all: &[Finding], unit: Unit) -> String {
     let kind = all.first().map_or(Kind::Value, |finding| finding.kind);
     let factor = if unit == Unit::Share && kind != Kind::Ratio { 100.0 } else { 1.0 };
     let unit = result_unit(kind, unit);
-    let line = |tick: f64| {
-        let at = x.at(tick);
-        let (text, below) = (tick_text(tick * factor), bottom + 18.0);
-        format!(
-            "<line class=grid x1={at:.1} x2={at:.1} y1=0 y2={bottom} />\
-             <text class=tick x={at:.1} y={below}>{text}</text>"
-        )
-    };
-    let lines: String = x.ticks().into_iter().map(line).collect();
+    let lines = uprights(x, (0.0, bottom), |tick| tick_text(tick * factor));
     let (at, below) = (x.from - 12.0, bottom + 18.0);
     lines + &format!("<text class='tick end' x={at} y={below}>{unit}</text>")
 }
@@ -394,11 +394,6 @@ fn forest_row(svg: &mut String, finding: &Finding, unit: Unit, x: &Scale, y: f64
 pub(super) fn opened(width: f64, height: f64, label: &str) -> String {
     let label = escape(label);
     format!("<svg viewBox='0 0 {width} {height}' role=img aria-label='{label}'>")
-}
-
-/// Text made safe for HTML, in attributes too.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]

@@ -12,7 +12,12 @@ pub(super) fn value(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Share => format!("{:.1}", value * 100.0),
         Unit::Seconds => format!("{value:.1}"),
-        Unit::Ms | Unit::Times | Unit::Deviations | Unit::PerSecond | Unit::Dollars => ms(value),
+        Unit::Ms
+        | Unit::Times
+        | Unit::Deviations
+        | Unit::PerSecond
+        | Unit::PerDay
+        | Unit::Dollars => ms(value),
     }
 }
 

@@ -9,9 +9,10 @@ use evenkeel_sim::paper::measure::Unit;
 use evenkeel_sim::paper::stats::Verdict;
 use evenkeel_sim::paper::{ClaimReport, PaperReport};
 
-use super::chart::{Colours, escape, forest, panel};
+use super::chart::{Colours, forest, panel};
 use super::number::{claimed, result, result_unit, with_half};
 use super::{scatter, timeline};
+use crate::html::escape;
 
 const STYLE: &str = include_str!("page.css");
 const WIDTH: f64 = 960.0;

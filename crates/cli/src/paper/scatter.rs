@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use evenkeel_sim::paper::figure::{MeasuresFigure, MeasuresPanel, MeasuresRow, Named};
 
-use super::chart::{Colours, Scale, escape, levels, opened, tick_in};
+use super::chart::{Colours, Scale, levels, opened, tick_in, uprights};
 use super::number::value;
+use crate::html::escape;
 
 const HEIGHT: f64 = 310.0;
 const LEFT: f64 = 46.0;
@@ -21,8 +22,9 @@ pub(super) fn drawing(
     colours: &Colours<'_>,
 ) -> String {
     let up = figure.measures.len() - 1;
-    let x = around(panel, across, LEFT, width - RIGHT);
-    let y = around(panel, up, HEIGHT - BOTTOM, 10.0);
+    let runs = |measure: usize| panel.rows.iter().flat_map(move |row| &row.runs[measure]).copied();
+    let x = Scale::around(runs(across), LEFT, width - RIGHT);
+    let y = Scale::around(runs(up), HEIGHT - BOTTOM, 10.0);
     let (right, above) = (&figure.measures[across], &figure.measures[up]);
     let mut svg = opened(width, HEIGHT, &format!("{} over {}", above.words, right.words));
     svg += &grid(&x, &y, right, above);
@@ -32,32 +34,9 @@ pub(super) fn drawing(
     svg + "</svg>"
 }
 
-/// Spans all runs of a panel with a little room on both sides.
-fn around(panel: &MeasuresPanel, measure: usize, from: f64, to: f64) -> Scale {
-    let all = panel.rows.iter().flat_map(|row| &row.runs[measure]);
-    let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-        (low.min(*value), high.max(*value))
-    });
-    if low > high {
-        return Scale::linear(0.0, 1.0, from, to);
-    }
-    let room = ((high - low) * 0.06).max(high.abs() * 1e-3).max(1e-9);
-    Scale::linear(low - room, high + room, from, to)
-}
-
 fn grid(x: &Scale, y: &Scale, right: &Named, above: &Named) -> String {
     let mut svg = levels(y, (x.from, x.to), above.unit);
-    for tick in x.ticks() {
-        let (at, below) = (x.at(tick), y.from + 17.0);
-        let _ = write!(
-            svg,
-            "<line class=grid x1={at:.1} x2={at:.1} y1={} y2={} />\
-             <text class=tick x={at:.1} y={below}>{}</text>",
-            y.to,
-            y.from,
-            tick_in(tick, right.unit),
-        );
-    }
+    svg += &uprights(x, (y.to, y.from), |tick| tick_in(tick, right.unit));
     let name = |named: &Named| escape(&format!("{}, {}", named.words, named.unit.words()));
     let (middle, low) = (f64::midpoint(x.from, x.to), HEIGHT - 8.0);
     let _ = write!(svg, "<text class=tick x={middle} y={low}>{}</text>", name(right));

@@ -6,8 +6,9 @@ use evenkeel_sim::paper::figure::{Phase, Series, Strip, TimeFigure, TimePanel};
 use evenkeel_sim::paper::measure::Unit;
 use evenkeel_sim::paper::stats::Interval;
 
-use super::chart::{Colours, Scale, end_labels, escape, levels, opened, tick_text};
+use super::chart::{Colours, Scale, banded, end_labels, levels, opened, tick_text};
 use super::number::value;
+use crate::html::escape;
 
 const STRIP: f64 = 178.0;
 const GAP: f64 = 34.0;
@@ -109,19 +110,14 @@ fn line(
     let middles = starts.zip(&figure.until_s).map(|(from, to)| f64::midpoint(from, *to));
     let known: Vec<(f64, Interval)> =
         middles.zip(&series.values).filter_map(|(at, i)| Some((x.at(at), (*i)?))).collect();
-    let point = |(x, value): (f64, f64)| format!("{x:.1},{:.1} ", y.at(value));
-    let upper = known.iter().map(|(x, i)| point((*x, i.high)));
-    let lower = known.iter().rev().map(|(x, i)| point((*x, i.low)));
-    let band: String = upper.chain(lower).collect();
-    let line: String = known.iter().map(|(x, i)| point((*x, i.mean))).collect();
     let values = || known.iter().map(|(_, interval)| interval.mean);
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     format!(
-        "<g class='series c{colour}'><title>{}: {} to {} {}</title>\
-         <polygon class=band points='{band}' /><polyline class=line points='{line}' /></g>",
+        "<g class='series c{colour}'><title>{}: {} to {} {}</title>{}</g>",
         escape(&series.label),
         value(low, unit),
         value(high, unit),
         unit.words(),
+        banded(&known, y),
     )
 }

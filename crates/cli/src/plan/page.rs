@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use evenkeel_core::site::redirect::{Answer, Problem};
 
 use super::redirect::{percent, violations, violations_if_local};
+use crate::html::escape;
 
 const STYLE: &str = include_str!("../paper/page.css");
 /// What the reports of papers have no use for.
@@ -284,10 +285,6 @@ fn shortened(name: &str) -> String {
 
 fn opened(height: f64, label: &str) -> String {
     format!("<svg viewBox='0 0 {WIDTH} {height}' role=img aria-label='{label}'>")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]

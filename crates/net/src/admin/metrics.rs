@@ -1,11 +1,10 @@
 //! `/metrics`: what was counted since the start, for Prometheus (text exposition format 0.0.4).
 //!
-//! The format is a dozen lines to write, so it is written here. Families come in the order of the
-//! tables below and series in the order of the configuration: two scrapes differ only in numbers.
+//! Families come in the order of the tables below and series in the order of the configuration: two
+//! scrapes differ only in numbers.
 //! What is not known (a queue that no replica has reported, the cost under a policy that does not
 //! rank) has no sample rather than a zero.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use evenkeel_core::Health;
@@ -14,20 +13,15 @@ use evenkeel_core::site::redirect::split::{Enforced, LaneCounts};
 
 use super::view::{AgentView, ReplicaView, View};
 use crate::board::{Lane, Standing};
+use crate::exposition::{Exposition, Metric, Series};
 
 /// The `Content-Type` of [`render`]'s text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper ends of the histogram's buckets: six to the decade, so that a quantile read from it is
-/// within a factor of 1.5 or so of the truth wherever the objective lies.
-const BUCKETS_MS: [f64; 30] = [
-    0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 75.0, 100.0, 150.0,
-    200.0, 300.0, 500.0, 750.0, 1e3, 1.5e3, 2e3, 3e3, 5e3, 7.5e3, 1e4, 1.5e4, 2e4, 3e4,
-];
-
 /// Everything counted, as text. `cpu` is the CPU time of all workers.
 pub(super) fn render(views: &[View<'_>], agents: &[AgentView], cpu: Duration) -> String {
-    let mut text = Exposition::default();
+    let mut written = String::new();
+    let mut text = Exposition(&mut written);
     text.family("evenkeel_build_info", "gauge", "The version that runs; always 1.");
     text.sample("evenkeel_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let help = "CPU time of all worker threads: listening, deciding, passing on.";
@@ -58,22 +52,7 @@ pub(super) fn render(views: &[View<'_>], agents: &[AgentView], cpu: Duration) ->
             text.series(metric, agent, &[("agent", &agent.address)]);
         }
     }
-    text.0
-}
-
-/// A family of series over things of one kind.
-struct Metric<T: 'static> {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    series: &'static [Series<T>],
-}
-
-struct Series<T> {
-    suffix: &'static str,
-    /// A label beside those of the thing.
-    label: Option<(&'static str, &'static str)>,
-    value: fn(&T) -> Option<f64>,
+    written
 }
 
 const fn only<T>(value: fn(&T) -> Option<f64>) -> Series<T> {
@@ -307,7 +286,7 @@ const OF_AGENTS: [Metric<AgentView>; 7] = [
     },
 ];
 
-fn render_latency(text: &mut Exposition, views: &[View<'_>]) {
+fn render_latency(text: &mut Exposition<'_>, views: &[View<'_>]) {
     let help = "Time from the arrival of a request to the head of its answer.";
     text.family("evenkeel_request_duration_seconds", "histogram", help);
     let nothing = Recorder::default();
@@ -347,7 +326,7 @@ impl Destination {
     }
 }
 
-const OF_DESTINATIONS: [Metric<Destination>; 9] = [
+const OF_DESTINATIONS: [Metric<Destination>; 10] = [
     Metric {
         name: "evenkeel_redirect_requests_total",
         kind: "counter",
@@ -365,6 +344,12 @@ const OF_DESTINATIONS: [Metric<Destination>; 9] = [
         kind: "counter",
         help: "Requests meant for the data centre that stayed because nobody there was healthy.",
         series: &[only(|to| count(to.counts.unhealthy))],
+    },
+    Metric {
+        name: "evenkeel_redirect_rescued_total",
+        kind: "counter",
+        help: "Requests that no replica of ours could serve and that were sent to the data centre.",
+        series: &[only(|to| count(to.counts.rescued))],
     },
     Metric {
         name: "evenkeel_redirect_fallback_total",
@@ -427,7 +412,7 @@ const OF_SPLITS: [Metric<Standing>; 2] = [
 ];
 
 /// Nothing where no upstream splits its requests.
-fn render_split(text: &mut Exposition, views: &[View<'_>]) {
+fn render_split(text: &mut Exposition<'_>, views: &[View<'_>]) {
     let destinations: Vec<Destination> = views.iter().flat_map(Destination::of).collect();
     if destinations.is_empty() {
         return;
@@ -465,58 +450,4 @@ fn render_split(text: &mut Exposition, views: &[View<'_>]) {
             text.series(metric, &view.standing, &[("upstream", &view.config.name)]);
         }
     }
-}
-
-/// A text that grows by families and their samples.
-#[derive(Default)]
-struct Exposition(String);
-
-impl Exposition {
-    const INFALLIBLE: &str = "writing to a string cannot fail";
-
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(Self::INFALLIBLE);
-    }
-
-    fn series<T>(&mut self, metric: &Metric<T>, of: &T, labels: &[(&str, &str)]) {
-        for series in metric.series {
-            let Some(value) = (series.value)(of) else { continue };
-            let mut labels = labels.to_vec();
-            labels.extend(series.label);
-            self.sample(&format!("{}{}", metric.name, series.suffix), &labels, value);
-        }
-    }
-
-    fn histogram(&mut self, name: &str, labels: [(&str, &str); 2], of: &Recorder) {
-        let [first, second] = labels;
-        let (buckets, all) = (format!("{name}_bucket"), of.count() as f64);
-        for at_ms in BUCKETS_MS {
-            let within = of.count_within(Duration::from_micros((at_ms * 1e3) as u64));
-            let at = (at_ms / 1e3).to_string();
-            self.sample(&buckets, &[first, second, ("le", &at)], within as f64);
-        }
-        self.sample(&buckets, &[first, second, ("le", "+Inf")], all);
-        self.sample(&format!("{name}_sum"), &labels, of.sum().as_secs_f64());
-        self.sample(&format!("{name}_count"), &labels, all);
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        self.0.push_str(name);
-        for (index, (label, value)) in labels.iter().enumerate() {
-            let open = if index == 0 { '{' } else { ',' };
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            write!(self.0, "{open}{label}=\"{value}\"").expect(Self::INFALLIBLE);
-        }
-        let close = if labels.is_empty() { "" } else { "}" };
-        writeln!(self.0, "{close} {}", number(value)).expect(Self::INFALLIBLE);
-    }
-}
-
-/// Rust writes infinity as `inf`, the format as `+Inf`.
-fn number(value: f64) -> String {
-    if value.is_infinite() {
-        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
-    }
-    value.to_string()
 }

@@ -9,6 +9,7 @@
 //! | `/api/v1/status` | all of the dashboard as JSON |
 //! | `/api/v1/brownout` | the switches of the agents' dimmers; `POST` sets them |
 //! | `/api/v1/redirect` | the mesh between data centres as JSON, `null` without one |
+//! | `/api/v1/placement` | where databases are and should be as JSON, `null` without `[placement]` |
 //!
 //! Everything but that `POST` only reads. It listens on the loopback without a token, so the one
 //! outsider to fear is a web page in a browser of this machine: answers carry no permission for
@@ -41,6 +42,7 @@ use crate::board::Board;
 use crate::config::Config;
 use crate::envoy;
 use crate::http::engine::{Body, Listener, ServerLimits, serve as serve_http};
+use crate::placement::{self, PlacementState};
 use crate::redirect::{self, RedirectState};
 use agent_series::AgentSeries;
 use series::{SAMPLED_EVERY, Series};
@@ -66,7 +68,19 @@ const SWITCHES: &str = "/api/v1/brownout";
 
 const MESH: &str = "/api/v1/redirect";
 
-const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout /api/v1/redirect";
+const PLACEMENT: &str = "/api/v1/placement";
+
+const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout \
+                     /api/v1/redirect /api/v1/placement";
+
+/// What other threads tell of themselves, where they run.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    /// The mesh between data centres.
+    pub(crate) redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    /// Where databases are.
+    pub(crate) placement: Option<watch::Receiver<Arc<PlacementState>>>,
+}
 
 /// Serves administration until `stop`. Call it in a worker runtime.
 ///
@@ -75,12 +89,12 @@ const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout
 pub(crate) async fn serve(
     config: Arc<Config>,
     board: Arc<Board>,
-    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    told: Told,
     listener: Listener,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let bound = listener.address()?.ip();
-    let desk = Rc::new(Desk::new(config, board, redirect, bound));
+    let desk = Rc::new(Desk::new(config, board, told, bound));
     let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));
     let handler = move |request, _| Rc::clone(&desk).answer(request);
     let served = serve_http(listener, LIMITS, handler, stop).await;
@@ -101,7 +115,7 @@ impl Drop for Sampling {
 struct Desk {
     config: Arc<Config>,
     board: Arc<Board>,
-    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    told: Told,
     bound: IpAddr,
     started_at: Instant,
     /// One per upstream.
@@ -111,16 +125,11 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(
-        config: Arc<Config>,
-        board: Arc<Board>,
-        redirect: Option<watch::Receiver<Arc<RedirectState>>>,
-        bound: IpAddr,
-    ) -> Self {
+    fn new(config: Arc<Config>, board: Arc<Board>, told: Told, bound: IpAddr) -> Self {
         let series = config.upstreams.iter().map(|_| Series::default()).collect();
         let agent_series = config.agents.iter().map(|_| AgentSeries::default()).collect();
         let (series, agent_series) = (RefCell::new(series), RefCell::new(agent_series));
-        Self { config, board, redirect, bound, started_at: Instant::now(), series, agent_series }
+        Self { config, board, told, bound, started_at: Instant::now(), series, agent_series }
     }
 
     async fn sample(self: Rc<Self>) {
@@ -174,6 +183,7 @@ impl Desk {
             "/api/v1/status" => Self::status,
             SWITCHES => Self::switches,
             MESH => Self::mesh,
+            PLACEMENT => Self::placement,
             other => return not_found(other),
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -199,11 +209,14 @@ impl Desk {
         let views = View::of_all(&self.config, &self.board);
         let agents = AgentView::of_all(&self.config, &self.board);
         let mut text = metrics::render(&views, &agents, self.board.cpu());
-        if let Some(redirect) = &self.redirect {
+        if let Some(redirect) = &self.told.redirect {
             redirect::metrics::write(&redirect.borrow(), &mut text);
         }
         if let Some(envoys) = self.board.envoy() {
             envoy::metrics::write(envoys, &mut text);
+        }
+        if let Some(placement) = &self.told.placement {
+            placement::metrics::write(&placement.borrow(), &mut text);
         }
         content(StatusCode::OK, metrics::CONTENT_TYPE, text)
     }
@@ -221,8 +234,14 @@ impl Desk {
     fn mesh(&self) -> Response<Body> {
         let upstream = self.config.redirect.as_ref().map(|redirect| redirect.upstream);
         let upstream = upstream.map_or("", |place| self.config.upstreams[place].name.as_str());
-        let json = self.redirect.as_ref().map(|redirect| redirect.borrow().json(upstream));
+        let json = self.told.redirect.as_ref().map(|redirect| redirect.borrow().json(upstream));
         content(StatusCode::OK, "application/json", json.unwrap_or_else(|| "null".to_owned()))
+    }
+
+    fn placement(&self) -> Response<Body> {
+        let state = self.told.placement.as_ref().map(|placement| Arc::clone(&placement.borrow()));
+        let json = serde_json::to_string(&state.as_deref());
+        content(StatusCode::OK, "application/json", json.expect("numbers and names are JSON"))
     }
 
     fn switches(&self) -> Response<Body> {

@@ -21,7 +21,11 @@ use tokio::sync::watch;
 use super::*;
 use crate::http::engine::worker_runtime;
 use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
-use crate::redirect::{AlarmState, PairState, PathState, PlanState, RedirectState, SiteState};
+use crate::placement::state::{DatabaseState, IntervalState, MoveState, OptionState};
+use crate::redirect::{
+    AlarmState, CompanionState, EnforcedState, LaneState, PairState, PathState, PlanState,
+    RedirectState, SeatState, SiteState,
+};
 use crate::replica::AgentState;
 use crate::worker::stopped;
 use agents::dimming;
@@ -335,9 +339,20 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
         sites: vec![site],
         plan: Some(plan),
         alarms: vec![AlarmState::default()],
+        companions: vec![CompanionState::default()],
+        enforced: Some(EnforcedState { to: vec![LaneState::default()], ..Default::default() }),
+        seat: Some(SeatState::default()),
         ..RedirectState::default()
     };
     keys(&serde_json::from_str(&mesh.json("shop")).unwrap(), &mut given);
+    let interval = IntervalState { best: vec![OptionState::default()], ..IntervalState::default() };
+    let database = DatabaseState {
+        intervals: vec![interval],
+        moves: vec![MoveState::default()],
+        ..DatabaseState::default()
+    };
+    let placement = PlacementState { databases: vec![database], ..PlacementState::default() };
+    keys(&serde_json::to_value(placement).unwrap(), &mut given);
     let (_, script) = DASHBOARD.split_once("<script").unwrap();
     let words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_key = |word: &&str| word.contains('_') && word.chars().any(|c| c.is_ascii_lowercase());
@@ -377,7 +392,7 @@ impl Running {
         let (stop, stopping) = watch::channel(false);
         let boards = Arc::clone(&board);
         let thread = std::thread::spawn(move || {
-            let serving = serve(config, boards, None, listener, stopped(stopping));
+            let serving = serve(config, boards, Told::default(), listener, stopped(stopping));
             worker_runtime()?.block_on(serving)
         });
         Self { address, board, shop, stop, thread }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_core::distribution::Recorder;
+pub use evenkeel_core::site::redirect::demand::{LaneTally, SplitTally};
 use evenkeel_core::site::redirect::split::{Enforced, PlanRow, SplitConfig, SplitWindow, enforced};
 use evenkeel_core::units::Probability;
 use tokio::sync::watch;
@@ -29,42 +30,20 @@ pub struct Directive {
     pub parts: Vec<Probability>,
     /// Until when the plan is believed, on the process's clock.
     pub good_until: Instant,
+    /// By site, requests per 1,000 s that it could serve beyond the plan: where requests go that
+    /// home has no replica for. May be empty.
+    pub spare_per_1000_s: Vec<u64>,
 }
 
-/// What was counted of an upstream's own users since the process began.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SplitTally {
-    /// By worker; behind them, once there was one, what came through other data planes. `arrived`
-    /// is the demand: requests of this site's own users, whoever served them.
-    pub workers: Vec<SplitWindow>,
-    /// Alike: until when that was counted; `None` before anything was.
-    pub counted_at: Vec<Option<std::time::Instant>>,
-    /// By the site that served.
-    pub lanes: Vec<LaneTally>,
-    /// Of those that home served, the ones that had been elsewhere first: how late they are says
-    /// nothing of home.
-    pub returned: LaneTally,
-    /// Of those that home served, the ones that came through other data planes, which tell failures
-    /// and no latencies: how many were late nobody knows.
-    pub foreign: LaneTally,
-    /// Requests of other sites' users that were served here.
-    pub inflow: u64,
-}
-
-/// What became of requests of this site's users that one site served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneTally {
-    /// Requests that ended: answered, refused, or given up by the client after the objective.
-    pub ended: u64,
-    /// Of these, the ones that failed or whose answer began later than the objective.
-    pub missed: u64,
-}
-
-impl LaneTally {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.ended += other.ended;
-        self.missed += other.missed;
-    }
+/// What was done under a plan that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The epoch of the plan.
+    pub epoch: u64,
+    /// How long it was in force.
+    pub over: Duration,
+    /// What all workers of a process counted under it.
+    pub window: SplitWindow,
 }
 
 /// What one worker counted about one site since it last handed up.
@@ -103,6 +82,8 @@ pub struct SplitObservation {
     pub returned: LaneTally,
     /// Requests that say they were sent from a site that is none of the plan's.
     pub inflow_unknown: u64,
+    /// Calls that wait for a replica now.
+    pub waiting: u64,
 }
 
 /// How the split of an upstream stands, over all workers.
@@ -123,8 +104,11 @@ pub struct SplitStanding {
     pub inflow_unknown: u64,
     /// By worker, the epoch of the plan it follows; `None` when it has none that is believed.
     pub following: Vec<Option<u64>>,
-    /// By worker, and behind them for other data planes, when they handed up last.
-    counted_at: Vec<Option<std::time::Instant>>,
+    /// By worker, calls that waited for a replica when it handed up last.
+    pub waiting: Vec<u64>,
+    /// By worker, and behind them for other data planes, when they handed up last; since `opened`.
+    counted_at: Vec<Option<Instant>>,
+    opened: std::time::Instant,
     epochs: VecDeque<Epoch>,
 }
 
@@ -148,7 +132,9 @@ impl SplitStanding {
             returned: LaneTally::default(),
             inflow_unknown: 0,
             following: vec![None; workers],
+            waiting: vec![0; workers],
             counted_at: vec![None; workers + 1],
+            opened: std::time::Instant::now(),
             epochs: VecDeque::new(),
         }
     }
@@ -171,11 +157,15 @@ impl SplitStanding {
     /// The last epoch that is over, and what became of its plan for each site beside this one.
     #[must_use]
     pub fn enforced(&self) -> Option<(u64, Vec<Enforced>)> {
-        let epoch = self.epochs.iter().rev().find(|epoch| epoch.ended.is_some())?;
+        let epoch = self.over()?;
         let over = epoch.ended.map_or(Duration::ZERO, |ended| ended - epoch.began);
         let slack = SplitConfig::default().slack;
         let row = &epoch.directive.row;
         Some((row.epoch, enforced(row, slack, over, &epoch.window)))
+    }
+
+    fn over(&self) -> Option<&Epoch> {
+        self.epochs.iter().rev().find(|epoch| epoch.ended.is_some())
     }
 
     fn begin(&mut self, directive: Arc<Directive>) {
@@ -207,7 +197,12 @@ impl SplitStanding {
         self.returned.add(observation.returned);
         self.inflow_unknown += observation.inflow_unknown;
         self.following[worker] = observation.epoch;
-        self.counted_at[worker] = Some(std::time::Instant::now());
+        self.waiting[worker] = observation.waiting;
+        self.counted_at[worker] = Some(self.now());
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.opened.elapsed()
     }
 }
 
@@ -239,7 +234,8 @@ impl SplitEntry {
     }
 
     pub(super) fn note_foreign(&self, window: &SplitWindow, lanes: &[LaneTally]) {
-        let mut standing = self.lock();
+        let standing = &mut *self.lock();
+        let now = standing.now();
         let sites = standing.setup.names.len();
         let nothing = || (SplitWindow::empty(sites), vec![LaneTally::default(); sites]);
         let (sum, tallies) = standing.foreign.get_or_insert_with(nothing);
@@ -248,12 +244,20 @@ impl SplitEntry {
             mine.add(*theirs);
         }
         if let Some(at) = standing.counted_at.last_mut() {
-            *at = Some(std::time::Instant::now());
+            *at = Some(now);
         }
     }
 
     pub(super) fn standing(&self) -> SplitStanding {
         self.lock().clone()
+    }
+
+    /// What the workers did under the last plan that is over.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        let standing = self.lock();
+        let epoch = standing.over()?;
+        let over = epoch.ended? - epoch.began;
+        Some(Ended { epoch: epoch.directive.row.epoch, over, window: epoch.window.clone() })
     }
 
     pub(super) fn tally(&self) -> SplitTally {
@@ -274,6 +278,7 @@ impl SplitEntry {
             returned: standing.returned,
             foreign,
             inflow: inflow + standing.inflow_unknown,
+            waiting: standing.waiting.iter().sum(),
         }
     }
 
@@ -293,7 +298,8 @@ mod tests {
     fn what_other_data_planes_served_at_home_is_counted_and_told_apart() {
         let names = vec!["london".to_owned(), "ireland".to_owned()];
         let objective = Duration::from_millis(100);
-        let entry = SplitEntry::new(SplitSetup { home: SiteId::new(0), names, objective }, 1);
+        let setup = SplitSetup { home: SiteId::new(0), names, objective, writes_stay: false };
+        let entry = SplitEntry::new(setup, 2);
         let of = |ended, missed| LaneTally { ended, missed };
         let mut lanes = vec![Lane::default(); 2];
         (lanes[0].tally, lanes[1].inflow) = (of(70, 9), 5);
@@ -303,11 +309,17 @@ mod tests {
             lanes,
             returned: of(4, 3),
             inflow_unknown: 2,
+            waiting: 9,
         };
         entry.note(0, &observation);
+        let nothing = SplitObservation { lanes: vec![Lane::default(); 2], ..observation };
+        let nothing = SplitObservation { returned: of(0, 0), inflow_unknown: 0, ..nothing };
+        entry.note(1, &nothing);
+        entry.note(0, &SplitObservation { waiting: 2, ..nothing });
         entry.note_foreign(&SplitWindow::empty(2), &[of(20, 1), of(10, 0)]);
         let tally = entry.tally();
         assert_eq!(tally.lanes, [of(90, 10), of(10, 0)]);
         assert_eq!((tally.returned, tally.foreign, tally.inflow), (of(4, 3), of(20, 1), 7));
+        assert_eq!(tally.waiting, 2 + 9, "of each worker what it said last");
     }
 }

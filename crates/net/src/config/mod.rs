@@ -3,6 +3,7 @@
 //! The types are here; `read.rs` takes them out of the file and reports every problem at once.
 
 mod envoy;
+mod placement;
 mod read;
 mod redirect;
 
@@ -24,7 +25,10 @@ use http::HeaderName;
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use crate::http::redirected::SplitSetup;
 pub use envoy::EnvoyConfig;
-pub use redirect::{RedirectConfig, RedirectSite};
+pub use placement::{
+    DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, StoreConfig, SystemConfig,
+};
+pub use redirect::{RedirectConfig, RedirectPair, RedirectSite};
 
 /// One process: what it listens on and where requests go.
 #[derive(Debug, Clone)]
@@ -43,6 +47,8 @@ pub struct Config {
     pub redirect: Option<RedirectConfig>,
     /// `[envoy]`; absent = only our own proxy follows the plan.
     pub envoy: Option<EnvoyConfig>,
+    /// `[placement]`; absent = nobody asks where databases should be.
+    pub placement: Option<PlacementConfig>,
 }
 
 /// `[process]`: what concerns the whole process.
@@ -298,6 +304,20 @@ impl Config {
     /// As [`Config::load`].
     pub fn read(node: &Node) -> Result<Self, Problems> {
         node.read(read::config)
+    }
+
+    /// What a reader of the file might not expect of it: a sentence each.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let companion = self.redirect.iter().filter_map(|redirect| {
+            let (seat, site) = (redirect.through?, &redirect.sites[redirect.site.index()].name);
+            Some(format!(
+                "[redirect] through {seat}: a companion of the process of {site} that listens \
+                 there; it makes no plans of its own, tells that process what it counts and \
+                 enforces its part of what is planned there; without it all requests stay at {site}"
+            ))
+        });
+        companion.collect()
     }
 
     /// What is sound and still seldom meant: a sentence each.

@@ -7,6 +7,7 @@
 
 mod dimmer;
 mod envoy;
+mod placement;
 mod redirect;
 mod ways;
 
@@ -24,7 +25,7 @@ use http::uri::PathAndQuery;
 
 use super::{
     AdminConfig, AgentConfig, Config, DimmerConfig, Edge, HealthConfig, ListenConfig,
-    ProcessConfig, RedirectConfig, SiteReplicas, Timeouts, UpstreamConfig,
+    PlacementConfig, ProcessConfig, RedirectConfig, SiteReplicas, Timeouts, UpstreamConfig,
 };
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use envoy::Envoy;
@@ -89,8 +90,9 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     let admin = table.key("admin").table(Admin::read).optional();
     let redirect = table.key("redirect").table(|table| Redirect::read(table, &upstreams));
     let redirect = redirect.optional();
-    let is_planned = redirect.is_some();
-    let envoy = table.key("envoy").table(move |table| Envoy::read(table, is_planned)).optional();
+    let planned = redirect.as_ref().map(|redirect| redirect.config.writes_stay);
+    let envoy = table.key("envoy").table(move |table| Envoy::read(table, planned)).optional();
+    let placement = table.key("placement").table(PlacementConfig::read).optional();
     let told = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, told);
     check_ways(&upstreams, &listens, &agents, admin.as_ref(), (redirect.as_ref(), envoy.as_ref()));
@@ -115,6 +117,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         admin: admin.map(|admin| admin.config),
         redirect,
         envoy: envoy.map(|envoy| envoy.config),
+        placement,
     }
 }
 
@@ -173,7 +176,8 @@ fn check_use(
         Some(_) => false,
     };
     if is_left_out(table.key("listen")) {
-        if is_left_out(table.key("agent")) && table.key("envoy").value().is_none() {
+        let others = ["envoy", "placement"].map(|key| table.key(key).value());
+        if is_left_out(table.key("agent")) && others == [None, None] {
             let expected = "at least one of them: there is nothing to serve";
             table.problem("listen", Mismatch::new("neither [[listen]] nor [[agent]]", expected));
         }

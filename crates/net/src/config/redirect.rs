@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_core::site::redirect::Overload;
 use evenkeel_core::site::redirect::epoch::SiteId;
-use evenkeel_core::site::redirect::planner::{Aim, PlannerConfig};
+use evenkeel_core::site::redirect::planner::{Aim, PlannerConfig, Writes};
+use evenkeel_core::site::redirect::{ALL_PPM, Overload};
 
 use crate::http::redirected::SplitSetup;
+
+/// The price of a pair of which nothing is said.
+pub(super) const PRICE_PERCENT: u32 = 100;
 
 /// `[redirect]`: with which other data centres an upstream's load is shared, and by what plan.
 #[derive(Debug, Clone)]
@@ -21,8 +24,11 @@ pub struct RedirectConfig {
     pub sites: Vec<RedirectSite>,
     /// A request whose answer begins later than this after its arrival missed it.
     pub objective: Duration,
-    /// Where the other sites' meshes are taken.
+    /// Where the other sites' meshes are taken; nobody listens there in a companion.
     pub listen: SocketAddr,
+    /// Where the seat of this site listens, for a companion: a process that takes its part of what
+    /// another one plans for the site.
+    pub through: Option<SocketAddr>,
     /// This site's certificate, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.
@@ -45,6 +51,10 @@ pub struct RedirectConfig {
     pub quantum_ppm: u32,
     /// How many times a load is assumed to weigh.
     pub load_bias: f64,
+    /// Whether requests that change something stay where they come; default no.
+    pub writes_stay: bool,
+    /// `[[redirect.pairs]]`: what is said of some of the ways between two sites.
+    pub pairs: Vec<RedirectPair>,
     /// Connections to each other site; default 3.
     pub connections: usize,
     /// Time between probes on one connection; default 200 ms.
@@ -62,6 +72,20 @@ pub struct RedirectSite {
     pub curves: Vec<PathBuf>,
 }
 
+/// `[[redirect.pairs]]`: what it costs to send requests from one data centre to another, and how
+/// many may be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedirectPair {
+    /// Whose users' requests these are.
+    pub from: SiteId,
+    /// Who would serve them.
+    pub to: SiteId,
+    /// What it costs to send there, in hundredths of what it costs where nothing is said.
+    pub price_percent: u32,
+    /// How much of the origin's demand may be served there, in parts per million.
+    pub limit_ppm: u32,
+}
+
 impl RedirectConfig {
     /// How plans are made.
     #[must_use]
@@ -72,8 +96,29 @@ impl RedirectConfig {
             overload: self.overload,
             quantum_ppm: self.quantum_ppm,
             load_bias: self.load_bias,
+            writes: if self.writes_stay { Writes::Home } else { Writes::Redirected },
+            prices: self.prices(),
+            limits_ppm: self.limits_ppm(),
             ..PlannerConfig::new(self.period)
         }
+    }
+
+    /// In hundredths, so that 1.5 is a whole number; `None` where all cost the same.
+    fn prices(&self) -> Option<Vec<Vec<u32>>> {
+        self.square(PRICE_PERCENT, |pair| pair.price_percent)
+    }
+
+    fn limits_ppm(&self) -> Option<Vec<Vec<u32>>> {
+        self.square(ALL_PPM, |pair| pair.limit_ppm)
+    }
+
+    /// `[origin][destination]`, with this value for pairs of which nothing is said; `None` when all
+    /// have it.
+    fn square(&self, unsaid: u32, of: impl Fn(&RedirectPair) -> u32) -> Option<Vec<Vec<u32>>> {
+        let mut square = vec![vec![unsaid; self.sites.len()]; self.sites.len()];
+        let said = self.pairs.iter().filter(|pair| of(pair) != unsaid);
+        let said = said.map(|pair| square[pair.from.index()][pair.to.index()] = of(pair));
+        (said.count() > 0).then_some(square)
     }
 
     /// How the upstream's requests are split.
@@ -83,6 +128,7 @@ impl RedirectConfig {
             home: self.site,
             names: self.sites.iter().map(|site| site.name.clone()).collect(),
             objective: self.objective,
+            writes_stay: self.writes_stay,
         }
     }
 }

@@ -2,11 +2,17 @@
 //!
 //! Envoy reads the file when something is *moved* into the directory it watches, so it never sees
 //! half a file; the temporary name is in the same directory, hence on the same file system.
+//!
+//! **A disk may wait.** Where the directory is on a disk that others write to, replacing a file was
+//! seen to take seconds: the one it replaces is freed only when it has been written back (ext4). So
+//! a file is written beside the thread that tells Envoys, which goes on to answer those on gRPC;
+//! only the newest assignment is written after it. The place for the directory is a file system in
+//! memory, as `/run` is.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -14,46 +20,54 @@ use super::assignment::Assignment;
 
 /// After a failure (a full disk, a missing directory) it is tried again this much later.
 const RETRY: Duration = Duration::from_secs(1);
-/// As often it is written again as it is: should an Envoy miss one move, it would go on by an old
-/// plan until the next one.
-const AGAIN: Duration = Duration::from_secs(2);
+/// A file that takes longer to write is worth a word: plans are made every few seconds.
+const SLOW: Duration = Duration::from_millis(500);
 
-/// Keeps the file of one cluster like its assignment, for ever. `wrote` is told of every try to
-/// tell something new.
+/// Keeps the file of one cluster like its assignment, for ever. `wrote` is told of every try.
+/// Call it in a runtime.
 pub(super) async fn keep(
     directory: PathBuf,
     mut assignments: watch::Receiver<Arc<Assignment>>,
     wrote: impl Fn(bool),
 ) {
-    let (mut is_failing, mut is_new) = (false, true);
+    let mut is_failing = false;
     loop {
         let assignment = Arc::clone(&assignments.borrow_and_update());
-        let result = write(&directory, &assignment);
-        if is_new || result.is_err() {
-            wrote(result.is_ok());
-        }
-        if let Err(error) = &result
-            && !is_failing
-        {
-            let (cluster, again) = (&assignment.cluster, RETRY);
-            let message = "Envoy is not told: its file cannot be written";
-            tracing::error!(cluster, ?directory, %error, ?again, "{message}");
+        let (began, cluster) = (Instant::now(), assignment.cluster.clone());
+        let to = directory.clone();
+        let writing = tokio::task::spawn_blocking(move || write(&to, &assignment));
+        let result = writing.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        wrote(result.is_ok());
+        let took = began.elapsed();
+        match &result {
+            Err(error) if !is_failing => {
+                let message = "Envoy is not told: its file cannot be written";
+                tracing::error!(cluster, ?directory, %error, again = ?RETRY, "{message}");
+            }
+            Ok(()) if took > SLOW => {
+                let message = "Envoy's file was slow to write: put its directory in memory";
+                tracing::warn!(cluster, ?directory, ?took, "{message}");
+            }
+            _ => {}
         }
         is_failing = result.is_err();
-        let wait = if is_failing { RETRY } else { AGAIN };
-        match tokio::time::timeout(wait, assignments.changed()).await {
-            Ok(Ok(())) => is_new = true,
-            Ok(Err(_)) => return,
-            Err(_) => is_new = is_failing,
+        let changed = assignments.changed();
+        let is_over = if is_failing {
+            tokio::time::timeout(RETRY, changed).await.is_ok_and(|changed| changed.is_err())
+        } else {
+            changed.await.is_err()
+        };
+        if is_over {
+            return;
         }
     }
 }
 
-/// Writes the file of one cluster.
+/// Writes the file of one cluster. May wait for a disk.
 ///
 /// # Errors
 /// When the file cannot be written or renamed.
-pub(super) fn write(directory: &Path, assignment: &Assignment) -> io::Result<()> {
+fn write(directory: &Path, assignment: &Assignment) -> io::Result<()> {
     let name = format!("{}.json", assignment.cluster);
     let temporary = directory.join(format!(".{name}.new"));
     std::fs::write(&temporary, assignment.to_json())?;

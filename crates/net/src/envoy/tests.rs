@@ -96,7 +96,15 @@ fn plans_go_from_the_board_to_envoy_and_reports_back() {
             rates_per_1000_s: vec![250, 750],
         };
         let good_until = clock.now() + Duration::from_secs(60);
-        board.direct(0, Directive { row, parts: vec![Probability::ONE; 2], good_until });
+        board.direct(
+            0,
+            Directive {
+                row,
+                parts: vec![Probability::ONE; 2],
+                good_until,
+                spare_per_1000_s: Vec::new(),
+            },
+        );
         let path = directory.join("shop.json");
         let is_told = || std::fs::read_to_string(&path).is_ok_and(|text| text.contains("\"5.1\""));
         for _ in 0..500 {
@@ -121,9 +129,9 @@ fn plans_go_from_the_board_to_envoy_and_reports_back() {
         let mut text = String::new();
         metrics::write(plane, &mut text);
         for line in [
-            "evenkeel_envoy_weight{upstream=\"shop\",to=\"ireland\"} 250000\n",
+            "evenkeel_envoy_weight{upstream=\"shop\",datacenter=\"ireland\"} 250000\n",
             "evenkeel_envoy_reporters{upstream=\"shop\"} 2\n",
-            "evenkeel_envoy_requests_per_second{upstream=\"shop\",to=\"london\"} 75\n",
+            "evenkeel_envoy_requests_per_second{upstream=\"shop\",datacenter=\"london\"} 75\n",
             "evenkeel_envoy_refused_total 0\n",
         ] {
             assert!(text.contains(line), "{line} in {text}");

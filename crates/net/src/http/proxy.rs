@@ -86,6 +86,14 @@ impl Message {
         }
     }
 
+    /// Whether the method may change something: RFC 9110, 9.2.1.
+    fn is_write(&self) -> bool {
+        match self {
+            Self::Once(request) => request.as_ref().is_some_and(|it| !it.method().is_safe()),
+            Self::Again(parts, _) => !parts.method.is_safe(),
+        }
+    }
+
     fn upload(&self) -> Option<Upload> {
         match self {
             Self::Once(request) => request.as_ref()?.body().upload(),
@@ -191,7 +199,9 @@ struct Exchange {
 
 impl Exchange {
     fn open(route: Rc<Route>, mut message: Message, is_guest: bool) -> Self {
-        let journey = message.headers().and_then(|headers| route.depart(headers, is_guest));
+        let is_write = message.is_write();
+        let depart = |headers| route.depart(headers, is_guest, is_write);
+        let journey = message.headers().and_then(depart);
         let group = journey.as_ref().map_or(HOME, Journey::group);
         let call = route.open(group, message.replay());
         let expires_at = route.after(route.config.timeouts.total);
@@ -223,9 +233,9 @@ impl Exchange {
                         }
                     }
                 }
-                Next::Answered(copy) if self.is_unavailable(copy) && self.turn_back(None) => {}
+                Next::Answered(copy) if self.is_unavailable(copy) && self.begin_again(None) => {}
                 Next::Answered(copy) => return self.hand_over(copy),
-                Next::Refused(refusal) if self.turn_back(Some(refusal)) => {}
+                Next::Refused(refusal) if self.begin_again(Some(refusal)) => {}
                 Next::Refused(refusal) => return self.refuse(refusal),
             }
             if let Some(error) = self.client_error.take() {
@@ -235,7 +245,7 @@ impl Exchange {
         }
     }
 
-    /// Whether another data centre's answer says no more than that it cannot serve now.
+    /// Whether an answer says no more than that it cannot serve now.
     fn is_unavailable(&self, copy: usize) -> bool {
         let status = match &self.copies[copy] {
             Copy::Answered(response) if self.journey.is_some() => response.status(),
@@ -244,8 +254,9 @@ impl Exchange {
         failure(status) == Some(Failure::Unavailable)
     }
 
-    /// Begins again at home what another data centre did not serve, if it may be sent again.
-    fn turn_back(&mut self, refusal: Option<Refusal>) -> bool {
+    /// Begins again at home what another data centre did not serve, or elsewhere what home could
+    /// not, if it may be sent again.
+    fn begin_again(&mut self, refusal: Option<Refusal>) -> bool {
         let Some(journey) = &mut self.journey else { return false };
         let replay = self.message.replay();
         let is_unsent = refusal.is_some_and(|refusal| match refusal {
@@ -256,10 +267,16 @@ impl Exchange {
             return false;
         }
         let Some(headers) = self.message.headers() else { return false };
-        if !journey.turn_back(refusal, headers) {
+        let has_begun = if journey.is_lost(refusal) {
+            journey.rescue(refusal, headers)
+        } else {
+            journey.turn_back(refusal, headers)
+        };
+        if !has_begun {
             return false;
         }
-        self.call = self.route.open(HOME, replay); // which closes the one before
+        let group = journey.group();
+        self.call = self.route.open(group, replay); // which closes the one before
         self.copies.clear();
         true
     }

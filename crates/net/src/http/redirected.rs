@@ -7,6 +7,10 @@
 //! count it as demand: no request makes two hops, and plans are made from what users ask for, not
 //! from what was sent round. A proxy that does not (`"strip"`) removes it.
 //!
+//! **When home cannot serve it**, because none of its replicas can be reached and no plan knows it
+//! yet, a request that was to stay is rescued: core says where to. One that has been elsewhere, or
+//! came from there, is not.
+//!
 //! **When the other site does not serve it** (nobody there is healthy or can be reached, or all
 //! who were asked refused), a request that may be sent again comes back home, once. The objective
 //! is then missed more often than not; the request is not lost. Where that goes on, the site is no
@@ -17,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::Instant;
-use evenkeel_core::request::Refusal;
+use evenkeel_core::request::{Failure, Refusal};
 use evenkeel_core::site::redirect::epoch::{SiteId, SiteSet};
 use evenkeel_core::site::redirect::split::{SplitConfig, Splitter};
 use evenkeel_core::units::Probability;
@@ -39,6 +43,8 @@ pub struct SplitSetup {
     pub names: Vec<String>,
     /// A request whose answer begins later than this after its arrival missed the objective.
     pub objective: Duration,
+    /// Whether requests that change something stay here whatever the plan.
+    pub writes_stay: bool,
 }
 
 impl SplitSetup {
@@ -85,7 +91,11 @@ pub(crate) struct Split {
     returns: Cell<Returns>,
 }
 
-/// Calls that were closed at another site to be opened again at home.
+fn config_of(setup: &SplitSetup) -> SplitConfig {
+    SplitConfig { writes_stay: setup.writes_stay, ..SplitConfig::default() }
+}
+
+/// Calls that were closed at one site to be opened again at another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Returns {
     /// Closed as refused.
@@ -105,7 +115,7 @@ impl Split {
             setup: setup.clone(),
             origin: setup.origin(),
             groups: setup.names.iter().enumerate().map(group).collect(),
-            splitter: RefCell::new(Splitter::new(setup.home, sites, SplitConfig::default(), seed)),
+            splitter: RefCell::new(Splitter::new(setup.home, sites, config_of(setup), seed)),
             usable: Cell::new(SiteSet::EMPTY),
             usable_until: Cell::new(Instant::ZERO),
             counted: RefCell::new(Self::nothing(sites)),
@@ -121,25 +131,48 @@ impl Split {
             lanes: vec![Lane::default(); sites],
             returned: LaneTally::default(),
             inflow_unknown: 0,
+            waiting: 0,
         }
     }
 
     /// Takes over a plan.
     pub(crate) fn direct(&self, now: Instant, worker: usize, directive: &Directive) {
         let part = directive.parts.get(worker).copied().unwrap_or(Probability::ZERO);
-        let Directive { row, good_until, .. } = directive;
+        let Directive { row, good_until, spare_per_1000_s, .. } = directive;
         let mut splitter = self.splitter.borrow_mut();
         let window = splitter.window();
         self.counted.borrow_mut().windows.push((self.epoch.get(), window));
         match splitter.adopt(now, row, part, *good_until) {
-            Ok(()) => self.epoch.set(Some(row.epoch)),
+            Ok(()) => {
+                splitter.set_spare(now, spare_per_1000_s, part);
+                self.epoch.set(Some(row.epoch));
+            }
             Err(error) => tracing::warn!(%error, "a plan is not adopted"),
         }
     }
 
     /// Chooses where one request of our own users goes, and counts it as demand.
-    pub(crate) fn choose(&self, now: Instant) -> SiteId {
-        self.splitter.borrow_mut().choose(now, self.usable.get()).to
+    pub(crate) fn choose(&self, now: Instant, is_write: bool) -> Destination {
+        let (mut splitter, usable) = (self.splitter.borrow_mut(), self.usable.get());
+        let route = match is_write {
+            true => splitter.choose_write(now, usable),
+            false => splitter.choose(now, usable),
+        };
+        let home = self.setup.home;
+        let may_leave = !(is_write && self.setup.writes_stay);
+        let is_lost = route.to == home && may_leave && !usable.contains(home);
+        let rescued = is_lost.then(|| splitter.rescue(now, usable)).flatten();
+        Destination { to: rescued.unwrap_or(route.to), may_leave: may_leave && rescued.is_none() }
+    }
+
+    /// Where a request goes that home could not serve after all, if anywhere.
+    fn rescue(&self, now: Instant) -> Option<SiteId> {
+        self.splitter.borrow_mut().rescue(now, self.usable.get())
+    }
+
+    /// Whether home has a replica to send to, as it was last looked up.
+    fn is_home_usable(&self) -> bool {
+        self.usable.get().contains(self.setup.home)
     }
 
     /// Whether it must be looked up again which sites can be used.
@@ -180,20 +213,39 @@ impl Split {
         *count += 1;
     }
 
-    /// Takes what was counted since the last time.
-    pub(crate) fn observe(&self, now: Instant) -> SplitObservation {
+    /// Takes what was counted since the last time; so many calls wait for a replica now.
+    pub(crate) fn observe(&self, now: Instant, waiting: u64) -> SplitObservation {
         let empty = Self::nothing(self.groups.len());
         let mut counted = std::mem::replace(&mut *self.counted.borrow_mut(), empty);
         let mut splitter = self.splitter.borrow_mut();
         counted.windows.push((self.epoch.get(), splitter.window()));
         counted.epoch = splitter.epoch(now);
+        counted.waiting = waiting;
         counted
     }
 
-    /// Takes how many calls came back home since the last time.
+    /// A call was closed with a refusal or an answer, and its request begins another one.
+    fn note_return(&self, refusal: Option<Refusal>) {
+        let mut returns = self.returns.get();
+        match refusal {
+            Some(_) => returns.refused += 1,
+            None => returns.answered += 1,
+        }
+        self.returns.set(returns);
+    }
+
+    /// Takes how many calls were followed by another one for the same request since the last time.
     pub(crate) fn take_returns(&self) -> Returns {
         self.returns.take()
     }
+}
+
+/// Where a request of our own users goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destination {
+    to: SiteId,
+    /// Whether it may still be rescued when home cannot serve it.
+    may_leave: bool,
 }
 
 /// A request of our own users on its way, from its arrival to the head of its answer.
@@ -204,6 +256,9 @@ pub(crate) struct Journey {
     arrived_at: Instant,
     /// Whether it was at another site before it came home.
     has_returned: bool,
+    /// Whether it may be sent to another site when home cannot serve it: once, and not when it was
+    /// there already.
+    may_leave: bool,
     is_over: bool,
 }
 
@@ -213,11 +268,13 @@ impl Journey {
     /// Sets out: what goes to another site is told where it comes from.
     pub(crate) fn begin(
         route: Rc<Route>,
-        to: SiteId,
+        destination: Destination,
         now: Instant,
         headers: &mut HeaderMap,
     ) -> Self {
-        let journey = Self { route, to, arrived_at: now, has_returned: false, is_over: false };
+        let Destination { to, may_leave } = destination;
+        let journey =
+            Self { route, to, arrived_at: now, has_returned: false, may_leave, is_over: false };
         let split = journey.split();
         if to != split.setup.home {
             headers.insert(ORIGIN, split.origin.clone());
@@ -240,14 +297,34 @@ impl Journey {
         }
         headers.remove(ORIGIN);
         split.counted.borrow_mut().lanes[self.to.index()].fallbacks += 1;
-        let mut returns = split.returns.get();
-        match refusal {
-            Some(_) => returns.refused += 1,
-            None => returns.answered += 1,
-        }
-        split.returns.set(returns);
+        split.note_return(refusal);
         self.to = split.setup.home;
-        self.has_returned = true;
+        (self.has_returned, self.may_leave) = (true, false);
+        true
+    }
+
+    /// Whether home could not serve it, after a refusal there or (`None`) an answer of
+    /// "unavailable", and it may go elsewhere.
+    pub(crate) fn is_lost(&self, refusal: Option<Refusal>) -> bool {
+        let split = self.split();
+        if self.to != split.setup.home || !self.may_leave {
+            return false;
+        }
+        self.route.look_up_usable(split, self.route.read_at());
+        let is_out_of_reach = refusal.is_some_and(|refusal| {
+            matches!(refusal, Refusal::NoReplica | Refusal::Failed(Failure::Unsent))
+        });
+        is_out_of_reach || !split.is_home_usable()
+    }
+
+    /// Goes to another site in place of home. False when there is none that has room.
+    pub(crate) fn rescue(&mut self, refusal: Option<Refusal>, headers: &mut HeaderMap) -> bool {
+        let split = self.route.split().expect(Self::SPLIT);
+        self.may_leave = false;
+        let Some(to) = split.rescue(self.route.read_at()) else { return false };
+        headers.insert(ORIGIN, split.origin.clone());
+        split.note_return(refusal);
+        self.to = to;
         true
     }
 

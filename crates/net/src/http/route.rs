@@ -202,11 +202,13 @@ impl Route {
     }
 
     /// Chooses the data centre for a request and counts it, where requests are split. Those that
-    /// another site sent here (guests) stay and are no demand of ours.
+    /// another site sent here (guests) stay and are no demand of ours. `is_write` says whether it
+    /// may change something.
     pub(crate) fn depart(
         self: &Rc<Self>,
         headers: &mut HeaderMap,
         is_guest: bool,
+        is_write: bool,
     ) -> Option<Journey> {
         let split = self.split.as_ref()?;
         if is_guest {
@@ -214,10 +216,15 @@ impl Route {
             return None;
         }
         let now = self.tick();
+        self.look_up_usable(split, now);
+        Some(Journey::begin(Rc::clone(self), split.choose(now, is_write), now, headers))
+    }
+
+    /// Looks up again, where it is due, which data centres have a replica to send to.
+    pub(crate) fn look_up_usable(&self, split: &Split, now: Instant) {
         if split.is_due(now) {
             split.set_usable(|group| self.usability(now, group));
         }
-        Some(Journey::begin(Rc::clone(self), split.choose(now), now, headers))
     }
 
     /// Whether a data centre has a replica that is up and not ejected, and until when that stands
@@ -300,13 +307,13 @@ impl Route {
             }
         };
         let seats = |group| Group::seats(group).map(state);
-        let held = self.groups.iter().map(|group| group.dispatcher.borrow().held());
+        let held = self.groups.iter().map(|group| group.dispatcher.borrow().held()).sum();
         Observation {
             replicas: self.groups.iter().flat_map(seats).collect(),
-            held: held.sum(),
+            held,
             window: self.window(),
             seen: self.seen.take(),
-            split: self.split.as_ref().map(|split| split.observe(now)),
+            split: self.split.as_ref().map(|split| split.observe(now, held as u64)),
         }
     }
 
@@ -597,7 +604,7 @@ impl OpenAttempt {
     pub(crate) fn learn(&mut self, outcome: &Outcome) -> Settled {
         let now = self.route.read_at.get();
         let attempt = self.attempt.as_mut().expect(Self::OPEN);
-        if self.group != HOME && matches!(outcome, Outcome::Failed(_)) {
+        if matches!(outcome, Outcome::Failed(_)) {
             self.route.split.iter().for_each(Split::look_again); // it may have been ejected for it
         }
         self.route.dispatcher(self.group).learn(now, attempt, outcome)

@@ -89,6 +89,9 @@ pub struct Load {
     pub requests_max: Option<u64>,
     /// How long after it is due a request may be answered; above zero, at most [`LATENCY_MAX`].
     pub timeout: Duration,
+    /// How long after it is due a request should be answered: the report says what share of them
+    /// missed it, and nothing else changes. Above zero.
+    pub objective: Option<Duration>,
     /// The most connections open at once; at least 1.
     pub connections_max: usize,
     /// The most requests that wait for a connection; those beyond fail at once.
@@ -147,6 +150,7 @@ impl Load {
             warm_up: Duration::ZERO,
             requests_max: None,
             timeout: Duration::from_secs(10),
+            objective: None,
             connections_max: 1_000,
             queue_max: 100_000,
             spin: Duration::ZERO,
@@ -195,6 +199,9 @@ impl Load {
         }
         if self.duration.is_some_and(|duration| duration.is_zero()) {
             return outside("duration", &self.duration, "a duration above zero");
+        }
+        if self.objective.is_some_and(|objective| objective.is_zero()) {
+            return outside("objective", &self.objective, "a duration above zero");
         }
         if self.connections_max == 0 {
             return outside("connections", &self.connections_max, "at least 1");

@@ -43,6 +43,9 @@ pub struct Report {
     pub timeouts: u64,
     /// Served with optional content (`Brownout-Served: ?1`).
     pub optional: u64,
+    /// The share of `requests` that missed the objective: those answered whole later than that
+    /// after they were due, all that failed and all that timed out. `None` without an objective.
+    pub missed_share: Option<f64>,
     /// Mean latency.
     pub mean_ms: Option<f64>,
     /// Median latency.
@@ -131,6 +134,8 @@ pub struct Parameters {
     pub requests_max: Option<u64>,
     /// The timeout of a request.
     pub timeout_ms: f64,
+    /// The objective that requests are judged by; `null` without one.
+    pub objective_ms: Option<f64>,
     /// The most connections.
     pub connections_max: usize,
     /// The most requests that wait for a connection.
@@ -162,6 +167,7 @@ impl Parameters {
             duration_s: load.end().map(|end| end.as_secs_f64()),
             requests_max: load.requests_max,
             timeout_ms: load.timeout.as_secs_f64() * 1e3,
+            objective_ms: load.objective.map(|objective| objective.as_secs_f64() * 1e3),
             connections_max: load.connections_max,
             queue_max: load.queue_max,
             seed: load.seed,
@@ -200,6 +206,7 @@ impl Report {
             failed: tally.failed,
             timeouts: tally.timeouts,
             optional: tally.optional,
+            missed_share: tally.missed_share(),
             mean_ms: latency.mean_ms(),
             p50_ms: latency.quantile_ms(0.5),
             p95_ms: latency.quantile_ms(0.95),

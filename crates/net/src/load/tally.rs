@@ -147,6 +147,8 @@ pub struct FailureCount {
 /// Everything that is counted while a load runs.
 #[derive(Default)]
 pub(super) struct Tally {
+    /// An answer that takes longer than this, from the moment its request was due, comes too late.
+    pub(super) objective: Option<Duration>,
     /// From the moment a request was due: served ones and timeouts.
     pub(super) latency: Latencies,
     /// The same since the last progress report.
@@ -156,6 +158,8 @@ pub(super) struct Tally {
     /// The part of the delay before sending that is the generator's own.
     pub(super) send_lag: Latencies,
     pub(super) served: u64,
+    /// Of these, the ones that came too late.
+    pub(super) late: u64,
     pub(super) failed: u64,
     pub(super) timeouts: u64,
     pub(super) dropped: u64,
@@ -174,6 +178,13 @@ impl Tally {
         self.served + self.failed + self.timeouts
     }
 
+    /// The share of requests that missed the objective; `None` without one, or without requests.
+    pub(super) fn missed_share(&self) -> Option<f64> {
+        let missed = self.late + self.failed + self.timeouts;
+        let of = self.objective.map(|_| self.decided()).filter(|decided| *decided > 0)?;
+        Some(missed as f64 / of as f64)
+    }
+
     pub(super) fn answered(&mut self, latency: Duration, service: Duration, reply: Reply) {
         let class = usize::from(reply.status / 100);
         self.statuses[if class < 6 { class } else { 0 }] += 1;
@@ -188,6 +199,7 @@ impl Tally {
             self.failed += 1;
         } else {
             self.served += 1;
+            self.late += u64::from(self.objective.is_some_and(|objective| latency > objective));
             self.optional += u64::from(reply.optional);
             self.latency.record(latency);
             self.recent.record(latency);
@@ -277,6 +289,31 @@ mod tests {
         assert!((half[0] - 500.0).abs() < 0.6 && half[2] == 500.0 && half[3] == 2.0, "{half:?}");
         assert_eq!(rows.last().unwrap()[..3], [1_000.0, 1.0, 1_000.0]);
         assert!(text.contains("Max     =     1000.000, Total count    =         1000]"), "{text}");
+    }
+
+    #[test]
+    fn the_objective_is_missed_by_what_comes_late_or_not_at_all() {
+        let mut tally = Tally::default();
+        let answer = |tally: &mut Tally, ms: u64, status: u16| {
+            let latency = Duration::from_millis(ms);
+            let reply = Reply { status, bytes: 0, optional: false, mismatch: None };
+            tally.answered(latency, latency, reply);
+        };
+        answer(&mut tally, 1, 200);
+        assert_eq!(tally.missed_share(), None, "there is no objective");
+        let objective = Some(Duration::from_millis(100));
+        let mut tally = Tally { objective, ..Tally::default() };
+        assert_eq!(tally.missed_share(), None, "there are no requests");
+        answer(&mut tally, 1, 200);
+        answer(&mut tally, 100, 200); // in time: the objective is the longest that is
+        assert_eq!(tally.missed_share(), Some(0.0));
+        answer(&mut tally, 101, 200);
+        answer(&mut tally, 1, 503);
+        tally.failed_because("it closed the connection");
+        tally.timed_out(Duration::from_millis(50)); // a timeout below the objective
+        tally.problem("of no request");
+        assert_eq!(tally.missed_share(), Some(4.0 / 6.0));
+        assert_eq!((tally.served, tally.decided()), (3, 6));
     }
 
     #[test]

@@ -100,6 +100,7 @@ impl World {
     ) -> Result<Self, LoadError> {
         let end = load.end().map_or(Instant::FAR, |end| Instant::ZERO + end);
         let schedule = load.arrivals.schedule(load.seed);
+        let tally = Tally { objective: load.objective, ..Tally::default() };
         let state = State {
             agenda: Agenda::new(schedule, end, load.requests_max.unwrap_or(u64::MAX)),
             keys: KeyDraw::new(load.target.keys, load.seed)?,
@@ -111,7 +112,7 @@ impl World {
             in_flight: BTreeMap::new(),
             connections: 0,
             opening: 0,
-            tally: Tally::default(),
+            tally,
             tally_warm_up: Tally::default(),
         };
         let (clock, cancelled) = (Clock::start(), Cell::new(false));

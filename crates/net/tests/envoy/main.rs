@@ -7,6 +7,7 @@
 
 mod server;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,8 @@ use server::{Backend, Client, Envoy, bootstraps, find, scratch};
 use tokio::sync::watch;
 
 const MS: Duration = Duration::from_millis(1);
+/// Longer than this nothing here takes on the busiest machine: an answer, an update, a report.
+const LATE: Duration = Duration::from_secs(10);
 const NAMES: [&str; 3] = ["london", "ireland", "frankfurt"];
 /// How often Envoys report here.
 const INTERVAL: Duration = Duration::from_millis(300);
@@ -124,7 +127,12 @@ impl World {
             rates_per_1000_s: rates.to_vec(),
         };
         let good_until = self.clock.now() + 600_000 * MS;
-        let directive = Directive { row, parts: vec![Probability::ONE], good_until };
+        let directive = Directive {
+            row,
+            parts: vec![Probability::ONE],
+            good_until,
+            spare_per_1000_s: Vec::new(),
+        };
         self.directives.send_replace(Some(Arc::new(directive)));
     }
 
@@ -139,20 +147,48 @@ impl World {
         bootstraps()[0].replace("port_value: 18000", &port)
     }
 
-    /// Sends requests until all of the plan's destinations, and only they, answer.
-    fn settle(client: &mut Client, expected: &[&str]) {
+    /// Waits for a truth; these Envoys tell why when it does not come.
+    fn wait(&self, envoys: &[&Envoy], what: &str, mut is_true: impl FnMut() -> bool) {
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(10) {
-            let mut answers: Vec<String> = (0..60).map(|_| client.get("/")).collect();
-            answers.sort();
-            answers.dedup();
-            let mut expected = expected.to_vec();
-            expected.sort_unstable();
-            if answers == expected {
-                return;
-            }
+        while !is_true() {
+            let is_late = began.elapsed() > LATE;
+            assert!(!is_late, "{what} does not come true\n{}", self.stages(envoys));
+            std::thread::sleep(MS);
         }
-        panic!("Envoy does not follow: not {expected:?}");
+    }
+
+    /// Waits until Envoy has taken the last plan.
+    fn arrive(&self, envoy: &Envoy) {
+        let epoch = format!("{}.", self.epoch);
+        self.wait(&[envoy], "the last plan's arrival", || envoy.version().starts_with(&epoch));
+    }
+
+    /// Sends requests until all of the plan's destinations, and only they, answer.
+    fn settle(&self, envoy: &Envoy, client: &mut Client, expected: &[&str]) {
+        let expected: BTreeSet<String> = expected.iter().map(|&name| name.to_owned()).collect();
+        let mut answers = BTreeSet::new();
+        self.wait(&[envoy], &format!("that only {expected:?} answer"), || {
+            answers = (0..60).map(|_| client.get("/")).collect();
+            answers == expected
+        });
+    }
+
+    /// How far the last plan has come, stage by stage: for the message of a failure.
+    fn stages(&self, envoys: &[&Envoy]) -> String {
+        let feed = &self.plane.feeds()[0];
+        let file = std::fs::read_to_string(self.directory.join("shop.json")).unwrap_or_default();
+        let in_file = file.lines().find(|line| line.contains("version_info")).unwrap_or("none");
+        let states: Vec<_> = envoys.iter().map(|envoy| envoy.state()).collect();
+        let reported = self.told.lock().unwrap().window.as_ref().map_or(0, |window| window.arrived);
+        let served: Vec<u64> = self.backends.iter().map(Backend::served).collect();
+        format!(
+            "directed: epoch {}\nto be told: {:?}\n{:?}\nin the file: {in_file}\n\
+             served: {served:?}, in reports: {reported}\n{}",
+            self.epoch,
+            feed.assignment(),
+            self.plane.counts(),
+            states.join("\n"),
+        )
     }
 }
 
@@ -189,10 +225,11 @@ fn expect_shares(what: &str, counts: [u64; 3], rates: [u64; 3]) {
 }
 
 /// Two plans, measured; then how long a change takes to act, in ms: median and worst of six.
-fn follow(world: &mut World, client: &mut Client, way: &str) {
+fn follow(world: &mut World, envoy: &Envoy, client: &mut Client, way: &str) {
     for rates in [[600, 300, 100], [100, 850, 50]] {
         world.direct(rates);
-        World::settle(client, &NAMES);
+        world.arrive(envoy);
+        world.settle(envoy, client, &NAMES);
         expect_shares(way, drive(client, 3_000), rates);
     }
     let mut delays = Vec::new();
@@ -203,17 +240,19 @@ fn follow(world: &mut World, client: &mut Client, way: &str) {
         world.direct(rates);
         let mut last_wrong = began;
         while last_wrong.elapsed() < 150 * MS {
-            if client.get("/") != name {
+            let answer = client.get("/");
+            if answer != name {
                 last_wrong = Instant::now();
+                let is_late = began.elapsed() > LATE;
+                assert!(!is_late, "{way}: {answer}, not {name}\n{}", world.stages(&[envoy]));
             }
-            assert!(began.elapsed() < Duration::from_secs(10), "{way}: no effect");
         }
         delays.push((last_wrong - began).as_secs_f64() * 1_000.0);
     }
     delays.sort_by(f64::total_cmp);
     println!("{way}: last answer by the old plan, ms after the new one: {delays:.1?}");
     // The planner makes a plan every few seconds: what acts within a tenth of that is at once.
-    assert!(delays[3] < 250.0, "{way}: {delays:?}");
+    assert!(delays[3] < 250.0, "{way}: {delays:?}\n{}", world.stages(&[envoy]));
 }
 
 #[test]
@@ -222,14 +261,14 @@ fn envoy_follows_a_plan_by_file() {
     let mut world = World::start("file");
     let envoy = Envoy::start(&binary, "file", &world.by_file());
     let mut client = Client::connect(envoy.users);
-    World::settle(&mut client, &NAMES[..1]); // no plan: all at home
-    follow(&mut world, &mut client, "file EDS");
+    world.settle(&envoy, &mut client, &NAMES[..1]); // no plan: all at home
+    follow(&mut world, &envoy, &mut client, "file EDS");
     assert_eq!((envoy.stat("update_rejected"), envoy.stat("update_failure")), (0, 0));
     let mut plan = RoutePlan::single_group(3);
     plan.health[1] = evenkeel_core::Health::Down;
     world.direct([0, 600, 400]);
     world.plans.send_replace(Arc::new(plan));
-    World::settle(&mut client, &[NAMES[0], NAMES[2]]);
+    world.settle(&envoy, &mut client, &[NAMES[0], NAMES[2]]);
     expect_shares("a dead site", drive(&mut client, 1_000), [600, 0, 400]);
 }
 
@@ -244,12 +283,10 @@ fn frequent_changes_do_not_starve_a_small_share() {
     let mut counts = [0; 3];
     for round in 0..300 {
         world.direct([950 - round % 2, 50 + round % 2, 0]);
-        std::thread::sleep(5 * MS);
+        world.arrive(&envoy);
         counts.iter_mut().zip(drive(&mut client, 10)).for_each(|(sum, count)| *sum += count);
     }
-    let updates = envoy.stat("update_success");
-    println!("{updates} changes were taken");
-    assert!(updates > 150, "{updates}");
+    assert!(envoy.stat("update_success") > 300, "{}", world.stages(&[&envoy]));
     expect_shares("a change in every ten requests", counts, [949, 51, 0]);
 }
 
@@ -261,20 +298,16 @@ fn envoy_refuses_a_weight_of_zero_and_sends_nothing_without_a_weight() {
     let envoy = Envoy::start(&binary, "zero", &world.by_file());
     let mut client = Client::connect(envoy.users);
     world.direct([500, 500, 0]);
-    World::settle(&mut client, &NAMES[..2]);
+    world.settle(&envoy, &mut client, &NAMES[..2]);
     let path = world.directory.join("shop.json");
     let accepted = envoy.stat("update_success");
     rewrite(&path, "500000", "0");
-    let began = Instant::now();
-    while envoy.stat("update_rejected") == 0 && began.elapsed() < Duration::from_secs(5) {
-        std::thread::sleep(5 * MS);
-    }
-    assert!(envoy.stat("update_rejected") > 0, "a weight of 0 is refused");
+    world.wait(&[&envoy], "that 0 is refused", || envoy.stat("update_rejected") > 0);
     assert_eq!(envoy.stat("update_success"), accepted);
     expect_shares("weight 0 refused", drive(&mut client, 1_000), [500, 500, 0]);
     // The second locality's weight is struck out.
     rewrite(&path, "\"load_balancing_weight\": 0,", "");
-    World::settle(&mut client, &NAMES[..1]);
+    world.settle(&envoy, &mut client, &NAMES[..1]);
     assert_eq!(drive(&mut client, 500), [500, 0, 0], "no weight, no requests");
 }
 
@@ -292,33 +325,30 @@ fn rewrite(path: &Path, from: &str, to: &str) {
 mod grpc {
     use super::*;
 
-    /// Waits for a truth that comes with reports.
-    fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
-        let began = Instant::now();
-        while !is_true() {
-            assert!(began.elapsed() < Duration::from_secs(10), "{what} does not come true");
-            std::thread::sleep(5 * MS);
-        }
-    }
-
     #[test]
     fn envoy_follows_a_plan_over_ads_and_reports_every_request() {
         let Some(binary) = find() else { return };
         let mut world = World::start("ads");
         let envoy = Envoy::start(&binary, "ads", &world.over_grpc());
         let mut client = Client::connect(envoy.users);
-        World::settle(&mut client, &NAMES[..1]);
-        follow(&mut world, &mut client, "ADS");
+        // What Envoy sends before it has been asked for reports is in none.
+        let feed = &world.plane.feeds()[0];
+        world.wait(&[&envoy], "it is heard", || feed.reporters(Instant::now()) == 1);
+        world.settle(&envoy, &mut client, &NAMES[..1]);
+        follow(&mut world, &envoy, &mut client, "ADS");
         world.direct([500, 300, 200]);
-        World::settle(&mut client, &NAMES);
+        world.arrive(&envoy);
+        world.settle(&envoy, &mut client, &NAMES);
         for _ in 0..50 {
             let _ = client.get("/fail");
         }
         let served: Vec<u64> = world.backends.iter().map(Backend::served).collect();
         let all: u64 = served.iter().sum();
-        wait("the sum of the reports", || {
+        // A request may be in one report as sent and in the next as ended.
+        world.wait(&[&envoy], "the sum of the reports", || {
             let told = world.told.lock().unwrap();
-            told.window.as_ref().is_some_and(|window| window.arrived >= all)
+            let ended: u64 = told.lanes.iter().map(|lane| lane.ended).sum();
+            told.window.as_ref().is_some_and(|window| window.arrived >= all) && ended >= all
         });
         let told = world.told.lock().unwrap();
         let window = told.window.as_ref().expect("it was just there");
@@ -344,26 +374,33 @@ mod grpc {
         let mut clients = [0, 1].map(|envoy: usize| Client::connect(envoys[envoy].users));
         let rates = [700, 200, 100];
         world.direct(rates);
-        for client in &mut clients {
-            World::settle(client, &NAMES);
+        let feed = &world.plane.feeds()[0];
+        let both = [&envoys[0], &envoys[1]];
+        world.wait(&both, "both are heard", || feed.reporters(Instant::now()) == 2);
+        for (envoy, client) in envoys.iter().zip(&mut clients) {
+            world.arrive(envoy);
+            world.settle(envoy, client, &NAMES);
             expect_shares("one of two", drive(client, 1_000), rates);
         }
-        let feed = &world.plane.feeds()[0];
-        wait("both are heard", || feed.reporters(Instant::now()) == 2);
         let all: u64 = world.backends.iter().map(Backend::served).sum();
         let arrived = || world.told.lock().unwrap().window.as_ref().map_or(0, |one| one.arrived);
-        wait("the sum of both", || arrived() == all);
-        // While one is driven alone, what is heard of both is what it sends.
-        let began = Instant::now();
-        let sent: u64 = drive(&mut clients[0], 3_000).iter().sum();
-        let real = sent as f64 / began.elapsed().as_secs_f64();
-        let heard = feed.rates(Instant::now()).iter().map(|one| one.issued_per_s).sum::<f64>();
-        println!("{real:.0} requests/s sent, {heard:.0} heard in the last report");
-        // The last interval may be one of few requests on a busy machine.
-        assert!((0.3..3.0).contains(&(heard / real)), "{heard} {real}");
+        world.wait(&both, "the sum of both", || arrived() == all);
+        // While one is driven alone, what is heard of both is what it sends: on the average over
+        // eight reports, for a busy machine may send next to nothing in one of them.
+        let (mut heard, began) = (0.0, Instant::now());
+        let (mut sent, mut last) = (0, began);
+        while began.elapsed() < 8 * INTERVAL {
+            sent += drive(&mut clients[0], 20).iter().sum::<u64>();
+            let now = Instant::now();
+            let rate = feed.rates(now).iter().map(|one| one.issued_per_s).sum::<f64>();
+            heard += rate * (now - last).as_secs_f64();
+            last = now;
+        }
+        println!("{sent} requests sent, {heard:.0} by the rates heard");
+        assert!((0.3..3.0).contains(&(heard / sent as f64)), "{heard} {sent}");
         drop(envoys);
-        wait("nobody is heard any more", || feed.reporters(Instant::now()) == 0);
-        wait("and no stream is open", || world.plane.counts().streams == 0);
+        world.wait(&[], "nobody is heard any more", || feed.reporters(Instant::now()) == 0);
+        world.wait(&[], "and no stream is open", || world.plane.counts().streams == 0);
         assert_eq!(world.plane.counts().refused, 0);
     }
 }

@@ -6,7 +6,6 @@ use evenkeel_settings::{Mismatch, Node, Place, Problem, Problems};
 
 use crate::capacity::{Capacity, Strategy};
 use crate::report::RunReport;
-use crate::scenario::Scenario;
 
 /// Whether the input can be billed with these strategies.
 pub(super) fn check(node: &Node, strategies: &[String]) -> Result<(), Problems> {
@@ -20,13 +19,6 @@ pub(super) fn check(node: &Node, strategies: &[String]) -> Result<(), Problems> 
         }
     }
     Ok(())
-}
-
-/// What stands where an experiment has no simulated world.
-pub(super) fn no_scenario() -> Result<Scenario, Problems> {
-    let mut scenario = Scenario::read(&Node::parse("", "nothing")?)?;
-    scenario.workload.requests = 0;
-    Ok(scenario)
 }
 
 /// The bill of a strategy for the trace of a seed, by the first billing unit.

@@ -69,7 +69,7 @@ mod tests {
         let claims = PAPER.read().unwrap();
         let place = claims.experiments.iter().position(|one| one.id == "table-1").unwrap();
         for point in 0..claims.experiments[place].axis.values.len() {
-            let scenario = plan.scenario(place, 0, point);
+            let scenario = plan.scenario(place, 0, point).unwrap();
             let cores: f64 = scenario.replicas.iter().map(crate::scenario::Replica::capacity).sum();
             assert!((scenario.rate() / cores - 10.0).abs() < 1e-9, "row {point}");
             assert_eq!(scenario.faults.len(), 8, "four die and return");

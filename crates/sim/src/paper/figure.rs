@@ -204,7 +204,8 @@ impl Runs<'_> {
     /// What an experiment measured.
     pub(crate) fn figure(self, place: usize) -> Figure {
         let experiment = self.experiment(place);
-        let is_in_time = !self.plan.scenario(place, 0, 0).run.window.is_zero();
+        let scenario = self.plan.scenario(place, 0, 0);
+        let is_in_time = scenario.is_some_and(|scenario| !scenario.run.window.is_zero());
         let unsaid =
             if is_in_time && experiment.axis.is_none() { Drawing::Time } else { Drawing::Axis };
         match experiment.drawing.unwrap_or(unsaid) {
@@ -228,14 +229,16 @@ impl Runs<'_> {
         let policy = policies.iter().position(|known| known == policy)?;
         let grid = self.grid(place);
         if !asked.measure.is_along_axis() {
-            let phases = &self.plan.scenario(place, panel, point).workload.phases;
-            let joins_at = phases.first().map_or(Duration::ZERO, |phase| phase.at);
+            let scenario = self.plan.scenario(place, panel, point);
+            let joins = scenario.and_then(|scenario| scenario.workload.phases.first());
+            let joins_at = joins.map_or(Duration::ZERO, |phase| phase.at);
             let reports = &self.reports[grid.jobs(panel, point, policy)];
             return reports.iter().map(|run| asked.of_run(run, joins_at)).collect();
         }
         let by_point: Vec<_> = (0..grid.points.len())
             .map(|point| {
-                let rate = self.plan.scenario(place, panel, point).rate();
+                let scenario = self.plan.scenario(place, panel, point);
+                let rate = scenario.map_or(0.0, Scenario::rate);
                 (rate, &self.reports[grid.jobs(panel, point, policy)])
             })
             .collect();
@@ -301,7 +304,10 @@ impl Runs<'_> {
         let end_s = until_s.last().copied().unwrap_or_default();
         let panel = |(panel, point): (usize, usize)| TimePanel {
             label: self.label(place, panel, point),
-            phases: phases(self.plan.scenario(place, panel, point), end_s),
+            phases: self
+                .plan
+                .scenario(place, panel, point)
+                .map_or(Vec::new(), |scenario| phases(scenario, end_s)),
             strips: experiment.measures.iter().map(|one| strip(panel, point, *one)).collect(),
         };
         TimeFigure {
@@ -332,7 +338,9 @@ impl Runs<'_> {
         policy: &str,
         count: usize,
     ) -> Vec<Option<Interval>> {
-        let length_s = self.plan.scenario(place, panel, point).run.window.as_secs_f64();
+        let scenario = self.plan.scenario(place, panel, point);
+        let window = scenario.map_or(Duration::ZERO, |scenario| scenario.run.window);
+        let length_s = window.as_secs_f64();
         let policies = &self.experiment(place).policies;
         let number = policies.iter().position(|known| known == policy).unwrap_or_default();
         let runs = &self.reports[self.grid(place).jobs(panel, point, number)];

@@ -34,6 +34,7 @@ pub(crate) fn any_run() -> RunReport {
         load: None,
         redirect: None,
         bill: None,
+        placement: None,
     }
 }
 

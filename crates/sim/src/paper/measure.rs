@@ -9,6 +9,7 @@ use core::time::Duration;
 use evenkeel_settings::{Mismatch, Table, parse_duration};
 use serde::Serialize;
 
+use crate::placement::day::PlacementReport;
 use crate::redirect::{SiteReport, SiteWindow};
 use crate::report::RunReport;
 use crate::sampler::WindowReport;
@@ -84,6 +85,28 @@ pub enum Measure {
     CostPerDay,
     /// Share of minutes in which a data centre kept its target.
     WithinTarget,
+    /// Geometric mean over databases of their mean latency.
+    PlacementLatencyMs,
+    /// Latency of an interval over the oracle's, less one.
+    PlacementOverhead,
+    /// Share of the latency by hand that is saved.
+    PlacementReduction,
+    /// The most that a database saves of it.
+    PlacementReductionMax,
+    /// Share of databases that save at least half.
+    PlacementHalved,
+    /// Share of databases that save at least a tenth.
+    PlacementTenth,
+    /// Share of databases that save less than a hundredth.
+    PlacementHundredth,
+    /// How often a leader moves in a day.
+    PlacementMoves,
+    /// Share of intervals in which the leader is where most operations are.
+    PlacementBusierSide,
+    /// Latency over the optimum with 13 replicas, less one.
+    PlacementOverThirteen,
+    /// Share of databases with a proven optimum.
+    PlacementProven,
 }
 
 /// What a measure is counted in.
@@ -104,6 +127,8 @@ pub enum Unit {
     Share,
     /// Of the prices' currency.
     Dollars,
+    /// Per day.
+    PerDay,
 }
 
 /// A measure with all it takes.
@@ -130,7 +155,7 @@ pub struct Span {
 
 impl Measure {
     /// The measures by the names that people write.
-    pub const NAMED: [(&'static str, Self); 33] = [
+    pub const NAMED: [(&'static str, Self); 44] = [
         ("mean_ms", Self::MeanMs),
         ("p50_ms", Self::P50Ms),
         ("p95_ms", Self::P95Ms),
@@ -164,6 +189,17 @@ impl Measure {
         ("curve_changed_s", Self::CurveChangedS),
         ("cost_per_day", Self::CostPerDay),
         ("within_target", Self::WithinTarget),
+        ("placement_latency_ms", Self::PlacementLatencyMs),
+        ("placement_overhead", Self::PlacementOverhead),
+        ("placement_reduction", Self::PlacementReduction),
+        ("placement_reduction_max", Self::PlacementReductionMax),
+        ("placement_halved", Self::PlacementHalved),
+        ("placement_tenth", Self::PlacementTenth),
+        ("placement_hundredth", Self::PlacementHundredth),
+        ("placement_moves", Self::PlacementMoves),
+        ("placement_busier_side", Self::PlacementBusierSide),
+        ("placement_over_thirteen", Self::PlacementOverThirteen),
+        ("placement_proven", Self::PlacementProven),
     ];
 
     /// The measure in words.
@@ -203,6 +239,17 @@ impl Measure {
             Self::CurveChangedS => "when curves were replaced",
             Self::CostPerDay => "cost of a day",
             Self::WithinTarget => "minutes within the target",
+            Self::PlacementLatencyMs => "mean latency of a database",
+            Self::PlacementOverhead => "over the oracle",
+            Self::PlacementReduction => "saved of the latency by hand",
+            Self::PlacementReductionMax => "saved of the latency by hand, at most",
+            Self::PlacementHalved => "databases that save at least half",
+            Self::PlacementTenth => "databases that save at least a tenth",
+            Self::PlacementHundredth => "databases that save less than a hundredth",
+            Self::PlacementMoves => "moves of a leader in a day",
+            Self::PlacementBusierSide => "intervals with the leader on the busier side",
+            Self::PlacementOverThirteen => "over the optimum with 13 replicas",
+            Self::PlacementProven => "databases with a proven optimum",
         }
     }
 
@@ -230,7 +277,17 @@ impl Measure {
             | Self::ThirdSiteViolationRatio
             | Self::FirstSiteRedirectedRatio
             | Self::ThirdSiteRedirectedRatio
-            | Self::WithinTarget => Unit::Share,
+            | Self::WithinTarget
+            | Self::PlacementOverhead
+            | Self::PlacementReduction
+            | Self::PlacementReductionMax
+            | Self::PlacementHalved
+            | Self::PlacementTenth
+            | Self::PlacementHundredth
+            | Self::PlacementBusierSide
+            | Self::PlacementOverThirteen
+            | Self::PlacementProven => Unit::Share,
+            Self::PlacementMoves => Unit::PerDay,
             Self::CostPerDay => Unit::Dollars,
             _ => Unit::Ms,
         }
@@ -246,7 +303,8 @@ impl Measure {
     /// Of the others, latencies and ratios, the logarithms are.
     #[must_use]
     pub const fn is_additive(self) -> bool {
-        matches!(self.unit(), Unit::Share | Unit::Seconds) || matches!(self, Self::TimeoutsPerS)
+        matches!(self.unit(), Unit::Share | Unit::Seconds | Unit::PerDay)
+            || matches!(self, Self::TimeoutsPerS)
     }
 
     /// Its value in one window; `None` when it has none there.
@@ -316,6 +374,7 @@ impl Unit {
             Self::Seconds => "s",
             Self::Share => "%",
             Self::Dollars => "US$",
+            Self::PerDay => "/day",
         }
     }
 }
@@ -441,6 +500,24 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// A measure of placed databases.
+const fn of_placement(of: &PlacementReport, measure: Measure) -> Option<f64> {
+    match measure {
+        Measure::PlacementLatencyMs => Some(of.latency_ms),
+        Measure::PlacementOverhead => Some(of.overhead_ratio),
+        Measure::PlacementReduction => Some(of.reduction_ratio),
+        Measure::PlacementReductionMax => Some(of.reduction_max_ratio),
+        Measure::PlacementHalved => Some(of.halved_share),
+        Measure::PlacementTenth => Some(of.tenth_share),
+        Measure::PlacementHundredth => Some(of.hundredth_share),
+        Measure::PlacementMoves => Some(of.moves_per_day),
+        Measure::PlacementBusierSide => of.busier_side_share,
+        Measure::PlacementOverThirteen => of.over_thirteen_ratio,
+        Measure::PlacementProven => of.proven_share,
+        _ => None,
+    }
+}
+
 /// A measure of one whole run.
 fn of_run(run: &RunReport, measure: Measure, joins_at: Duration) -> Option<f64> {
     let before = || window_p99_ms(run, Duration::ZERO, joins_at);
@@ -484,10 +561,7 @@ fn of_run(run: &RunReport, measure: Measure, joins_at: Duration) -> Option<f64> 
         Measure::CurveChangedS => run.redirect.as_ref()?.curve_changes.first().map(|at| at.0),
         Measure::CostPerDay => run.bill.as_ref().map(|bill| bill.cost_per_day),
         Measure::WithinTarget => run.bill.as_ref().map(|bill| bill.steps_within_target),
-        Measure::FullAfterS
-        | Measure::ClosedThroughput
-        | Measure::ClosedP999Ms
-        | Measure::ClosedTailOverMedian => None,
+        _ => of_placement(run.placement.as_ref()?, measure),
     }
 }
 

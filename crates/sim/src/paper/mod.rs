@@ -17,7 +17,7 @@
 //! | [`judge`] | runs, folded into verdicts |
 //! | [`figure`] | runs, folded into what is drawn |
 //! | [`reference`](mod@reference) | runs of other programs, beside ours |
-//! | [`brownout`], [`c3`], [`kurma`] | the papers |
+//! | [`brownout`], [`c3`], [`kurma`], [`leader`] | the papers |
 
 mod bill;
 pub mod brownout;
@@ -28,6 +28,7 @@ pub mod figure;
 mod fixtures;
 pub mod judge;
 pub mod kurma;
+pub mod leader;
 pub mod measure;
 pub mod plan;
 pub mod reference;
@@ -43,7 +44,7 @@ use crate::paper::claims::Claims;
 use crate::paper::reference::Source;
 
 /// The papers whose claims can be checked.
-pub const PAPERS: [&Paper; 3] = [&c3::PAPER, &brownout::PAPER, &kurma::PAPER];
+pub const PAPERS: [&Paper; 4] = [&c3::PAPER, &brownout::PAPER, &kurma::PAPER, &leader::PAPER];
 
 /// A paper as files.
 #[derive(Debug)]

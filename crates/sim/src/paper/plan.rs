@@ -8,6 +8,8 @@ use crate::paper::bill;
 use crate::paper::claims::{Axis, Claims, Experiment};
 use crate::paper::reference::Reference;
 use crate::paper::{Options, Paper};
+use crate::placement::day::Day;
+use crate::placement::input::DayScenario;
 use crate::report::RunReport;
 use crate::scenario::Scenario;
 
@@ -30,10 +32,19 @@ pub struct Plan {
     pub(crate) quick: bool,
     pub(crate) grids: Vec<Grid>,
     pub(crate) reference: Option<Reference>,
-    settings: Vec<Scenario>,
-    /// For each setting, what is billed in place of a simulated scenario.
-    bills: Vec<Option<Node>>,
+    settings: Vec<Subject>,
     jobs: Vec<Job>,
+}
+
+/// What runs are of.
+#[derive(Debug)]
+enum Subject {
+    /// Requests in a simulated world.
+    World(Box<Scenario>),
+    /// A bill of `evenkeel plan capacity`.
+    Bill(Node),
+    /// A day of a fleet of databases.
+    Day(Box<Day>),
 }
 
 /// The settings of one experiment.
@@ -89,7 +100,6 @@ impl Plan {
             grids: Vec::new(),
             reference: None,
             settings: Vec::new(),
-            bills: Vec::new(),
             jobs: Vec::new(),
         };
         for experiment in plan.claims.experiments.clone() {
@@ -111,21 +121,33 @@ impl Plan {
     /// Runs one of the jobs.
     #[must_use]
     pub fn run(&self, job: &Job) -> RunReport {
-        match &self.bills[job.setting] {
-            Some(bill) => bill::run(bill, &job.policy, job.seed),
-            None => crate::world::run(&self.settings[job.setting], &job.policy, job.seed),
+        match &self.settings[job.setting] {
+            Subject::World(scenario) => crate::world::run(scenario, &job.policy, job.seed),
+            Subject::Bill(bill) => bill::run(bill, &job.policy, job.seed),
+            Subject::Day(day) => RunReport::of_day(day, &job.policy, job.seed),
         }
     }
 
-    /// Requests that a job simulates: how much work it is.
+    /// Requests that a job simulates: how much work it is. None where it simulates something else.
     #[must_use]
     pub fn requests(&self, job: &Job) -> u64 {
-        self.settings[job.setting].workload.requests
+        match &self.settings[job.setting] {
+            Subject::World(scenario) => scenario.workload.requests,
+            Subject::Bill(_) | Subject::Day(_) => 0,
+        }
     }
 
-    /// The scenario of one setting of an experiment.
-    pub(crate) fn scenario(&self, experiment: usize, panel: usize, point: usize) -> &Scenario {
-        &self.settings[self.grids[experiment].setting(panel, point)]
+    /// The scenario of one setting of an experiment; none where no world is simulated.
+    pub(crate) fn scenario(
+        &self,
+        experiment: usize,
+        panel: usize,
+        point: usize,
+    ) -> Option<&Scenario> {
+        match &self.settings[self.grids[experiment].setting(panel, point)] {
+            Subject::World(scenario) => Some(scenario),
+            Subject::Bill(_) | Subject::Day(_) => None,
+        }
     }
 
     fn lay_out(&mut self, paper: &Paper, experiment: &Experiment) -> Result<(), Problems> {
@@ -141,8 +163,8 @@ impl Plan {
             for point in &grid.points {
                 let varied = panel.sets.iter().chain(experiment.axis.sets(point));
                 let sets = experiment.set.iter().chain(varied);
-                let (scenario, bill) = self.setting(paper, experiment, sets)?;
-                self.add(scenario, bill, &experiment.policies);
+                let subject = self.setting(paper, experiment, sets)?;
+                self.add(subject, &experiment.policies);
             }
         }
         self.grids.push(grid);
@@ -154,7 +176,7 @@ impl Plan {
         paper: &Paper,
         experiment: &Experiment,
         sets: impl Iterator<Item = &'a String>,
-    ) -> Result<(Scenario, Option<Node>), Problems> {
+    ) -> Result<Subject, Problems> {
         let mut node = scenario_of(paper, &experiment.scenario)?;
         for set in sets {
             node.set(set)?;
@@ -164,16 +186,19 @@ impl Plan {
         }
         if experiment.is_bill {
             bill::check(&node, &experiment.policies)?;
-            return Ok((bill::no_scenario()?, Some(node)));
+            return Ok(Subject::Bill(node));
         }
         set_policies(&mut node, &experiment.policies)?;
+        if DayScenario::is_meant(&node) {
+            return Ok(Subject::Day(Box::new(DayScenario::read(&node)?.day)));
+        }
         let mut scenario = Scenario::read(&node)?;
         if let Some(requests) = experiment.requests {
             let length = experiment.length_min(scenario.fluctuation.interval).as_secs_f64();
             let requests = requests.max((length * scenario.rate()).ceil() as u64);
             scenario.workload.requests = if self.quick { requests.div_ceil(2) } else { requests };
         }
-        Ok((scenario, None))
+        Ok(Subject::World(Box::new(scenario)))
     }
 
     fn lay_out_reference(&mut self, paper: &Paper, file: &str, text: &str) -> Result<(), Problems> {
@@ -188,21 +213,20 @@ impl Plan {
             let policies = [policy];
             set_policies(&mut node, &policies)?;
             let first = self.jobs.len();
-            self.add(Scenario::read(&node)?, None, &policies);
+            self.add(Subject::World(Box::new(Scenario::read(&node)?)), &policies);
             group.jobs = Some(first..self.jobs.len());
         }
         self.reference = Some(reference);
         Ok(())
     }
 
-    fn add(&mut self, scenario: Scenario, bill: Option<Node>, policies: &[String]) {
+    fn add(&mut self, subject: Subject, policies: &[String]) {
         let setting = self.settings.len();
         for policy in policies {
             let job = |seed: &u64| Job { setting, policy: policy.clone(), seed: *seed };
             self.jobs.extend(self.seeds.iter().map(job));
         }
-        self.settings.push(scenario);
-        self.bills.push(bill);
+        self.settings.push(subject);
     }
 }
 

@@ -3,13 +3,15 @@
 use evenkeel_core::site::redirect::curve::{
     Candidate, Conditions, Family, Measured, Verdict, Watch, WatchConfig, substitute,
 };
-use evenkeel_core::site::redirect::epoch::{
-    DemandMeter, EpochConfig, Exchange, Path, Report, SiteId,
+use evenkeel_core::site::redirect::demand::{
+    DemandMeter, DemandSpan, LaneTally, Lately, SplitTally,
 };
+use evenkeel_core::site::redirect::epoch::{EpochConfig, Exchange, Path, Report, SiteId};
 use evenkeel_core::site::redirect::planner::SiteCurves;
+use evenkeel_core::site::redirect::split::SplitWindow;
 use evenkeel_core::site::redirect::wan::{Wan, WanConfig};
 use evenkeel_core::time::nanos;
-use evenkeel_core::units::Rate;
+use evenkeel_core::units::Probability;
 use evenkeel_core::{Duration, Instant};
 
 use crate::redirect::Mode;
@@ -27,37 +29,21 @@ const WATCHED_REQUESTS_MAX: u64 = 20;
 /// The weight of the last interval in the moving average of the slow planner (Kurma, 7.1.2).
 const SLOW_GAIN: f64 = 0.8;
 
-/// What a site counted since its last report.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    /// Requests of its users that came.
-    pub(crate) arrived: u64,
-    /// Requests of its users that ended.
-    pub(crate) ended: u64,
-    /// Of them too late or not served.
-    pub(crate) missed: u64,
-    /// Requests of its users that ended and were served at home.
-    pub(crate) ended_home: u64,
-    /// Of them too late or not served.
-    pub(crate) missed_home: u64,
-    /// Requests that were sent to its replicas, whoever's users they are.
-    pub(crate) served: u64,
-}
-
 /// One site's part in the sharing of load.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) exchange: Exchange,
-    pub(crate) counts: Counts,
+    /// Everything counted at this site; all its clients are one worker.
+    counts: SplitTally,
     /// By other site.
     pub(crate) ways: Vec<Wan>,
     site: usize,
     meter: DemandMeter,
+    lately: Lately,
     slow: Option<Slow>,
     guard: Option<Guard>,
     version: u32,
     rtt_step: Duration,
-    reported_at: Instant,
 }
 
 /// Demand as the slow planner sees it.
@@ -65,24 +51,22 @@ pub(crate) struct Control {
 struct Slow {
     period: Duration,
     began: Instant,
-    arrived: u64,
-    mean_per_1000_s: Option<f64>,
+    /// Requests up to then.
+    before: u64,
+    mean: Option<f64>,
 }
 
 impl Slow {
-    fn count(&mut self, now: Instant, arrived: u64) -> u64 {
-        self.arrived += arrived;
+    /// Requests per second, once so many came since the beginning.
+    fn demand(&mut self, now: Instant, arrived: u64) -> f64 {
         let over = now.since(self.began);
-        let mean = self.arrived as f64 * 1e3 / over.as_secs_f64().max(1e-3);
-        if self.mean_per_1000_s.is_none() {
-            self.mean_per_1000_s = Some(mean);
-        }
+        let mean = (arrived - self.before) as f64 / over.as_secs_f64().max(1e-3);
+        let before = *self.mean.get_or_insert(mean);
         if over >= self.period {
-            let before = self.mean_per_1000_s.unwrap_or(mean);
-            self.mean_per_1000_s = Some(SLOW_GAIN.mul_add(mean - before, before));
-            (self.began, self.arrived) = (now, 0);
+            self.mean = Some(SLOW_GAIN.mul_add(mean - before, before));
+            (self.began, self.before) = (now, arrived);
         }
-        self.mean_per_1000_s.unwrap_or_default().round() as u64
+        self.mean.unwrap_or(mean)
     }
 }
 
@@ -140,24 +124,27 @@ impl Control {
             ..EpochConfig::new(SiteId::new(site), sites)
         };
         let wan = Wan::new(CONNECTIONS, WanConfig::default()).expect("the defaults are possible");
-        let slow = Slow {
-            period: redirect.slow_period,
-            began: Instant::ZERO,
-            arrived: 0,
-            mean_per_1000_s: None,
-        };
+        let slow =
+            Slow { period: redirect.slow_period, began: Instant::ZERO, before: 0, mean: None };
         let own = own.filter(|_| redirect.watch);
+        let counts = SplitTally {
+            workers: vec![SplitWindow::empty(sites)],
+            lanes: vec![LaneTally::default(); sites],
+            ..SplitTally::default()
+        };
+        let mut meter = DemandMeter::new(DemandSpan { epochs: 1, least: redirect.demand_over });
+        let lately = meter.note(Instant::ZERO, counts.clone(), site);
         Self {
             exchange: Exchange::new(config).expect("the scenario's period was checked"),
-            counts: Counts::default(),
+            counts,
             ways: vec![wan; sites],
             site,
-            meter: DemandMeter::new(redirect.demand_over, Instant::ZERO),
+            meter,
+            lately,
             slow: (mode == Mode::KurmaSlow).then_some(slow),
             guard: own.map(|(curves, servers)| Guard::new(curves, servers)),
             version: 0,
             rtt_step: redirect.rtt_step,
-            reported_at: Instant::ZERO,
         }
     }
 
@@ -171,37 +158,56 @@ impl Control {
         self.version
     }
 
+    /// A request of its users came.
+    #[inline]
+    pub(crate) fn arrived(&mut self, is_write: bool) {
+        let window = &mut self.counts.workers[0];
+        window.arrived += 1;
+        window.writes += u64::from(is_write);
+    }
+
+    /// A request was sent to its replicas, by its own users or another site's.
+    #[inline]
+    pub(crate) fn served(&mut self, is_own: bool) {
+        match is_own {
+            true => self.counts.workers[0].lanes[self.site].sent += 1,
+            false => self.counts.inflow += 1,
+        }
+    }
+
+    /// A request of its users ended that was served at this site.
+    #[inline]
+    pub(crate) fn ended(&mut self, at: usize, has_missed: bool) {
+        self.counts.lanes[at].add(LaneTally { ended: 1, missed: has_missed.into() });
+    }
+
+    /// Ends an epoch: what was counted becomes what happened lately.
+    pub(crate) fn measure(&mut self, now: Instant) {
+        self.lately = self.meter.note(now, self.counts.clone(), self.site);
+        if let Some(slow) = &mut self.slow {
+            self.lately.demand = slow.demand(now, self.counts.workers[0].arrived);
+        }
+    }
+
+    /// The share of writes among its users' requests, as it is told.
+    pub(crate) fn writes(&self) -> Probability {
+        self.lately.writes()
+    }
+
     /// Compares what happened with the curves; true when others are in force from now on.
-    pub(crate) fn watch(&mut self, now: Instant) -> bool {
+    pub(crate) fn watch(&mut self) -> bool {
         let Some(guard) = &mut self.guard else { return false };
-        let seconds = now.since(self.reported_at).as_secs_f64();
-        let Ok(load) = Rate::new(self.counts.served as f64 / seconds) else { return false };
-        let measured =
-            Measured { load, requests: self.counts.ended_home, missed: self.counts.missed_home };
+        let Lately { local_ended: requests, local_missed: missed, .. } = self.lately;
+        let measured = Measured { load: self.lately.load(), requests, missed };
         let replacement = guard.observe(measured, self.version);
         self.version = replacement.unwrap_or(self.version);
         replacement.is_some()
     }
 
-    /// What it tells the others, and begins counting anew.
-    pub(crate) fn report(&mut self, now: Instant, capacity_per_1000_s: u64) -> Report {
-        let counts = core::mem::take(&mut self.counts);
-        self.reported_at = now;
-        self.meter.count(now, counts.arrived);
-        let demand_per_1000_s = match &mut self.slow {
-            Some(slow) => slow.count(now, counts.arrived),
-            None => self.meter.per_1000_s(),
-        };
-        Report {
-            demand_per_1000_s,
-            capacity_per_1000_s,
-            backlog_requests: 0,
-            writes_ppm: 0,
-            ended_requests: counts.ended,
-            violations: counts.missed,
-            curve_version: self.version,
-            paths: (0..self.ways.len()).map(|to| self.path(now, to)).collect(),
-        }
+    /// What it tells the others.
+    pub(crate) fn report(&self, now: Instant, capacity_per_1000_s: u64) -> Report {
+        let paths = (0..self.ways.len()).map(|to| self.path(now, to)).collect();
+        self.lately.report(capacity_per_1000_s, self.version, paths)
     }
 
     fn path(&self, now: Instant, to: usize) -> Option<Path> {

@@ -21,7 +21,8 @@ impl World<'_> {
         let mut arrival = self.arriving.draw(generator);
         if let Some(sites) = &mut self.sites {
             let (client, item) = (arrival.client as usize, arrival.work_seed);
-            arrival.group = sites.route(self.now, client, item) as u32;
+            let request = (item, arrival.everywhere);
+            arrival.group = sites.route(self.now, client, request) as u32;
         }
         let request =
             Request { group: GroupId::new(arrival.group as usize), replay: Replay::Always };
@@ -132,7 +133,7 @@ impl World<'_> {
         open.jobs.push(job);
         open.server = Some(chosen.index() as u32);
         if let Some(sites) = &mut self.sites {
-            sites.sent(chosen.index());
+            sites.sent(open.client as usize, chosen.index());
         }
         if !(first && open.arrival.everywhere) {
             return;

@@ -8,7 +8,7 @@ use evenkeel_core::site::redirect::planner::{Plan, Planner};
 use evenkeel_core::site::redirect::split::parts;
 use evenkeel_core::site::redirect::wan;
 use evenkeel_core::time::nanos;
-use evenkeel_core::units::{Probability, Rate};
+use evenkeel_core::units::Rate;
 use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
 use slab::Slab;
 
@@ -206,9 +206,14 @@ impl Sites {
 
     /// Chooses the group of replicas for a request of a client for this item.
     #[inline]
-    pub(super) fn route(&mut self, now: Instant, client: usize, item: u64) -> usize {
+    pub(super) fn route(
+        &mut self,
+        now: Instant,
+        client: usize,
+        (item, is_write): (u64, bool),
+    ) -> usize {
         let home = self.site_of_client[client];
-        self.controls[home].counts.arrived += 1;
+        self.controls[home].arrived(is_write);
         let chosen = self.spreads[client].choose(now, self.usable, &mut self.coin);
         chosen.unwrap_or_else(|| {
             let servers = &self.servers[home];
@@ -218,8 +223,9 @@ impl Sites {
 
     /// A request leaves a client for a server.
     #[inline]
-    pub(super) fn sent(&mut self, server: usize) {
-        self.controls[self.site_of_server[server]].counts.served += 1;
+    pub(super) fn sent(&mut self, client: usize, server: usize) {
+        let site = self.site_of_server[server];
+        self.controls[site].served(site == self.site_of_client[client]);
     }
 
     /// A request of a client ended that was sent to this server, if to any.
@@ -234,13 +240,7 @@ impl Sites {
         let from = self.site_of_client[client];
         let to = server.map_or(from, |server| self.site_of_server[server]);
         self.tally.note(from, to, is_warm, is_violation);
-        let counts = &mut self.controls[from].counts;
-        counts.ended += 1;
-        counts.missed += u64::from(is_violation);
-        if from == to {
-            counts.ended_home += 1;
-            counts.missed_home += u64::from(is_violation);
-        }
+        self.controls[from].ended(to, is_violation);
     }
 
     /// What the way between a client and a server takes beyond what it takes inside a site.
@@ -270,7 +270,8 @@ impl Sites {
             Some(planner) => {
                 let version = self.controls[site].version();
                 let id = SiteId::new(site);
-                planner.capacity_per_1000_s(id, version, Probability::ZERO, living as u32)
+                let writes = self.controls[site].writes();
+                planner.capacity_per_1000_s(id, version, writes, living as u32)
             }
             None => {
                 let all = self.servers[site].len() as u64;
@@ -444,7 +445,8 @@ impl World<'_> {
 
     fn publish(&mut self, sites: &mut Sites, site: usize, epoch: u64) {
         let now = self.now;
-        if sites.controls[site].watch(now) {
+        sites.controls[site].measure(now);
+        if sites.controls[site].watch() {
             let version = sites.controls[site].version();
             sites.tally.report.curve_changes.push((now.as_secs_f64(), site, version));
         }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use evenkeel_sim::capacity::{Capacity, Outcome, Strategy};
 
 use super::{percent, saving, summary, unit};
+use crate::html::escape;
 use crate::terminal::count;
 
 const STYLE: &str = include_str!("../../paper/page.css");
@@ -159,8 +160,4 @@ fn table(here: &[&Outcome], all: &[Outcome]) -> String {
 
 fn opened(height: f64, label: &str) -> String {
     format!("<svg viewBox='0 0 {WIDTH} {height}' role=img aria-label='{label}'>")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
 }

@@ -17,8 +17,9 @@ pub(super) struct Envoy<'a> {
 }
 
 impl<'a> Envoy<'a> {
-    /// Reads the table; `is_planned` says whether there is a plan to tell.
-    pub(super) fn read(table: &mut Table<'a>, is_planned: bool) -> Self {
+    /// Reads the table; `planned` says whether there is a plan to tell, and if so, whether writes
+    /// stay out of it.
+    pub(super) fn read(table: &mut Table<'a>, planned: Option<bool>) -> Self {
         let (directory, listen) = (table.key("directory"), table.key("listen"));
         let config = EnvoyConfig {
             directory: directory.value().map(|_| file(directory.clone())),
@@ -29,7 +30,11 @@ impl<'a> Envoy<'a> {
             let expected = "at least one of them: there is no way to Envoy";
             table.problem("directory", Mismatch::new("neither directory nor listen", expected));
         }
-        if !is_planned {
+        if planned == Some(true) {
+            let expected = "writes_stay = false: Envoy divides all requests alike";
+            table.problem("directory", Mismatch::new("[envoy] with writes_stay", expected));
+        }
+        if planned.is_none() {
             let expected = "[redirect] too: there is no plan to tell";
             table.problem("directory", Mismatch::new("[envoy] alone", expected));
         }

@@ -1,4 +1,4 @@
-//! `[redirect]` and its `[[redirect.sites]]`.
+//! `[redirect]`, its `[[redirect.sites]]` and `[[redirect.pairs]]`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,15 @@ use evenkeel_core::site::redirect::curve::{LOAD_BIAS, LOAD_BIAS_MAX, OBJECTIVE_M
 use evenkeel_core::site::redirect::epoch::{SITES_MAX, SiteId};
 use evenkeel_core::site::redirect::planner::{Aim, CURVE_VERSIONS_MAX};
 use evenkeel_core::site::redirect::wan::CONNECTIONS_MAX;
-use evenkeel_core::site::redirect::{OVERLOAD_PPM_MAX, Overload};
+use evenkeel_core::site::redirect::{ALL_PPM, OVERLOAD_PPM_MAX, Overload, PRICE_MAX};
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Place, Setting, Table, format_duration};
 use rustls_pki_types::ServerName;
 
 use super::ways::Way;
 use super::{HOUR, MS, NAME_BYTES_MAX, Upstream, tables, upstream_named};
-use crate::config::{RedirectConfig, RedirectSite};
+use crate::config::redirect::PRICE_PERCENT;
+use crate::config::{RedirectConfig, RedirectPair, RedirectSite};
 
 /// What a quantum beyond saturation costs with `overload = "priced"`, unless said otherwise.
 const OVERLOAD_PRICE: f64 = 0.01;
@@ -30,10 +31,12 @@ pub(super) struct Redirect<'a> {
 impl<'a> Redirect<'a> {
     pub(super) fn read(table: &mut Table<'a>, upstreams: &[Upstream<'_>]) -> Self {
         let upstream = upstream_named(table.key("upstream"), upstreams).unwrap_or_default();
-        let sites = sites(&table.key("sites"));
+        let through = table.key("through");
+        let through = through.value().is_some().then(|| Way::to(through).address);
+        let sites = sites(&table.key("sites"), through.is_some());
         let site = site(table.key("site"), &sites);
-        let (objective, listen) =
-            (objective(table.key("objective")), Way::read(table.key("listen")));
+        let objective = objective(table.key("objective"));
+        let listen = listen(table, through.is_some());
         let period = duration(table, "period", 100 * MS..=HOUR, 2_500 * MS);
         let margin = duration(table, "margin", Duration::ZERO..=HOUR, (20 * MS).min(period / 4));
         let offset = (10 * MS).min(period / 16);
@@ -47,23 +50,27 @@ impl<'a> Redirect<'a> {
         let quantum = quantum.between(1e-6..=1.0).or(0.01);
         let load_bias = table.key("load_bias").number().between(0.1..=LOAD_BIAS_MAX);
         let connections = table.key("connections").integer().between(1..=CONNECTIONS_MAX);
+        let aim = aim(table);
         let config = RedirectConfig {
             upstream,
             site,
+            pairs: pairs(table.key("pairs"), &sites, aim != Aim::Violations),
             sites,
             objective,
             listen: listen.address,
+            through,
             certificate: file(table.key("certificate")),
             key: file(table.key("key")),
             authority: file(table.key("authority")),
             period,
             margin,
             clock_offset_max,
-            aim: aim(table),
+            aim,
             relay: table.key("relay").boolean().or(false),
             overload: overload(table),
             quantum_ppm: (quantum * PPM).round() as u32,
             load_bias: load_bias.or(LOAD_BIAS),
+            writes_stay: table.key("writes_stay").boolean().or(false),
             connections: connections.or(3),
             probe_interval: duration(table, "probe_interval", 10 * MS..=500 * MS, 200 * MS),
         };
@@ -99,6 +106,19 @@ fn at_most(table: &mut Table<'_>, key: &str, came: Duration, most: Duration, wor
         let expected = format!("at most {words}, which is {}", format_duration(most));
         table.problem(key, Mismatch::new(format_duration(came), expected));
     }
+}
+
+/// Where the mesh listens; a companion has none.
+fn listen<'a>(table: &mut Table<'a>, is_companion: bool) -> Way<'a> {
+    let listen = table.key("listen");
+    if !is_companion {
+        return Way::read(listen);
+    }
+    if listen.value().is_some() {
+        let expected = "one of them: with through, another process of the site has the mesh";
+        table.problem("listen", Mismatch::new("listen and through", expected));
+    }
+    Way::nowhere(listen)
 }
 
 fn objective(setting: Setting<'_>) -> Duration {
@@ -148,10 +168,11 @@ fn site(setting: Setting<'_>, sites: &[RedirectSite]) -> SiteId {
     SiteId::new(setting.variant(&named).or(0))
 }
 
-fn sites(setting: &Setting<'_>) -> Vec<RedirectSite> {
+fn sites(setting: &Setting<'_>, is_companion: bool) -> Vec<RedirectSite> {
     let sites = tables(setting.clone(), "[[redirect.sites]]", |item| {
         let problems_at = item.clone();
-        (item.table(RedirectSite::read).required(), problems_at)
+        let site = item.table(move |table| RedirectSite::read(table, is_companion));
+        (site.required(), problems_at)
     });
     let mut names = BTreeSet::new();
     for (site, at) in &sites {
@@ -167,14 +188,82 @@ fn sites(setting: &Setting<'_>) -> Vec<RedirectSite> {
 }
 
 impl RedirectSite {
-    fn read(table: &mut Table<'_>) -> Self {
+    /// A companion needs the names only; what else is written is read and left.
+    fn read(table: &mut Table<'_>, is_companion: bool) -> Self {
         let name = "a name as in a certificate: small letters, digits, hyphens and dots";
         let name = table.key("name").text().check(name, |name| is_name(name));
         let curves = table.key("curves").list(file);
         let number = format!("1 to {CURVE_VERSIONS_MAX} files of `evenkeel profile`");
         let curves = curves.check(&number, |all| (1..=CURVE_VERSIONS_MAX).contains(&all.len()));
-        let (name, peer) = (name.required(), Way::to(table.key("peer")).address);
-        Self { name, peer, curves: curves.required() }
+        let peer = table.key("peer");
+        let peer = match is_companion && peer.value().is_none() {
+            true => Way::nowhere(peer),
+            false => Way::to(peer),
+        };
+        let curves = if is_companion { curves.or(Vec::new()) } else { curves.required() };
+        Self { name: name.required(), peer: peer.address, curves }
+    }
+}
+
+/// `[[redirect.pairs]]`. `has_prices` says whether the plan goes by prices.
+fn pairs(setting: Setting<'_>, sites: &[RedirectSite], has_prices: bool) -> Vec<RedirectPair> {
+    let names = sites.iter().zip(0..SITES_MAX);
+    let named: Vec<_> = names.map(|(site, n)| (site.name.as_str(), SiteId::new(n))).collect();
+    let mut seen = BTreeSet::new();
+    let pairs = tables(setting, "[[redirect.pairs]]", |item| {
+        let at = item.clone();
+        let pair = item.table(move |table| Pair::read(table, has_prices)).optional()?;
+        let Pair { from, to, price_percent, limit_ppm } = pair;
+        let (from, to) = (site_named(from, &named), site_named(to, &named));
+        let (from, to) = (from?, to?);
+        let names = format!("the pair {:?} to {:?}", named[from.index()].0, named[to.index()].0);
+        if from == to {
+            let expected = "two sites: what a site does for its own users has no price or limit";
+            at.problem(Mismatch::new(names, expected));
+        } else if !seen.insert((from, to)) {
+            at.problem(Mismatch::new(format!("{names} twice"), "each pair once"));
+        }
+        Some(RedirectPair { from, to, price_percent, limit_ppm })
+    });
+    pairs.into_iter().flatten().collect()
+}
+
+fn site_named(setting: Setting<'_>, named: &[(&str, SiteId)]) -> Option<SiteId> {
+    if setting.value().is_none() || named.is_empty() {
+        setting.text().required();
+        return None;
+    }
+    setting.variant(named).optional()
+}
+
+/// One of `[[redirect.pairs]]`, whose sites are not looked up yet.
+struct Pair<'a> {
+    from: Setting<'a>,
+    to: Setting<'a>,
+    price_percent: u32,
+    limit_ppm: u32,
+}
+
+impl<'a> Pair<'a> {
+    fn read(table: &mut Table<'a>, has_prices: bool) -> Self {
+        let most = f64::from(PRICE_MAX) / f64::from(PRICE_PERCENT);
+        let price = table.key("price").number().between(0.0..=most).optional();
+        let is_priced = table.key("price").value().is_some();
+        let limit = table.key("limit").probability().optional();
+        if is_priced && !has_prices {
+            let expected = "aim = \"cost\" too: violations are made as few as can be";
+            table.problem("price", Mismatch::new("price alone", expected));
+        } else if !is_priced && table.key("limit").value().is_none() {
+            let expected = "a price, a limit, or both: a pair without them is left out";
+            table.problem("price", Mismatch::new("neither price nor limit", expected));
+        }
+        let hundredths = |price: f64| (price * f64::from(PRICE_PERCENT)).round() as u32;
+        Self {
+            from: table.key("from"),
+            to: table.key("to"),
+            price_percent: price.map_or(PRICE_PERCENT, hundredths),
+            limit_ppm: limit.map_or(ALL_PPM, |limit| (limit * PPM).round() as u32),
+        }
     }
 }
 

@@ -39,6 +39,11 @@ impl<'a> Way<'a> {
         Self { address, setting }
     }
 
+    /// No address, where one may be left out.
+    pub(super) fn nowhere(setting: Setting<'a>) -> Self {
+        Self { address: (Ipv4Addr::UNSPECIFIED, 0).into(), setting }
+    }
+
     fn problem(&self, expected: &str, hint: String) {
         let wrong = Mismatch::new(self.address.to_string(), expected);
         self.setting.problem(wrong.with_hint(hint));

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_core::Health;
 use evenkeel_core::site::redirect::epoch::SiteId;
@@ -31,7 +32,7 @@ fn directive(epoch: u64, rates: [u64; 2], good_until: evenkeel_core::Instant) ->
     let demand_per_1000_s = rates.iter().sum();
     let rates_per_1000_s = rates.to_vec();
     let row = PlanRow { epoch, origin, demand_per_1000_s, rates_per_1000_s };
-    Directive { row, parts: vec![Probability::ONE], good_until }
+    Directive { row, parts: vec![Probability::ONE], good_until, spare_per_1000_s: Vec::new() }
 }
 
 /// A plane with one feed, and the ends it is fed by.
@@ -139,8 +140,12 @@ fn the_file_follows_and_a_directory_that_comes_late_is_found() {
     let path = directory.join("shop.json");
     worker_runtime().unwrap().block_on(async {
         let world = World::start(Some(&directory));
-        tokio::time::sleep(20 * MS).await;
-        assert_eq!(world.plane.counts().files_failed, 1);
+        let failed = async {
+            while world.plane.counts().files_failed == 0 {
+                tokio::time::sleep(MS).await;
+            }
+        };
+        tokio::time::timeout(5_000 * MS, failed).await.expect("there is no directory yet");
         std::fs::create_dir_all(&directory).unwrap();
         for (epoch, rates, version) in [(7, [900, 100], "7.1"), (8, [100, 900], "8.2")] {
             world.direct(epoch, rates, 60_000 * MS);
@@ -154,6 +159,45 @@ fn the_file_follows_and_a_directory_that_comes_late_is_found() {
         }
         let names = std::fs::read_dir(&directory).unwrap().count();
         assert_eq!((names, world.plane.counts().files), (1, 2), "nothing else stays behind");
+    });
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Nobody reads the pipe in the place of the temporary file, so opening it waits, as a disk may.
+#[test]
+fn a_disk_that_waits_holds_up_the_file_and_nothing_else() {
+    let directory = std::env::temp_dir().join(format!("evenkeel-slow-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let (pipe, path) = (directory.join(".shop.json.new"), directory.join("shop.json"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let is_let_go = Arc::new(AtomicBool::new(false));
+    let let_go = {
+        let is_let_go = Arc::clone(&is_let_go);
+        std::thread::spawn(move || {
+            std::thread::sleep(1_000 * MS);
+            is_let_go.store(true, Ordering::SeqCst);
+            std::fs::read(pipe).unwrap(); // what was to be written goes here
+        })
+    };
+    worker_runtime().unwrap().block_on(async {
+        let world = World::start(Some(&directory));
+        tokio::time::sleep(20 * MS).await; // it tries
+        world.direct(7, [900, 100], 60_000 * MS);
+        world.expect("7.1", &[900_000, 100_000]).await;
+        world.direct(8, [800, 200], 60_000 * MS);
+        world.expect("8.2", &[800_000, 200_000]).await;
+        assert!(!is_let_go.load(Ordering::SeqCst), "it waited with the disk");
+        assert_eq!(world.plane.counts().files, 0);
+        let_go.join().unwrap();
+        // The pipe itself was moved into place; the newest assignment replaces it.
+        let written = async {
+            while !path.is_file() || version_in(&path).as_deref() != Some("8.2") {
+                tokio::time::sleep(MS).await;
+            }
+        };
+        tokio::time::timeout(5_000 * MS, written).await.expect("8.2");
+        assert_eq!(world.plane.counts().files, 2, "what is out of date is not written any more");
     });
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -1,0 +1,129 @@
+//! Who goes where, and what it costs, under one leader.
+//!
+//! A demand is what one client sends over one choice of replica: with route `nearest` weak and
+//! bounded reads go together to the nearest; with `bestpath` they choose apart, which makes two.
+//! Each goes to the replica that it prefers most, ties to the lowest site, and costs what that
+//! costs, which with `nearest` need not be the least: the nearest may be far from the leader.
+
+use super::super::model::{Operation, Route};
+use super::problem::Problem;
+
+/// Demands by site, for one leader. Costs are in milliseconds × operations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demands {
+    sites: usize,
+    count: usize,
+    prefer: Vec<f64>,
+    cost: Vec<f64>,
+}
+
+impl Demands {
+    pub(super) fn of(problem: &Problem<'_>, leader: usize) -> Self {
+        let mut demands = Self::default();
+        demands.lead(problem, leader);
+        demands
+    }
+
+    /// Makes them those under another leader.
+    pub(super) fn lead(&mut self, problem: &Problem<'_>, leader: usize) {
+        let trips = problem.trips;
+        self.sites = trips.sites();
+        self.count = 0;
+        self.prefer.clear();
+        self.cost.clear();
+        for (client, counts) in problem.counts.iter().enumerate() {
+            let weak = counts[Operation::WeakRead as usize];
+            let bounded = counts[Operation::BoundedRead as usize];
+            let near = trips.from_client(client);
+            let over = |site: usize| near[site] + trips.from_site(site)[leader];
+            let sites = 0..self.sites;
+            match problem.question.route {
+                Route::Nearest => {
+                    if weak + bounded > 0.0 {
+                        self.prefer.extend_from_slice(near);
+                        self.cost
+                            .extend(sites.map(|site| weak * near[site] + bounded * over(site)));
+                        self.count += 1;
+                    }
+                }
+                Route::BestPath => {
+                    if weak > 0.0 {
+                        self.prefer.extend_from_slice(near);
+                        self.cost.extend(near.iter().map(|ms| weak * ms));
+                        self.count += 1;
+                    }
+                    if bounded > 0.0 {
+                        self.prefer.extend(sites.clone().map(over));
+                        self.cost.extend(sites.map(|site| bounded * over(site)));
+                        self.count += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How far each site is for a demand, by which it chooses.
+    pub(super) fn prefer(&self, demand: usize) -> &[f64] {
+        &self.prefer[demand * self.sites..][..self.sites]
+    }
+
+    /// What each site costs a demand.
+    pub(super) fn cost(&self, demand: usize) -> &[f64] {
+        &self.cost[demand * self.sites..][..self.sites]
+    }
+
+    /// The one of these that a demand goes to; they are in rising order, and there is one.
+    pub(super) fn choice(&self, demand: usize, replicas: &[usize]) -> usize {
+        let prefer = self.prefer(demand);
+        let mut best = replicas[0];
+        for &site in &replicas[1..] {
+            if prefer[site] < prefer[best] {
+                best = site;
+            }
+        }
+        best
+    }
+
+    /// What all of them cost, with these replicas.
+    pub(super) fn total(&self, replicas: &[usize]) -> f64 {
+        (0..self.count).map(|demand| self.cost(demand)[self.choice(demand, replicas)]).sum()
+    }
+
+    /// What all of them cost at least, wherever replicas are among these sites.
+    pub(super) fn floor(&self, sites: &[usize]) -> f64 {
+        let least = |demand| {
+            let cost = self.cost(demand);
+            sites.iter().map(|&site| cost[site]).fold(f64::INFINITY, f64::min)
+        };
+        (0..self.count).map(least).sum()
+    }
+
+    /// Equation 3: every operation of a client as if it went to the nearest replica and no further.
+    pub(super) fn of_all_operations(problem: &Problem<'_>) -> Self {
+        let mut demands = Self { sites: problem.sites(), ..Self::default() };
+        for (client, counts) in problem.counts.iter().enumerate() {
+            let weight: f64 = counts.iter().sum();
+            if weight > 0.0 {
+                let near = problem.trips.from_client(client);
+                demands.prefer.extend_from_slice(near);
+                demands.cost.extend(near.iter().map(|ms| weight * ms));
+                demands.count += 1;
+            }
+        }
+        demands
+    }
+
+    /// The allowed site nearest to every client, those of most operations first.
+    pub(super) fn heaviest(&self, problem: &Problem<'_>) -> Vec<usize> {
+        let weights = problem.counts.iter().map(|counts| counts.iter().sum::<f64>());
+        let mut weights: Vec<f64> = weights.filter(|&weight| weight > 0.0).collect();
+        weights.truncate(self.count);
+        let mut order: Vec<usize> = (0..weights.len()).collect();
+        order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
+        order.into_iter().map(|demand| self.choice(demand, &problem.allowed)).collect()
+    }
+}

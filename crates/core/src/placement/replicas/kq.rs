@@ -1,0 +1,14 @@
+//! Algorithm 4 of the paper, KQ: replicas first, by k-means over all operations (equation 3), then
+//! the leader and voters among them (tier 2).
+
+use super::demands::Demands;
+use super::kmeans::{self, Field};
+use super::problem::{Found, Problem};
+use super::swap;
+
+pub(super) fn find(problem: &Problem<'_>) -> Found {
+    let demands = Demands::of_all_operations(problem);
+    let field = Field { problem, demands: &demands, heaviest: &demands.heaviest(problem) };
+    let replicas = kmeans::sites(&field, &problem.fixed, problem.question.replicas);
+    swap::mend(problem, problem.led(replicas))
+}

@@ -1,0 +1,194 @@
+//! Who did what to which cluster, when and why: one JSON object per line, on disk before the next
+//! step.
+//!
+//! A step is written down before it is tried and again with its result, so that after a crash the
+//! last line says what may have been under way. Writing waits for the disk on the caller's thread,
+//! which is the mover's own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Line<'a> {
+    /// The cluster.
+    pub cluster: &'a str,
+    /// Who asked for it: a person or a service.
+    pub who: &'a str,
+    /// What they gave as the reason.
+    pub why: &'a str,
+    /// What happened.
+    pub event: Event,
+    /// The step, in words; none for what concerns the whole plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<&'a str>,
+    /// Which step of the plan it is, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<usize>,
+    /// More, in words.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub result: &'a str,
+}
+
+/// What a line tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// What would be done.
+    WouldDo,
+    /// Nothing was done, with why.
+    Refused,
+    /// A step is about to be tried.
+    Begins,
+    /// It took effect and the cluster is well.
+    Done,
+    /// It did not.
+    Failed,
+    /// A step that takes back is about to be tried.
+    TakesBack,
+    /// It took effect.
+    TakenBack,
+    /// The plan ended before its goal, with where.
+    Stopped,
+    /// The plan reached its goal.
+    Reached,
+}
+
+/// A log that is only appended to.
+#[derive(Debug)]
+pub struct Audit {
+    path: PathBuf,
+    file: File,
+}
+
+impl Audit {
+    /// Opens a log, or begins it.
+    ///
+    /// # Errors
+    /// When it cannot be written, with its path.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let opened = OpenOptions::new().create(true).read(true).append(true).open(path);
+        let ended = |file: File| end_last_line(&file).map(|()| file);
+        let file = opened.and_then(ended).map_err(|error| named(path, &error))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Writes a line and waits until it is on disk.
+    ///
+    /// # Errors
+    /// When that fails, with its path: what cannot be written down must not be done.
+    pub fn note(&self, line: &Line<'_>) -> io::Result<()> {
+        self.note_at(SystemTime::now(), line)
+    }
+
+    fn note_at(&self, at: SystemTime, line: &Line<'_>) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Dated<'a> {
+            at: String,
+            #[serde(flatten)]
+            line: &'a Line<'a>,
+        }
+        let mut bytes = serde_json::to_vec(&Dated { at: date(at), line })?;
+        bytes.push(b'\n');
+        // One write, so that lines of two processes do not mix.
+        let written = (&self.file).write_all(&bytes).and_then(|()| self.file.sync_data());
+        written.map_err(|error| named(&self.path, &error))
+    }
+}
+
+/// A line that a crash cut off must not swallow the next one.
+fn end_last_line(mut file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if length > 0 {
+        file.seek(SeekFrom::Start(length - 1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last == [b'\n'] { Ok(()) } else { file.write_all(b"\n") }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the audit log {}: {error}", path.display()))
+}
+
+/// A moment as RFC 3339 in UTC, to the millisecond; what is before 1970 becomes 1970.
+pub(crate) fn date(at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let (seconds, ms) = (since.as_secs(), since.subsec_millis());
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Year, month and day of a day since 1 January 1970 (Hinnant, "chrono-compatible low-level date
+/// algorithms", civil_from_days): years begin in March, so that the leap day is their last.
+const fn civil(day: u64) -> (u64, u64, u64) {
+    let day = day + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day_of_year - (153 * from_march + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let known = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399, "2000-02-28T23:59:59.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_200, "2024-03-01T00:00:00.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"), // no leap day in 2100
+        ];
+        for (seconds, expected) in known {
+            assert_eq!(date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_ended_first() {
+        let name = format!("evenkeel-audit-cut-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "{\"at\":\"2").unwrap();
+        drop(Audit::open(&path).unwrap());
+        drop(Audit::open(&path).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "{\"at\":\"2\n");
+    }
+
+    #[test]
+    fn lines_are_appended_and_name_only_what_they_know() {
+        let path = std::env::temp_dir().join(format!("evenkeel-audit-{}", std::process::id()));
+        let line = Line {
+            cluster: "c",
+            who: "w",
+            why: "y",
+            event: Event::TakesBack,
+            step: Some("s"),
+            number: None,
+            result: "",
+        };
+        for _ in 0..2 {
+            Audit::open(&path).unwrap().note_at(SystemTime::UNIX_EPOCH, &line).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let expected = concat!(
+            r#"{"at":"1970-01-01T00:00:00.000Z","cluster":"c","who":"w","why":"y","#,
+            r#""event":"takes-back","step":"s"}"#,
+        );
+        assert_eq!(text.lines().collect::<Vec<_>>(), [expected; 2]);
+    }
+}

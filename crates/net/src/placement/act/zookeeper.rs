@@ -1,0 +1,414 @@
+//! ZooKeeper, through its client protocol and `srvr` (3.5 and later, `reconfigEnabled=true`).
+//!
+//! | step | request |
+//! |---|---|
+//! | add a replica | `reconfig`, joining as `observer`; its process must run already |
+//! | give it its vote | `reconfig`, joining again as `participant` |
+//! | take its vote | `reconfig`, joining again as `observer` |
+//! | remove it | `reconfig`, leaving |
+//!
+//! **The leader is not moved.** ZooKeeper has no request for it: whoever has the most transactions
+//! leads, then whoever has the highest number. What can be done is to stop the leader or to take
+//! its vote, and then the ensemble, not we, chooses the next: it would be an election in the hope
+//! of a result. A goal with another leader is therefore out of reach; a layout is reached when its
+//! voters and observers are right, whoever leads.
+//!
+//! A change names the version of the configuration that it was made for, so that two who change
+//! the ensemble at once cannot both succeed. The ensemble refuses a change after which too few
+//! servers would be in step. A server that changes its role closes its clients' connections; their
+//! sessions go on elsewhere. Being the only mover is an ephemeral node ([`LOCK_PATH`]).
+//!
+//! The protocol is our own few requests ([`wire`]), not a client library: a mover needs five of
+//! them, none of a library's watches, caches and background tasks, and no dependency. It is plain
+//! TCP; a server's `secureClientPort` is not spoken.
+//!
+//! **What operations take.** An observer answers reads itself as followers do (weak reads) and
+//! passes writes on; it does not vote, so that more observers make no write slower.
+
+mod session;
+pub mod wire;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::time::Duration;
+
+use evenkeel_core::placement::model::Layout;
+use evenkeel_core::placement::steps::{Abilities, Step};
+use tokio::task::JoinSet;
+
+use self::session::ask_status;
+pub use self::session::{Refusal, Session};
+use self::wire::{
+    CONFIG_PATH, Config, Credentials, Mode, NODE_EXISTS, Request, Role, Server, Status,
+};
+use super::{Cluster, Observed, Seen, Trouble};
+
+/// The node that is there while the ensemble is moved.
+pub const LOCK_PATH: &str = "/evenkeel-moving";
+
+/// Where a server is or can be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// In logs.
+    pub name: String,
+    /// The server's number (`myid`).
+    pub id: u32,
+    /// Where we reach it as a client, `host:port`.
+    pub client: String,
+    /// Where its peers reach it, `host:port:port`: for a server that is added.
+    pub peer: String,
+    /// Where it listens for clients, `host:port` or a port: for a server that is added.
+    pub listen: String,
+}
+
+/// An ensemble and how to talk to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Its name in logs.
+    pub name: String,
+    /// All sites, those without a server too.
+    pub sites: Vec<Site>,
+    /// For one request.
+    pub request: Duration,
+    /// A user who may change the ensemble (the super user of scheme `digest`) and the password,
+    /// unless servers run with `skipACL=yes`.
+    pub user: Option<(String, String)>,
+    /// How long a mover that died holds the ensemble, at least 2 s; servers allow 2 to 20 of their
+    /// ticks.
+    pub hold: Duration,
+}
+
+/// An ensemble of ZooKeeper.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    settings: Settings,
+}
+
+/// Being the holder of the node that stands for moving.
+#[derive(Debug)]
+pub struct Hold {
+    credentials: Credentials,
+    /// Where it lives at the moment; `None` when the connection broke.
+    session: RefCell<Option<Session>>,
+}
+
+/// What is known of the ensemble at one moment.
+struct View {
+    /// By site.
+    statuses: Vec<Result<Status, Trouble>>,
+    config: Config,
+    /// The site of the leader.
+    leads: usize,
+    leader: Status,
+}
+
+impl ZooKeeper {
+    /// Reads the settings; connects to nobody.
+    ///
+    /// # Errors
+    /// When an address is not what it should be, or two sites share a name or a number.
+    pub fn new(settings: Settings) -> Result<Self, String> {
+        for (place, site) in settings.sites.iter().enumerate() {
+            check(site)?;
+            let others = &settings.sites[..place];
+            if others.iter().any(|other| other.name == site.name) {
+                return Err(format!("two sites are called {}", site.name));
+            }
+            if let Some(other) = others.iter().find(|other| other.id == site.id) {
+                return Err(format!("sites {} and {} are both {}", other.name, site.name, site.id));
+            }
+        }
+        if settings.hold < Duration::from_secs(2) {
+            return Err(format!("hold: {:?} came, 2 s or more was expected", settings.hold));
+        }
+        Ok(Self { settings })
+    }
+
+    async fn open(&self, site: usize, resumed: &Credentials) -> Result<Session, Trouble> {
+        let Settings { request, hold, .. } = self.settings;
+        Session::open(&self.settings.sites[site].client, request, hold, resumed).await
+    }
+
+    /// Opens a session, runs some requests, and ends it.
+    async fn with_session<T>(
+        &self,
+        site: usize,
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, Refusal>,
+    ) -> Result<T, Trouble> {
+        let mut session = self.open(site, &Credentials::default()).await?;
+        let done = work(&mut session).await;
+        session.close().await;
+        done.map_err(|refusal| refusal.at(&self.settings.sites[site].name))
+    }
+
+    async fn view(&self) -> Result<View, Trouble> {
+        let statuses = self.statuses().await;
+        let leader = |status: &Result<Status, Trouble>| {
+            status.as_ref().ok().filter(|status| status.mode == Mode::Leader).copied()
+        };
+        let leaders = statuses.iter().enumerate().filter_map(|(at, one)| Some((at, leader(one)?)));
+        // One that was replaced and has not noticed has an older epoch.
+        let Some((leads, leader)) = leaders.max_by_key(|(_, status)| status.zxid) else {
+            let first = statuses.iter().find_map(|one| one.as_ref().err());
+            let why = first.map_or_else(String::new, |trouble| format!(": {trouble}"));
+            let name = &self.settings.name;
+            return Err(Trouble::passing(format!("no server of {name} leads{why}")));
+        };
+        let text = self
+            .with_session(leads, async |session| session.ask(Request::Data(CONFIG_PATH)).await)
+            .await?;
+        let unread = |words: String| Trouble::lasting(format!("{}: {words}", self.settings.name));
+        let text = wire::data(&text).map_err(unread)?;
+        let config = wire::config(&String::from_utf8_lossy(text)).map_err(unread)?;
+        Ok(View { statuses, config, leads, leader })
+    }
+
+    /// What the servers of all sites say, asked at once.
+    async fn statuses(&self) -> Vec<Result<Status, Trouble>> {
+        let mut asked = JoinSet::new();
+        for (place, site) in self.settings.sites.iter().enumerate() {
+            let (client, deadline) = (site.client.clone(), self.settings.request);
+            asked.spawn(async move { (place, ask_status(&client, deadline).await) });
+        }
+        let unasked = || Err(Trouble::passing("the question broke off"));
+        let mut statuses: Vec<_> = self.settings.sites.iter().map(|_| unasked()).collect();
+        while let Some(answered) = asked.join_next().await {
+            if let Ok((place, status)) = answered {
+                statuses[place] = status;
+            }
+        }
+        statuses
+    }
+
+    fn server<'a>(&self, view: &'a View, site: usize) -> Option<&'a Server> {
+        let id = self.settings.sites.get(site)?.id;
+        view.config.servers.iter().find(|server| server.id == id)
+    }
+
+    fn observed(&self, view: &View) -> Result<Observed, Trouble> {
+        let (mut voters, mut replicas) = (Vec::new(), Vec::new());
+        for server in &view.config.servers {
+            let place = self.settings.sites.iter().position(|site| site.id == server.id);
+            let Some(site) = place else {
+                let (name, line) = (&self.settings.name, server.line());
+                return Err(Trouble::lasting(format!("{name} has {line}, which is no site's")));
+            };
+            replicas.push(site);
+            if server.role == Role::Participant {
+                voters.push(site);
+            }
+        }
+        let seen = |site: usize| {
+            let server = self.server(view, site)?;
+            let (ill, lag) = match &view.statuses[site] {
+                Err(trouble) => (Some(trouble.words.clone()), 0),
+                Ok(status) => (ill(server, *status), status.behind(view.leader)),
+            };
+            Some(Seen { ill, lag })
+        };
+        let layout = Layout::new(view.leads, voters, replicas).map_err(|error| {
+            // The leader was found before its configuration was read.
+            Trouble::passing(format!("{} changed while it was looked at: {error}", self.name()))
+        })?;
+        let replicas = (0..self.settings.sites.len()).map(seen).collect();
+        Ok(Observed { layout, replicas })
+    }
+
+    /// What joins and what leaves in a step.
+    fn change(&self, view: &View, step: Step) -> Result<(Option<String>, Option<u32>), Trouble> {
+        let cannot = || Trouble::lasting(format!("ZooKeeper cannot {step}"));
+        let site = self.settings.sites.get(step.site()).ok_or_else(cannot)?;
+        let listed = || {
+            let absent = || Trouble::passing(format!("no server is at {}", site.name));
+            self.server(view, step.site()).cloned().ok_or_else(absent)
+        };
+        // As it is listed: a change of the role must not change an address.
+        let joins = |role: Role| Ok((Some(Server { role, ..listed()? }.line()), None));
+        match step {
+            Step::MoveLeader { .. } => Err(cannot()),
+            Step::AddReplica(_) => {
+                let (peer, client) = (site.peer.clone(), Some(site.listen.clone()));
+                let added = Server { id: site.id, peer, role: Role::Observer, client };
+                Ok((Some(added.line()), None))
+            }
+            Step::Promote(_) => joins(Role::Participant),
+            Step::Demote(_) => joins(Role::Observer),
+            Step::RemoveReplica(_) | Step::RemoveVoter(_) => Ok((None, Some(site.id))),
+        }
+    }
+
+    /// Something to be done at whichever site answers first in their order.
+    async fn any<T, F: Future<Output = Result<T, Trouble>>>(
+        &self,
+        mut work: impl FnMut(usize) -> F,
+    ) -> Result<T, Trouble> {
+        let mut last = Trouble::lasting(format!("{} has no sites", self.settings.name));
+        for site in 0..self.settings.sites.len() {
+            match work(site).await {
+                Err(trouble) if trouble.may_pass => last = trouble,
+                done => return done,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Why a server that answers does not do what it should.
+fn ill(server: &Server, status: Status) -> Option<String> {
+    match (server.role, status.mode) {
+        (Role::Participant, Mode::Leader | Mode::Follower) | (Role::Observer, Mode::Observer) => {
+            None
+        }
+        (role, mode) => Some(format!("it is to be {} and says it is {mode:?}", role.name())),
+    }
+}
+
+/// What would not be understood, or as something else, in a line of the configuration.
+fn check(site: &Site) -> Result<(), String> {
+    let Site { name, client, peer, listen, .. } = site;
+    let is_port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_host = |text: &str| {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_[]:".contains(letter);
+        !text.is_empty() && text.chars().all(is_plain)
+    };
+    let is_address = |text: &str| match text.rsplit_once(':') {
+        Some((host, port)) => is_host(host) && is_port(port),
+        None => false,
+    };
+    let is_peer = match peer.rsplit_once(':') {
+        Some((rest, election)) => is_address(rest) && is_port(election),
+        None => false,
+    };
+    if !is_address(client) {
+        return Err(format!("site {name}: client: \"{client}\" came, host:port was expected"));
+    }
+    if !is_peer {
+        return Err(format!("site {name}: peer: \"{peer}\" came, host:port:port was expected"));
+    }
+    if !is_address(listen) && !is_port(listen) {
+        return Err(format!("site {name}: listen: \"{listen}\" came, host:port was expected"));
+    }
+    Ok(())
+}
+
+impl Cluster for ZooKeeper {
+    type Hold = Hold;
+
+    fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    fn site_name(&self, site: usize) -> String {
+        self.settings.sites.get(site).map_or_else(|| format!("site {site}"), |one| one.name.clone())
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { move_leader: false, ..Abilities::ALL }
+    }
+
+    /// The ensemble chooses its leader.
+    fn is_reached(&self, seen: &Layout, wanted: &Layout) -> bool {
+        seen.voters() == wanted.voters() && seen.replicas() == wanted.replicas()
+    }
+
+    async fn observe(&self) -> Result<Observed, Trouble> {
+        self.observed(&self.view().await?)
+    }
+
+    async fn say(&self, step: Step) -> String {
+        let change = match self.view().await {
+            Ok(view) => self.change(&view, step).map(|change| (view.config.version, change)),
+            Err(trouble) => Err(trouble),
+        };
+        match change {
+            // In the words of ZooKeeper's own shell.
+            Ok((version, (Some(joins), _))) => format!("reconfig -v {version:x} -add {joins}"),
+            Ok((version, (None, Some(leaves)))) => {
+                format!("reconfig -v {version:x} -remove {leaves}")
+            }
+            Ok((_, (None, None))) => unreachable!("a change changes something"),
+            Err(trouble) => trouble.words,
+        }
+    }
+
+    async fn apply(&self, step: Step) -> Result<(), Trouble> {
+        let view = self.view().await?;
+        let (joining, leaving) = self.change(&view, step)?;
+        if let (Step::AddReplica(site), Err(trouble)) = (step, &view.statuses[step.site()]) {
+            let name = &self.settings.sites[site].name;
+            return Err(Trouble::passing(format!(
+                "the server at {name} must run, as an observer, before it is added: {trouble}"
+            )));
+        }
+        let joining = joining.as_deref();
+        let change = Request::Reconfigure { joining, leaving, version: view.config.version };
+        self.with_session(view.leads, async |session| {
+            if let Some((user, password)) = &self.settings.user {
+                session.ask(Request::Authenticate(user, password)).await?;
+            }
+            session.ask(change).await.map(drop)
+        })
+        .await
+    }
+
+    async fn hold(&self, who: &str) -> Result<Hold, Trouble> {
+        let new = Credentials::default();
+        let mut session = self.any(|site| self.open(site, &new)).await?;
+        let data = who.as_bytes();
+        let take = Request::Create { path: LOCK_PATH, data, is_ephemeral: true };
+        let refused = match session.ask(take).await {
+            Ok(_) => {
+                let credentials = session.credentials().clone();
+                return Ok(Hold { credentials, session: RefCell::new(Some(session)) });
+            }
+            Err(refused) => refused,
+        };
+        let server = session.server().to_owned();
+        let trouble = if refused == Refusal::Code(NODE_EXISTS) {
+            let holder = session.ask(Request::Data(LOCK_PATH)).await;
+            let holder = holder.ok().and_then(|body| Some(wire::data(&body).ok()?.to_vec()));
+            let holder = holder.unwrap_or_else(|| b"somebody else".to_vec());
+            let holder: String = String::from_utf8_lossy(&holder).chars().take(200).collect();
+            let name = &self.settings.name;
+            Trouble::passing(format!("{name} is being moved by {holder} (node {LOCK_PATH})"))
+        } else {
+            refused.at(&server)
+        };
+        session.close().await;
+        Err(trouble)
+    }
+
+    async fn keep(&self, hold: &Hold) -> Result<(), Trouble> {
+        let session = hold.session.take();
+        if let Some(mut session) = session
+            && session.ask(Request::Ping).await.is_ok()
+        {
+            hold.session.replace(Some(session));
+            return Ok(());
+        }
+        // The server may have changed its role, or there is an election.
+        match self.any(|site| self.open(site, &hold.credentials)).await {
+            Ok(session) => {
+                hold.session.replace(Some(session));
+                Ok(())
+            }
+            Err(trouble) if trouble.may_pass => Ok(()),
+            Err(trouble) => Err(Trouble::lasting(format!(
+                "{} is held no more: {trouble} (is {:?} too short?)",
+                self.settings.name, self.settings.hold
+            ))),
+        }
+    }
+
+    async fn release(&self, hold: Hold) {
+        let kept = hold.session.take();
+        let session = match kept {
+            Some(session) => Ok(session),
+            None => self.any(|site| self.open(site, &hold.credentials)).await,
+        };
+        // What cannot be ended ends by itself.
+        if let Ok(session) = session {
+            session.close().await;
+        }
+    }
+}

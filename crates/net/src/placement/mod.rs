@@ -1,0 +1,24 @@
+//! Placement on the network: what core decides about leader, voters and replicas, done to real
+//! stores.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`Service`] | every interval: look, count, decide, move |
+//! | [`state`] | how databases stand, for people and programs |
+//! | `collect` | where operations are counted: Prometheus, or a file |
+//! | `store` | the stores that can be moved, as one |
+//! | `words` | why, as a sentence |
+//! | `journal` | the last moves, from the audit log |
+//! | [`act`] | a move, one safe step at a time |
+
+pub mod act;
+mod collect;
+mod journal;
+pub(crate) mod metrics;
+mod service;
+pub mod state;
+mod store;
+mod words;
+
+pub use service::Service;
+pub use state::PlacementState;

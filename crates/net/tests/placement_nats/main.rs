@@ -1,0 +1,153 @@
+//! Three real servers of NATS JetStream: the leader of a stream moves while clients publish.
+//!
+//! Needs `nats-server`; says so and passes by where it is missing.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod world;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use evenkeel_core::placement::model::Layout;
+use evenkeel_core::placement::steps::Step;
+use evenkeel_net::placement::act::audit::Audit;
+use evenkeel_net::placement::act::mover::{Mode, Mover, Order, Outcome, Rules};
+use evenkeel_net::placement::act::nats::Session;
+use evenkeel_net::placement::act::{Cluster as _, Observed};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::common::real::{self, order};
+use crate::world::{SITES, STREAM, World, connect};
+
+const RULES: Rules = Rules {
+    step: Duration::from_secs(20),
+    poll: Duration::from_millis(100),
+    lag_max: 1_000,
+    window: None,
+};
+
+fn story(told: impl AsyncFnOnce()) {
+    real::story(world::possible(), Duration::from_secs(100), told);
+}
+
+fn led_by(leader: usize) -> Layout {
+    Layout::new(leader, vec![0, 1, 2], vec![0, 1, 2]).unwrap()
+}
+
+/// What clients published.
+#[derive(Default)]
+struct Log {
+    /// Subjects that are no two messages', and the places in the stream.
+    acknowledged: RefCell<Vec<(String, u64)>>,
+    failed: Cell<usize>,
+}
+
+/// A client of one server that publishes one message after another.
+async fn publish(server: String, number: usize, log: Rc<Log>) {
+    let mut session = None;
+    for count in 0_usize.. {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if session.is_none() {
+            session = connect(&server).await;
+        }
+        let Some(open) = &mut session else { continue };
+        let subject = format!("{STREAM}.{number}.{count}");
+        let answer = open.ask(&subject, b"x").await.ok();
+        let answer = answer.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        match answer.and_then(|answer| answer["seq"].as_u64()) {
+            Some(place) => log.acknowledged.borrow_mut().push((subject, place)),
+            // Whether it is there is not known; the next has another subject.
+            None => {
+                log.failed.set(log.failed.get() + 1);
+                session = None;
+            }
+        }
+    }
+}
+
+/// How many of the acknowledged messages are not where they were said to be.
+async fn lost(session: &mut Session, log: &Log) -> usize {
+    let mut lost = 0;
+    let acknowledged = log.acknowledged.borrow().clone();
+    for (subject, place) in acknowledged {
+        let wanted = json!({"seq": place}).to_string();
+        let api = format!("$JS.API.STREAM.MSG.GET.{STREAM}");
+        let answer = session.ask(&api, wanted.as_bytes()).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        lost += usize::from(answer["message"]["subject"] != json!(subject));
+    }
+    lost
+}
+
+#[test]
+fn a_streams_leader_moves_to_the_wanted_server_and_no_acknowledged_message_is_lost() {
+    story(async || {
+        let mut world = World::start();
+        world.up().await;
+        let nats = world.stream();
+        let audit = Audit::open(&world.audit_path()).unwrap();
+        let mover = Mover { cluster: &nats, rules: RULES, audit: &audit };
+        let mut leader = nats.observe().await.unwrap().layout.leader();
+        let dry = led_by((leader + 1) % SITES);
+        let planned =
+            mover.run(&Order { mode: Mode::DryRun, ..order(&dry, "a test") }).await.unwrap();
+        let Outcome::WouldDo(planned) = planned else { panic!("{planned:?}") };
+        let wish = format!("{{\"placement\":{{\"preferred\":\"n{}\"}}}}", (leader + 1) % SITES);
+        assert!(planned[0].how.contains(&wish), "{}", planned[0].how);
+        assert_eq!(nats.observe().await.unwrap().layout.leader(), leader, "dry is dry");
+
+        let log = Rc::new(Log::default());
+        let mut publishers = JoinSet::new();
+        for site in 0..SITES {
+            publishers.spawn_local(publish(world.client(site), site, Rc::clone(&log)));
+        }
+        for by in [1, 2, 1, 1] {
+            let to = (leader + by) % SITES;
+            let (goal, began) = (led_by(to), Instant::now());
+            let outcome = mover.run(&order(&goal, "a test")).await.unwrap();
+            println!("{outcome:?} in {:?}", began.elapsed());
+            assert_eq!(outcome, Outcome::Reached(vec![Step::MoveLeader { from: leader, to }]));
+            assert_eq!(nats.observe().await.unwrap().layout, goal);
+            leader = to;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(publishers);
+        let mut session = connect(&world.client(leader)).await.unwrap();
+        let lost = lost(&mut session, &log).await;
+        let acknowledged = log.acknowledged.borrow().len();
+        println!("{acknowledged} acknowledged, {lost} lost, {} failed", log.failed.get());
+        assert!(acknowledged > 100);
+        assert_eq!(lost, 0);
+
+        let fewer = Layout::new(leader, vec![leader], vec![leader]).unwrap();
+        let refused = mover.run(&order(&fewer, "a test")).await.unwrap_err();
+        assert!(refused.words.contains("cannot do"), "{refused}");
+
+        // NATS itself chooses whose replica goes.
+        nats.set_replicas(1).await.unwrap();
+        let seen = world.wait(&nats, |seen| seen.layout.voters().len() == 1).await;
+        nats.set_replicas(3).await.unwrap();
+        let all_well = |seen: &Observed| (0..SITES).all(|site| world::is_well(seen, site));
+        let seen_again = world.wait(&nats, all_well).await;
+        println!("{:?}, then {:?}", seen.layout, seen_again.layout);
+        let untagged = nats.set_tags(&["nowhere".to_owned()]).await.unwrap_err();
+        println!("{untagged}");
+        assert!(untagged.words.contains("STREAM.UPDATE"), "{untagged}");
+
+        let leader = seen_again.layout.leader();
+        world.kill((leader + 1) % SITES);
+        world.wait(&nats, |seen| !world::is_well(seen, (leader + 1) % SITES)).await;
+        let goal = led_by((leader + 2) % SITES);
+        let refused = mover.run(&order(&goal, "a test")).await.unwrap_err();
+        assert!(refused.words.contains("while a voter is not well"), "{refused}");
+        world.kill((leader + 2) % SITES);
+        let refused = mover.run(&order(&goal, "a test")).await.unwrap_err();
+        println!("{refused}");
+        assert!(refused.may_pass);
+    });
+}

@@ -1,0 +1,257 @@
+//! The placement of a running process with a real Prometheus and three real members of etcd: what
+//! is counted by the one moves the other, and a dry run does not.
+//!
+//! Skipped, and says so, where `prometheus` or `etcd` is not installed.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_net::config::Config;
+use evenkeel_net::placement::PlacementState;
+use evenkeel_net::process::Process;
+use evenkeel_settings::Node;
+use serde_json::Value;
+
+const SITES: [&str; 3] = ["east", "mid", "west"];
+const ROUND_TRIPS: &str = "x,east,mid,west\neast,0.5,60,80\nmid,60,0.5,30\nwest,80,30,0.5\n";
+const RATE: f64 = 20_000.0;
+
+/// Programs and files that go away.
+struct World {
+    folder: PathBuf,
+    programs: Vec<Child>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for program in &mut self.programs {
+            let _ = program.kill();
+            let _ = program.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let mut command = Command::new(program);
+    let done = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    done.is_ok_and(|status| status.success())
+}
+
+fn free_ports<const N: usize>() -> [u16; N] {
+    let bound = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    bound.map(|listener| listener.local_addr().unwrap().port())
+}
+
+impl World {
+    fn new() -> Self {
+        let name = format!("evenkeel-placement-real-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("rtt.csv"), ROUND_TRIPS).unwrap();
+        Self { folder, programs: Vec::new() }
+    }
+
+    fn spawn(&mut self, command: &mut Command) {
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.programs.push(quiet.spawn().unwrap());
+    }
+
+    /// Three members; client and peer ports by site.
+    fn start_etcd(&mut self) -> ([u16; 3], [u16; 3]) {
+        let (clients, peers) = (free_ports::<3>(), free_ports::<3>());
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let all: Vec<String> =
+            SITES.iter().zip(peers).map(|(name, port)| format!("{name}={}", url(port))).collect();
+        for (place, name) in SITES.iter().enumerate() {
+            let data = self.folder.join(name).display().to_string();
+            let (client, peer) = (url(clients[place]), url(peers[place]));
+            self.spawn(Command::new("etcd").args([
+                "--name",
+                name,
+                "--data-dir",
+                &data,
+                "--listen-client-urls",
+                &client,
+                "--advertise-client-urls",
+                &client,
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+                "--initial-cluster",
+                &all.join(","),
+            ]));
+        }
+        (clients, peers)
+    }
+
+    fn start_prometheus(&mut self, exporter: SocketAddr) -> u16 {
+        let [port] = free_ports::<1>();
+        let file = self.folder.join("prometheus.yml");
+        let text = format!(
+            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs:\n- \
+             {{job_name: a, static_configs: [{{targets: ['{exporter}']}}]}}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        self.spawn(Command::new("prometheus").args([
+            format!("--config.file={}", file.display()),
+            format!("--storage.tsdb.path={}", self.folder.join("tsdb").display()),
+            format!("--web.listen-address=127.0.0.1:{port}"),
+        ]));
+        port
+    }
+
+    fn run(&self, head: &str, databases: &str) -> Process {
+        let file = self.folder.join("run.toml").display().to_string();
+        let text = format!("[placement]\nround_trips = 'rtt.csv'\n{head}{databases}");
+        let config = Config::read(&Node::parse(&text, &file).unwrap())
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        Process::start(config).unwrap()
+    }
+}
+
+/// Strong reads of clients at one site, at a steady rate from when it is started on; the site is
+/// a number that can be changed, every site's counter goes on from where it was.
+fn export(site: &Arc<AtomicUsize>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let site = Arc::clone(site);
+    std::thread::spawn(move || {
+        let (mut counts, mut last) = ([0.0; 3], Instant::now());
+        for stream in listener.incoming() {
+            counts[site.load(Ordering::Relaxed)] += RATE * last.elapsed().as_secs_f64();
+            last = Instant::now();
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let line = |(at, count): (&&str, f64)| {
+                format!(
+                    "evenkeel_operations_total{{database=\"orders\",datacenter=\"{at}\",\
+                     operation=\"strong-read\"}} {count}\n"
+                )
+            };
+            let body: String = SITES.iter().zip(counts).map(line).collect();
+            let length = body.len();
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\n\
+                        connection: close";
+            let _ = write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+        }
+    });
+    address
+}
+
+/// Who leads, as a member itself says.
+fn leader(clients: [u16; 3]) -> Option<usize> {
+    let is_leader = |port: u16| -> Option<bool> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        let head = "POST /v3/maintenance/status HTTP/1.0\r\ncontent-length: 2\r\n\r\n{}";
+        write!(stream, "{head}").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let body: Value = serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()?;
+        Some(body["leader"].is_string() && body["leader"] == body["header"]["member_id"])
+    };
+    clients.into_iter().position(|port| is_leader(port) == Some(true))
+}
+
+fn until<T>(what: &str, wanted: impl Fn() -> Option<T>) -> T {
+    let ends = Instant::now() + Duration::from_secs(40);
+    loop {
+        if let Some(found) = wanted() {
+            return found;
+        }
+        assert!(Instant::now() < ends, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn until_state(process: &Process, wanted: fn(&PlacementState) -> bool) -> Arc<PlacementState> {
+    let now = || Arc::clone(&process.placement().unwrap().borrow());
+    let ends = Instant::now() + Duration::from_secs(40);
+    loop {
+        let state = now();
+        if wanted(&state) {
+            return state;
+        }
+        assert!(Instant::now() < ends, "in vain: {state:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn databases(prometheus: u16, (clients, peers): ([u16; 3], [u16; 3])) -> String {
+    let mut text = format!(
+        "[[placement.databases]]\nname = 'orders'\n\
+         operations = {{ prometheus = 'http://127.0.0.1:{prometheus}' }}\n\
+         [placement.databases.system]\nkind = 'etcd'\n"
+    );
+    for ((site, client), peer) in SITES.iter().zip(clients).zip(peers) {
+        text.push_str(&format!(
+            "members.{site} = {{ client = 'http://127.0.0.1:{client}', \
+             peer = 'http://127.0.0.1:{peer}' }}\n"
+        ));
+    }
+    text
+}
+
+fn audit(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("audit.jsonl")).unwrap_or_default()
+}
+
+#[test]
+fn what_prometheus_counts_moves_the_leader_of_etcd_and_a_dry_run_does_not() {
+    for program in ["prometheus", "etcd"] {
+        if !is_installed(program) {
+            eprintln!("SKIPPED: no `{program}`");
+            return;
+        }
+    }
+    let mut world = World::new();
+    let ports = world.start_etcd();
+    let before = until("a leader", || leader(ports.0));
+    let site = Arc::new(AtomicUsize::new((before + 1) % 3));
+    let prometheus = world.start_prometheus(export(&site));
+    let databases = databases(prometheus, ports);
+    let usual = "interval = '2s'\nintervals = 1\ncooldown = '2s'\naudit = 'audit.jsonl'\n";
+
+    let dry = world.run(usual, &databases);
+    let state = until_state(&dry, |state| !state.databases[0].would_do.is_empty());
+    let orders = &state.databases[0];
+    let users = SITES[(before + 1) % 3];
+    assert_eq!(orders.goal.as_ref().unwrap().leader, users, "{orders:#?}");
+    assert_eq!(orders.goal_ms, Some(0.5), "strong reads of clients beside the leader");
+    assert!(orders.would_do[0].contains("transfer-leadership"), "{orders:#?}");
+    dry.stop().unwrap();
+    assert_eq!(leader(ports.0), Some(before), "nothing was changed");
+    assert!(audit(&world.folder).lines().all(|line| line.contains("\"would-do\"")));
+
+    let began = Instant::now();
+    let acting = world.run(&format!("{usual}dry_run = false\n"), &databases);
+    let state = until_state(&acting, |state| state.databases[0].counts.moves > 0);
+    println!("moved {:?} after the start: {}", began.elapsed(), state.databases[0].moves[0].why);
+    assert_eq!(leader(ports.0), Some((before + 1) % 3));
+    let last = &state.databases[0].moves[0];
+    assert_eq!(last.event, "reached");
+    assert!(last.why.contains(&format!("the leader from {} to {users}", SITES[before])));
+
+    // The users move on, and so does it, after the cooldown.
+    site.store((before + 2) % 3, Ordering::Relaxed);
+    let state = until_state(&acting, |state| state.databases[0].counts.moves > 1);
+    assert_eq!(leader(ports.0), Some((before + 2) % 3), "{state:#?}");
+    acting.stop().unwrap();
+
+    // What was done outlives the process.
+    let again = world.run(usual, &databases);
+    let state = until_state(&again, |state| state.rounds > 0);
+    assert_eq!(state.databases[0].moves.len(), 2);
+    println!("{}", state.databases[0].why);
+    again.stop().unwrap();
+    assert_eq!(audit(&world.folder).matches("\"reached\"").count(), 2);
+}

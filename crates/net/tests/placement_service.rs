@@ -1,0 +1,402 @@
+//! The placement of a running process: configuration, counting, deciding, telling.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use evenkeel_net::config::{Config, PlacementConfig, PlacementTier, StoreConfig};
+use evenkeel_net::placement::PlacementState;
+use evenkeel_net::process::Process;
+use evenkeel_settings::{Node, Problems};
+use serde_json::{Value, json};
+
+const GUIDE: &str = include_str!("../../../docs/placement.md");
+const MS: Duration = Duration::from_millis(1);
+
+/// Three sites: `west` and `east` are 80 ms apart, `mid` is 30 ms from the one and 60 from the
+/// other.
+const ROUND_TRIPS: &str =
+    "from\\to_rtt_ms,west,mid,east\nwest,0.5,30,80\nmid,30,0.5,60\neast,80,60,0.5\n";
+
+/// A folder that goes away.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("rtt.csv"), ROUND_TRIPS).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn read(&self, text: &str) -> Result<PlacementConfig, Problems> {
+        let file = self.0.join("run.toml");
+        let node = Node::parse(text, &file.display().to_string())?;
+        Config::read(&node).map(|config| config.placement.unwrap())
+    }
+
+    fn problems(&self, text: &str) -> Vec<String> {
+        let found = self.read(text).unwrap_err();
+        let file = format!("{}/", self.0.display());
+        found.iter().map(|problem| problem.to_string().replace(&file, "")).collect()
+    }
+
+    fn one_problem(&self, text: &str, line: usize, says: &str) {
+        let found = self.problems(text);
+        assert_eq!(found.len(), 1, "{found:#?}\nin\n{text}");
+        assert!(found[0].starts_with(&format!("run.toml:{line}:")), "{}\nin\n{text}", found[0]);
+        assert!(found[0].contains(says), "{}\nlacks {says:?}", found[0]);
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const HEAD: &str = "[placement]\nround_trips = 'rtt.csv'\n";
+const DATABASE: &str = "[[placement.databases]]\nname = 'orders'\n\
+                        operations = { csv = 'counts.csv' }\n";
+const TODAY: &str = "today = { leader = 'west', voters = ['west', 'mid', 'east'] }\n";
+
+#[test]
+fn a_small_table_has_the_defaults_of_the_paper() {
+    let folder = Folder::new("placement-defaults");
+    let config = folder.read(&format!("{HEAD}{DATABASE}{TODAY}")).unwrap();
+    assert_eq!(config.interval, Duration::from_secs(1_800));
+    assert_eq!((config.tier, config.tau, config.dry_run), (PlacementTier::Leader, 2.0, true));
+    assert_eq!((config.steady.intervals, config.steady.cooldown_intervals), (3, 4));
+    assert_eq!((config.steady.gain_min, config.steady.payback_intervals), (0.02, 8.0));
+    let [orders] = config.databases.as_slice() else { panic!("{config:?}") };
+    assert_eq!(orders.sites.as_ref(), ["west", "mid", "east"]);
+    assert_eq!(orders.trips.from_site(0), [0.0, 30.0, 80.0], "a leader's own vote takes no time");
+    assert_eq!(orders.trips.from_client(2), [80.0, 60.0, 0.5]);
+    assert_eq!(orders.today.as_ref().unwrap().replicas(), [0, 1, 2]);
+    let hourly = format!("{HEAD}interval = '1h'\ncooldown = '90m'\n{DATABASE}{TODAY}");
+    assert_eq!(folder.read(&hourly).unwrap().steady.cooldown_intervals, 2, "rounded up");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line_and_cause() {
+    let folder = Folder::new("placement-problems");
+    let whole = |head: &str, database: &str, today: &str| {
+        format!("{HEAD}{head}[[placement.databases]]\nname = 'orders'\n{database}{today}")
+    };
+    let csv = "operations = { csv = 'counts.csv' }\n";
+    folder.one_problem(&whole("zz = 4\n", csv, TODAY), 3, "zz");
+    folder.one_problem(&whole("tier = 4\n", csv, TODAY), 3, "from 1 to 3");
+    folder.one_problem(&whole("dry_run = false\n", csv, TODAY), 3, "written down");
+    folder.one_problem(&whole("window = '2-4'\n", csv, TODAY), 3, "02:00-04:00");
+    folder.one_problem(&whole("window = 'funday 02:00-04:00'\n", csv, TODAY), 3, "funday");
+    folder.one_problem(&whole("voter_domains = 2\n", csv, TODAY), 3, "domains too");
+    folder.one_problem(&whole("", csv, ""), 3, "neither today nor system");
+    folder.one_problem(&whole("", "operations = {}\n", TODAY), 5, "neither of them");
+    let no_port = "operations = { prometheus = 'http://localhost' }\n";
+    folder.one_problem(&whole("", no_port, TODAY), 5, "http://host:port");
+    let secure = no_port.replace("http://localhost", "https://localhost:9090");
+    folder.one_problem(&whole("", &secure, TODAY), 5, "authority");
+    let unknown = TODAY.replace("leader = 'west'", "leader = 'wset'");
+    folder.one_problem(&whole("", csv, &unknown), 6, "did you mean \"west\"?");
+    let no_voter = TODAY.replace("['west', 'mid', 'east']", "['mid', 'east']");
+    folder.one_problem(&whole("", csv, &no_voter), 6, "not among the voters");
+    let limits = format!("{csv}replicas = 4\n");
+    folder.one_problem(&whole("", &limits, TODAY), 6, "which is 3");
+    let twice = format!("{HEAD}{DATABASE}{TODAY}{DATABASE}{TODAY}");
+    folder.one_problem(&twice, 7, "\"orders\" twice");
+    folder.one_problem(&whole("", csv, TODAY).replace("'rtt.csv'", "'tt.csv'"), 2, "no readable");
+    folder.write("rtt.csv", &ROUND_TRIPS.replace("60,0.5", ",0.5"));
+    folder.one_problem(&whole("", csv, TODAY), 2, "rtt.csv:4:");
+}
+
+const MEMBERS: &str = "[placement.databases.system.members.west]\nclient = 'http://127.0.0.1:1'\n\
+                       peer = 'http://127.0.0.1:2'\n[placement.databases.system.members.east]\n\
+                       client = 'http://127.0.0.1:3'\npeer = 'http://127.0.0.1:4'\n";
+
+#[test]
+fn a_system_names_its_members_by_their_sites() {
+    let folder = Folder::new("placement-systems");
+    let system = "[placement.databases.system]\nkind = 'etcd'\n";
+    let config = folder.read(&format!("{HEAD}{DATABASE}{system}{MEMBERS}")).unwrap();
+    let [orders] = config.databases.as_slice() else { panic!("{config:?}") };
+    let StoreConfig::Etcd(settings) = &orders.system.as_ref().unwrap().store else { panic!() };
+    let names: Vec<&str> = settings.sites.iter().map(|site| site.name.as_str()).collect();
+    assert_eq!(
+        (orders.sites.as_ref(), names),
+        (&["east", "west"].map(String::from)[..], vec!["east", "west"])
+    );
+    assert_eq!(orders.trips.from_site(0), [0.0, 80.0]);
+    let with = |system: &str, members: &str| format!("{HEAD}{DATABASE}{system}{members}");
+    folder.one_problem(&with(&system.replace("etcd", "etc"), MEMBERS), 7, "did you mean \"etcd\"?");
+    let elsewhere = MEMBERS.replace("members.west", "members.wst");
+    folder.one_problem(&with(system, &elsewhere), 8, "unknown site \"wst\"");
+    folder.one_problem(
+        &with(system, &MEMBERS.replace("peer = 'http://127.0.0.1:4'", "")),
+        11,
+        "peer",
+    );
+    let foreign = format!("{system}switchover = '5s'\n");
+    folder.one_problem(&with(&foreign, MEMBERS), 8, "no such key");
+    let user = format!("{system}user = 'root'\n");
+    folder.one_problem(&with(&user, MEMBERS), 8, "password_file together");
+    // Patroni moves the leader only, whatever tier is asked for.
+    let patroni = "[placement.databases.system]\nkind = 'patroni'\n\
+                   members.west.api = 'http://127.0.0.1:1'\n\
+                   members.mid.api = 'http://127.0.0.1:2'\n";
+    let config = folder.read(&format!("{HEAD}tier = 3\n{DATABASE}{patroni}")).unwrap();
+    assert_eq!(config.databases[0].tier, PlacementTier::Leader);
+}
+
+#[test]
+fn the_example_of_the_guide_is_a_configuration() {
+    let folder = Folder::new("placement-guide");
+    let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+    for (from, to) in [
+        ("placement-aws-2020-rtt.csv", "rtt.csv"),
+        ("placement-follow-the-sun-domains.csv", "domains.csv"),
+    ] {
+        std::fs::copy(plans.join(from), folder.0.join(to)).unwrap();
+    }
+    let examples: Vec<&str> = GUIDE.split("```toml\n").skip(1).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let text = example.split("```").next().unwrap();
+        let read = folder.read(text);
+        read.unwrap_or_else(|problems| panic!("{problems}\nin\n{text}"));
+    }
+}
+
+/// A Prometheus that knows what it is told: the increase of every series in the last interval.
+struct Prometheus {
+    address: SocketAddr,
+    series: Arc<Mutex<Told>>,
+}
+
+#[derive(Default)]
+struct Told {
+    /// `datacenter`, `operation` and the increase; `None` is a failure.
+    series: Option<Vec<(String, String, f64)>>,
+    asked: Vec<String>,
+}
+
+impl Prometheus {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let series = Arc::<Mutex<Told>>::default();
+        let told = Arc::clone(&series);
+        std::thread::spawn(move || {
+            listener.incoming().for_each(|stream| drop(answer(&stream.unwrap(), &told)));
+        });
+        Self { address, series }
+    }
+
+    fn tell(&self, series: &[(&str, &str, f64)]) {
+        let owned = series.iter().map(|(at, of, many)| (at.to_string(), of.to_string(), *many));
+        self.series.lock().unwrap().series = Some(owned.collect());
+    }
+
+    fn break_down(&self) {
+        self.series.lock().unwrap().series = None;
+    }
+}
+
+fn answer(mut stream: &TcpStream, told: &Mutex<Told>) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    let request = lines.next().unwrap()?;
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let mut told = told.lock().unwrap();
+    let end: f64 =
+        request.split("&end=").nth(1).unwrap().split('&').next().unwrap().parse().unwrap();
+    told.asked.push(request);
+    let (status, body) = match &told.series {
+        None => ("503 Service Unavailable", json!({"status": "error", "error": "it is down"})),
+        Some(series) => {
+            let one = |(at, of, many): &(String, String, f64)| {
+                let values = json!([[end, many.to_string()]]);
+                json!({"metric": {"datacenter": at, "operation": of}, "values": values})
+            };
+            let result: Vec<Value> = series.iter().map(one).collect();
+            let data = json!({"resultType": "matrix", "result": result});
+            ("200 OK", json!({"status": "success", "data": data}))
+        }
+    };
+    let body = body.to_string();
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+/// A process with only a placement and administration, whose interval is short.
+fn start(folder: &Folder, prometheus: SocketAddr, head: &str, interval: Duration) -> Process {
+    let operations = format!("operations = {{ prometheus = 'http://{prometheus}' }}\n");
+    let database = DATABASE.replace("operations = { csv = 'counts.csv' }\n", &operations);
+    let text = format!("[admin]\naddress = '127.0.0.1:0'\n{HEAD}{head}{database}{TODAY}");
+    start_with(folder, &text, interval)
+}
+
+fn start_with(folder: &Folder, text: &str, interval: Duration) -> Process {
+    let file = folder.0.join("run.toml").display().to_string();
+    let mut config = Config::read(&Node::parse(text, &file).unwrap())
+        .unwrap_or_else(|problems| panic!("{problems}"));
+    config.placement.as_mut().unwrap().interval = interval;
+    Process::start(config).unwrap()
+}
+
+/// Waits until the state is as wanted, and returns it.
+fn until(process: &Process, wanted: impl Fn(&PlacementState) -> bool) -> Arc<PlacementState> {
+    let ends = Instant::now() + Duration::from_secs(30);
+    loop {
+        let state = Arc::clone(&process.placement().unwrap().borrow());
+        if wanted(&state) {
+            return state;
+        }
+        assert!(Instant::now() < ends, "in vain: {state:#?}");
+        std::thread::sleep(5 * MS);
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn load_that_shifts_is_followed_after_three_intervals_and_explained() {
+    let (folder, prometheus) = (Folder::new("placement-story"), Prometheus::start());
+    prometheus.tell(&[("west", "single-group", 9e5), ("east", "single-group", 1e5)]);
+    let process = start(&folder, prometheus.address, "intervals = 3\n", 300 * MS);
+    // Led from the west: 0.9 (0.5 + 30) + 0.1 (80 + 30) = 38.45 ms; nobody is faster.
+    let state = until(&process, |state| state.rounds >= 2);
+    let orders = &state.databases[0];
+    assert_eq!((orders.verdict, orders.now_ms), ("stay", Some(38.45)), "{orders:#?}");
+    assert!(orders.why.contains("no other layout"), "{}", orders.why);
+    assert!(orders.goal.is_none());
+
+    // In the morning of the east.
+    prometheus.tell(&[("west", "single-group", 1e5), ("east", "single-group", 9e5)]);
+    let shifted = until(&process, |state| state.databases[0].goal.is_some());
+    let orders = &shifted.databases[0];
+    assert_eq!(orders.verdict, "stay", "one interval is no evidence: {}", orders.why);
+    assert!(orders.why.contains("of the last 3 intervals"), "{}", orders.why);
+    let first = shifted.rounds;
+    let state = until(&process, |state| state.databases[0].verdict == "move");
+    assert!((first + 1..=first + 2).contains(&state.rounds), "{first} {}", state.rounds);
+    let orders = &state.databases[0];
+    let goal = orders.goal.as_ref().unwrap();
+    let words = &orders.why;
+    assert_eq!(orders.layout.as_ref().unwrap().leader, "west", "nobody moved it");
+    assert!(words.starts_with(&format!("Move the leader from west to {}", goal.leader)), "{words}");
+    assert!(words.contains(" east makes ") && words.contains("of all operations"), "{words}");
+    // By the formula, with every layout's leader: what the table says of the newest interval.
+    let newest = &orders.intervals[0];
+    assert_eq!(newest.best.len(), 3);
+    assert_eq!(newest.best[0].overhead, 0.0);
+    let over = newest.today.latency_ms / newest.best[0].latency_ms - 1.0;
+    assert!((newest.today.overhead - over).abs() < 1e-5);
+
+    let asked = prometheus.series.lock().unwrap().asked.clone();
+    let first = &asked[0];
+    assert!(first.contains("evenkeel_operations_total%7Bdatabase%3D%22orders%22%7D%5B300ms%5D"));
+    process.stop().unwrap();
+}
+
+#[test]
+fn a_failing_collector_is_counted_told_and_forgotten_when_it_is_back() {
+    let (folder, prometheus) = (Folder::new("placement-failing"), Prometheus::start());
+    let process = start(&folder, prometheus.address, "", 100 * MS);
+    let state = until(&process, |state| state.rounds >= 2);
+    let orders = &state.databases[0];
+    assert_eq!((orders.verdict, orders.counts.collected), ("undecided", 0));
+    assert!(orders.counts.collect_failures >= 2 && orders.counts.undecided >= 2);
+    assert!(orders.problem.as_ref().unwrap().contains("it is down"), "{orders:#?}");
+    prometheus.tell(&[("west", "weak-read", 1e5), ("wset", "weak-read", 7.0)]);
+    let state = until(&process, |state| state.databases[0].counts.collected >= 1);
+    let orders = &state.databases[0];
+    assert_eq!((orders.verdict, &orders.problem), ("stay", &None), "{orders:#?}");
+    assert!(orders.warnings.iter().any(|words| words.contains("\"wset\"")), "{orders:#?}");
+    prometheus.break_down();
+    let before = orders.counts.collect_failures;
+    let state = until(&process, |state| state.databases[0].counts.collect_failures > before);
+    assert_eq!(state.databases[0].verdict, "undecided");
+    process.stop().unwrap();
+}
+
+#[test]
+fn the_interface_and_the_metrics_say_the_same() {
+    let (folder, prometheus) = (Folder::new("placement-api"), Prometheus::start());
+    prometheus.tell(&[("east", "single-group", 1e6)]);
+    let process = start(&folder, prometheus.address, "intervals = 1\n", 200 * MS);
+    until(&process, |state| state.databases[0].verdict == "move");
+    let admin = process.admin().unwrap();
+    let state: Value = serde_json::from_str(&get(admin, "/api/v1/placement")).unwrap();
+    for key in ["interval_s", "dry_run", "window", "rounds", "decided_unix_ms", "round_ms"] {
+        assert!(state.get(key).is_some(), "{key} is missing in {state}");
+    }
+    let orders = &state["databases"][0];
+    let keys = [
+        "name",
+        "system",
+        "tier",
+        "layout",
+        "goal",
+        "now_ms",
+        "goal_ms",
+        "verdict",
+        "why",
+        "waits_for",
+        "would_do",
+        "intervals",
+        "clients",
+        "operations",
+        "moves",
+        "problem",
+        "warnings",
+        "counts",
+    ];
+    for key in keys {
+        assert!(orders.get(key).is_some(), "{key} is missing in {orders}");
+    }
+    // From the west: 80 + 30; from the mid: 60 + 30; from the east: 0.5 + 60 ms.
+    assert_eq!((&orders["now_ms"], &orders["goal_ms"]), (&json!(110.0), &json!(60.5)));
+    let best: Vec<&Value> = orders["intervals"][0]["best"].as_array().unwrap().iter().collect();
+    let listing: Vec<_> =
+        best.iter().map(|option| (&option["leader"], &option["latency_ms"])).collect();
+    let expected =
+        [("east", 60.5), ("mid", 90.0), ("west", 110.0)].map(|(at, ms)| (json!(at), json!(ms)));
+    assert_eq!(listing, expected.iter().map(|(at, ms)| (at, ms)).collect::<Vec<_>>());
+    assert_eq!(best[1]["overhead"], json!(0.487603), "90 / 60.5 - 1");
+    let metrics = get(admin, "/metrics");
+    for line in [
+        "evenkeel_placement_latency_seconds{database=\"orders\",layout=\"now\"} 0.11",
+        "evenkeel_placement_latency_seconds{database=\"orders\",layout=\"goal\"} 0.0605",
+        "evenkeel_placement_moves_total{database=\"orders\"} 0",
+        "evenkeel_placement_collect_failures_total{database=\"orders\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
+    }
+    assert!(get(admin, "/").contains("id=\"placement\""));
+    process.stop().unwrap();
+}
+
+#[test]
+fn a_process_stops_at_once_while_nobody_answers_its_questions() {
+    let folder = Folder::new("placement-silent");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap(); // connects, and never answers
+    let process = start(&folder, silent.local_addr().unwrap(), "", 100 * MS);
+    let (stream, _) = silent.accept().unwrap();
+    let began = Instant::now();
+    process.stop().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "a question takes ten");
+    drop(stream);
+}

@@ -1,0 +1,187 @@
+//! Four real ZooKeeper servers: three vote at first, one observes.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_net::placement::act::Cluster as _;
+use evenkeel_net::placement::act::zookeeper::{Settings, Site, ZooKeeper};
+
+use crate::common::real;
+
+pub(crate) const SITES: usize = 4;
+
+const CLIENT_PORT: u16 = 2181;
+
+/// Where Debian's package has its classes and those they need.
+const CLASSES: &str = "/usr/share/java";
+const LIBRARIES: [&str; 14] = [
+    "zookeeper",
+    "slf4j-api",
+    "slf4j-log4j12",
+    "log4j-1.2",
+    "netty-handler",
+    "netty-transport",
+    "netty-common",
+    "netty-buffer",
+    "netty-codec",
+    "netty-resolver",
+    "snappy-java",
+    "metrics-core",
+    "commons-cli",
+    "zookeeper-jute",
+];
+
+/// The super user's password, and `base64(sha1("super:<password>"))` as servers want it.
+pub(crate) const PASSWORD: &str = "evenkeel";
+const SUPER_DIGEST: &str = "super:S898DE0BEd4hDULTz+7UE0nbAsM=";
+
+/// What servers of this machine cannot be without; `Err` says what is missing.
+pub(crate) fn possible() -> Result<(), String> {
+    if !Path::new(CLASSES).join("zookeeper.jar").exists() {
+        return Err("no ZooKeeper (Debian package zookeeper)".to_owned());
+    }
+    let java = Command::new("java").arg("-version").stderr(Stdio::null()).status();
+    if java.is_ok_and(|status| status.success()) { Ok(()) } else { Err("no `java`".to_owned()) }
+}
+
+/// Servers, and what stops them.
+pub(crate) struct World {
+    folder: PathBuf,
+    net: [u8; 2],
+    servers: Vec<Option<Child>>,
+}
+
+impl World {
+    pub(crate) fn start() -> Self {
+        static WORLDS: AtomicU8 = AtomicU8::new(0);
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+        // Addresses of its own for every process and world; all of 127.0.0.0/8 is this machine.
+        let process = std::process::id();
+        let net = [192 + (process % 62) as u8, world];
+        let folder = std::env::temp_dir().join(format!("evenkeel-zookeeper-{process}-{world}"));
+        let mut this = Self { folder, net, servers: Vec::new() };
+        for site in 0..SITES {
+            this.write_files(site);
+            let server = this.spawn(site);
+            this.servers.push(Some(server));
+        }
+        this
+    }
+
+    fn address(&self, site: usize) -> Ipv4Addr {
+        Ipv4Addr::new(127, self.net[0], self.net[1], site as u8 + 1)
+    }
+
+    /// Where clients reach a server.
+    pub(crate) fn client(&self, site: usize) -> String {
+        format!("{}:{CLIENT_PORT}", self.address(site))
+    }
+
+    fn peer(&self, site: usize) -> String {
+        format!("{}:2888:3888", self.address(site))
+    }
+
+    fn home(&self, site: usize) -> PathBuf {
+        self.folder.join(site.to_string())
+    }
+
+    fn write_files(&self, site: usize) {
+        let home = self.home(site);
+        fs::create_dir_all(&home).unwrap();
+        fs::write(home.join("myid"), (site + 1).to_string()).unwrap();
+        let line = |of: usize| {
+            let role = if of == 3 { "observer" } else { "participant" };
+            format!("server.{}={}:{role};{}\n", of + 1, self.peer(of), self.client(of))
+        };
+        fs::write(home.join("dynamic"), (0..SITES).map(line).collect::<String>()).unwrap();
+        let kind = if site == 3 { "peerType=observer\n" } else { "" };
+        let settings = format!(
+            "tickTime=500\ninitLimit=20\nsyncLimit=10\ndataDir={home}\nreconfigEnabled=true\n\
+             standaloneEnabled=false\nadmin.enableServer=false\ndynamicConfigFile={home}/dynamic\n\
+             {kind}",
+            home = home.display()
+        );
+        fs::write(home.join("zoo.cfg"), settings).unwrap();
+    }
+
+    fn spawn(&self, site: usize) -> Child {
+        let jars = LIBRARIES.map(|name| format!("{CLASSES}/{name}.jar")).join(":");
+        let log = fs::File::create(self.home(site).join("log")).unwrap();
+        Command::new("java")
+            .args(["-Xmx128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"])
+            .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.root.logger=WARN,CONSOLE"])
+            .arg(format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER_DIGEST}"))
+            .args(["-cp", &format!("/etc/zookeeper/conf_example:{jars}")])
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(self.home(site).join("zoo.cfg"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    /// Kills a server at once.
+    pub(crate) fn kill(&mut self, site: usize) {
+        real::kill(&mut self.servers[site]);
+    }
+
+    /// The ensemble, for somebody with this password.
+    pub(crate) fn cluster(&self, password: &str) -> ZooKeeper {
+        let site = |at: usize| Site {
+            name: format!("site-{at}"),
+            id: at as u32 + 1,
+            client: self.client(at),
+            peer: self.peer(at),
+            listen: self.client(at),
+        };
+        ZooKeeper::new(Settings {
+            name: "four servers".to_owned(),
+            sites: (0..SITES).map(site).collect(),
+            request: Duration::from_secs(5),
+            user: Some(("super".to_owned(), password.to_owned())),
+            hold: Duration::from_secs(8),
+        })
+        .unwrap()
+    }
+
+    pub(crate) fn audit_path(&self) -> PathBuf {
+        self.folder.join("audit.jsonl")
+    }
+
+    /// Waits until all servers do what they are for.
+    pub(crate) async fn up(&self) {
+        let cluster = self.cluster(PASSWORD);
+        let ends = Instant::now() + Duration::from_secs(60);
+        loop {
+            let why = match cluster.observe().await {
+                Ok(seen) => match (0..SITES).find_map(|site| seen.is_well(site, 10).err()) {
+                    None => return,
+                    Some(why) => why,
+                },
+                Err(trouble) => trouble.words,
+            };
+            assert!(Instant::now() < ends, "not up: {why}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for server in self.servers.iter_mut().flatten() {
+            // It may have ended by itself.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("what servers said is in {}", self.folder.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
