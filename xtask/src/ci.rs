@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{needs, tidy, workspace};
+use crate::{needs, tests_step, tidy, workspace};
 
 /// One check.
 #[derive(Clone, Copy)]
@@ -49,7 +49,10 @@ const CHECKS: &[Step] = &[
         name: "real servers",
         command: Run::Own("cargo xtask needs", || needs::run(needs::Install::MissingForTests)),
     },
-    Step { name: "tests", command: Run::Cargo(&["test", "--workspace"]) },
+    Step {
+        name: "tests",
+        command: Run::Own("cargo test --workspace --no-fail-fast", tests_step::run),
+    },
     Step {
         name: "Envoy, clippy",
         command: Run::Cargo(&[

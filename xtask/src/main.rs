@@ -7,6 +7,7 @@ mod bench_http;
 mod bench_redirect;
 mod ci;
 mod needs;
+mod tests_step;
 mod tidy;
 mod workspace;
 
