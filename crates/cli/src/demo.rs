@@ -386,6 +386,7 @@ fn proxy_config(
         safeguards,
         held_max: 10_000,
         health: None,
+        operations: None,
         limits: upstream_limits(),
     };
     let listen = ListenConfig {

@@ -1,5 +1,7 @@
 //! `evenkeel plan placement` as a person runs it.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -139,4 +141,279 @@ fn a_plan_can_be_told_in_a_databases_own_words() {
     assert!(code == Some(2) && text.contains("--database NAME"), "{text}");
     let (code, text) = told(&["--statements", "yugabytedb"]);
     assert!(code == Some(2) && text.contains("cloud.region.zone"), "{text}");
+}
+
+/// A folder with these files.
+fn with_files(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let folder = folder(name);
+    for (file, text) in files {
+        std::fs::write(folder.join(file), text).unwrap();
+    }
+    folder
+}
+
+/// What goes wrong, in one line.
+fn refused(input: &Path, options: &[&str]) -> String {
+    let output = plan(input, options);
+    assert_eq!(output.status.code(), Some(2), "{options:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(told.trim_end().lines().count(), 1, "{told}");
+    told
+}
+
+#[test]
+fn the_runners_up_have_other_leaders_and_are_the_best_without_those_before() {
+    let best = &answer(&example(), &[])["results"][0];
+    let others = best["runners_up"].as_array().unwrap();
+    assert_eq!(others.len(), 2);
+    let mean = |line: &Value| line["mean_ms"].as_f64().unwrap();
+    let (second, third) = (&others[0], &others[1]);
+    assert!(mean(best) <= mean(second) && mean(second) <= mean(third));
+    let leaders = [best, second, third].map(|line| line["leader"].as_u64().unwrap());
+    assert!(leaders[0] != leaders[1] && leaders[1] != leaders[2] && leaders[0] != leaders[2]);
+    assert!(others.iter().all(|line| line["proven"] == true));
+    // A plan that may not lead from the best leader's site, nor have a replica there, is no better.
+    let text = std::fs::read_to_string(example()).unwrap();
+    let sites = answer(&example(), &[])["sites"].clone();
+    let name = sites[leaders[0] as usize].as_str().unwrap();
+    let folder = with_files("placement-runner", &[]);
+    for file in
+        ["aws-2020-rtt", "aws-2020-spread", "follow-the-sun-counts", "follow-the-sun-domains"]
+    {
+        let file = format!("placement-{file}.csv");
+        std::fs::copy(root().join("plans").join(&file), folder.join(&file)).unwrap();
+    }
+    let without = text.replace("[today]", &format!("forbidden = [\"{name}\"]\n[today]"));
+    std::fs::write(folder.join("without.toml"), without).unwrap();
+    let without = answer(&folder.join("without.toml"), &[]);
+    assert!(mean(&without["results"][0]) >= mean(second) - 1e-9);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A client that reads strongly, two sites: `a` is fast but for one round trip in ten, `b` steady.
+const TWO_SITES: [(&str, &str); 3] = [
+    ("rtt.csv", "x,a,b\nc,29,40\na,0,5\nb,5,0\n"),
+    ("counts.csv", "interval,client,strong-read\n0,c,1000\n"),
+    (
+        "plan.toml",
+        "round_trips = 'rtt.csv'\ncounts = 'counts.csv'\n\
+         [today]\nleader = 'a'\nvoters = ['a', 'b']\nreplicas = ['a', 'b']\n",
+    ),
+];
+
+#[test]
+fn a_percentile_ranks_by_the_tail_of_what_was_sampled() {
+    let mut samples = "from,to,rtt_ms\n".to_owned();
+    for sample in 0..10 {
+        let slow = if sample == 0 { 200 } else { 10 };
+        samples += &format!("c,a,{slow}\nc,b,40\na,a,0\na,b,5\nb,a,5\nb,b,0\n");
+    }
+    let folder = with_files("placement-tail", &TWO_SITES);
+    let toml = format!("distributions = 'samples.csv'\n{}", TWO_SITES[2].1);
+    std::fs::write(folder.join("samples.csv"), &samples).unwrap();
+    std::fs::write(folder.join("sampled.toml"), &toml).unwrap();
+    let sampled = folder.join("sampled.toml");
+    for (tier, percentile, key, expected, leader) in [
+        ("1", "50", "p50_ms", 10.0, 0),
+        ("1", "99", "p99_ms", 40.0, 1),
+        ("2", "99.9", "p999_ms", 40.0, 1),
+        // Tier 3 goes by the mean, 29 ms against 40, and says what the tail will be.
+        ("3", "99", "p99_ms", 200.0, 0),
+    ] {
+        let answer = answer(&sampled, &["--tier", tier, "--percentile", percentile]);
+        let best = &answer["results"][0];
+        assert_eq!(best[key], expected, "{tier} {answer:#}");
+        assert_eq!(best["leader"], leader, "{tier} {answer:#}");
+        assert_eq!(best["proven"], true);
+        assert_eq!(answer["percentile"]["round_trips"], "sampled");
+        assert_eq!(answer["today"][key], if percentile == "50" { 10.0 } else { 200.0 });
+    }
+    let text = plan(&sampled, &["--tier", "1", "--percentile", "99"]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("p99 200 ms → 40.0 ms, 80.0 % less"), "{text}");
+
+    // Only means: the percentile of constants, and that is said.
+    let means = folder.join("plan.toml");
+    let constant = answer(&means, &["--tier", "1", "--percentile", "99"]);
+    assert_eq!(constant["results"][0]["p99_ms"], 29.0);
+    assert_eq!(constant["percentile"]["round_trips"], "constant");
+    let text = plan(&means, &["--percentile", "99"]).stdout;
+    assert!(String::from_utf8(text).unwrap().contains("taken as constant"));
+
+    let output = plan(&means, &["--percentile", "100"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("expected 10 to 99.99"), "{told}");
+    std::fs::write(folder.join("samples.csv"), samples.replace("a,b,5\n", "")).unwrap();
+    let told = refused(&sampled, &["--percentile", "99"]);
+    assert!(told.contains("no row from \"a\" to \"b\""), "{told}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_log_normal_round_trip_has_its_quantile() {
+    let folder = with_files("placement-spread", &TWO_SITES);
+    let spread =
+        "from,to,avg_ms,mdev_ms\nc,a,29,57\nc,b,40,0\na,a,0,0\na,b,5,1\nb,a,5,1\nb,b,0,0\n";
+    let toml = format!("distributions = 'spread.csv'\n{}", TWO_SITES[2].1);
+    std::fs::write(folder.join("spread.csv"), spread).unwrap();
+    std::fs::write(folder.join("spread.toml"), toml).unwrap();
+    let answer = answer(&folder.join("spread.toml"), &["--percentile", "99"]);
+    // sigma^2 = ln(1 + (57/29)^2), mu = ln 29 - sigma^2 / 2, z(0.99) = 2.3263479.
+    let variance = (1.0_f64 + (57.0_f64 / 29.0).powi(2)).ln();
+    let expected = (29.0_f64.ln() - variance / 2.0 + 2.326_347_9 * variance.sqrt()).exp();
+    let came = answer["results"][0]["p99_ms"].as_f64().unwrap();
+    assert!(came >= expected && came < expected + 1.0, "{came}, {expected} expected");
+    assert_eq!(answer["percentile"]["round_trips"], "log-normal");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn every_interval_counts_with_its_own_round_trips() {
+    let counts = "interval,client,strong-read\n0,c,10\n1,c,10\n";
+    let slow = "x,a,b\nc,100,40\na,0,5\nb,5,0\n";
+    let toml = "round_trips_by_interval = ['slow.csv', 'rtt.csv']\ncounts = 'counts.csv'\n\
+                tau = 1\nreplicas = 1\nvoters = 1\n";
+    let folder = with_files(
+        "placement-intervals",
+        &[TWO_SITES[0], ("counts.csv", counts), ("slow.csv", slow), ("plan.toml", toml)],
+    );
+    let input = folder.join("plan.toml");
+    let best = &answer(&input, &[])["results"][0];
+    // At a 100 ms and 29 ms, at b 40 ms both times.
+    assert_eq!((&best["leader"], &best["mean_ms"]), (&Value::from(1), &Value::from(40.0)));
+    assert_eq!(best["runners_up"][0]["mean_ms"], 64.5);
+    std::fs::write(&input, toml.replace("tau = 1", "tau = 100")).unwrap();
+    assert_eq!(answer(&input, &[])["results"][0]["leader"], 0, "the last interval decides");
+    std::fs::write(&input, toml.replace("'slow.csv', ", "")).unwrap();
+    let told = refused(&input, &[]);
+    assert!(told.contains("1 tables of round trips") && told.contains("2, one for each"), "{told}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn voters_are_limited_by_domain_and_learners_are_not() {
+    let folder = with_files("placement-voters", &[]);
+    for entry in std::fs::read_dir(root().join("plans")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "csv") {
+            std::fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let text = std::fs::read_to_string(example()).unwrap();
+    let text = text.replace("voter_domains = 2 ", "domain_voters_max = 1 #");
+    assert!(text.contains("domain_voters_max"));
+    let input = folder.join("strict.toml");
+    std::fs::write(&input, text.replace("domain_replicas_max = 3", "")).unwrap();
+    let answer = answer(&input, &[]);
+    let domains = std::fs::read_to_string(folder.join("placement-follow-the-sun-domains.csv"));
+    let domains: Vec<String> = domains.unwrap().lines().skip(1).map(str::to_owned).collect();
+    let domain = |site: &Value| {
+        let name = answer["sites"][site.as_u64().unwrap() as usize].as_str().unwrap();
+        let row = domains.iter().find(|row| row.starts_with(&format!("{name},"))).unwrap();
+        row.split_once(',').unwrap().1.to_owned()
+    };
+    let best = &answer["results"][0];
+    for line in std::iter::once(best).chain(best["runners_up"].as_array().unwrap()) {
+        let mut of: Vec<String> = line["voters"].as_array().unwrap().iter().map(domain).collect();
+        of.sort();
+        of.dedup();
+        assert_eq!(of.len(), 3, "{line:#}");
+        assert_eq!(line["proven"], true);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+fn fleet() -> PathBuf {
+    root().join("plans/placement-fleet")
+}
+
+/// Operations at the leader per second, as the tables say: τ is 2, so the interval before the last
+/// counts half.
+fn load_per_s(database: &str, cost: f64) -> f64 {
+    let table = std::fs::read_to_string(fleet().join(format!("{database}.csv"))).unwrap();
+    let mut operations = 0.0;
+    for row in table.lines().skip(1) {
+        let cells: Vec<&str> = row.split(',').collect();
+        let at_leader: f64 = cells[3..].iter().map(|cell| cell.parse::<f64>().unwrap()).sum();
+        operations += at_leader * if cells[0] == "00:00" { 0.5 } else { 1.0 };
+    }
+    operations / 1.5 / 300.0 * cost
+}
+
+#[test]
+fn leaders_of_many_databases_keep_the_capacities_of_sites() {
+    for tier in ["2", "3"] {
+        let answer = answer(&fleet(), &["--tier", tier]);
+        let databases = answer["databases"].as_array().unwrap();
+        assert_eq!(databases.len(), 4);
+        let mut loads = std::collections::BTreeMap::new();
+        for one in databases {
+            let name = one["name"].as_str().unwrap();
+            let expected = load_per_s(name, if name == "payments" { 2.0 } else { 1.0 });
+            let load = one["load_per_s"].as_f64().unwrap();
+            assert!((load / expected - 1.0).abs() < 1e-9, "{name}: {load}, expected {expected}");
+            let leader = one["result"]["leader"].as_u64().unwrap() as usize;
+            *loads.entry(one["sites"][leader].as_str().unwrap()).or_insert(0.0) += load;
+            let mean = |which: &str| one[which]["mean_ms"].as_f64().unwrap();
+            assert!(mean("alone") <= mean("result"), "{one:#}");
+        }
+        let capacity = answer["capacity"].as_array().unwrap();
+        for site in capacity {
+            let load = loads.remove(site["site"].as_str().unwrap()).unwrap_or(0.0);
+            assert!((load - site["load_per_s"].as_f64().unwrap()).abs() < 1e-9);
+            assert!(load <= site["capacity_per_s"].as_f64().unwrap());
+        }
+        assert!(loads.is_empty());
+        let crowded =
+            |site: &&Value| site["alone_per_s"].as_f64() > site["capacity_per_s"].as_f64();
+        assert!(capacity.iter().any(|site| crowded(&site)), "capacities change something");
+        assert_eq!(answer["gap"], 0.0);
+    }
+    let told = refused(&fleet(), &["--tier", "1"]);
+    assert!(told.contains("nothing fits") && told.contains("it can take 150"), "{told}");
+    assert!(refused(&fleet(), &["--percentile", "99"]).contains("for one database"));
+}
+
+#[test]
+fn what_cannot_fit_or_is_not_said_of_many_databases_is_one_error() {
+    let [rtt, counts, (_, toml)] = TWO_SITES;
+    let (one, two) = (format!("interval = '10s'\n{toml}"), format!("interval = '5s'\n{toml}"));
+    let files = [rtt, counts, ("one.toml", &*one), ("two.toml", &*two)];
+    let folder = with_files("placement-fleet", &files);
+    let with = |capacities: &str| {
+        std::fs::write(folder.join("capacity.csv"), capacities).unwrap();
+        refused(&folder, &["--tier", "1"])
+    };
+    // 1000 operations in 10 s and in 5 s: 100/s and 200/s.
+    let told = with("site,capacity_per_s\na,190\nb,190\n");
+    assert!(told.contains("leader of two takes 200") && told.contains("more than 190"), "{told}");
+    let told = with("site,capacity_per_s\na,200\nb,90\n");
+    assert!(told.contains("take 300 operations per second together"), "{told}");
+    assert!(told.contains("can take 290"), "{told}");
+    assert!(with("site,capacity_per_s\na,200\n").contains("no row for the site \"b\""));
+    assert!(with("site,capacity_per_s\na,200\nb,-1\n").contains("capacity.csv:3:2: came \"-1\""));
+    std::fs::write(folder.join("capacity.csv"), "site,capacity_per_s\na,200\nb,inf\n").unwrap();
+    let sites = answer(&folder, &["--tier", "1"]);
+    let leader = |k: usize| sites["databases"][k]["result"]["leader"].as_u64().unwrap();
+    // The busier one costs more to send away: 200/s by 11 ms.
+    assert_eq!((leader(0), leader(1)), (1, 0));
+    std::fs::write(folder.join("two.toml"), toml).unwrap();
+    let told = refused(&folder, &["--tier", "1"]);
+    assert!(told.contains("two.toml") && told.contains("how long an interval is"), "{told}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_fleet_of_the_documentation_is_what_comes_and_its_page_stands_alone() {
+    let folder = folder("placement-fleet-page");
+    let page = folder.join("fleet.html");
+    let options = ["plan", "placement", "plans/placement-fleet", "--html", page.to_str().unwrap()];
+    let output = Command::new(PROGRAM).current_dir(root()).args(options).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/plan-placement.md")).unwrap();
+    assert!(text.contains(&format!("```text\n{told}```")), "{told}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(text.contains("sessions") && text.contains("us-west-2"));
+    assert!(!text.contains("<script") && !text.contains("http") && !text.contains("NaN"));
 }

@@ -74,43 +74,54 @@ fn steps(record: &Record) -> Vec<(f64, f64)> {
     measured.map(|step| (step.load.value(), step.write_share.value())).collect()
 }
 
-/// Steps of one second hold 160 to 400 requests, whose waits depend on each other: each share of
-/// violations is known to about five points.
+/// Steps of two seconds hold 336 to 800 requests, whose waits depend on each other: by simulation
+/// of this queue the share of violations is known to 1.5 points at 168 per second, 1.9 at 266 and
+/// 3.2 at 299, where it is 35 off in fewer than 2 of 10,000 steps; and to 5 at 319, which is
+/// compared with nothing.
+///
+/// Loads on the way up are 168, 299 and 532 per second, then 399, which is where the service can
+/// be called either. A load far enough above the capacity looks served when arrivals are few and
+/// services many by chance: in steps of one second one of 507 (27 % above) does in 4 of 100, one of
+/// 439 in half of all; in steps of two seconds one of 532 (33 % above) does in 2 of 100,000, by
+/// simulation of this queue. So the saturation is 399 or 532, but for 4 runs in 100,000.
 #[test]
 fn the_curve_of_a_known_queue_is_its_formula_and_its_saturation_its_capacity() {
     let (folder, service) = (Folder::new("profile-known"), service());
-    let rest = "[steps]\nduration = '1s'\nwarm_up = '300ms'\ntimeout = '3s'\n\
-                [loads]\nrate_min = 160\nper_decade = 4\nprecision = '20%'\n";
+    let rest = "[steps]\nduration = '2s'\nwarm_up = '300ms'\ntimeout = '3s'\n\
+                [loads]\nrate_min = 168\nper_decade = 4\nprecision = '40%'\n";
     let config = configured(&folder, &service, rest);
     let output = command(&folder, &config).arg("--json").output().unwrap();
     let summary = document(&output);
     let curve = &summary["curves"][0];
     let saturation = curve["saturation_per_s"].as_f64().unwrap();
-    // The bracket is 20 % wide and ends above the capacity; the machine may take some of it away.
+    // The machine may take some of the capacity away.
     let ratio = saturation / CAPACITY;
-    assert!((0.85..1.25).contains(&ratio), "{saturation}: {summary:#}");
+    assert!((0.85..1.4).contains(&ratio), "{saturation}: {summary:#}");
 
     let mut deviations = Vec::new();
     for load in curve["loads"].as_array().unwrap() {
         let offered = load["load_per_s"].as_f64().unwrap();
-        if offered < 0.85 * CAPACITY {
+        if offered < 0.76 * CAPACITY {
+            let allowed = if offered < 0.5 * CAPACITY { 0.12 } else { 0.35 };
             let servers = NonZeroU32::new(SERVERS).unwrap();
             let law = Markov::new(servers, Rate::new(offered).unwrap(), SERVICE).unwrap();
             let expected = law.exceeds(OBJECTIVE).value();
             let came = load["violation"].as_f64().unwrap();
-            assert!((came - expected).abs() < 0.15, "{offered}/s: {came}, expected {expected}");
+            let off = (came - expected).abs();
+            assert!(off < allowed, "{offered}/s: {came}, expected {expected}");
             deviations.push(came - expected);
-            // One step of one second, or two.
+            // One step of two seconds, or two.
             let requests = load["requests"].as_f64().unwrap();
             let seconds = (requests / offered).round();
             let by_chance = 5.0 * (seconds * offered).sqrt();
             assert!((requests - seconds * offered).abs() < by_chance, "{load}");
-            assert!((1.0..=2.0).contains(&seconds), "{load}");
+            assert!([2.0, 4.0].contains(&seconds), "{load}");
         }
     }
     assert!(deviations.len() >= 3, "{summary:#}");
-    let mean = deviations.iter().sum::<f64>() / deviations.len() as f64;
-    assert!(mean.abs() < 0.07, "{mean}: {deviations:?}");
+    deviations.sort_by(f64::total_cmp);
+    let median = deviations[deviations.len() / 2];
+    assert!(median.abs() < 0.1, "{median}: {deviations:?}");
 
     let profile = load(&folder.file("known.profile.toml")).unwrap();
     assert_eq!(profile.servers.get(), SERVERS);

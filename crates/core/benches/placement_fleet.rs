@@ -1,8 +1,9 @@
 //! How long decisions of placement take: 200 and 10 000 databases, 48 intervals each, tiers 1 and
 //! 2, and leaders of 10 000 databases spread over sites.
 //!
-//! `cargo bench -p evenkeel-core --bench placement_fleet` prints seconds of this one thread, and
-//! takes a few minutes. The acceptance is 1 s and 60 s.
+//! `cargo bench -p evenkeel-core --bench placement_fleet [-- ROUTES DATABASES]` prints seconds of
+//! this one thread, by route (`nearest,bestpath`) and number of databases (`200,10000`), and takes
+//! a few minutes. The acceptance is 1 s and 60 s.
 
 #![expect(
     clippy::unwrap_used,
@@ -118,12 +119,17 @@ fn leaders_of_a_fleet_are_spread_in_seconds() {
     }
 }
 
-fn fleets_are_decided_in_seconds() {
+fn fleets_are_decided_in_seconds(routes: &str, databases: &str) {
     let mut rng = Rng::seeded(7);
     let same = vec![trips(&mut rng)];
     let new: Vec<Arc<RoundTrips>> = (0..INTERVALS).map(|_| again(&same[0], &mut rng)).collect();
     let domains = Domains::new((0..SITES).map(|site| site / 5).collect());
-    for route in [Route::Nearest, Route::BestPath] {
+    for route in routes.split(',') {
+        let route = match route {
+            "nearest" => Route::Nearest,
+            "bestpath" => Route::BestPath,
+            other => panic!("route: got `{other}`, expected nearest or bestpath"),
+        };
         let rank = |history: &History, layout: &Layout| {
             let past = history.past(0).unwrap();
             let rule = VoterRule::as_today(&domains, layout.voters());
@@ -139,7 +145,8 @@ fn fleets_are_decided_in_seconds() {
             planner.decide(history, layout).unwrap();
         };
         for (trips, named) in [(&same, "one matrix"), (&new, "a matrix for each interval")] {
-            for databases in [200, 10_000] {
+            for databases in databases.split(',') {
+                let databases = databases.parse().expect("how many databases");
                 let ranked_s = run(databases, trips, &rank);
                 let decided_s = run(databases, trips, &decide);
                 println!(
@@ -152,6 +159,8 @@ fn fleets_are_decided_in_seconds() {
 }
 
 fn main() {
-    fleets_are_decided_in_seconds();
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let word = |place: usize, default: &str| words.get(place).map_or(default, |it| it).to_owned();
+    fleets_are_decided_in_seconds(&word(0, "nearest,bestpath"), &word(1, "200,10000"));
     leaders_of_a_fleet_are_spread_in_seconds();
 }

@@ -53,6 +53,9 @@ pub struct Standing {
     pub total: RequestWindow,
     /// What answers said of brownout since the process began.
     pub seen: BrownoutSeen,
+    /// Reads and writes of our own users since the process began: requests with a safe method, and
+    /// all others.
+    pub operations: [u64; 2],
     /// By worker: the replicas by seat, and the calls it holds.
     pub workers: Vec<(Vec<ReplicaState>, usize)>,
     /// How its requests are split between data centres; `None` where all of them stay at home.
@@ -237,6 +240,9 @@ impl Board {
         let mut standing = self.lock(upstream);
         standing.total.merge(&observation.window);
         standing.seen.merge(&observation.seen);
+        for (sum, count) in standing.operations.iter_mut().zip(observation.operations) {
+            *sum += count;
+        }
         if standing.workers.len() <= worker {
             standing.workers.resize_with(worker + 1, Default::default);
         }

@@ -59,7 +59,9 @@ impl Process {
         let admin_address = admin.as_ref().map(Listener::address).transpose()?;
         let mesh = config.redirect.as_ref().map(redirect::open).transpose()?;
         let redirect = mesh.as_ref().map(Member::state);
-        let service = config.placement.as_ref().map(Service::open).transpose()?;
+        let service = config.placement.as_ref();
+        let service = service.map(|placement| Service::open(placement, redirect.clone()));
+        let service = service.transpose()?;
         let placement = service.as_ref().map(Service::state);
 
         let (config, clock) = (Arc::new(config), Clock::start());

@@ -1,5 +1,6 @@
 //! The placement of a running process with a real Prometheus and three real members of etcd: what
-//! is counted by the one moves the other, and a dry run does not.
+//! is counted by the one moves the other, and a dry run does not. What our own proxies count is
+//! read from Prometheus too.
 //!
 //! Skipped, and says so, where `prometheus` or `etcd` is not installed.
 
@@ -52,7 +53,9 @@ fn free_ports<const N: usize>() -> [u16; N] {
 
 impl World {
     fn new() -> Self {
-        let name = format!("evenkeel-placement-real-{}", std::process::id());
+        static WORLDS: AtomicUsize = AtomicUsize::new(0);
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("evenkeel-placement-real-{}-{world}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("rtt.csv"), ROUND_TRIPS).unwrap();
@@ -93,12 +96,14 @@ impl World {
         (clients, peers)
     }
 
-    fn start_prometheus(&mut self, exporter: SocketAddr) -> u16 {
+    fn start_prometheus(&mut self, exporters: &[SocketAddr]) -> u16 {
         let [port] = free_ports::<1>();
         let file = self.folder.join("prometheus.yml");
+        let exporters: Vec<String> = exporters.iter().map(|at| format!("'{at}'")).collect();
+        let exporters = exporters.join(", ");
         let text = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs:\n- \
-             {{job_name: a, static_configs: [{{targets: ['{exporter}']}}]}}\n"
+             {{job_name: a, static_configs: [{{targets: [{exporters}]}}]}}\n"
         );
         std::fs::write(&file, text).unwrap();
         self.spawn(Command::new("prometheus").args([
@@ -217,7 +222,7 @@ fn what_prometheus_counts_moves_the_leader_of_etcd_and_a_dry_run_does_not() {
     let ports = world.start_etcd();
     let before = until("a leader", || leader(ports.0));
     let site = Arc::new(AtomicUsize::new((before + 1) % 3));
-    let prometheus = world.start_prometheus(export(&site));
+    let prometheus = world.start_prometheus(&[export(&site)]);
     let databases = databases(prometheus, ports);
     let usual = "interval = '2s'\nintervals = 1\ncooldown = '2s'\naudit = 'audit.jsonl'\n";
 
@@ -254,4 +259,90 @@ fn what_prometheus_counts_moves_the_leader_of_etcd_and_a_dry_run_does_not() {
     println!("{}", state.databases[0].why);
     again.stop().unwrap();
     assert_eq!(audit(&world.folder).matches("\"reached\"").count(), 2);
+}
+
+/// Answers every request with nothing.
+fn backend() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let head = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            let _ = stream.write_all(head.as_bytes());
+        }
+    });
+    address
+}
+
+/// One request on a connection of its own; what came back.
+fn ask(address: SocketAddr, method: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = "host: localhost\r\nconnection: close\r\ncontent-length: 0";
+    write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A proxy of a site whose requests are operations of `orders`.
+fn proxy(site: &str, backend: SocketAddr, more: &str) -> Process {
+    let text = format!(
+        "[process]\nworkers = 1\n[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'app'\n\
+         [admin]\naddress = '127.0.0.1:0'\n[upstream.app]\nreplicas = ['{backend}']\n\
+         [upstream.app.operations]\ndatabase = 'orders'\ndatacenter = '{site}'\n{more}"
+    );
+    let config = Config::read(&Node::parse(&text, "proxy.toml").unwrap());
+    Process::start(config.unwrap_or_else(|problems| panic!("{problems}"))).unwrap()
+}
+
+#[test]
+fn what_our_own_proxies_count_says_where_the_leader_should_be() {
+    if !is_installed("prometheus") {
+        eprintln!("SKIPPED: no `prometheus`");
+        return;
+    }
+    let (mut world, backend) = (World::new(), backend());
+    let east = proxy("east", backend, "");
+    let west = proxy("west", backend, "reads = 'strong-read'\n");
+    let prometheus = world.start_prometheus(&[east.admin().unwrap(), west.admin().unwrap()]);
+    let users = east.listens()[0];
+    let operations = format!("operations = {{ prometheus = 'http://127.0.0.1:{prometheus}' }}\n");
+    let today = "today = { leader = 'west', voters = ['east', 'mid', 'west'] }\n";
+    let database = format!("[[placement.databases]]\nname = 'orders'\n{operations}{today}");
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let ends = Arc::clone(&is_over);
+    // Two reads for every write, all of users in the east.
+    let load = std::thread::spawn(move || {
+        while !ends.load(Ordering::Relaxed) {
+            for method in ["GET", "HEAD", "POST"] {
+                ask(users, method, "/");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let process = world.run("interval = '2s'\nintervals = 1\n", &database);
+    // Led from the west a weak read takes 0.5 ms and a write 80 + 30; from the east 0.5 + 60.
+    let near =
+        |ms: Option<f64>, expected: f64| ms.is_some_and(|ms| (ms / expected - 1.0).abs() < 0.1);
+    let counted = until("the operations of both sites", || {
+        let state = Arc::clone(&process.placement().unwrap().borrow());
+        let orders = state.databases[0].clone();
+        let is_seen = near(orders.now_ms, (2.0 * 0.5 + 110.0) / 3.0);
+        (is_seen && near(orders.goal_ms, (2.0 * 0.5 + 60.5) / 3.0)).then_some(orders)
+    });
+    assert_eq!(counted.goal.as_ref().unwrap().leader, "east", "{counted:#?}");
+    is_over.store(true, Ordering::Relaxed);
+    load.join().unwrap();
+    // Nobody asked in the west: its counters are there all the same, so that 0 is known.
+    let silent = ask(west.admin().unwrap(), "GET", "/metrics");
+    let series = "evenkeel_operations_total{database=\"orders\",datacenter=\"west\",operation=";
+    for operation in ["strong-read", "single-group"] {
+        assert!(silent.contains(&format!("{series}\"{operation}\"}} 0\n")), "{silent}");
+    }
+    for process in [process, east, west] {
+        process.stop().unwrap();
+    }
 }

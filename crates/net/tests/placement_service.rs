@@ -78,8 +78,12 @@ fn a_small_table_has_the_defaults_of_the_paper() {
     assert_eq!((config.steady.gain_min, config.steady.payback_intervals), (0.02, 8.0));
     let [orders] = config.databases.as_slice() else { panic!("{config:?}") };
     assert_eq!(orders.sites.as_ref(), ["west", "mid", "east"]);
-    assert_eq!(orders.trips.from_site(0), [0.0, 30.0, 80.0], "a leader's own vote takes no time");
-    assert_eq!(orders.trips.from_client(2), [80.0, 60.0, 0.5]);
+    assert_eq!(
+        orders.trips.as_ref().unwrap().from_site(0),
+        [0.0, 30.0, 80.0],
+        "a leader's own vote takes no time"
+    );
+    assert_eq!(orders.trips.as_ref().unwrap().from_client(2), [80.0, 60.0, 0.5]);
     assert_eq!(orders.today.as_ref().unwrap().replicas(), [0, 1, 2]);
     let hourly = format!("{HEAD}interval = '1h'\ncooldown = '90m'\n{DATABASE}{TODAY}");
     assert_eq!(folder.read(&hourly).unwrap().steady.cooldown_intervals, 2, "rounded up");
@@ -133,7 +137,7 @@ fn a_system_names_its_members_by_their_sites() {
         (orders.sites.as_ref(), names),
         (&["east", "west"].map(String::from)[..], vec!["east", "west"])
     );
-    assert_eq!(orders.trips.from_site(0), [0.0, 80.0]);
+    assert_eq!(orders.trips.as_ref().unwrap().from_site(0), [0.0, 80.0]);
     let with = |system: &str, members: &str| format!("{HEAD}{DATABASE}{system}{members}");
     folder.one_problem(&with(&system.replace("etcd", "etc"), MEMBERS), 7, "did you mean \"etcd\"?");
     let elsewhere = MEMBERS.replace("members.west", "members.wst");
@@ -153,6 +157,66 @@ fn a_system_names_its_members_by_their_sites() {
                    members.mid.api = 'http://127.0.0.1:2'\n";
     let config = folder.read(&format!("{HEAD}tier = 3\n{DATABASE}{patroni}")).unwrap();
     assert_eq!(config.databases[0].tier, PlacementTier::Leader);
+}
+
+#[test]
+fn zookeeper_and_nats_are_named_by_addresses() {
+    let folder = Folder::new("placement-addresses");
+    let with = |system: &str| format!("{HEAD}{DATABASE}[placement.databases.system]\n{system}");
+    let zookeeper = "kind = 'zookeeper'\n\
+                     members.west = { id = 1, client = 'a:2181', peer = 'a:2888:3888' }\n\
+                     members.east = { id = 2, client = 'b:2181', peer = 'b:2888:3888', \
+                     listen = '2182', name = 'z-2' }\n";
+    let config = folder.read(&with(zookeeper)).unwrap();
+    let [orders] = config.databases.as_slice() else { panic!("{config:?}") };
+    let system = orders.system.as_ref().unwrap();
+    let StoreConfig::ZooKeeper(settings) = &system.store else { panic!("{system:?}") };
+    let [east, west] = settings.sites.as_slice() else { panic!("{settings:?}") };
+    assert_eq!((east.name.as_str(), east.id, east.listen.as_str()), ("z-2", 2, "2182"));
+    assert_eq!((west.name.as_str(), west.peer.as_str()), ("west", "a:2888:3888"));
+    assert_eq!(west.listen, "a:2181", "where clients reach it");
+    // Its servers elect their leader: votes are all that can be moved, whatever is not written.
+    assert_eq!((orders.tier, system.lag_max), (PlacementTier::Voters, 1_000));
+    let three = format!("{HEAD}tier = 3\n{DATABASE}[placement.databases.system]\n{zookeeper}");
+    assert_eq!(folder.read(&three).unwrap().databases[0].tier, PlacementTier::Voters);
+    let one = three.replace("tier = 3", "tier = 1");
+    folder.one_problem(&one, 4, "tier 1 for ZooKeeper");
+    let same = zookeeper.replace("id = 2", "id = 1");
+    folder.one_problem(&with(&same), 8, "z-2 and west are both 1");
+    folder.one_problem(&with(&zookeeper.replace("id = 2, ", "")), 9, "id");
+    folder.one_problem(&with(&zookeeper.replace("'b:2181'", "'b'")), 9, "host:port");
+    folder.one_problem(&with(&zookeeper.replace("b:2888:3888", "b:2888")), 9, "host:port:port");
+    let tls = format!("{zookeeper}authority = 'a.pem'\n");
+    folder.one_problem(&with(&tls), 10, "no such key");
+
+    let nats = "kind = 'nats'\nstream = 'ORDERS'\nmembers.west = { client = 'a:4222' }\n\
+                members.east = { client = 'b:4222', name = 'n2' }\n";
+    let config = folder.read(&with(nats)).unwrap();
+    let system = config.databases[0].system.as_ref().unwrap();
+    let StoreConfig::Nats(settings) = &system.store else { panic!("{system:?}") };
+    assert_eq!((settings.stream.as_str(), settings.sites[0].name.as_str()), ("ORDERS", "n2"));
+    assert_eq!(settings.lock, folder.0.join("orders.lock"));
+    assert_eq!(config.databases[0].tier, PlacementTier::Leader);
+    folder.one_problem(&with(&nats.replace("ORDERS", "OR DERS")), 8, "without blanks");
+    folder.one_problem(&with(&nats.replace("'n2'", "'west'")), 9, "two sites are called west");
+    folder.one_problem(&with(&format!("{nats}hold = '9s'\n")), 11, "no such key");
+}
+
+#[test]
+fn percentiles_distributions_and_the_mesh_are_checked() {
+    let folder = Folder::new("placement-percentile");
+    let whole = |head: &str| format!("{HEAD}{head}{DATABASE}{TODAY}");
+    let config = folder.read(&whole("percentile = 99.9\n")).unwrap();
+    assert!((config.percentile.unwrap().value() - 0.999).abs() < 1e-12);
+    assert!(config.databases[0].tails.is_some(), "constant ones");
+    folder.one_problem(&whole("percentile = 0.99\n"), 3, "from 50");
+    folder.one_problem(&whole("distributions = 'd.csv'\n"), 3, "percentile too");
+    let both = whole("percentile = 99\ndistributions = 'd.csv'\n");
+    folder.one_problem(&both, 4, "no readable file");
+    folder.write("d.csv", "from,to,rtt_ms\nwest,mid,30\n");
+    folder.one_problem(&both, 4, "no row from \"west\" to \"west\"");
+    let mesh = whole("").replace("'rtt.csv'", "'mesh'");
+    folder.one_problem(&mesh, 2, "the mesh without [redirect]");
 }
 
 #[test]
@@ -312,6 +376,49 @@ fn load_that_shifts_is_followed_after_three_intervals_and_explained() {
 }
 
 #[test]
+fn a_percentile_leads_elsewhere_than_the_mean() {
+    // Strong reads: by the mean the west is best, 0.97 · 0.5 + 0.03 · 80 = 2.885 ms; but 3 % of all
+    // take 80 ms, and led from the mid 99 % take 60 ms at most.
+    let series = [("west", "strong-read", 97e4), ("east", "strong-read", 3e4)];
+    let told = |head: &str, distributions: Option<&str>| {
+        let folder = Folder::new(&format!("placement-tail-{}", head.len()));
+        if let Some(text) = distributions {
+            folder.write("d.csv", text);
+        }
+        let prometheus = Prometheus::start();
+        prometheus.tell(&series);
+        let head = format!("intervals = 1\n{head}");
+        let process = start(&folder, prometheus.address, &head, 100 * MS);
+        let state = until(&process, |state| state.databases[0].now_ms.is_some());
+        process.stop().unwrap();
+        let orders = state.databases[0].clone();
+        (state.objective.clone(), orders.now_ms.unwrap(), orders.verdict, orders.why)
+    };
+    let (objective, now_ms, verdict, _) = told("", None);
+    assert_eq!((objective.as_str(), now_ms, verdict), ("mean", 2.885, "stay"));
+    let (objective, now_ms, verdict, why) = told("percentile = 99\n", None);
+    assert_eq!((objective.as_str(), now_ms, verdict), ("p99", 80.0, "move"), "{why}");
+    assert!(why.contains("the leader from west to mid"), "{why}");
+    assert!(
+        why.contains("99 % of operations take at most 80.0 ms now and would take 60.0"),
+        "{why}"
+    );
+    // One in ten of the ways from the mid is slow: then the east is as good as any, and none pays.
+    let mut samples = "from,to,rtt_ms\n".to_owned();
+    for (from, row) in ["west", "mid", "east"].iter().zip([[1, 30, 80], [30, 1, 60], [80, 60, 1]]) {
+        for (to, ms) in ["west", "mid", "east"].iter().zip(row) {
+            for sample in 0..10 {
+                let slow = if *to == "mid" && sample == 0 { 200 } else { 0 };
+                samples.push_str(&format!("{from},{to},{}\n", ms + slow));
+            }
+        }
+    }
+    let head = "percentile = 99\ndistributions = 'd.csv'\n";
+    let (_, now_ms, verdict, why) = told(head, Some(&samples));
+    assert_eq!((now_ms, verdict), (80.0, "stay"), "{why}");
+}
+
+#[test]
 fn a_failing_collector_is_counted_told_and_forgotten_when_it_is_back() {
     let (folder, prometheus) = (Folder::new("placement-failing"), Prometheus::start());
     let process = start(&folder, prometheus.address, "", 100 * MS);
@@ -340,7 +447,9 @@ fn the_interface_and_the_metrics_say_the_same() {
     until(&process, |state| state.databases[0].verdict == "move");
     let admin = process.admin().unwrap();
     let state: Value = serde_json::from_str(&get(admin, "/api/v1/placement")).unwrap();
-    for key in ["interval_s", "dry_run", "window", "rounds", "decided_unix_ms", "round_ms"] {
+    for key in
+        ["interval_s", "dry_run", "objective", "window", "rounds", "decided_unix_ms", "round_ms"]
+    {
         assert!(state.get(key).is_some(), "{key} is missing in {state}");
     }
     let orders = &state["databases"][0];

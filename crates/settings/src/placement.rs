@@ -1,23 +1,32 @@
 //! Placement problems as people and programs write them: who asks how often, how far sites are.
 //!
 //! Three forms, see docs/plan-placement.md: an instance in JSON, a TOML file that names tables in
-//! CSV beside it, or a folder with `rtt.csv`, `counts.csv` and perhaps `domains.csv`. In a problem
-//! with a table the column is the number of the field.
+//! CSV beside it, or a folder with `rtt.csv`, `counts.csv` and perhaps `domains.csv` and
+//! `distributions.csv`. A folder of TOML files is many databases ([`Fleet`]). In a problem with a
+//! table the column is the number of the field.
 
+mod fleet;
 mod instance;
 mod plan;
+mod spread;
 mod tables;
 
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_core::placement::model::{Counts, Layout, RoundTrips};
 use evenkeel_core::placement::replicas::Site;
 
 use crate::problem::{Mismatch, Place, Problem, Problems};
 
+pub use fleet::{Database, Fleet};
 pub use instance::parse as parse_instance;
-pub use tables::{Matrix, parse_counts, parse_domains, parse_matrix};
+pub use spread::{Distributions, Varying, parse_distributions};
+pub use tables::{
+    Matrix, parse_capacities, parse_counts, parse_domains, parse_intervals, parse_matrix,
+};
 
 /// Sites or clients at most.
 pub const PLACES_MAX: usize = 2_000;
@@ -39,10 +48,18 @@ pub struct Input {
     pub sites: Vec<String>,
     /// Where operations come from.
     pub clients: Vec<String>,
-    /// In milliseconds.
+    /// In milliseconds, those of the newest interval.
     pub trips: RoundTrips,
+    /// By interval; those of one table are the same [`Arc`].
+    pub trips_by_interval: Vec<Arc<RoundTrips>>,
     /// The oldest first; at least one.
     pub intervals: Vec<Counts>,
+    /// How long an interval is, if that was said.
+    pub interval: Option<Duration>,
+    /// How round trips vary, if that was measured.
+    pub distributions: Option<Distributions>,
+    /// What one operation takes of the capacity of the leader's site.
+    pub leader_cost: f64,
     /// How fast the past fades: τ of equation 2.
     pub tau: f64,
     /// Numbers of replicas and voters that are asked for.
@@ -55,6 +72,8 @@ pub struct Input {
     pub domains: Option<Vec<String>>,
     /// Voters are in at least so many domains.
     pub voter_domains: Option<usize>,
+    /// Voters in one domain at most.
+    pub domain_voters_max: Option<usize>,
     /// Replicas in one domain at most.
     pub domain_replicas_max: Option<usize>,
 }

@@ -10,6 +10,8 @@
 //! 3. Greedy, who loses most by not getting its best going first, with and without prices; and once
 //!    who needs most room.
 //! 4. Improved by single moves, and by moves that make room with another move.
+//! 5. Branch and bound with the prices as its bound, of so many nodes at most: it proves the
+//!    optimum of few databases, or that nothing fits.
 //!
 //! Less excess over capacity comes first, then cost. The result says how far it is from the bound,
 //! and what is above capacity if nothing that fits was found. Deterministic; the effort is bounded
@@ -28,6 +30,12 @@ const PRICINGS: usize = 200;
 
 /// How many pairs of moves an improvement looks at in all.
 const LOOKS_MAX: usize = 20_000_000;
+
+/// How many nodes branch and bound looks at.
+const NODES_MAX: usize = 200_000;
+
+/// Of more databases branch and bound proves nothing, and its recursion would be deep.
+const DEPTH_MAX: usize = 500;
 
 /// Less than this share is a matter of rounding.
 const ROUNDING: f64 = 1e-9;
@@ -86,6 +94,9 @@ pub struct Assignment {
     pub loads: Vec<f64>,
     /// Sites above their capacity, in rising order: empty if all fits.
     pub over: Vec<Over>,
+    /// Whether nothing better is possible: no assignment that fits costs less or, if some site is
+    /// above its capacity, none fits.
+    pub proven: bool,
 }
 
 /// A site above its capacity.
@@ -168,6 +179,7 @@ pub fn assign(demands: &[Demand], capacities: &[f64]) -> Result<Assignment, BadD
     check(demands, capacities)?;
     let mut best = State::cheapest(demands, capacities, &vec![0.0; capacities.len()]);
     let mut bound = best.cost;
+    let mut proven = true;
     if best.excess > 0.0 {
         let no_price = vec![0.0; capacities.len()];
         best = State::greedy(demands, capacities, &no_price, First::Regret);
@@ -181,8 +193,147 @@ pub fn assign(demands: &[Demand], capacities: &[f64]) -> Result<Assignment, BadD
                 best = other;
             }
         }
+        proven = demands.len() <= DEPTH_MAX;
+        if proven {
+            let mut tree = Tree::new(demands, capacities, &prices, &best);
+            tree.descend(0, 0.0, tree.start);
+            proven = tree.nodes_left > 0;
+            if let Some(chosen) = tree.found.take() {
+                best = State::of(demands, capacities, chosen);
+            }
+        }
+        if proven && best.excess <= 0.0 {
+            bound = best.cost;
+        }
     }
-    Ok(best.finish(bound))
+    Ok(best.finish(bound, proven))
+}
+
+/// Branch and bound over all assignments that fit.
+struct Tree<'a> {
+    demands: &'a [Demand],
+    capacities: &'a [f64],
+    prices: &'a [f64],
+    /// Who needs most room first.
+    order: Vec<usize>,
+    /// By place in that order: what this one and those after it cost at least, with prices.
+    rest: Vec<f64>,
+    /// What prices pay back.
+    start: f64,
+    loads: Vec<f64>,
+    chosen: Vec<usize>,
+    /// What fits and costs as much or more is of no interest.
+    cutoff: f64,
+    found: Option<Vec<usize>>,
+    nodes_left: usize,
+}
+
+impl<'a> Tree<'a> {
+    fn new(
+        demands: &'a [Demand],
+        capacities: &'a [f64],
+        prices: &'a [f64],
+        best: &State<'_>,
+    ) -> Self {
+        let mut order: Vec<usize> = (0..demands.len()).collect();
+        order.sort_by(|one, other| demands[*other].load.total_cmp(&demands[*one].load));
+        let mut rest = vec![0.0; order.len() + 1];
+        for (place, database) in order.iter().enumerate().rev() {
+            let demand = &demands[*database];
+            let costs = (0..demand.options.len()).map(|option| priced(demand, option, prices));
+            rest[place] = rest[place + 1] + costs.fold(f64::INFINITY, f64::min);
+        }
+        let paid = capacities.iter().zip(prices).filter(|(_, price)| **price > 0.0);
+        Self {
+            demands,
+            capacities,
+            prices,
+            order,
+            rest,
+            start: -paid.map(|(capacity, price)| capacity * price).sum::<f64>(),
+            loads: vec![0.0; capacities.len()],
+            chosen: vec![0; demands.len()],
+            cutoff: if best.excess > 0.0 { f64::INFINITY } else { best.cost },
+            found: None,
+            nodes_left: NODES_MAX,
+        }
+    }
+
+    /// Assigns the database at a place in the order and all after it; those before cost so much,
+    /// without prices and with them.
+    fn descend(&mut self, place: usize, cost: f64, with_prices: f64) {
+        if self.nodes_left == 0 {
+            return;
+        }
+        self.nodes_left -= 1;
+        let Some(&database) = self.order.get(place) else {
+            if cost < self.cutoff {
+                (self.cutoff, self.found) = (cost, Some(self.chosen.clone()));
+            }
+            return;
+        };
+        let demand = &self.demands[database];
+        let mut options: Vec<(f64, usize)> = (0..demand.options.len())
+            .map(|option| (priced(demand, option, self.prices), option))
+            .collect();
+        options.sort_by(|one, other| one.0.total_cmp(&other.0));
+        for (price, option) in options {
+            let bound = with_prices + price + self.rest[place + 1];
+            if bound >= self.cutoff - ROUNDING * self.cutoff.abs().min(f64::MAX) {
+                return; // and so for all that cost more
+            }
+            let Choice { site, cost: own } = demand.options[option];
+            if fits(self.loads[site] + demand.load, self.capacities[site]) {
+                let before = self.loads[site];
+                self.loads[site] += demand.load;
+                self.chosen[database] = option;
+                self.descend(place + 1, cost + own, with_prices + price);
+                self.loads[site] = before;
+            }
+        }
+    }
+}
+
+/// Why no assignment can fit, whoever searches.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum NoRoom {
+    /// A database that is too much for each site that could lead it.
+    Database {
+        /// This one.
+        database: usize,
+        /// What its leader takes.
+        load: f64,
+        /// The most that one of its sites can take.
+        capacity_max: f64,
+    },
+    /// All databases are more than all sites that could lead any of them.
+    Together {
+        /// What their leaders take.
+        load: f64,
+        /// What these sites can take.
+        capacity: f64,
+    },
+}
+
+/// The first reason why nothing can fit. That there is none does not say that something does.
+///
+/// # Errors
+/// As [`assign`].
+pub fn no_room(demands: &[Demand], capacities: &[f64]) -> Result<Option<NoRoom>, BadDemand> {
+    check(demands, capacities)?;
+    let mut is_option = vec![false; capacities.len()];
+    for (database, Demand { load, options }) in demands.iter().enumerate() {
+        options.iter().for_each(|choice| is_option[choice.site] = true);
+        let room = options.iter().map(|choice| capacities[choice.site]);
+        let capacity_max = room.fold(0.0, f64::max);
+        if !fits(*load, capacity_max) {
+            return Ok(Some(NoRoom::Database { database, load: *load, capacity_max }));
+        }
+    }
+    let load: f64 = demands.iter().map(|demand| demand.load).sum();
+    let some = capacities.iter().zip(is_option).filter(|(_, is_option)| *is_option);
+    let capacity: f64 = some.map(|(capacity, _)| capacity).sum();
+    Ok((!fits(load, capacity)).then_some(NoRoom::Together { load, capacity }))
 }
 
 fn check(demands: &[Demand], capacities: &[f64]) -> Result<(), BadDemand> {
@@ -424,7 +575,7 @@ impl<'a> State<'a> {
         false
     }
 
-    fn finish(self, bound: f64) -> Assignment {
+    fn finish(self, bound: f64, proven: bool) -> Assignment {
         let exact = Self::of(self.demands, self.capacities, self.chosen);
         let site = |(demand, chosen): (&Demand, &usize)| demand.options[*chosen].site;
         let over = (0..exact.loads.len()).filter(|site| exact.over(*site, 0.0) > 0.0);
@@ -432,6 +583,7 @@ impl<'a> State<'a> {
             sites: exact.demands.iter().zip(&exact.chosen).map(site).collect(),
             cost: exact.cost,
             bound,
+            proven,
             over: over
                 .map(|site| Over {
                     site,

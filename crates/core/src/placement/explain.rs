@@ -2,7 +2,8 @@
 
 use super::history::{History, Past};
 use super::leader::Ranked;
-use super::model::{Counts, Layout, Operation};
+use super::model::{Counts, Layout, Operation, Route};
+use super::score::{Way, quorum_ms};
 
 /// How many layouts a row shows: the best, the second, the third, as figure 2.
 const SHOWN: usize = 3;
@@ -119,4 +120,94 @@ fn clients(before: &Counts, now: &Counts) -> Vec<Shift<usize>> {
     shifts.sort_by(|one, other| other.size().total_cmp(&one.size()).then(one.of.cmp(&other.of)));
     shifts.truncate(CLIENTS_MAX);
     shifts
+}
+
+/// What one client, or one kind of operation, waits under two layouts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Wait<T> {
+    /// Whose.
+    pub of: T,
+    /// How many operations it has, faded as those of the past.
+    pub operations: f64,
+    /// Their mean latency under the first layout, in milliseconds.
+    pub before_ms: f64,
+    /// The same under the second.
+    pub after_ms: f64,
+}
+
+impl<T> Wait<T> {
+    /// What all its operations save together, in milliseconds × operations; negative where they
+    /// lose.
+    #[must_use]
+    pub fn saved_ms(&self) -> f64 {
+        self.operations * (self.before_ms - self.after_ms)
+    }
+}
+
+/// Who waits how long under two layouts: clients with operations and kinds of operations, those
+/// that save most first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Waits {
+    /// By client.
+    pub clients: Vec<Wait<usize>>,
+    /// By kind of operation.
+    pub operations: Vec<Wait<Operation>>,
+}
+
+impl Waits {
+    /// Compares two layouts on the operations of a past.
+    ///
+    /// # Panics
+    /// When a replica is at none of the sites of the past.
+    #[must_use]
+    pub fn between(past: &Past<'_>, before: &Layout, after: &Layout, route: Route) -> Self {
+        let clients = past.newest().trips().clients();
+        let mut by_client = vec![Sums::default(); clients];
+        let mut by_operation = [Sums::default(); Operation::ALL.len()];
+        for part in past.parts() {
+            let quorums =
+                [before, after].map(|one| quorum_ms(part.trips, one.leader(), one.voters()));
+            for (client, counts) in part.counts.iter().enumerate() {
+                let ways = [before, after]
+                    .map(|one| Way::of(part.trips, client, one.replicas(), one.leader(), route));
+                for operation in Operation::ALL {
+                    let count = counts[operation as usize];
+                    let took = [0, 1].map(|k| count * ways[k].latency_ms(operation, quorums[k]));
+                    by_client[client].add(count, took);
+                    by_operation[operation as usize].add(count, took);
+                }
+            }
+        }
+        Self {
+            clients: listed(by_client.into_iter().enumerate()),
+            operations: listed(Operation::ALL.into_iter().zip(by_operation)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    operations: f64,
+    took_ms: [f64; 2],
+}
+
+impl Sums {
+    fn add(&mut self, operations: f64, took_ms: [f64; 2]) {
+        self.operations += operations;
+        (0..2).for_each(|k| self.took_ms[k] += took_ms[k]);
+    }
+}
+
+fn listed<T: Ord>(sums: impl Iterator<Item = (T, Sums)>) -> Vec<Wait<T>> {
+    let wait = |(of, Sums { operations, took_ms: [before, after] })| Wait {
+        of,
+        operations,
+        before_ms: before / operations,
+        after_ms: after / operations,
+    };
+    let mut list: Vec<Wait<T>> = sums.filter(|(_, sums)| sums.operations > 0.0).map(wait).collect();
+    list.sort_by(|one, other| {
+        other.saved_ms().total_cmp(&one.saved_ms()).then_with(|| one.of.cmp(&other.of))
+    });
+    list
 }

@@ -198,11 +198,7 @@ impl History {
         for Interval { counts, trips } in self.iter().skip(ago) {
             match parts.iter_mut().find(|part| core::ptr::eq(part.trips, Arc::as_ptr(trips))) {
                 Some(part) => part.counts.add(counts, fresh),
-                None => {
-                    let mut sums = Counts::none(counts.clients());
-                    sums.add(counts, fresh);
-                    parts.push(Part { counts: sums, trips });
-                }
+                None => parts.push(Part { counts: counts.scaled(fresh), trips }),
             }
             intervals += fresh;
             fresh /= tau;
@@ -252,10 +248,10 @@ pub struct Past<'a> {
     tails: Option<&'a Tails>,
 }
 
-impl Past<'_> {
+impl<'a> Past<'a> {
     /// Faded operations by round trips; those of the newest interval come first.
     #[must_use]
-    pub fn parts(&self) -> &[Part<'_>] {
+    pub fn parts(&self) -> &[Part<'a>] {
         &self.parts
     }
 

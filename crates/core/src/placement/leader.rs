@@ -33,7 +33,11 @@ impl Ranked {
 /// When a replica of the layout is at none of the sites of the past.
 #[must_use]
 pub fn rank(past: &Past<'_>, layout: &Layout, route: Route) -> Vec<Ranked> {
-    let folded = Folded::of(past, layout.replicas(), route);
+    rank_folded(&Folded::of(past, layout.replicas(), route), layout)
+}
+
+/// The same, from the sums of that past and the replicas of the layout.
+pub(super) fn rank_folded(folded: &Folded<'_>, layout: &Layout) -> Vec<Ranked> {
     let mut ranked: Vec<Ranked> = layout
         .voters()
         .iter()

@@ -12,6 +12,7 @@
 //! | [`domains`] | how far voters must be spread, and the fastest that are |
 //! | [`leader`] | tier 1: who of the voters leads |
 //! | [`voters`] | tier 2: who of the replicas votes and leads |
+//! | [`tier3`] | tier 3 over a whole past, with its runners-up |
 //! | [`steps`] | from the layout there is to another, in single safe steps |
 //! | [`tail`] | percentiles instead of means |
 //! | [`steady`] | whether a better layout is worth a move |
@@ -32,7 +33,9 @@ pub mod score;
 pub mod steady;
 pub mod steps;
 pub mod tail;
+pub mod tier3;
 pub mod voters;
+mod waits;
 
 #[cfg(test)]
 mod tests;

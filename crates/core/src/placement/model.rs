@@ -108,7 +108,22 @@ impl Counts {
     /// Operations of all clients.
     #[must_use]
     pub fn total(&self) -> f64 {
-        self.by_client.iter().flatten().sum()
+        self.totals().iter().sum()
+    }
+
+    /// Operations of all clients, in the order of [`Operation::ALL`].
+    pub(super) fn totals(&self) -> [f64; Operation::ALL.len()] {
+        let mut totals = [0.0; Operation::ALL.len()];
+        for counts in &self.by_client {
+            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+        }
+        totals
+    }
+
+    /// So many times these.
+    pub(super) fn scaled(&self, times: f64) -> Self {
+        let scaled = self.by_client.iter().map(|counts| counts.map(|count| times * count));
+        Self { by_client: scaled.collect() }
     }
 
     /// Adds so many times the counts of as many clients.
@@ -218,6 +233,16 @@ impl Layout {
             Some(voter) => Err(BadInput::VoterIsNoReplica { voter: *voter }),
             None => Ok(Self { leader, voters, replicas }),
         }
+    }
+
+    /// One whose voters and replicas are known to rise and to be as they must.
+    pub(super) fn rising(leader: usize, voters: Vec<usize>, replicas: Vec<usize>) -> Self {
+        let layout = Self { leader, voters, replicas };
+        debug_assert_eq!(
+            Self::new(leader, layout.voters.clone(), layout.replicas.clone()),
+            Ok(layout.clone())
+        );
+        layout
     }
 
     /// Checks that every site is one of so many.

@@ -27,6 +27,7 @@ use core::fmt;
 
 use super::domains::{Diversity, Domains, TooFew, VoterRule};
 use super::explain::Explanation;
+use super::folded::{Alone, Folded};
 use super::history::{History, Past};
 use super::leader::{self, Ranked};
 use super::model::{BadInput, Layout, Route};
@@ -69,6 +70,8 @@ pub struct Config {
     pub domains: Option<Domains>,
     /// How far voters must be spread; none: at least as far as they are today.
     pub diversity: Option<Diversity>,
+    /// Whether the leader stays where it is: the system lets nobody move it.
+    pub leader_stays: bool,
     /// When to move.
     pub steady: Steady,
     /// How many intervals a decision explains; 0 where nobody looks, which saves most of the time.
@@ -196,7 +199,13 @@ impl Planner {
         let (candidates, refused): (Vec<Layout>, Vec<Layout>) =
             candidates.iter().cloned().partition(|layout| self.admits(layout, &rule));
         let ranked = self.rank(&past, today, &candidates, &rule)?;
-        let verdict = self.verdict(history, today, &ranked, &rule)?;
+        // What was ranked is known; scoring it again is most of the time of a decision.
+        let known_ms = |layout: &Layout| match ranked.iter().find(|one| one.layout == *layout) {
+            Some(one) => Ok(one.latency_ms),
+            None => self.latency_ms(&past, layout),
+        };
+        let today_ms = known_ms(today)?;
+        let verdict = self.verdict(history, &past, today, today_ms, &ranked, &rule);
         let explanation = self.explain(history, today, &candidates, &rule);
         let goal = match &verdict {
             Verdict::Move { to, .. } => to,
@@ -204,8 +213,8 @@ impl Planner {
             Verdict::Stay { .. } => ranked.first().map_or(today, |best| &best.layout),
         };
         Ok(Decision {
-            today_ms: Some(self.latency_ms(&past, today)?),
-            goal_ms: Some(self.latency_ms(&past, goal)?),
+            today_ms: Some(today_ms),
+            goal_ms: Some(known_ms(goal)?),
             goal: goal.clone(),
             ranked,
             refused,
@@ -262,9 +271,18 @@ impl Planner {
         rule: &VoterRule<'_>,
     ) -> Result<Vec<Ranked>, Undecided> {
         let (route, replicas, keep) = (self.config.route, today.replicas(), today.voters());
+        let is_mean = self.config.objective == Objective::Mean;
+        let folded = is_mean.then(|| Folded::of(past, replicas, route));
+        let sums = || folded.as_ref().expect("they are made for means");
+        let mean_ms = |layout: &Layout| {
+            let folded = folded.as_ref().filter(|_| layout.replicas() == replicas)?;
+            Some(folded.mean_ms(layout.leader(), layout.voters()))
+        };
         let mut ranked = match (self.config.tier, self.config.objective) {
-            (Tier::Leader, Objective::Mean) => leader::rank(past, today, route),
-            (Tier::Voters, Objective::Mean) => voters::rank(past, replicas, rule, route, keep)?,
+            (Tier::Leader, Objective::Mean) => leader::rank_folded(sums(), today),
+            (Tier::Voters, Objective::Mean) => {
+                voters::rank_folded(sums(), past.newest().trips(), rule, keep)?
+            }
             (Tier::Leader, Objective::Percentile(p)) => {
                 tail::rank_leaders(past, today, route, p).ok_or(Undecided::NoTails)?
             }
@@ -273,12 +291,19 @@ impl Planner {
                     .ok_or(Undecided::NoTails)?
             }
         };
+        let leader = today.leader();
         let today = Some(today).filter(|today| rule.admits_spread(today.voters()));
         for layout in candidates.iter().chain(today) {
             if ranked.iter().all(|option| option.layout != *layout) {
-                let latency_ms = self.latency_ms(past, layout)?;
+                let latency_ms = match mean_ms(layout) {
+                    Some(ms) => ms,
+                    None => self.latency_ms(past, layout)?,
+                };
                 ranked.push(Ranked { layout: layout.clone(), latency_ms });
             }
+        }
+        if self.config.leader_stays {
+            ranked.retain(|option| option.layout.leader() == leader);
         }
         Ranked::sort(&mut ranked);
         Ok(ranked)
@@ -287,32 +312,38 @@ impl Planner {
     fn verdict(
         &self,
         history: &History,
+        past: &Past<'_>,
         today: &Layout,
+        today_ms: f64,
         ranked: &[Ranked],
         rule: &VoterRule<'_>,
-    ) -> Result<Verdict, Undecided> {
+    ) -> Verdict {
         let steady = &self.config.steady;
         let spread = |option: &&Ranked| rule.admits_spread(option.layout.voters());
-        let past = history.past(0).expect("there were operations");
-        let today_ms = self.latency_ms(&past, today)?;
         if let Some(best) = ranked.iter().find(spread)
             && !rule.admits_spread(today.voters())
         {
             if let Some(why) = steady.cooling(history) {
-                return Ok(Verdict::Stay { why });
+                return Verdict::Stay { why };
             }
             let saves_ms = (today_ms - best.latency_ms) * past.operations_per_interval();
-            return Ok(Verdict::Move {
+            return Verdict::Move {
                 to: best.layout.clone(),
                 because: Because::Spread,
                 gain_share: gain(today_ms, best.latency_ms),
                 saves_ms_per_s: saves_ms / steady.interval_s,
                 cost_ms: steady.cost.of(today, &best.layout),
-            });
+            };
         }
-        Ok(steady.judge(history, today, today_ms, ranked, |layout, ago| {
-            self.latency_ms(&history.alone(ago)?, layout).ok()
-        }))
+        let mut alone = Alone::new(history, today.replicas(), self.config.route);
+        let per_interval = past.operations_per_interval();
+        steady.judge_past(history, per_interval, today, today_ms, ranked, |layout, ago| match self
+            .config
+            .objective
+        {
+            Objective::Mean => alone.mean_ms(layout, ago),
+            Objective::Percentile(_) => self.latency_ms(&history.alone(ago)?, layout).ok(),
+        })
     }
 
     fn explain(

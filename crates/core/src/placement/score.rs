@@ -74,16 +74,16 @@ impl Way {
         let from_client = trips.from_client(client);
         let over = |replica: usize| from_client[replica] + trips.from_site(replica)[leader];
         let (mut nearest, mut near_ms) = (leader, f64::INFINITY);
-        let mut shortest_ms = f64::INFINITY;
         for &replica in replicas {
             if from_client[replica] < near_ms {
                 (nearest, near_ms) = (replica, from_client[replica]);
             }
-            shortest_ms = shortest_ms.min(over(replica));
         }
         let bounded_ms = match route {
             Route::Nearest => over(nearest),
-            Route::BestPath => shortest_ms,
+            Route::BestPath => {
+                replicas.iter().map(|replica| over(*replica)).fold(f64::INFINITY, f64::min)
+            }
         };
         Self { near_ms, bounded_ms, leader_ms: from_client[leader] }
     }
@@ -96,7 +96,8 @@ impl Way {
             Operation::BoundedRead => self.bounded_ms,
             Operation::StrongRead => self.leader_ms,
             Operation::SingleGroup | Operation::MultiGroup => {
-                f64::from(operation.quorums()).mul_add(quorum_ms, self.leader_ms)
+                // A fused product is a call where processors may lack it.
+                f64::from(operation.quorums()) * quorum_ms + self.leader_ms
             }
         }
     }

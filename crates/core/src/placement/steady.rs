@@ -190,20 +190,38 @@ impl Steady {
         today: &Layout,
         today_ms: f64,
         ranked: &[Ranked],
-        mut alone_ms: impl FnMut(&Layout, usize) -> Option<f64>,
+        alone_ms: impl FnMut(&Layout, usize) -> Option<f64>,
     ) -> Verdict {
         let Some(past) = history.past(0) else {
             return Verdict::Stay { why: Why::NoOperations };
         };
         let per_interval = past.operations_per_interval();
+        self.judge_past(history, per_interval, today, today_ms, ranked, alone_ms)
+    }
+
+    /// The same where it is known that there were operations, so many in an interval.
+    pub(super) fn judge_past(
+        &self,
+        history: &History,
+        per_interval: f64,
+        today: &Layout,
+        today_ms: f64,
+        ranked: &[Ranked],
+        mut alone_ms: impl FnMut(&Layout, usize) -> Option<f64>,
+    ) -> Verdict {
+        let mut today_alone: Vec<Option<f64>> = Vec::new();
         let mut why = Why::Best;
         for option in ranked.iter().filter(|option| option.layout != *today) {
             let gain_share = gain(today_ms, option.latency_ms);
             if gain_share < ROUNDING {
                 break;
             }
-            let mut gains = history.busy().take(self.intervals.max(1)).map(|ago| {
-                match (alone_ms(today, ago), alone_ms(&option.layout, ago)) {
+            let busy = history.busy().take(self.intervals.max(1)).enumerate();
+            let mut gains = busy.map(|(place, ago)| {
+                if place == today_alone.len() {
+                    today_alone.push(alone_ms(today, ago));
+                }
+                match (today_alone[place], alone_ms(&option.layout, ago)) {
                     (Some(today_ms), Some(goal_ms)) => gain(today_ms, goal_ms),
                     _ => 0.0,
                 }

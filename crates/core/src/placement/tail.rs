@@ -27,8 +27,9 @@ use super::history::Past;
 use super::leader::Ranked;
 use super::model::{BadInput, Counts, Layout, Matrix, Operation, RoundTrips, Route, majority};
 use super::voters::subsets;
-use crate::distribution::{Distribution, Grid};
-use crate::units::{Probability, Weight};
+use crate::distribution::{Distribution, Empirical, Grid};
+use crate::time::Duration;
+use crate::units::{OutOfRange, Probability, Weight};
 
 /// How many voter sets of one leader are tried before swaps take over.
 pub const SETS_MAX: usize = 1_000;
@@ -72,6 +73,26 @@ impl Tails {
         Ok(Self { sites, from_clients: flat(from_clients), between_sites: flat(between_sites) })
     }
 
+    /// Round trips that never vary, rounded up to whole steps: what is left is how clients and
+    /// operations differ.
+    ///
+    /// # Errors
+    /// When the step is zero or the longest has too many of them.
+    pub fn constant(trips: &RoundTrips, step: Duration) -> Result<Self, OutOfRange> {
+        let grid = |ms: &f64| {
+            let way = Duration::from_secs_f64(ms / 1e3);
+            Grid::of(&Empirical::from_samples(vec![way])?, step, way)
+        };
+        let rows = |row: &[f64]| row.iter().map(grid).collect::<Result<Vec<Grid>, _>>();
+        let from_clients = (0..trips.clients()).map(|client| rows(trips.from_client(client)));
+        let between_sites = (0..trips.sites()).map(|site| rows(trips.from_site(site)));
+        Ok(Self {
+            sites: trips.sites(),
+            from_clients: from_clients.collect::<Result<Vec<_>, _>>()?.concat(),
+            between_sites: between_sites.collect::<Result<Vec<_>, _>>()?.concat(),
+        })
+    }
+
     /// Checks that they are of as many clients and sites as these means.
     ///
     /// # Errors
@@ -102,8 +123,13 @@ impl Tails {
     /// How long a leader waits for a majority of the voters, of whom there is at least one.
     #[must_use]
     pub fn quorum(&self, leader: usize, voters: &[usize]) -> Grid {
-        let ways: Vec<&Grid> = voters.iter().map(|voter| self.from_site(leader, *voter)).collect();
-        Grid::kth_fastest(&ways, majority(voters.len())).expect("someone votes, steps are equal")
+        self.quorum_of(leader, voters, majority(voters.len()))
+    }
+
+    /// How long a leader waits for so many answers of these.
+    fn quorum_of(&self, leader: usize, among: &[usize], answers: usize) -> Grid {
+        let ways: Vec<&Grid> = among.iter().map(|one| self.from_site(leader, *one)).collect();
+        Grid::kth_fastest(&ways, answers).expect("someone votes, steps are equal")
     }
 
     /// What operations take under a layout: the mixture of all clients and kinds. Clients choose
@@ -136,6 +162,7 @@ pub fn percentile_ms(
 }
 
 /// Tier 1 by a percentile: every voter as the leader, the best first; none without distributions.
+/// Percentiles fall on steps, so equal ones are frequent: ties go to the lesser mean.
 #[must_use]
 pub fn rank_leaders(
     past: &Past<'_>,
@@ -149,9 +176,7 @@ pub fn rank_leaders(
         layout: layout.led_by(*leader).expect("a voter may lead"),
         latency_ms: mixed.led_by(*leader).percentile_ms(layout.voters(), p),
     };
-    let mut ranked: Vec<Ranked> = layout.voters().iter().map(option).collect();
-    Ranked::sort(&mut ranked);
-    Some(ranked)
+    Some(sorted(past, route, layout.voters().iter().map(option)))
 }
 
 /// Tier 2 by a percentile: every replica as the leader, each with the best voters found for it, the
@@ -180,9 +205,49 @@ pub fn rank_voters(
         let layout = Layout::new(*leader, voters, replicas.to_vec()).expect("replicas vote");
         Ranked { layout, latency_ms }
     };
-    let mut ranked: Vec<Ranked> = replicas.iter().map(option).collect();
-    Ranked::sort(&mut ranked);
-    Ok(Some(ranked))
+    Ok(Some(sorted(past, route, replicas.iter().map(option))))
+}
+
+/// Whether [`rank_voters`] looks at every voter set, so that its first is the optimum.
+#[must_use]
+pub fn tries_all(past: &Past<'_>, replicas: usize, voters: usize) -> bool {
+    let writes = [Operation::SingleGroup, Operation::MultiGroup];
+    let counts = past.counts();
+    sets(replicas.saturating_sub(1), voters.saturating_sub(1)) <= SETS_MAX
+        || writes.iter().all(|write| counts.total_of(*write) == 0.0)
+}
+
+/// A percentile, in milliseconds, that no leader and no so many voters among these replicas are
+/// below: each leader with a quorum of the fastest of all replicas, whoever votes. None without
+/// distributions.
+#[must_use]
+pub fn bound_ms(
+    past: &Past<'_>,
+    replicas: &[usize],
+    voters: usize,
+    route: Route,
+    p: Probability,
+) -> Option<f64> {
+    let (tails, counts, trips) = (past.tails()?, past.counts(), past.newest().trips());
+    let mixed = Mixed { tails, counts: &counts, trips, replicas, route };
+    let least = |leader: &usize| {
+        let quorum = tails.quorum_of(*leader, replicas, majority(voters));
+        let latency = mixed.led_by(*leader).with_quorum(|| quorum);
+        at(&latency.expect("a past has operations"), p)
+    };
+    Some(replicas.iter().map(least).fold(f64::INFINITY, f64::min))
+}
+
+/// The best first; of equal percentiles the one of the lesser mean.
+fn sorted(past: &Past<'_>, route: Route, options: impl Iterator<Item = Ranked>) -> Vec<Ranked> {
+    let with_mean = |option: Ranked| (past.mean_ms(&option.layout, route), option);
+    let mut all: Vec<(f64, Ranked)> = options.map(with_mean).collect();
+    all.sort_by(|(one_ms, one), (other_ms, other)| {
+        let by_tail = one.latency_ms.total_cmp(&other.latency_ms);
+        let by_mean = by_tail.then(one_ms.total_cmp(other_ms));
+        by_mean.then(one.layout.leader().cmp(&other.layout.leader()))
+    });
+    all.into_iter().map(|(_, option)| option).collect()
 }
 
 /// A percentile in milliseconds.
@@ -273,9 +338,14 @@ fn shortest(ways: impl Iterator<Item = f64>) -> usize {
 impl Led<'_> {
     /// What operations take with these voters; none without operations.
     fn with(&self, voters: &[usize]) -> Option<Grid> {
+        self.with_quorum(|| self.mixed.tails.quorum(self.leader, voters))
+    }
+
+    /// The same with a quorum that takes so long.
+    fn with_quorum(&self, quorum: impl FnOnce() -> Grid) -> Option<Grid> {
         let mut writes = Parts::new();
         if self.writes.iter().any(Option::is_some) {
-            let quorum = self.mixed.tails.quorum(self.leader, voters);
+            let quorum = quorum();
             let after = |way: &Grid| quorum.convolve(way).expect("steps are equal");
             let [single, multi] = &self.writes;
             writes.extend(single.as_ref().map(|(count, way)| (*count, after(way))));

@@ -13,8 +13,9 @@ use super::domains::{TooFew, VoterRule};
 use super::folded::Folded;
 use super::history::Past;
 use super::leader::{self, Ranked};
-use super::model::{Layout, RoundTrips, Route, majority};
+use super::model::{Layout, RoundTrips, Route};
 use super::score::quorum_ms;
+use super::waits::{LANES, Lanes, total};
 
 /// How many sets a search looks at before it takes the best so far: more than the 924 of 12 others
 /// and 6 seats, so that only wider questions can be cut short.
@@ -37,19 +38,29 @@ pub fn rank(
     keep: &[usize],
 ) -> Result<Vec<Ranked>, TooFew> {
     assert!(replicas.is_sorted(), "replicas come in rising order");
+    rank_folded(&Folded::of(past, replicas, route), past.newest().trips(), rule, keep)
+}
+
+/// The same, from the sums of that past and its newest round trips.
+pub(super) fn rank_folded(
+    folded: &Folded<'_>,
+    newest: &RoundTrips,
+    rule: &VoterRule<'_>,
+    keep: &[usize],
+) -> Result<Vec<Ranked>, TooFew> {
+    let replicas = folded.replicas;
     rule.check(replicas)?;
-    let folded = Folded::of(past, replicas, route);
-    let newest = past.newest().trips();
+    let mut ways = vec![0.0; rule.domains.sites()];
     let mut ranked: Vec<Ranked> = replicas
         .iter()
         .map(|&leader| {
-            let voters = match folded.quorums[..] {
+            let voters = match folded.trips[..] {
                 [] => rule.nearest(newest.from_site(leader), leader, replicas, keep),
-                [(_, trips)] => rule.nearest(trips.from_site(leader), leader, replicas, keep),
-                _ => fastest_of_several(&folded, rule, leader, keep),
+                [trips] => rule.nearest(trips.from_site(leader), leader, replicas, keep),
+                _ => fastest_of_several(folded, rule, leader, keep, &mut ways),
             };
             let latency_ms = folded.mean_ms(leader, &voters);
-            let layout = Layout::new(leader, voters, replicas.to_vec()).expect("replicas vote");
+            let layout = Layout::rising(leader, voters, replicas.to_vec());
             Ranked { layout, latency_ms }
         })
         .collect();
@@ -103,43 +114,32 @@ pub(super) fn subsets(of: &[usize], count: usize, visit: &mut dyn FnMut(&[usize]
     extend(&mut Vec::with_capacity(count), of, count, visit);
 }
 
-/// The voters of a leader that wait least under round trips that differ.
+/// The voters of a leader that wait least under round trips that differ; `ways` is room for a
+/// number for every site.
 fn fastest_of_several(
     folded: &Folded<'_>,
     rule: &VoterRule<'_>,
     leader: usize,
     keep: &[usize],
+    ways: &mut [f64],
 ) -> Vec<usize> {
-    let wait = |voters: &[usize]| folded.wait_ms(leader, voters);
-    let mut mean = vec![0.0; rule.domains.sites()];
-    for (waits, trips) in &folded.quorums {
-        let row = trips.from_site(leader);
-        folded.replicas.iter().for_each(|site| mean[*site] += waits * row[*site]);
-    }
-    let start = rule.nearest(&mean, leader, folded.replicas, keep);
-    // No set is faster than the nearest of each round trips are, each for its own.
-    let least = |(waits, trips): &(f64, &RoundTrips)| {
-        let row = trips.from_site(leader);
-        let any_ms = nearest_quorum_ms(row, leader, folded.replicas, rule.count);
-        let start_ms = quorum_ms(trips, leader, &start);
-        if start_ms <= any_ms {
-            return waits * start_ms; // as fast as without the rule: spare the search for its best
-        }
-        waits * quorum_ms(trips, leader, &rule.nearest(row, leader, folded.replicas, &[]))
-    };
-    let bound_ms: f64 = folded.quorums.iter().map(least).sum();
-    let start_ms = wait(&start);
+    let (waits, replicas) = (&folded.waits, folded.replicas);
+    let place = folded.place(leader);
+    replicas.iter().enumerate().for_each(|(to, site)| ways[*site] = waits.along(place, to));
+    let start = rule.nearest(ways, leader, replicas, keep);
+    let mut others: Vec<usize> = (0..replicas.len()).filter(|other| *other != place).collect();
+    let bound_ms = least_wait_ms(folded, rule, &start, leader, &others);
+    let start_ms = waits.wait_ms(place, &start.iter().map(|voter| folded.place(*voter)));
     if start_ms <= bound_ms * (1.0 + ROUNDING) {
         return start;
     }
-    let mut others: Vec<usize> =
-        folded.replicas.iter().copied().filter(|site| *site != leader).collect();
-    others.sort_by(|one, other| mean[*one].total_cmp(&mean[*other]));
+    let way = |other: &usize| ways[replicas[*other]];
+    others.sort_by(|one, other| way(one).total_cmp(&way(other)));
     let mut search = Search {
         folded,
         rule,
         others: &others,
-        chosen: vec![leader],
+        chosen: vec![place],
         best: (start_ms, start),
         sets_left: SETS_MAX,
     };
@@ -149,20 +149,38 @@ fn fastest_of_several(
     voters
 }
 
-/// How long a leader's quorum takes if any of the replicas may vote.
-fn nearest_quorum_ms(row: &[f64], leader: usize, replicas: &[usize], voters: usize) -> f64 {
-    let mut ways: Vec<f64> =
-        replicas.iter().filter(|site| **site != leader).map(|site| row[*site]).collect();
-    ways.sort_unstable_by(f64::total_cmp);
-    ways.truncate(voters - 1);
-    ways.push(row[leader]);
-    *ways.select_nth_unstable_by(majority(voters) - 1, f64::total_cmp).1
+/// What no voters of a leader wait less than: under each round trips those that are nearest then.
+/// Voters that are good for all (`start`) say where the rule need not be asked.
+fn least_wait_ms(
+    folded: &Folded<'_>,
+    rule: &VoterRule<'_>,
+    start: &[usize],
+    leader: usize,
+    others: &[usize],
+) -> f64 {
+    let place = folded.place(leader);
+    let mut least_ms = 0.0;
+    for (chunk, weights) in folded.waits.weights().iter().enumerate() {
+        let any_ms = folded.waits.bounds(chunk, &[place], others, rule.count - 1);
+        let voters = start.iter().map(|voter| folded.place(*voter));
+        let mut ms = folded.waits.quorums(chunk, place, voters);
+        for (lane, ms) in ms.iter_mut().enumerate() {
+            // As fast as without the rule: spare the search for its best.
+            if *ms > any_ms[lane] {
+                let trips = folded.trips[chunk * LANES + lane];
+                let nearest = rule.nearest(trips.from_site(leader), leader, folded.replicas, &[]);
+                *ms = quorum_ms(trips, leader, &nearest);
+            }
+        }
+        least_ms += total(weights, &ms);
+    }
+    least_ms
 }
 
 /// Waits that differ by less than this share are the same, added up in another order.
 const ROUNDING: f64 = 1e-12;
 
-/// Branch and bound over voter sets of one leader.
+/// Branch and bound over voter sets of one leader. Replicas go by their place.
 struct Search<'a> {
     folded: &'a Folded<'a>,
     rule: &'a VoterRule<'a>,
@@ -170,6 +188,7 @@ struct Search<'a> {
     others: &'a [usize],
     /// The leader first.
     chosen: Vec<usize>,
+    /// What the best voters wait, and who they are, as sites.
     best: (f64, Vec<usize>),
     sets_left: usize,
 }
@@ -180,9 +199,13 @@ impl Search<'_> {
         let missing = self.rule.count - self.chosen.len();
         if missing == 0 {
             self.sets_left = self.sets_left.saturating_sub(1);
-            let wait_ms = self.folded.wait_ms(self.chosen[0], &self.chosen);
-            if wait_ms < self.best.0 && self.rule.admits(&self.chosen) {
-                self.best = (wait_ms, self.chosen.clone());
+            let wait_ms = self.folded.waits.wait_ms(self.chosen[0], &self.chosen.iter().copied());
+            if wait_ms < self.best.0 {
+                let voters = self.chosen.iter().map(|place| self.folded.replicas[*place]);
+                let voters: Vec<usize> = voters.collect();
+                if self.rule.admits(&voters) {
+                    self.best = (wait_ms, voters);
+                }
             }
             return;
         }
@@ -201,20 +224,10 @@ impl Search<'_> {
     /// What the chosen and the fastest others from this one on wait at least, each round trips with
     /// others of their own.
     fn bound_ms(&self, from: usize, missing: usize) -> f64 {
-        let leader = self.chosen[0];
-        let (mut ways, mut rest) = (Vec::new(), Vec::new());
-        let mut bound_ms = 0.0;
-        for (waits, trips) in &self.folded.quorums {
-            let row = trips.from_site(leader);
-            rest.clear();
-            rest.extend(self.others[from..].iter().map(|other| row[*other]));
-            rest.sort_unstable_by(f64::total_cmp);
-            ways.clear();
-            ways.extend(self.chosen.iter().map(|voter| row[*voter]));
-            ways.extend(&rest[..missing]);
-            let place = majority(self.rule.count) - 1;
-            bound_ms += waits * *ways.select_nth_unstable_by(place, f64::total_cmp).1;
-        }
-        bound_ms
+        let waits = &self.folded.waits;
+        let bound = |(chunk, weights): (usize, &Lanes)| {
+            total(weights, &waits.bounds(chunk, &self.chosen, &self.others[from..], missing))
+        };
+        waits.weights().iter().enumerate().map(bound).sum()
     }
 }

@@ -5,6 +5,7 @@
 //! What is not known (a queue that no replica has reported, the cost under a policy that does not
 //! rank) has no sample rather than a zero.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_core::Health;
@@ -34,6 +35,7 @@ pub(super) fn render(views: &[View<'_>], agents: &[AgentView], cpu: Duration) ->
         }
     }
     render_latency(&mut text, views);
+    render_operations(&mut text, views);
     render_split(&mut text, views);
     let replicas: Vec<_> = views.iter().map(View::replicas).collect();
     for metric in &OF_REPLICAS {
@@ -53,6 +55,30 @@ pub(super) fn render(views: &[View<'_>], agents: &[AgentView], cpu: Duration) ->
         }
     }
     written
+}
+
+/// Requests as operations of databases, in the words of whoever places these: upstreams of one
+/// database are one counter, since a series may come only once.
+fn render_operations(text: &mut Exposition<'_>, views: &[View<'_>]) {
+    let mut counts: BTreeMap<[&str; 3], u64> = BTreeMap::new();
+    for view in views {
+        let Some(counted) = &view.config.operations else { continue };
+        let kinds = [counted.reads, counted.writes];
+        for (kind, count) in kinds.into_iter().zip(view.standing.operations) {
+            let labels = [counted.database.as_str(), counted.datacenter.as_str(), kind.name()];
+            *counts.entry(labels).or_default() += count;
+        }
+    }
+    if counts.is_empty() {
+        return;
+    }
+    let help = "Requests of this site's own users, as operations of a database by where they come \
+                from and what they wait for: counted as they come, wherever they are served.";
+    text.family("evenkeel_operations_total", "counter", help);
+    for ([database, datacenter, operation], count) in counts {
+        let labels = [("database", database), ("datacenter", datacenter), ("operation", operation)];
+        text.sample("evenkeel_operations_total", &labels, count as f64);
+    }
 }
 
 const fn only<T>(value: fn(&T) -> Option<f64>) -> Series<T> {

@@ -119,7 +119,14 @@ fn observation() -> Observation {
         ..ReplicaState::default()
     };
     let seen = BrownoutSeen { full: 60, reduced: 30, dimmers_invalid: 3 };
-    Observation { window, replicas: vec![busy, out], held: 6, seen, split: None }
+    Observation {
+        window,
+        replicas: vec![busy, out],
+        held: 6,
+        seen,
+        split: None,
+        operations: [5, 2],
+    }
 }
 
 fn busy_board(config: &Config) -> Board {

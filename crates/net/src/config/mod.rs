@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use evenkeel_core::placement::model::Operation;
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::{Budget, HedgeConfig};
 use evenkeel_core::request::safeguards::Safeguards;
@@ -120,6 +121,8 @@ pub struct UpstreamConfig {
     pub held_max: usize,
     /// `[upstream.NAME.health]`; absent = only failures of requests count.
     pub health: Option<HealthConfig>,
+    /// `[upstream.NAME.operations]`; absent = its requests are no operations of a database.
+    pub operations: Option<CountedAs>,
     /// What each worker allows itself towards each replica.
     pub limits: UpstreamLimits,
 }
@@ -172,6 +175,20 @@ pub struct Timeouts {
     pub attempt: Duration,
     /// The whole request, retries and waiting included, to the head of the answer; default 30 s.
     pub total: Duration,
+}
+
+/// `[upstream.NAME.operations]`: as what operations of a database requests are counted, for
+/// whoever places it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedAs {
+    /// The database.
+    pub database: String,
+    /// Where the users of this process are.
+    pub datacenter: String,
+    /// What a request with a safe method waits for; default a weak read.
+    pub reads: Operation,
+    /// What any other request waits for; default a transaction within a group.
+    pub writes: Operation,
 }
 
 /// `[upstream.NAME.health]`: active checks.

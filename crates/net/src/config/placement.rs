@@ -7,15 +7,21 @@ use std::time::Duration;
 use evenkeel_core::placement::domains::{Diversity, Domains};
 use evenkeel_core::placement::model::{Layout, RoundTrips, Route};
 use evenkeel_core::placement::steady::Steady;
+use evenkeel_core::placement::tail::Tails;
+use evenkeel_core::units::Probability;
 
 use crate::placement::act::window::Window;
-use crate::placement::act::{etcd, patroni};
+use crate::placement::act::{etcd, nats, patroni, zookeeper};
 
 /// `[placement]`: how and how often it is decided where databases live.
 #[derive(Debug, Clone)]
 pub struct PlacementConfig {
     /// Time between decisions, and what one interval of counts covers; default half an hour.
     pub interval: Duration,
+    /// What is to be small: this percentile of what operations take; `None` = the mean.
+    pub percentile: Option<Probability>,
+    /// Whether round trips are those that the mesh of `[redirect]` measures.
+    pub is_mesh: bool,
     /// What may change; default the leader.
     pub tier: PlacementTier,
     /// How fast the past fades: τ of equation 2; default 2.
@@ -54,8 +60,10 @@ pub struct DatabaseConfig {
     pub name: String,
     /// Where replicas can be.
     pub sites: Arc<[String]>,
-    /// From all clients to these sites, and between the sites.
-    pub trips: Arc<RoundTrips>,
+    /// From all clients to these sites, and between the sites; `None` = the mesh's.
+    pub trips: Option<Arc<RoundTrips>>,
+    /// How these vary, where a percentile is to be small.
+    pub tails: Option<Arc<Tails>>,
     /// Which failure domain each of these sites is in, if that is known.
     pub domains: Option<Domains>,
     /// How far voters must be spread; `None` = as far as they are.
@@ -113,6 +121,10 @@ pub enum StoreConfig {
     Etcd(etcd::Settings),
     /// PostgreSQL under Patroni.
     Patroni(patroni::Settings),
+    /// ZooKeeper.
+    ZooKeeper(zookeeper::Settings),
+    /// A stream of NATS JetStream.
+    Nats(nats::Settings),
 }
 
 impl StoreConfig {
@@ -122,6 +134,14 @@ impl StoreConfig {
         match self {
             Self::Etcd(_) => "etcd",
             Self::Patroni(_) => "patroni",
+            Self::ZooKeeper(_) => "zookeeper",
+            Self::Nats(_) => "nats",
         }
+    }
+
+    /// Whether its leader stays where an election puts it.
+    #[must_use]
+    pub const fn elects(&self) -> bool {
+        matches!(self, Self::ZooKeeper(_))
     }
 }

@@ -16,6 +16,7 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use evenkeel_core::placement::model::Operation;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::select::registry::{NAMES, Policy, PolicyError};
 use evenkeel_core::site::redirect::SITES_MAX;
@@ -24,11 +25,12 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value, format_duration};
 use http::uri::PathAndQuery;
 
 use super::{
-    AdminConfig, AgentConfig, Config, DimmerConfig, Edge, HealthConfig, ListenConfig,
+    AdminConfig, AgentConfig, Config, CountedAs, DimmerConfig, Edge, HealthConfig, ListenConfig,
     PlacementConfig, ProcessConfig, RedirectConfig, SiteReplicas, Timeouts, UpstreamConfig,
 };
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use envoy::Envoy;
+use placement::Mesh;
 use redirect::Redirect;
 use ways::{Door, Way};
 
@@ -92,7 +94,12 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     let redirect = redirect.optional();
     let planned = redirect.as_ref().map(|redirect| redirect.config.writes_stay);
     let envoy = table.key("envoy").table(move |table| Envoy::read(table, planned)).optional();
-    let placement = table.key("placement").table(PlacementConfig::read).optional();
+    let mesh = redirect.as_ref().map(|redirect| Mesh {
+        sites: redirect.config.sites.iter().map(|site| site.name.clone()).collect(),
+        is_companion: redirect.config.through.is_some(),
+    });
+    let placement = table.key("placement");
+    let placement = placement.table(|table| PlacementConfig::read(table, mesh.as_ref())).optional();
     let told = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, told);
     check_ways(&upstreams, &listens, &agents, admin.as_ref(), (redirect.as_ref(), envoy.as_ref()));
@@ -105,8 +112,11 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     let redirect = redirect.map(|redirect| redirect.config);
     let split = |index: usize| redirect.as_ref().filter(|redirect| redirect.upstream == index);
     let listens = listens.into_iter().map(|listen| listen.config).collect();
+    let home = redirect.as_ref().and_then(|redirect| redirect.sites.get(redirect.site.index()));
+    let home = home.map(|site| site.name.clone());
     let upstreams = upstreams.into_iter().enumerate().map(|(index, upstream)| UpstreamConfig {
         split: split(index).map(RedirectConfig::split),
+        operations: upstream.operations(home.as_deref()),
         ..upstream.config
     });
     Config {
@@ -303,6 +313,22 @@ impl<'a> Upstream<'a> {
             setting.clone().table(|table| UpstreamConfig::read(name, table)).required();
         Self { config, setting, replicas }
     }
+
+    /// As what its requests are counted; `home` is the site of `[redirect]`.
+    fn operations(&self, home: Option<&str>) -> Option<CountedAs> {
+        let mut counted = self.config.operations.clone()?;
+        if counted.datacenter.is_empty() {
+            let Some(home) = home else {
+                let came = "operations without a datacenter";
+                let expected = "operations.datacenter, where its users are: a row of the round \
+                                trips (with [redirect] its site is taken)";
+                self.setting.problem(Mismatch::new(came, expected));
+                return None;
+            };
+            home.clone_into(&mut counted.datacenter);
+        }
+        Some(counted)
+    }
 }
 
 fn check_name(name: &str, what: &str, setting: &Setting<'_>) {
@@ -335,6 +361,7 @@ impl UpstreamConfig {
             safeguards: table.key("safeguards").section(shared::safeguards),
             held_max: table.key("held_max").integer().between(0..=1_000_000).or(1_024),
             health: table.key("health").table(HealthConfig::read).optional(),
+            operations: table.key("operations").table(CountedAs::read).optional(),
             limits: table.key("pool").section(move |table| pool(table, connect)),
         };
         if let [only] = replicas.as_slice() {
@@ -436,6 +463,26 @@ fn at_most(table: &mut Table<'_>, part: (&str, Duration), whole: (&str, Duration
         let came = format_duration(part);
         let expected = format!("at most {name}, which is {}", format_duration(whole));
         table.problem(key, Mismatch::new(came, expected));
+    }
+}
+
+impl CountedAs {
+    fn read(table: &mut Table<'_>) -> Self {
+        let named = Operation::ALL.map(|operation| (operation.name(), operation));
+        let database_at = table.key("database");
+        let database = database_at.clone().text().required();
+        if !database.is_empty() {
+            check_name(&database, "a database of this name", &database_at);
+        }
+        let datacenter = table.key("datacenter").text();
+        let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
+        let datacenter = datacenter.check("a name of 1 to 64 bytes", is_short);
+        Self {
+            database,
+            datacenter: datacenter.or(String::new()), // until [redirect] is read
+            reads: table.key("reads").variant(&named).or(Operation::WeakRead),
+            writes: table.key("writes").variant(&named).or(Operation::SingleGroup),
+        }
     }
 }
 

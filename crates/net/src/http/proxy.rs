@@ -200,6 +200,9 @@ struct Exchange {
 impl Exchange {
     fn open(route: Rc<Route>, mut message: Message, is_guest: bool) -> Self {
         let is_write = message.is_write();
+        if !is_guest {
+            route.note_operation(is_write);
+        }
         let depart = |headers| route.depart(headers, is_guest, is_write);
         let journey = message.headers().and_then(depart);
         let group = journey.as_ref().map_or(HOME, Journey::group);

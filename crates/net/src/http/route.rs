@@ -65,6 +65,8 @@ pub struct Route {
     /// The time as it was last read; see [`Route::tick`].
     read_at: Cell<Instant>,
     seen: Cell<BrownoutSeen>,
+    /// Reads and writes of our own users.
+    operations: Cell<[u64; 2]>,
     /// Wakes the task that waits for the dispatchers' deadlines; see [`Route::keep_time`].
     timekeeper: RefCell<Option<Waker>>,
 }
@@ -155,6 +157,7 @@ impl Route {
             calls: Cell::new(0),
             read_at: Cell::new(clock.now()),
             seen: Cell::default(),
+            operations: Cell::default(),
             timekeeper: RefCell::default(),
         }))
     }
@@ -313,6 +316,7 @@ impl Route {
             held,
             window: self.window(),
             seen: self.seen.take(),
+            operations: self.operations.take(),
             split: self.split.as_ref().map(|split| split.observe(now, held as u64)),
         }
     }
@@ -334,6 +338,13 @@ impl Route {
             sum.answered -= returns.answered;
         }
         sum
+    }
+
+    /// Counts a request of our own users: those of another site's are counted there.
+    pub(crate) fn note_operation(&self, is_write: bool) {
+        let mut counts = self.operations.get();
+        counts[usize::from(is_write)] += 1;
+        self.operations.set(counts);
     }
 
     /// Notes what an answer said of brownout.
@@ -452,6 +463,8 @@ pub struct Observation {
     pub held: usize,
     /// What answers said of brownout since the last observation.
     pub seen: BrownoutSeen,
+    /// Reads and writes of our own users that came since the last observation.
+    pub operations: [u64; 2],
     /// What became of the requests of our own users; `None` where all of them stay at home.
     pub split: Option<SplitObservation>,
 }

@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use evenkeel_core::placement::model::{Counts, Operation};
-use evenkeel_settings::placement::{BYTES_MAX, COUNT_MAX, parse_counts};
+use evenkeel_settings::placement::COUNT_MAX;
 use serde_json::Value;
 
 use super::act::rest::{Answer, Call, Client, Endpoint, TlsFiles};
+use super::appended::Appended;
 use crate::config::{DatabaseConfig, OperationsConfig};
 
 /// For one question.
@@ -41,17 +42,8 @@ pub(super) struct Collector {
 
 #[derive(Debug)]
 enum Source {
-    Prometheus {
-        server: Endpoint,
-        client: Client,
-        query: String,
-        token: Option<String>,
-    },
-    /// How many intervals the file had, and the last of them, when it was read last.
-    Csv {
-        path: PathBuf,
-        seen: Option<(usize, Counts)>,
-    },
+    Prometheus { server: Endpoint, client: Client, query: String, token: Option<String> },
+    Csv(Box<Appended>),
 }
 
 /// What came, of whole intervals.
@@ -71,7 +63,9 @@ impl Collector {
         interval: Duration,
     ) -> Result<Self, String> {
         let source = match &database.operations {
-            OperationsConfig::Csv(path) => Source::Csv { path: path.clone(), seen: None },
+            OperationsConfig::Csv(path) => {
+                Source::Csv(Box::new(Appended::new(path.clone(), interval)))
+            }
             OperationsConfig::Prometheus { server, query, authority, token_file } => {
                 let client = match authority {
                     None => Client::plain(DEADLINE),
@@ -92,14 +86,14 @@ impl Collector {
         Ok(Self { source, clients, interval })
     }
 
-    /// The intervals that ended since the last call; so many at the first.
+    /// The intervals that ended since the last call; of Prometheus so many.
     ///
     /// # Errors
     /// When nothing can be known of the last one, in a sentence.
     pub(super) async fn collect(&mut self, intervals: usize) -> Result<Collected, String> {
         let (interval, clients) = (self.interval, &self.clients);
         match &mut self.source {
-            Source::Csv { path, seen } => from_file(path, seen, clients, intervals),
+            Source::Csv(file) => file.collect(clients).await,
             Source::Prometheus { server, client, query, token } => {
                 let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 let end_s = end.map_err(|_| "the clock is before 1970")?.as_secs_f64();
@@ -126,37 +120,6 @@ pub(super) fn secret(path: &PathBuf) -> Result<String, String> {
         return Err(format!("{path}: a first line of 1 byte to 16 KiB was expected"));
     }
     Ok(line.to_owned())
-}
-
-/// The intervals that were appended to a file since it was read last.
-fn from_file(
-    path: &PathBuf,
-    seen: &mut Option<(usize, Counts)>,
-    clients: &[String],
-    most: usize,
-) -> Result<Collected, String> {
-    use std::io::Read as _;
-    let unreadable = |error: std::io::Error| format!("{}: {error}", path.display());
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
-    let read = parse_counts(&text, &path.display().to_string(), clients);
-    let read = read.map_err(|problem| problem.to_string())?;
-    let Some(last) = read.last().cloned() else {
-        return Err(format!("{}: no interval, one or more were expected", path.display()));
-    };
-    let fresh = match seen {
-        None => most,
-        Some((length, before)) if *length == read.len() && *before == last => {
-            let path = path.display();
-            return Err(format!("{path}: no new interval (does nobody append to it any more?)"));
-        }
-        Some((length, _)) => read.len().saturating_sub(*length).max(1),
-    };
-    let length = read.len();
-    let intervals = read.into_iter().skip(length - fresh.min(most).min(length)).collect();
-    *seen = Some((length, last));
-    Ok(Collected { intervals, warnings: Vec::new() })
 }
 
 /// So many points, the last one now.
@@ -397,25 +360,5 @@ mod tests {
         assert_eq!(encoded("a{b=\"ü c\"}[5m]"), "a%7Bb%3D%22%C3%BC%20c%22%7D%5B5m%5D");
         let path = RANGE.path("x");
         assert!(path.ends_with("?query=x&start=9800.000&end=10000.000&step=100.000"), "{path}");
-    }
-
-    #[test]
-    fn a_file_that_grows_is_read_from_where_it_ended() {
-        let path = std::env::temp_dir().join(format!("evenkeel-counts-{}", std::process::id()));
-        let clients = ["oslo".to_owned()];
-        let mut text = "interval,client,weak-read\n1,oslo,1\n2,oslo,2\n3,oslo,3\n".to_owned();
-        let mut seen = None;
-        let mut totals = |text: &str| -> Result<Vec<f64>, String> {
-            std::fs::write(&path, text).unwrap();
-            let collected = from_file(&path, &mut seen, &clients, 2)?;
-            Ok(collected.intervals.iter().map(Counts::total).collect())
-        };
-        assert_eq!(totals(&text), Ok(vec![2.0, 3.0]));
-        assert!(totals(&text).unwrap_err().contains("no new interval"));
-        text.push_str("4,oslo,4\n");
-        assert_eq!(totals(&text), Ok(vec![4.0]));
-        assert_eq!(totals("interval,client,weak-read\n9,oslo,9\n"), Ok(vec![9.0]));
-        assert!(totals("interval,client,weak-read\n9,osla,9\n").unwrap_err().contains("osla"));
-        std::fs::remove_file(&path).unwrap();
     }
 }

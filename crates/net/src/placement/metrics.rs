@@ -14,7 +14,8 @@ const FAMILIES: [Family; 6] = [
     (
         "evenkeel_placement_latency_seconds",
         "gauge",
-        "What operations take on average, by counts and round trips: now, and under the goal.",
+        "What operations take by counts and round trips, now and under the goal: the mean, or the \
+         percentile that is configured.",
         &[
             (",layout=\"now\"", |database| database.now_ms.map(|ms| ms * 1e-3)),
             (",layout=\"goal\"", |database| database.goal_ms.map(|ms| ms * 1e-3)),

@@ -6,18 +6,22 @@
 //! | [`Service`] | every interval: look, count, decide, move |
 //! | [`state`] | how databases stand, for people and programs |
 //! | `collect` | where operations are counted: Prometheus, or a file |
+//! | `appended` | what is new in a file that somebody appends to |
 //! | `store` | the stores that can be moved, as one |
+//! | `ways` | round trips as the mesh of `[redirect]` measures them |
 //! | `words` | why, as a sentence |
 //! | `journal` | the last moves, from the audit log |
 //! | [`act`] | a move, one safe step at a time |
 
 pub mod act;
+mod appended;
 mod collect;
 mod journal;
 pub(crate) mod metrics;
 mod service;
 pub mod state;
 mod store;
+mod ways;
 mod words;
 
 pub use service::Service;

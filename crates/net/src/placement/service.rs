@@ -16,7 +16,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_core::placement::history::{History, INTERVALS_MAX, Interval};
-use evenkeel_core::placement::model::Layout;
+use evenkeel_core::placement::model::{Layout, RoundTrips};
 use evenkeel_core::placement::planner::{Config, Decision, Objective, Planner, Tier};
 use evenkeel_core::placement::replicas::{DomainLimits, Question, place};
 use evenkeel_core::placement::steady::Verdict;
@@ -32,8 +32,10 @@ use super::collect::Collector;
 use super::journal;
 use super::state::{DatabaseState, LayoutState, PlacementState};
 use super::store::Store;
-use super::words::About;
+use super::ways::{Measured, Ways};
+use super::words::{About, percent_of};
 use crate::config::{DatabaseConfig, PlacementConfig, PlacementTier};
+use crate::redirect::RedirectState;
 
 /// Time that asking all databases may take at least, however short intervals are.
 const ASKING_MIN: Duration = Duration::from_secs(10);
@@ -68,6 +70,10 @@ struct Desk {
     collector: Collector,
     store: Option<Store>,
     history: History,
+    /// The round trips that are known last.
+    trips: Option<Arc<RoundTrips>>,
+    /// Where they are measured; `None` where they are written.
+    ways: Option<Ways>,
     /// Where everything is; `None` while that is not known.
     today: Option<Layout>,
     /// Of this interval.
@@ -80,18 +86,24 @@ struct Desk {
 }
 
 impl Service {
-    /// Reads passwords and certificates and opens the audit log; asks nobody.
+    /// Reads passwords and certificates and opens the audit log; asks nobody. `mesh` is that of
+    /// this process, if it has one.
     ///
     /// # Errors
     /// When a file is not what it should be, with its path.
-    pub fn open(config: &PlacementConfig) -> io::Result<Self> {
+    pub fn open(
+        config: &PlacementConfig,
+        mesh: Option<watch::Receiver<Arc<RedirectState>>>,
+    ) -> io::Result<Self> {
+        let mesh = mesh.filter(|_| config.is_mesh);
+        let ways = mesh.map(|mesh| Ways::new(mesh, config.percentile.is_some()));
         let config = Arc::new(config.clone());
         let open = |path: &PathBuf| Ok::<_, io::Error>((path.clone(), Audit::open(path)?));
         let audit = config.audit.as_ref().map(open).transpose()?;
         let moves = config.audit.as_ref().map(|path| journal::moves(path)).unwrap_or_default();
         let mut desks = Vec::with_capacity(config.databases.len());
         for database in &config.databases {
-            let mut desk = Desk::new(database, &config).map_err(|error| {
+            let mut desk = Desk::new(database, &config, ways.as_ref()).map_err(|error| {
                 io::Error::other(format!("[placement], database {}: {error}", database.name))
             })?;
             desk.state.moves = moves.get(&database.name).cloned().unwrap_or_default();
@@ -204,6 +216,10 @@ impl Service {
         self.state.send_replace(Arc::new(PlacementState {
             interval_s: self.config.interval.as_secs_f64(),
             dry_run: self.config.dry_run,
+            objective: match self.config.percentile {
+                None => "mean".to_owned(),
+                Some(p) => format!("p{}", percent_of(p)),
+            },
             window: self.config.window.map(|window| window.to_string()),
             rounds: self.rounds,
             decided_unix_ms: took.map(|_| now).or(before.decided_unix_ms),
@@ -261,7 +277,11 @@ fn decide(mut desks: Vec<Desk>) -> (Vec<Desk>, Duration) {
 }
 
 impl Desk {
-    fn new(database: &DatabaseConfig, config: &PlacementConfig) -> Result<Self, String> {
+    fn new(
+        database: &DatabaseConfig,
+        config: &PlacementConfig,
+        ways: Option<&Ways>,
+    ) -> Result<Self, String> {
         let store = database.system.as_ref().map(|system| Store::new(system, config.window));
         let store = store.transpose()?;
         let is_many = config.databases.len() > MANY;
@@ -270,10 +290,11 @@ impl Desk {
                 PlacementTier::Leader => Tier::Leader,
                 PlacementTier::Voters | PlacementTier::Replicas => Tier::Voters,
             },
-            objective: Objective::Mean,
+            objective: config.percentile.map_or(Objective::Mean, Objective::Percentile),
             route: config.route,
             domains: database.domains.clone(),
             diversity: database.diversity,
+            leader_stays: database.system.as_ref().is_some_and(|system| system.store.elects()),
             steady: config.steady,
             explain_intervals: if is_many { EXPLAINED_OF_MANY } else { EXPLAINED },
         });
@@ -288,10 +309,17 @@ impl Desk {
             ..DatabaseState::default()
         };
         let clients = Arc::clone(&config.clients);
+        let mut history =
+            History::new(config.tau, INTERVALS_MAX).map_err(|error| error.to_string())?;
+        if let Some(tails) = &database.tails {
+            history.adopt_tails(Arc::clone(tails)).map_err(|error| error.to_string())?;
+        }
         Ok(Self {
             planner,
             collector: Collector::new(database, Arc::clone(&clients), config.interval)?,
-            history: History::new(config.tau, INTERVALS_MAX).map_err(|error| error.to_string())?,
+            history,
+            trips: database.trips.clone(),
+            ways: ways.cloned(),
             config: database.clone(),
             clients,
             store,
@@ -321,6 +349,11 @@ impl Desk {
     /// The operations of the interval that has just ended; of all intervals that are kept when it
     /// is the first.
     async fn count(&mut self) {
+        // Before operations are counted, which are told only once.
+        let trips = match self.measure() {
+            Ok(trips) => trips,
+            Err(error) => return self.count_failed(&error),
+        };
         let wanted = if self.history.is_empty() { INTERVALS_MAX } else { 1 };
         let collected = match self.collector.collect(wanted).await {
             Ok(collected) => collected,
@@ -335,7 +368,7 @@ impl Desk {
         let many = collected.intervals.len();
         for (place, counts) in collected.intervals.into_iter().enumerate() {
             self.recall_move(many - place);
-            let interval = Interval::new(counts, Arc::clone(&self.config.trips));
+            let interval = Interval::new(counts, Arc::clone(&trips));
             if let Err(error) = interval.and_then(|interval| self.history.push(interval)) {
                 return self.count_failed(&error.to_string());
             }
@@ -345,6 +378,18 @@ impl Desk {
         if self.today.is_some() && self.state.problem.take().is_some() {
             info!(database = self.config.name, "placement: known again");
         }
+    }
+
+    /// The round trips of now.
+    fn measure(&mut self) -> Result<Arc<RoundTrips>, String> {
+        if let Some(ways) = &self.ways {
+            let Measured { trips, tails } = ways.measured(&self.clients, &self.config.sites)?;
+            if let Some(tails) = tails {
+                self.history.adopt_tails(tails).map_err(|error| error.to_string())?;
+            }
+            self.trips = Some(trips);
+        }
+        self.trips.clone().ok_or_else(|| "no round trips are known".to_owned())
     }
 
     fn count_failed(&mut self, error: &str) {
@@ -390,10 +435,12 @@ impl Desk {
         };
         match (decided, &self.today) {
             (Ok(decision), Some(today)) => {
-                let steady = &self.planner.config().steady;
+                let (steady, objective) =
+                    (&self.planner.config().steady, self.planner.config().objective);
                 let (sites, clients) = (&self.config.sites, &self.clients);
                 self.state.adopt(&decision, clients, sites);
-                self.state.why = About { sites, clients, steady }.why(today, &decision);
+                let about = About { sites, clients, steady, objective };
+                self.state.why = about.why(today, &decision);
                 match decision.verdict {
                     Verdict::Move { .. } => self.state.counts.decided_to_move += 1,
                     Verdict::Stay { .. } => {
@@ -442,7 +489,8 @@ impl Desk {
             domains: Some(domains),
             ..Question::new(replicas, voters, route)
         };
-        let placed = place(&counts, &self.config.trips, &question);
+        let Some(trips) = &self.trips else { return Ok(Vec::new()) };
+        let placed = place(&counts, trips, &question);
         placed.map(|placed| vec![placed.layout]).map_err(|error| format!("Tier 3: {error}."))
     }
 

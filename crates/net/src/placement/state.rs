@@ -15,6 +15,8 @@ pub struct PlacementState {
     pub interval_s: f64,
     /// Whether nothing is changed.
     pub dry_run: bool,
+    /// What every `_ms` is, and what is to be small: `mean`, or a percentile such as `p99`.
+    pub objective: String,
     /// When moves may begin, in words; `None` = always.
     pub window: Option<String>,
     /// Intervals that were decided about since the start.
@@ -34,7 +36,7 @@ pub struct PlacementState {
 pub struct DatabaseState {
     /// Its name.
     pub name: String,
-    /// `etcd`, `patroni`, or `none`: moves are only recommended.
+    /// `etcd`, `patroni`, `zookeeper`, `nats`, or `none`: moves are only recommended.
     pub system: &'static str,
     /// What may change: 1 the leader, 2 voters too, 3 replicas too.
     pub tier: u8,
@@ -42,7 +44,7 @@ pub struct DatabaseState {
     pub layout: Option<LayoutState>,
     /// Where it should be, if anywhere else; else the best of all others.
     pub goal: Option<LayoutState>,
-    /// What operations take today, on average, by all that is known.
+    /// What operations take today by all that is known: on average, or the percentile.
     pub now_ms: Option<f64>,
     /// What they would take under the goal.
     pub goal_ms: Option<f64>,

@@ -5,8 +5,10 @@ use std::time::Duration;
 use super::act::audit::Audit;
 use super::act::etcd::Etcd;
 use super::act::mover::{Mover, Order, Outcome, Rules};
+use super::act::nats::Nats;
 use super::act::patroni::Patroni;
 use super::act::window::Window;
+use super::act::zookeeper::ZooKeeper;
 use super::act::{Cluster as _, Observed, Trouble};
 use super::collect::secret;
 use crate::config::{StoreConfig, SystemConfig};
@@ -26,6 +28,8 @@ pub(super) struct Store {
 enum AnyCluster {
     Etcd(Box<Etcd>),
     Patroni(Box<Patroni>),
+    ZooKeeper(Box<ZooKeeper>),
+    Nats(Box<Nats>),
 }
 
 impl Store {
@@ -46,6 +50,16 @@ impl Store {
                 settings.user = with_password(&settings.user);
                 AnyCluster::Patroni(Box::new(Patroni::new(settings)?))
             }
+            StoreConfig::ZooKeeper(settings) => {
+                let mut settings = settings.clone();
+                settings.user = with_password(&settings.user);
+                AnyCluster::ZooKeeper(Box::new(ZooKeeper::new(settings)?))
+            }
+            StoreConfig::Nats(settings) => {
+                let mut settings = settings.clone();
+                settings.user = with_password(&settings.user);
+                AnyCluster::Nats(Box::new(Nats::new(settings)?))
+            }
         };
         let (step, lag_max) = (config.step, config.lag_max);
         let rules = Rules { step, poll: POLL.min(step / 4), lag_max, window };
@@ -62,6 +76,8 @@ impl Store {
         match &self.cluster {
             AnyCluster::Etcd(cluster) => cluster.observe().await,
             AnyCluster::Patroni(cluster) => cluster.observe().await,
+            AnyCluster::ZooKeeper(cluster) => cluster.observe().await,
+            AnyCluster::Nats(cluster) => cluster.observe().await,
         }
     }
 
@@ -73,6 +89,12 @@ impl Store {
                 Mover { cluster: &**cluster, rules, audit }.run(order).await
             }
             AnyCluster::Patroni(cluster) => {
+                Mover { cluster: &**cluster, rules, audit }.run(order).await
+            }
+            AnyCluster::ZooKeeper(cluster) => {
+                Mover { cluster: &**cluster, rules, audit }.run(order).await
+            }
+            AnyCluster::Nats(cluster) => {
                 Mover { cluster: &**cluster, rules, audit }.run(order).await
             }
         }

@@ -2,8 +2,9 @@
 
 use evenkeel_core::placement::explain::Shift;
 use evenkeel_core::placement::model::Layout;
-use evenkeel_core::placement::planner::Decision;
+use evenkeel_core::placement::planner::{Decision, Objective};
 use evenkeel_core::placement::steady::{Because, Steady, Verdict, Why};
+use evenkeel_core::units::Probability;
 
 /// A change of a client's share below this is no cause.
 const SHIFT_MIN: f64 = 0.01;
@@ -14,6 +15,7 @@ pub(super) struct About<'a> {
     pub(super) sites: &'a [String],
     pub(super) clients: &'a [String],
     pub(super) steady: &'a Steady,
+    pub(super) objective: Objective,
 }
 
 impl About<'_> {
@@ -34,7 +36,7 @@ impl About<'_> {
                 let reason = match because {
                     Because::Faster => format!(
                         "{}, {} less; it was so in {}.",
-                        latencies(decision),
+                        self.latencies(decision),
                         percent(*gain_share),
                         match steady.intervals {
                             0 | 1 => "the last interval".to_owned(),
@@ -44,7 +46,7 @@ impl About<'_> {
                     Because::Spread => format!(
                         "the voters of today are not spread over as many failure domains as was \
                          asked for; {}.",
-                        latencies(decision)
+                        self.latencies(decision)
                     ),
                 };
                 format!("Move {change}: {reason}{}", self.cause(decision))
@@ -54,7 +56,7 @@ impl About<'_> {
     }
 
     fn why_not(&self, why: Why, change: &str, decision: &Decision) -> String {
-        let if_moved = format!("It stays. Moving {change}: {}", latencies(decision));
+        let if_moved = format!("It stays. Moving {change}: {}", self.latencies(decision));
         let reason = match why {
             Why::NoOperations => return "It stays: no operations were counted yet.".to_owned(),
             Why::Best => {
@@ -82,6 +84,20 @@ impl About<'_> {
             }
         };
         format!("{if_moved}{reason}{}", self.cause(decision))
+    }
+
+    fn latencies(&self, decision: &Decision) -> String {
+        let (Some(today), Some(goal)) = (decision.today_ms, decision.goal_ms) else {
+            return "how long operations take is not known".to_owned();
+        };
+        let (today, goal) = (millis(today), millis(goal));
+        match self.objective {
+            Objective::Mean => format!("operations take {today} now and would take {goal}"),
+            Objective::Percentile(p) => {
+                let of = percent_of(p);
+                format!("{of} % of operations take at most {today} now and would take {goal}")
+            }
+        }
     }
 
     /// What a move changes.
@@ -129,13 +145,9 @@ impl About<'_> {
     }
 }
 
-fn latencies(decision: &Decision) -> String {
-    match (decision.today_ms, decision.goal_ms) {
-        (Some(today), Some(goal)) => {
-            format!("operations take {} now and would take {}", millis(today), millis(goal))
-        }
-        _ => "how long operations take is not known".to_owned(),
-    }
+/// A percentile as people write it: 99, 99.9.
+pub(super) fn percent_of(p: Probability) -> String {
+    format!("{}", (p.value() * 1e5).round() / 1e3)
 }
 
 fn listed(names: &[&str]) -> String {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use evenkeel_core::Instant;
 use evenkeel_core::site::redirect::curve::Verdict;
 use evenkeel_core::site::redirect::demand::{DemandMeter, Lately};
-use evenkeel_core::site::redirect::epoch::{Path, Report, SiteId, Snapshot, Standing, Step};
+use evenkeel_core::site::redirect::epoch::{Path, Report, Seat, SiteId, Snapshot, Standing, Step};
 use evenkeel_core::site::redirect::planner::{Plan, Planner};
 use evenkeel_core::site::redirect::split::{
     Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced,
@@ -314,6 +314,7 @@ impl Driver {
             enforced: self.enforced.clone(),
             seat: None,
             counts: self.counts(),
+            paths: self.last.as_ref().map(|last| paths(&last.snapshot)).unwrap_or_default(),
         };
         self.state.send_replace(Arc::new(state));
     }
@@ -474,6 +475,16 @@ fn keep(alarms: &mut VecDeque<AlarmState>, alarm: AlarmState) {
         alarms.pop_front();
     }
     alarms.push_back(alarm);
+}
+
+/// The ways between sites, as those that are heard told them last.
+fn paths(snapshot: &Snapshot) -> Vec<Vec<Option<Path>>> {
+    let is_heard = |seat: &&Seat| matches!(seat.standing, Standing::Fresh | Standing::Held);
+    let told = |seat: &Seat| {
+        let row = Some(seat).filter(is_heard).and_then(|seat| seat.last.as_ref());
+        row.map_or_else(Vec::new, |row| row.report.paths.clone())
+    };
+    snapshot.seats.iter().map(told).collect()
 }
 
 fn by_refusal(counts: Refusals, with_none: bool) -> BTreeMap<&'static str, u64> {

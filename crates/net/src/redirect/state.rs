@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_core::site::redirect::epoch::{Alarm, SiteId, SiteSet};
+use evenkeel_core::site::redirect::epoch::{Alarm, Path, SiteId, SiteSet};
 use serde::Serialize;
 
 /// How the mesh of one process stands.
@@ -38,6 +38,10 @@ pub struct RedirectState {
     pub seat: Option<SeatState>,
     /// What was counted since the start.
     pub counts: CountsState,
+    /// By site and then by the site that it leads to: the way, as the first told it last; `None`
+    /// for sites themselves and where nothing was heard. Empty before the first plan.
+    #[serde(skip)]
+    pub paths: Vec<Vec<Option<Path>>>,
 }
 
 /// A further process of a site, as its seat sees it.

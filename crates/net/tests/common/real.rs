@@ -2,13 +2,19 @@
 //! as far from each other as real ones.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use evenkeel_core::placement::model::Layout;
+use evenkeel_net::config::Config;
 use evenkeel_net::distance::Lane;
 use evenkeel_net::http::engine::worker_runtime;
+use evenkeel_net::placement::PlacementState;
 use evenkeel_net::placement::act::mover::{Mode, Order};
+use evenkeel_net::process::Process;
+use evenkeel_settings::Node;
 
 /// Tells a story within a time that it never needs, or says what is missing on this machine.
 pub(crate) fn story(possible: Result<(), String>, within: Duration, told: impl AsyncFnOnce()) {
@@ -46,6 +52,29 @@ pub(crate) fn kill(server: &mut Option<Child>) {
 /// What a test wants of whatever there is.
 pub(crate) fn order<'a>(goal: &'a Layout, why: &'a str) -> Order<'a> {
     Order { from: None, goal, who: "a test", why, mode: Mode::Act }
+}
+
+/// A process with this placement alone, whose files are in a folder.
+pub(crate) fn place(folder: &Path, placement: &str) -> Process {
+    let file = folder.join("run.toml").display().to_string();
+    let node = Node::parse(placement, &file).unwrap_or_else(|found| panic!("{found}"));
+    Process::start(Config::read(&node).unwrap_or_else(|found| panic!("{found}"))).unwrap()
+}
+
+/// Waits until the placement of a process is as wanted.
+pub(crate) async fn placed(
+    process: &Process,
+    wanted: impl Fn(&PlacementState) -> bool,
+) -> Arc<PlacementState> {
+    let ends = Instant::now() + Duration::from_secs(40);
+    loop {
+        let state = Arc::clone(&process.placement().unwrap().borrow());
+        if wanted(&state) {
+            return state;
+        }
+        assert!(Instant::now() < ends, "in vain: {state:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Where the member of a site is.

@@ -84,6 +84,43 @@ async fn lost(session: &mut Session, log: &Log) -> usize {
     lost
 }
 
+/// All publishers are at the next site.
+async fn the_service_moves_the_leader(world: &World, leader: usize) {
+    let folder = world.folder();
+    let round_trips = "x,s0,s1,s2\ns0,0.5,60,80\ns1,60,0.5,70\ns2,80,70,0.5\n";
+    std::fs::write(folder.join("rtt.csv"), round_trips).unwrap();
+    let next = (leader + 1) % SITES;
+    let counts = format!("interval,client,single-group\n1,s{next},1e6\n");
+    std::fs::write(folder.join("counts.csv"), counts).unwrap();
+    let mut text = format!(
+        "[placement]\nround_trips = 'rtt.csv'\ninterval = '1s'\nintervals = 1\n\
+         audit = 'service.jsonl'\n\
+         [[placement.databases]]\nname = 'stream'\noperations = {{ csv = 'counts.csv' }}\n\
+         [placement.databases.system]\nkind = 'nats'\nstream = '{STREAM}'\n"
+    );
+    for site in 0..SITES {
+        let client = world.client(site);
+        text.push_str(&format!("members.s{site} = {{ name = 'n{site}', client = '{client}' }}\n"));
+    }
+    let nats = world.stream();
+    let dry = real::place(folder, &text);
+    let state = real::placed(&dry, |state| !state.databases[0].would_do.is_empty()).await;
+    let told = &state.databases[0];
+    println!("{}\n{:#?}", told.why, told.would_do);
+    assert_eq!((told.system, told.tier), ("nats", 1));
+    assert_eq!(told.goal.as_ref().unwrap().leader, format!("s{next}"));
+    assert!(told.would_do[0].contains(&format!("\"preferred\":\"n{next}\"")), "{told:#?}");
+    dry.stop().unwrap();
+    assert_eq!(nats.observe().await.unwrap().layout.leader(), leader, "dry is dry");
+
+    let acting = text.replace("interval = '1s'\n", "interval = '1s'\ndry_run = false\n");
+    let acting = real::place(folder, &acting);
+    let state = real::placed(&acting, |state| state.databases[0].counts.moves == 1).await;
+    acting.stop().unwrap();
+    assert_eq!(nats.observe().await.unwrap().layout.leader(), next, "{state:#?}");
+    assert_eq!(state.databases[0].moves[0].event, "reached");
+}
+
 #[test]
 fn a_streams_leader_moves_to_the_wanted_server_and_no_acknowledged_message_is_lost() {
     story(async || {
@@ -123,6 +160,9 @@ fn a_streams_leader_moves_to_the_wanted_server_and_no_acknowledged_message_is_lo
         println!("{acknowledged} acknowledged, {lost} lost, {} failed", log.failed.get());
         assert!(acknowledged > 100);
         assert_eq!(lost, 0);
+
+        the_service_moves_the_leader(&world, leader).await;
+        let leader = nats.observe().await.unwrap().layout.leader();
 
         let fewer = Layout::new(leader, vec![leader], vec![leader]).unwrap();
         let refused = mover.run(&order(&fewer, "a test")).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,7 @@ impl World {
     pub(crate) fn stream(&self) -> Nats {
         let site = |at: usize| Site { name: format!("n{at}"), client: self.client(at) };
         Nats::new(Settings {
+            name: "the stream".to_owned(),
             stream: STREAM.to_owned(),
             sites: (0..SITES).map(site).collect(),
             request: Duration::from_secs(5),
@@ -98,6 +99,11 @@ impl World {
             lock: self.folder.join("lock"),
         })
         .unwrap()
+    }
+
+    /// Where files of a test may be.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(crate) fn audit_path(&self) -> PathBuf {

@@ -13,12 +13,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::placement::model::Layout;
-use evenkeel_core::placement::steps::Step;
-use evenkeel_net::placement::act::Cluster as _;
+use evenkeel_core::placement::steps::{Abilities, Step};
 use evenkeel_net::placement::act::audit::Audit;
 use evenkeel_net::placement::act::mover::{Mode, Mover, Order, Outcome, Rules};
 use evenkeel_net::placement::act::zookeeper::wire::{Credentials, Request};
-use evenkeel_net::placement::act::zookeeper::{Refusal, Session};
+use evenkeel_net::placement::act::zookeeper::{Hold, Refusal, Session, ZooKeeper};
+use evenkeel_net::placement::act::{Cluster, Observed, Trouble};
 use tokio::task::JoinSet;
 
 use crate::common::real::{self, order};
@@ -98,8 +98,96 @@ fn voters_and_observers_change_places_while_clients_write_and_what_must_not_be_i
         world.up().await;
         println!("up in {:?}", began.elapsed());
         moves_lose_no_write(&world).await;
+        the_service_moves_votes(&world).await;
         refusals(&mut world).await;
     });
+}
+
+/// The leader dies when a vote is to be taken: after an election all is as it was but for that.
+#[test]
+fn an_election_in_the_middle_of_a_move_does_not_keep_it_from_going_back() {
+    story(async || {
+        let world = World::start();
+        world.up().await;
+        let zookeeper = world.cluster(PASSWORD);
+        let audit = Audit::open(&world.audit_path()).unwrap();
+        let mover = Mover { cluster: &zookeeper, rules: RULES, audit: &audit };
+        let leader = zookeeper.observe().await.unwrap().layout.leader();
+        let [stays, goes] = [(leader + 1) % 3, (leader + 2) % 3];
+        // Of servers that are in step the one with the highest number is elected: site 3, which
+        // votes at the beginning and would at the end not.
+        let start = layout(leader, &[leader, stays, 3], &[0, 1, 2, 3]);
+        mover.run(&order(&start, "a test")).await.unwrap();
+        let world = RefCell::new(world);
+        let dying = Dying { zookeeper: &zookeeper, world: &world, leader };
+        let mover = Mover { cluster: &dying, rules: RULES, audit: &audit };
+        let goal = layout(leader, &[0, 1, 2], &[0, 1, 2, 3]);
+        let began = Instant::now();
+        let outcome = mover.run(&order(&goal, "a test")).await.unwrap();
+        let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
+        println!("{stop}, in {:?}", began.elapsed());
+        assert_eq!((&stop.done[..], stop.at), (&[Step::Promote(goes)][..], Step::Demote(3)));
+        assert_eq!((&stop.stuck, &stop.back[..]), (&None, &[Step::Demote(goes)][..]), "{stop}");
+        let seen = zookeeper.observe().await.unwrap().layout;
+        assert_eq!(Some(seen.leader()), stop.elected, "{stop}");
+        assert!(seen.leader() != leader);
+        assert_eq!(seen, start.led_by(seen.leader()).unwrap());
+    });
+}
+
+/// The ensemble, whose leader is killed when a vote is to be taken for the first time.
+struct Dying<'a> {
+    zookeeper: &'a ZooKeeper,
+    world: &'a RefCell<World>,
+    leader: usize,
+}
+
+impl Cluster for Dying<'_> {
+    type Hold = Hold;
+
+    fn name(&self) -> &str {
+        self.zookeeper.name()
+    }
+
+    fn site_name(&self, site: usize) -> String {
+        self.zookeeper.site_name(site)
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.zookeeper.abilities()
+    }
+
+    fn is_reached(&self, seen: &Layout, wanted: &Layout) -> bool {
+        self.zookeeper.is_reached(seen, wanted)
+    }
+
+    async fn observe(&self) -> Result<Observed, Trouble> {
+        self.zookeeper.observe().await
+    }
+
+    async fn say(&self, step: Step) -> String {
+        self.zookeeper.say(step).await
+    }
+
+    async fn apply(&self, step: Step) -> Result<(), Trouble> {
+        if step == Step::Demote(3) {
+            self.world.borrow_mut().kill(self.leader);
+            return Err(Trouble::lasting("the leader died"));
+        }
+        self.zookeeper.apply(step).await
+    }
+
+    async fn hold(&self, who: &str) -> Result<Hold, Trouble> {
+        self.zookeeper.hold(who).await
+    }
+
+    async fn keep(&self, hold: &Hold) -> Result<(), Trouble> {
+        self.zookeeper.keep(hold).await
+    }
+
+    async fn release(&self, hold: Hold) {
+        self.zookeeper.release(hold).await;
+    }
 }
 
 async fn moves_lose_no_write(world: &World) {
@@ -148,6 +236,65 @@ async fn moves_lose_no_write(world: &World) {
     println!("{acknowledged} writes acknowledged, {lost} lost, {} failed", log.failed.get());
     assert!(acknowledged > 100);
     assert_eq!(lost, 0);
+}
+
+/// Site 3 is near everybody, who are far from each other: its vote makes every commit fast. The
+/// leader, which nobody moves, stays where it is, though all clients are elsewhere.
+async fn the_service_moves_votes(world: &World) {
+    let zookeeper = world.cluster(PASSWORD);
+    let first = zookeeper.observe().await.unwrap().layout;
+    let leader = first.leader();
+    let folder = world.folder();
+    let ms: [[f64; 4]; 4] =
+        [[0.5, 60.0, 80.0, 2.0], [60.0, 0.5, 70.0, 2.0], [80.0, 70.0, 0.5, 2.0], [2.0; 4]];
+    let mut round_trips = "x,s0,s1,s2,s3\n".to_owned();
+    for (from, row) in ms.iter().enumerate() {
+        let row = row.map(|ms| ms.to_string()).join(",");
+        round_trips.push_str(&format!("s{from},{row}\n"));
+    }
+    std::fs::write(folder.join("rtt.csv"), round_trips).unwrap();
+    let [client, other] = [(leader + 1) % 3, (leader + 2) % 3];
+    std::fs::write(folder.join("password"), PASSWORD).unwrap();
+    let counts = format!("interval,client,single-group\n1,s{client},1e6\n");
+    std::fs::write(folder.join("counts.csv"), counts).unwrap();
+    let mut text = "[placement]\nround_trips = 'rtt.csv'\ninterval = '1s'\nintervals = 1\n\
+                    audit = 'service.jsonl'\n\
+                    [[placement.databases]]\nname = 'votes'\n\
+                    operations = { csv = 'counts.csv' }\n\
+                    [placement.databases.system]\nkind = 'zookeeper'\nuser = 'super'\n\
+                    password_file = 'password'\nhold = '8s'\n"
+        .to_owned();
+    for site in 0..SITES {
+        let (id, client, peer) = (site + 1, world.client(site), world.peer(site));
+        text.push_str(&format!(
+            "members.s{site} = {{ id = {id}, client = '{client}', peer = '{peer}' }}\n"
+        ));
+    }
+    let dry = real::place(folder, &text);
+    let state = real::placed(&dry, |state| !state.databases[0].would_do.is_empty()).await;
+    let votes = &state.databases[0];
+    println!("{}\n{:#?}", votes.why, votes.would_do);
+    assert_eq!((votes.system, votes.tier), ("zookeeper", 2));
+    // The way to the leader, and from there to the nearest other voter and back.
+    let (way, nearest) = (ms[client][leader], ms[leader][client].min(ms[leader][other]));
+    assert_eq!((votes.now_ms, votes.goal_ms), (Some(way + nearest), Some(way + 2.0)), "{votes:#?}");
+    assert!(votes.would_do[0].starts_with("reconfig -v ") && votes.would_do.len() == 2);
+    dry.stop().unwrap();
+    assert_eq!(zookeeper.observe().await.unwrap().layout, first, "dry is dry");
+
+    let acting = text.replace("interval = '1s'\n", "interval = '1s'\ndry_run = false\n");
+    let acting = real::place(folder, &acting);
+    let state = real::placed(&acting, |state| state.databases[0].counts.moves == 1).await;
+    acting.stop().unwrap();
+    let seen = zookeeper.observe().await.unwrap().layout;
+    assert_eq!(seen.leader(), leader, "nobody moves it");
+    assert!(seen.has_voter(3) && seen.voters().len() == 3, "{seen:?} {state:#?}");
+    assert_eq!(state.databases[0].moves[0].event, "reached");
+
+    // As it was, for what follows.
+    let audit = Audit::open(&world.audit_path()).unwrap();
+    let mover = Mover { cluster: &zookeeper, rules: RULES, audit: &audit };
+    mover.run(&order(&first, "back")).await.unwrap();
 }
 
 async fn refusals(world: &mut World) {

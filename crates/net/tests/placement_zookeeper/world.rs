@@ -81,7 +81,7 @@ impl World {
         format!("{}:{CLIENT_PORT}", self.address(site))
     }
 
-    fn peer(&self, site: usize) -> String {
+    pub(crate) fn peer(&self, site: usize) -> String {
         format!("{}:2888:3888", self.address(site))
     }
 
@@ -147,6 +147,11 @@ impl World {
             hold: Duration::from_secs(8),
         })
         .unwrap()
+    }
+
+    /// Where files of a test may be.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(crate) fn audit_path(&self) -> PathBuf {

@@ -1,5 +1,7 @@
 //! An instance: one JSON object with everything in it, as benchmarks store them.
 
+use std::sync::Arc;
+
 use evenkeel_core::placement::model::{Counts, RoundTrips};
 use serde::Deserialize;
 
@@ -74,11 +76,16 @@ impl Document {
         }
         let size =
             |wanted: &Wanted| Size { replicas: wanted.num_replicas, voters: wanted.num_voters };
+        let trips_by_interval = vec![Arc::new(trips.clone())];
         Ok(Input {
             title: self.name,
             sites: names(self.sites, sites, "site")?,
             clients: names(self.clients, clients, "client")?,
             trips,
+            trips_by_interval,
+            interval: None,
+            distributions: None,
+            leader_cost: 1.0,
             intervals: vec![Counts::new(self.counts).map_err(wrong)?],
             tau: 1.0,
             sizes: self.problems.iter().map(size).collect(),
@@ -86,6 +93,7 @@ impl Document {
             rules: Vec::new(),
             domains: None,
             voter_domains: None,
+            domain_voters_max: None,
             domain_replicas_max: None,
         })
     }

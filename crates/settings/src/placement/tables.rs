@@ -20,13 +20,13 @@ pub struct Matrix {
 }
 
 /// Records of a table with their lines.
-struct Rows {
-    file: Arc<str>,
+pub(super) struct Rows {
+    pub(super) file: Arc<str>,
     rows: Vec<(u32, StringRecord)>,
 }
 
 impl Rows {
-    fn read(text: &str, file: &str) -> Result<Self, Problem> {
+    pub(super) fn read(text: &str, file: &str) -> Result<Self, Problem> {
         let mut reader = ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
@@ -48,28 +48,28 @@ impl Rows {
         Ok(Self { file: file.into(), rows })
     }
 
-    fn header(&self) -> &StringRecord {
+    pub(super) fn header(&self) -> &StringRecord {
         &self.rows[0].1
     }
 
-    fn body(&self) -> impl Iterator<Item = (u32, &StringRecord)> {
+    pub(super) fn body(&self) -> impl Iterator<Item = (u32, &StringRecord)> {
         self.rows[1..].iter().map(|(line, record)| (*line, record))
     }
 
-    fn problem(&self, line: u32, column: usize, what: Mismatch) -> Problem {
+    pub(super) fn problem(&self, line: u32, column: usize, what: Mismatch) -> Problem {
         let column = u32::try_from(column + 1).unwrap_or(u32::MAX);
         let at = Place::File { file: Arc::clone(&self.file), line, column };
         Problem { at, path: String::new(), what }
     }
 
     /// The places of columns with one of these names each.
-    fn columns<const N: usize>(&self, names: [&[&str]; N]) -> Option<[usize; N]> {
+    pub(super) fn columns<const N: usize>(&self, names: [&[&str]; N]) -> Option<[usize; N]> {
         let place = |names: &[&str]| self.header().iter().position(|name| names.contains(&name));
         let places: Vec<usize> = names.into_iter().map_while(place).collect();
         places.try_into().ok()
     }
 
-    fn field<'a>(
+    pub(super) fn field<'a>(
         &self,
         line: u32,
         record: &'a StringRecord,
@@ -85,7 +85,7 @@ impl Rows {
         }
     }
 
-    fn number(
+    pub(super) fn number(
         &self,
         line: u32,
         column: usize,
@@ -108,7 +108,7 @@ impl Rows {
     }
 }
 
-const MILLISECONDS: &str = "a round trip in milliseconds, 0 to 600000";
+pub(super) const MILLISECONDS: &str = "a round trip in milliseconds, 0 to 600000";
 
 /// Parses round trips, wide or long.
 ///
@@ -218,6 +218,19 @@ fn enter(
 /// # Errors
 /// The first thing wrong: an unknown client or operation, a negative count, too many intervals.
 pub fn parse_counts(text: &str, file: &str, clients: &[String]) -> Result<Vec<Counts>, Problem> {
+    let intervals = parse_intervals(text, file, clients)?;
+    Ok(intervals.into_iter().map(|(_, counts)| counts).collect())
+}
+
+/// As [`parse_counts`], each interval with its name.
+///
+/// # Errors
+/// As [`parse_counts`].
+pub fn parse_intervals(
+    text: &str,
+    file: &str,
+    clients: &[String],
+) -> Result<Vec<(String, Counts)>, Problem> {
     let rows = Rows::read(text, file)?;
     let header_line = rows.rows[0].0;
     let wrong_header = || {
@@ -276,11 +289,38 @@ pub fn parse_counts(text: &str, file: &str, clients: &[String]) -> Result<Vec<Co
             }
         }
     }
-    let sound = |sums| {
-        Counts::new(sums)
-            .map_err(|error| whole(file, Mismatch::new(error.to_string(), "numbers of operations")))
+    let sound = |(name, sums)| match Counts::new(sums) {
+        Ok(counts) => Ok((name, counts)),
+        Err(error) => Err(whole(file, Mismatch::new(error.to_string(), "numbers of operations"))),
     };
-    sums.into_iter().map(sound).collect()
+    names.into_iter().zip(sums).map(sound).collect()
+}
+
+/// Parses what the leaders at each site can take together, columns `site` and `capacity_per_s`, in
+/// the order of the rows. `inf` is no limit.
+///
+/// # Errors
+/// When a column is missing, a site is named twice or a capacity is negative or no number.
+pub fn parse_capacities(text: &str, file: &str) -> Result<Vec<(String, f64)>, Problem> {
+    let rows = Rows::read(text, file)?;
+    let columns = rows.columns([&["site"], &["capacity_per_s"]]);
+    let [site, capacity] = columns.ok_or_else(|| {
+        let came = quoted(&rows.header().iter().collect::<Vec<_>>().join(","));
+        rows.problem(rows.rows[0].0, 0, Mismatch::new(came, "columns site,capacity_per_s"))
+    })?;
+    let mut found: Vec<(String, f64)> = Vec::new();
+    for (line, record) in rows.body() {
+        let name = rows.field(line, record, site)?;
+        if found.iter().any(|(known, _)| known == name) {
+            let what = Mismatch::new(format!("{} again", quoted(name)), "each site once");
+            return Err(rows.problem(line, site, what));
+        }
+        let text = rows.field(line, record, capacity)?;
+        let expected = "operations per second that leaders there may take, 0 or more, or inf";
+        let value = rows.number(line, capacity, text, expected, f64::INFINITY)?;
+        found.push((name.to_owned(), value));
+    }
+    Ok(found)
 }
 
 fn operation(name: &str) -> Option<Operation> {

@@ -67,3 +67,37 @@ fn an_instance_says_which_matrix_is_not_square() {
     let told = parse_instance(b"{", "i.json").unwrap_err().to_string();
     assert!(told.starts_with("i.json:1:1: came EOF"), "{told}");
 }
+
+#[test]
+fn what_is_wrong_in_distributions_and_capacities_is_told_with_row_and_column() {
+    let (clients, sites) = (names(&["c", "a"]), names(&["a"]));
+    let parse = |text: &str| parse_distributions(text, "d.csv", &clients, &sites);
+    let told = |text: &str| parse(text).unwrap_err().to_string();
+    let samples = "from,to,rtt_ms\nc,a,10\nc,a,30\na,a,1\nx,a,5\n";
+    assert_eq!(parse(samples).unwrap().varying, Varying::Samples);
+    assert_eq!(
+        parse("from,to,avg_ms,mdev_ms\nc,a,9,1\na,a,0,0\n").unwrap().varying.name(),
+        "log-normal"
+    );
+    assert!(told("from,to,rtt_ms\nc,a,10\n").contains("no row from \"a\" to \"a\""));
+    assert!(told("from,to,rtt_ms\nc,a,-1\n").starts_with("d.csv:2:3: came \"-1\""));
+    assert!(told("from,to,avg_ms\nc,a,1\n").contains("from,to,avg_ms,mdev_ms"));
+    let twice = told("from,to,avg_ms,sd_ms\nc,a,9,1\nc,a,9,1\n");
+    assert!(twice.starts_with("d.csv:3:1:") && twice.contains("each pair once"), "{twice}");
+    let told = |text: &str| parse_capacities(text, "c.csv").unwrap_err().to_string();
+    let read = parse_capacities("site,capacity_per_s\na,1.5\nb,inf\n", "c.csv").unwrap();
+    assert_eq!(read, [("a".to_owned(), 1.5), ("b".to_owned(), f64::INFINITY)]);
+    assert!(told("site,capacity\na,1\n").contains("site,capacity_per_s"));
+    assert!(told("site,capacity_per_s\na,1\na,2\n").starts_with("c.csv:3:1: came \"a\" again"));
+    assert!(told("site,capacity_per_s\na,nan\n").starts_with("c.csv:2:2: came \"nan\""));
+}
+
+#[test]
+fn steps_grow_where_there_are_many_pairs() {
+    // 320,000 pairs of 241 points are more than 20,000,000, of 121 too, of 49 not.
+    let rows: Vec<Vec<f64>> = vec![vec![240.0; 400]; 400];
+    let trips = RoundTrips::new(&rows, &rows).unwrap();
+    assert_eq!(Distributions::constant(&trips).tails().unwrap().1, 5.0);
+    let few = RoundTrips::new(&[vec![240.0; 2]], &[vec![0.0, 9.0], vec![9.0, 0.0]]).unwrap();
+    assert_eq!(Distributions::constant(&few).tails().unwrap().1, 1.0);
+}

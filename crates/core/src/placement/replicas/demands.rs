@@ -31,18 +31,20 @@ impl Demands {
         self.count = 0;
         self.prefer.clear();
         self.cost.clear();
+        let to_leader: Vec<f64> =
+            (0..self.sites).map(|site| trips.from_site(site)[leader]).collect();
         for (client, counts) in problem.counts.iter().enumerate() {
             let weak = counts[Operation::WeakRead as usize];
             let bounded = counts[Operation::BoundedRead as usize];
             let near = trips.from_client(client);
-            let over = |site: usize| near[site] + trips.from_site(site)[leader];
-            let sites = 0..self.sites;
+            let ways = near.iter().zip(&to_leader);
+            let both = ways.clone().map(|(near, on)| (near, near + on));
+            let over = ways.map(|(near, on)| near + on);
             match problem.question.route {
                 Route::Nearest => {
                     if weak + bounded > 0.0 {
                         self.prefer.extend_from_slice(near);
-                        self.cost
-                            .extend(sites.map(|site| weak * near[site] + bounded * over(site)));
+                        self.cost.extend(both.map(|(near, over)| weak * near + bounded * over));
                         self.count += 1;
                     }
                 }
@@ -53,8 +55,8 @@ impl Demands {
                         self.count += 1;
                     }
                     if bounded > 0.0 {
-                        self.prefer.extend(sites.clone().map(over));
-                        self.cost.extend(sites.map(|site| bounded * over(site)));
+                        self.prefer.extend(over.clone());
+                        self.cost.extend(over.map(|over| bounded * over));
                         self.count += 1;
                     }
                 }

@@ -24,6 +24,8 @@ pub(super) struct Problem<'a> {
     pub(super) quorums: f64,
     /// By leader, in milliseconds × operations: the way to it of all that goes there.
     to_leader: Vec<f64>,
+    /// By leader, in milliseconds × operations: no set is below; infinite where nobody may lead.
+    floors: Vec<f64>,
 }
 
 /// A set of replicas with the best leader for it.
@@ -78,7 +80,16 @@ impl<'a> Problem<'a> {
             |operation: &Operation| f64::from(operation.quorums()) * counts.total_of(*operation);
         let quorums = Operation::ALL.iter().map(quorums).sum();
         let to_leader = (0..sites).map(|leader| to_leader(counts, trips, leader)).collect();
-        Ok(Self { counts, trips, question, allowed, fixed, quorums, to_leader })
+        let floors = vec![f64::INFINITY; sites];
+        let mut problem =
+            Self { counts, trips, question, allowed, fixed, quorums, to_leader, floors };
+        let mut demands = Demands::default();
+        for place in 0..problem.allowed.len() {
+            let leader = problem.allowed[place];
+            demands.lead(&problem, leader);
+            problem.floors[leader] = problem.least_of(leader, &demands);
+        }
+        Ok(problem)
     }
 
     pub(super) fn sites(&self) -> usize {
@@ -119,16 +130,20 @@ impl<'a> Problem<'a> {
 
     /// The value of a leader that may be wherever it is best, as if every other limit were none.
     pub(super) fn floor(&self) -> f64 {
-        let mut demands = Demands::default();
-        let one = |&leader: &usize| {
-            demands.lead(self, leader);
-            self.floor_of(leader, &demands)
-        };
-        self.allowed.iter().map(one).fold(f64::INFINITY, f64::min)
+        self.floors.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// No set with this leader is below.
-    pub(super) fn floor_of(&self, leader: usize, demands: &Demands) -> f64 {
+    pub(super) fn floor_of(&self, leader: usize) -> f64 {
+        self.floors[leader]
+    }
+
+    /// Whether no set with this leader is below a value, by more than rounding.
+    pub(super) fn is_above(&self, leader: usize, value: f64) -> bool {
+        self.floors[leader] > value + TOLERANCE * value
+    }
+
+    fn least_of(&self, leader: usize, demands: &Demands) -> f64 {
         let radius = quorum::radius_ms(self, leader, &self.allowed).unwrap_or(f64::INFINITY);
         self.to_leader(leader) + self.waits(radius) + demands.floor(&self.allowed)
     }

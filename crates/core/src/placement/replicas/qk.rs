@@ -19,6 +19,9 @@ pub(super) fn find(problem: &Problem<'_>) -> Found {
         if centroids.len() > problem.question.replicas {
             continue; // fixed sites leave no room for this leader's quorum
         }
+        if best.as_ref().is_some_and(|best| problem.is_above(leader, best.value)) {
+            continue; // no set of this leader is better
+        }
         demands.lead(problem, leader);
         let field = Field { problem, demands: &demands, heaviest: &heaviest };
         let replicas = kmeans::sites(&field, &centroids, problem.question.replicas);

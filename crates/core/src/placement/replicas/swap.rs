@@ -60,6 +60,9 @@ fn best_exchange(problem: &Problem<'_>, now: &Found) -> Option<Found> {
     let mut best: Option<Found> = None;
     let enough = now.value - TOLERANCE * now.value;
     for &leader in &problem.allowed {
+        if problem.is_above(leader, now.value) {
+            continue; // no set of this leader is a gain
+        }
         demands.lead(problem, leader);
         let nearest = Nearest::of(&demands, &now.replicas);
         let is_member = now.replicas.contains(&leader);

@@ -1,7 +1,7 @@
 //! Leaders of many databases against all assignments there are.
 
 use super::near;
-use crate::placement::capacity::{Assignment, BadDemand, Choice, Demand, assign};
+use crate::placement::capacity::{Assignment, BadDemand, Choice, Demand, NoRoom, assign, no_room};
 use crate::rng::Rng;
 
 fn demand(load: f64, options: &[(usize, f64)]) -> Demand {
@@ -38,6 +38,7 @@ fn excess(assignment: &Assignment) -> f64 {
 fn small_assignments_are_seldom_worse_than_the_best_and_the_bound_holds() {
     let mut rng = Rng::seeded(11);
     let (mut fitting, mut fitted, mut best, mut gaps) = (0, 0, 0, 0.0);
+    let (mut nothing, mut explained) = (0, 0);
     for _ in 0..1_000 {
         let sites = 2 + rng.below(3);
         let demands: Vec<Demand> = (0..2 + rng.below(5))
@@ -58,11 +59,17 @@ fn small_assignments_are_seldom_worse_than_the_best_and_the_bound_holds() {
             if told.over.is_empty() {
                 fitted += 1;
                 assert!(told.cost >= least_cost - 1e-6);
+                assert!(no_room(&demands, &capacities).unwrap().is_none());
+                assert!(told.proven && near(told.cost, least_cost) && near(told.bound, least_cost));
                 best += usize::from(near(told.cost, least_cost));
                 gaps += told.cost / least_cost - 1.0;
             }
         } else {
             assert!(!told.over.is_empty(), "nothing fits, and that must be said");
+            assert!(told.proven);
+            nothing += 1;
+            let why = no_room(&demands, &capacities).unwrap();
+            explained += usize::from(why.is_some());
         }
         // What is told agrees with itself.
         let mut loads = vec![0.0; sites];
@@ -72,6 +79,7 @@ fn small_assignments_are_seldom_worse_than_the_best_and_the_bound_holds() {
         assert_eq!(loads, told.loads);
     }
     println!("{fitting} fitting, {fitted} fitted, {best} best, gaps {gaps}");
+    assert!(explained * 2 > nothing, "most have a plain reason: {explained} of {nothing}");
     assert!(fitting > 400, "{fitting}");
     assert!(fitted * 100 >= fitting * 99, "{fitted} of {fitting} fitted");
     assert!(best * 100 >= fitted * 95, "{best} of {fitted} are the best");
@@ -134,4 +142,18 @@ fn hundreds_of_databases_fit_with_a_small_proven_gap() {
     println!("gap {gap}");
     assert!((0.0..0.01).contains(&gap), "{gap}");
     assert_eq!(told, assign(&demands, &[total / 16.0; 20]).unwrap());
+}
+
+#[test]
+fn what_plainly_cannot_fit_is_told_with_its_numbers() {
+    let two = [demand(7.0, &[(0, 1.0), (1, 2.0)]), demand(7.0, &[(0, 1.0)])];
+    assert_eq!(no_room(&two, &[10.0, 10.0]), Ok(None));
+    let alone = no_room(&two, &[6.0, 9.0]).unwrap();
+    let expected = NoRoom::Database { database: 1, load: 7.0, capacity_max: 6.0 };
+    assert_eq!(alone, Some(expected));
+    let together = no_room(&two, &[7.0, 6.0]).unwrap();
+    assert_eq!(together, Some(NoRoom::Together { load: 14.0, capacity: 13.0 }));
+    // A site where nobody can lead is no help, one without a limit is.
+    assert!(no_room(&two, &[7.0, 6.0, 99.0]).unwrap().is_some());
+    assert!(no_room(&two, &[7.0, f64::INFINITY]).unwrap().is_none());
 }

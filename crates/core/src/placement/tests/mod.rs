@@ -6,6 +6,7 @@ mod history;
 mod planner;
 mod steady;
 mod tail;
+mod tier3;
 mod tiers;
 
 use std::sync::Arc;

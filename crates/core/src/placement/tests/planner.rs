@@ -62,6 +62,22 @@ fn tier_2_moves_leader_and_voters_to_where_the_writes_are() {
 }
 
 #[test]
+fn a_leader_that_nobody_moves_stays_and_votes_go_where_it_is() {
+    let history = history(&[[0.0, 0.0, 0.0, 0.0, 1e4]]);
+    let config = Config { tier: Tier::Voters, steady: at_once(), ..Config::default() };
+    let planner = Planner::new(Config { leader_stays: true, explain_intervals: 1, ..config });
+    // A write takes 90 + 50 with the votes of 3 and 4, and 90 + 10 with that of 0; a read takes 0.
+    let decision = planner.decide(&history, &all(1, &[1, 3, 4])).unwrap();
+    assert!(near(decision.today_ms.unwrap(), 70.0) && near(decision.goal_ms.unwrap(), 50.0));
+    assert!(matches!(decision.verdict, Verdict::Move { .. }), "{:?}", decision.verdict);
+    assert!(decision.goal.leader() == 1 && decision.goal.has_voter(0), "{:?}", decision.goal);
+    let shown = decision.explanation.rows.iter().flat_map(|row| &row.best);
+    let mut looked_at = decision.ranked.iter().map(|option| &option.layout);
+    assert!(looked_at.all(|layout| layout.leader() == 1));
+    assert!(shown.map(|option| &option.layout).all(|layout| layout.leader() == 1));
+}
+
+#[test]
 fn todays_diversity_is_kept() {
     let history = history(&[[0.0, 0.0, 0.0, 0.0, 1e4]]);
     let domains = Some(Domains::new(vec![0, 0, 0, 1, 1]));

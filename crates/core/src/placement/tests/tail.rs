@@ -319,3 +319,41 @@ fn distributions_that_do_not_fit_are_named() {
     let refused = world.history().adopt_tails(Arc::new(other.tails())).unwrap_err();
     assert_eq!(refused, BadInput::Clients { came: 1, expected: 2 });
 }
+
+#[test]
+fn nothing_is_below_the_bound_of_a_percentile_and_ties_go_to_the_lesser_mean() {
+    let mut rng = Rng::seeded(12);
+    let mut reached = 0;
+    for _ in 0..20 {
+        let world = World::random(&mut rng, 6, 3);
+        let history = world.history();
+        let past = history.past(0).unwrap();
+        let replicas: Vec<usize> = (0..6).collect();
+        let domains = Domains::each_its_own(6);
+        let rule = VoterRule { count: 3, domains: &domains, diversity: Diversity::ANY };
+        let p = Probability::new(0.5 + 0.49 * rng.unit()).unwrap();
+        let ranked = tail::rank_voters(&past, &replicas, &rule, Route::Nearest, &[], p);
+        let ranked = ranked.unwrap().unwrap();
+        assert!(tail::tries_all(&past, 6, 3));
+        let bound = tail::bound_ms(&past, &replicas, 3, Route::Nearest, p).unwrap();
+        assert!(bound <= ranked[0].latency_ms, "{bound} {}", ranked[0].latency_ms);
+        reached += usize::from(bound > 0.8 * ranked[0].latency_ms);
+        for pair in ranked.windows(2).filter(|pair| pair[0].latency_ms == pair[1].latency_ms) {
+            let mean = |k: usize| past.mean_ms(&pair[k].layout, Route::Nearest);
+            assert!(mean(0) <= mean(1));
+        }
+    }
+    assert!(reached > 10, "a bound that is far below says little: {reached} of 20");
+}
+
+#[test]
+fn constant_round_trips_are_their_own_percentiles() {
+    let trips = RoundTrips::new(&[vec![10.2, 30.0]], &[vec![0.0, 20.0], vec![20.0, 0.0]]).unwrap();
+    let tails = Tails::constant(&trips, Duration::from_millis(1)).unwrap();
+    let counts = Counts::new(vec![[8.0, 0.0, 0.0, 2.0, 0.0]]).unwrap();
+    let layout = Layout::new(0, vec![0, 1], vec![0, 1]).unwrap();
+    let latency = tails.latency(&counts, &trips, &layout, Route::Nearest).unwrap();
+    let at = |p| latency.quantile(Probability::new(p).unwrap());
+    // Reads take 10.2 ms, rounded up; writes 10.2 ms and the 20 ms to the other voter.
+    assert_eq!((at(0.8), at(0.81)), (Duration::from_millis(11), Duration::from_millis(31)));
+}

@@ -13,17 +13,23 @@ use evenkeel_core::placement::domains::Diversity;
 use evenkeel_core::placement::history::INTERVALS_MAX;
 use evenkeel_core::placement::model::{Layout, Route};
 use evenkeel_core::placement::steady::Steady;
+use evenkeel_core::units::Probability;
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use super::redirect::file;
 use super::{DAY, NAME_BYTES_MAX, SECOND, check_name};
-use crate::config::placement::{DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier};
+use crate::config::placement::{
+    DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, SystemConfig,
+};
 use crate::placement::act::rest::Endpoint;
 use crate::placement::act::window::Window;
 use tables::Tables;
 
+pub(super) use tables::Mesh;
+
 const INTERVALS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(7 * 86_400);
+const PERCENTILES: RangeInclusive<f64> = 50.0..=99.999;
 const DATABASES_MAX: usize = 10_000;
 const QUERY_BYTES_MAX: usize = 2_000;
 const NO_DAYS: [&str; 0] = [];
@@ -36,10 +42,13 @@ const TIERS: [(i64, PlacementTier); 3] =
     [(1, PlacementTier::Leader), (2, PlacementTier::Voters), (3, PlacementTier::Replicas)];
 
 impl PlacementConfig {
-    pub(super) fn read(table: &mut Table<'_>) -> Self {
+    /// `mesh` are the sites of `[redirect]`, if it is there.
+    pub(super) fn read(table: &mut Table<'_>, mesh: Option<&Mesh>) -> Self {
         let interval = duration(table, "interval", INTERVALS, 1_800 * SECOND);
-        let tables = Tables::read(table);
-        let tier = tier(table.key("tier")).unwrap_or(PlacementTier::Leader);
+        let percentile = table.key("percentile").number().between(PERCENTILES).optional();
+        let percentile = percentile.map(|percent| Probability::clamped(percent / 100.0));
+        let tables = Tables::read(table, percentile.is_some(), mesh);
+        let tier = tier(table.key("tier"));
         let voter_domains = table.key("voter_domains").integer().between(1..=1_000).optional();
         if voter_domains.is_some() && table.key("domains").value().is_none() {
             let expected = "domains too: which sites fail together?";
@@ -58,7 +67,9 @@ impl PlacementConfig {
         }
         Self {
             interval,
-            tier,
+            percentile,
+            is_mesh: tables.is_mesh(),
+            tier: tier.unwrap_or(PlacementTier::Leader),
             tau: table.key("tau").number().between(1.0..=1e9).or(2.0),
             route: table.key("route").variant(&routes).or(Route::Nearest),
             steady: steady(table, interval),
@@ -73,8 +84,9 @@ impl PlacementConfig {
 
 /// What holds for all databases.
 struct Common<'t> {
-    tables: &'t Tables,
-    tier: PlacementTier,
+    tables: &'t Tables<'t>,
+    /// What is written for all.
+    tier: Option<PlacementTier>,
     diversity: Option<Diversity>,
     dry_run: bool,
 }
@@ -157,9 +169,7 @@ fn database(table: &mut Table<'_>, common: &Common<'_>) -> Option<DatabaseConfig
         table.problem("sites", Mismatch::new("sites beside system", expected));
     }
     let today = today(table, &sites, system_at.value().is_some());
-    let tier = tier(table.key("tier")).unwrap_or(common.tier);
-    let most = system.as_ref().map_or(PlacementTier::Replicas, |(system, _)| store::most(system));
-    let tier = tier.min(most);
+    let tier = tier_of(table, common, system.as_ref().map(|(system, _)| system));
     let count = |setting: Setting<'_>| setting.integer().between(1..=1_000).optional();
     let (replicas, voters): (Option<usize>, Option<usize>) =
         (count(table.key("replicas")), count(table.key("voters")));
@@ -183,9 +193,18 @@ fn database(table: &mut Table<'_>, common: &Common<'_>) -> Option<DatabaseConfig
         let expected = format!("at most the number of sites, which is {}", sites.len());
         table.problem(key, Mismatch::new(came.to_string(), expected));
     }
+    let (trips, tails) = match tables.is_mesh() {
+        true if sites.is_empty() => return None,
+        true => (None, None),
+        false => {
+            let (trips, tails) = tables.trips(&sites)?;
+            (Some(trips), tails)
+        }
+    };
     Some(DatabaseConfig {
         name,
-        trips: tables.trips(&sites)?,
+        trips,
+        tails,
         domains: tables.domains(&sites),
         diversity: common.diversity,
         sites,
@@ -196,6 +215,24 @@ fn database(table: &mut Table<'_>, common: &Common<'_>) -> Option<DatabaseConfig
         replicas,
         voters,
     })
+}
+
+/// What may change of a database: what is written, and not more than its system can.
+fn tier_of(
+    table: &mut Table<'_>,
+    common: &Common<'_>,
+    system: Option<&SystemConfig>,
+) -> PlacementTier {
+    let written = tier(table.key("tier")).or(common.tier);
+    let most = system.map_or(PlacementTier::Replicas, store::most);
+    if !system.is_some_and(|system| system.store.elects()) {
+        return written.unwrap_or(PlacementTier::Leader).min(most);
+    }
+    if written == Some(PlacementTier::Leader) {
+        let expected = "2: its servers elect the leader, and nobody moves it; votes can be moved";
+        table.problem("tier", Mismatch::new("tier 1 for ZooKeeper", expected));
+    }
+    most
 }
 
 fn operations(table: &mut Table<'_>) -> OperationsConfig {

@@ -8,6 +8,12 @@
 //! 5. When a step does not come true in time, go back to where it began, as far as that leaves
 //!    enough voters to commit, and say where it stopped.
 //!
+//! **Elections.** Where nobody can move the leader (ZooKeeper), a change of the members may make
+//! the voters elect another one. That is no reason to stop or to be stuck: what a step changes is
+//! compared without the leader, and the way back ends at the voters and replicas of the beginning,
+//! led by whoever leads then. A new leader keeps its vote, since it would lose it in the hope of a
+//! result.
+//!
 //! A window that closes ends the plan where it is, without going back: that would be more moves,
 //! and every layout on the way is a sound one.
 
@@ -94,6 +100,9 @@ pub struct Stop {
     pub back: Vec<Step>,
     /// Why it did not go back all the way; `None` when it did.
     pub stuck: Option<String>,
+    /// The site of the leader, when it went back but for that: an election chose another one
+    /// meanwhile, and the system lets nobody move it.
+    pub elected: Option<usize>,
     /// The layout that was seen last.
     pub layout: Option<Layout>,
 }
@@ -103,7 +112,13 @@ impl fmt::Display for Stop {
         let (number, at, why) = (self.done.len() + 1, self.at, &self.why);
         write!(f, "stopped at step {number} ({at}): {why}; ")?;
         match (&self.stuck, &self.layout) {
-            (None, _) => write!(f, "the cluster is where it began")?,
+            (None, _) => match self.elected {
+                None => write!(f, "the cluster is where it began")?,
+                Some(site) => write!(
+                    f,
+                    "the cluster is where it began, but an election made site {site} the leader"
+                )?,
+            },
             (Some(stuck), Some(layout)) => write!(
                 f,
                 "{stuck}; site {} leads, {:?} vote, {:?} have the data",
@@ -277,6 +292,7 @@ impl<C: Cluster> Run<'_, '_, C> {
                     why: closed.words,
                     back: Vec::new(),
                     stuck: Some("what was done stays".to_owned()),
+                    elected: None,
                     layout: Some(layout),
                 };
                 return Ok(self.stopped(stop));
@@ -309,21 +325,25 @@ impl<C: Cluster> Run<'_, '_, C> {
 
     /// Does a step and waits until it is seen; the layout after it.
     async fn do_one(&self, step: Step, before: &Layout, until: Until) -> Result<Layout, Trouble> {
-        let misfit = |error: &dyn fmt::Display| Trouble::lasting(error.to_string());
-        let after = step.after(before).map_err(|error| misfit(&error))?;
+        let after = |before: &Layout| {
+            step.after(before).map_err(|error| Trouble::lasting(error.to_string()))
+        };
+        let wanted = after(before)?;
         let ends = Instant::now() + self.mover.rules.step;
         let mut is_asked = false;
         loop {
             let why = match self.mover.cluster.observe().await {
-                Ok(seen) if self.is_reached(&seen, &after) => {
+                Ok(seen) if self.is_reached(&seen, &wanted) => {
                     match self.lacks(&seen, step, until) {
                         None => return Ok(seen.layout),
                         Some(why) => why,
                     }
                 }
                 // Not asked twice for what was accepted: it may only need time to be seen.
-                Ok(seen) if !is_asked && seen.layout == *before => {
-                    match self.ask(step, &seen, &after, until).await {
+                Ok(seen) if !is_asked && self.is_same(&seen.layout, before) => {
+                    // The leader may be another one by now, and must not lose its vote.
+                    let wanted = after(&seen.layout)?;
+                    match self.ask(step, &seen, &wanted, until).await {
                         Ok(()) => {
                             is_asked = true;
                             continue;
@@ -332,7 +352,9 @@ impl<C: Cluster> Run<'_, '_, C> {
                         Err(trouble) => trouble.words,
                     }
                 }
-                Ok(seen) if seen.layout == *before => "it was accepted and is not seen".to_owned(),
+                Ok(seen) if self.is_same(&seen.layout, before) => {
+                    "it was accepted and is not seen".to_owned()
+                }
                 Ok(seen) => format!(
                     "the layout is another than expected: site {} leads, {:?} vote, {:?} have the \
                      data",
@@ -353,6 +375,14 @@ impl<C: Cluster> Run<'_, '_, C> {
 
     fn is_reached(&self, seen: &Observed, wanted: &Layout) -> bool {
         self.mover.cluster.is_reached(&seen.layout, wanted)
+    }
+
+    /// Whether nothing changed but what elections change.
+    fn is_same(&self, seen: &Layout, before: &Layout) -> bool {
+        if self.mover.cluster.abilities().move_leader {
+            return seen == before;
+        }
+        seen.voters() == before.voters() && seen.replicas() == before.replicas()
     }
 
     /// Asks the cluster for a step, if it is well enough for it.
@@ -409,8 +439,15 @@ impl<C: Cluster> Run<'_, '_, C> {
 
     /// Goes back to the start, as far as it can.
     async fn take_back(&self, done: &[Step], at: Step, why: String) -> Outcome {
-        let mut stop =
-            Stop { done: done.to_vec(), at, why, back: Vec::new(), stuck: None, layout: None };
+        let mut stop = Stop {
+            done: done.to_vec(),
+            at,
+            why,
+            back: Vec::new(),
+            stuck: None,
+            elected: None,
+            layout: None,
+        };
         if let Err(trouble) = self.go_back(&mut stop).await {
             stop.stuck = Some(format!("and could not go back: {trouble}"));
         }
@@ -422,7 +459,11 @@ impl<C: Cluster> Run<'_, '_, C> {
         let seen = self.seen_within().await?;
         let mut layout = seen.layout;
         stop.layout = Some(layout.clone());
-        let steps = plan(&layout, self.start, &cluster.abilities())
+        let abilities = cluster.abilities();
+        // A leader that nobody can move stays where an election put it, if it may vote there.
+        let led = (!abilities.move_leader).then(|| self.start.led_by(layout.leader()).ok());
+        let start = led.flatten().unwrap_or_else(|| self.start.clone());
+        let steps = plan(&layout, &start, &abilities)
             .map_err(|error| Trouble::lasting(error.to_string()))?;
         for (number, step) in (1..).zip(steps) {
             // Going back matters more than writing it down.
@@ -432,6 +473,8 @@ impl<C: Cluster> Run<'_, '_, C> {
             stop.back.push(step);
             let _ = self.mover.note(self.order, Event::TakenBack, Some((number, step)), "");
         }
+        let leader = layout.leader();
+        stop.elected = Some(leader).filter(|leader| *leader != self.start.leader());
         Ok(())
     }
 

@@ -59,6 +59,8 @@ pub struct Site {
 /// A stream and how to talk to its servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
+    /// Its name in logs.
+    pub name: String,
     /// The stream.
     pub stream: String,
     /// All servers that may have a replica.
@@ -265,7 +267,7 @@ impl Cluster for Nats {
     type Hold = FileLock;
 
     fn name(&self) -> &str {
-        &self.settings.stream
+        &self.settings.name
     }
 
     fn site_name(&self, site: usize) -> String {

@@ -13,8 +13,14 @@
 //! and are quoted.
 //!
 //! These systems move data by themselves, in the background and a range at a time, once they have
-//! been told: nothing here has been run, and each lot of statements ends with one that shows how
-//! far it is.
+//! been told, and each lot of statements ends with one that shows how far it is.
+//!
+//! **None of this was run**: no such system was at hand. What is printed follows the documentation
+//! above, and tests read it back with readers of the documented grammars. Rules that the systems
+//! check beyond their grammar, and that are checked here: CockroachDB refuses two voters ("at least
+//! 3 voting replicas are required for multi-replica configurations"), YugabyteDB wants its
+//! preferred zone among those of the placement, TiDB's policies have one leader and at least one
+//! follower.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -95,6 +101,12 @@ pub fn statements(
 /// replicas; `voter_constraints` say which of them vote, and without `num_voters` all do.
 fn cockroachdb(layout: &Layout, sites: &[String], database: &str) -> Result<Vec<String>, String> {
     let name = quoted(database, '"', CHARACTERS_MAX)?;
+    if layout.voters().len() == 2 {
+        return Err(
+            "two voters came, one or at least three were expected: CockroachDB refuses two"
+                .to_owned(),
+        );
+    }
     let replicas = counted(layout.replicas().iter().map(|site| &*sites[*site]));
     let voters = counted(layout.voters().iter().map(|site| &*sites[*site]));
     let leader = &sites[layout.leader()];
@@ -117,6 +129,8 @@ fn cockroachdb(layout: &Layout, sites: &[String], database: &str) -> Result<Vec<
 
 /// `modify_placement_info <cloud.region.zone>:<least replicas>,… <replicas>`, then
 /// `set_preferred_zones <cloud.region.zone>:<preference>`, which wants the placement beforehand.
+/// How far it is says `get_is_load_balancer_idle`: `get_load_move_completion` tells of servers that
+/// were blacklisted only.
 fn yugabytedb(layout: &Layout, sites: &[String], masters: &str) -> Result<Vec<String>, String> {
     for site in layout.replicas() {
         let parts: Vec<&str> = sites[*site].split('.').collect();
@@ -150,7 +164,7 @@ fn yugabytedb(layout: &Layout, sites: &[String], masters: &str) -> Result<Vec<St
         lines.extend(remarks.map(str::to_owned));
         lines.push(format!("{command} add_read_replica_placement_info {}", placed(&learners)));
     }
-    lines.push(format!("{command} get_load_move_completion"));
+    lines.push(format!("{command} get_is_load_balancer_idle"));
     Ok(lines)
 }
 

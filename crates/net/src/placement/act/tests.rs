@@ -27,6 +27,8 @@ struct Plot {
     seen_late: usize,
     /// The hold is lost before it.
     hold_lost: Option<usize>,
+    /// Nobody can move the leader, and after it an election makes this site the leader.
+    elected_after: Option<(usize, usize)>,
 }
 
 struct Store {
@@ -87,7 +89,13 @@ impl Cluster for Store {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities::ALL
+        Abilities { move_leader: self.plot.elected_after.is_none(), ..Abilities::ALL }
+    }
+
+    fn is_reached(&self, seen: &Layout, wanted: &Layout) -> bool {
+        let elects = self.plot.elected_after.is_some();
+        (elects || seen.leader() == wanted.leader())
+            && (seen.voters(), seen.replicas()) == (wanted.voters(), wanted.replicas())
     }
 
     async fn observe(&self) -> Result<Observed, Trouble> {
@@ -95,7 +103,12 @@ impl Cluster for Store {
             if looks > 0 {
                 self.coming.set(Some((looks - 1, step)));
             } else {
-                let next = step.after(&self.layout.borrow()).unwrap();
+                let mut next = step.after(&self.layout.borrow()).unwrap();
+                if let Some((after, site)) = self.plot.elected_after
+                    && after + 1 == self.asked.borrow().len()
+                {
+                    next = next.led_by(site).unwrap();
+                }
                 self.layout.replace(next);
             }
         }
@@ -157,8 +170,17 @@ fn layout(leader: usize, voters: &[usize]) -> Layout {
 }
 
 fn run_with(store: &Store, mode: Mode, rules: Rules, audit: &Path) -> Result<Outcome, Trouble> {
-    let goal = layout(3, &[1, 2, 3]);
-    let order = Order { from: None, goal: &goal, who: "somebody", why: "a reason", mode };
+    run_to(store, &layout(3, &[1, 2, 3]), mode, rules, audit)
+}
+
+fn run_to(
+    store: &Store,
+    goal: &Layout,
+    mode: Mode,
+    rules: Rules,
+    audit: &Path,
+) -> Result<Outcome, Trouble> {
+    let order = Order { from: None, goal, who: "somebody", why: "a reason", mode };
     let audit = Audit::open(audit).unwrap();
     let mover = Mover { cluster: store, rules, audit: &audit };
     worker_runtime().unwrap().block_on(mover.run(&order))
@@ -250,6 +272,51 @@ fn a_voter_that_falls_ill_stops_the_plan_and_is_not_asked_to_lead() {
     assert!(stop.stuck.as_ref().unwrap().contains("s0 cannot lead"), "{stop}");
     assert_eq!(stop.layout.as_ref(), Some(&*store.layout.borrow()));
     assert_eq!(store.layout.borrow().leader(), 3);
+}
+
+/// A vote goes from site 2 to site 3, as what an election made of it says.
+fn vote_moves(name: &str, plot: Plot) -> (Outcome, Layout) {
+    let store = Store::new(name, plot);
+    let goal = layout(0, &[0, 1, 3]);
+    let outcome = run_to(&store, &goal, Mode::Act, RULES, &store.audit()).unwrap();
+    let layout = store.layout.borrow().clone();
+    (outcome, layout)
+}
+
+#[test]
+fn an_election_during_a_move_of_votes_is_no_reason_to_stop() {
+    let plot = Plot { elected_after: Some((1, 1)), ..Plot::default() };
+    let (outcome, seen) = vote_moves("elected", plot);
+    let way =
+        [Step::AddReplica(3), Step::Promote(3), Step::Demote(2), Step::RemoveReplica(2)].to_vec();
+    assert_eq!(outcome, Outcome::Reached(way));
+    assert_eq!(seen, layout(1, &[0, 1, 3]));
+}
+
+#[test]
+fn what_is_taken_back_is_led_by_whom_an_election_chose() {
+    // The third step is refused; by then site 1 leads.
+    let plot = Plot { refused: Some(2), elected_after: Some((1, 1)), ..Plot::default() };
+    let (outcome, seen) = vote_moves("elected-back", plot);
+    let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((&stop.stuck, stop.elected), (&None, Some(1)), "{stop}");
+    assert_eq!(stop.back, [Step::Demote(3), Step::RemoveReplica(3)]);
+    assert!(stop.to_string().contains("an election made site 1 the leader"), "{stop}");
+    assert_eq!(seen, layout(1, &[0, 1, 2]));
+
+    // Who is elected keeps its vote: the step that would take it is not asked for.
+    let plot = Plot { elected_after: Some((1, 2)), ..Plot::default() };
+    let (outcome, seen) = vote_moves("elected-out", plot);
+    let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((stop.at, &stop.stuck, stop.elected), (Step::Demote(2), &None, Some(2)), "{stop}");
+    assert_eq!(seen, layout(2, &[0, 1, 2]));
+
+    // Led by a site that did not vote before, it cannot go back, and says so.
+    let plot = Plot { refused: Some(2), elected_after: Some((1, 3)), ..Plot::default() };
+    let (outcome, seen) = vote_moves("elected-new", plot);
+    let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
+    assert!(stop.stuck.as_ref().unwrap().contains("could not go back"), "{stop}");
+    assert_eq!(seen, layout(3, &[0, 1, 2, 3]));
 }
 
 #[test]

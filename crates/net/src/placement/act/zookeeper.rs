@@ -46,6 +46,10 @@ use super::{Cluster, Observed, Seen, Trouble};
 /// The node that is there while the ensemble is moved.
 pub const LOCK_PATH: &str = "/evenkeel-moving";
 
+/// How often it is tried to let go, and the time between: an election takes about a second.
+const RELEASES_MAX: usize = 10;
+const RELEASE_PAUSE: Duration = Duration::from_millis(200);
+
 /// Where a server is or can be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Site {
@@ -263,29 +267,38 @@ fn ill(server: &Server, status: Status) -> Option<String> {
     }
 }
 
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// `host:port`
+pub(crate) fn is_address(text: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_[]:".contains(letter);
+    let is_host = |text: &str| !text.is_empty() && text.chars().all(is_plain);
+    text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port))
+}
+
+/// `host:port:port`: for what followers and for elections.
+pub(crate) fn is_peer(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    parts.is_some_and(|(rest, election)| is_address(rest) && is_port(election))
+}
+
+/// `host:port`, or a port of all addresses.
+pub(crate) fn is_listen(text: &str) -> bool {
+    is_address(text) || is_port(text)
+}
+
 /// What would not be understood, or as something else, in a line of the configuration.
 fn check(site: &Site) -> Result<(), String> {
     let Site { name, client, peer, listen, .. } = site;
-    let is_port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
-    let is_host = |text: &str| {
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_[]:".contains(letter);
-        !text.is_empty() && text.chars().all(is_plain)
-    };
-    let is_address = |text: &str| match text.rsplit_once(':') {
-        Some((host, port)) => is_host(host) && is_port(port),
-        None => false,
-    };
-    let is_peer = match peer.rsplit_once(':') {
-        Some((rest, election)) => is_address(rest) && is_port(election),
-        None => false,
-    };
     if !is_address(client) {
         return Err(format!("site {name}: client: \"{client}\" came, host:port was expected"));
     }
-    if !is_peer {
+    if !is_peer(peer) {
         return Err(format!("site {name}: peer: \"{peer}\" came, host:port:port was expected"));
     }
-    if !is_address(listen) && !is_port(listen) {
+    if !is_listen(listen) {
         return Err(format!("site {name}: listen: \"{listen}\" came, host:port was expected"));
     }
     Ok(())
@@ -402,13 +415,22 @@ impl Cluster for ZooKeeper {
 
     async fn release(&self, hold: Hold) {
         let kept = hold.session.take();
-        let session = match kept {
-            Some(session) => Ok(session),
-            None => self.any(|site| self.open(site, &hold.credentials)).await,
-        };
-        // What cannot be ended ends by itself.
-        if let Ok(session) = session {
-            session.close().await;
+        if let Some(session) = kept
+            && session.close().await
+        {
+            return;
+        }
+        // The server of the session has changed its role, which closes connections, or there is an
+        // election: left alone, the next mover would find the ensemble held by nobody.
+        for _ in 0..RELEASES_MAX {
+            let is_over = match self.any(|site| self.open(site, &hold.credentials)).await {
+                Ok(session) => session.close().await,
+                Err(trouble) => !trouble.may_pass, // it has ended
+            };
+            if is_over {
+                return;
+            }
+            tokio::time::sleep(RELEASE_PAUSE).await;
         }
     }
 }

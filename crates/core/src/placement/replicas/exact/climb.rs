@@ -5,7 +5,7 @@ use super::super::problem::Found;
 use super::Search;
 use super::lists::Lists;
 use super::relaxed::Relaxed;
-use super::tree::{Fate, Tree};
+use super::tree::{Fate, ROUNDS_ROOT, Tree};
 
 /// Rounds without a better bound after which steps are halved.
 const PATIENCE: u32 = 6;
@@ -25,7 +25,8 @@ pub(super) struct Climb {
     pub(super) often: Vec<f64>,
 }
 
-/// Climbs for so many rounds at most, until the bound passes the cutoff.
+/// Climbs for so many rounds at most, until the bound passes the cutoff. At the root every set on
+/// the way is offered as an answer; below it that would be half of the effort and find nothing.
 pub(super) fn climb(
     tree: &Tree<'_>,
     search: &mut Search,
@@ -59,7 +60,7 @@ pub(super) fn climb(
         let slope = Slope::of(lists, &prices, fates.len(), &choice.sites);
         best.often.iter_mut().for_each(|often| *often *= 0.9);
         choice.sites.iter().for_each(|&site| best.often[site] += 1.0);
-        if choice.sites != last {
+        if rounds == ROUNDS_ROOT && choice.sites != last {
             last.clone_from(&choice.sites);
             tree.offer(search, open.iter().chain(&last).copied().collect());
         }

@@ -7,11 +7,11 @@ use super::super::problem::Problem;
 use super::super::quorum::Seen;
 use super::Search;
 use super::climb::{Climb, climb};
-use super::lists::Lists;
+use super::lists::{Lists, Wishes};
 
 /// Rounds of subgradients at the root, where prices are far off, and below it.
-const ROUNDS_ROOT: u32 = 160;
-const ROUNDS: u32 = 30;
+pub(super) const ROUNDS_ROOT: u32 = 160;
+const ROUNDS: u32 = 15;
 
 /// What was decided of a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,29 +41,19 @@ pub(super) struct Tree<'a> {
     pub(super) by_distance: Vec<usize>,
     /// Votes beside the leader's that a quorum needs at most.
     pub(super) votes_max: usize,
-    /// Sites by rising cost, demand by demand.
-    order: Vec<u32>,
+    wishes: Wishes,
     lists: Lists,
 }
 
 impl<'a> Tree<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, leader: usize) -> Self {
         let demands = Demands::of(problem, leader);
-        let sites = problem.sites();
-        let mut order = Vec::with_capacity(demands.count() * sites);
-        for demand in 0..demands.count() {
-            let cost = demands.cost(demand);
-            let start = order.len();
-            order.extend((0..sites).map(|site| site as u32));
-            order[start..].sort_unstable_by(|a, b| {
-                cost[*a as usize].total_cmp(&cost[*b as usize]).then(a.cmp(b))
-            });
-        }
+        let wishes = Wishes::new(problem, &demands, leader);
         let row = problem.trips.from_site(leader);
         let mut by_distance = problem.allowed.clone();
         by_distance.sort_by(|a, b| row[*a].total_cmp(&row[*b]));
         let votes_max = majority(problem.question.voters);
-        Self { problem, leader, demands, by_distance, votes_max, order, lists: Lists::default() }
+        Self { problem, leader, demands, by_distance, votes_max, wishes, lists: Lists::default() }
     }
 
     /// The root after its climb, unless that settles it.
@@ -126,14 +116,19 @@ impl<'a> Tree<'a> {
             return None;
         }
         let mut lists = std::mem::take(&mut self.lists);
-        lists.build(&self.demands, &self.order, &node.fates);
+        lists.build(&self.demands, &self.wishes, &node.fates);
         let climbed = climb(self, search, &lists, &node.fates, &node.prices, rounds);
         self.lists = lists;
         node.bound = node.bound.max(climbed.bound);
         if node.bound >= search.cutoff() {
             return None;
         }
+        let open = opened(&node.fates);
         self.fix(search, &mut node.fates, &climbed);
+        if rounds == ROUNDS {
+            let sites = climbed.relaxed.best().sites.iter().copied();
+            self.offer(search, open.into_iter().chain(sites).collect());
+        }
         node.next = next(&node.fates, &climbed);
         node.prices = climbed.prices;
         Some(node)

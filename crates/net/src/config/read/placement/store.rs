@@ -11,32 +11,70 @@ use super::tables::Tables;
 use super::{NAME_BYTES_MAX, file, url};
 use crate::config::placement::{PlacementTier, StoreConfig, SystemConfig};
 use crate::config::read::{HOUR, MS, SECOND};
+use crate::placement::act::nats::{self, Nats};
+use crate::placement::act::zookeeper::{self, ZooKeeper};
 use crate::placement::act::{etcd, patroni};
 
-/// A new store is a name here, an arm in [`read`] and in [`most`], and its own `Settings`.
+/// A new store is a name here, an arm in [`settings`], [`form`] and [`most`], and its own
+/// `Settings`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Etcd,
     Patroni,
+    ZooKeeper,
+    Nats,
 }
 
-const KINDS: [(&str, Kind); 2] = [("etcd", Kind::Etcd), ("patroni", Kind::Patroni)];
+const KINDS: [(&str, Kind); 4] = [
+    ("etcd", Kind::Etcd),
+    ("patroni", Kind::Patroni),
+    ("zookeeper", Kind::ZooKeeper),
+    ("nats", Kind::Nats),
+];
 
 /// Keys that only some stores have.
-const OF_ETCD: [&str; 1] = ["hold"];
-const OF_PATRONI: [&str; 2] = ["switchover", "lock"];
+const OF_SOME: [(&str, &[Kind]); 7] = [
+    ("hold", &[Kind::Etcd, Kind::ZooKeeper]),
+    ("switchover", &[Kind::Patroni]),
+    ("lock", &[Kind::Patroni, Kind::Nats]),
+    ("stream", &[Kind::Nats]),
+    ("authority", &[Kind::Etcd, Kind::Patroni]),
+    ("certificate", &[Kind::Etcd, Kind::Patroni]),
+    ("key", &[Kind::Etcd, Kind::Patroni]),
+];
 
 /// Further behind, a replica is not well unless something else is written: entries of the log in
-/// etcd, bytes of it in PostgreSQL.
-const ETCD_LAG: u64 = 1_000;
+/// etcd, transactions in ZooKeeper, messages in NATS, bytes of the log in PostgreSQL.
+const LAG: u64 = 1_000;
 const PATRONI_LAG: u64 = 16 << 20;
 
 /// What can change of what is held there.
 pub(super) const fn most(system: &SystemConfig) -> PlacementTier {
     match system.store {
         StoreConfig::Etcd(_) => PlacementTier::Replicas,
-        // Patroni makes no members, and chooses the synchronous standbys itself.
-        StoreConfig::Patroni(_) => PlacementTier::Leader,
+        // Nobody moves its leader; a server that is added must run already.
+        StoreConfig::ZooKeeper(_) => PlacementTier::Voters,
+        // Patroni makes no members, and chooses the synchronous standbys itself; NATS chooses where
+        // replicas are, and all of them vote.
+        StoreConfig::Patroni(_) | StoreConfig::Nats(_) => PlacementTier::Leader,
+    }
+}
+
+/// How a place of a member is written.
+#[derive(Clone, Copy)]
+enum Form {
+    Url,
+    Address,
+    Peer,
+}
+
+/// How a store's members are reached; `None` for keys that it does not have.
+fn form(kind: Kind, key: &str) -> Option<Form> {
+    match (kind, key) {
+        (Kind::Etcd, "client" | "peer") | (Kind::Patroni, "api") => Some(Form::Url),
+        (Kind::ZooKeeper | Kind::Nats, "client") => Some(Form::Address),
+        (Kind::ZooKeeper, "peer") => Some(Form::Peer),
+        _ => None,
     }
 }
 
@@ -54,14 +92,24 @@ struct Member {
     client: Option<String>,
     peer: Option<String>,
     api: Option<String>,
+    listen: Option<String>,
+    id: Option<u32>,
     start: Vec<String>,
+}
+
+/// What a store has beside its members.
+struct Own {
+    hold: Duration,
+    switchover: Duration,
+    lock: PathBuf,
+    stream: String,
 }
 
 /// Reads a system, and the sites of its members; `None` after a problem.
 pub(super) fn read(
     table: &mut Table<'_>,
     database: &str,
-    tables: &Tables,
+    tables: &Tables<'_>,
 ) -> Option<(SystemConfig, Arc<[String]>)> {
     let kind: Option<Kind> = match table.key("kind").value() {
         Some(_) => table.key("kind").variant(&KINDS).optional(),
@@ -93,25 +141,36 @@ pub(super) fn read(
         let expected = "user and password_file together";
         table.problem("user", Mismatch::new("one of them alone", expected));
     }
-    let foreign: &[&str] = match kind {
-        Some(Kind::Etcd) => &OF_PATRONI,
-        Some(Kind::Patroni) => &OF_ETCD,
-        None => &[],
-    };
-    for key in foreign {
-        if table.key(key).value().is_some() {
-            table.problem(key, Mismatch::new(*key, "another kind: it has no such key"));
+    let stream = table.key("stream").text();
+    let stream = stream.check("a name of 1 to 255 bytes without blanks and .*>/\\", |name| {
+        nats::wire::check_name(name).is_ok()
+    });
+    let stream = stream.or(database.to_owned());
+    let (sites, members) = members?;
+    let kind = kind?;
+    for (key, kinds) in OF_SOME {
+        if !kinds.contains(&kind) && table.key(key).value().is_some() {
+            table.problem(key, Mismatch::new(key, "another kind: it has no such key"));
         }
     }
-    let (sites, members) = members?;
-    let (store, usual_lag) = match kind? {
-        Kind::Etcd => (etcd_store(database, common, members, hold), ETCD_LAG),
-        Kind::Patroni => {
-            (patroni_store(database, common, members, (switchover, lock)), PATRONI_LAG)
-        }
-    };
+    let usual_lag = if kind == Kind::Patroni { PATRONI_LAG } else { LAG };
     let lag_max = lag_max.unwrap_or(usual_lag);
+    let store = settings(kind, database, (common, Own { hold, switchover, lock, stream }), members);
+    if table.is_sound()
+        && let Err(words) = sound(&store)
+    {
+        table.problem("members", Mismatch::new(words, "members that can be told apart"));
+    }
     Some((SystemConfig { store, step, lag_max, password_file }, sites))
+}
+
+/// What members have wrong together, for stores that say so without reading files.
+fn sound(store: &StoreConfig) -> Result<(), String> {
+    match store {
+        StoreConfig::ZooKeeper(settings) => ZooKeeper::new(settings.clone()).map(drop),
+        StoreConfig::Nats(settings) => Nats::new(settings.clone()).map(drop),
+        StoreConfig::Etcd(_) | StoreConfig::Patroni(_) => Ok(()),
+    }
 }
 
 fn common(table: &mut Table<'_>) -> Common {
@@ -135,7 +194,7 @@ type Members = (Arc<[String]>, Vec<Member>);
 /// Members by the site where each is.
 fn members(
     setting: &Setting<'_>,
-    tables: &Tables,
+    tables: &Tables<'_>,
     kind: Option<Kind>,
     has_authority: bool,
 ) -> Option<Members> {
@@ -156,25 +215,115 @@ fn members(
 fn member(table: &mut Table<'_>, site: &str, kind: Option<Kind>, has_authority: bool) -> Member {
     let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
     let name = table.key("name").text().check("a name of 1 to 64 bytes", is_short);
-    let mut needed = |key: &str, of: Kind| {
-        let setting = table.key(key);
-        match (kind, setting.value()) {
-            (Some(kind), _) if kind == of => Some(url(setting, has_authority)),
-            (Some(_), Some(_)) => {
-                setting.problem(Mismatch::new(key, "another kind: it has no such key"));
-                None
-            }
-            (None, Some(_)) => Some(url(setting, true)),
-            (_, None) => None,
+    let name = name.or(site.to_owned());
+    let foreign = |setting: &Setting<'_>, key: &str| {
+        if setting.value().is_some() {
+            setting.problem(Mismatch::new(key, "another kind: it has no such key"));
         }
     };
-    let (client, peer) = (needed("client", Kind::Etcd), needed("peer", Kind::Etcd));
-    let api = needed("api", Kind::Patroni);
-    let start = table.key("start").list(|item| item.text().required()).or(Vec::new());
-    if !start.is_empty() && kind == Some(Kind::Patroni) {
-        table.problem("start", Mismatch::new("start", "another kind: it makes no members"));
+    let mut place = |key: &str| {
+        let setting = table.key(key);
+        let Some(kind) = kind else { return setting.text().optional() };
+        match form(kind, key) {
+            Some(Form::Url) => return Some(url(setting, has_authority)),
+            Some(Form::Address) => return Some(address(setting)),
+            Some(Form::Peer) => return Some(peer_address(setting)),
+            None => foreign(&setting, key),
+        }
+        None
+    };
+    let (client, peer, api) = (place("client"), place("peer"), place("api"));
+    let (listen, id, start) = (table.key("listen"), table.key("id"), table.key("start"));
+    let is_zookeeper = kind.is_none_or(|kind| kind == Kind::ZooKeeper);
+    if !is_zookeeper {
+        foreign(&listen, "listen");
+        foreign(&id, "id");
     }
-    Member { name: name.or(site.to_owned()), client, peer, api, start }
+    if kind.is_some_and(|kind| kind != Kind::Etcd) {
+        foreign(&start, "start");
+    }
+    let listen = listen
+        .text()
+        .check("host:port, or a port", |text| !is_zookeeper || zookeeper::is_listen(text));
+    let listen = listen.optional();
+    let id = id.integer().between(1..=255);
+    let id = if kind == Some(Kind::ZooKeeper) { Some(id.required()) } else { id.optional() };
+    let start = start.list(|item| item.text().required()).or(Vec::new());
+    Member { name, client, peer, api, listen, id, start }
+}
+
+fn address(setting: Setting<'_>) -> String {
+    let expected = "host:port, such as \"10.0.1.1:2181\"";
+    let parse = |text: &str| match zookeeper::is_address(text) {
+        true => Ok(text.to_owned()),
+        false => Err(Mismatch::new(format!("{text:?}"), expected)),
+    };
+    setting.parsed(expected, String::new(), parse).required()
+}
+
+fn peer_address(setting: Setting<'_>) -> String {
+    let expected = "host:port:port, such as \"10.0.1.1:2888:3888\"";
+    let parse = |text: &str| match zookeeper::is_peer(text) {
+        true => Ok(text.to_owned()),
+        false => Err(Mismatch::new(format!("{text:?}"), expected)),
+    };
+    setting.parsed(expected, String::new(), parse).required()
+}
+
+fn settings(
+    kind: Kind,
+    name: &str,
+    (common, own): (Common, Own),
+    members: Vec<Member>,
+) -> StoreConfig {
+    match kind {
+        Kind::Etcd => etcd_store(name, common, members, own.hold),
+        Kind::Patroni => patroni_store(name, common, members, (own.switchover, own.lock)),
+        Kind::ZooKeeper => zookeeper_store(name, common, members, own.hold),
+        Kind::Nats => nats_store(name, common, members, own),
+    }
+}
+
+fn zookeeper_store(
+    name: &str,
+    common: Common,
+    members: Vec<Member>,
+    hold: Duration,
+) -> StoreConfig {
+    let site = |member: Member| {
+        let client = member.client.unwrap_or_default();
+        zookeeper::Site {
+            name: member.name,
+            id: member.id.unwrap_or_default(),
+            peer: member.peer.unwrap_or_default(),
+            listen: member.listen.unwrap_or_else(|| client.clone()),
+            client,
+        }
+    };
+    let Common { request, user, .. } = common;
+    StoreConfig::ZooKeeper(zookeeper::Settings {
+        name: name.to_owned(),
+        sites: members.into_iter().map(site).collect(),
+        request,
+        user,
+        hold,
+    })
+}
+
+fn nats_store(name: &str, common: Common, members: Vec<Member>, own: Own) -> StoreConfig {
+    let site = |member: Member| nats::Site {
+        name: member.name,
+        client: member.client.unwrap_or_default(),
+    };
+    let Common { request, user, .. } = common;
+    StoreConfig::Nats(nats::Settings {
+        name: name.to_owned(),
+        stream: own.stream,
+        sites: members.into_iter().map(site).collect(),
+        request,
+        user,
+        lock: own.lock,
+    })
 }
 
 fn etcd_store(name: &str, common: Common, members: Vec<Member>, hold: Duration) -> StoreConfig {

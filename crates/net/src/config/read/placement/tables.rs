@@ -1,4 +1,6 @@
-//! Round trips and failure domains: files in the formats of `evenkeel plan placement`.
+//! Round trips, how they vary, and failure domains: files in the formats of
+//! `evenkeel plan placement`, or the mesh of `[redirect]`, whose sites are known here and whose
+//! round trips are measured later.
 
 use std::cell::RefCell;
 use std::io::Read as _;
@@ -7,28 +9,70 @@ use std::sync::Arc;
 
 use evenkeel_core::placement::domains::Domains;
 use evenkeel_core::placement::model::RoundTrips;
-use evenkeel_settings::placement::{BYTES_MAX, Matrix, load_domains, parse_matrix};
+use evenkeel_core::placement::tail::Tails;
+use evenkeel_settings::placement::{
+    BYTES_MAX, Distributions, Matrix, load_domains, parse_distributions, parse_matrix,
+};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use super::file;
 
-/// Sites, and the round trips between them and to them.
-type Made = (Arc<[String]>, Arc<RoundTrips>);
+/// In place of the name of a file.
+pub(in crate::config::read) const MESH: &str = "mesh";
+
+/// The sites whose mesh measures round trips.
+pub(in crate::config::read) struct Mesh {
+    /// Their names.
+    pub(in crate::config::read) sites: Vec<String>,
+    /// Whether another process of this site measures, and this one does not.
+    pub(in crate::config::read) is_companion: bool,
+}
+
+/// Sites, the round trips between them and to them, and how these vary.
+#[derive(Clone)]
+struct Made {
+    sites: Arc<[String]>,
+    trips: Arc<RoundTrips>,
+    tails: Option<Arc<Tails>>,
+}
 
 /// What the tables say. Databases of equal sites share one matrix: thousands of them may.
-pub(super) struct Tables {
+pub(super) struct Tables<'a> {
     matrix: Option<Matrix>,
+    is_mesh: bool,
+    /// Where operations come from.
+    clients: Arc<[String]>,
     /// Sites that have a row and a column.
     sites: Arc<[String]>,
     /// The failure domain of each of them, as a number.
     domains: Option<Vec<usize>>,
+    /// Whether it matters how round trips vary, and where that is written.
+    spread: Option<Setting<'a>>,
     made: RefCell<Vec<Made>>,
 }
 
-impl Tables {
-    /// Reads `round_trips` and `domains`.
-    pub(super) fn read(table: &mut Table<'_>) -> Self {
-        let matrix = matrix(&table.key("round_trips"));
+impl<'a> Tables<'a> {
+    /// Reads `round_trips`, `distributions` and `domains`; distributions only if `has_percentile`.
+    pub(super) fn read(table: &mut Table<'a>, has_percentile: bool, mesh: Option<&Mesh>) -> Self {
+        let round_trips = table.key("round_trips");
+        let is_mesh = matches!(round_trips.value(), Some(Value::Text(text)) if text == MESH);
+        let spread = table.key("distributions");
+        if spread.value().is_some() && (is_mesh || !has_percentile) {
+            let expected = match is_mesh {
+                true => "nothing: the mesh measures how round trips vary",
+                false => "percentile too: means need no distributions",
+            };
+            spread.problem(Mismatch::new("distributions", expected));
+        }
+        let spread = Some(spread).filter(|_| has_percentile && !is_mesh);
+        if is_mesh {
+            let sites: Arc<[String]> = of_mesh(&round_trips, mesh).into();
+            let domains = domains(&table.key("domains"), &sites);
+            let clients = Arc::clone(&sites);
+            let made = RefCell::default();
+            return Self { matrix: None, is_mesh, clients, sites, domains, spread, made };
+        }
+        let matrix = matrix(&round_trips);
         let both = |matrix: &Matrix| {
             let names = matrix.to.iter().filter(|name| matrix.from.contains(name));
             names.cloned().collect::<Vec<_>>()
@@ -39,12 +83,19 @@ impl Tables {
             table.problem("round_trips", Mismatch::new(came, "a row and a column for each site"));
         }
         let domains = domains(&table.key("domains"), &sites);
-        Self { matrix, sites: sites.into(), domains, made: RefCell::default() }
+        let clients = matrix.as_ref().map(|matrix| matrix.from.clone()).unwrap_or_default();
+        let (clients, sites) = (clients.into(), sites.into());
+        Self { matrix, is_mesh, clients, sites, domains, spread, made: RefCell::default() }
     }
 
     /// Where operations come from.
     pub(super) fn clients(&self) -> Arc<[String]> {
-        self.matrix.as_ref().map(|matrix| matrix.from.clone()).unwrap_or_default().into()
+        Arc::clone(&self.clients)
+    }
+
+    /// Whether round trips are measured, not written.
+    pub(super) const fn is_mesh(&self) -> bool {
+        self.is_mesh
     }
 
     /// All sites with their names.
@@ -79,13 +130,49 @@ impl Tables {
         places.into_iter().map(|place| self.sites[place].clone()).collect()
     }
 
-    /// From all clients to these sites and between them; a leader's own vote takes no time. `None`
-    /// without a matrix or sites.
-    pub(super) fn trips(&self, sites: &Arc<[String]>) -> Option<Arc<RoundTrips>> {
+    /// From all clients to these sites and between them, and how that varies where it matters; a
+    /// leader's own vote takes no time. `None` without a matrix or sites.
+    pub(super) fn trips(
+        &self,
+        sites: &Arc<[String]>,
+    ) -> Option<(Arc<RoundTrips>, Option<Arc<Tails>>)> {
+        let known = self.made.borrow().iter().find(|made| made.sites == *sites).cloned();
+        let made = match known {
+            Some(made) => made,
+            None => {
+                let trips = self.make(sites)?;
+                let tails = self.tails(sites, &trips).map(Arc::new);
+                let made = Made { sites: Arc::clone(sites), trips, tails };
+                self.made.borrow_mut().push(made.clone());
+                made
+            }
+        };
+        Some((made.trips, made.tails))
+    }
+
+    /// How round trips vary: as is written, or not at all.
+    fn tails(&self, sites: &[String], trips: &RoundTrips) -> Option<Tails> {
+        let setting = self.spread.as_ref()?;
+        let read = || -> Result<Tails, Mismatch> {
+            let spread = match is_written(setting) {
+                false => Distributions::constant(trips),
+                true => {
+                    let path = file(setting.clone());
+                    let expected = "distributions as for evenkeel plan placement";
+                    let text = text(&path).map_err(|came| Mismatch::new(came, expected))?;
+                    let file = path.display().to_string();
+                    parse_distributions(&text, &file, &self.clients, sites).map_err(|problem| {
+                        Mismatch::new(format!("a file with a problem ({problem})"), expected)
+                    })?
+                }
+            };
+            spread.tails().map(|(tails, _)| tails)
+        };
+        read().map_err(|what| setting.problem(what)).ok()
+    }
+
+    fn make(&self, sites: &Arc<[String]>) -> Option<Arc<RoundTrips>> {
         let matrix = self.matrix.as_ref().filter(|_| !sites.is_empty())?;
-        if let Some((_, made)) = self.made.borrow().iter().find(|(of, _)| of == sites) {
-            return Some(Arc::clone(made));
-        }
         let place = |of: &[String], name: &String| of.iter().position(|known| known == name);
         let columns: Vec<usize> =
             sites.iter().map(|name| place(&matrix.to, name)).collect::<Option<_>>()?;
@@ -98,9 +185,7 @@ impl Tables {
         };
         let between: Vec<Vec<f64>> =
             sites.iter().enumerate().map(between).collect::<Option<_>>()?;
-        let trips = Arc::new(RoundTrips::new(&from_clients, &between).ok()?);
-        self.made.borrow_mut().push((Arc::clone(sites), Arc::clone(&trips)));
-        Some(trips)
+        RoundTrips::new(&from_clients, &between).ok().map(Arc::new)
     }
 
     /// The failure domains of these sites, if they are known.
@@ -111,6 +196,25 @@ impl Tables {
             known.get(place).copied()
         };
         sites.iter().map(of).collect::<Option<Vec<_>>>().map(Domains::new)
+    }
+}
+
+/// The sites of the mesh of this process.
+fn of_mesh(setting: &Setting<'_>, mesh: Option<&Mesh>) -> Vec<String> {
+    let wrong = |came: &str, expected: &str| {
+        setting.problem(Mismatch::new(came, expected));
+        Vec::new()
+    };
+    match mesh {
+        Some(Mesh { is_companion: true, .. }) => wrong(
+            "the mesh, with [redirect] through",
+            "[redirect] with listen: a companion measures no ways, its seat does",
+        ),
+        Some(Mesh { sites, .. }) => sites.clone(),
+        None => wrong(
+            "the mesh without [redirect]",
+            "[redirect], whose probes measure round trips, or the name of a file",
+        ),
     }
 }
 

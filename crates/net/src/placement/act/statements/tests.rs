@@ -113,6 +113,11 @@ fn cockroachdb_is_told_how_many_where_and_who_leads() {
     assert_eq!(dictionary(&options[2].1), all);
     assert_eq!(dictionary(&options[3].1), all[..3]);
     assert_eq!(options[4].1, "[[+region=europe-west1]]");
+
+    let two = Layout::new(0, vec![0, 1], vec![0, 1, 2]).unwrap();
+    let subject = of_database("shop");
+    let error = statements(System::CockroachDb, &two, &sites(&REGIONS), &subject).unwrap_err();
+    assert!(error.contains("CockroachDB refuses two"), "{error}");
 }
 
 #[test]
@@ -182,6 +187,7 @@ fn yugabytedb_places_zones_before_it_prefers_one() {
     assert_eq!(commands[1][3..], ["set_preferred_zones", "gcp.us-east4.a:1"]);
     let reads = ["add_read_replica_placement_info", "gcp.asia-east1.a:1", "1"];
     assert_eq!(commands[2][3..], reads);
+    assert_eq!(commands[3][3..], ["get_is_load_balancer_idle"]);
 
     let wrong = statements(System::YugabyteDb, &layout, &sites(&REGIONS), &subject).unwrap_err();
     assert!(wrong.contains("us-east1") && wrong.contains("cloud.region.zone"), "{wrong}");
@@ -217,11 +223,11 @@ fn names_that_no_system_has_are_refused() {
 proptest! {
     #[test]
     fn any_name_of_a_database_is_one_identifier(database in "[ -~éß中]{1,20}") {
-        let layout = layout(0, &[0, 1], &[0, 1]);
+        let layout = layout(0, &[0, 1, 2], &[0, 1, 2]);
         for (system, quote, prefix) in
             [(System::CockroachDb, '"', ""), (System::TiDb, '`', "evenkeel_")]
         {
-            let made = statements(system, &layout, &sites(&["a", "b"]), &of_database(&database));
+            let made = statements(system, &layout, &sites(&REGIONS), &of_database(&database));
             prop_assert_eq!(made.is_err(), database.ends_with(' '));
             let policy = Token::Name(format!("{prefix}{database}"));
             let expected = [Token::Name(database.clone()), policy];

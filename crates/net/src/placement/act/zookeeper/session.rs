@@ -114,10 +114,10 @@ impl Session {
         }
     }
 
-    /// Ends the session.
-    pub async fn close(mut self) {
-        // What cannot be ended ends by itself.
-        let _ = self.ask(Request::Close).await;
+    /// Ends the session; whether the server confirmed that. Otherwise it ends by itself, some time
+    /// later.
+    pub async fn close(mut self) -> bool {
+        self.ask(Request::Close).await.is_ok()
     }
 }
 
