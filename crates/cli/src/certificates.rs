@@ -13,6 +13,8 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
+use crate::output;
+
 const DAY: Duration = Duration::from_secs(86_400);
 /// Certificates are valid from a little earlier: clocks differ.
 const EARLIER: Duration = Duration::from_secs(3_600);
@@ -42,7 +44,9 @@ pub(crate) struct CertificatesArguments {
 
 pub(crate) fn run(arguments: &CertificatesArguments) -> anyhow::Result<ExitCode> {
     let made = make(&arguments.out, arguments.days, &arguments.sites)?;
-    made.iter().for_each(|words| println!("{words}"));
+    for words in &made {
+        output::line!("{words}")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -35,6 +35,7 @@ use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
 use crate::live::Live;
+use crate::output;
 use crate::terminal::{Table, ms, ms_if_known};
 
 /// The built-in scenarios: name, file, text.
@@ -118,9 +119,9 @@ pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     live.clear();
     if arguments.json {
         let document = Document { runs: &runs, scenario: &scenario };
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", closing_words(&scenario, &runs));
+        output::text!("{}", closing_words(&scenario, &runs))?;
     }
     let all_served = runs.iter().all(|run| run.measured.served == run.measured.requests);
     Ok(if all_served { ExitCode::SUCCESS } else { ExitCode::from(1) })

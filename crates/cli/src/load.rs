@@ -13,6 +13,7 @@ use evenkeel_net::load::{
 use evenkeel_settings::{Mismatch, parse_duration, parse_rate};
 use serde::Serialize;
 
+use crate::output;
 use crate::terminal::{Progress, Table, ms, ms_if_known};
 
 /// Load a URL open loop: requests leave when they are due, whatever became of those before.
@@ -108,9 +109,9 @@ pub(crate) fn run(arguments: &LoadArguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.json {
         let document = Document { runs: [&outcome.report], scenario: &parameters };
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", words(&outcome, parameters.objective_ms));
+        output::text!("{}", words(&outcome, parameters.objective_ms))?;
     }
     Ok(exit_code(&outcome.report))
 }

@@ -1,11 +1,14 @@
 //! The words of Evenkeel: what people type and read.
 
+#![warn(clippy::print_stdout)] // it panics when a reader goes away: output.rs
+
 mod certificates;
 mod demo;
 mod html;
 mod jobs;
 mod live;
 mod load;
+mod output;
 mod paper;
 mod plan;
 mod profile;

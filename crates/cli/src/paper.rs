@@ -17,6 +17,7 @@ use evenkeel_sim::RunReport;
 use evenkeel_sim::paper::{Options, PAPERS, Paper, PaperReport};
 
 use crate::jobs::run_all;
+use crate::output;
 use crate::terminal::{Progress, count};
 
 /// Reproduce what a paper claims: run its experiments, judge each claim.
@@ -71,11 +72,14 @@ pub(crate) fn run(arguments: &PaperArguments) -> anyhow::Result<ExitCode> {
             write_page(folder, report)?;
         }
         if !arguments.json {
-            print!("{}", text::report(report));
+            output::text!("{}", text::report(report))?;
         }
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "papers": reports }))?);
+        output::line!(
+            "{}",
+            serde_json::to_string_pretty(&serde_json::json!({ "papers": reports }))?
+        )?;
     }
     let as_recorded = reports.iter().all(|report| report.as_recorded);
     Ok(ExitCode::from(u8::from(!as_recorded)))

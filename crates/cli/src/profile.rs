@@ -15,6 +15,7 @@ use evenkeel_settings::profile::{Record, save};
 use evenkeel_settings::{format_duration, parse_duration};
 
 use crate::load::stop_on_interrupt;
+use crate::output;
 use crate::terminal::{Canvas, Table, ms, ms_if_known};
 
 /// Load a real service step by step and save how long it takes at each load.
@@ -112,11 +113,11 @@ fn show(
         summary => summary,
     }?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
+        output::line!("{}", serde_json::to_string_pretty(&summary)?)?;
     } else {
-        print!("{}", words(&summary));
+        output::text!("{}", words(&summary))?;
         if summary.complete {
-            println!("\n{} (hash {})", out.display(), summary.hash);
+            output::line!("\n{} (hash {})", out.display(), summary.hash)?;
         }
     }
     Ok(())

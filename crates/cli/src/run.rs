@@ -9,6 +9,8 @@ use evenkeel_net::config::Config;
 use evenkeel_net::process::Process;
 use evenkeel_net::redirect;
 
+use crate::output;
+
 /// Run the listeners, agents and control loops of a configuration.
 ///
 /// Stops on SIGTERM or Ctrl-C: accepts nothing more, finishes what is in flight, then exits.
@@ -88,8 +90,10 @@ pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(1));
         }
     };
-    println!("{}: sound: {}", arguments.config.display(), describe(&config));
-    config.notes().iter().for_each(|note| println!("note: {note}"));
+    output::line!("{}: sound: {}", arguments.config.display(), describe(&config))?;
+    for note in config.notes() {
+        output::line!("note: {note}")?;
+    }
     tell_doubts(&config);
     of_files.iter().for_each(|doubt| eprintln!("doubtful: {doubt}"));
     Ok(ExitCode::SUCCESS)

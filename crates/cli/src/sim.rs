@@ -14,6 +14,7 @@ use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
 use crate::jobs::run_all;
+use crate::output;
 use crate::terminal::{Progress, Table, count, ms};
 
 /// Run a scenario in virtual time: every policy on the same requests, seed by seed.
@@ -76,13 +77,13 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
         eprintln!("report written to {}", file.display());
     }
     if arguments.json {
-        println!(
+        output::line!(
             "{}",
             serde_json::to_string_pretty(&Document { runs: &runs, scenario: &scenario })?
-        );
+        )?;
     } else {
         runs.sort_by_key(|run| run.seed);
-        print!("{}", table(&scenario, &runs));
+        output::text!("{}", table(&scenario, &runs))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -176,12 +177,12 @@ struct Pass {
 /// Compares two passes byte for byte.
 fn compare(first: &Pass, second: &Pass) -> anyhow::Result<ExitCode> {
     if first.bytes == second.bytes {
-        println!("identical: {}, {} bytes of results", first.what, first.bytes.len());
+        output::line!("identical: {}, {} bytes of results", first.what, first.bytes.len())?;
         return Ok(ExitCode::SUCCESS);
     }
     let differing = first.bytes.lines().zip(second.bytes.lines()).find(|(a, b)| a != b);
     let (a, b) = differing.unwrap_or(("(nothing more)", "(nothing more)"));
-    println!("different: first pass {}, second pass {}", a.trim(), b.trim());
+    output::line!("different: first pass {}, second pass {}", a.trim(), b.trim())?;
     Ok(ExitCode::from(1))
 }
 

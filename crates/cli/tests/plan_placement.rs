@@ -84,6 +84,11 @@ fn the_example_of_the_documentation_is_what_comes() {
     let text = std::fs::read_to_string(root().join("docs/plan-placement.md")).unwrap();
     let shown = text.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     assert_eq!(told, shown);
+    // The README has its beginning.
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let mut shown = text.split("```text\n").filter_map(|rest| rest.split("```").next());
+    let begins = shown.find(|block| block.contains("further replicas")).unwrap();
+    assert!(told.starts_with(begins), "{told}");
 }
 
 #[test]
@@ -416,4 +421,22 @@ fn the_fleet_of_the_documentation_is_what_comes_and_its_page_stands_alone() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(text.contains("sessions") && text.contains("us-west-2"));
     assert!(!text.contains("<script") && !text.contains("http") && !text.contains("NaN"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let args = ["plan", "placement", "--json"];
+    let mut command = Command::new(PROGRAM);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader); // as head does, only sooner
+    let output = command.args(args).arg(example()).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &[][..]));
+    // What nobody can store is told.
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return eprintln!("skipped: no /dev/full");
+    };
+    let output = command.stdout(full).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.starts_with("evenkeel: cannot write to stdout"), "{words}");
 }

@@ -376,6 +376,49 @@ fn load_that_shifts_is_followed_after_three_intervals_and_explained() {
 }
 
 #[test]
+fn tier_3_lets_learners_crowd_and_spreads_voters_as_far_as_today() {
+    // Three sites of domain a are 2 ms apart, and 20 ms from one of domain b; all else is 50 ms.
+    let sites = ["a1", "a2", "a3", "a4", "b1", "b2", "b3"];
+    let mut table = format!("from\\to_rtt_ms,{}\n", sites.join(","));
+    for (row, from) in sites.iter().enumerate() {
+        let way = |column: usize| match (row.min(column), row.max(column)) {
+            (one, other) if one == other => 0.0,
+            (0..=2, 0..=2) => 2.0,
+            (0..=2, 4) => 20.0,
+            _ => 50.0,
+        };
+        let ways: Vec<String> = (0..sites.len()).map(|column| way(column).to_string()).collect();
+        table.push_str(&format!("{from},{}\n", ways.join(",")));
+    }
+    let folder = Folder::new("placement-crowd");
+    folder.write("rtt.csv", &table);
+    let domains = sites.map(|site| format!("{site},{}\n", &site[..1])).concat();
+    folder.write("domains.csv", &format!("site,domain\n{domains}"));
+    let prometheus = Prometheus::start();
+    prometheus.tell(&[("a1", "single-group", 9e5), ("a3", "weak-read", 9e5)]);
+    let operations = format!("operations = {{ prometheus = 'http://{}' }}\n", prometheus.address);
+    let text = format!(
+        "[admin]\naddress = '127.0.0.1:0'\n{HEAD}tier = 3\nintervals = 1\n\
+         domains = 'domains.csv'\n[[placement.databases]]\nname = 'orders'\n{operations}\
+         replicas = 5\ntoday = {{ leader = 'b2', voters = ['a3', 'a4', 'b2', 'b3'], \
+         replicas = ['a3', 'a4', 'b2', 'b3', 'b1'] }}\n"
+    );
+    let process = start_with(&folder, &text, 100 * MS);
+    let state = until(&process, |state| state.databases[0].now_ms.is_some());
+    process.stop().unwrap();
+    let orders = &state.databases[0];
+    // Today two of four voters are in each domain. A third vote of four comes from a site of b, at
+    // best 20 ms away; reads find a replica at home. Three votes in a would take 2 ms, and are not
+    // allowed; without a learner in a, who writes or who reads would go 2 ms further.
+    let goal = orders.goal.as_ref().unwrap();
+    assert_eq!(orders.goal_ms, Some(10.0), "{orders:#?}");
+    assert_eq!(goal.leader, "a1");
+    let in_a = |sites: &[String]| sites.iter().filter(|site| site.starts_with('a')).count();
+    assert_eq!(in_a(&goal.voters), 2, "{goal:?}");
+    assert!(goal.replicas.contains(&"a3".to_owned()), "{goal:?}");
+}
+
+#[test]
 fn a_percentile_leads_elsewhere_than_the_mean() {
     // Strong reads: by the mean the west is best, 0.97 · 0.5 + 0.03 · 80 = 2.885 ms; but 3 % of all
     // take 80 ms, and led from the mid 99 % take 60 ms at most.

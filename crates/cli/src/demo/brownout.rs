@@ -27,6 +27,7 @@ use super::price::{self, Price};
 use super::shops::{Shops, ShopsConfig, threads};
 use super::{DemoArguments, proxy_config, server_limits, upstream_limits};
 use crate::load::stop_on_interrupt;
+use crate::output;
 use crate::terminal::{Canvas, Table, ms, ms_if_known, percent, sparkline};
 
 const ITEMS: u32 = 30_000;
@@ -92,9 +93,9 @@ pub(super) fn run(arguments: &DemoArguments, scenario: &Scenario) -> anyhow::Res
     }
     if arguments.json {
         let document = Document { runs: &runs, page: &price, scenario };
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", closing_words(scenario, &runs));
+        output::text!("{}", closing_words(scenario, &runs))?;
     }
     Ok(if is_cut_short(&runs) { ExitCode::from(130) } else { verdict(&runs) })
 }

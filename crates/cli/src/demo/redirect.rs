@@ -20,6 +20,7 @@ use evenkeel_sim::scenario::{Geography, Spelling};
 use super::DemoArguments;
 use super::ground::Folder;
 use crate::load::stop_on_interrupt;
+use crate::output;
 use crate::terminal::Canvas;
 use outcome::{Cut, Document, Run, Watch, closing_words};
 use sites::Sites;
@@ -64,9 +65,9 @@ pub(super) fn run(arguments: &DemoArguments, scenario: &Scenario) -> anyhow::Res
     };
     let document = Document { runs: &runs, cut: cut.as_ref(), scenario };
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", closing_words(&document));
+        output::text!("{}", closing_words(&document))?;
     }
     if stage.stop.is_stopped() {
         return Ok(ExitCode::from(130));

@@ -12,6 +12,7 @@ use evenkeel_sim::capacity::{Capacity, InputError, Outcome, Strategy};
 use serde::Serialize;
 
 use crate::jobs::run_all;
+use crate::output;
 use crate::terminal::{Progress, Table, count};
 
 /// What does it cost to serve a trace: does sharing load between sites save servers?
@@ -73,10 +74,10 @@ pub(crate) fn run(arguments: &CapacityArguments) -> anyhow::Result<ExitCode> {
         eprintln!("report written to {}", file.display());
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&document(&capacity, &outcomes))?);
+        output::line!("{}", serde_json::to_string_pretty(&document(&capacity, &outcomes))?)?;
     } else {
-        print!("{}", table(&capacity, &outcomes));
-        println!("\n{}", summary(&outcomes));
+        output::text!("{}", table(&capacity, &outcomes))?;
+        output::line!("\n{}", summary(&outcomes))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,6 +20,8 @@ use serde::Serialize;
 use asked::{Line, Plan};
 use percentile::Percentile;
 
+use crate::output;
+
 /// Say where leader, voters and replicas should be.
 ///
 /// INPUT is an instance in JSON, a TOML file that names tables of round trips and operations beside
@@ -141,7 +143,7 @@ pub(crate) fn run(arguments: &PlacementArguments) -> anyhow::Result<ExitCode> {
         write_page(file, &page::page(&plan, today.as_ref(), &results, &worth))?;
     }
     if let Some(system) = arguments.statements {
-        print!("{}", plan.statements(system, &results)?);
+        output::text!("{}", plan.statements(system, &results)?)?;
     } else if arguments.json {
         let document = Document {
             title: &plan.title,
@@ -154,9 +156,9 @@ pub(crate) fn run(arguments: &PlacementArguments) -> anyhow::Result<ExitCode> {
             results: &results,
             worth: &worth,
         };
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", told::told(&plan, today.as_ref(), &results, &worth));
+        output::text!("{}", told::told(&plan, today.as_ref(), &results, &worth))?;
     }
     Ok(ExitCode::SUCCESS)
 }

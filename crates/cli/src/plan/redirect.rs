@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::instance::{self, Instance};
 use super::page::View;
 use super::snapshot::{self, Wish};
+use crate::output;
 use crate::terminal::Table;
 
 /// Share load between data centres: who sends how much to whom?
@@ -110,10 +111,10 @@ pub(crate) fn run(arguments: &RedirectArguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.json {
         let document = document(&instance.problem, &answer, cpu_ms);
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", table(&instance, &answer));
-        println!("\n{summary} ({cpu_ms:.1} ms of CPU)");
+        output::text!("{}", table(&instance, &answer))?;
+        output::line!("\n{summary} ({cpu_ms:.1} ms of CPU)")?;
     }
     Ok(ExitCode::SUCCESS)
 }

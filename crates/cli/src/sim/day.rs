@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{Pass, SimArguments, compare};
 use crate::jobs::run_all;
+use crate::output;
 use crate::terminal::{Progress, Table, ms};
 
 /// What one strategy came to at one seed.
@@ -36,9 +37,9 @@ pub(super) fn run(scenario: &DayScenario, arguments: &SimArguments) -> anyhow::R
     }
     if arguments.json {
         let document = json!({ "runs": rows, "scenario": resolved(scenario) });
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", table(&rows));
+        output::text!("{}", table(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }

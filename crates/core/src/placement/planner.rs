@@ -197,7 +197,7 @@ impl Planner {
         domains.check(sites)?;
         let rule = self.rule(domains, today);
         let (candidates, refused): (Vec<Layout>, Vec<Layout>) =
-            candidates.iter().cloned().partition(|layout| self.admits(layout, &rule));
+            candidates.iter().cloned().partition(|layout| self.admits(layout, today, &rule));
         let ranked = self.rank(&past, today, &candidates, &rule)?;
         // What was ranked is known; scoring it again is most of the time of a decision.
         let known_ms = |layout: &Layout| match ranked.iter().find(|one| one.layout == *layout) {
@@ -236,12 +236,31 @@ impl Planner {
         }
     }
 
-    /// How far voters must be spread: what tier 3 has to keep for its candidates to be taken.
+    /// How far so many voters must be spread: what tier 3 has to keep for its candidates to be
+    /// taken. Where nobody configured how far, it is as far as today's, if that can be: fewer
+    /// voters are in fewer domains, and more of them may have to share one.
     ///
     /// # Panics
     /// When a voter of today is at none of the configured domains' sites.
     #[must_use]
-    pub fn diversity(&self, today: &Layout) -> Diversity {
+    pub fn diversity_of(&self, today: &Layout, voters: usize) -> Diversity {
+        let Diversity { domains_min, mut per_domain_max } = self.diversity(today);
+        if self.config.diversity.is_some() {
+            return Diversity { domains_min, per_domain_max };
+        }
+        if let Some(domains) = &self.config.domains {
+            let all: Vec<usize> = (0..domains.sites()).collect();
+            let among = domains.among(&all);
+            let seats = |most: usize| -> usize { among.iter().map(|(_, of)| most.min(*of)).sum() };
+            while per_domain_max < voters && seats(per_domain_max) < voters {
+                per_domain_max += 1;
+            }
+        }
+        Diversity { domains_min: domains_min.min(voters), per_domain_max }
+    }
+
+    /// How far today's voters, or as many, must be spread.
+    fn diversity(&self, today: &Layout) -> Diversity {
         let voters = today.voters();
         self.config.diversity.unwrap_or_else(|| match &self.config.domains {
             Some(domains) => domains.level(voters),
@@ -249,13 +268,9 @@ impl Planner {
         })
     }
 
-    /// Whether a candidate of tier 3 spreads its voters enough. Where nobody configured how far,
-    /// fewer voters than today's cannot be in as many domains: they must be in as many as they are.
-    fn admits(&self, layout: &Layout, rule: &VoterRule<'_>) -> bool {
-        let mut wanted = rule.diversity;
-        if self.config.diversity.is_none() {
-            wanted.domains_min = wanted.domains_min.min(layout.voters().len());
-        }
+    /// Whether a candidate of tier 3 spreads its voters enough.
+    fn admits(&self, layout: &Layout, today: &Layout, rule: &VoterRule<'_>) -> bool {
+        let wanted = self.diversity_of(today, layout.voters().len());
         rule.domains.level(layout.voters()).meets(wanted)
     }
 
@@ -305,8 +320,12 @@ impl Planner {
         if self.config.leader_stays {
             ranked.retain(|option| option.layout.leader() == leader);
         }
-        Ranked::sort(&mut ranked);
-        Ok(ranked)
+        if is_mean {
+            Ranked::sort(&mut ranked);
+            return Ok(ranked);
+        }
+        // Percentiles fall on steps: the layout of the lesser mean comes first of equal ones.
+        Ok(tail::sorted(past, route, ranked.into_iter()))
     }
 
     fn verdict(

@@ -239,7 +239,11 @@ pub fn bound_ms(
 }
 
 /// The best first; of equal percentiles the one of the lesser mean.
-fn sorted(past: &Past<'_>, route: Route, options: impl Iterator<Item = Ranked>) -> Vec<Ranked> {
+pub(super) fn sorted(
+    past: &Past<'_>,
+    route: Route,
+    options: impl Iterator<Item = Ranked>,
+) -> Vec<Ranked> {
     let with_mean = |option: Ranked| (past.mean_ms(&option.layout, route), option);
     let mut all: Vec<(f64, Ranked)> = options.map(with_mean).collect();
     all.sort_by(|(one_ms, one), (other_ms, other)| {

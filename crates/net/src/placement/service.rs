@@ -18,8 +18,9 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_core::placement::history::{History, INTERVALS_MAX, Interval};
 use evenkeel_core::placement::model::{Layout, RoundTrips};
 use evenkeel_core::placement::planner::{Config, Decision, Objective, Planner, Tier};
-use evenkeel_core::placement::replicas::{DomainLimits, Question, place};
+use evenkeel_core::placement::replicas::{DomainLimits, Question};
 use evenkeel_core::placement::steady::Verdict;
+use evenkeel_core::placement::tier3;
 use evenkeel_core::time::millis;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -470,17 +471,16 @@ impl Desk {
 
     /// The best of tier 3, if there were operations.
     fn candidates(&self, today: &Layout) -> Result<Vec<Layout>, String> {
-        let counts = self.history.faded();
-        if counts.total() == 0.0 {
-            return Ok(Vec::new());
-        }
+        let Some(past) = self.history.past(0) else { return Ok(Vec::new()) };
         let replicas = self.config.replicas.unwrap_or(today.replicas().len());
         let voters = self.config.voters.unwrap_or(today.voters().len()).min(replicas);
         let sites = self.config.sites.len();
         let of = |site| self.config.domains.as_ref().map_or(site, |domains| domains.of(site));
+        let wanted = self.planner.diversity_of(today, voters);
         let domains = DomainLimits {
             of: (0..sites).map(of).collect(),
-            voters_min: self.planner.diversity(today).domains_min.min(voters),
+            voters_min: wanted.domains_min,
+            // Learners may share a domain with whomever.
             replicas_max: None,
         };
         let route = self.planner.config().route;
@@ -489,9 +489,9 @@ impl Desk {
             domains: Some(domains),
             ..Question::new(replicas, voters, route)
         };
-        let Some(trips) = &self.trips else { return Ok(Vec::new()) };
-        let placed = place(&counts, trips, &question);
-        placed.map(|placed| vec![placed.layout]).map_err(|error| format!("Tier 3: {error}."))
+        let placed = tier3::rank(&past, &question, Some(wanted.per_domain_max), 1);
+        let placed = placed.map_err(|error| format!("Tier 3: {error}."))?;
+        Ok(placed.into_iter().map(|placed| placed.layout).collect())
     }
 
     /// Moves, or says what that would be; a dry run for one goal is written down once.

@@ -11,6 +11,7 @@ use super::asked::{Line, Plan};
 use super::told::aligned;
 use super::{PlacementArguments, fleet_page, write_page};
 use crate::jobs::run_all;
+use crate::output;
 use crate::terminal::{Progress, count, ms, percent};
 
 /// Databases that text and page show at most: those that give way most.
@@ -96,9 +97,9 @@ pub(super) fn run(arguments: &PlacementArguments) -> anyhow::Result<ExitCode> {
         write_page(file, &fleet_page::page(&document))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::line!("{}", serde_json::to_string_pretty(&document)?)?;
     } else {
-        print!("{}", document.told());
+        output::text!("{}", document.told())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,8 @@ use crate::placement::history::{History, Interval};
 use crate::placement::model::{BadInput, Counts, Layout, Operation, RoundTrips};
 use crate::placement::planner::{Config, Objective, Planner, Tier, Undecided};
 use crate::placement::steady::{Because, MoveCost, Steady, Verdict, Why};
+use crate::placement::tail::Tails;
+use crate::time::Duration;
 use crate::units::Probability;
 
 /// Five sites on a line, a client at each; domains of two and three.
@@ -194,4 +196,55 @@ fn what_does_not_fit_is_refused() {
         let config = Config { objective, tier, ..Config::default() };
         assert_eq!(refused(config, &today), Undecided::NoTails);
     }
+}
+
+#[test]
+fn of_equal_percentiles_the_lesser_mean_leads() {
+    // Strong reads take 10.6, 10.9 or 10.3 ms, all of them 11 ms in whole steps.
+    let sites = vec![vec![0.0; 3]; 3];
+    let trips = Arc::new(RoundTrips::new(&[vec![10.6, 10.9, 10.3]], &sites).unwrap());
+    let tails = Tails::constant(&trips, Duration::from_millis(1)).unwrap();
+    let mut history = History::default();
+    let counts = Counts::new(vec![[0.0, 0.0, 1e4, 0.0, 0.0]]).unwrap();
+    history.push(Interval::new(counts, trips).unwrap()).unwrap();
+    history.adopt_tails(Arc::new(tails)).unwrap();
+    let objective = Objective::Percentile(Probability::new(0.99).unwrap());
+    for tier in [Tier::Leader, Tier::Voters] {
+        let planner = Planner::new(Config { objective, tier, ..Config::default() });
+        let candidate = layout(2, &[2], &[2]);
+        let today = layout(0, &[0, 1, 2], &[0, 1, 2]);
+        let decision = planner.decide_among(&history, &today, &[candidate]).unwrap();
+        let ranked = decision.ranked.iter().map(|one| (one.layout.leader(), one.latency_ms));
+        let leaders: Vec<usize> = ranked.clone().map(|(leader, _)| leader).collect();
+        assert!(ranked.clone().all(|(_, ms)| near(ms, 11.0)), "{:?}", decision.ranked);
+        assert_eq!(leaders, [2, 2, 0, 1], "10.3, 10.3, 10.6 and 10.9 ms");
+    }
+}
+
+#[test]
+fn a_candidate_of_more_or_fewer_voters_is_spread_as_far_as_today_if_it_fits() {
+    let domains = Some(Domains::new(vec![0, 0, 1, 1, 2]));
+    let planner = Planner::new(Config { domains: domains.clone(), ..Config::default() });
+    let today = all(0, &[0, 2, 4]);
+    let of = |voters: usize| {
+        let Diversity { domains_min, per_domain_max } = planner.diversity_of(&today, voters);
+        (domains_min, per_domain_max)
+    };
+    // Three domains: four voters cannot each have one of their own, two cannot be in three.
+    assert_eq!([2, 3, 4, 5].map(of), [(2, 1), (3, 1), (3, 2), (3, 2)]);
+    // Of four sites in one domain and one in the other, four voters must share three.
+    let uneven = Some(Domains::new(vec![0, 0, 0, 0, 1]));
+    let planner_of = |domains| Planner::new(Config { domains, ..Config::default() });
+    let four = planner_of(uneven).diversity_of(&all(0, &[0, 4]), 4);
+    assert_eq!((four.domains_min, four.per_domain_max), (2, 3));
+    let diversity = Some(Diversity { domains_min: 3, per_domain_max: 1 });
+    let strict = Planner::new(Config { domains, diversity, ..Config::default() });
+    assert_eq!(Some(strict.diversity_of(&today, 5)), diversity, "what is configured holds");
+    // And such a candidate is taken.
+    let history = history(&[[0.0, 0.0, 0.0, 0.0, 1e4]]);
+    let more = [all(4, &[0, 2, 3, 4])];
+    let refused =
+        |planner: &Planner| planner.decide_among(&history, &today, &more).unwrap().refused;
+    assert_eq!(refused(&planner), []);
+    assert_eq!(refused(&strict), more);
 }
