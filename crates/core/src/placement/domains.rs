@@ -71,6 +71,20 @@ impl Domains {
         domains.chunk_by(|one, next| one == next).map(|same| (same[0], same.len())).collect()
     }
 
+    /// What is left of `kept` for another number of voters: fewer are in fewer domains, and more of
+    /// them may have to share one.
+    #[must_use]
+    pub fn relaxed(&self, kept: Diversity, voters: usize) -> Diversity {
+        let Diversity { domains_min, mut per_domain_max } = kept;
+        let all: Vec<usize> = (0..self.sites()).collect();
+        let among = self.among(&all);
+        let seats = |most: usize| -> usize { among.iter().map(|(_, of)| most.min(*of)).sum() };
+        while per_domain_max < voters && seats(per_domain_max) < voters {
+            per_domain_max += 1;
+        }
+        Diversity { domains_min: domains_min.min(voters), per_domain_max }
+    }
+
     /// How these voters are spread.
     #[must_use]
     pub fn level(&self, voters: &[usize]) -> Diversity {

@@ -244,19 +244,12 @@ impl Planner {
     /// When a voter of today is at none of the configured domains' sites.
     #[must_use]
     pub fn diversity_of(&self, today: &Layout, voters: usize) -> Diversity {
-        let Diversity { domains_min, mut per_domain_max } = self.diversity(today);
-        if self.config.diversity.is_some() {
-            return Diversity { domains_min, per_domain_max };
+        let kept = self.diversity(today);
+        match (&self.config.diversity, &self.config.domains) {
+            (Some(_), _) => kept,
+            (None, Some(domains)) => domains.relaxed(kept, voters),
+            (None, None) => Diversity { domains_min: kept.domains_min.min(voters), ..kept },
         }
-        if let Some(domains) = &self.config.domains {
-            let all: Vec<usize> = (0..domains.sites()).collect();
-            let among = domains.among(&all);
-            let seats = |most: usize| -> usize { among.iter().map(|(_, of)| most.min(*of)).sum() };
-            while per_domain_max < voters && seats(per_domain_max) < voters {
-                per_domain_max += 1;
-            }
-        }
-        Diversity { domains_min: domains_min.min(voters), per_domain_max }
     }
 
     /// How far today's voters, or as many, must be spread.

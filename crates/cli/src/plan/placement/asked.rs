@@ -1,6 +1,6 @@
 //! One database and what was asked of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -169,15 +169,9 @@ impl<'a> Plan<'a> {
     /// How far so many voters must be spread: as was asked, or as far as those of today are.
     fn diversity(&self, voters: usize) -> Diversity {
         let Some(of) = self.domain_numbers() else { return Diversity::ANY };
-        let all: BTreeSet<usize> = of.iter().copied().collect();
-        let mut kept = Diversity::ANY;
-        if let Some(today) = &self.input.today {
-            let Diversity { domains_min, per_domain_max } =
-                DomainMap::new(of).level(today.voters());
-            // Fewer voters can be in fewer domains, more voters need not fit in as many.
-            let fullest = per_domain_max.max(voters.div_ceil(all.len()));
-            kept = Diversity { domains_min: domains_min.min(voters), per_domain_max: fullest };
-        }
+        let domains = DomainMap::new(of);
+        let today = self.input.today.as_ref().map(|today| domains.level(today.voters()));
+        let kept = today.map_or(Diversity::ANY, |today| domains.relaxed(today, voters));
         Diversity {
             domains_min: self.input.voter_domains.unwrap_or(kept.domains_min),
             per_domain_max: self.input.domain_voters_max.unwrap_or(kept.per_domain_max),
