@@ -1,5 +1,6 @@
 //! A running Evenkeel: worker threads, a control thread for health checks and administration, one
-//! for the mesh between data centres and one for the placement of databases.
+//! for the mesh between data centres, one for the placement of databases and one for each service of
+//! duplicates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use crate::config::Config;
 use crate::envoy;
 use crate::health;
 use crate::http::engine::{Listener, worker_runtime};
+use crate::duplicates::{self, DuplicatesState};
 use crate::placement::{PlacementState, Service};
 use crate::redirect::{self, BoardHome, Member, RedirectState};
 use crate::worker::{Worker, stopped};
@@ -32,6 +34,7 @@ pub struct Process {
     admin: Option<SocketAddr>,
     redirect: Option<watch::Receiver<Arc<RedirectState>>>,
     placement: Option<watch::Receiver<Arc<PlacementState>>>,
+    duplicates: Vec<(SocketAddr, watch::Receiver<Arc<DuplicatesState>>)>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// Told whenever a thread ends, which none does by itself while all is well.
@@ -61,6 +64,10 @@ impl Process {
         let redirect = mesh.as_ref().map(Member::state);
         let service = config.placement.as_ref().map(Service::open).transpose()?;
         let placement = service.as_ref().map(Service::state);
+        let services = config.duplicates.iter().map(duplicates::Service::open);
+        let services = services.collect::<io::Result<Vec<duplicates::Service>>>()?;
+        let duplicates = services.iter().map(|service| Ok((service.address()?, service.state())));
+        let duplicates = duplicates.collect::<io::Result<Vec<_>>>()?;
 
         let (config, clock) = (Arc::new(config), Clock::start());
         let board = Arc::new(Board::new(&config));
@@ -89,18 +96,39 @@ impl Process {
             let run = move || worker_runtime()?.block_on(service.run(stopped(stop)));
             threads.push(spawn("placement".to_owned(), &ended, run)?);
         }
+        for service in services {
+            let stop = stopping.clone();
+            let name = format!("keys-{}", service.name());
+            let run = move || worker_runtime()?.block_on(service.run(clock, stopped(stop)));
+            threads.push(spawn(name, &ended, run)?);
+        }
         let control = Control {
             config,
             board: Arc::clone(&board),
             admin,
-            told: Told { redirect: redirect.clone(), placement: placement.clone() },
+            told: Told {
+                redirect: redirect.clone(),
+                placement: placement.clone(),
+                duplicates: duplicates.iter().map(|(_, state)| state.clone()).collect(),
+            },
             envoys,
             clock,
             stop: stopping,
         };
         threads.push(spawn("control".to_owned(), &ended, move || control.run())?);
         let admin = admin_address;
-        Ok(Self { board, listens, agents, admin, redirect, placement, stop, threads, ended })
+        Ok(Self {
+            board,
+            listens,
+            agents,
+            admin,
+            redirect,
+            placement,
+            duplicates,
+            stop,
+            threads,
+            ended,
+        })
     }
 
     /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
@@ -131,6 +159,12 @@ impl Process {
     #[must_use]
     pub const fn placement(&self) -> Option<&watch::Receiver<Arc<PlacementState>>> {
         self.placement.as_ref()
+    }
+
+    /// Where each `[duplicates.NAME]` takes clients, and how it stands; by name.
+    #[must_use]
+    pub fn duplicates(&self) -> &[(SocketAddr, watch::Receiver<Arc<DuplicatesState>>)] {
+        &self.duplicates
     }
 
     /// What the workers counted, and the plans.
@@ -302,6 +336,7 @@ mod tests {
             redirect: None,
             envoy: None,
             placement: None,
+            duplicates: Vec::new(),
         };
         let mut process = Process::start(upstreamless).unwrap();
         std::thread::sleep(Duration::from_millis(50));

@@ -24,6 +24,7 @@ use http::HeaderName;
 
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use crate::http::redirected::SplitSetup;
+pub use crate::duplicates::DuplicatesConfig;
 pub use envoy::EnvoyConfig;
 pub use placement::{
     DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, StoreConfig, SystemConfig,
@@ -49,6 +50,8 @@ pub struct Config {
     pub envoy: Option<EnvoyConfig>,
     /// `[placement]`; absent = nobody asks where databases should be.
     pub placement: Option<PlacementConfig>,
+    /// `[duplicates.NAME]`
+    pub duplicates: Vec<DuplicatesConfig>,
 }
 
 /// `[process]`: what concerns the whole process.

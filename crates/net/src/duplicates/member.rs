@@ -1,0 +1,427 @@
+//! One duplicate, from its first connection on: reach it, fence others off, see what it has, bring
+//! it up to date, keep it until it is dropped, begin again.
+
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{
+    Copying, Dropped, Epoch, Lane, Position, Rejoin, Sequence,
+};
+use tokio::task::JoinSet;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::connect::{Link, connect};
+use super::engine::{EPOCH, Engine, Inner, Joining, RESERVED, WATERMARK, write_group};
+use super::lane::{self, Owed};
+use super::log::RecordKind;
+use crate::resp::hash::slot;
+use crate::resp::reply::{elements, integer, payload};
+
+/// What is said while a duplicate is being filled: whoever finds it must begin again.
+const FILLING: &[u8] = b"filling";
+/// Answers owed by a duplicate that replays, at most: enough to keep it busy.
+const REPLAY_OWED_MAX: usize = 2_048;
+/// Keys on their way at once.
+const KEYS_ON_THEIR_WAY_MAX: usize = 512;
+/// Bytes that may wait at a joiner or be held for it before more keys are asked for.
+const FILLING_BYTES_MAX: usize = 16 << 20;
+/// Keys the donor is asked to enumerate at once.
+const SCAN_COUNT: &[u8] = b"500";
+const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
+
+/// What a duplicate says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) epoch: Epoch,
+    pub(super) watermark: Option<Position>,
+    pub(super) holds_data: bool,
+}
+
+/// Reaches a server and asks what it has.
+pub(super) async fn look(link: &mut Link) -> io::Result<Look> {
+    let epoch = link.ask(&[b"GET", EPOCH]).await?;
+    let epoch = payload(&epoch).and_then(number).unwrap_or(0);
+    let watermark = link.ask(&[b"GET", WATERMARK]).await?;
+    let watermark = payload(&watermark).map(parse_watermark);
+    let size = link.ask(&[b"DBSIZE"]).await?;
+    let size = integer(&size).and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+    let own = u64::from(epoch > 0) + u64::from(watermark.is_some());
+    Ok(Look { epoch: Epoch(epoch), watermark, holds_data: size > own })
+}
+
+/// One that is being filled, or that says nonsense, has a history that is nobody's.
+fn parse_watermark(text: &[u8]) -> Position {
+    let mut parts = text.split(|&byte| byte == b' ').map(number);
+    match (parts.next().flatten(), parts.next().flatten(), parts.next()) {
+        (Some(epoch), Some(sequence), None) => {
+            Position { epoch: Epoch(epoch), sequence: Sequence(sequence) }
+        }
+        _ => Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) },
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.trim_end().parse().ok()
+}
+
+/// Keeps one duplicate for as long as the service runs. Ends with an error only when another
+/// sequencer has taken over.
+pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
+    let mut pause = BACKOFF.start;
+    loop {
+        let began = std::time::Instant::now();
+        match attempt(&engine, server).await {
+            Ok(()) => {}
+            Err(Trouble::Fenced(error)) => return Err(error),
+            Err(Trouble::Passing(text)) => {
+                let mut inner = engine.borrow();
+                inner.drop_server(server, Dropped::Lost);
+                let place = &mut inner.servers[server].trouble;
+                if place.as_deref() != Some(&text) {
+                    tracing::warn!(server, %text, "a duplicate is away");
+                    *place = Some(text);
+                }
+            }
+        }
+        if began.elapsed() > BACKOFF.end {
+            pause = BACKOFF.start;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(BACKOFF.end);
+    }
+}
+
+enum Trouble {
+    /// Try again.
+    Passing(String),
+    /// Never again: another process writes here.
+    Fenced(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Passing(error.to_string())
+    }
+}
+
+/// From connecting to being dropped.
+async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
+    let (door, name, epoch) = {
+        let inner = engine.borrow();
+        let epoch = inner.history.last().epoch;
+        (inner.doors[server].clone(), inner.config.name.clone(), epoch)
+    };
+    let label = format!("evenkeel-{name}-{}", epoch.0);
+    let mut ordered = connect(&door, &label).await?;
+    let free = connect(&door, &label).await?;
+    let looked = look(&mut ordered).await?;
+    fence(&mut ordered, &name, epoch, looked.epoch).await?;
+    let rejoin = {
+        let mut inner = engine.borrow();
+        inner.servers[server].holds_data = Some(looked.holds_data);
+        inner.needed(server, looked)?
+    };
+    if rejoin == Rejoin::Copy {
+        ordered.expect_ok(&[b"FLUSHALL"]).await?;
+        ordered.expect_ok(&[b"SET", WATERMARK, FILLING]).await?;
+        ordered.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
+    }
+    let connection = {
+        let mut inner = engine.borrow();
+        inner.read_clock();
+        inner.servers[server].open()
+    };
+    let mut tasks: JoinSet<Result<Option<Dropped>, Trouble>> = JoinSet::new();
+    for (lane, link) in [(Lane::Ordered, ordered), (Lane::Free, free)] {
+        let engine = Rc::clone(engine);
+        tasks.spawn_local(async move {
+            Ok(lane::drive(engine, server, connection, lane, link.into_stream()).await)
+        });
+    }
+    let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
+    tasks.spawn_local(async move { bringing.await.map(|()| None) });
+    while let Some(ended) = tasks.join_next().await {
+        let ended = ended.map_err(io::Error::other)?;
+        let mut inner = engine.borrow();
+        let is_current = inner.servers[server].connection == connection;
+        match ended {
+            Ok(Some(why)) if is_current => inner.drop_server(server, why),
+            Err(trouble) if is_current => return Err(trouble),
+            _ if !is_current => return Ok(()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Tells a duplicate whose writes it takes, and ends the connections of sequencers before us.
+///
+/// A sequencer that was stopped and wakes may still write. Its connections carry its epoch in
+/// their name: whoever comes later raises the epoch *first* and ends older connections *then*, and
+/// whoever connects names itself *before* it reads the epoch. So an old one is either ended or
+/// sees that it is old.
+async fn fence(
+    link: &mut Link,
+    name: &str,
+    epoch: Epoch,
+    theirs: Epoch,
+) -> Result<(), Trouble> {
+    if theirs > epoch {
+        return Err(Trouble::Fenced(io::Error::other(format!(
+            "{}: another process has taken over the duplicates of '{name}' (its epoch is {}, ours \
+             {}); only one may write (stop the other, then start this one anew)",
+            link.address(),
+            theirs.0,
+            epoch.0
+        ))));
+    }
+    link.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
+    let list = link.ask(&[b"CLIENT", b"LIST"]).await?;
+    if list.first() == Some(&b'-') {
+        return Ok(()); // a store of ours has one owner
+    }
+    let list = payload(&list).unwrap_or_default();
+    let prefix = format!("name=evenkeel-{name}-");
+    for line in String::from_utf8_lossy(list).lines() {
+        let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
+        let older = field(&prefix).and_then(|epoch| epoch.parse().ok());
+        if older.is_some_and(|older: u64| older < epoch.0)
+            && let Some(id) = field("id=")
+        {
+            link.ask(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// What a server needs, or why it has to wait.
+    fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, Trouble> {
+        let partition = self.members.partition(server);
+        let live = self.members.live(partition);
+        let rejoin =
+            self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
+        let waits = |text: &str| Err(Trouble::Passing(text.to_owned()));
+        let has_more = |other: usize| self.servers[other].holds_data == Some(true);
+        match rejoin {
+            Rejoin::Stranger => waits(
+                "it holds data that did not come through this service, and the service has data \
+                 already (empty it, or leave it out)",
+            ),
+            Rejoin::Adopt if self.map.partitions() > 1 => waits(
+                "it holds data, and there is more than one partition: nobody knows which keys \
+                 belong here (load them through the service instead)",
+            ),
+            Rejoin::Wait => waits(
+                "it needs a copy of everything, and no other duplicate of its partition is live",
+            ),
+            Rejoin::Replay { after: Sequence(0) }
+                if self.history.last().sequence.0 == 0
+                    && live.is_empty()
+                    && !looked.holds_data
+                    && self.members.configured(partition).iter().any(has_more) =>
+            {
+                waits("it is empty and waits for the one that holds data")
+            }
+            rejoin => Ok(rejoin),
+        }
+    }
+
+    /// A server has all there is: it is live from now on.
+    fn is_up(&mut self, server: usize) {
+        let last = self.history.last().sequence;
+        self.servers[server].joining = None;
+        self.members.caught_up(server, last);
+        self.servers[server].trouble = None;
+        self.mark(server);
+        self.schedule();
+        tracing::info!(server, sequence = last.0, "a duplicate is live");
+    }
+}
+
+/// Brings a reached server up to date and makes it live.
+async fn bring_up(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    rejoin: Rejoin,
+) -> Result<(), Trouble> {
+    match rejoin {
+        Rejoin::Replay { after } => replay(engine, server, connection, after).await,
+        Rejoin::Adopt => {
+            let mut inner = engine.borrow();
+            let adopted = inner.history.adopt().sequence;
+            inner.log.begin_after(adopted.0).map_err(io::Error::other)?;
+            inner.members.reached(server, adopted);
+            inner.is_up(server);
+            Ok(())
+        }
+        Rejoin::Copy => fill(engine, server, connection).await,
+        Rejoin::Stranger | Rejoin::Wait => Ok(()),
+    }
+}
+
+/// Sends what the log has after a write, then, in one moment, makes the server live.
+async fn replay(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    after: Sequence,
+) -> Result<(), Trouble> {
+    let mut reader = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, after);
+        let partition = inner.members.partition(server);
+        let mut shards = vec![false; inner.map.shards()];
+        inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
+        inner.log.read_after(after.0, Some(&shards)).map_err(io::Error::other)?
+    };
+    loop {
+        wait_until(&engine, server, connection, |inner| {
+            inner.members.owed(server) < REPLAY_OWED_MAX
+                && inner.servers[server].ordered.waiting_bytes() < FILLING_BYTES_MAX
+        })
+        .await;
+        let mut inner = engine.borrow();
+        if inner.servers[server].connection != connection {
+            return Ok(());
+        }
+        inner.read_clock();
+        inner.flush(); // what is appended is committed, so that the reader sees it
+        while inner.members.owed(server) < REPLAY_OWED_MAX {
+            if let Some(record) = reader.next().map_err(io::Error::other)? {
+                inner.replay_one(server, &record);
+                continue;
+            }
+            if reader.is_at_end() {
+                inner.is_up(server);
+                return Ok(());
+            }
+            break;
+        }
+        inner.schedule();
+        drop(inner);
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Inner {
+    fn replay_one(&mut self, server: usize, record: &super::log::Record<'_>) {
+        let epoch = self.history.last().epoch.0;
+        let state = &mut self.servers[server];
+        let lane = &mut state.ordered.pending;
+        let sequence = Sequence(record.sequence);
+        let owed = match record.kind {
+            RecordKind::Idempotent => {
+                lane.extend_from_slice(record.command);
+                Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
+            }
+            RecordKind::Once => {
+                write_group(lane, record.command, epoch, sequence);
+                let count = super::engine::count_commands(record.command);
+                state.marked = sequence;
+                Owed::Replayed { write: Some(sequence), before: 2 + count, refusal: None }
+            }
+            RecordKind::State => {
+                lane.extend_from_slice(record.command);
+                Owed::Replayed { write: None, before: 0, refusal: None }
+            }
+        };
+        let write = match owed {
+            Owed::Replayed { write, .. } => write,
+            _ => None,
+        };
+        state.ordered.owed.push_back(owed);
+        self.members.sent(self.now, server, write);
+    }
+}
+
+/// Copies every key from a live server of the partition, while writes go on.
+async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), Trouble> {
+    let (donor, door, label) = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, Sequence(0));
+        let live = inner.members.live(inner.members.partition(server));
+        let donor = live.iter().min_by_key(|&donor| inner.members.owed(donor));
+        let Some(donor) = donor else {
+            return Err(Trouble::Passing("nobody is live to copy from".to_owned()));
+        };
+        let copying = Copying::new();
+        inner.servers[server].joining = Some(Joining { donor, copying });
+        let label = format!("evenkeel-{}-{}", inner.config.name, inner.history.last().epoch.0);
+        (donor, inner.doors[donor].clone(), label)
+    };
+    let mut link = connect(&door, &label).await?;
+    let mut cursor = b"0".to_vec();
+    loop {
+        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;
+        let mut parts = elements(&page);
+        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
+            return Err(Trouble::Passing("SCAN was not answered with a page".to_owned()));
+        };
+        {
+            let mut inner = engine.borrow();
+            let partition = inner.members.partition(server);
+            for key in elements(keys).filter_map(payload) {
+                let shard = inner.map.shard(slot(key));
+                if !key.starts_with(RESERVED) && inner.map.partition(shard) == partition {
+                    inner.seen(server, key, xxh3_128(key));
+                }
+            }
+        }
+        cursor = payload(next).unwrap_or(b"0").to_vec();
+        let is_last = cursor == b"0";
+        let has_room = |inner: &mut Inner| {
+            let state = &inner.servers[server];
+            let Some(joining) = &state.joining else { return true };
+            let max = if is_last { 1 } else { KEYS_ON_THEIR_WAY_MAX };
+            joining.copying.on_their_way() < max
+                && joining.copying.held_bytes() + state.ordered.waiting_bytes() < FILLING_BYTES_MAX
+        };
+        wait_until(&engine, server, connection, has_room).await;
+        let mut inner = engine.borrow();
+        if inner.servers[server].connection != connection {
+            return Ok(());
+        }
+        if is_last {
+            tracing::info!(server, donor, "a duplicate was filled");
+            inner.is_up(server);
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until this is true, or the connection is given up.
+async fn wait_until(
+    engine: &Engine,
+    server: usize,
+    connection: u64,
+    is_so: impl Fn(&mut Inner) -> bool,
+) {
+    std::future::poll_fn(|context| {
+        let mut inner = engine.borrow();
+        if inner.servers[server].connection != connection || is_so(&mut inner) {
+            return Poll::Ready(());
+        }
+        inner.servers[server].progress = Some(context.waker().clone());
+        Poll::Pending
+    })
+    .await;
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_watermark_is_nobodys_history() {
+        let known = Position { epoch: Epoch(3), sequence: Sequence(42) };
+        assert_eq!(parse_watermark(b"3 42"), known);
+        for text in [FILLING, b"", b"3", b"3 42 1", b"x 1", b"-1 2"] {
+            assert_eq!(parse_watermark(text).epoch, Epoch(u64::MAX), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A service from its start to its end.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{Epoch, History, Position, Sequence};
+use evenkeel_core::request::partition::ShardMap;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::config::{Door, DuplicatesConfig, Target};
+use super::state::DuplicatesState;
+use super::connect::connect;
+use super::engine::Engine;
+use super::front;
+use super::log::{Log, Recovered};
+use super::member::{self, Look};
+use crate::clock::Clock;
+use crate::http::engine::Listener;
+
+/// How often silence and watermarks are looked at.
+const KEEP_EVERY: Duration = Duration::from_millis(100);
+/// How long the first start waits for duplicates that do not answer, when the log is gone.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// `[duplicates.NAME]`, with its address bound and its log open, not yet running.
+#[derive(Debug)]
+pub struct Service {
+    config: DuplicatesConfig,
+    doors: Vec<Door>,
+    state: watch::Sender<Arc<DuplicatesState>>,
+    listener: Listener,
+    log: Log,
+    recovered: Recovered,
+    map: ShardMap,
+}
+
+impl Service {
+    /// Binds the address and opens the log.
+    ///
+    /// # Errors
+    /// When the address is taken, the log is damaged or in use, or a store of ours cannot be opened.
+    pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
+        let map = ShardMap::even(config.shards, config.partitions.len()).ok_or_else(|| {
+            let (shards, partitions) = (config.shards, config.partitions.len());
+            io::Error::other(format!(
+                "duplicates.{}: {shards} shards for {partitions} partitions, expected one for each \
+                 at least",
+                config.name
+            ))
+        })?;
+        let listener = Listener::bind(config.listen)?;
+        let opened = Log::open(&config.log_directory, config.log.clone());
+        let (log, recovered) = opened.map_err(|error| {
+            io::Error::other(format!("duplicates.{}: {error}", config.name))
+        })?;
+        let doors = config.targets().map(Target::open).collect::<io::Result<_>>()?;
+        let listen = listener.address()?;
+        let config = DuplicatesConfig { listen, ..config.clone() };
+        let name = config.name.clone();
+        let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
+        let (state, _) = watch::channel(Arc::new(first));
+        Ok(Self { config, doors, state, listener, log, recovered, map })
+    }
+
+    /// How it stands, several times a second.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Arc<DuplicatesState>> {
+        self.state.subscribe()
+    }
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Where clients connect, with the port the system chose.
+    ///
+    /// # Errors
+    /// As the operating system says.
+    pub fn address(&self) -> io::Result<std::net::SocketAddr> {
+        self.listener.address()
+    }
+
+    /// Serves until `stop` resolves.
+    ///
+    /// # Errors
+    /// When another process has taken over the duplicates, or the log fails at the start.
+    ///
+    /// # Panics
+    /// Outside a [`worker_runtime`](crate::http::engine::worker_runtime).
+    pub async fn run(self, clock: Clock, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let Self { config, doors, state, listener, mut log, recovered, map } = self;
+        let mut stop = std::pin::pin!(stop);
+        let begun = {
+            let mut begin = std::pin::pin!(begin(&config, &doors, &mut log, &recovered));
+            std::future::poll_fn(|context| {
+                if stop.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                begin.as_mut().poll(context).map(Some)
+            })
+            .await
+        };
+        let Some(history) = begun.transpose()? else { return Ok(()) };
+        let servers = doors.len();
+        let engine = Engine::new(config, doors, clock, log, history, map);
+        let mut members = JoinSet::new();
+        for server in 0..servers {
+            members.spawn_local(member::keep(Rc::clone(&engine), server));
+        }
+        let mut keeping = JoinSet::new();
+        keeping.spawn_local(Rc::clone(&engine).keep_flushing());
+        keeping.spawn_local(keep(Rc::clone(&engine), state));
+        let listener = tokio::net::TcpListener::from_std(listener.into_std())?;
+        let mut served = std::pin::pin!(front::serve(Rc::clone(&engine), listener, stop));
+        let result = std::future::poll_fn(|context| {
+            if let Poll::Ready(Some(ended)) = members.poll_join_next(context) {
+                return Poll::Ready(ended.map_err(io::Error::other).and_then(|result| result));
+            }
+            if let Poll::Ready(Some(Err(panicked))) = keeping.poll_join_next(context) {
+                return Poll::Ready(Err(io::Error::other(panicked)));
+            }
+            served.as_mut().poll(context)
+        })
+        .await;
+        // What was sent and is not answered is in the log; watermarks tell what need not be
+        // replayed.
+        engine.borrow().keep();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        result
+    }
+}
+
+async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>) {
+    loop {
+        tokio::time::sleep(KEEP_EVERY).await;
+        let mut inner = engine.borrow();
+        inner.keep();
+        state.send_replace(Arc::new(inner.state()));
+    }
+}
+
+/// The history this reign begins with, in an epoch above every one that was ever seen.
+///
+/// The log says what was written. Where it is gone while duplicates have watermarks, the furthest
+/// of them is the history, and it is waited until enough answer to be sure that one of them has
+/// everything that was acknowledged.
+async fn begin(
+    config: &DuplicatesConfig,
+    doors: &[Door],
+    log: &mut Log,
+    recovered: &Recovered,
+) -> io::Result<History> {
+    loop {
+        let looks = look_at_all(config, doors).await;
+        let seen = looks.iter().flatten().flatten().map(|look| look.epoch);
+        let epoch = seen.max().unwrap_or_default().0.max(log.epoch()) + 1;
+        let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
+        let furthest = furthest(&looks);
+        let mut history = match furthest {
+            Some(furthest) if !has_log => {
+                if !enough(config, &looks) {
+                    tracing::warn!(
+                        service = config.name,
+                        "the log is gone; waiting for duplicates, one of which must have everything"
+                    );
+                    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                    continue;
+                }
+                log.begin_after(furthest.sequence.0).map_err(io::Error::other)?;
+                History::from_watermark(furthest)
+            }
+            _ => of_log(recovered)?,
+        };
+        log.begin_epoch(epoch).map_err(io::Error::other)?;
+        log.commit().map_err(io::Error::other)?;
+        history.begin_epoch(Epoch(epoch));
+        return Ok(history);
+    }
+}
+
+fn of_log(recovered: &Recovered) -> io::Result<History> {
+    let epochs = recovered.epochs.iter();
+    let epochs = epochs.map(|&(epoch, first)| (Epoch(epoch), Sequence(first))).collect();
+    let held_from = Sequence(recovered.first_sequence);
+    History::of_log(epochs, held_from, Sequence(recovered.last_sequence))
+        .ok_or_else(|| io::Error::other("the log's epochs do not ascend (two logs mixed up?)"))
+}
+
+type Looks = Vec<Vec<Option<Look>>>;
+
+async fn look_at_all(config: &DuplicatesConfig, doors: &[Door]) -> Looks {
+    let (mut looking, mut doors) = (JoinSet::new(), doors.iter());
+    for (partition, targets) in config.partitions.iter().enumerate() {
+        for (place, door) in (0..targets.len()).zip(&mut doors) {
+            let (door, label) = (door.clone(), format!("evenkeel-{}-look", config.name));
+            looking.spawn_local(async move {
+                let looked = match connect(&door, &label).await {
+                    Ok(mut link) => member::look(&mut link).await.ok(),
+                    Err(_) => None,
+                };
+                (partition, place, looked)
+            });
+        }
+    }
+    let mut looks: Looks =
+        config.partitions.iter().map(|targets| vec![None; targets.len()]).collect();
+    while let Some(looked) = looking.join_next().await {
+        if let Ok((partition, place, looked)) = looked {
+            looks[partition][place] = looked;
+        }
+    }
+    looks
+}
+
+fn furthest(looks: &Looks) -> Option<Position> {
+    let watermarks = looks.iter().flatten().flatten().filter_map(|look| look.watermark);
+    watermarks.filter(|watermark| watermark.epoch.0 != u64::MAX).max()
+}
+
+/// Whether one of those that answered must have every write that was acknowledged.
+fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
+    use evenkeel_core::request::ordered::Acknowledge;
+    looks.iter().all(|partition| {
+        let (all, answered) = (partition.len(), partition.iter().flatten().count());
+        match config.members.acknowledge {
+            Acknowledge::Majority => answered > all / 2,
+            Acknowledge::One | Acknowledge::All => answered == all,
+        }
+    })
+}

@@ -1,0 +1,169 @@
+//! Duplicates over real Redis servers: what clients see, and what survives.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(unreachable_pub, reason = "rooms of a test")]
+
+mod client;
+mod world;
+
+use std::time::Duration;
+
+use client::{Client, Reply};
+use evenkeel_core::request::ordered::Acknowledge;
+use world::World;
+
+fn ok() -> Reply {
+    Reply::Simple("OK".to_owned())
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
+}
+
+#[test]
+fn a_write_is_at_every_duplicate_and_a_read_sees_it() {
+    let Some(world) = World::start("plain", 2, |_| {}) else { return };
+    let mut client = world.client();
+    assert_eq!(client.ask(&["SET", "a", "1"]), ok());
+    assert_eq!(client.ask(&["GET", "a"]), bulk("1"));
+    assert_eq!(client.ask(&["INCRBY", "a", "41"]), Reply::Integer(42));
+    assert_eq!(client.ask(&["LPUSH", "l", "x", "y"]), Reply::Integer(2));
+    assert_eq!(client.ask(&["GET", "nothing"]), Reply::Null);
+    let wrong = client.ask(&["GET", "l"]);
+    assert!(matches!(&wrong, Reply::Error(text) if text.starts_with("WRONGTYPE")), "{wrong:?}");
+    assert_eq!(client.ask(&["MULTI"]), ok());
+    assert_eq!(client.ask(&["INCR", "{a}n"]), Reply::Simple("QUEUED".to_owned()));
+    assert_eq!(client.ask(&["GET", "{a}n"]), Reply::Simple("QUEUED".to_owned()));
+    assert_eq!(client.ask(&["EXEC"]), Reply::Array(vec![Reply::Integer(1), bulk("1")]));
+    for expiring in [&["SET", "e", "1", "EX", "100"][..], &["EXPIRE", "e", "100"]] {
+        client.ask(expiring);
+    }
+    world.settle();
+    for redis in &world.redises {
+        let mut direct = redis.client();
+        assert_eq!(direct.ask(&["GET", "a"]), bulk("42"));
+        assert_eq!(direct.ask(&["LRANGE", "l", "0", "-1"]), Reply::Array(vec![bulk("y"), bulk("x")]));
+    }
+    assert_eq!(world.states().len(), 1, "duplicates differ");
+}
+
+#[test]
+fn a_duplicate_that_was_killed_replays_what_it_missed() {
+    let level = |config: &mut evenkeel_net::duplicates::DuplicatesConfig| {
+        config.members.acknowledge = Acknowledge::All;
+    };
+    let Some(mut world) = World::start("replay", 2, level) else { return };
+    let mut client = world.client();
+    for n in 0..500 {
+        assert_eq!(client.ask(&["INCR", &format!("k{}", n % 7)]), Reply::Integer(n / 7 + 1));
+    }
+    world.redises[1].kill();
+    for n in 500..1_000 {
+        let came = client.ask(&["INCR", &format!("k{}", n % 7)]);
+        assert_eq!(came, Reply::Integer(n / 7 + 1));
+    }
+    world.redises[1].start();
+    world.wait_live(2, Duration::from_secs(10));
+    world.settle();
+    assert_eq!(world.states().len(), 1, "duplicates differ");
+}
+
+#[test]
+fn an_empty_duplicate_is_filled_while_writes_go_on() {
+    let forgets = |config: &mut evenkeel_net::duplicates::DuplicatesConfig| {
+        config.members.acknowledge = Acknowledge::All;
+        config.log.segment_bytes = 4 << 10;
+        config.log.bytes_max = 16 << 10;
+    };
+    let Some(mut world) = World::start("filled", 2, forgets) else { return };
+    let mut client = world.client();
+    for n in 0..3_000 {
+        client.ask(&["SET", &format!("k{n}"), "0"]);
+    }
+    world.redises[1].kill();
+    world.redises[1].wipe();
+    for n in 0..3_000 {
+        client.ask(&["INCR", &format!("k{n}")]);
+    }
+    world.redises[1].start();
+    // Writes to old keys, new keys and removals, while it is filled.
+    let started = std::time::Instant::now();
+    let mut n = 0;
+    while world.live() < 2 && started.elapsed() < Duration::from_secs(20) {
+        client.ask(&["INCR", &format!("k{}", n % 3_000)]);
+        client.ask(&["SET", &format!("new{n}"), "x"]);
+        client.ask(&["DEL", &format!("k{}", (n * 7) % 3_000)]);
+        n += 1;
+    }
+    println!("filled in {:?} beside {} writes", started.elapsed(), 3 * n);
+    world.wait_live(2, Duration::from_secs(5));
+    world.settle();
+    assert_eq!(world.states().len(), 1, "duplicates differ");
+}
+
+#[test]
+fn a_client_of_another_protocol_is_told_so_and_closed() {
+    let Some(world) = World::start("garbage", 1, |_| {}) else { return };
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"*99999999\r\n", b"*1\r\n$-5\r\n", b"*1\r\n:3\r\n"] {
+        let mut client = world.client();
+        client.send(garbage);
+        let came = client.rest();
+        assert!(came.starts_with(b"-ERR"), "{:?}", String::from_utf8_lossy(&came));
+    }
+    let mut client = world.client();
+    let refused = client.ask(&["SUBSCRIBE", "x"]);
+    assert!(matches!(&refused, Reply::Error(_)), "{refused:?}");
+    let refused = client.ask(&["MSET", "a", "1", "b", "2"]);
+    assert!(matches!(&refused, Reply::Error(text) if text.starts_with("CROSSSHARD")), "{refused:?}");
+    assert_eq!(client.ask(&["MSET", "{t}a", "1", "{t}b", "2"]), ok());
+}
+
+#[test]
+fn a_session_carries_what_it_wrote_to_another_connection() {
+    let Some(world) = World::start("session", 2, |_| {}) else { return };
+    let (mut one, mut other) = (world.client(), world.client());
+    one.ask(&["SET", "a", "1"]);
+    let Reply::Bulk(token) = one.ask(&["EK.TOKEN"]) else { panic!("no token") };
+    let token = String::from_utf8(token).unwrap();
+    assert_eq!(other.ask(&["EK.SESSION", &token]), ok());
+    assert_eq!(other.ask(&["GET", "a"]), bulk("1"));
+    let stale = other.ask(&["EK.SESSION", "1-99999"]);
+    assert!(matches!(&stale, Reply::Error(text) if text.starts_with("STALE")), "{stale:?}");
+}
+
+#[test]
+fn a_front_that_is_started_anew_goes_on_and_its_predecessor_is_fenced_off() {
+    let Some(mut world) = World::start("again", 2, |_| {}) else { return };
+    let mut client = world.client();
+    for n in 1..=300 {
+        assert_eq!(client.ask(&["INCR", "n"]), Reply::Integer(n));
+    }
+    world.restart();
+    let mut client = world.client();
+    for n in 301..=400 {
+        assert_eq!(client.ask(&["INCR", "n"]), Reply::Integer(n));
+    }
+    world.settle();
+    assert_eq!(world.states().len(), 1, "duplicates differ");
+}
+
+#[test]
+fn a_reader_that_never_reads_costs_bounded_memory() {
+    let Some(world) = World::start("deaf", 1, |_| {}) else { return };
+    let mut client = world.client();
+    client.ask(&["SET", "big", &"x".repeat(100_000)]);
+    let mut deaf = world.client();
+    let sent = deaf.send_until_blocked(b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n", Duration::from_secs(2));
+    assert!(sent < 64 << 20, "{sent} bytes were taken from a client that reads nothing");
+    assert_eq!(client.ask(&["PING"]), Reply::Simple("PONG".to_owned()));
+}
+
+/// A client of the plain kind must be served: only the words it says are ours to judge.
+#[test]
+fn an_inline_command_is_a_command() {
+    let Some(world) = World::start("inline", 1, |_| {}) else { return };
+    let mut client: Client = world.client();
+    client.send(b"SET a \"1 2\"\r\nGET a\r\n");
+    assert_eq!(client.read(), ok());
+    assert_eq!(client.read(), bulk("1 2"));
+}
