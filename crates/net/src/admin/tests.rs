@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::http::engine::worker_runtime;
 use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
+use crate::duplicates::state::{DuplicateState, DuplicatesState, PartitionState};
 use crate::placement::state::{DatabaseState, IntervalState, MoveState, OptionState};
 use crate::redirect::{
     AlarmState, CompanionState, EnforcedState, LaneState, PairState, PathState, PlanState,
@@ -372,6 +373,10 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     };
     let placement = PlacementState { databases: vec![database], ..PlacementState::default() };
     keys(&serde_json::to_value(placement).unwrap(), &mut given);
+    let partition =
+        PartitionState { duplicates: vec![DuplicateState::default()], ..Default::default() };
+    let service = DuplicatesState { partitions: vec![partition], ..DuplicatesState::default() };
+    keys(&serde_json::to_value(service).unwrap(), &mut given);
     let (_, script) = DASHBOARD.split_once("<script").unwrap();
     let words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_key = |word: &&str| word.contains('_') && word.chars().any(|c| c.is_ascii_lowercase());

@@ -167,7 +167,6 @@ impl History {
             // The first start: what the first server holds is what the service begins with.
             None if holds_data && self.last == Sequence(0) && !has_donor => Rejoin::Adopt,
             None if holds_data => Rejoin::Stranger,
-            None if has_donor && self.last == Sequence(0) => Rejoin::Copy,
             None if self.held_from <= Sequence(1) => Rejoin::Replay { after: Sequence(0) },
             None => copied,
         }
@@ -231,7 +230,8 @@ mod tests {
     fn the_first_start_adopts_what_the_first_server_holds() {
         let fresh = History::of_log(Vec::new(), Sequence(1), Sequence(0)).unwrap();
         assert_eq!(fresh.rejoin(None, true, false), Rejoin::Adopt);
-        assert_eq!(fresh.rejoin(None, false, true), Rejoin::Copy);
+        let nothing_yet = Rejoin::Replay { after: Sequence(0) };
+        assert_eq!(fresh.rejoin(None, false, true), nothing_yet);
         assert_eq!(fresh.rejoin(None, true, true), Rejoin::Stranger, "two sets of data");
         let mut adopted = fresh;
         adopted.begin_epoch(Epoch(1));
