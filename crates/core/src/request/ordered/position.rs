@@ -41,6 +41,8 @@ pub struct History {
     /// The first write the log still holds.
     held_from: Sequence,
     last: Sequence,
+    /// The write at which a whole state begins that the log has too.
+    state: Option<Sequence>,
 }
 
 /// What a server needs before it can be live.
@@ -56,6 +58,9 @@ pub enum Rejoin {
     Adopt,
     /// To be emptied and given every key.
     Copy,
+    /// Nobody is live to copy from: to be emptied and given the whole log, which begins with a
+    /// state.
+    Restore,
     /// A copy, but nobody is live to copy from yet.
     Wait,
     /// Help: it holds data that did not come through this service.
@@ -75,7 +80,8 @@ impl History {
     ) -> Option<Self> {
         let is_ascending =
             epochs.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
-        (is_ascending && held_from <= last.next()).then_some(Self { epochs, held_from, last })
+        let history = Self { epochs, held_from, last, state: None };
+        (is_ascending && held_from <= last.next()).then_some(history)
     }
 
     /// No log: the history goes on from the furthest server's watermark.
@@ -83,7 +89,7 @@ impl History {
     pub fn from_watermark(furthest: Position) -> Self {
         let held_from = furthest.sequence.next();
         let last = furthest.sequence;
-        Self { epochs: vec![(furthest.epoch, last)], held_from, last }
+        Self { epochs: vec![(furthest.epoch, last)], held_from, last, state: None }
     }
 
     /// The last write.
@@ -91,6 +97,16 @@ impl History {
     pub fn last(&self) -> Position {
         let epoch = self.epochs.last().map_or(Epoch(0), |&(epoch, _)| epoch);
         Position { epoch, sequence: self.last }
+    }
+
+    /// The name of a write of ours: with the epoch it was given in, which is what a watermark must
+    /// say. With today's epoch a server that is still replaying would look further than one that
+    /// has more, and would be chosen when the log is lost.
+    #[must_use]
+    pub fn position(&self, sequence: Sequence) -> Position {
+        let later = self.epochs.partition_point(|&(_, first)| first <= sequence);
+        let of = self.epochs.get(later.saturating_sub(1));
+        Position { epoch: of.map_or(Epoch(0), |&(epoch, _)| epoch), sequence }
     }
 
     /// The first write the log still holds.
@@ -126,6 +142,19 @@ impl History {
         self.advance()
     }
 
+    /// The log has a whole state, whose recording began at this write and has ended: with it every
+    /// key can be had although what came before may be forgotten.
+    pub fn record_state(&mut self, began: Sequence) {
+        self.state = Some(began);
+    }
+
+    /// Whether the log alone tells what every key holds.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.held_from <= Sequence(1)
+            || self.state.is_some_and(|began| self.held_from <= began.next())
+    }
+
     /// The log has forgotten what came before this write.
     pub fn forget_before(&mut self, sequence: Sequence) {
         self.held_from = self.held_from.max(sequence.min(self.last.next()));
@@ -154,7 +183,11 @@ impl History {
         holds_data: bool,
         has_donor: bool,
     ) -> Rejoin {
-        let copied = if has_donor { Rejoin::Copy } else { Rejoin::Wait };
+        let copied = match has_donor {
+            true => Rejoin::Copy,
+            false if self.is_whole() => Rejoin::Restore,
+            false => Rejoin::Wait,
+        };
         match watermark {
             Some(watermark) => {
                 let is_held = watermark.sequence.next() >= self.held_from;
@@ -205,6 +238,19 @@ mod tests {
     }
 
     #[test]
+    fn a_write_is_named_by_the_epoch_it_was_given_in() {
+        let history = history();
+        for (sequence, epoch) in [(1, 1), (10, 1), (11, 3), (20, 3)] {
+            let position = history.position(Sequence(sequence));
+            assert_eq!(position, at(epoch, sequence));
+            assert!(history.is_ours(position));
+        }
+        let mut idle = History::from_watermark(at(4, 100));
+        idle.begin_epoch(Epoch(5));
+        assert_eq!(idle.position(Sequence(100)), at(4, 100), "5 has given nothing yet");
+    }
+
+    #[test]
     fn what_comes_back_gets_the_log_or_a_copy() {
         let history = history();
         let replay = |after| Rejoin::Replay { after: Sequence(after) };
@@ -215,6 +261,22 @@ mod tests {
         assert_eq!(history.rejoin(None, false, true), Rejoin::Copy);
         assert_eq!(history.rejoin(None, false, false), Rejoin::Wait);
         assert_eq!(history.rejoin(None, true, true), Rejoin::Stranger);
+    }
+
+    #[test]
+    fn the_last_one_is_restored_from_a_log_that_has_a_state() {
+        let mut history = history();
+        assert!(!history.is_whole());
+        history.record_state(Sequence(8));
+        assert!(history.is_whole());
+        assert_eq!(history.rejoin(Some(at(1, 4)), true, false), Rejoin::Restore);
+        assert_eq!(history.rejoin(None, false, false), Rejoin::Restore);
+        assert_eq!(history.rejoin(None, false, true), Rejoin::Copy, "a live one is quicker");
+        history.forget_before(Sequence(9));
+        assert!(history.is_whole());
+        history.forget_before(Sequence(10));
+        assert!(!history.is_whole(), "9 came after the state began, and may be in no record of it");
+        assert_eq!(history.rejoin(None, false, false), Rejoin::Wait);
     }
 
     #[test]
