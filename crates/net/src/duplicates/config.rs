@@ -4,13 +4,20 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 
 use super::log::LogSettings;
 use super::store::embedded::{Embedded, EmbeddedSettings};
+use super::store::memcached::Memcached;
+use super::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use super::store::{Host, Pauses};
 use crate::resp::request::Limits;
+
+/// How long the first connection to a store that is no Redis may take.
+const OPENING: Duration = Duration::from_secs(10);
 
 /// One service of partitions and duplicates.
 #[derive(Debug, Clone)]
@@ -44,7 +51,7 @@ pub struct DuplicatesConfig {
 /// One duplicate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A server that speaks RESP3: Redis 6 or later, or what does as it does.
+    /// A server that speaks RESP3: Redis 7 or later, or what does as it does.
     Tcp {
         /// Where it listens.
         address: SocketAddr,
@@ -58,6 +65,16 @@ pub enum Target {
         /// When it stumbles, for demonstrations and tests.
         pauses: Option<Pauses>,
     },
+    /// A memcached of this service alone: it is emptied when it has to be filled.
+    Memcached {
+        /// Where it listens.
+        address: SocketAddr,
+    },
+    /// A part of a ZooKeeper ensemble.
+    ZooKeeper {
+        /// Its servers, and the node that everything is below.
+        settings: ZooKeeperSettings,
+    },
 }
 
 /// A duplicate that can be connected to.
@@ -65,6 +82,15 @@ pub enum Target {
 pub(super) enum Door {
     Tcp { address: SocketAddr, password: Option<String> },
     Host(Host),
+    Remote(Arc<Remote>),
+}
+
+/// A store in another process that is reached through one of ours. It may be away when the service
+/// starts, as a Redis may.
+#[derive(Debug)]
+pub(super) struct Remote {
+    target: Target,
+    host: Mutex<Option<Host>>,
 }
 
 impl fmt::Display for Target {
@@ -72,6 +98,10 @@ impl fmt::Display for Target {
         match self {
             Self::Tcp { address, .. } => address.fmt(f),
             Self::Embedded { settings, .. } => settings.path.display().fmt(f),
+            Self::Memcached { address } => write!(f, "memcached {address}"),
+            Self::ZooKeeper { settings } => {
+                write!(f, "ZooKeeper {}{}", settings.servers.join(","), settings.root)
+            }
         }
     }
 }
@@ -88,7 +118,46 @@ impl Target {
                 let name = settings.path.display().to_string();
                 Door::Host(Host::start(&name, pauses, async move || Embedded::open(&settings))?)
             }
+            target @ (Self::Memcached { .. } | Self::ZooKeeper { .. }) => {
+                Door::Remote(Arc::new(Remote { target, host: Mutex::new(None) }))
+            }
         })
+    }
+
+    /// Reaches what runs elsewhere; waits for it.
+    fn start(&self) -> io::Result<Host> {
+        let name = self.to_string();
+        match self {
+            Self::Memcached { address } => Memcached::start(&name, &address.to_string(), None),
+            Self::ZooKeeper { settings } => ZooKeeper::start(&name, settings.clone(), None),
+            Self::Tcp { .. } | Self::Embedded { .. } => {
+                unreachable!("it is connected to, or open from the start")
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// The store, opened by whoever needs it first while it is there.
+    pub(super) async fn host(&self) -> io::Result<Host> {
+        let opened = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(host) = opened {
+            return Ok(host);
+        }
+        let (sender, opened) = tokio::sync::oneshot::channel();
+        let target = self.target.clone();
+        // It waits for the store's thread: not in ours, which serves clients.
+        std::thread::Builder::new().name("opening".to_owned()).spawn(move || {
+            let _ = sender.send(target.start()); // nobody waits any more: it ends again
+        })?;
+        let late = || {
+            let words = format!("{}: no answer within {} s", self.target, OPENING.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, words)
+        };
+        let opened = tokio::time::timeout(OPENING, opened).await.map_err(|_| late())?;
+        let host = opened.map_err(io::Error::other)??;
+        let mut place = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(place.get_or_insert(host).clone())
     }
 }
 
@@ -97,6 +166,7 @@ impl fmt::Display for Door {
         match self {
             Self::Tcp { address, .. } => address.fmt(f),
             Self::Host(host) => f.write_str(host.name()),
+            Self::Remote(remote) => remote.target.fmt(f),
         }
     }
 }
@@ -106,7 +176,7 @@ impl Door {
     pub(super) fn password(&self) -> Option<&str> {
         match self {
             Self::Tcp { password, .. } => password.as_deref(),
-            Self::Host(_) => None,
+            Self::Host(_) | Self::Remote(_) => None,
         }
     }
 }

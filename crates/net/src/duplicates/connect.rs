@@ -16,6 +16,9 @@ use crate::resp::reply::ReplyScanner;
 /// How long a connection, and each answer before it is a lane, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long it may take to empty a duplicate, or to list its keys.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
+
 /// What bytes go over: TCP, or a pipe to a store in this process.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
@@ -26,12 +29,16 @@ pub(super) struct Link {
     stream: Box<dyn Stream>,
     inbox: Inbox,
     address: String,
+    patience: Duration,
+    /// What it said of itself.
+    hello: Vec<u8>,
 }
 
 /// Connects, speaks RESP3 and says who we are.
 pub(super) async fn connect(door: &Door, label: &str) -> io::Result<Link> {
     let stream: Box<dyn Stream> = match door {
         Door::Host(host) => Box::new(host.connect()?),
+        Door::Remote(remote) => Box::new(remote.host().await?.connect()?),
         Door::Tcp { address, .. } => {
             let connecting = TcpStream::connect(address);
             let connected = tokio::time::timeout(PATIENCE, connecting).await;
@@ -43,7 +50,13 @@ pub(super) async fn connect(door: &Door, label: &str) -> io::Result<Link> {
             Box::new(stream)
         }
     };
-    let mut link = Link { stream, inbox: Inbox::default(), address: door.to_string() };
+    let mut link = Link {
+        stream,
+        inbox: Inbox::default(),
+        address: door.to_string(),
+        patience: PATIENCE,
+        hello: Vec::new(),
+    };
     let password = door.password();
     let hello: Vec<&[u8]> = match password {
         Some(password) => vec![b"HELLO", b"3", b"AUTH", b"default", password.as_bytes()],
@@ -53,6 +66,7 @@ pub(super) async fn connect(door: &Door, label: &str) -> io::Result<Link> {
     if reply.first() == Some(&b'-') {
         return Err(link.unexpected(&hello[..1], &reply));
     }
+    link.hello = reply;
     link.expect_ok(&[b"CLIENT", b"SETNAME", label.as_bytes()]).await?;
     Ok(link)
 }
@@ -67,7 +81,7 @@ impl Link {
             self.stream.flush().await?;
             self.answer().await
         };
-        match tokio::time::timeout(PATIENCE, asked).await {
+        match tokio::time::timeout(self.patience, asked).await {
             Ok(answer) => answer,
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -75,7 +89,7 @@ impl Link {
                     "{}: no answer to {} within {} s",
                     self.address,
                     String::from_utf8_lossy(command[0]),
-                    PATIENCE.as_secs()
+                    self.patience.as_secs()
                 ),
             )),
         }
@@ -86,7 +100,7 @@ impl Link {
         loop {
             let scanned = scanner.scan(self.inbox.filled());
             if let Some(length) = scanned.map_err(io::Error::other)? {
-                let reply = self.inbox.filled()[..length].to_vec();
+                let reply = self.inbox.filled()[scanner.body()].to_vec();
                 self.inbox.consume(length);
                 if reply.first() == Some(&b'>') {
                     continue;
@@ -113,6 +127,16 @@ impl Link {
         let command = String::from_utf8_lossy(command[0]);
         let text = format!("{}: {command} was answered with {came:?}, expected OK", self.address);
         io::Error::other(text)
+    }
+
+    /// From now on it is asked what takes longer the more it has.
+    pub(super) const fn wait_long(&mut self) {
+        self.patience = LONG_PATIENCE;
+    }
+
+    /// Its answer to HELLO.
+    pub(super) fn hello(&self) -> &[u8] {
+        &self.hello
     }
 
     pub(super) fn address(&self) -> &str {

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::engine::Engine;
 use super::inbox::Inbox;
-use crate::resp::reply::ReplyScanner;
+use crate::resp::reply::{ReplyScanner, strip_attributes};
 
 /// What an answer will be the answer to.
 #[derive(Debug)]
@@ -37,13 +37,19 @@ pub(super) enum Owed {
     Given,
 }
 
+/// Whom a key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Joiner {
+    /// A server that is being filled, and its connection then: a later one knows nothing of it.
+    Server(usize, u64),
+    /// The log, in this pass.
+    Log(u64),
+}
+
 /// One key on its way from a donor to a joiner.
 #[derive(Debug, Clone)]
 pub(super) struct Copy {
-    /// The server that is being filled.
-    pub(super) joiner: usize,
-    /// Its connection then: a later one knows nothing of this key.
-    pub(super) connection: u64,
+    pub(super) to: Joiner,
     pub(super) key: Box<[u8]>,
     pub(super) hash: Hash,
 }
@@ -145,7 +151,13 @@ pub(super) async fn drive(
                 match scanner.scan(inbox.filled()) {
                     Ok(None) => break,
                     Ok(Some(length)) => {
-                        let reply = &inbox.filled()[..length];
+                        // What it says beside its answer is for nobody who did not ask.
+                        let mut reply = &inbox.filled()[scanner.body()];
+                        let mut plain = Vec::new();
+                        if scanner.has_nested_attributes() {
+                            strip_attributes(reply, &mut plain);
+                            reply = &plain;
+                        }
                         if let Err(why) = inner.answered(server, connection, lane, reply) {
                             return Poll::Ready(why);
                         }

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::connect::{Link, connect};
 use super::engine::{EPOCH, Engine, Inner, Joining, RESERVED, WATERMARK, write_group};
 use super::lane::{self, Owed};
-use super::log::RecordKind;
+use super::log::{Reader, Record, RecordKind};
 use crate::resp::hash::slot;
 use crate::resp::reply::{elements, integer, payload};
 
@@ -123,7 +123,7 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
         inner.servers[server].holds_data = Some(looked.holds_data);
         inner.needed(server, looked)?
     };
-    if rejoin == Rejoin::Copy {
+    if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
         ordered.expect_ok(&[b"FLUSHALL"]).await?;
         ordered.expect_ok(&[b"SET", WATERMARK, FILLING]).await?;
         ordered.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
@@ -259,6 +259,7 @@ async fn bring_up(
             Ok(())
         }
         Rejoin::Copy => fill(engine, server, connection).await,
+        Rejoin::Restore => restore(engine, server, connection).await,
         Rejoin::Stranger | Rejoin::Wait => Ok(()),
     }
 }
@@ -270,7 +271,7 @@ async fn replay(
     connection: u64,
     after: Sequence,
 ) -> Result<(), Trouble> {
-    let mut reader = {
+    let reader = {
         let mut inner = engine.borrow();
         inner.members.reached(server, after);
         let partition = inner.members.partition(server);
@@ -278,6 +279,32 @@ async fn replay(
         inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
         inner.log.read_after(after.0, Some(&shards)).map_err(io::Error::other)?
     };
+    feed(engine, server, connection, reader, Inner::replay_one).await
+}
+
+/// Sends the whole log to a server that has nothing, where nobody is live to copy from. It says
+/// "filling" until it has all: half of it is no state of any moment.
+async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), Trouble> {
+    let reader = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, Sequence(0));
+        let partition = inner.members.partition(server);
+        let mut shards = vec![false; inner.map.shards()];
+        inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
+        inner.log.read_everything(Some(&shards)).map_err(io::Error::other)?
+    };
+    feed(engine, server, connection, reader, Inner::restore_one).await
+}
+
+/// Sends what a reader finds until it is at the end of the log; then, in one moment, the server is
+/// live.
+async fn feed(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    mut reader: Reader,
+    send: fn(&mut Inner, usize, &Record<'_>),
+) -> Result<(), Trouble> {
     loop {
         wait_until(&engine, server, connection, |inner| {
             inner.members.owed(server) < REPLAY_OWED_MAX
@@ -292,7 +319,7 @@ async fn replay(
         inner.flush(); // what is appended is committed, so that the reader sees it
         while inner.members.owed(server) < REPLAY_OWED_MAX {
             if let Some(record) = reader.next().map_err(io::Error::other)? {
-                inner.replay_one(server, &record);
+                send(&mut inner, server, &record);
                 continue;
             }
             if reader.is_at_end() {
@@ -308,8 +335,20 @@ async fn replay(
 }
 
 impl Inner {
-    fn replay_one(&mut self, server: usize, record: &super::log::Record<'_>) {
-        let epoch = self.history.last().epoch.0;
+    /// As it is and without a watermark. What it makes of writes whose beginnings are forgotten is
+    /// overwritten by the state behind them.
+    fn restore_one(&mut self, server: usize, record: &Record<'_>) {
+        let count = super::engine::count_commands(record.command);
+        let state = &mut self.servers[server];
+        state.ordered.pending.extend_from_slice(record.command);
+        for _ in 0..count {
+            state.ordered.owed.push_back(Owed::Replayed { write: None, before: 0, refusal: None });
+            self.members.sent(self.now, server, None);
+        }
+    }
+
+    fn replay_one(&mut self, server: usize, record: &Record<'_>) {
+        let position = self.history.position(Sequence(record.sequence));
         let state = &mut self.servers[server];
         let lane = &mut state.ordered.pending;
         let sequence = Sequence(record.sequence);
@@ -319,7 +358,7 @@ impl Inner {
                 Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
             }
             RecordKind::Once => {
-                write_group(lane, record.command, epoch, sequence);
+                write_group(lane, record.command, position);
                 let count = super::engine::count_commands(record.command);
                 state.marked = sequence;
                 Owed::Replayed { write: Some(sequence), before: 2 + count, refusal: None }
@@ -388,6 +427,75 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         if is_last {
             tracing::info!(server, donor, "a duplicate was filled");
             inner.is_up(server);
+            return Ok(());
+        }
+    }
+}
+
+/// Writes every key's value into the log, partition after partition. Errors are told; what was
+/// written is of no harm, only of no use.
+pub(super) async fn write_state(engine: &Engine) -> Result<(), String> {
+    let (began, partitions) = {
+        let mut inner = engine.borrow();
+        inner.flush();
+        let began = inner.history.last().sequence;
+        inner.log.state_begins(began.0).map_err(|error| error.to_string())?;
+        (began, inner.map.partitions())
+    };
+    for partition in 0..partitions {
+        let written = write_state_of(engine, partition).await;
+        engine.borrow().state_pass = None;
+        written?;
+    }
+    let mut inner = engine.borrow();
+    inner.flush();
+    inner.log.state_ends(began.0).map_err(|error| error.to_string())?;
+    inner.history.record_state(began);
+    let freed = inner.log.truncate_before(began.0 + 1);
+    let first = Sequence(inner.log.first_sequence());
+    inner.history.forget_before(first);
+    tracing::info!(service = inner.config.name, freed, "the log has a state of everything");
+    Ok(())
+}
+
+async fn write_state_of(engine: &Engine, partition: usize) -> Result<(), String> {
+    let lost = || format!("partition {partition}: the duplicate that was asked is gone");
+    let (donor, connection, door, label) = {
+        let mut inner = engine.borrow();
+        let donor = inner.begin_pass(partition);
+        let donor = donor.ok_or_else(|| format!("partition {partition}: nobody is live"))?;
+        let label = format!("evenkeel-{}-{}", inner.config.name, inner.history.last().epoch.0);
+        (donor, inner.servers[donor].connection, inner.doors[donor].clone(), label)
+    };
+    let mut link = connect(&door, &label).await.map_err(|error| error.to_string())?;
+    let mut cursor = b"0".to_vec();
+    loop {
+        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await;
+        let page = page.map_err(|error| error.to_string())?;
+        let mut parts = elements(&page);
+        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
+            return Err("SCAN was not answered with a page".to_owned());
+        };
+        {
+            let mut inner = engine.borrow();
+            let keys = elements(keys).filter_map(payload);
+            keys.filter(|key| !key.starts_with(RESERVED))
+                .for_each(|key| inner.seen_in_pass(key, xxh3_128(key)));
+        }
+        cursor = payload(next).unwrap_or(b"0").to_vec();
+        let is_last = cursor == b"0";
+        wait_until(engine, donor, connection, |inner| {
+            let max = if is_last { 1 } else { KEYS_ON_THEIR_WAY_MAX };
+            inner.state_pass.as_ref().is_none_or(|pass| {
+                pass.copying.on_their_way() < max && pass.copying.held_bytes() < FILLING_BYTES_MAX
+            })
+        })
+        .await;
+        let inner = engine.borrow();
+        if inner.state_pass.as_ref().is_none_or(|pass| pass.is_broken) {
+            return Err(lost());
+        }
+        if is_last {
             return Ok(());
         }
     }

@@ -23,6 +23,8 @@ use crate::http::engine::Listener;
 
 /// How often silence and watermarks are looked at.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
+/// How long after a state could not be written into the log it is tried again.
+const STATE_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long the first start waits for duplicates that do not answer, when the log is gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -116,6 +118,7 @@ impl Service {
         let mut keeping = JoinSet::new();
         keeping.spawn_local(Rc::clone(&engine).keep_flushing());
         keeping.spawn_local(keep(Rc::clone(&engine), state));
+        keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         let listener = tokio::net::TcpListener::from_std(listener.into_std())?;
         let mut served = std::pin::pin!(front::serve(Rc::clone(&engine), listener, stop));
         let result = std::future::poll_fn(|context| {
@@ -142,6 +145,35 @@ async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>) {
         let mut inner = engine.borrow();
         inner.keep();
         state.send_replace(Arc::new(inner.state()));
+    }
+}
+
+/// Writes a state into the log whenever it has grown much, or does not tell everything.
+async fn keep_whole(engine: Rc<Engine>) {
+    let (mut pause, mut least) = (KEEP_EVERY, 0);
+    loop {
+        tokio::time::sleep(pause).await;
+        let wants = {
+            let inner = engine.borrow();
+            // Twice what was left the last time: a state that is long itself is not written again
+            // and again.
+            let limit = (inner.config.log.bytes_max / 2).max(2 * least);
+            let is_long = inner.log.bytes() > limit;
+            let everybody = 0..inner.map.partitions();
+            let is_possible = everybody.into_iter().all(|it| !inner.members.live(it).is_empty());
+            is_possible && (is_long || !inner.history.is_whole())
+        };
+        pause = KEEP_EVERY;
+        if !wants {
+            continue;
+        }
+        match member::write_state(&engine).await {
+            Ok(()) => least = engine.borrow().log.bytes(),
+            Err(error) => {
+                tracing::warn!(%error, "no state was written into the log");
+                pause = STATE_AGAIN_AFTER;
+            }
+        }
     }
 }
 
@@ -188,8 +220,13 @@ fn of_log(recovered: &Recovered) -> io::Result<History> {
     let epochs = recovered.epochs.iter();
     let epochs = epochs.map(|&(epoch, first)| (Epoch(epoch), Sequence(first))).collect();
     let held_from = Sequence(recovered.first_sequence);
-    History::of_log(epochs, held_from, Sequence(recovered.last_sequence))
-        .ok_or_else(|| io::Error::other("the log's epochs do not ascend (two logs mixed up?)"))
+    let history = History::of_log(epochs, held_from, Sequence(recovered.last_sequence));
+    let mixed = || io::Error::other("the log's epochs do not ascend (two logs mixed up?)");
+    let mut history = history.ok_or_else(mixed)?;
+    if let Some(began) = recovered.state {
+        history.record_state(Sequence(began));
+    }
+    Ok(history)
 }
 
 type Looks = Vec<Vec<Option<Look>>>;

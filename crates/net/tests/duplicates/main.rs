@@ -102,6 +102,38 @@ fn an_empty_duplicate_is_filled_while_writes_go_on() {
 }
 
 #[test]
+fn the_log_alone_brings_everything_back() {
+    let short = |config: &mut evenkeel_net::duplicates::DuplicatesConfig| {
+        config.members.acknowledge = Acknowledge::All;
+        config.log.segment_bytes = 16 << 10;
+        config.log.bytes_max = 512 << 10;
+    };
+    let Some(mut world) = World::start("restored", 2, short) else { return };
+    let mut client = world.client();
+    for n in 0..6_000 {
+        client.ask(&["SET", &format!("k{}", n % 500), &n.to_string()]);
+        client.ask(&["INCR", &format!("n{}", n % 50)]);
+        client.ask(&["RPUSH", &format!("l{}", n % 10), &n.to_string()]);
+        if n % 3 == 0 {
+            client.ask(&["DEL", &format!("k{}", (n * 7) % 500)]);
+        }
+    }
+    world.settle();
+    let before = world.states();
+    assert_eq!(before.len(), 1, "duplicates differ");
+    let first = world.state().log.first_sequence;
+    assert!(first > 1_000, "nothing was forgotten: the log begins with {first}");
+    for redis in &mut world.redises {
+        redis.kill();
+        redis.wipe();
+        redis.start();
+    }
+    world.wait_live(2, Duration::from_secs(20));
+    world.settle();
+    assert_eq!(world.states(), before, "something was lost");
+}
+
+#[test]
 fn a_client_of_another_protocol_is_told_so_and_closed() {
     let Some(world) = World::start("garbage", 1, |_| {}) else { return };
     for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"*99999999\r\n", b"*1\r\n$-5\r\n", b"*1\r\n:3\r\n"] {

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 use evenkeel_net::clock::Clock;
 use evenkeel_net::duplicates::log::LogSettings;
-use evenkeel_net::duplicates::{DuplicatesConfig, Service, Target};
+use evenkeel_net::duplicates::{DuplicatesConfig, DuplicatesState, Service, Target};
 use evenkeel_net::http::engine::worker_runtime;
 use evenkeel_net::resp::request::Limits;
 use tokio::sync::watch;
@@ -100,6 +101,7 @@ pub struct World {
     pub redises: Vec<Redis>,
     pub address: SocketAddr,
     config: DuplicatesConfig,
+    state: Option<watch::Receiver<Arc<DuplicatesState>>>,
     running: Option<Running>,
     directory: PathBuf,
 }
@@ -137,7 +139,7 @@ impl World {
         };
         change(&mut config);
         let mut world =
-            Self { redises, address: config.listen, config, running: None, directory };
+            Self { redises, address: config.listen, config, state: None, running: None, directory };
         world.restart();
         Some(world)
     }
@@ -147,6 +149,7 @@ impl World {
         self.running = None;
         let service = Service::open(&self.config).unwrap();
         self.address = service.address().unwrap();
+        self.state = Some(service.state());
         let (stop, stopping) = watch::channel(false);
         let thread = std::thread::spawn(move || {
             worker_runtime()?.block_on(service.run(Clock::start(), async move {
@@ -160,6 +163,11 @@ impl World {
 
     pub fn client(&self) -> Client {
         Client::connect(self.address)
+    }
+
+    /// What the service says of itself.
+    pub fn state(&self) -> Arc<DuplicatesState> {
+        Arc::clone(&self.state.as_ref().unwrap().borrow())
     }
 
     /// Duplicates that are live, as the front says.

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_core::request::ordered::{
-    Copies, Dropped, Hash, Refused, Sequence, ServerSet,
+    Copies, Dropped, Hash, Position, Refused, Sequence, ServerSet,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -205,7 +205,7 @@ impl Inner {
             Err(text) => return self.refuse(id, &text),
         };
         let (mut hashes, mut names) = (Vec::new(), Vec::new());
-        if !self.joiners(self.map.partition(shard)).is_empty() {
+        if self.is_being_copied(self.map.partition(shard)) {
             let keys = commands::keys(command, came.arguments()).into_iter().flatten();
             names.extend(keys.map(|index| came.argument(index)));
             hashes.extend(names.iter().map(|key| xxh3_128(key)));
@@ -252,7 +252,7 @@ impl Inner {
                     Owed::Access { call }
                 }
                 Repeat::Partial | Repeat::Once => {
-                    write_group(&mut lane.pending, write.commands, position.epoch.0, sequence);
+                    write_group(&mut lane.pending, write.commands, position);
                     self.servers[server].marked = sequence;
                     let before = 2 + write.count;
                     let is_single = write.is_single;
@@ -267,20 +267,16 @@ impl Inner {
         }
         self.counts.writes += 1;
         self.tell_joiners(partition, write);
+        self.tell_pass(partition, write);
         self.schedule();
     }
 }
 
 /// `MULTI`, the commands, the watermark, `EXEC`: applied with its watermark or not at all.
-pub(in super::super) fn write_group(
-    out: &mut Vec<u8>,
-    commands: &[u8],
-    epoch: u64,
-    sequence: Sequence,
-) {
+pub(in super::super) fn write_group(out: &mut Vec<u8>, commands: &[u8], position: Position) {
     out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
     out.extend_from_slice(commands);
-    write_mark(out, epoch, sequence);
+    write_mark(out, position);
     out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
 }
 

@@ -2,7 +2,7 @@
 
 use evenkeel_core::request::ordered::{Hash, Lane, Treatment};
 
-use super::super::lane::{Copy, Owed};
+use super::super::lane::{Copy, Joiner, Owed};
 use super::access::Write;
 use super::Inner;
 use crate::resp::commands::Repeat;
@@ -15,16 +15,8 @@ impl Inner {
         for joiner in self.joiners(partition).iter() {
             let Some(joining) = &mut self.servers[joiner].joining else { continue };
             let donor = joining.donor;
-            // What is held is sent as it is; it is one command or a client's whole group.
             let mut group = Vec::new();
-            let commands = if write.count == 1 && write.repeat == Repeat::Idempotent {
-                write.commands
-            } else {
-                group.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
-                group.extend_from_slice(write.commands);
-                group.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
-                &group
-            };
+            let commands = as_given(write, &mut group);
             match joining.copying.write(write.keys, commands) {
                 Treatment::Send => self.send_given(joiner, commands),
                 Treatment::Hold => {}
@@ -48,7 +40,12 @@ impl Inner {
 
     fn ask(&mut self, donor: usize, joiner: usize, key: &[u8], hash: Hash) {
         let connection = self.servers[joiner].connection;
-        let copy = Copy { joiner, connection, key: key.into(), hash };
+        self.ask_for(donor, Joiner::Server(joiner, connection), key, hash);
+    }
+
+    /// Asks for a key as it is after everything sent so far.
+    pub(super) fn ask_for(&mut self, donor: usize, to: Joiner, key: &[u8], hash: Hash) {
+        let copy = Copy { to, key: key.into(), hash };
         let lane = self.servers[donor].lane(Lane::Ordered);
         encode::command(&mut lane.pending, &[b"DUMP", key]);
         lane.owed.push_back(Owed::Dump { copy: copy.clone() });
@@ -61,30 +58,23 @@ impl Inner {
 
     /// A key has come from the donor.
     pub(super) fn give(&mut self, copy: &Copy, dump: Option<Box<[u8]>>, expires_ms: i64) {
-        let server = &mut self.servers[copy.joiner];
-        if server.connection != copy.connection {
+        let (joiner, connection) = match copy.to {
+            Joiner::Server(joiner, connection) => (joiner, connection),
+            Joiner::Log(pass) => return self.record(pass, copy, dump, expires_ms),
+        };
+        let server = &mut self.servers[joiner];
+        if server.connection != connection {
             return;
         }
         let Some(joining) = &mut server.joining else { return };
         let Some(held) = joining.copying.arrived(copy.hash) else { return };
-        let value = dump.as_deref().and_then(payload).filter(|_| expires_ms != -2);
-        let mut command = Vec::new();
-        match value {
-            Some(value) => {
-                let mut digits = itoa::Buffer::new();
-                let expires = digits.format(expires_ms.max(0)).as_bytes();
-                let restore: [&[u8]; 6] =
-                    [b"RESTORE", &copy.key, expires, value, b"REPLACE", b"ABSTTL"];
-                encode::command(&mut command, &restore);
-            }
-            None => encode::command(&mut command, &[b"DEL", &copy.key]),
-        }
-        self.send_given(copy.joiner, &command);
+        let command = restoring(&copy.key, dump.as_deref(), expires_ms);
+        self.send_given(joiner, &command);
         for command in &held {
-            self.send_given(copy.joiner, command);
+            self.send_given(joiner, command);
         }
         self.counts.copied += 1;
-        self.servers[copy.joiner].wake();
+        self.servers[joiner].wake();
     }
 
     /// Sends a joiner one command, or one MULTI..EXEC, and waits for the answer of each part.
@@ -98,6 +88,32 @@ impl Inner {
         }
         self.schedule();
     }
+}
+
+/// The command that makes a key what it was at the donor, or removes it.
+pub(super) fn restoring(key: &[u8], dump: Option<&[u8]>, expires_ms: i64) -> Vec<u8> {
+    let mut command = Vec::new();
+    match dump.and_then(payload).filter(|_| expires_ms != -2) {
+        Some(value) => {
+            let mut digits = itoa::Buffer::new();
+            let expires = digits.format(expires_ms.max(0)).as_bytes();
+            let restore: [&[u8]; 6] = [b"RESTORE", key, expires, value, b"REPLACE", b"ABSTTL"];
+            encode::command(&mut command, &restore);
+        }
+        None => encode::command(&mut command, &[b"DEL", key]),
+    }
+    command
+}
+
+/// A write as a joiner gets it: one command, or a group that is applied whole.
+pub(super) fn as_given<'w>(write: &Write<'w>, group: &'w mut Vec<u8>) -> &'w [u8] {
+    if write.count == 1 && write.repeat == Repeat::Idempotent {
+        return write.commands;
+    }
+    group.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+    group.extend_from_slice(write.commands);
+    group.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+    group
 }
 
 /// How many commands lie one after the other.

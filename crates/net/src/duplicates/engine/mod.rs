@@ -9,6 +9,7 @@
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
 //! | `local.rs` | what the front answers itself |
 //! | `joining.rs` | writes and keys for servers that are being filled |
+//! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `clients.rs` | who asked, and the order of their answers |
 
 mod access;
@@ -16,13 +17,14 @@ mod answers;
 mod clients;
 mod joining;
 mod local;
+mod state_pass;
 
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use evenkeel_core::request::ordered::{
-    Copies, Copying, Dropped, History, Lane, Members, Sequence, ServerSet, Standing,
+    Copies, Copying, Dropped, History, Lane, Members, Position, Sequence, ServerSet, Standing,
 };
 use evenkeel_core::request::partition::ShardMap;
 use evenkeel_core::Instant;
@@ -38,6 +40,7 @@ use crate::resp::reply::Shape;
 pub(super) use access::{Came, write_group};
 pub(super) use clients::{Client, ClientId};
 pub(super) use joining::count_commands;
+pub(super) use state_pass::StatePass;
 
 /// The key that tells what a duplicate has: `EPOCH SEQUENCE`.
 pub(super) const WATERMARK: &[u8] = b"evenkeel:watermark";
@@ -76,6 +79,8 @@ pub(super) struct Inner {
     is_scheduled: bool,
     serial: u64,
     scratch: Vec<u8>,
+    /// A state of everything that is being written into the log.
+    pub(super) state_pass: Option<StatePass>,
 }
 
 /// One duplicate.
@@ -154,6 +159,7 @@ impl Engine {
             is_scheduled: false,
             serial: 0,
             scratch: Vec::new(),
+            state_pass: None,
         })))
     }
 
@@ -251,7 +257,7 @@ impl Inner {
         {
             return;
         }
-        write_mark(&mut state.ordered.pending, self.history.last().epoch.0, position);
+        write_mark(&mut state.ordered.pending, self.history.position(position));
         state.ordered.owed.push_back(Owed::Mark);
         state.marked = position;
         self.members.sent(self.now, server, None);
@@ -294,6 +300,7 @@ impl Inner {
         for owed in ordered.into_iter().chain(free) {
             self.lose(server, owed);
         }
+        self.end_pass_from(server);
         // Whoever was filled from it starts again, from another.
         for other in 0..self.servers.len() {
             let joining = self.servers[other].joining.as_ref();
@@ -394,11 +401,11 @@ impl Server {
 }
 
 /// `SET evenkeel:watermark "EPOCH SEQUENCE"`
-pub(super) fn write_mark(out: &mut Vec<u8>, epoch: u64, position: Sequence) {
+pub(super) fn write_mark(out: &mut Vec<u8>, position: Position) {
     let mut digits = itoa::Buffer::new();
     let mut text = [0_u8; 41];
     let mut length = 0;
-    for (number, end) in [(epoch, &b" "[..]), (position.0, b"")] {
+    for (number, end) in [(position.epoch.0, &b" "[..]), (position.sequence.0, b"")] {
         for part in [digits.format(number).as_bytes(), end] {
             text[length..length + part.len()].copy_from_slice(part);
             length += part.len();

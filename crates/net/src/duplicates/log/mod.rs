@@ -5,11 +5,12 @@
 //! them here. Records lie in segments ([`segment`]) of bounded size; the oldest go as wholes.
 //!
 //! **What a crash can lose.** A record counts as written when [`Log::commit`] returns. The end of
-//! the *process* loses nothing of that. The end of the *machine* (power, kernel) loses nothing under
-//! [`Sync::Always`], the time between two syncs and the length of one under [`Sync::Every`], and
-//! what the system had not written by itself under [`Sync::Never`]: with duplicates on several
-//! machines that is what they are for. What a crash cuts off is only at the end, and what is left
-//! is a prefix of what was appended.
+//! the *process* loses nothing of that. The end of the *machine* (power, kernel) loses nothing
+//! under [`Sync::Always`], the time between two syncs and the length of one under [`Sync::Every`],
+//! and what the system had not written by itself under [`Sync::Never`]: with duplicates on several
+//! machines that is what they are for. What is left is a prefix of what was appended; should there
+//! be a hole with records behind it, opening says where and refuses, since nobody but an operator
+//! knows whether those behind it are to be given up.
 //!
 //! **State records** let old segments go although nobody has copied them: once for every key what
 //! it holds is in the log ([`Log::state_begins`] … [`Log::state_ends`]), a duplicate can be made
@@ -111,8 +112,8 @@ struct Position {
 }
 
 impl Log {
-    /// Opens the log in this directory, which is made if there is none, reads all of it and cuts off
-    /// what a crash left half written.
+    /// Opens the log in this directory, which is made if there is none, reads all of it and cuts
+    /// off what a crash left half written.
     ///
     /// # Errors
     /// When another one writes it, a segment is damaged or of another version, the operating system

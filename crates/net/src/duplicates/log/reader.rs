@@ -117,8 +117,8 @@ impl Reader {
     }
 
     /// The next record that is wanted. `None`: there is none now, since everything committed has
-    /// been read ([`Reader::is_at_end`]), or since 1 MiB that is not wanted has been passed over and
-    /// others should have their turn.
+    /// been read ([`Reader::is_at_end`]), or since 1 MiB that is not wanted has been passed over
+    /// and others should have their turn.
     ///
     /// # Errors
     /// When its segment has been removed meanwhile, cannot be read or is damaged.

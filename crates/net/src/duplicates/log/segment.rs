@@ -5,7 +5,7 @@
 //! record  crc 4 | length 4 | sequence 8 | shard 2 | kind 1 | mark 1 | command
 //! ```
 //!
-//! All numbers have their lowest byte first. `begins` is the offset of the segment in the whole log,
+//! All numbers have their lowest byte first. `begins` is the segment's offset in the whole log,
 //! `base` the last sequence number before it; so a segment that is missing, or shorter than it was
 //! when the next one began, is found. The checksum (CRC-32) of a record covers all that follows it
 //! and starts from the log's salt, a number drawn when the log was made: bytes that look like a

@@ -149,3 +149,68 @@ impl Parts<'_> {
         Some(part.to_vec())
     }
 }
+
+/// `%20` and the like; `None` when a number is missing.
+pub(super) fn decode_percent(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let Some((&first, behind)) = rest.split_first() {
+        if first != b'%' {
+            bytes.push(first);
+            rest = behind;
+            continue;
+        }
+        let (digits, behind) = behind.split_first_chunk::<2>()?;
+        let digit = |at: usize| char::from(digits[at]).to_digit(16);
+        bytes.push(u8::try_from(digit(0)? << 4 | digit(1)?).ok()?);
+        rest = behind;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::{btree_map, btree_set, vec};
+    use proptest::prelude::{Strategy, any, prop_assert_eq, prop_oneof};
+    use proptest::proptest;
+
+    use super::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let bytes = || vec(any::<u8>(), 0..20);
+        prop_oneof![
+            bytes().prop_map(Value::Text),
+            btree_map(bytes(), bytes(), 1..9).prop_map(Value::Hash),
+            btree_set(bytes(), 1..9).prop_map(Value::Set),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(value in value(), expires_ms in any::<Option<u64>>()) {
+            prop_assert_eq!(restore(&dump(&value)), Some(value.clone()));
+            let entry = Entry { value, expires_ms };
+            let bytes = encode(&entry);
+            prop_assert_eq!(expiry(&bytes), expires_ms);
+            prop_assert_eq!(decode(&bytes), Some(entry));
+        }
+
+        #[test]
+        fn any_bytes_are_read(mut bytes in vec(any::<u8>(), 0..60), kind in 0..5_u8) {
+            let _ = (decode(&bytes), restore(&bytes), decode_percent(&bytes));
+            // A dump whose checksum is right, whatever it says.
+            bytes.splice(..0, DUMP.into_iter().chain([kind]));
+            bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+            if let Some(value) = restore(&bytes) {
+                prop_assert_eq!(restore(&dump(&value)), Some(value));
+            }
+        }
+    }
+
+    #[test]
+    fn percents_are_undone() {
+        assert_eq!(decode_percent(b"a%20b%00%ff"), Some(b"a b\0\xff".to_vec()));
+        assert_eq!(decode_percent(b"a%2"), None);
+        assert_eq!(decode_percent(b"%zz"), None);
+        assert_eq!(decode_percent(b"%+1"), None);
+    }
+}

@@ -114,14 +114,14 @@ impl Embedded {
         Host::start(name, pauses, async move || Self::open(&settings))
     }
 
-    fn failed(path: &Path, error: &redb::Error) -> io::Error {
+    fn failed(path: &Path, Failed(error): &Failed) -> io::Error {
         io::Error::other(format!("{}: {error} (is the disk full or unsound?)", path.display()))
     }
 
     fn write(
         &mut self,
         is_durable: bool,
-        change: impl FnOnce(&mut Entries<'_>, &mut Expiries<'_>) -> Result<(), redb::Error>,
+        change: impl FnOnce(&mut Entries<'_>, &mut Expiries<'_>) -> Result<(), Failed>,
     ) -> io::Result<()> {
         let is_due = match self.durability {
             Durability::Always => true,
@@ -136,7 +136,7 @@ impl Embedded {
             }
             Ok(transaction.commit()?)
         });
-        committed.map_err(|error: redb::Error| Self::failed(&self.path, &error))?;
+        committed.map_err(|error: Failed| Self::failed(&self.path, &error))?;
         self.is_pending = !is_durable;
         if is_durable {
             self.durable_at = Instant::now();
@@ -144,7 +144,7 @@ impl Embedded {
         Ok(())
     }
 
-    fn begin(&self, is_durable: bool) -> Result<WriteTransaction, redb::Error> {
+    fn begin(&self, is_durable: bool) -> Result<WriteTransaction, Failed> {
         let mut transaction = self.database.begin_write()?;
         let commit = if is_durable { Commit::Immediate } else { Commit::None };
         transaction.set_durability(commit);
@@ -153,9 +153,9 @@ impl Embedded {
 
     fn read<T>(
         &self,
-        read: impl FnOnce(redb::ReadOnlyTable<&'static [u8], &'static [u8]>) -> Result<T, redb::Error>,
+        read: impl FnOnce(redb::ReadOnlyTable<&'static [u8], &'static [u8]>) -> Result<T, Failed>,
     ) -> io::Result<T> {
-        let opened = self.database.begin_read().map_err(redb::Error::from);
+        let opened = self.database.begin_read().map_err(Failed::from);
         let result = opened.and_then(|reading| read(reading.open_table(ENTRIES)?));
         result.map_err(|error| Self::failed(&self.path, &error))
     }
@@ -168,6 +168,15 @@ impl Drop for Embedded {
         {
             tracing::warn!(%error, "the last changes of a store are not durable");
         }
+    }
+}
+
+/// What redb says; its own type is large.
+struct Failed(Box<redb::Error>);
+
+impl<E: Into<redb::Error>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self(Box::new(error.into()))
     }
 }
 
@@ -249,7 +258,7 @@ fn change(
     expiries: &mut Expiries<'_>,
     key: &[u8],
     entry: Option<&Entry>,
-) -> Result<(), redb::Error> {
+) -> Result<(), Failed> {
     let before = match entry {
         Some(entry) => entries.insert(key, encode(entry).as_slice())?,
         None => entries.remove(key)?,
@@ -272,7 +281,7 @@ fn remove_expired(
     entries: &mut Entries<'_>,
     expiries: &mut Expiries<'_>,
     now_ms: u64,
-) -> Result<(), redb::Error> {
+) -> Result<(), Failed> {
     let mut due = Vec::new();
     for expiry in expiries.range::<(u64, &[u8])>(..(now_ms, &[][..]))?.take(EXPIRED_AT_ONCE) {
         let (expiry, ()) = expiry.map(|(expiry, _)| (expiry, ()))?;

@@ -19,7 +19,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::codec::decode_percent;
 use super::{Abilities, Change, Entry, Host, Page, Pauses, Store, Value};
+use crate::placement::act::base64;
 
 /// How long a server that is there may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -304,65 +306,12 @@ fn write_key(request: &mut Vec<u8>, key: &[u8], behind: &str) {
     if is_plain {
         request.extend_from_slice(key);
     } else {
-        request.extend_from_slice(&base64(key));
+        request.extend_from_slice(base64::encode(key).as_bytes());
     }
     request.extend_from_slice(behind.as_bytes());
     request.extend_from_slice(if is_plain { b"\r\n" } else { b" b\r\n" });
 }
 
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> Vec<u8> {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = Vec::new();
-    for three in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let value = (bits >> (18 - 6 * digit)) & 63;
-            text.push(if digit <= three.len() { DIGITS[value as usize] } else { b'=' });
-        }
-    }
-    text
-}
-
-/// `%20` and the like; `None` when a number is missing.
-fn decode_percent(text: &[u8]) -> Option<Vec<u8>> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
-    while let Some((&first, behind)) = rest.split_first() {
-        if first != b'%' {
-            bytes.push(first);
-            rest = behind;
-            continue;
-        }
-        let (digits, behind) = behind.split_first_chunk::<2>()?;
-        bytes.push(u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = behind;
-    }
-    Some(bytes)
-}
-
 fn is_space(byte: &u8) -> bool {
     *byte == b' '
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_rfc() {
-        // RFC 4648, section 10.
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v")] {
-            assert_eq!(base64(bytes.as_bytes()), text.as_bytes());
-        }
-        assert_eq!(base64(b"foobar"), b"Zm9vYmFy");
-        assert_eq!(base64(&[0; KEY_BYTES_MAX]).len(), 248);
-    }
-
-    #[test]
-    fn percents_are_undone() {
-        assert_eq!(decode_percent(b"a%20b%00%ff"), Some(b"a b\0\xff".to_vec()));
-        assert_eq!(decode_percent(b"a%2"), None);
-        assert_eq!(decode_percent(b"%zz"), None);
-    }
 }

@@ -2,8 +2,8 @@
 //!
 //! What a store has to be able to do is little ([`Store`]): give the entries of some keys, take
 //! changes, list its keys. All of Redis's manners (which commands there are, what they answer, what
-//! is an error) are in one place for all stores ([`commands`]), and so is the protocol
-//! ([`session`]). A store that is added is one file.
+//! is an error) are in one place for all stores (`commands/`), and so is the protocol
+//! (`session.rs`). A store that is added is one file.
 //!
 //! **One batch, one change.** All that has arrived on a connection is one batch: its keys are
 //! loaded together, its commands are run in memory one after the other, and what they changed is
@@ -26,6 +26,7 @@ pub mod memcached;
 mod session;
 #[cfg(test)]
 mod tests;
+pub mod zookeeper;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -60,7 +61,7 @@ pub type Change = (Vec<u8>, Option<Entry>);
 /// A page of a listing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Page {
-    /// In the order of their bytes.
+    /// In the store's order.
     pub keys: Vec<Vec<u8>>,
     /// Whether none follows.
     pub is_last: bool,
@@ -99,8 +100,8 @@ pub trait Store {
     /// otherwise in this order.
     fn store(&mut self, changes: &[Change]) -> impl Future<Output = io::Result<()>>;
 
-    /// About `count` keys after this one in the order of their bytes, or the first ones. What is
-    /// there from the first page to the last is listed.
+    /// About `count` keys after this one, or the first ones, in an order that does not change:
+    /// what is there from the first page to the last is listed.
     fn list(
         &mut self,
         after: Option<&[u8]>,

@@ -63,6 +63,7 @@ enum Piece {
 struct Session<'a, S> {
     shared: &'a Shared<S>,
     id: u64,
+    killed: Rc<Killed>,
     abilities: Abilities,
     name: &'static str,
     protocol: Protocol,
@@ -90,6 +91,7 @@ pub async fn serve<S: Store>(
     let session = Session {
         shared,
         id,
+        killed,
         abilities,
         name,
         protocol: Protocol::default(),
@@ -98,25 +100,19 @@ pub async fn serve<S: Store>(
         cursors_count: 0,
         ends: false,
     };
-    let served = session.run(stream, killed).await;
+    let served = session.run(stream).await;
     shared.clients.leave(id);
     served
 }
 
 impl<S: Store> Session<'_, S> {
-    async fn run(
-        mut self,
-        mut stream: impl AsyncRead + AsyncWrite + Unpin,
-        killed: Rc<Killed>,
-    ) -> io::Result<()> {
+    async fn run(mut self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let mut parser = RequestParser::default();
         let (mut inbox, mut from, mut out) = (Vec::new(), 0, Vec::new());
         loop {
             let (pieces, taken) = self.batch(&mut parser, &inbox[from..], &mut out);
             from += taken;
-            if killed.is_killed() {
-                return Ok(());
-            }
+            // One that was ended while it read ends in execute, or as it reads.
             let is_idle = pieces.is_empty() && out.is_empty();
             if !pieces.is_empty() {
                 let mut replies = Vec::new();
@@ -143,7 +139,7 @@ impl<S: Store> Session<'_, S> {
             from = 0;
             inbox.shrink_to(READ_BYTES);
             inbox.reserve(READ_BYTES);
-            if read(&mut stream, &mut inbox, &killed).await? == 0 {
+            if read(&mut stream, &mut inbox, &self.killed).await? == 0 {
                 return Ok(());
             }
         }
@@ -354,10 +350,15 @@ impl<S: Store> Session<'_, S> {
         }
     }
 
-    /// Runs a batch while nobody else has the store.
+    /// Runs a batch while nobody else has the store; not that of a connection that was ended, even
+    /// if it waited: who ended it counts on that.
     async fn execute(&mut self, pieces: &[Piece], out: &mut Vec<u8>) -> io::Result<()> {
         let shared = self.shared;
         let mut store = shared.store.lock().await;
+        if self.killed.is_killed() {
+            self.ends = true;
+            return Ok(());
+        }
         let until = shared.pausing.borrow_mut().as_mut().and_then(|p| p.until(Instant::now()));
         if let Some(until) = until {
             tokio::time::sleep_until(until.into()).await;

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Call, Fault, Keys, Known, Needs, OVERFLOW, Value, WRONG_TYPE};
+use super::{Call, Fault, Fields, Keys, Known, Needs, OVERFLOW, Value, WRONG_TYPE};
 use super::{integer, integer_or_fault, known, wrong_number};
 use crate::resp::encode;
-
-type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(super) const COMMANDS: [Known; 13] = [
     known("hget", 3, Keys::First, Needs::Collections, get),
@@ -29,12 +27,10 @@ fn change<T>(
     change: impl FnOnce(&mut Fields) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     call.overlay.hash(call.at(1))?;
-    let changed =
-        call.overlay.change(call.at(1), Value::Hash(Fields::new()), |value| match value {
-            Value::Hash(fields) => change(fields),
-            _ => Err(WRONG_TYPE.into()),
-        });
-    changed
+    call.overlay.change(call.at(1), Value::Hash(Fields::new()), |value| match value {
+        Value::Hash(fields) => change(fields),
+        _ => Err(WRONG_TYPE.into()),
+    })
 }
 
 fn one<'a>(call: &'a Call<'_>) -> Result<Option<&'a [u8]>, Fault> {

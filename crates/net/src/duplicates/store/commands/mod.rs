@@ -20,6 +20,9 @@ use crate::resp::request::Arguments;
 /// An error as it is answered, its code first.
 pub(super) type Fault = Cow<'static, str>;
 
+type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+type Members = BTreeSet<Vec<u8>>;
+
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
@@ -253,7 +256,7 @@ impl Overlay {
         }
     }
 
-    fn hash(&self, key: &[u8]) -> Result<Option<&BTreeMap<Vec<u8>, Vec<u8>>>, Fault> {
+    fn hash(&self, key: &[u8]) -> Result<Option<&Fields>, Fault> {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Value::Hash(fields)) => Ok(Some(fields)),
@@ -261,7 +264,7 @@ impl Overlay {
         }
     }
 
-    fn set(&self, key: &[u8]) -> Result<Option<&BTreeSet<Vec<u8>>>, Fault> {
+    fn set(&self, key: &[u8]) -> Result<Option<&Members>, Fault> {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Value::Set(members)) => Ok(Some(members)),

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Call, Fault, Keys, Known, Needs, Value, WRONG_TYPE, known};
+use super::{Call, Fault, Keys, Known, Members, Needs, Value, WRONG_TYPE, known};
 use crate::resp::{Protocol, encode};
-
-type Members = BTreeSet<Vec<u8>>;
 
 pub(super) const COMMANDS: [Known; 6] = [
     known("sadd", -3, Keys::First, Needs::Collections, add),

@@ -52,8 +52,8 @@ impl Drop for Redis {
     }
 }
 
-/// Commands: `k` a key, `f` a field or member, `v` a value, `n` a number, `p` a time from now, `t` one far away;
-/// `?` before a word = sometimes, `+` = once or more often.
+/// Commands: `k` a key, `f` a field or member, `v` a value, `n` a number, `p` a time from now, `t`
+/// one far away; `?` before a word = sometimes, `+` = once or more often.
 const FORMS: [&str; 62] = [
     "GET k",
     "SET k v",

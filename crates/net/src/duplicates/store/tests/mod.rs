@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 mod against_redis;
 mod whole;
 mod wire;

@@ -8,6 +8,7 @@ use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use super::super::embedded::{Durability, Embedded, EmbeddedSettings};
 use super::super::host::Pausing;
 use super::super::memcached::Memcached;
+use super::super::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use super::super::{Host, Pauses};
 use super::Place;
 use super::wire::{Client, Reply};
@@ -29,20 +30,24 @@ fn client(host: &Host) -> Client<DuplexStream> {
 /// A real memcached, or a visible word that the test is skipped.
 struct Server(Child, String);
 
+/// A port that was free a moment ago.
+fn free_address() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().to_string()
+}
+
 impl Server {
     fn memcached() -> Option<Self> {
-        // A port that was free a moment ago.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let address = free_address();
+        let (_, port) = address.split_once(':').unwrap();
         let started = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-m", "64", "-M", "-p"])
-            .arg(port.to_string())
+            .arg(port)
             .stdout(Stdio::null())
             .spawn();
         match started {
             Ok(server) => {
-                let server = Self(server, format!("127.0.0.1:{port}"));
+                let server = Self(server, address);
                 for _ in 0..500 {
                     if std::net::TcpStream::connect(&server.1).is_ok() {
                         return Some(server);
@@ -196,6 +201,91 @@ fn memcached_is_a_duplicate() {
     });
 }
 
+/// A real ZooKeeper server, or a visible word that the test is skipped.
+fn zookeeper(place: &Place) -> Option<Server> {
+    const LIBRARIES: [&str; 14] = [
+        "zookeeper",
+        "zookeeper-jute",
+        "slf4j-api",
+        "slf4j-log4j12",
+        "log4j-1.2",
+        "netty-handler",
+        "netty-transport",
+        "netty-common",
+        "netty-buffer",
+        "netty-codec",
+        "netty-resolver",
+        "snappy-java",
+        "metrics-core",
+        "commons-cli",
+    ];
+    if !std::path::Path::new("/usr/share/java/zookeeper.jar").exists() {
+        eprintln!("skipped: no ZooKeeper (Debian package zookeeper)");
+        return None;
+    }
+    let address = free_address();
+    let (_, port) = address.split_once(':').unwrap();
+    let home = place.0.display();
+    let settings = format!(
+        "tickTime=500\ndataDir={home}\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
+         admin.enableServer=false\n"
+    );
+    let config = place.0.join("zoo.cfg");
+    std::fs::write(&config, settings).unwrap();
+    let jars = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar")).join(":");
+    let started = Command::new("java")
+        .args(["-Xmx128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"])
+        .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.root.logger=ERROR,CONSOLE"])
+        .args(["-cp", &format!("/etc/zookeeper/conf_example:{jars}")])
+        .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+        .arg(config)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    match started {
+        Ok(server) => Some(Server(server, address)),
+        Err(error) => {
+            eprintln!("skipped: java: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn zookeeper_is_a_duplicate() {
+    let place = Place::new();
+    let Some(server) = zookeeper(&place) else { return };
+    let open = |name: &str| {
+        let root = "/evenkeel/orders".to_owned();
+        let settings = ZooKeeperSettings { servers: vec![server.1.clone()], root };
+        ZooKeeper::start(name, settings, None)
+    };
+    let begin = Instant::now();
+    let host = loop {
+        match open("zookeeper") {
+            Ok(host) => break host,
+            Err(error) => assert!(begin.elapsed() < Duration::from_secs(60), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    block_on(async {
+        serves_as_a_duplicate(&host).await;
+        // A later epoch fences off who does not know of it, whole batches of it.
+        let successor = open("zookeeper").unwrap();
+        let (mut old, mut new) = (client(&host), client(&successor));
+        assert_eq!(old.ask("SET evenkeel:epoch 1").await, Reply::line("+OK"));
+        assert_eq!(old.ask("SET a 1").await, Reply::line("+OK"));
+        assert_eq!(new.ask("GET evenkeel:epoch").await, Reply::bulk("1"));
+        assert_eq!(new.ask("SET evenkeel:epoch 2").await, Reply::line("+OK"));
+        assert_eq!(new.ask("SET b 2").await, Reply::line("+OK"));
+        assert_eq!(new.ask("SET b 3").await, Reply::line("+OK"));
+        old.stream.write_all(b"SET a 4\r\nDEL b\r\n").await.unwrap();
+        assert!(old.is_closed().await);
+        let values = ["1", "3"].map(Reply::bulk).to_vec();
+        assert_eq!(new.ask("MGET a b").await, Reply::Many(b'*', values));
+    });
+}
+
 #[test]
 fn a_memcached_that_comes_back_empty_ends_all_connections() {
     let Some(mut server) = Server::memcached() else { return };
@@ -292,6 +382,30 @@ fn what_has_expired_is_gone() {
         // Any write removes what is due.
         one.ask("SET other 1").await;
         assert_eq!(one.ask("DBSIZE").await, Reply::line(":2"));
+    });
+}
+
+#[test]
+fn a_batch_that_waits_is_not_run_once_its_connection_was_ended() {
+    let place = Place::new();
+    let settings = EmbeddedSettings::at(&place.0.join("fenced"));
+    let always =
+        Pauses { every: Duration::from_nanos(1), length: Duration::from_millis(60), seed: 1 };
+    let host = Embedded::start("fenced", settings, Some(always)).unwrap();
+    block_on(async {
+        let (mut first, mut old, mut new) = (client(&host), client(&host), client(&host));
+        let Reply::Line(id) = old.ask("CLIENT ID").await else { panic!("no id") };
+        let id = String::from_utf8_lossy(&id[1..]).into_owned();
+        new.ask("PING").await;
+        let pause = || tokio::time::sleep(Duration::from_millis(5));
+        // One has the store and pauses, the next waits for it, and is ended meanwhile.
+        first.stream.write_all(b"GET a\r\n").await.unwrap();
+        pause().await;
+        old.stream.write_all(b"SET a late\r\n").await.unwrap();
+        pause().await;
+        assert_eq!(new.ask(&format!("CLIENT KILL ID {id}")).await, Reply::line(":1"));
+        assert!(old.is_closed().await);
+        assert_eq!(new.ask("GET a").await, Reply::line("$-1"));
     });
 }
 
