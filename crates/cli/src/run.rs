@@ -48,6 +48,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     for address in process.agents() {
         eprintln!("agent on http://{address}");
     }
+    for (address, state) in process.duplicates() {
+        eprintln!("{}: clients of Redis on {address}", state.borrow().name);
+    }
     if let Some(address) = process.admin() {
         eprintln!("dashboard on http://{address}/, metrics on http://{address}/metrics");
     }

@@ -386,6 +386,19 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// Two of one name are a syntax error, and the page stays empty.
+#[test]
+fn the_page_declares_every_name_once() {
+    let name = |line: &'static str| {
+        let words = ["const ", "let ", "function ", "async function "];
+        let rest = words.iter().find_map(|word| line.strip_prefix(word))?;
+        rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()
+    };
+    let mut seen = BTreeSet::new();
+    let twice: Vec<_> = DASHBOARD.lines().filter_map(name).filter(|it| !seen.insert(*it)).collect();
+    assert!(seen.len() > 50 && twice.is_empty(), "{twice:?} of {}", seen.len());
+}
+
 #[test]
 fn the_page_loads_nothing_from_elsewhere() {
     let outside: Vec<_> = DASHBOARD.split("://").skip(1).map(|rest| &rest[..10]).collect();

@@ -143,8 +143,6 @@ impl Copying {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail")]
-
     use std::collections::VecDeque;
 
     use proptest::prelude::*;

@@ -327,8 +327,6 @@ impl Members {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail")]
-
     use super::super::{Consistency, Lane, Reading, Session};
     use super::*;
 

@@ -208,8 +208,6 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail")]
-
     use super::*;
 
     fn at(epoch: u64, sequence: u64) -> Position {
