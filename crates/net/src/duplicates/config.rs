@@ -10,6 +10,7 @@ use std::time::Duration;
 use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 
 use super::log::LogSettings;
+use super::manager::ManagerSettings;
 use super::store::embedded::{Embedded, EmbeddedSettings};
 use super::store::memcached::Memcached;
 use super::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
@@ -46,6 +47,8 @@ pub struct DuplicatesConfig {
     pub limits: Limits,
     /// Connections of clients at once.
     pub clients_max: usize,
+    /// What is promised and how closely it is watched; without it nothing is advised.
+    pub manager: Option<ManagerSettings>,
 }
 
 /// One duplicate.

@@ -76,12 +76,13 @@ impl Link {
     pub(super) async fn ask(&mut self, command: &[&[u8]]) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         encode::command(&mut bytes, command);
+        let patience = self.patience;
         let asked = async {
             self.stream.write_all(&bytes).await?;
             self.stream.flush().await?;
             self.answer().await
         };
-        match tokio::time::timeout(self.patience, asked).await {
+        match tokio::time::timeout(patience, asked).await {
             Ok(answer) => answer,
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,

@@ -132,6 +132,7 @@ impl Session {
                 return Poll::Ready(());
             }
             let is_full = client.waiting() >= WAITING_MAX
+                || client.is_held()
                 || client.out.len() + self.out.len() - self.written > OUT_BYTES_PAUSE;
             drop(inner);
             if is_ending || is_full {
@@ -154,7 +155,7 @@ impl Session {
         loop {
             let Some(client) = inner.client(self.id) else { return };
             client.waker = Some(context.waker().clone());
-            if client.waiting() >= WAITING_MAX || client.is_ending {
+            if client.waiting() >= WAITING_MAX || client.is_ending || client.is_held() {
                 return;
             }
             if self.is_limited && client.is_known() {

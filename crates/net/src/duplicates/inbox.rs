@@ -65,8 +65,6 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail")]
-
     use std::pin::pin;
 
     use super::*;

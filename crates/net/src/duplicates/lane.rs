@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use evenkeel_core::request::ordered::{Dropped, Hash, Lane, Sequence};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::engine::Engine;
+use super::engine::{Engine, Pop};
 use super::inbox::Inbox;
 use crate::resp::reply::{ReplyScanner, strip_attributes};
 
@@ -27,6 +27,8 @@ pub(super) enum Owed {
     Group { call: usize, before: u32, is_single: bool, refusal: Option<Box<[u8]>> },
     /// A write of the log; `before` as above.
     Replayed { write: Option<Sequence>, before: u32, refusal: Option<Box<[u8]>> },
+    /// The members that an SPOP is to take.
+    Draw { pop: Box<Pop> },
     /// The watermark was written.
     Mark,
     /// A key for a server that is being filled.

@@ -12,8 +12,10 @@ use evenkeel_core::request::ordered::{
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::config::Door;
 use super::connect::{Link, connect};
 use super::engine::{EPOCH, Engine, Inner, Joining, RESERVED, WATERMARK, write_group};
+use super::fitness;
 use super::lane::{self, Owed};
 use super::log::{Reader, Record, RecordKind};
 use crate::resp::hash::slot;
@@ -116,6 +118,12 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
     let label = format!("evenkeel-{name}-{}", epoch.0);
     let mut ordered = connect(&door, &label).await?;
     let free = connect(&door, &label).await?;
+    if let Some(unsure) = fitness::check(&door, &mut ordered).await? {
+        let mut inner = engine.borrow();
+        if !std::mem::replace(&mut inner.servers[server].is_unsure, true) {
+            tracing::warn!(server, "{unsure}");
+        }
+    }
     let looked = look(&mut ordered).await?;
     fence(&mut ordered, &name, epoch, looked.epoch).await?;
     let rejoin = {
@@ -124,9 +132,15 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
         inner.needed(server, looked)?
     };
     if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
+        ordered.wait_long();
         ordered.expect_ok(&[b"FLUSHALL"]).await?;
         ordered.expect_ok(&[b"SET", WATERMARK, FILLING]).await?;
         ordered.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
+    }
+    if rejoin == (Rejoin::Replay { after: Sequence(0) }) && looked.watermark.is_none() {
+        // Before the first write: killed after it and before its first watermark, it would hold
+        // data that nobody can name.
+        ordered.expect_ok(&[b"SET", WATERMARK, b"0 0"]).await?;
     }
     let connection = {
         let mut inner = engine.borrow();
@@ -194,6 +208,30 @@ async fn fence(
         }
     }
     Ok(())
+}
+
+/// Fences a server off from whoever wrote before, then asks what it has: nothing comes after that.
+///
+/// # Errors
+/// When it is not reached, or another sequencer has a later epoch.
+pub(super) async fn claim(door: &Door, name: &str, epoch: Epoch) -> io::Result<Look> {
+    let mut link = connect(door, &format!("evenkeel-{name}-{}", epoch.0)).await?;
+    let before = look(&mut link).await?;
+    match fence(&mut link, name, epoch, before.epoch).await {
+        Ok(()) => look(&mut link).await,
+        Err(Trouble::Fenced(error)) => Err(error),
+        Err(Trouble::Passing(text)) => Err(io::Error::other(text)),
+    }
+}
+
+/// What this server holds is the history from now on, under this name.
+///
+/// # Errors
+/// When it is not reached.
+pub(super) async fn found(door: &Door, name: &str, history: Position) -> io::Result<()> {
+    let Position { epoch: Epoch(epoch), sequence: Sequence(sequence) } = history;
+    let mut link = connect(door, &format!("evenkeel-{name}-{epoch}")).await?;
+    link.expect_ok(&[b"SET", WATERMARK, format!("{epoch} {sequence}").as_bytes()]).await
 }
 
 impl Inner {
@@ -311,25 +349,26 @@ async fn feed(
                 && inner.servers[server].ordered.waiting_bytes() < FILLING_BYTES_MAX
         })
         .await;
-        let mut inner = engine.borrow();
-        if inner.servers[server].connection != connection {
-            return Ok(());
-        }
-        inner.read_clock();
-        inner.flush(); // what is appended is committed, so that the reader sees it
-        while inner.members.owed(server) < REPLAY_OWED_MAX {
-            if let Some(record) = reader.next().map_err(io::Error::other)? {
-                send(&mut inner, server, &record);
-                continue;
-            }
-            if reader.is_at_end() {
-                inner.is_up(server);
+        {
+            let mut inner = engine.borrow();
+            if inner.servers[server].connection != connection {
                 return Ok(());
             }
-            break;
+            inner.read_clock();
+            inner.flush(); // what is appended is committed, so that the reader sees it
+            while inner.members.owed(server) < REPLAY_OWED_MAX {
+                if let Some(record) = reader.next().map_err(io::Error::other)? {
+                    send(&mut inner, server, &record);
+                    continue;
+                }
+                if reader.is_at_end() {
+                    inner.is_up(server);
+                    return Ok(());
+                }
+                break;
+            }
+            inner.schedule();
         }
-        inner.schedule();
-        drop(inner);
         tokio::task::yield_now().await;
     }
 }
@@ -393,6 +432,7 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         (donor, inner.doors[donor].clone(), label)
     };
     let mut link = connect(&door, &label).await?;
+    link.wait_long();
     let mut cursor = b"0".to_vec();
     loop {
         let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;

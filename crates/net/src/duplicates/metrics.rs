@@ -3,7 +3,7 @@
 use super::state::{DuplicateState, DuplicatesState};
 use crate::exposition::{Exposition, Number, counter, gauge};
 
-const SERVICE: [Number<DuplicatesState>; 12] = [
+const SERVICE: [Number<DuplicatesState>; 15] = [
     gauge("evenkeel_duplicates_clients", "Connections of clients.", |it| Some(it.clients as f64)),
     counter("evenkeel_duplicates_writes_total", "Writes that were acknowledged.", |it| {
         Some(it.writes.count as f64)
@@ -36,6 +36,21 @@ const SERVICE: [Number<DuplicatesState>; 12] = [
     gauge("evenkeel_duplicates_sequence", "The last write.", |it| Some(it.sequence as f64)),
     gauge("evenkeel_duplicates_epoch", "The reign of this process.", |it| Some(it.epoch as f64)),
     gauge("evenkeel_duplicates_log_bytes", "Length of the log.", |it| Some(it.log.bytes as f64)),
+    gauge(
+        "evenkeel_duplicates_within_objective_ratio",
+        "First answers within the objective, of the manager's last window.",
+        |it| it.advice.as_ref().filter(|advice| advice.rows > 0).map(|it| it.measured_within),
+    ),
+    gauge(
+        "evenkeel_duplicates_predicted_within_objective_ratio",
+        "What the manager predicts of the present partitions and duplicates.",
+        |it| it.advice.as_ref().and_then(|advice| advice.predicted_within),
+    ),
+    gauge(
+        "evenkeel_duplicates_objective_target_ratio",
+        "First answers that should be within the objective.",
+        |it| it.advice.as_ref().map(|advice| advice.target),
+    ),
 ];
 
 const DUPLICATE: [Number<DuplicateState>; 8] = [

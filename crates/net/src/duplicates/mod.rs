@@ -10,7 +10,7 @@
 //! reads an answer and `engine/answers.rs` gives it to the client when enough have come.
 //!
 //! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before, and brings it
-//! up to date from the log or from another duplicate.
+//! up to date from the log or from another duplicate. `manager.rs` samples accesses and advises.
 //!
 //! **Source**: Zoolander (ICAC 2013), section 3.
 
@@ -18,10 +18,12 @@ mod config;
 mod connect;
 mod counts;
 mod engine;
+mod fitness;
 mod front;
 mod inbox;
 mod lane;
 pub mod log;
+mod manager;
 mod member;
 pub(crate) mod metrics;
 mod service;
@@ -29,5 +31,6 @@ pub mod state;
 pub mod store;
 
 pub use config::{DuplicatesConfig, Target};
+pub use manager::ManagerSettings;
 pub use service::Service;
 pub use state::DuplicatesState;

@@ -179,41 +179,88 @@ async fn keep_whole(engine: Rc<Engine>) {
 
 /// The history this reign begins with, in an epoch above every one that was ever seen.
 ///
-/// The log says what was written. Where it is gone while duplicates have watermarks, the furthest
-/// of them is the history, and it is waited until enough answer to be sure that one of them has
-/// everything that was acknowledged.
+/// The log says what was written. Where it is gone while duplicates have watermarks, one duplicate
+/// of each partition is the history, the one that has most, and it is waited until enough answer
+/// to be sure that one of them has everything that was acknowledged. *One*: watermarks are told
+/// now and then, so two that say the same may differ in the writes since. It is named by the new
+/// epoch, so that every other is copied anew, also one that is reached much later. And all are
+/// fenced off *before* they are asked: whoever wrote before may be writing still.
 async fn begin(
     config: &DuplicatesConfig,
     doors: &[Door],
     log: &mut Log,
     recovered: &Recovered,
 ) -> io::Result<History> {
+    let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
     loop {
-        let looks = look_at_all(config, doors).await;
+        let looks = ask_all(config, doors, None).await;
         let seen = looks.iter().flatten().flatten().map(|look| look.epoch);
-        let epoch = seen.max().unwrap_or_default().0.max(log.epoch()) + 1;
-        let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
-        let furthest = furthest(&looks);
-        let mut history = match furthest {
-            Some(furthest) if !has_log => {
-                if !enough(config, &looks) {
-                    tracing::warn!(
-                        service = config.name,
-                        "the log is gone; waiting for duplicates, one of which must have everything"
-                    );
-                    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
-                    continue;
-                }
-                log.begin_after(furthest.sequence.0).map_err(io::Error::other)?;
-                History::from_watermark(furthest)
-            }
-            _ => of_log(recovered)?,
+        let seen = seen.max().unwrap_or_default();
+        if has_log && seen.0 > log.epoch() {
+            return Err(stale(config, seen, log.epoch()));
+        }
+        let epoch = Epoch(seen.0.max(log.epoch()) + 1);
+        let mut history = if has_log || furthest(looks.iter().flatten()).is_none() {
+            of_log(recovered)?
+        } else {
+            let Some(history) = take_over(config, doors, epoch).await? else {
+                tracing::warn!(
+                    service = config.name,
+                    "the log is gone; waiting for duplicates, one of which must have everything"
+                );
+                tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                continue;
+            };
+            log.begin_after(history.sequence.0).map_err(io::Error::other)?;
+            log.begin_epoch(epoch.0).map_err(io::Error::other)?;
+            log.commit().map_err(io::Error::other)?;
+            return Ok(History::from_watermark(history));
         };
-        log.begin_epoch(epoch).map_err(io::Error::other)?;
+        log.begin_epoch(epoch.0).map_err(io::Error::other)?;
         log.commit().map_err(io::Error::other)?;
-        history.begin_epoch(Epoch(epoch));
+        history.begin_epoch(epoch);
         return Ok(history);
     }
+}
+
+/// Another process has written since this log was: to go on from here would undo its writes.
+fn stale(config: &DuplicatesConfig, theirs: Epoch, ours: u64) -> io::Error {
+    io::Error::other(format!(
+        "duplicates.{}: another process has taken over the duplicates since this log was written \
+         (their epoch is {}, the log's {ours}), and the log in {} lacks its writes; to begin from \
+         what the duplicates have, stop the other process and move the log away",
+        config.name,
+        theirs.0,
+        config.log_directory.display(),
+    ))
+}
+
+/// Fences all duplicates off and chooses one of each partition as the history; `None` while too
+/// few answer.
+async fn take_over(
+    config: &DuplicatesConfig,
+    doors: &[Door],
+    epoch: Epoch,
+) -> io::Result<Option<Position>> {
+    let looks = ask_all(config, doors, Some(epoch)).await;
+    if !enough(config, &looks) {
+        return Ok(None);
+    }
+    let Some(furthest) = furthest(looks.iter().flatten()) else { return Ok(None) };
+    let history = Position { epoch, sequence: furthest.sequence };
+    let mut first = 0;
+    for partition in &looks {
+        let of = |look: &Option<Look>| look.as_ref()?.watermark.filter(is_named);
+        let is_empty = |look: &Option<Look>| look.as_ref().is_some_and(|look| !look.holds_data);
+        let places = 0..partition.len();
+        let most = places.clone().filter(|&place| of(&partition[place]).is_some());
+        let most = most.max_by_key(|&place| (of(&partition[place]), partition.len() - place));
+        let base = most.or_else(|| places.clone().find(|&place| is_empty(&partition[place])));
+        let Some(base) = base else { return Ok(None) };
+        member::found(&doors[first + base], &config.name, history).await?;
+        first += partition.len();
+    }
+    Ok(Some(history))
 }
 
 fn of_log(recovered: &Recovered) -> io::Result<History> {
@@ -231,17 +278,18 @@ fn of_log(recovered: &Recovered) -> io::Result<History> {
 
 type Looks = Vec<Vec<Option<Look>>>;
 
-async fn look_at_all(config: &DuplicatesConfig, doors: &[Door]) -> Looks {
+/// What all duplicates have; with an epoch, after they are fenced off from those before it.
+async fn ask_all(config: &DuplicatesConfig, doors: &[Door], epoch: Option<Epoch>) -> Looks {
     let (mut looking, mut doors) = (JoinSet::new(), doors.iter());
     for (partition, targets) in config.partitions.iter().enumerate() {
         for (place, door) in (0..targets.len()).zip(&mut doors) {
-            let (door, label) = (door.clone(), format!("evenkeel-{}-look", config.name));
+            let (door, name) = (door.clone(), config.name.clone());
             looking.spawn_local(async move {
-                let looked = match connect(&door, &label).await {
-                    Ok(mut link) => member::look(&mut link).await.ok(),
-                    Err(_) => None,
+                let looked = match epoch {
+                    Some(epoch) => member::claim(&door, &name, epoch).await,
+                    None => look(&door, &name).await,
                 };
-                (partition, place, looked)
+                (partition, place, looked.ok())
             });
         }
     }
@@ -255,9 +303,18 @@ async fn look_at_all(config: &DuplicatesConfig, doors: &[Door]) -> Looks {
     looks
 }
 
-fn furthest(looks: &Looks) -> Option<Position> {
-    let watermarks = looks.iter().flatten().flatten().filter_map(|look| look.watermark);
-    watermarks.filter(|watermark| watermark.epoch.0 != u64::MAX).max()
+async fn look(door: &Door, name: &str) -> io::Result<Look> {
+    let mut link = connect(door, &format!("evenkeel-{name}-look")).await?;
+    member::look(&mut link).await
+}
+
+fn furthest<'a>(looks: impl Iterator<Item = &'a Option<Look>>) -> Option<Position> {
+    looks.flatten().filter_map(|look| look.watermark).filter(is_named).max()
+}
+
+/// Not of one that is being filled.
+const fn is_named(watermark: &Position) -> bool {
+    watermark.epoch.0 != u64::MAX
 }
 
 /// Whether one of those that answered must have every write that was acknowledged.

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::counts::{Counts, ServerCounts};
 use super::engine::Inner;
+pub use super::manager::advise::{Advice, OutliersAdvice, PolicyAdvice};
 
 /// One service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -47,6 +48,8 @@ pub struct DuplicatesState {
     pub log: LogState,
     /// The duplicates of each partition.
     pub partitions: Vec<PartitionState>,
+    /// What the manager says, where an objective is given.
+    pub advice: Option<Advice>,
 }
 
 /// Accesses of one kind.
@@ -203,6 +206,7 @@ impl Inner {
                 first_sequence: self.log.first_sequence(),
             },
             partitions: (0..self.map.partitions()).map(partition).collect(),
+            advice: self.manager.as_ref().and_then(|manager| manager.advice().cloned()),
         }
     }
 

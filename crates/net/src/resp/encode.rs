@@ -68,8 +68,8 @@ pub fn map(out: &mut Vec<u8>, pairs: usize, protocol: Protocol) {
     }
 }
 
-/// The head of an attribute, which belongs to the reply that follows it; keys and values are written
-/// next, in turn. Only for peers that asked for it.
+/// The head of an attribute, which belongs to the reply that follows it; keys and values are
+/// written next, in turn. Only for peers that asked for it.
 pub fn attribute(out: &mut Vec<u8>, pairs: usize) {
     counted(out, b'|', pairs);
 }

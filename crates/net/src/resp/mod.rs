@@ -13,9 +13,10 @@
 //! command or reply is found in the bytes that came, and both ends are bounded by limits. Parsers
 //! remember how far they got, so that a large value that comes in a thousand pieces is read once.
 //!
-//! **Stricter than Redis** in two places, both on purpose: the two bytes after a bulk string must be
-//! `CR LF` (Redis skips them unseen, and two programs that disagree about where a command ends are
-//! how requests are smuggled), and an inline command may not hold a NUL (Redis drops what follows).
+//! **Stricter than Redis** in two places, both on purpose: the two bytes after a bulk string must
+//! be `CR LF` (Redis skips them unseen, and two programs that disagree about where a command ends
+//! are how requests are smuggled), and an inline command may not hold a NUL (Redis drops what
+//! follows).
 //!
 //! **Source**: the protocol specifications RESP2 and RESP3 of redis.io; `COMMAND` of Redis 7.0.15,
 //! which the tests compare the table with.

@@ -15,6 +15,10 @@
 //! with the time of the last id). `ms-*` needs Redis 7. A stream into which somebody put an id of
 //! the future refuses `*` until then.
 //!
+//! **What is not rewritten** and needs servers that are alike: `INCRBYFLOAT` and `HINCRBYFLOAT` count
+//! with the `long double` of the machine (one architecture for all duplicates), and a server that
+//! evicts keys when memory is short does so by its own draw (`maxmemory-policy noeviction`).
+//!
 //! **When it misleads**: an absolute deadline passes at each server by that server's own clock. A
 //! write that looks at a key, or changes a part of it, right then finds it at one server and not at
 //! another. No rewriting here can mend that; see [`super::commands`] on what may be repeated.
@@ -36,8 +40,7 @@ pub fn rewrite(
     now_unix_ms: u64,
     out: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
-    let before = out.len();
-    let written = match rewrite {
+    match rewrite {
         Rewrite::Expire(time) => expire(time, arguments, now_unix_ms, out),
         Rewrite::SetWithExpiry(time) => set_with_expiry(time, arguments, now_unix_ms, out),
         Rewrite::ExpiryOption(at, time) => option(at, time, arguments, now_unix_ms, out),
@@ -45,11 +48,7 @@ pub fn rewrite(
         Rewrite::StreamAdd => stream(arguments, Some(now_unix_ms), out),
         Rewrite::StreamTrim => stream(arguments, None, out),
         Rewrite::Pop => Err(Refusal(refusals::POP)),
-    };
-    if written.is_err() {
-        out.truncate(before);
     }
-    written
 }
 
 /// The moment that a number of a command means, in milliseconds since 1970.

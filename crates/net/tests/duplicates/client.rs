@@ -26,6 +26,11 @@ impl Client {
         Self { stream: BufReader::new(stream) }
     }
 
+    /// Reads what comes, beside whoever goes on sending.
+    pub fn reader(&self) -> Self {
+        Self { stream: BufReader::new(self.stream.get_ref().try_clone().unwrap()) }
+    }
+
     pub fn ask(&mut self, command: &[&str]) -> Reply {
         self.tell(command);
         self.read()

@@ -64,11 +64,6 @@ impl Redis {
         std::fs::create_dir_all(&self.directory).unwrap();
     }
 
-    pub fn signal(&self, signal: &str) {
-        let id = self.child.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
-    }
-
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
@@ -97,6 +92,31 @@ impl Drop for Running {
     }
 }
 
+fn place(name: &str) -> PathBuf {
+    let id = std::process::id();
+    let directory = std::env::temp_dir().join(format!("evenkeel-duplicates-{name}-{id}"));
+    let _ = std::fs::remove_dir_all(&directory);
+    directory
+}
+
+fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> DuplicatesConfig {
+    DuplicatesConfig {
+        name: name.to_owned(),
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        partitions,
+        shards: 16,
+        consistency: Consistency::default(),
+        read_copies: 64,
+        members: MembersConfig::default(),
+        log_directory: directory.join("log"),
+        log: LogSettings::default(),
+        password: None,
+        limits: Limits::default(),
+        clients_max: 1_000,
+        manager: None,
+    }
+}
+
 pub struct World {
     pub redises: Vec<Redis>,
     pub address: SocketAddr,
@@ -104,6 +124,8 @@ pub struct World {
     state: Option<watch::Receiver<Arc<DuplicatesState>>>,
     running: Option<Running>,
     directory: PathBuf,
+    /// Duplicates that must be live before a test goes on.
+    expected: usize,
 }
 
 impl World {
@@ -117,31 +139,45 @@ impl World {
             println!("SKIPPED: {REDIS} is missing (apt-get install redis-server)");
             return None;
         }
-        let id = std::process::id();
-        let directory = std::env::temp_dir().join(format!("evenkeel-duplicates-{name}-{id}"));
-        let _ = std::fs::remove_dir_all(&directory);
+        let directory = place(name);
         let redises: Vec<Redis> =
             (0..duplicates).map(|n| Redis::new(directory.join(format!("redis-{n}")))).collect();
         let target = |redis: &Redis| Target::Tcp { address: redis.address, password: None };
-        let mut config = DuplicatesConfig {
-            name: name.to_owned(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            partitions: vec![redises.iter().map(target).collect()],
-            shards: 16,
-            consistency: Consistency::default(),
-            read_copies: 64,
-            members: MembersConfig::default(),
-            log_directory: directory.join("log"),
-            log: LogSettings::default(),
-            password: None,
-            limits: Limits::default(),
-            clients_max: 1_000,
-        };
+        let partitions = vec![redises.iter().map(target).collect()];
+        let config = config(name, partitions, &directory);
+        Some(Self::run(redises, duplicates, config, directory, change))
+    }
+
+    /// Duplicates that somebody else keeps; begins when so many are live.
+    pub fn over(
+        name: &str,
+        partitions: Vec<Vec<Target>>,
+        expected: usize,
+        change: impl FnOnce(&mut DuplicatesConfig),
+    ) -> Self {
+        let directory = place(name);
+        let config = config(name, partitions, &directory);
+        Self::run(Vec::new(), expected, config, directory, change)
+    }
+
+    fn run(
+        redises: Vec<Redis>,
+        expected: usize,
+        mut config: DuplicatesConfig,
+        directory: PathBuf,
+        change: impl FnOnce(&mut DuplicatesConfig),
+    ) -> Self {
         change(&mut config);
-        let mut world =
-            Self { redises, address: config.listen, config, state: None, running: None, directory };
+        let address = config.listen;
+        let (state, running) = (None, None);
+        let mut world = Self { redises, address, config, state, running, directory, expected };
         world.restart();
-        Some(world)
+        world
+    }
+
+    /// Ends the front.
+    pub fn stop(&mut self) {
+        self.running = None;
     }
 
     /// Starts the front, after ending the one that runs.
@@ -158,7 +194,7 @@ impl World {
             }))
         });
         self.running = Some(Running { stop, thread: Some(thread) });
-        self.wait_live(self.redises.len(), Duration::from_secs(10));
+        self.wait_live(self.expected, Duration::from_secs(20));
     }
 
     pub fn client(&self) -> Client {

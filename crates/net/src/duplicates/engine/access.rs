@@ -9,16 +9,12 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::super::lane::Owed;
 use super::super::log::{COMMAND_BYTES_MAX, RecordKind};
-use super::clients::ClientId;
+use super::clients::{ClientId, Form};
 use super::{Call, Inner, RESERVED, write_mark};
 use crate::resp::commands::{self, Class, Command, Repeat, Rewrite};
 use crate::resp::encode;
-use crate::resp::reply::Shape;
 use crate::resp::request::{Arguments, RequestParser};
 use crate::resp::rewrite;
-
-const NO_POP: &str = "ERR SPOP takes a member by chance, another one at each duplicate: use \
-                      SRANDMEMBER, then SREM";
 
 /// One command as it came.
 #[derive(Clone, Copy)]
@@ -61,7 +57,7 @@ pub(super) struct Write<'a> {
     pub(super) repeat: Repeat,
     pub(super) keys: &'a [Hash],
     pub(super) key_names: &'a [&'a [u8]],
-    pub(super) shape: Shape,
+    pub(super) form: Form,
     /// Whether its answer is that of its one command (and not that of an EXEC).
     pub(super) is_single: bool,
 }
@@ -93,7 +89,7 @@ impl Inner {
                 self.write_one(id, command, repeat, came, &commands);
                 self.scratch = commands;
             }
-            Class::Rewritten(Rewrite::Pop, _) => self.refuse(id, NO_POP),
+            Class::Rewritten(Rewrite::Pop, _) => self.pop(id, command, came),
             Class::Rewritten(rewritten, repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
                 commands.clear();
@@ -156,8 +152,8 @@ impl Inner {
             Ok(reading) => reading,
             Err(refused) => return self.refuse_access(id, refused),
         };
-        let shape = commands::shape(command, came.arguments());
-        let call = self.open(id, partition, None, reading.to, shape);
+        let form = Form::One(commands::shape(command, came.arguments()));
+        let call = self.open(id, (shard, partition), None, reading.to, form);
         for server in reading.to.iter() {
             let lane = self.servers[server].lane(reading.lane);
             came.write(&mut lane.pending);
@@ -174,21 +170,25 @@ impl Inner {
     fn open(
         &mut self,
         id: ClientId,
-        partition: usize,
+        (shard, partition): (usize, usize),
         write: Option<Sequence>,
         to: ServerSet,
-        shape: Shape,
+        form: Form,
     ) -> usize {
         let slot = self.slot(id);
+        let manager = self.manager.as_mut();
+        let sample = manager.and_then(|it| it.sent(self.now, (shard, partition), to.len()));
         self.calls.insert(Call {
             copies: Copies::sent(to),
             write,
             partition,
             opened: self.now,
             client: Some((id, slot)),
-            shape,
+            form,
+            pop: None,
             answer: None,
             digest: None,
+            sample,
         })
     }
 
@@ -210,29 +210,34 @@ impl Inner {
             names.extend(keys.map(|index| came.argument(index)));
             hashes.extend(names.iter().map(|key| xxh3_128(key)));
         }
-        let (shape, is_single) = (commands::shape(command, came.arguments()), true);
+        let form = Form::One(commands::shape(command, came.arguments()));
         let (keys, key_names) = (&*hashes, &*names);
         let write =
-            Write { commands, count: 1, shard, repeat, keys, key_names, shape, is_single };
+            Write { commands, count: 1, shard, repeat, keys, key_names, form, is_single: true };
         self.write(id, &write);
     }
 
-    /// Logs a write and sends it to everybody who is live.
-    pub(super) fn write(&mut self, id: ClientId, write: &Write<'_>) {
+    /// Logs a write and sends it to everybody who is live; its call, or `None` when it was refused.
+    pub(super) fn write(&mut self, id: ClientId, write: &Write<'_>) -> Option<usize> {
         if let Some(failure) = &self.failure {
             let text = format!("UNAVAILABLE {failure}");
-            return self.refuse(id, &text);
+            self.refuse(id, &text);
+            return None;
         }
         let partition = self.map.partition(write.shard);
         let (to, full) = match self.members.takers(partition) {
             Ok(takers) => takers,
-            Err(refused) => return self.refuse_access(id, refused),
+            Err(refused) => {
+                self.refuse_access(id, refused);
+                return None;
+            }
         };
         for server in full.iter() {
             self.drop_server(server, Dropped::Full);
         }
         if write.commands.len() > COMMAND_BYTES_MAX {
-            return self.refuse(id, "ERR the command is too long for the log");
+            self.refuse(id, "ERR the command is too long for the log");
+            return None;
         }
         let position = self.history.advance();
         let sequence = position.sequence;
@@ -243,7 +248,7 @@ impl Inner {
         };
         // What is wrong with the log is told when it is committed, before anything is sent.
         let _ = self.log.append(sequence.0, write.shard as u16, kind, write.commands);
-        let call = self.open(id, partition, Some(sequence), to, write.shape);
+        let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
         for server in to.iter() {
             let lane = &mut self.servers[server].ordered;
             let owed = match write.repeat {
@@ -269,6 +274,7 @@ impl Inner {
         self.tell_joiners(partition, write);
         self.tell_pass(partition, write);
         self.schedule();
+        Some(call)
     }
 }
 

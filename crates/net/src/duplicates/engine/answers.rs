@@ -58,6 +58,7 @@ impl Inner {
                 self.access_answered(server, call, answer);
             }
             Owed::Replayed { write, .. } => self.replay_answered(server, write),
+            Owed::Draw { pop } => self.drawn(server, pop, reply),
             Owed::Mark => self.members.answered(self.now, server, None),
             Owed::Given => {
                 self.members.answered(self.now, server, None);
@@ -66,7 +67,7 @@ impl Inner {
                 }
             }
             Owed::Dump { copy } => self.dump_answered(server, copy, reply),
-            Owed::Expiry { copy, dump } => self.expiry_answered(server, &copy, dump, reply),
+            Owed::Expiry { copy, dump } => self.expiry_answered(server, &copy, dump.as_deref(), reply),
         }
         Ok(())
     }
@@ -77,6 +78,10 @@ impl Inner {
         call.copies.answer(server);
         self.members.answered(self.now, server, write);
         self.counts.answered(server, self.now.since(self.calls[key].opened));
+        if let Some(manager) = &mut self.manager {
+            let call = &mut self.calls[key];
+            manager.answered(self.now, server, call.opened, call.sample.as_deref_mut());
+        }
         let call = &mut self.calls[key];
         if write.is_some() {
             let digest = xxhash_rust::xxh3::xxh3_64(reply);
@@ -126,7 +131,7 @@ impl Inner {
         &mut self,
         donor: usize,
         copy: &Copy,
-        dump: Option<Box<[u8]>>,
+        dump: Option<&[u8]>,
         reply: &[u8],
     ) {
         self.members.answered(self.now, donor, None);

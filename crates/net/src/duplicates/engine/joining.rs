@@ -57,7 +57,7 @@ impl Inner {
     }
 
     /// A key has come from the donor.
-    pub(super) fn give(&mut self, copy: &Copy, dump: Option<Box<[u8]>>, expires_ms: i64) {
+    pub(super) fn give(&mut self, copy: &Copy, dump: Option<&[u8]>, expires_ms: i64) {
         let (joiner, connection) = match copy.to {
             Joiner::Server(joiner, connection) => (joiner, connection),
             Joiner::Log(pass) => return self.record(pass, copy, dump, expires_ms),
@@ -68,7 +68,7 @@ impl Inner {
         }
         let Some(joining) = &mut server.joining else { return };
         let Some(held) = joining.copying.arrived(copy.hash) else { return };
-        let command = restoring(&copy.key, dump.as_deref(), expires_ms);
+        let command = restoring(&copy.key, dump, expires_ms);
         self.send_given(joiner, &command);
         for command in &held {
             self.send_given(joiner, command);

@@ -4,10 +4,9 @@ use evenkeel_core::request::ordered::{Consistency, Epoch, Position, Sequence, St
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::access::{Came, Write, unix_ms};
-use super::clients::{ClientId, Transaction};
+use super::clients::{ClientId, Form, Transaction};
 use super::Inner;
 use crate::resp::commands::{self, Class, Command, Local, Repeat};
-use crate::resp::reply::Shape;
 use crate::resp::{Protocol, encode, rewrite};
 
 /// Commands one transaction may have, so that it cannot fill the memory.
@@ -272,6 +271,7 @@ impl Inner {
         }
         transaction.commands.extend_from_slice(&text);
         transaction.count += 1;
+        transaction.shapes.push(commands::shape(command, came.arguments()));
         transaction.writes |= !matches!(class, Class::Read);
         transaction.keys.extend(keys);
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
@@ -301,7 +301,7 @@ impl Inner {
                 repeat: Repeat::Once,
                 keys: &keys,
                 key_names: &key_names,
-                shape: Shape::Plain,
+                form: Form::Each(transaction.shapes.into()),
                 is_single: false,
             },
         );

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `access.rs` | a client's command becomes a read or a write of so many servers |
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
+//! | `popping.rs` | `SPOP`: drawn by one, removed from all |
 //! | `local.rs` | what the front answers itself |
 //! | `joining.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
@@ -17,6 +18,7 @@ mod answers;
 mod clients;
 mod joining;
 mod local;
+mod popping;
 mod state_pass;
 
 use std::cell::{RefCell, RefMut};
@@ -24,7 +26,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use evenkeel_core::request::ordered::{
-    Copies, Copying, Dropped, History, Lane, Members, Position, Sequence, ServerSet, Standing,
+    Acknowledge, Copies, Copying, Dropped, History, Lane, Members, Position, Sequence, ServerSet, Standing,
 };
 use evenkeel_core::request::partition::ShardMap;
 use evenkeel_core::Instant;
@@ -34,12 +36,15 @@ use super::config::{Door, DuplicatesConfig};
 use super::counts::Counts;
 use super::lane::{LaneState, Owed};
 use super::log::{Log, LogError};
+use super::manager::{Manager, Sample};
 use crate::clock::Clock;
 use crate::resp::encode;
 use crate::resp::reply::Shape;
 pub(super) use access::{Came, write_group};
+use clients::Form;
 pub(super) use clients::{Client, ClientId};
 pub(super) use joining::count_commands;
+pub(super) use popping::Pop;
 pub(super) use state_pass::StatePass;
 
 /// The key that tells what a duplicate has: `EPOCH SEQUENCE`.
@@ -73,6 +78,8 @@ pub(super) struct Inner {
     pub(super) clients: Slab<Client>,
     pub(super) calls: Slab<Call>,
     pub(super) counts: Counts,
+    /// Where an objective is given.
+    pub(super) manager: Option<Manager>,
     /// Why no write is taken any more.
     pub(super) failure: Option<String>,
     flusher: Option<Waker>,
@@ -99,6 +106,8 @@ pub(super) struct Server {
     pub(super) trouble: Option<String>,
     /// What it said when it was reached last.
     pub(super) holds_data: Option<bool>,
+    /// It was said that it does not tell how it is set up.
+    pub(super) is_unsure: bool,
 }
 
 /// A server that is being filled from another.
@@ -118,11 +127,15 @@ pub(super) struct Call {
     opened: Instant,
     /// Whose it is, until that one is told.
     client: Option<(ClientId, u64)>,
-    shape: Shape,
+    form: Form,
+    /// It removes what an `SPOP` has drawn.
+    pop: Option<Box<Pop>>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// What a write was answered, in short: all duplicates must say the same.
     digest: Option<u64>,
+    /// For the manager, when it is one of those.
+    sample: Option<Box<Sample>>,
 }
 
 impl Engine {
@@ -141,9 +154,17 @@ impl Engine {
             .flat_map(|(partition, servers)| servers.iter().map(move |_| partition))
             .collect();
         let servers = partitions.iter().map(|_| Server::default()).collect();
+        let manager = config.manager.and_then(|settings| {
+            let duplicates: Vec<usize> = config.partitions.iter().map(Vec::len).collect();
+            let seed = history.last().epoch.0;
+            Manager::start(settings, &duplicates, map.shards(), seed, clock.now())
+                .inspect_err(|error| tracing::warn!(%error, "nothing will be advised"))
+                .ok()
+        });
         Rc::new(Self(RefCell::new(Inner {
             members: Members::new(config.members, &partitions),
             counts: Counts::new(partitions.len()),
+            manager,
             config: Rc::new(config),
             doors,
             clock,
@@ -224,9 +245,15 @@ impl Inner {
             return;
         }
         self.history.forget_before(Sequence(self.log.first_sequence()));
+        // A majority must be found without the log, so each has its watermark behind what it is
+        // sent, in the same bytes; who relies on the log needs none.
+        let unmarked_max = match self.members.acknowledge() {
+            Acknowledge::One => UNMARKED_MAX,
+            Acknowledge::Majority | Acknowledge::All => 1,
+        };
         for server in 0..self.servers.len() {
             let position = self.members.sent_to(server);
-            if position.0 >= self.servers[server].marked.0 + UNMARKED_MAX {
+            if position.0 >= self.servers[server].marked.0 + unmarked_max {
                 self.mark(server);
             }
             let state = &mut self.servers[server];
@@ -274,6 +301,9 @@ impl Inner {
                 self.mark(server);
             }
         }
+        if let Some(manager) = &mut self.manager {
+            manager.tick(self.now, |shard| self.map.partition(shard));
+        }
         self.schedule();
     }
 
@@ -311,9 +341,13 @@ impl Inner {
     }
 
     fn lose(&mut self, server: usize, owed: Owed) {
-        if let Owed::Access { call } | Owed::Group { call, .. } = owed {
-            self.calls[call].copies.lose(server);
-            self.settle(call);
+        match owed {
+            Owed::Access { call } | Owed::Group { call, .. } => {
+                self.calls[call].copies.lose(server);
+                self.settle(call);
+            }
+            Owed::Draw { pop } => self.draw(pop),
+            _ => {}
         }
     }
 
@@ -324,7 +358,7 @@ impl Inner {
         let configured = self.members.configured(call.partition).len();
         let level = match call.write {
             Some(_) => self.members.acknowledge(),
-            None => evenkeel_core::request::ordered::Acknowledge::One,
+            None => Acknowledge::One,
         };
         if call.client.is_some() {
             if call.copies.is_acknowledged(level, configured) {
@@ -334,7 +368,10 @@ impl Inner {
             }
         }
         if self.calls[key].copies.owed().is_empty() {
-            self.calls.remove(key);
+            let call = self.calls.remove(key);
+            if let (Some(manager), Some(sample)) = (&mut self.manager, call.sample) {
+                manager.learn(*sample);
+            }
         }
     }
 
@@ -342,16 +379,23 @@ impl Inner {
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
         let answer = call.answer.take().unwrap_or_default();
-        let (shape, opened, is_write) = (call.shape, call.opened, call.write.is_some());
+        let (opened, is_write) = (call.opened, call.write.is_some());
+        let (form, pop) = (call.form.clone(), call.pop.take());
         self.counts.done(is_write, self.now.since(opened));
-        self.reply(client, slot, &answer, shape);
+        if let Some(sample) = &mut call.sample {
+            sample.client = Some(self.now.since(opened));
+        }
+        match pop {
+            Some(pop) => self.popped(pop, &answer),
+            None => self.reply(client, slot, &answer, &form),
+        }
     }
 
     fn give_up(&mut self, key: usize, configured: usize) {
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
         let have = call.copies.answered().len();
-        let is_write = call.write.is_some();
+        let (is_write, pop) = (call.write.is_some(), call.pop.take());
         let text = if is_write {
             format!(
                 "UNCERTAIN {have} of {configured} duplicates have this write, fewer than asked for; \
@@ -363,7 +407,10 @@ impl Inner {
         self.counts.given_up(is_write);
         let mut answer = Vec::new();
         encode::error(&mut answer, &text);
-        self.reply(client, slot, &answer, Shape::Plain);
+        self.reply(client, slot, &answer, &Form::One(Shape::Plain));
+        if pop.is_some() {
+            self.release(client);
+        }
     }
 
     /// Those of a partition that are being filled.

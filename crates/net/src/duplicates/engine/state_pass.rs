@@ -76,7 +76,7 @@ impl Inner {
         &mut self,
         number: u64,
         copy: &Copy,
-        dump: Option<Box<[u8]>>,
+        dump: Option<&[u8]>,
         expires_ms: i64,
     ) {
         let Some(pass) = &mut self.state_pass else { return };
@@ -87,7 +87,7 @@ impl Inner {
         let donor = pass.donor;
         let shard = self.map.shard(slot(&copy.key)) as u16;
         let Sequence(last) = self.history.last().sequence;
-        let command = restoring(&copy.key, dump.as_deref(), expires_ms);
+        let command = restoring(&copy.key, dump, expires_ms);
         // What is wrong with the log is told when it is committed.
         let _ = self.log.append(last, shard, RecordKind::State, &command);
         for command in &held {

@@ -79,7 +79,7 @@ pub fn keys(command: &Command, arguments: Arguments<'_>) -> Result<KeyIndices, R
                 Ok(last) => (last + 1).min(count),
                 Err(_) => count.saturating_sub(usize::from(last.unsigned_abs()) - 1),
             };
-            if step == 2 && count % 2 == 0 {
+            if step == 2 && count.is_multiple_of(2) {
                 return Err(Refusal(refusals::odd_pairs(command.name)));
             }
             Ok(KeyIndices::span(first, end, step))

@@ -1,30 +1,30 @@
 //! What every command of Redis 7.0 does, and whether it may be duplicated.
 //!
-//! A command that is sent to several servers must do the same at each of them. [`lookup`] finds what
-//! is known of a command by its name, [`classify`] looks at its options too, and [`keys`] says which
-//! arguments are keys. The classes:
+//! A command that is sent to several servers must do the same at each of them. [`lookup`] finds
+//! what is known of a command by its name, [`classify`] looks at its options too, and [`keys`] says
+//! which arguments are keys. The classes:
 //!
 //! * [`Class::Read`]: changes nothing; any server may answer.
 //! * [`Class::Write`]: the same at every server that has the same data.
 //! * [`Class::Rewritten`]: the same once [`super::rewrite`] has made it so: relative deadlines
 //!   become absolute, stream ids get their time here.
 //! * [`Class::Local`]: answered by who stands before the servers.
-//! * [`Class::Refused`]: differs between servers, or needs all of them, or blocks a lane that others
-//!   use. The text says which, and what to do instead.
+//! * [`Class::Refused`]: differs between servers, or needs all of them, or blocks a lane that
+//!   others use. The text says which, and what to do instead.
 //!
-//! **What may be repeated** ([`Repeat`]). A server that was away gets the writes after its watermark
-//! again, some of which it has done. Whether that ends in the same state is a question about
-//! sequences, not about single commands. *State S is what writes 1..n made of a state; writes m..n
-//! are done to S again; is the result S?*
+//! **What may be repeated** ([`Repeat`]). A server that was away gets the writes after its
+//! watermark again, some of which it has done. Whether that ends in the same state is a question
+//! about sequences, not about single commands. *State S is what writes 1..n made of a state; writes
+//! m..n are done to S again; is the result S?*
 //!
-//! Yes when every write puts or removes **whole values** without looking (`SET`, `DEL`): of each key
-//! the last write decides, in both runs.
+//! Yes when every write puts or removes **whole values** without looking (`SET`, `DEL`): of each
+//! key the last write decides, in both runs.
 //!
-//! Almost when writes put or remove **parts** (`HSET`, `SREM`, `SETBIT`): the argument holds for each
-//! part, as long as values appear and vanish by writes of the sequence alone. Two things break it. A
-//! deadline: `HSET k a 1`, the deadline of `k` passes, `HSET k b 2` leaves `{b}`; repeated it leaves
-//! `{a, b}`. And a write that failed: `HSET k g 1`, `HDEL k g` leave a `{f}` as it was, so that
-//! `SADD k x` fails; once `HDEL k f` has ended `k`, the same four end in a set. Hence
+//! Almost when writes put or remove **parts** (`HSET`, `SREM`, `SETBIT`): the argument holds for
+//! each part, as long as values appear and vanish by writes of the sequence alone. Two things break
+//! it. A deadline: `HSET k a 1`, the deadline of `k` passes, `HSET k b 2` leaves `{b}`; repeated it
+//! leaves `{a, b}`. And a write that failed: `HSET k g 1`, `HDEL k g` leave a `{f}` as it was, so
+//! that `SADD k x` fails; once `HDEL k f` has ended `k`, the same four end in a set. Hence
 //! [`Repeat::Partial`]. Deadlines themselves are never repeated: a value that loses its last part
 //! loses its deadline unseen.
 //!
@@ -92,8 +92,8 @@ pub enum Class {
 /// Whether a suffix of the writes may be done again; argued in the [module](self)'s documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
-    /// It puts or removes whole values without looking: it may be repeated whenever all writes after
-    /// it are repeated too, in order.
+    /// It puts or removes whole values without looking: it may be repeated whenever all writes
+    /// after it are repeated too, in order.
     Idempotent,
     /// It puts or removes parts of values without looking: it may be repeated like that as long as
     /// the service sets no deadlines and no write of the suffix was answered with an error. Where

@@ -288,8 +288,8 @@ pub fn integer(reply: &[u8]) -> Option<i64> {
 pub enum Blame {
     /// The command's: every server with the same data says the same, and no data changed.
     Command,
-    /// The server's own condition (memory, disk, loading, rights): another server may have done what
-    /// this one refused, so the two may differ from here on.
+    /// The server's own condition (memory, disk, loading, rights): another server may have done
+    /// what this one refused, so the two may differ from here on.
     Server,
 }
 

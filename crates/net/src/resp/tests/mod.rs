@@ -1,7 +1,5 @@
 //! What real servers say, models that are slow and obvious, and how fast it is.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 mod corpus;
 mod differential;
 mod repeats;

@@ -1,7 +1,7 @@
 //! Writes that may be repeated are repeated at a real server, from anywhere on.
 //!
-//! Each case is a state, writes 1..n and a place m. The writes are done; then m..n are done again. What
-//! the server says of its data must be the same both times.
+//! Each case is a state, writes 1..n and a place m. The writes are done; then m..n are done again.
+//! What the server says of its data must be the same both times.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

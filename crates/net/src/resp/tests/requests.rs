@@ -214,9 +214,11 @@ fn errors_are_those_of_the_server() {
 fn lines_are_split_as_the_server_does() {
     let Some(server) = Server::start(&[]) else { return };
     let byte = proptest::sample::select(b"ab \"'\\xn01f\t\x0b".to_vec());
+    let escapes = br#" "\n\r\t\b\a\x4a\x4G\q\"\\" '\n\'\x41' a"b" c"#.to_vec();
+    let lines = prop_oneof![1 => proptest::strategy::Just(escapes), 99 => vec(byte, 0..14)];
     let connection = std::cell::RefCell::new(server.connect(Protocol::Resp2));
     runner(1_500)
-        .run(&vec(byte, 0..14), |line| {
+        .run(&lines, |line| {
             let mut connection = connection.borrow_mut();
             let bytes = [b"RPUSH k x ", &line[..], b"\r\n"].concat();
             let (commands, error, _) = parse(Limits::default(), &bytes, &[]);

@@ -130,7 +130,14 @@ fn keys_that_are_not_there_are_an_error() {
     }
     assert_eq!(count("xread count 1 streams streams streams 0 0"), Ok(2));
     assert_eq!(count("zunionstore d 2 a b weights 1 2"), Ok(3));
-    assert_eq!(count("georadius k 1 1 1 m store store count 1"), Ok(2));
+    let last = |line: &str| {
+        let words = words(line);
+        let command = lookup(words[0].as_bytes()).unwrap();
+        with_arguments(&words, |arguments| keys(command, arguments).unwrap().last())
+    };
+    assert_eq!(last("georadius k 1 1 1 m store store count 1"), Some(7));
+    assert_eq!(last("sort k by store asc"), Some(1));
+    assert_eq!(last("sort k limit store 1 store get"), Some(6));
 }
 
 #[test]
@@ -267,7 +274,7 @@ fn slots_are_those_of_redis_cluster() {
     assert_eq!(hash::slot(b"123456789"), 0x31c3);
     let Some(server) = Server::start(&["--cluster-enabled", "yes"]) else { return };
     let mut connection = server.connect(Protocol::Resp2);
-    let keys: [&[u8]; 12] = [
+    let keys: [&[u8]; 13] = [
         b"",
         b"a",
         b"{user1000}.following",
@@ -279,6 +286,7 @@ fn slots_are_those_of_redis_cluster() {
         b"}{",
         b"a{b",
         b"a{bc}",
+        b"x{b}y",
         &[0, 255, 128, 7],
     ];
     let numbered = (0..100).map(|number| format!("key:{number}").into_bytes());

@@ -1,4 +1,5 @@
-//! How fast it is: `cargo test --release -p evenkeel-net resp::tests::timing -- --ignored --nocapture`.
+//! How fast it is: `cargo test --release -p evenkeel-net resp::tests::timing -- --ignored
+//! --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;
