@@ -1,6 +1,6 @@
 //! A running Evenkeel: worker threads, a control thread for health checks and administration, one
-//! for the mesh between data centres, one for the placement of databases and one for each service of
-//! duplicates.
+//! for the mesh between data centres, one for the placement of databases and one for each service
+//! of duplicates.
 
 use std::io;
 use std::net::SocketAddr;

@@ -101,7 +101,8 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     duplicates::check_logs(table, &duplicates);
     let told = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, told);
-    check_ways(&upstreams, &listens, &agents, admin.as_ref(), (redirect.as_ref(), envoy.as_ref()), &duplicates);
+    let mesh = (redirect.as_ref(), envoy.as_ref());
+    check_ways(&upstreams, &listens, &agents, admin.as_ref(), mesh, &duplicates);
     check_sites(&upstreams, redirect.as_ref());
     if let Some(redirect) = &redirect
         && let Some(upstream) = upstreams.get(redirect.config.upstream)

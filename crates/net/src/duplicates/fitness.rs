@@ -1,11 +1,12 @@
 //! Whether a Redis can be a duplicate: it must know what is sent to it, and forget nothing unasked.
 //!
-//! A server that evicts keys when its memory is full chooses them by chance, so it would differ from
-//! the others without a word. One with `noeviction` refuses the write instead (`OOM`), is dropped,
-//! and comes back equal. Version 7 is the first with `XADD … ms-*`, `PEXPIRETIME` and other forms
-//! that writes are given here.
+//! A server that evicts keys when its memory is full chooses them by chance, so it would differ
+//! from the others without a word. One with `noeviction` refuses the write instead (`OOM`), is
+//! dropped, and comes back equal. Version 7 is the first with `XADD … ms-*`, `PEXPIRETIME` and
+//! other forms that writes are given here.
 //!
-//! It is asked when it is connected to; who sets `maxmemory-policy` later is not noticed until then.
+//! It is asked when it is connected to; who sets `maxmemory-policy` later is not noticed until
+//! then.
 
 use std::io;
 
@@ -54,8 +55,8 @@ fn check_eviction(settings: &[u8]) -> Result<Option<String>, String> {
         return Ok(None);
     }
     Err(format!(
-        "it evicts keys by its own choice (maxmemory {memory}, maxmemory-policy {policy}), and would \
-         differ from the others; expected maxmemory-policy noeviction, or maxmemory 0"
+        "it evicts keys by its own choice (maxmemory {memory}, maxmemory-policy {policy}), and \
+         would differ from the others; expected maxmemory-policy noeviction, or maxmemory 0"
     ))
 }
 

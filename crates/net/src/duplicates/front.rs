@@ -152,9 +152,13 @@ impl Session {
         let engine = Rc::clone(&self.engine);
         let mut inner = engine.borrow();
         inner.read_clock();
+        if let Some(client) = inner.client(self.id)
+            && !client.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+        {
+            client.waker = Some(context.waker().clone());
+        }
         loop {
             let Some(client) = inner.client(self.id) else { return };
-            client.waker = Some(context.waker().clone());
             if client.waiting() >= WAITING_MAX || client.is_ending || client.is_held() {
                 return;
             }

@@ -137,7 +137,9 @@ pub(super) async fn drive(
             let Some(state) = inner.lane(server, connection, lane) else {
                 return Poll::Ready(None);
             };
-            state.waker = Some(context.waker().clone());
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                state.waker = Some(context.waker().clone());
+            }
             if state.poll_write(Pin::new(&mut stream), context).is_err() {
                 return Poll::Ready(Some(Dropped::Lost));
             }

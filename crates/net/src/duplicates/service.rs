@@ -44,7 +44,8 @@ impl Service {
     /// Binds the address and opens the log.
     ///
     /// # Errors
-    /// When the address is taken, the log is damaged or in use, or a store of ours cannot be opened.
+    /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
+    /// opened.
     pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
         let map = ShardMap::even(config.shards, config.partitions.len()).ok_or_else(|| {
             let (shards, partitions) = (config.shards, config.partitions.len());

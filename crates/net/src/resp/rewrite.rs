@@ -15,9 +15,9 @@
 //! with the time of the last id). `ms-*` needs Redis 7. A stream into which somebody put an id of
 //! the future refuses `*` until then.
 //!
-//! **What is not rewritten** and needs servers that are alike: `INCRBYFLOAT` and `HINCRBYFLOAT` count
-//! with the `long double` of the machine (one architecture for all duplicates), and a server that
-//! evicts keys when memory is short does so by its own draw (`maxmemory-policy noeviction`).
+//! **What is not rewritten** and needs servers that are alike: `INCRBYFLOAT` and `HINCRBYFLOAT`
+//! count with the `long double` of the machine (one architecture for all duplicates), and a
+//! server that evicts keys when memory is short does so by its own draw (`maxmemory-policy noeviction`).
 //!
 //! **When it misleads**: an absolute deadline passes at each server by that server's own clock. A
 //! write that looks at a key, or changes a part of it, right then finds it at one server and not at

@@ -67,7 +67,9 @@ impl Inner {
                 }
             }
             Owed::Dump { copy } => self.dump_answered(server, copy, reply),
-            Owed::Expiry { copy, dump } => self.expiry_answered(server, &copy, dump.as_deref(), reply),
+            Owed::Expiry { copy, dump } => {
+                self.expiry_answered(server, &copy, dump.as_deref(), reply);
+            }
         }
         Ok(())
     }

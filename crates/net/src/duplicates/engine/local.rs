@@ -102,9 +102,12 @@ impl Inner {
         }
         self.reply_now(id, |out, protocol| {
             encode::map(out, 5, protocol);
-            for (name, value) in
-                [("server", "redis"), ("version", "7.0.0"), ("mode", "standalone"), ("role", "master")]
-            {
+            for (name, value) in [
+                ("server", "redis"),
+                ("version", "7.0.0"),
+                ("mode", "standalone"),
+                ("role", "master"),
+            ] {
                 encode::bulk(out, name.as_bytes());
                 encode::bulk(out, value.as_bytes());
             }

@@ -26,7 +26,8 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use evenkeel_core::request::ordered::{
-    Acknowledge, Copies, Copying, Dropped, History, Lane, Members, Position, Sequence, ServerSet, Standing,
+    Acknowledge, Copies, Copying, Dropped, History, Lane, Members, Position, Sequence, ServerSet,
+    Standing,
 };
 use evenkeel_core::request::partition::ShardMap;
 use evenkeel_core::Instant;
@@ -398,8 +399,8 @@ impl Inner {
         let (is_write, pop) = (call.write.is_some(), call.pop.take());
         let text = if is_write {
             format!(
-                "UNCERTAIN {have} of {configured} duplicates have this write, fewer than asked for; \
-                 it is in the log and will be applied by all"
+                "UNCERTAIN {have} of {configured} duplicates have this write, fewer than asked \
+                 for; it is in the log and will be applied by all"
             )
         } else {
             "UNAVAILABLE the duplicates that were asked are gone; ask again".to_owned()

@@ -3,9 +3,9 @@
 //! Each duplicate would draw others. So one live duplicate is asked which it would take, behind all
 //! writes sent before; then the removal of exactly these is a write as any other, and what it
 //! removed is the answer. Between the two another client may have removed one of them: each is
-//! removed by a command of its own, whose answer says who was first, and for those that were lost it
-//! is drawn again. Until the answer is known nothing more is taken from this client: what it sends
-//! behind `SPOP` must find the members gone.
+//! removed by a command of its own, whose answer says who was first, and for those that were lost
+//! it is drawn again. Until the answer is known nothing more is taken from this client: what it
+//! sends behind `SPOP` must find the members gone.
 
 use evenkeel_core::request::ordered::{Consistency, Lane};
 use xxhash_rust::xxh3::xxh3_128;

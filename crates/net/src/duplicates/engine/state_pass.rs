@@ -1,5 +1,5 @@
-//! A state of everything goes into the log, so that what is older may be forgotten and the log alone
-//! can bring back a service whose duplicates are all gone.
+//! A state of everything goes into the log, so that what is older may be forgotten and the log
+//! alone can bring back a service whose duplicates are all gone.
 //!
 //! The log is filled as a server would be ([`Copying`]): each key is asked for on a donor's ordered
 //! lane and so is what it was after an exact write; later writes to it are in the log anyway, and

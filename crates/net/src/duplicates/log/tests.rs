@@ -1,3 +1,5 @@
+//! What a log keeps, over crashes, damage and pauses of its readers.
+
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,3 +1,5 @@
+//! Stores as duplicates, against each other and against a real Redis.
+
 mod against_redis;
 mod whole;
 mod wire;
