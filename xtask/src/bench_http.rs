@@ -6,9 +6,10 @@
 //!
 //! It moves with everything else on the machine, by a factor of two on a loaded one. Therefore all
 //! proxies run in every round, in an order that rotates, and the comparison is the *ratio within
-//! a round*, summarised by its median and a distribution-free interval ([`statistics`]). All
-//! proxies are plain children of this process: the kernel groups tasks by session for scheduling,
-//! and a proxy in a session of its own gets other wake-ups and other figures.
+//! a round*, summarised by its median and a distribution-free interval
+//! ([`crate::bench::statistics`]). All proxies are plain children of this process: the kernel
+//! groups tasks by session for scheduling, and a proxy in a session of its own gets other wake-ups
+//! and other figures.
 //!
 //! `cargo xtask bench agent` measures in the same way what an agent costs beside plain proxying
 //! (`[[listen]]` to one replica), without a dimmer, with one, and with one held at lean. The bar
@@ -17,18 +18,17 @@
 //! It says nothing about latency, TLS, large bodies, more cores, or a network that is not
 //! loopback.
 
-mod process;
 mod proxies;
 mod report;
-pub(crate) mod statistics;
 mod wrk;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::bench::process::{Server, Workbench};
+use crate::bench::{ROUNDS_MIN, number, order};
 use crate::{UsageError, needs, workspace};
-use process::{Server, Workbench};
 use proxies::{AGENT, HTTP, Proxy, Suite};
 use report::{Measurement, Report};
 
@@ -44,8 +44,6 @@ usage: cargo xtask bench http|agent [OPTIONS]
 
 example: cargo xtask bench http --proxies haproxy,nginx --rounds 12 --json";
 
-/// Fewer rounds cannot give a 95 % interval (see [`statistics::median_interval`]).
-const ROUNDS_MIN: usize = 6;
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Measures what `words` ask for and prints the result on standard output.
@@ -112,13 +110,6 @@ impl Options {
     }
 }
 
-fn number<T: TryFrom<u64>>(option: &str, value: &str, min: u64, max: u64) -> Result<T, UsageError> {
-    let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
-    parsed.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-        UsageError::new(format!("{option}: got `{value}`, expected a number from {min} to {max}"))
-    })
-}
-
 fn chosen(suite: &Suite, value: &str) -> Result<Vec<&'static str>, UsageError> {
     let known: Vec<&str> = suite.proxies.iter().map(|proxy| proxy.name).collect();
     let mut names = Vec::new();
@@ -153,7 +144,7 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Report> {
         eprintln!("building evenkeel");
         workspace::run_cargo(&["build", "--release", "-p", "evenkeel"], &[])?;
     }
-    let bench = Workbench::create(proxies::BACKEND_PORTS + chosen.len())?;
+    let bench = Workbench::create(suite.name, proxies::BACKEND_PORTS + chosen.len())?;
     let (backend_ports, proxy_ports) = bench.ports().split_at(proxies::BACKEND_PORTS);
     let backend = proxies::start_backend(&bench, backend_ports)?;
     let mut running = Vec::new();
@@ -191,16 +182,6 @@ fn measure_rounds(
     Ok(())
 }
 
-/// Who is measured when: each round begins one further, and every second turn runs backwards, so
-/// that no proxy always follows the same neighbour.
-fn order(round: usize, count: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).map(|place| (place + round) % count).collect();
-    if (round / count) % 2 == 1 {
-        order.reverse();
-    }
-    order
-}
-
 fn measure_one(load: &wrk::Load, one: &mut Running, length: Duration) -> Result<Measurement> {
     let name = one.proxy.name;
     let before = one.server.cpu_ns()?;
@@ -220,19 +201,6 @@ fn measure_one(load: &wrk::Load, one: &mut Running, length: Duration) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_proxy_takes_every_place_equally_often() {
-        for count in 2..=3 {
-            let rounds: Vec<Vec<usize>> = (0..2 * count).map(|round| order(round, count)).collect();
-            for place in 0..count {
-                for proxy in 0..count {
-                    let times = rounds.iter().filter(|order| order[place] == proxy).count();
-                    assert_eq!(times, 2, "proxy {proxy} of {count} at place {place}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn options_are_read() {

@@ -18,7 +18,7 @@ mod rival;
 
 use anyhow::{Context, Result};
 
-use crate::bench_http::statistics;
+use crate::bench::statistics;
 use crate::{UsageError, needs, workspace};
 use instances::Family;
 use problem::{Case, Workplace};

@@ -123,6 +123,8 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     Step { name: "Kurma, quickly", command: Run::Evenkeel(&["paper", "kurma", "--quick"]) },
     Step { name: "leader, quickly", command: Run::Evenkeel(&["paper", "leader", "--quick"]) },
     twice("leader-day.toml", &["sim", "scenarios/leader-day.toml", "--twice", FEW_DATABASES]),
+    Step { name: "Zoolander, quickly", command: Run::Evenkeel(&["paper", "zoolander", "--quick"]) },
+    twice("duplicates.toml", &["sim", "scenarios/duplicates.toml", "--twice", FEW_ACCESSES]),
     twice("redirect-demo.toml", &["sim", "scenarios/redirect-demo.toml", "--twice"]),
     twice("redirect-trace1.toml", &["sim", "scenarios/redirect-trace1.toml", "--twice", SHORT]),
     twice("redirect-trace2.toml", &["sim", "scenarios/redirect-trace2.toml", "--twice", SHORT]),
@@ -132,6 +134,9 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
 const FEW: &str = "--set=workload.requests=60000";
 /// A day is quick, tier 3 for two hundred databases is not.
 const FEW_DATABASES: &str = "--set=fleet.databases=12";
+
+/// Enough for queues, pauses and every hour of the day.
+const FEW_ACCESSES: &str = "--set=workload.accesses=100000";
 
 /// Long enough for plans to be made and followed.
 const SHORT: &str = "--set=workload.duration=10s";

@@ -3,8 +3,10 @@
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
 
+mod bench;
 mod bench_http;
 mod bench_redirect;
+mod bench_redis;
 mod ci;
 mod needs;
 mod tests_step;
@@ -26,6 +28,8 @@ usage: cargo xtask COMMAND
                         CPU to a proven redistribution plan beside Gecode and HiGHS
   bench http [OPTIONS]  CPU per proxied request beside HAProxy and nginx; --help lists the options
   bench agent [OPTIONS] CPU per request of an agent and its dimmer beside plain proxying
+  bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis beside Envoy and
+                        twemproxy
 
 example: cargo xtask bench http --rounds 12 --json";
 
@@ -73,6 +77,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["bench", "redirect", options @ ..] => bench_redirect::run(options),
         ["bench", "http", options @ ..] => bench_http::run(options),
         ["bench", "agent", options @ ..] => bench_http::run_agent(options),
+        ["bench", "redis", options @ ..] => bench_redis::run(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),
         _ => {
             let command = words.join(" ");

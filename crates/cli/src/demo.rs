@@ -323,6 +323,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         redirect: None,
         envoy: None,
         placement: None,
+        duplicates: Vec::new(),
     }
 }
 
@@ -369,7 +370,7 @@ fn proxy_config(
     policy: &str,
     replicas: &[SocketAddr],
 ) -> anyhow::Result<Config> {
-    let Spelling { policy, is_hedged, .. } = Spelling::of(policy);
+    let spelling = Spelling::of(policy);
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let safeguards = scenario.safeguards();
     let upstream = UpstreamConfig {
@@ -377,13 +378,13 @@ fn proxy_config(
         replicas: replicas.to_vec(),
         sites: Vec::new(),
         split: None,
-        policy: policy.parse()?,
+        policy: spelling.policy.parse()?,
         proxies: 1,
         timeouts: Timeouts { attempt: Duration::from_secs(15), total: Duration::from_secs(30) },
         retries_max: scenario.run.retries_max,
         retry_budget: Budget::share(0.2, 20.0),
         replay_bytes_max: 64 * 1024,
-        hedge: is_hedged.then(|| scenario.run.hedge.clone()),
+        hedge: spelling.hedge(&scenario.run.hedge),
         safeguards,
         held_max: 10_000,
         health: None,
@@ -407,6 +408,7 @@ fn proxy_config(
         redirect: None,
         envoy: None,
         placement: None,
+        duplicates: Vec::new(),
     })
 }
 

@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(name("all"), Ok("all".to_owned()));
         assert_eq!(
             name("c4"),
-            Err("expected all or one of c3, brownout, kurma, leader".to_owned())
+            Err("expected all or one of c3, brownout, kurma, leader, zoolander".to_owned())
         );
     }
 

@@ -1,6 +1,7 @@
 //! `evenkeel plan`: decisions of the slower loops, for numbers in a file.
 
 mod capacity;
+mod duplicates;
 mod instance;
 mod page;
 mod placement;
@@ -23,6 +24,7 @@ enum PlanQuestion {
     Redirect(redirect::RedirectArguments),
     Placement(placement::PlacementArguments),
     Capacity(capacity::CapacityArguments),
+    Duplicates(duplicates::DuplicatesArguments),
 }
 
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
@@ -30,5 +32,6 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
         PlanQuestion::Redirect(arguments) => redirect::run(arguments),
         PlanQuestion::Placement(arguments) => placement::run(arguments),
         PlanQuestion::Capacity(arguments) => capacity::run(arguments),
+        PlanQuestion::Duplicates(arguments) => duplicates::run(arguments),
     }
 }

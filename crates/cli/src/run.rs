@@ -50,6 +50,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     for address in process.agents() {
         eprintln!("agent on http://{address}");
     }
+    for (address, state) in process.duplicates() {
+        eprintln!("{}: clients of Redis on {address}", state.borrow().name);
+    }
     if let Some(address) = process.admin() {
         eprintln!("dashboard on http://{address}/, metrics on http://{address}/metrics");
     }
@@ -113,5 +116,11 @@ fn describe(config: &Config) -> String {
         let how = if placement.dry_run { "dry run" } else { "moves are made" };
         format!(", placement of {} databases ({how})", placement.databases.len())
     });
-    format!("{workers} workers, upstreams: {upstreams}{agents}{placement}")
+    let service = |service: &evenkeel_net::config::DuplicatesConfig| {
+        let duplicates: usize = service.partitions.iter().map(Vec::len).sum();
+        let (name, partitions) = (&service.name, service.partitions.len());
+        format!(", {name}: {duplicates} duplicates in {partitions} partitions")
+    };
+    let duplicates: String = config.duplicates.iter().map(service).collect();
+    format!("{workers} workers, upstreams: {upstreams}{agents}{placement}{duplicates}")
 }

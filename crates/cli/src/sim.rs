@@ -1,6 +1,7 @@
 //! `evenkeel sim`: a scenario in virtual time.
 
 mod day;
+mod duplicates;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use evenkeel_settings::{Node, Problems};
+use evenkeel_sim::duplicates::DuplicatesScenario;
 use evenkeel_sim::placement::input::DayScenario;
 use evenkeel_sim::redirect::SiteReport;
 use evenkeel_sim::{RunReport, Scenario};
@@ -64,6 +66,9 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
     let node = load(arguments)?;
     if DayScenario::is_meant(&node) {
         return day::run(&DayScenario::read(&node)?, arguments);
+    }
+    if DuplicatesScenario::is_meant(&node) {
+        return duplicates::run(&DuplicatesScenario::read(&node)?, arguments);
     }
     let scenario = Scenario::read(&node)?;
     let mut runs = run_scenario(&scenario, &arguments.seeds);

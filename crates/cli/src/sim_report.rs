@@ -21,8 +21,13 @@ const QUANTILES: [Quantile; 4] = [
 
 /// The whole page.
 pub(crate) fn page(scenario: &Scenario, runs: &[RunReport]) -> String {
-    let title = escape(&scenario.description);
     let parameters = serde_json::to_string_pretty(scenario).unwrap_or_default();
+    page_of(&scenario.description, &parameters, runs)
+}
+
+/// The page of these runs, whatever was simulated; the parameters are JSON.
+pub(crate) fn page_of(description: &str, parameters: &str, runs: &[RunReport]) -> String {
+    let title = escape(description);
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8>\
          <meta name=viewport content='width=device-width'><title>{title}</title>\
@@ -33,7 +38,7 @@ pub(crate) fn page(scenario: &Scenario, runs: &[RunReport]) -> String {
          </main></html>\n",
         chart = chart(runs),
         table = table(runs),
-        parameters = escape(&parameters),
+        parameters = escape(parameters),
     )
 }
 

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId};
-use evenkeel_core::request::redundancy::{Hedge, HedgeConfig};
+use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, ObjectiveConfig};
 use evenkeel_core::request::{
     Attempt, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Replay, Request, Step,
 };
@@ -105,6 +105,14 @@ fn thousand_cycles_of_3(bencher: Bencher<'_, '_>, policy: &str) {
 #[divan::bench(args = ["c3", "c3:rate_control=on"])]
 fn thousand_hedged_cycles_of_3(bencher: Bencher<'_, '_>, policy: &str) {
     let hedge = Hedge::new(HedgeConfig::default());
+    measure(bencher, dispatcher(policy, 3).with_redundancy(Box::new(hedge)));
+}
+
+/// The same toward an objective; the choice of the delay, 1.6 times a second here, is part of it.
+#[divan::bench(args = ["c3", "c3:rate_control=on"])]
+fn thousand_cycles_of_3_with_an_objective(bencher: Bencher<'_, '_>, policy: &str) {
+    let objective = Some(ObjectiveConfig::new(Duration::from_micros(500)));
+    let hedge = Hedge::new(HedgeConfig { objective, ..HedgeConfig::default() });
     measure(bencher, dispatcher(policy, 3).with_redundancy(Box::new(hedge)));
 }
 

@@ -143,6 +143,8 @@ pub enum Why {
     Hedge,
     /// A sending rate opens: a held call may be sent.
     RateOpens,
+    /// A duplicate that owes an answer has been silent for long.
+    Silence,
 }
 
 impl Deadline {

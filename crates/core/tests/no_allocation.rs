@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId};
-use evenkeel_core::request::redundancy::{Hedge, HedgeConfig};
+use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, ObjectiveConfig};
 use evenkeel_core::request::{
     Attempt, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Replay, Request, Step,
 };
@@ -39,6 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+const MS: Duration = Duration::from_millis(1);
 const WARM_UP: u64 = 2_000;
 const MEASURED: u64 = 200;
 
@@ -150,6 +151,59 @@ fn the_decision_path_allocates_nothing() {
         assert!(retries > 5 && hedges > 2, "{policy}: {retries} retries, {hedges} hedges");
         assert!(tally.sent > 210 && tally.cancelled > 2, "{policy}: {tally:?}");
     }
+}
+
+#[test]
+fn neither_does_a_hedge_toward_an_objective() {
+    let objective = ObjectiveConfig { worth_min: 0.0, ..ObjectiveConfig::new(10 * MS) };
+    let hedge = HedgeConfig {
+        objective: Some(objective),
+        budget_share: 1.0,
+        // The delay is chosen every sixteenth of it, so many times while it is measured.
+        window: 160 * MS,
+        ..HedgeConfig::default()
+    };
+    let fleet = Fleet::single_group(3);
+    let hedge = Box::new(Hedge::new(hedge));
+    let policy = policies::make("least-outstanding");
+    let mut dispatcher =
+        Dispatcher::new(fleet, policy, DispatcherConfig::default()).with_redundancy(hedge);
+    let mut now = Instant::ZERO;
+    let mut before = 0;
+    for n in 0..WARM_UP + MEASURED {
+        if n == WARM_UP {
+            let _ = dispatcher.window();
+            before = ALLOCATIONS.get();
+        }
+        now += MS;
+        let call = Request { group: GroupId::new(0), replay: Replay::Always };
+        let mut call = dispatcher.open(now, CallId(n), call);
+        let Step::Send(mut first) = dispatcher.step(now, &mut call) else { panic!("sent at once") };
+        let due = match dispatcher.step(now, &mut call) {
+            Step::Wait { until } => until.filter(|_| n % 25 == 0).map(|deadline| deadline.at),
+            other => panic!("{other:?}"),
+        };
+        let copy = due.and_then(|due| match dispatcher.step(due, &mut call) {
+            Step::Send(copy) => Some(copy),
+            _ => None,
+        });
+        let late = if n % 25 == 0 { 30 * MS } else { MS / 4 };
+        let end = now + if copy.is_some() { 5 * MS } else { late };
+        let replied = Outcome::Replied(Some(report(n)));
+        if let Some(mut copy) = copy {
+            call.settle(dispatcher.learn(end, &mut copy, &replied));
+            call.settle(dispatcher.learn(end, &mut first, &Outcome::Cancelled));
+            dispatcher.finish(end, copy);
+        } else {
+            call.settle(dispatcher.learn(end, &mut first, &replied));
+        }
+        dispatcher.finish(end, first);
+        dispatcher.close(end, call);
+        now = end;
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    let hedges = dispatcher.window().hedges;
+    assert!(hedges > 2, "{hedges} hedges");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use evenkeel_core::Health;
 use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::redundancy::HedgeStanding;
 use evenkeel_core::site::redirect::split::SplitWindow;
 use evenkeel_core::window::RequestWindow;
 use tokio::sync::watch;
@@ -58,6 +59,8 @@ pub struct Standing {
     pub operations: [u64; 2],
     /// By worker: the replicas by seat, and the calls it holds.
     pub workers: Vec<(Vec<ReplicaState>, usize)>,
+    /// By worker: how its hedges stand.
+    pub hedges: Vec<Option<HedgeStanding>>,
     /// How its requests are split between data centres; `None` where all of them stay at home.
     pub split: Option<SplitStanding>,
 }
@@ -77,6 +80,12 @@ impl Standing {
             service_time: sum.service_time.max(state.service_time),
             dimmer: sum.dimmer.into_iter().chain(state.dimmer).max_by_key(|(_, at)| *at),
         })
+    }
+
+    /// How hedges stand over all workers; `None` where there are none.
+    #[must_use]
+    pub fn hedge(&self) -> Option<HedgeStanding> {
+        self.hedges.iter().copied().flatten().reduce(HedgeStanding::merged)
     }
 
     /// Calls held for a sending rate.
@@ -245,7 +254,9 @@ impl Board {
         }
         if standing.workers.len() <= worker {
             standing.workers.resize_with(worker + 1, Default::default);
+            standing.hedges.resize(worker + 1, None);
         }
+        standing.hedges[worker] = observation.hedge;
         standing.workers[worker] = (observation.replicas, observation.held);
         drop(standing);
         if let (Some(split), Some(seen)) = (&self.upstreams[upstream].split, &observation.split) {

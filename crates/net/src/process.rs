@@ -1,5 +1,6 @@
 //! A running Evenkeel: worker threads, a control thread for health checks and administration, one
-//! for the mesh between data centres and one for the placement of databases.
+//! for the mesh between data centres, one for the placement of databases and one for each service
+//! of duplicates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use crate::admin::{self, Told};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::duplicates::{self, DuplicatesState};
 use crate::envoy;
 use crate::health;
 use crate::http::engine::{Listener, worker_runtime};
@@ -30,13 +32,23 @@ pub struct Process {
     listens: Vec<SocketAddr>,
     agents: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
-    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
-    placement: Option<watch::Receiver<Arc<PlacementState>>>,
+    sides: Sides,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// Told whenever a thread ends, which none does by itself while all is well.
     ended: Arc<Notify>,
 }
+
+/// How the loops beside the workers stand.
+#[derive(Debug)]
+struct Sides {
+    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    placement: Option<watch::Receiver<Arc<PlacementState>>>,
+    duplicates: Vec<DuplicatesSide>,
+}
+
+/// Where a service of duplicates takes clients, and how it stands.
+type DuplicatesSide = (SocketAddr, watch::Receiver<Arc<DuplicatesState>>);
 
 impl Process {
     /// Binds every address, then starts the threads: either all of it runs or none.
@@ -63,6 +75,7 @@ impl Process {
         let service = service.map(|placement| Service::open(placement, redirect.clone()));
         let service = service.transpose()?;
         let placement = service.as_ref().map(Service::state);
+        let (services, duplicates) = open_duplicates(&config)?;
 
         let (config, clock) = (Arc::new(config), Clock::start());
         let board = Arc::new(Board::new(&config));
@@ -91,18 +104,22 @@ impl Process {
             let run = move || worker_runtime()?.block_on(service.run(stopped(stop)));
             threads.push(spawn("placement".to_owned(), &ended, run)?);
         }
-        let control = Control {
-            config,
-            board: Arc::clone(&board),
-            admin,
-            told: Told { redirect: redirect.clone(), placement: placement.clone() },
-            envoys,
-            clock,
-            stop: stopping,
+        for service in services {
+            let stop = stopping.clone();
+            let name = format!("keys-{}", service.name());
+            let run = move || worker_runtime()?.block_on(service.run(clock, stopped(stop)));
+            threads.push(spawn(name, &ended, run)?);
+        }
+        let told = Told {
+            redirect: redirect.clone(),
+            placement: placement.clone(),
+            duplicates: duplicates.iter().map(|(_, state)| state.clone()).collect(),
         };
+        let its = Arc::clone(&board);
+        let control = Control { config, board: its, admin, told, envoys, clock, stop: stopping };
         threads.push(spawn("control".to_owned(), &ended, move || control.run())?);
-        let admin = admin_address;
-        Ok(Self { board, listens, agents, admin, redirect, placement, stop, threads, ended })
+        let sides = Sides { redirect, placement, duplicates };
+        Ok(Self { board, listens, agents, admin: admin_address, sides, stop, threads, ended })
     }
 
     /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
@@ -126,13 +143,19 @@ impl Process {
     /// How the mesh between data centres stands; `None` without `[redirect]`.
     #[must_use]
     pub const fn redirect(&self) -> Option<&watch::Receiver<Arc<RedirectState>>> {
-        self.redirect.as_ref()
+        self.sides.redirect.as_ref()
     }
 
     /// How databases stand; `None` without `[placement]`.
     #[must_use]
     pub const fn placement(&self) -> Option<&watch::Receiver<Arc<PlacementState>>> {
-        self.placement.as_ref()
+        self.sides.placement.as_ref()
+    }
+
+    /// Where each `[duplicates.NAME]` takes clients, and how it stands; by name.
+    #[must_use]
+    pub fn duplicates(&self) -> &[(SocketAddr, watch::Receiver<Arc<DuplicatesState>>)] {
+        &self.sides.duplicates
     }
 
     /// What the workers counted, and the plans.
@@ -155,6 +178,15 @@ impl Process {
         }
         result
     }
+}
+
+/// Binds the addresses of `[duplicates]` and opens the logs.
+fn open_duplicates(config: &Config) -> io::Result<(Vec<duplicates::Service>, Vec<DuplicatesSide>)> {
+    let services = config.duplicates.iter().map(duplicates::Service::open);
+    let services = services.collect::<io::Result<Vec<duplicates::Service>>>()?;
+    let sides = services.iter().map(|service| Ok((service.address()?, service.state())));
+    let sides = sides.collect::<io::Result<_>>()?;
+    Ok((services, sides))
 }
 
 /// The thread that is not in a hurry.
@@ -304,6 +336,7 @@ mod tests {
             redirect: None,
             envoy: None,
             placement: None,
+            duplicates: Vec::new(),
         };
         let mut process = Process::start(upstreamless).unwrap();
         std::thread::sleep(Duration::from_millis(50));

@@ -481,3 +481,36 @@ fn sharing_load_without_health_or_a_door_for_others_is_doubtful() {
     told(&format!("{before}{after}"), "[upstream.shop.health]");
     told(&whole.replace("redirected = \"trust\"", ""), "redirected = \"trust\"");
 }
+
+/// Everything that can be a duplicate, and what is wrong where.
+#[test]
+fn duplicates_of_every_store() {
+    let head = "[duplicates.cart]\nlisten = '127.0.0.1:6380'\ndirectory = '/tmp/cart'\n";
+    let targets = |text: &str| {
+        let config = good(&format!("{head}{text}"));
+        let partitions = config.duplicates[0].partitions.iter();
+        partitions.map(|one| one.iter().map(ToString::to_string).collect()).collect::<Vec<Vec<_>>>()
+    };
+    assert_eq!(targets("")[0].len(), 2);
+    let redis = "store = 'redis'\nstore_password = 'x'\npartitions = [['10.0.0.1:6379']]\n";
+    assert_eq!(targets(redis), [["10.0.0.1:6379"]]);
+    let memcached = "store = 'memcached'\npartitions = [['10.0.0.1:1'], ['10.0.0.2:1']]\n";
+    assert_eq!(targets(memcached), [["memcached 10.0.0.1:1"], ["memcached 10.0.0.2:1"]]);
+    let zookeeper = "store = 'zookeeper'\npartitions = [['a:1,b:2', '[::1]:3/x/y']]\n";
+    let expected = [["ZooKeeper a:1,b:2/evenkeel/cart", "ZooKeeper [::1]:3/x/y"]];
+    assert_eq!(targets(zookeeper), expected);
+    for (text, word) in [
+        ("store = 'memcached'\nstore_password = 'x'\npartitions = [['10.0.0.1:1']]\n", "password"),
+        ("store = 'memcached'\npartitions = [['10.0.0.1:1', '10.0.0.1:1']]\n", "already"),
+        ("store = 'memcached'\npartitions = [[]]\n", "a list of addresses"),
+        ("store = 'zookeeper'\npartitions = [['a']]\n", "10.0.1.1:2181"),
+        ("store = 'zookeeper'\npartitions = [['a:0']]\n", "10.0.1.1:2181"),
+        ("store = 'zookeeper'\npartitions = [['a:1/']]\n", "10.0.1.1:2181"),
+        ("store = 'zookeeper'\npartitions = [['a:1/x/../y']]\n", "10.0.1.1:2181"),
+        ("store = 'zookeeper'\npartitions = [['a:1/x', 'a:1/x']]\n", "one duplicate"),
+        ("store = 'etcd'\n", "memcached"),
+    ] {
+        let problems = problems(&format!("{head}{text}"));
+        assert!(problems.iter().any(|problem| problem.contains(word)), "{text}: {problems:?}");
+    }
+}

@@ -38,6 +38,7 @@
 //! ```
 
 mod document;
+pub mod duplicates;
 mod overlay;
 pub mod placement;
 mod problem;

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use evenkeel_core::request::redundancy::HedgeConfig;
+use evenkeel_core::request::redundancy::{HedgeConfig, ObjectiveConfig};
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::site::dimmer::{BrownoutConfig, Law};
 use evenkeel_core::units::Probability;
@@ -13,19 +13,46 @@ use crate::{Mismatch, Table, format_duration};
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Reads a `[hedge]` table: `quantile`, `budget`, `burst_max`, `late_share_max`, `delay_min`.
+/// Reads a `[hedge]` table: `quantile`, or `objective` with `worth_min` and `utilisation_max`;
+/// `budget`, `burst_max`, `late_share_max`, `delay_min`.
 pub fn hedge(table: &mut Table<'_>) -> HedgeConfig {
     let default = HedgeConfig::default();
     let quantile = table.key("quantile").probability().between(0.5..=0.9999);
     let minute = Duration::from_secs(60);
     HedgeConfig {
         quantile: Probability::clamped(quantile.or(default.quantile.value())),
+        objective: hedge_objective(table),
         budget_share: table.key("budget").probability().or(default.budget_share),
         burst_max: table.key("burst_max").number().between(1.0..=1e6).or(default.burst_max),
         late_share_max: table.key("late_share_max").probability().or(default.late_share_max),
         delay_min: duration(table, "delay_min", Duration::ZERO..=minute, default.delay_min),
         ..default
     }
+}
+
+/// What to hedge for, in place of a quantile.
+fn hedge_objective(table: &mut Table<'_>) -> Option<ObjectiveConfig> {
+    let objective = table.key("objective").duration().between(MS / 10..=HOUR).optional();
+    let default = ObjectiveConfig::new(objective.unwrap_or(MS));
+    let config = ObjectiveConfig {
+        worth_min: table.key("worth_min").probability().or(default.worth_min),
+        utilisation_max: table.key("utilisation_max").probability().or(default.utilisation_max),
+        ..default
+    };
+    let has_objective = table.key("objective").value().is_some();
+    let lost: &[&str] =
+        if has_objective { &["quantile"] } else { &["worth_min", "utilisation_max"] };
+    for &key in lost {
+        if table.key(key).value().is_some() {
+            let (came, expected) = if has_objective {
+                (format!("{key} beside objective"), "one of the two: each says when a copy leaves")
+            } else {
+                (format!("{key} without objective"), "objective too, such as objective = \"30ms\"")
+            };
+            table.problem(key, Mismatch::new(came, expected));
+        }
+    }
+    objective.map(|_| config)
 }
 
 /// Reads a `[safeguards]` table: `slow_start`, `failure_share_max`, `ejection_failures`,
@@ -153,6 +180,28 @@ mod tests {
         let config = read("setpoint = '50ms'\npercentile = '99%'", dimmer).unwrap().unwrap();
         assert_eq!((config.law, config.setpoint), (Law::FeedForward, 50 * MS));
         assert_eq!((config.percentile.value(), config.cores), (0.99, None));
+    }
+
+    #[test]
+    fn a_hedge_follows_a_quantile_or_an_objective() {
+        assert_eq!(read("", hedge).unwrap(), HedgeConfig::default());
+        let text = "objective = '30ms'\nbudget = '2%'\nworth_min = 0.1\nutilisation_max = '60%'";
+        let config = read(text, hedge).unwrap();
+        let objective = config.objective.unwrap();
+        assert_eq!((objective.objective, config.budget_share), (30 * MS, 0.02));
+        assert_eq!((objective.worth_min, objective.utilisation_max), (0.1, 0.6));
+        let defaults = read("objective = '1s'", hedge).unwrap().objective;
+        assert_eq!(defaults, Some(ObjectiveConfig::new(1_000 * MS)));
+        for (text, told) in [
+            ("objective = '30ms'\nquantile = 0.9", "one of the two"),
+            ("worth_min = 0.1", "worth_min without objective"),
+            ("utilisation_max = 0.5", "objective too"),
+            ("objective = '0s'", "from 100us to"),
+            ("objective = '30ms'\nworth_min = 2", "worth_min"),
+        ] {
+            let error = read(text, hedge).unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
     }
 
     #[test]

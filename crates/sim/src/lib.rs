@@ -6,6 +6,7 @@
 //! many sites over time, and [`capacity`] says what serving them costs.
 
 pub mod capacity;
+pub mod duplicates;
 pub mod events;
 pub mod fault;
 pub mod guard;

@@ -10,6 +10,7 @@ use evenkeel_core::{Duration, Instant};
 use serde::Serialize;
 
 use crate::capacity::Outcome;
+use crate::duplicates::DuplicatesReport;
 use crate::placement::day::{Day, PlacementReport, Strategy};
 use crate::redirect::{RedirectReport, SiteWindow};
 use crate::sampler::{LoadReport, Loads, WindowReport, Windows};
@@ -86,6 +87,9 @@ pub struct RunReport {
     /// What a strategy of placement came to, where databases were placed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementReport>,
+    /// What partitions of duplicates came to, where stores were duplicated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicates: Option<DuplicatesReport>,
 }
 
 impl RunReport {
@@ -274,6 +278,7 @@ impl Tally {
             redirect,
             bill: None,
             placement: None,
+            duplicates: None,
         }
     }
 }

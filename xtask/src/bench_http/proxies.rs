@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::process::{Server, Workbench};
+use crate::bench::process::{Server, Workbench};
 use crate::{needs, workspace};
 
 /// Proxies that are compared with each other.

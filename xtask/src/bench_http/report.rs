@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::Options;
 use super::proxies::Suite;
-use super::{Options, statistics};
+use crate::bench::{list, load_average, quoted, statistics};
 
 /// One proxy under load once.
 #[derive(Clone, Copy, Debug)]
@@ -151,33 +152,6 @@ impl Series {
     }
 }
 
-/// The machine's load when the benchmark began; figures under load compare only within a run.
-fn load_average() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().unwrap_or("unknown").to_owned()
-}
-
-fn list(values: &[f64]) -> String {
-    let values: Vec<String> = values.iter().map(|value| format!("{value:.4}")).collect();
-    format!("[{}]", values.join(","))
-}
-
-/// A JSON string.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::proxies::HTTP;
@@ -222,6 +196,5 @@ mod tests {
         ] {
             assert!(json.contains(part), "{part} not in {json}");
         }
-        assert_eq!(quoted("a\n"), "\"a\\u000a\"");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::process;
+use crate::bench::process;
 
 /// How load is made.
 pub(super) struct Load {

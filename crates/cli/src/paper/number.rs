@@ -10,8 +10,9 @@ use crate::terminal::ms;
 /// A value of a measure, without its unit.
 pub(super) fn value(value: f64, unit: Unit) -> String {
     match unit {
-        Unit::Share => format!("{:.1}", value * 100.0),
-        Unit::Seconds => format!("{value:.1}"),
+        Unit::Share => percent(value),
+        Unit::Seconds | Unit::Windows => format!("{value:.1}"),
+        Unit::Nines => format!("{value:.2}"),
         Unit::Ms
         | Unit::Times
         | Unit::Deviations
@@ -25,7 +26,8 @@ pub(super) fn value(value: f64, unit: Unit) -> String {
 pub(super) fn with_half(interval: &Interval, unit: Unit) -> String {
     let half = (interval.high - interval.low) / 2.0;
     let half = match unit {
-        Unit::Share => format!("{:.1}", half * 100.0),
+        Unit::Share => percent(half),
+        Unit::Nines => value(half, unit),
         _ if half >= 9.95 => format!("{half:.0}"),
         _ => format!("{half:.1}"),
     };
@@ -35,18 +37,31 @@ pub(super) fn with_half(interval: &Interval, unit: Unit) -> String {
 /// A result: a value, a ratio, or a difference, of which shares are told in points.
 pub(super) fn result(number: f64, kind: Kind, unit: Unit) -> String {
     match (kind, unit) {
-        (Kind::Value, Unit::Share | Unit::Seconds) => value(number, unit),
+        (Kind::Value, Unit::Share | Unit::Seconds | Unit::Windows | Unit::Nines) => {
+            value(number, unit)
+        }
         (Kind::Value, Unit::Ms) if number >= 100.0 => format!("{number:.0}"),
         (Kind::Ratio, Unit::Share) => format!("{number:.3}"),
         (Kind::Value | Kind::Ratio, _) => format!("{number:.2}"),
-        (Kind::Difference, Unit::Share) => signed(number * 100.0),
-        (Kind::Difference, _) => signed(number),
+        (Kind::Difference, Unit::Share) => signed(number, percent),
+        (Kind::Difference, Unit::Nines) => signed(number, |number| format!("{number:.2}")),
+        (Kind::Difference, _) => signed(number, |number| format!("{number:.1}")),
     }
 }
 
-fn signed(number: f64) -> String {
-    let text = format!("{number:+.1}");
-    text.replace('-', "−")
+/// A share in percent to a tenth, or to two digits where a tenth would show nothing.
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent.abs() {
+        size if size == 0.0 || size >= 0.095 => format!("{percent:.1}"),
+        size if size < 1e-5 => format!("{percent:.0e}"),
+        size => format!("{percent:.*}", (-size.log10()).ceil() as usize + 1),
+    }
+}
+
+fn signed(number: f64, shown: impl Fn(f64) -> String) -> String {
+    let sign = if number < 0.0 { '−' } else { '+' };
+    format!("{sign}{}", shown(number.abs()))
 }
 
 /// The unit of a finding's result.
@@ -103,6 +118,14 @@ mod tests {
         assert_eq!(result_unit(Kind::Difference, Unit::Share), "points");
         let interval = Interval { mean: 0.5, low: 0.49, high: 0.51, seeds: 3 };
         assert_eq!(with_half(&interval, Unit::Share), "50.0 ±1.0");
+    }
+
+    #[test]
+    fn small_shares_keep_two_digits() {
+        let told = [0.0, 0.001, 0.00084, 9e-5, 8.4e-6, 1e-8].map(|it| value(it, Unit::Share));
+        assert_eq!(told, ["0.0", "0.1", "0.084", "0.0090", "0.00084", "1e-6"]);
+        assert_eq!(result(-0.00021, Kind::Difference, Unit::Share), "−0.021");
+        assert_eq!(result(4.37, Kind::Difference, Unit::Nines), "+4.37");
     }
 
     #[test]

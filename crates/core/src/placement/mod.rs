@@ -19,9 +19,11 @@
 //! | [`explain`] | why, as numbers |
 //! | [`planner`] | one decision for one database |
 //! | [`capacity`] | leaders of many databases, no site above its capacity |
+//! | [`duplicates`] | stores that Evenkeel duplicates: how many partitions of how many duplicates |
 
 pub mod capacity;
 pub mod domains;
+pub mod duplicates;
 pub mod explain;
 mod folded;
 pub mod history;

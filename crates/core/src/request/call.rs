@@ -58,6 +58,10 @@ pub struct Attempt {
     pub(crate) kind: Kind,
     pub(crate) copy: u8,
     pub(crate) sent_at: Instant,
+    /// When the first copy of its call was sent.
+    pub(crate) first_sent_at: Instant,
+    /// First copies in flight when it was sent, itself included if it is one.
+    pub(crate) firsts: u32,
     pub(crate) learnt: bool,
 }
 
@@ -213,6 +217,8 @@ pub struct Call {
     pub(crate) id: CallId,
     pub(crate) request: Request,
     pub(crate) opened_at: Instant,
+    /// When its first copy was sent.
+    pub(crate) first_sent_at: Instant,
     pub(crate) phase: Phase,
     pub(crate) copies: ArrayVec<CopyRecord, ATTEMPTS_MAX>,
     pub(crate) flying: u8,
@@ -233,6 +239,7 @@ impl Call {
             id,
             request,
             opened_at: now,
+            first_sent_at: now,
             phase: Phase::Choosing(Kind::First),
             copies: ArrayVec::new(),
             flying: 0,

@@ -27,7 +27,7 @@ use crate::request::call::{
     Attempt, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, MIRROR, Outcome, Phase,
     Refusal, Replay, Request, Settled, Step,
 };
-use crate::request::redundancy::{Budget, Redundancy, Single};
+use crate::request::redundancy::{Budget, HedgeStanding, Lasted, Redundancy, Single};
 use crate::request::safeguards::Safeguards;
 use crate::request::select::{Candidates, Choice, Selector};
 use crate::rng::Rng;
@@ -93,6 +93,8 @@ pub struct Dispatcher {
     window: RequestWindow,
     rng: Rng,
     plan_version: u64,
+    /// First copies in flight, for the hedge: copies are no load.
+    firsts: u32,
     /// Room for narrowed candidates, kept so that no request allocates.
     room: Vec<ReplicaId>,
 }
@@ -113,6 +115,7 @@ impl Dispatcher {
             window: RequestWindow::default(),
             rng,
             plan_version: 0,
+            firsts: 0,
             room,
         };
         dispatcher.selector.on_membership(Instant::ZERO, &dispatcher.fleet);
@@ -170,8 +173,8 @@ impl Dispatcher {
                 End::Cancelled
             }
         };
-        if attempt.kind == Kind::First && tells_latency(outcome) {
-            self.redundancy.on_latency(now, now.since(attempt.sent_at));
+        if attempt.kind != Kind::Mirror && tells_latency(outcome) {
+            self.redundancy.on_end(now, &lasted(now, attempt, outcome));
         }
         self.selector.on_outcome(now, attempt, outcome, &self.fleet);
         Settled { call: attempt.call, copy: attempt.copy, end }
@@ -194,6 +197,7 @@ impl Dispatcher {
         let replica = self.fleet.replica_mut(attempt.replica);
         assert!(replica.in_flight > 0, "finished more often than sent");
         replica.in_flight -= 1;
+        self.firsts -= u32::from(attempt.kind == Kind::First);
     }
 
     /// Ends a call, answered or not. Attempts still on their way live on: cancel, then learn from
@@ -223,7 +227,7 @@ impl Dispatcher {
     /// that must reach every replica, or a read repair. It does not answer the call.
     #[inline]
     pub fn mirror(&mut self, now: Instant, call: CallId, replica: ReplicaId) -> Attempt {
-        self.launch(now, call, replica, Kind::Mirror, MIRROR)
+        self.launch((now, now), call, replica, Kind::Mirror, MIRROR)
     }
 
     #[inline]
@@ -339,6 +343,9 @@ impl Dispatcher {
     #[inline]
     fn send(&mut self, now: Instant, call: &mut Call, replica: ReplicaId, kind: Kind) -> Attempt {
         let copy = call.copies.len() as u8;
+        if copy == 0 {
+            call.first_sent_at = now;
+        }
         call.copies.push(CopyRecord { replica, kind, state: CopyState::Flying });
         call.flying += 1;
         call.phase = Phase::Flying;
@@ -355,15 +362,24 @@ impl Dispatcher {
             Replay::IfUnsent => None,
         }
         .map(|delay| now + delay);
-        self.launch(now, call.id, replica, kind, copy)
+        self.launch((call.first_sent_at, now), call.id, replica, kind, copy)
     }
 
     #[inline]
-    fn launch(&mut self, at: Instant, call: CallId, to: ReplicaId, kind: Kind, n: u8) -> Attempt {
-        self.fleet.replica_mut(to).in_flight += 1;
-        self.window.replicas[to.index()].sent += 1;
-        self.selector.on_send(at, to, kind, &self.fleet);
-        Attempt { call, replica: to, kind, copy: n, sent_at: at, learnt: false }
+    fn launch(
+        &mut self,
+        (first_sent_at, sent_at): (Instant, Instant),
+        call: CallId,
+        replica: ReplicaId,
+        kind: Kind,
+        copy: u8,
+    ) -> Attempt {
+        self.fleet.replica_mut(replica).in_flight += 1;
+        self.window.replicas[replica.index()].sent += 1;
+        self.selector.on_send(sent_at, replica, kind, &self.fleet);
+        self.firsts += u32::from(kind == Kind::First);
+        let firsts = self.firsts;
+        Attempt { call, replica, kind, copy, sent_at, first_sent_at, firsts, learnt: false }
     }
 
     #[inline]
@@ -408,6 +424,19 @@ fn tells_latency(outcome: &Outcome) -> bool {
         Outcome::Replied(_) | Outcome::Cancelled | Outcome::Failed(Failure::TimedOut) => true,
         Outcome::Failed(Failure::Unsent | Failure::Broken) => false,
         Outcome::Failed(Failure::Unavailable | Failure::ErrorReply) => false,
+    }
+}
+
+/// What the hedge is told of an attempt.
+#[inline]
+fn lasted(now: Instant, attempt: &Attempt, outcome: &Outcome) -> Lasted {
+    Lasted {
+        kind: attempt.kind,
+        latency: now.since(attempt.sent_at),
+        is_answered: matches!(outcome, Outcome::Replied(_)),
+        behind: attempt.sent_at.since(attempt.first_sent_at),
+        in_flight: attempt.firsts,
+        report: if let Outcome::Replied(report) = outcome { *report } else { None },
     }
 }
 
@@ -493,6 +522,12 @@ impl Dispatcher {
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.selector.name()
+    }
+
+    /// How the hedge stands; `None` where there is none.
+    #[must_use]
+    pub fn hedge(&self) -> Option<HedgeStanding> {
+        self.redundancy.standing()
     }
 
     /// What the policy thinks a request to this replica would cost, in its own unit.

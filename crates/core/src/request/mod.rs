@@ -2,11 +2,14 @@
 //!
 //! Read [`dispatcher`] first: it is the life of a call from top to bottom. [`select`] says *who*,
 //! [`redundancy`] says *how many and when*, [`safeguards`] keeps traffic from replicas that fail or
-//! have just come, [`backlog`] keeps held calls in order.
+//! have just come, [`backlog`] keeps held calls in order. [`partition`] says which duplicates hold
+//! a key and [`ordered`] how their writes keep one order.
 
 pub mod backlog;
 pub mod call;
 pub mod dispatcher;
+pub mod ordered;
+pub mod partition;
 pub mod redundancy;
 pub mod safeguards;
 pub mod select;

@@ -159,13 +159,13 @@ fn a_mirror_changes_nothing_about_its_call() {
 
 #[test]
 fn fast_failures_do_not_teach_the_hedge_that_answers_are_fast() {
-    use evenkeel_core::request::redundancy::{Hedge, HedgeConfig};
+    use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, Lasted};
     #[derive(Debug)]
     struct Noted(Hedge, Rc<Cell<u32>>);
     impl Redundancy for Noted {
-        fn on_latency(&mut self, now: Instant, latency: Duration) {
+        fn on_end(&mut self, now: Instant, copy: &Lasted) {
             self.1.set(self.1.get() + 1);
-            self.0.on_latency(now, latency);
+            self.0.on_end(now, copy);
         }
         fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
             self.0.copy_due(copies_sent)

@@ -93,6 +93,10 @@ const fn result<T>(result: &'static str, value: fn(&T) -> Option<f64>) -> Series
     Series { suffix: "", label: Some(("result", result)), value }
 }
 
+const fn reason<T>(reason: &'static str, value: fn(&T) -> Option<f64>) -> Series<T> {
+    Series { suffix: "", label: Some(("reason", reason)), value }
+}
+
 const fn served<T>(content: &'static str, value: fn(&T) -> Option<f64>) -> Series<T> {
     Series { suffix: "", label: Some(("content", content)), value }
 }
@@ -113,7 +117,7 @@ const fn flag(flag: bool) -> Option<f64> {
     Some(if flag { 1.0 } else { 0.0 })
 }
 
-const OF_UPSTREAMS: [Metric<Standing>; 8] = [
+const OF_UPSTREAMS: [Metric<Standing>; 13] = [
     Metric {
         name: "evenkeel_requests_total",
         kind: "counter",
@@ -159,6 +163,44 @@ const OF_UPSTREAMS: [Metric<Standing>; 8] = [
             result("won", |standing| count(standing.total.hedges_won)),
             result("denied", |standing| count(standing.total.hedges_denied)),
         ],
+    },
+    Metric {
+        name: "evenkeel_hedges_kept_total",
+        kind: "counter",
+        help: "Hedges toward an objective that were due and kept back: load (copies would hurt), \
+               futile (copies are as late as the requests they should save), comparison (to find \
+               out whether they are).",
+        series: &[
+            reason("load", |standing| count(standing.hedge()?.kept.by_load)),
+            reason("futile", |standing| count(standing.hedge()?.kept.as_futile)),
+            reason("comparison", |standing| count(standing.hedge()?.kept.for_comparison)),
+        ],
+    },
+    Metric {
+        name: "evenkeel_hedge_futile",
+        kind: "gauge",
+        help: "1 while copies are as late as the requests they should save (what is slow is slow \
+               for all replicas at once) and only a few leave, to find out when that ends.",
+        series: &[only(|standing| flag(standing.hedge()?.is_futile))],
+    },
+    Metric {
+        name: "evenkeel_hedge_delay_seconds",
+        kind: "gauge",
+        help: "After which a copy leaves; none while none does.",
+        series: &[only(|standing| Some(standing.hedge()?.delay?.as_secs_f64()))],
+    },
+    Metric {
+        name: "evenkeel_hedge_worth",
+        kind: "gauge",
+        help: "Misses of the objective that a copy is foretold to avoid: 0 to 1.",
+        series: &[only(|standing| standing.hedge()?.worth)],
+    },
+    Metric {
+        name: "evenkeel_hedge_utilisation",
+        kind: "gauge",
+        help: "Utilisation of the replicas by first copies as hedging knows it, or the share of \
+               requests that wait for others: 0 to 1. Near utilisation_max copies stop.",
+        series: &[only(|standing| standing.hedge()?.utilisation)],
     },
     Metric {
         name: "evenkeel_answers_total",

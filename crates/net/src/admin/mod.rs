@@ -9,6 +9,7 @@
 //! | `/api/v1/status` | all of the dashboard as JSON |
 //! | `/api/v1/brownout` | the switches of the agents' dimmers; `POST` sets them |
 //! | `/api/v1/redirect` | the mesh between data centres as JSON, `null` without one |
+//! | `/api/v1/duplicates` | services of duplicates as JSON, `[]` without `[duplicates]` |
 //! | `/api/v1/placement` | where databases are and should be as JSON, `null` without `[placement]` |
 //!
 //! Everything but that `POST` only reads. It listens on the loopback without a token, so the one
@@ -40,6 +41,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::board::Board;
 use crate::config::Config;
+use crate::duplicates::{self, DuplicatesState};
 use crate::envoy;
 use crate::http::engine::{Body, Listener, ServerLimits, serve as serve_http};
 use crate::placement::{self, PlacementState};
@@ -70,8 +72,10 @@ const MESH: &str = "/api/v1/redirect";
 
 const PLACEMENT: &str = "/api/v1/placement";
 
+const DUPLICATES: &str = "/api/v1/duplicates";
+
 const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout \
-                     /api/v1/redirect /api/v1/placement";
+                     /api/v1/redirect /api/v1/placement /api/v1/duplicates";
 
 /// What other threads tell of themselves, where they run.
 #[derive(Clone, Default)]
@@ -80,6 +84,8 @@ pub(crate) struct Told {
     pub(crate) redirect: Option<watch::Receiver<Arc<RedirectState>>>,
     /// Where databases are.
     pub(crate) placement: Option<watch::Receiver<Arc<PlacementState>>>,
+    /// Services of duplicates.
+    pub(crate) duplicates: Vec<watch::Receiver<Arc<DuplicatesState>>>,
 }
 
 /// Serves administration until `stop`. Call it in a worker runtime.
@@ -184,6 +190,7 @@ impl Desk {
             SWITCHES => Self::switches,
             MESH => Self::mesh,
             PLACEMENT => Self::placement,
+            DUPLICATES => Self::duplicates,
             other => return not_found(other),
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -218,6 +225,10 @@ impl Desk {
         if let Some(placement) = &self.told.placement {
             placement::metrics::write(&placement.borrow(), &mut text);
         }
+        if !self.told.duplicates.is_empty() {
+            let states = self.duplicates_states();
+            duplicates::metrics::write(states.iter().map(AsRef::as_ref), &mut text);
+        }
         content(StatusCode::OK, metrics::CONTENT_TYPE, text)
     }
 
@@ -241,6 +252,17 @@ impl Desk {
     fn placement(&self) -> Response<Body> {
         let state = self.told.placement.as_ref().map(|placement| Arc::clone(&placement.borrow()));
         let json = serde_json::to_string(&state.as_deref());
+        content(StatusCode::OK, "application/json", json.expect("numbers and names are JSON"))
+    }
+
+    fn duplicates_states(&self) -> Vec<Arc<DuplicatesState>> {
+        self.told.duplicates.iter().map(|state| Arc::clone(&state.borrow())).collect()
+    }
+
+    fn duplicates(&self) -> Response<Body> {
+        let states = self.duplicates_states();
+        let states: Vec<&DuplicatesState> = states.iter().map(AsRef::as_ref).collect();
+        let json = serde_json::to_string(&states);
         content(StatusCode::OK, "application/json", json.expect("numbers and names are JSON"))
     }
 

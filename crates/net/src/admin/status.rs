@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_core::Health;
+use evenkeel_core::request::redundancy::HedgeStanding;
 use evenkeel_core::time::millis;
 use serde::Serialize;
 
@@ -63,8 +64,30 @@ struct Upstream<'a> {
     now: Option<&'a Point>,
     /// Since the process began.
     total: Total,
+    /// How second copies stand; `null` where none are sent.
+    hedge: Option<Hedge>,
     replicas: Vec<Replica>,
     series: Columns,
+}
+
+#[derive(Serialize)]
+struct Hedge {
+    /// After which a copy leaves; `null` while none does.
+    delay_ms: Option<f64>,
+    /// Whether copies are kept back because of load.
+    is_gated: bool,
+    /// Whether copies are kept back because they are as late as the requests they should save.
+    is_futile: bool,
+    /// Utilisation by first copies; `null` while unknown, and where hedges follow a quantile.
+    utilisation: Option<f64>,
+    /// Misses of the objective that a copy is foretold to avoid; `null` where there is none.
+    worth: Option<f64>,
+    /// The share of slowness that copies certainly share with their first.
+    shared: f64,
+    /// Copies kept back since the process began, by reason.
+    kept_by_load: u64,
+    kept_as_futile: u64,
+    kept_for_comparison: u64,
 }
 
 #[derive(Serialize)]
@@ -153,8 +176,26 @@ impl<'a> Upstream<'a> {
             held: view.standing.held(),
             now: series.now(),
             total: Total::of(view),
+            hedge: view.standing.hedge().map(Hedge::new),
             replicas: view.replicas().into_iter().enumerate().map(replica).collect(),
             series: Columns::of(series, view.config.replicas.len(), now),
+        }
+    }
+}
+
+impl Hedge {
+    fn new(standing: HedgeStanding) -> Self {
+        let share = |share: f64| rounded(share, 1_000.0);
+        Self {
+            delay_ms: standing.delay.map(millis),
+            is_gated: standing.is_gated,
+            is_futile: standing.is_futile,
+            utilisation: standing.utilisation.map(share),
+            worth: standing.worth.map(share),
+            shared: share(standing.shared),
+            kept_by_load: standing.kept.by_load,
+            kept_as_futile: standing.kept.as_futile,
+            kept_for_comparison: standing.kept.for_comparison,
         }
     }
 }

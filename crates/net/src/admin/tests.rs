@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 
 use evenkeel_core::Health;
 use evenkeel_core::distribution::Recorder;
+use evenkeel_core::request::redundancy::HedgeStanding;
+use evenkeel_core::request::redundancy::objective::Kept;
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 use evenkeel_settings::Node;
@@ -19,6 +21,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::*;
+use crate::duplicates::state::{DuplicateState, DuplicatesState, PartitionState};
 use crate::http::engine::worker_runtime;
 use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
 use crate::placement::state::{DatabaseState, IntervalState, MoveState, OptionState};
@@ -119,10 +122,20 @@ fn observation() -> Observation {
         ..ReplicaState::default()
     };
     let seen = BrownoutSeen { full: 60, reduced: 30, dimmers_invalid: 3 };
+    let hedge = HedgeStanding {
+        delay: Some(Duration::from_millis(8)),
+        is_futile: true,
+        utilisation: Some(0.4),
+        worth: Some(0.25),
+        kept: Kept { by_load: 11, as_futile: 12, for_comparison: 13 },
+        ..HedgeStanding::default()
+    };
+    let hedge = Some(hedge);
     Observation {
         window,
         replicas: vec![busy, out],
         held: 6,
+        hedge,
         seen,
         split: None,
         operations: [5, 2],
@@ -158,6 +171,11 @@ fn metrics_say_what_was_counted() {
     assert_eq!(["answered", "refused", "abandoned"].map(requests), [100.0, 1.0, 2.0]);
     let hedges = |result| of_shop("evenkeel_hedges_total", &[("result", result)]);
     assert_eq!(["sent", "won", "denied"].map(hedges), [7.0, 4.0, 2.0]);
+    let kept = |reason| of_shop("evenkeel_hedges_kept_total", &[("reason", reason)]);
+    assert_eq!(["load", "futile", "comparison"].map(kept), [11.0, 12.0, 13.0]);
+    let gauges = ["futile", "delay_seconds", "worth", "utilisation"];
+    let gauges = gauges.map(|name| of_shop(&format!("evenkeel_hedge_{name}"), &[]));
+    assert_eq!(gauges, [1.0, 0.008, 0.25, 0.4]);
     let counts = ["held", "held_total", "retries_total", "retries_denied_total"];
     let count = |name| of_shop(&format!("evenkeel_{name}"), &[]);
     assert_eq!(counts.map(count), [6.0, 5.0, 3.0, 1.0]);
@@ -302,6 +320,9 @@ fn the_status_says_how_things_stand() {
         (&104.into(), &4.into())
     );
     assert!(near(&shop["total"]["p99_ms"], 40.0));
+    let hedge = &shop["hedge"];
+    assert_eq!((&hedge["delay_ms"], &hedge["is_futile"]), (&8.0.into(), &true.into()));
+    assert_eq!((&hedge["kept_by_load"], &hedge["utilisation"]), (&11.into(), &0.4.into()));
 
     let [first, second] = [0, 1].map(|seat| &shop["replicas"][seat]);
     assert_eq!((&first["address"], &first["health"]), (&"127.0.0.1:9001".into(), &"up".into()));
@@ -360,6 +381,10 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     };
     let placement = PlacementState { databases: vec![database], ..PlacementState::default() };
     keys(&serde_json::to_value(placement).unwrap(), &mut given);
+    let partition =
+        PartitionState { duplicates: vec![DuplicateState::default()], ..Default::default() };
+    let service = DuplicatesState { partitions: vec![partition], ..DuplicatesState::default() };
+    keys(&serde_json::to_value(service).unwrap(), &mut given);
     let (_, script) = DASHBOARD.split_once("<script").unwrap();
     let words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_key = |word: &&str| word.contains('_') && word.chars().any(|c| c.is_ascii_lowercase());
@@ -367,6 +392,19 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     assert!(asked.len() > 20, "{asked:?}");
     let missing: Vec<_> = asked.iter().filter(|&&word| !given.contains(word)).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Two of one name are a syntax error, and the page stays empty.
+#[test]
+fn the_page_declares_every_name_once() {
+    let name = |line: &'static str| {
+        let words = ["const ", "let ", "function ", "async function "];
+        let rest = words.iter().find_map(|word| line.strip_prefix(word))?;
+        rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()
+    };
+    let mut seen = BTreeSet::new();
+    let twice: Vec<_> = DASHBOARD.lines().filter_map(name).filter(|it| !seen.insert(*it)).collect();
+    assert!(seen.len() > 50 && twice.is_empty(), "{twice:?} of {}", seen.len());
 }
 
 #[test]

@@ -23,6 +23,7 @@ use evenkeel_core::{Health, ReplicaId};
 use evenkeel_settings::{Node, Problems};
 use http::HeaderName;
 
+pub use crate::duplicates::DuplicatesConfig;
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use crate::http::redirected::SplitSetup;
 pub use envoy::EnvoyConfig;
@@ -50,6 +51,8 @@ pub struct Config {
     pub envoy: Option<EnvoyConfig>,
     /// `[placement]`; absent = nobody asks where databases should be.
     pub placement: Option<PlacementConfig>,
+    /// `[duplicates.NAME]`
+    pub duplicates: Vec<DuplicatesConfig>,
 }
 
 /// `[process]`: what concerns the whole process.

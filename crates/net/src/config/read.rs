@@ -6,6 +6,7 @@
 //! sends to whom) in [`ways`].
 
 mod dimmer;
+mod duplicates;
 mod envoy;
 mod placement;
 mod redirect;
@@ -29,6 +30,7 @@ use super::{
     PlacementConfig, ProcessConfig, RedirectConfig, SiteReplicas, Timeouts, UpstreamConfig,
 };
 use crate::http::engine::{ServerLimits, UpstreamLimits};
+use duplicates::Duplicates;
 use envoy::Envoy;
 use placement::Mesh;
 use redirect::Redirect;
@@ -100,9 +102,14 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     });
     let placement = table.key("placement");
     let placement = placement.table(|table| PlacementConfig::read(table, mesh.as_ref())).optional();
+    let duplicates = table.key("duplicates").named(Duplicates::read);
+    let duplicates = duplicates.check(FEW, |services| services.len() <= TABLES_MAX);
+    let duplicates: Vec<Duplicates<'_>> = duplicates.or(BTreeMap::new()).into_values().collect();
+    duplicates::check_logs(table, &duplicates);
     let told = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, told);
-    check_ways(&upstreams, &listens, &agents, admin.as_ref(), (redirect.as_ref(), envoy.as_ref()));
+    let mesh = (redirect.as_ref(), envoy.as_ref());
+    check_ways(&upstreams, &listens, &agents, admin.as_ref(), mesh, &duplicates);
     check_sites(&upstreams, redirect.as_ref());
     if let Some(redirect) = &redirect
         && let Some(upstream) = upstreams.get(redirect.config.upstream)
@@ -128,6 +135,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         redirect,
         envoy: envoy.map(|envoy| envoy.config),
         placement,
+        duplicates: duplicates.into_iter().map(|service| service.config).collect(),
     }
 }
 
@@ -186,8 +194,8 @@ fn check_use(
         Some(_) => false,
     };
     if is_left_out(table.key("listen")) {
-        let others = ["envoy", "placement"].map(|key| table.key(key).value());
-        if is_left_out(table.key("agent")) && others == [None, None] {
+        let others = ["envoy", "placement", "duplicates"].map(|key| table.key(key).value());
+        if is_left_out(table.key("agent")) && others == [None, None, None] {
             let expected = "at least one of them: there is nothing to serve";
             table.problem("listen", Mismatch::new("neither [[listen]] nor [[agent]]", expected));
         }
@@ -227,6 +235,7 @@ fn check_ways(
     agents: &[Agent<'_>],
     admin: Option<&Admin<'_>>,
     (redirect, envoy): (Option<&Redirect<'_>>, Option<&Envoy<'_>>),
+    duplicates: &[Duplicates<'_>],
 ) {
     let listens = listens.iter().map(|listen| Door {
         of: "[[listen]]",
@@ -242,11 +251,19 @@ fn check_ways(
         redirect.map(|redirect| Door { of: "[redirect]", way: &redirect.listen, node: None });
     let envoy = envoy.and_then(|envoy| envoy.listen.as_ref());
     let envoy = envoy.map(|way| Door { of: "[envoy]", way, node: None });
+    let first = upstreams.len() + agents.len();
+    let services = (first..).zip(duplicates).map(|(node, service)| Door {
+        of: "[duplicates]",
+        way: &service.listen,
+        node: Some(node),
+    });
     let doors = listens.chain(agent_doors).chain(admin).chain(redirect).chain(envoy);
+    let doors = doors.chain(services);
     let doors: Vec<Door<'_>> = doors.collect();
     let replicas = upstreams.iter().map(|upstream| upstream.replicas.as_slice());
     let apps = agents.iter().map(|agent| std::slice::from_ref(&agent.app));
-    let targets: Vec<&[Way<'_>]> = replicas.chain(apps).collect();
+    let servers = duplicates.iter().map(|service| service.servers.as_slice());
+    let targets: Vec<&[Way<'_>]> = replicas.chain(apps).chain(servers).collect();
     ways::check_addresses(&doors);
     ways::check_circles(&doors, &targets);
 }

@@ -17,7 +17,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
-use evenkeel_core::request::redundancy::Hedge;
+use evenkeel_core::request::redundancy::{Hedge, HedgeStanding};
 use evenkeel_core::request::{
     Attempt, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Probe, Request, Settled, Step,
 };
@@ -311,9 +311,11 @@ impl Route {
         };
         let seats = |group| Group::seats(group).map(state);
         let held = self.groups.iter().map(|group| group.dispatcher.borrow().held()).sum();
+        let hedges = self.groups.iter().filter_map(|group| group.dispatcher.borrow().hedge());
         Observation {
             replicas: self.groups.iter().flat_map(seats).collect(),
             held,
+            hedge: hedges.reduce(HedgeStanding::merged),
             window: self.window(),
             seen: self.seen.take(),
             operations: self.operations.take(),
@@ -461,6 +463,8 @@ pub struct Observation {
     pub replicas: Vec<ReplicaState>,
     /// Calls held for a sending rate.
     pub held: usize,
+    /// How its hedges stand; `None` where there are none.
+    pub hedge: Option<HedgeStanding>,
     /// What answers said of brownout since the last observation.
     pub seen: BrownoutSeen,
     /// Reads and writes of our own users that came since the last observation.

@@ -35,6 +35,7 @@ pub(crate) fn any_run() -> RunReport {
         redirect: None,
         bill: None,
         placement: None,
+        duplicates: None,
     }
 }
 

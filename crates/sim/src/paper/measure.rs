@@ -9,6 +9,7 @@ use core::time::Duration;
 use evenkeel_settings::{Mismatch, Table, parse_duration};
 use serde::Serialize;
 
+use crate::paper::zoolander::measure::Duplicated;
 use crate::placement::day::PlacementReport;
 use crate::redirect::{SiteReport, SiteWindow};
 use crate::report::RunReport;
@@ -107,6 +108,8 @@ pub enum Measure {
     PlacementOverThirteen,
     /// Share of databases with a proven optimum.
     PlacementProven,
+    /// Of duplicated stores.
+    Duplicates(Duplicated),
 }
 
 /// What a measure is counted in.
@@ -129,6 +132,10 @@ pub enum Unit {
     Dollars,
     /// Per day.
     PerDay,
+    /// `-log10` of a share of violations.
+    Nines,
+    /// Windows of samples.
+    Windows,
 }
 
 /// A measure with all it takes.
@@ -155,7 +162,7 @@ pub struct Span {
 
 impl Measure {
     /// The measures by the names that people write.
-    pub const NAMED: [(&'static str, Self); 44] = [
+    pub const NAMED: [(&'static str, Self); 70] = [
         ("mean_ms", Self::MeanMs),
         ("p50_ms", Self::P50Ms),
         ("p95_ms", Self::P95Ms),
@@ -200,6 +207,32 @@ impl Measure {
         ("placement_busier_side", Self::PlacementBusierSide),
         ("placement_over_thirteen", Self::PlacementOverThirteen),
         ("placement_proven", Self::PlacementProven),
+        ("duplicates_nines", Self::Duplicates(Duplicated::Nines)),
+        ("duplicates_paper", Self::Duplicates(Duplicated::Paper)),
+        ("duplicates_lindley", Self::Duplicates(Duplicated::Lindley)),
+        ("duplicates_paper_nines", Self::Duplicates(Duplicated::PaperNines)),
+        ("duplicates_lindley_nines", Self::Duplicates(Duplicated::LindleyNines)),
+        ("duplicates_single_error", Self::Duplicates(Duplicated::SingleError)),
+        ("duplicates_series_error", Self::Duplicates(Duplicated::SeriesError)),
+        ("duplicates_window_error", Self::Duplicates(Duplicated::WindowError)),
+        ("duplicates_paper_error", Self::Duplicates(Duplicated::PaperError)),
+        ("duplicates_lindley_error", Self::Duplicates(Duplicated::LindleyError)),
+        ("duplicates_paper_nines_over", Self::Duplicates(Duplicated::PaperNinesOver)),
+        ("duplicates_lindley_nines_over", Self::Duplicates(Duplicated::LindleyNinesOver)),
+        ("duplicates_paper_ratio", Self::Duplicates(Duplicated::PaperRatio)),
+        ("duplicates_lindley_ratio", Self::Duplicates(Duplicated::LindleyRatio)),
+        ("duplicates_cost", Self::Duplicates(Duplicated::Cost)),
+        ("duplicates_paper_cost", Self::Duplicates(Duplicated::PaperCost)),
+        ("duplicates_body_variation", Self::Duplicates(Duplicated::BodyVariation)),
+        ("duplicates_variation", Self::Duplicates(Duplicated::Variation)),
+        ("duplicates_within_three_means", Self::Duplicates(Duplicated::WithinThreeMeans)),
+        ("duplicates_last_over_mean", Self::Duplicates(Duplicated::LastOverMean)),
+        ("duplicates_emptiest_quarter", Self::Duplicates(Duplicated::EmptiestQuarter)),
+        ("duplicates_slow_on_both", Self::Duplicates(Duplicated::SlowOnBoth)),
+        ("duplicates_diverges_calmly", Self::Duplicates(Duplicated::DivergesCalmly)),
+        ("duplicates_divergence_found", Self::Duplicates(Duplicated::DivergenceFound)),
+        ("duplicates_divergence_lasts", Self::Duplicates(Duplicated::DivergenceLasts)),
+        ("duplicates_utilisation", Self::Duplicates(Duplicated::Utilisation)),
     ];
 
     /// The measure in words.
@@ -250,6 +283,7 @@ impl Measure {
             Self::PlacementBusierSide => "intervals with the leader on the busier side",
             Self::PlacementOverThirteen => "over the optimum with 13 replicas",
             Self::PlacementProven => "databases with a proven optimum",
+            Self::Duplicates(of) => of.words(),
         }
     }
 
@@ -289,6 +323,7 @@ impl Measure {
             | Self::PlacementProven => Unit::Share,
             Self::PlacementMoves => Unit::PerDay,
             Self::CostPerDay => Unit::Dollars,
+            Self::Duplicates(of) => of.unit(),
             _ => Unit::Ms,
         }
     }
@@ -303,8 +338,10 @@ impl Measure {
     /// Of the others, latencies and ratios, the logarithms are.
     #[must_use]
     pub const fn is_additive(self) -> bool {
-        matches!(self.unit(), Unit::Share | Unit::Seconds | Unit::PerDay)
-            || matches!(self, Self::TimeoutsPerS)
+        matches!(
+            self.unit(),
+            Unit::Share | Unit::Seconds | Unit::PerDay | Unit::Nines | Unit::Windows
+        ) || matches!(self, Self::TimeoutsPerS)
     }
 
     /// Its value in one window; `None` when it has none there.
@@ -375,6 +412,8 @@ impl Unit {
             Self::Share => "%",
             Self::Dollars => "US$",
             Self::PerDay => "/day",
+            Self::Nines => "nines",
+            Self::Windows => "windows",
         }
     }
 }
@@ -561,6 +600,7 @@ fn of_run(run: &RunReport, measure: Measure, joins_at: Duration) -> Option<f64> 
         Measure::CurveChangedS => run.redirect.as_ref()?.curve_changes.first().map(|at| at.0),
         Measure::CostPerDay => run.bill.as_ref().map(|bill| bill.cost_per_day),
         Measure::WithinTarget => run.bill.as_ref().map(|bill| bill.steps_within_target),
+        Measure::Duplicates(measure) => measure.of(run.duplicates.as_ref()?),
         _ => of_placement(run.placement.as_ref()?, measure),
     }
 }

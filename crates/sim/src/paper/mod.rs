@@ -17,7 +17,7 @@
 //! | [`judge`] | runs, folded into verdicts |
 //! | [`figure`] | runs, folded into what is drawn |
 //! | [`reference`](mod@reference) | runs of other programs, beside ours |
-//! | [`brownout`], [`c3`], [`kurma`], [`leader`] | the papers |
+//! | [`brownout`], [`c3`], [`kurma`], [`leader`], [`zoolander`] | the papers |
 
 mod bill;
 pub mod brownout;
@@ -34,6 +34,7 @@ pub mod plan;
 pub mod reference;
 pub mod stats;
 pub mod welch;
+pub mod zoolander;
 
 pub use judge::{ClaimReport, PaperReport};
 pub use plan::{Job, Plan};
@@ -44,7 +45,8 @@ use crate::paper::claims::Claims;
 use crate::paper::reference::Source;
 
 /// The papers whose claims can be checked.
-pub const PAPERS: [&Paper; 4] = [&c3::PAPER, &brownout::PAPER, &kurma::PAPER, &leader::PAPER];
+pub const PAPERS: [&Paper; 5] =
+    [&c3::PAPER, &brownout::PAPER, &kurma::PAPER, &leader::PAPER, &zoolander::PAPER];
 
 /// A paper as files.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use evenkeel_settings::{Mismatch, Node, Place, Problem, Problems};
 
+use crate::duplicates::{Deployment, DuplicatesScenario};
 use crate::paper::bill;
 use crate::paper::claims::{Axis, Claims, Experiment};
 use crate::paper::reference::Reference;
@@ -45,6 +46,8 @@ enum Subject {
     Bill(Node),
     /// A day of a fleet of databases.
     Day(Box<Day>),
+    /// Duplicated stores.
+    Duplicates(Box<Deployment>),
 }
 
 /// The settings of one experiment.
@@ -125,6 +128,9 @@ impl Plan {
             Subject::World(scenario) => crate::world::run(scenario, &job.policy, job.seed),
             Subject::Bill(bill) => bill::run(bill, &job.policy, job.seed),
             Subject::Day(day) => RunReport::of_day(day, &job.policy, job.seed),
+            Subject::Duplicates(deployment) => {
+                RunReport::of_duplicates(deployment, &job.policy, job.seed)
+            }
         }
     }
 
@@ -133,6 +139,7 @@ impl Plan {
     pub fn requests(&self, job: &Job) -> u64 {
         match &self.settings[job.setting] {
             Subject::World(scenario) => scenario.workload.requests,
+            Subject::Duplicates(deployment) => deployment.workload.accesses,
             Subject::Bill(_) | Subject::Day(_) => 0,
         }
     }
@@ -146,7 +153,7 @@ impl Plan {
     ) -> Option<&Scenario> {
         match &self.settings[self.grids[experiment].setting(panel, point)] {
             Subject::World(scenario) => Some(scenario),
-            Subject::Bill(_) | Subject::Day(_) => None,
+            Subject::Bill(_) | Subject::Day(_) | Subject::Duplicates(_) => None,
         }
     }
 
@@ -191,6 +198,10 @@ impl Plan {
         set_policies(&mut node, &experiment.policies)?;
         if DayScenario::is_meant(&node) {
             return Ok(Subject::Day(Box::new(DayScenario::read(&node)?.day)));
+        }
+        if DuplicatesScenario::is_meant(&node) {
+            let deployment = DuplicatesScenario::read(&node)?.deployment;
+            return Ok(Subject::Duplicates(Box::new(deployment)));
         }
         let mut scenario = Scenario::read(&node)?;
         if let Some(requests) = experiment.requests {

@@ -1,5 +1,6 @@
 //! A policy as scenarios write it: `NAME[:parameter=value,…]`, then suffixes such as `+hedge`.
 
+use evenkeel_core::request::redundancy::HedgeConfig;
 use evenkeel_core::request::select::Policy;
 use evenkeel_settings::Mismatch;
 
@@ -13,8 +14,11 @@ use crate::redirect::Mode;
 pub struct Spelling<'a> {
     /// The policy: one of the registry or of the oracles.
     pub policy: &'a str,
-    /// Whether it hedges (`+hedge`).
+    /// Whether it hedges (`+hedge`, or `+quantile-hedge`).
     pub is_hedged: bool,
+    /// Whether it hedges by the quantile although the scenario sets an objective for hedges
+    /// (`+quantile-hedge`): to compare the two.
+    pub is_by_quantile: bool,
     /// What stands before the replicas, when a suffix says it.
     pub guard: Option<Kind>,
     /// How load is shared between data centres, when a suffix says it.
@@ -25,10 +29,19 @@ impl<'a> Spelling<'a> {
     /// Takes a policy's text apart; what is no suffix stays with the policy.
     #[must_use]
     pub fn of(text: &'a str) -> Self {
-        let mut spelling = Self { policy: text, is_hedged: false, guard: None, sharing: None };
+        let mut spelling = Self {
+            policy: text,
+            is_hedged: false,
+            is_by_quantile: false,
+            guard: None,
+            sharing: None,
+        };
         while let Some((rest, suffix)) = spelling.policy.rsplit_once('+') {
             match (Kind::named(suffix), Mode::named(suffix)) {
                 _ if suffix == "hedge" && !spelling.is_hedged => spelling.is_hedged = true,
+                _ if suffix == "quantile-hedge" && !spelling.is_hedged => {
+                    (spelling.is_hedged, spelling.is_by_quantile) = (true, true);
+                }
                 (Some(kind), _) if spelling.guard.is_none() => spelling.guard = Some(kind),
                 (_, Some(mode)) if spelling.sharing.is_none() => spelling.sharing = Some(mode),
                 _ => break,
@@ -36,6 +49,13 @@ impl<'a> Spelling<'a> {
             spelling.policy = rest;
         }
         spelling
+    }
+
+    /// How it hedges, given how the scenario says to; `None` when it does not.
+    #[must_use]
+    pub fn hedge(&self, of_scenario: &HedgeConfig) -> Option<HedgeConfig> {
+        let objective = of_scenario.objective.filter(|_| !self.is_by_quantile);
+        self.is_hedged.then(|| HedgeConfig { objective, ..of_scenario.clone() })
     }
 }
 
@@ -53,13 +73,16 @@ pub(super) fn checked(text: &str) -> Result<String, Mismatch> {
     }
     let names = Kind::NAMES.map(|(name, _)| format!("+{name}")).join(", ");
     let modes = Mode::ALL.map(|mode| format!("+{}", mode.name())).join(", ");
-    let hint = format!("the suffixes are +hedge, one of {names}, and between sites one of {modes}");
+    let hedges = "+hedge, +quantile-hedge";
+    let hint =
+        format!("the suffixes are {hedges}, one of {names}, and between sites one of {modes}");
     Err(wrong.with_hint(hint))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_core::request::redundancy::ObjectiveConfig;
     use evenkeel_core::site::dimmer::Law;
 
     #[test]
@@ -69,6 +92,7 @@ mod tests {
             let spelling = Spelling {
                 policy: "c3:weight=1e+3",
                 is_hedged: true,
+                is_by_quantile: false,
                 guard: published,
                 sharing: None,
             };
@@ -79,7 +103,14 @@ mod tests {
         let spelling = Spelling::of("latency-aware+hedge+kurma");
         assert_eq!((spelling.policy, spelling.sharing), ("latency-aware", Some(Mode::Kurma)));
         assert!(checked("latency-aware+everywhere").is_ok());
-        for text in ["random+full+shed", "random+hedge+hedge", "random+brownout"] {
+        let spelling = Spelling::of("c3+quantile-hedge");
+        assert_eq!((spelling.policy, spelling.is_by_quantile), ("c3", true));
+        let objective = ObjectiveConfig::new(evenkeel_core::Duration::from_millis(30));
+        let config = HedgeConfig { objective: Some(objective), ..HedgeConfig::default() };
+        assert_eq!(spelling.hedge(&config), Some(HedgeConfig::default()));
+        assert_eq!(Spelling::of("c3+hedge").hedge(&config), Some(config.clone()));
+        assert_eq!(Spelling::of("c3").hedge(&config), None);
+        for text in ["random+full+shed", "random+hedge+quantile-hedge", "random+brownout"] {
             let told = format!("{:?}", checked(text).unwrap_err());
             assert!(told.contains("+feed-forward") && told.contains(text), "{told}");
         }

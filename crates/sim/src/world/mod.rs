@@ -246,11 +246,9 @@ fn make_clients(
         let fleet = Fleet::new(cluster.servers, groups.clone());
         let selector = make_selector(spelling.policy, clients, truth);
         let dispatcher = Dispatcher::new(fleet, selector, config);
-        let dispatcher = if spelling.is_hedged {
-            let hedge = Hedge::new(scenario.run.hedge.clone());
-            dispatcher.with_redundancy(Box::new(hedge))
-        } else {
-            dispatcher
+        let dispatcher = match spelling.hedge(&scenario.run.hedge) {
+            Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge))),
+            None => dispatcher,
         };
         Client { dispatcher, wakes_at: Instant::FAR }
     };

@@ -1,5 +1,8 @@
 //! Hedging: a second copy to another replica when the first takes longer than most.
 //!
+//! Two rules say after which delay: a quantile, described here, or an objective
+//! ([`super::objective`]). What follows them is one: the gate on late requests and the bucket.
+//!
 //! **Signal**: latency of first copies over the last periods, those that were given up included
 //! with the time they had taken (leaving them out would teach that answers are faster than they
 //! are). **Why a quantile**: the delay then follows the service instead of a constant somebody set
@@ -12,15 +15,20 @@
 //! study, sections 0.7 and 4 (F6, F7).
 
 use crate::distribution::RollingRecorder;
-use crate::request::redundancy::{Budget, Redundancy};
+use crate::request::call::Kind;
+use crate::request::redundancy::objective::{Aim, Kept, ObjectiveConfig, Plan};
+use crate::request::redundancy::{Budget, Lasted, Redundancy};
 use crate::time::{Duration, Instant};
 use crate::units::Probability;
 
 /// When and how often to hedge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HedgeConfig {
-    /// The quantile of latency after which a copy leaves: 0.95.
+    /// The quantile of latency after which a copy leaves: 0.95. Not asked where there is an
+    /// objective.
     pub quantile: Probability,
+    /// What to hedge for, in place of the quantile: nothing.
+    pub objective: Option<ObjectiveConfig>,
     /// Copies as a share of requests: 0.05.
     pub budget_share: f64,
     /// Copies in one burst: 10.
@@ -39,6 +47,7 @@ impl Default for HedgeConfig {
     fn default() -> Self {
         Self {
             quantile: Probability::clamped(0.95),
+            objective: None,
             budget_share: 0.05,
             burst_max: 10.0,
             copies_max: 1,
@@ -49,11 +58,57 @@ impl Default for HedgeConfig {
     }
 }
 
-/// Hedges after a learnt quantile, within a budget and a gate.
+/// What says after which delay a copy leaves.
+#[derive(Debug)]
+enum Rule {
+    Quantile(Box<RollingRecorder>),
+    Objective(Box<Aim>),
+}
+
+/// How a hedge stands, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HedgeStanding {
+    /// The delay in force, once it is learnt and worth it.
+    pub delay: Option<Duration>,
+    /// Whether copies are kept back because of load, or because most requests are late.
+    pub is_gated: bool,
+    /// Whether copies are kept back because they are as late as the requests they should save.
+    pub is_futile: bool,
+    /// Utilisation by first copies, or the share of them that wait for others; `None` while it is
+    /// not known, and under a quantile.
+    pub utilisation: Option<f64>,
+    /// Violations that a copy is foretold to avoid: 0 to 1; `None` under a quantile.
+    pub worth: Option<f64>,
+    /// The share of slowness that copies certainly have in common with their first: 0 to 1.
+    pub shared: f64,
+    /// Copies that were due and kept back, by reason.
+    pub kept: Kept,
+}
+
+impl HedgeStanding {
+    /// Both together: the longest delay, the highest load, the least worth; what either does.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        let all = |a: Option<f64>, b: Option<f64>, of: fn(f64, f64) -> f64| {
+            a.into_iter().chain(b).reduce(of)
+        };
+        Self {
+            delay: self.delay.max(other.delay),
+            is_gated: self.is_gated || other.is_gated,
+            is_futile: self.is_futile || other.is_futile,
+            utilisation: all(self.utilisation, other.utilisation, f64::max),
+            worth: all(self.worth, other.worth, f64::min),
+            shared: self.shared.max(other.shared),
+            kept: self.kept.plus(other.kept),
+        }
+    }
+}
+
+/// Hedges after a learnt delay, within a budget and a gate.
 #[derive(Debug)]
 pub struct Hedge {
     config: HedgeConfig,
-    latency: RollingRecorder,
+    rule: Rule,
     budget: Budget,
     delay: Option<Duration>,
     /// Share of first copies that outlived the delay, over about the last [`Self::GATE_MEMORY`].
@@ -72,9 +127,18 @@ impl Hedge {
     #[must_use]
     pub fn new(config: HedgeConfig) -> Self {
         let window = config.window.max(Self::WINDOW_MIN);
-        let latency = RollingRecorder::new(window, Self::SAMPLES_MIN);
+        let rule = match config.objective {
+            Some(objective) => {
+                let (share, delay_min) = (config.budget_share, config.delay_min);
+                Rule::Objective(Box::new(Aim::new(objective, share, delay_min, window)))
+            }
+            None => {
+                let latency = RollingRecorder::new(window, Self::SAMPLES_MIN);
+                Rule::Quantile(Box::new(latency.expect("the window is above zero")))
+            }
+        };
         Self {
-            latency: latency.expect("the window is above zero"),
+            rule,
             budget: Budget::share(config.budget_share, config.burst_max),
             delay: None,
             late_share: 0.0,
@@ -100,15 +164,25 @@ impl Redundancy for Hedge {
         self.budget.deposit();
     }
 
-    fn on_latency(&mut self, now: Instant, latency: Duration) {
-        if let Some(delay) = self.delay {
-            let late = if latency > delay { 1.0 } else { 0.0 };
+    fn on_end(&mut self, now: Instant, copy: &Lasted) {
+        if copy.kind == Kind::First
+            && let Some(delay) = self.delay
+        {
+            let late = if copy.latency > delay { 1.0 } else { 0.0 };
             self.late_share += (late - self.late_share) / Self::GATE_MEMORY;
         }
-        self.latency.record(now, latency);
-        let quantile = self.config.quantile;
-        let learnt = self.latency.quantile_cached(now, quantile);
-        self.delay = learnt.map(|delay| delay.max(self.config.delay_min));
+        match &mut self.rule {
+            Rule::Quantile(latency) if copy.kind == Kind::First => {
+                latency.record(now, copy.latency);
+                let learnt = latency.quantile_cached(now, self.config.quantile);
+                self.delay = learnt.map(|delay| delay.max(self.config.delay_min));
+            }
+            Rule::Quantile(_) => {}
+            Rule::Objective(aim) => {
+                aim.note(now, copy);
+                self.delay = aim.delay();
+            }
+        }
     }
 
     fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
@@ -116,7 +190,31 @@ impl Redundancy for Hedge {
     }
 
     fn permits_copy(&mut self, _now: Instant) -> bool {
-        !self.is_gated() && self.budget.withdraw()
+        if self.is_gated() {
+            return false;
+        }
+        match &mut self.rule {
+            Rule::Quantile(_) => self.budget.withdraw(),
+            Rule::Objective(aim) => aim.permits(&mut self.budget),
+        }
+    }
+
+    fn standing(&self) -> Option<HedgeStanding> {
+        let standing = HedgeStanding {
+            delay: self.delay,
+            is_gated: self.is_gated(),
+            ..HedgeStanding::default()
+        };
+        let Rule::Objective(aim) = &self.rule else { return Some(standing) };
+        Some(HedgeStanding {
+            is_gated: standing.is_gated || aim.load().is_closed(),
+            is_futile: aim.is_futile(),
+            utilisation: aim.load().utilisation(),
+            worth: Some(aim.plan().map_or(0.0, Plan::worth)),
+            shared: aim.shared(),
+            kept: aim.kept(),
+            ..standing
+        })
     }
 }
 
@@ -124,11 +222,22 @@ impl Redundancy for Hedge {
 mod tests {
     use super::*;
 
+    fn first(latency_ms: u64) -> Lasted {
+        Lasted {
+            kind: Kind::First,
+            latency: Duration::from_millis(latency_ms),
+            is_answered: true,
+            behind: Duration::ZERO,
+            in_flight: 1,
+            report: None,
+        }
+    }
+
     fn taught(latency_ms: impl Fn(u64) -> u64) -> Hedge {
         let mut hedge = Hedge::new(HedgeConfig::default());
         for n in 0..1_000 {
             hedge.on_open(Instant::from_millis(n * 10));
-            hedge.on_latency(Instant::from_millis(n * 10), Duration::from_millis(latency_ms(n)));
+            hedge.on_end(Instant::from_millis(n * 10), &first(latency_ms(n)));
         }
         hedge
     }
@@ -144,7 +253,7 @@ mod tests {
     #[test]
     fn nothing_is_hedged_before_enough_was_learnt() {
         let mut hedge = Hedge::new(HedgeConfig::default());
-        hedge.on_latency(Instant::ZERO, Duration::from_millis(1));
+        hedge.on_end(Instant::ZERO, &first(1));
         assert_eq!(hedge.copy_due(1), None);
     }
 
@@ -154,13 +263,35 @@ mod tests {
         let late = |hedge: &mut Hedge, at_ms: u64, latency_ms: u64, n: u64| {
             for i in 0..n {
                 let now = Instant::from_millis(at_ms + i / 20);
-                hedge.on_latency(now, Duration::from_millis(latency_ms));
+                hedge.on_end(now, &first(latency_ms));
             }
         };
         late(&mut hedge, 10_100, 500, 100);
         assert!(hedge.is_gated() && !hedge.permits_copy(Instant::from_millis(10_200)));
         late(&mut hedge, 10_300, 6, 200);
         assert!(!hedge.is_gated() && hedge.permits_copy(Instant::from_millis(10_400)));
+    }
+
+    #[test]
+    fn of_several_the_worst_is_told_and_counts_are_added() {
+        let kept = |by_load| Kept { by_load, ..Kept::default() };
+        let one = HedgeStanding {
+            delay: Some(Duration::from_millis(5)),
+            utilisation: Some(0.4),
+            worth: Some(0.2),
+            kept: kept(3),
+            ..HedgeStanding::default()
+        };
+        let other = HedgeStanding {
+            is_futile: true,
+            worth: Some(0.1),
+            kept: kept(4),
+            ..HedgeStanding::default()
+        };
+        let both = one.merged(other);
+        assert!(both.is_futile && both.kept == kept(7), "{both:?}");
+        assert_eq!((both.delay, both.utilisation), (one.delay, one.utilisation));
+        assert_eq!((both.worth, both.is_gated), (Some(0.1), false));
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl Listener {
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
+
+    /// The socket, for a protocol that is not HTTP.
+    pub(crate) fn into_std(self) -> std::net::TcpListener {
+        self.0
+    }
 }
 
 /// The runtime of one worker thread: single-threaded, so that nothing on it needs a lock.

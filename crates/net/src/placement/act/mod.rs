@@ -18,7 +18,7 @@
 //! Which steps lead to a goal is decided in [`evenkeel_core::placement::steps`].
 
 pub mod audit;
-mod base64;
+pub(crate) mod base64;
 pub mod etcd;
 pub mod lock;
 pub mod mover;

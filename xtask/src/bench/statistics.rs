@@ -14,7 +14,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 ///
 /// # Panics
 /// When `values` is empty.
-pub(super) fn range(values: &[f64]) -> (f64, f64) {
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     let sorted = sorted(values);
     (sorted[0], sorted[sorted.len() - 1])
 }
@@ -26,7 +26,7 @@ pub(super) fn range(values: &[f64]) -> (f64, f64) {
 /// median with probability `2 P(Binomial(n, 1/2) < k)` (the sign test inverted; Conover, Practical
 /// Nonparametric Statistics, 3.2). A bootstrap of so few values would cover less than it promises,
 /// and a t interval would trust a normal shape that CPU times on a shared machine do not have.
-pub(super) fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+pub(crate) fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     let count = sorted.len();
     let depth = (1..=count / 2).rev().find(|depth| miss_probability(count, *depth) <= 0.05)?;

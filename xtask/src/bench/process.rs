@@ -20,26 +20,28 @@ const STOP_LIMIT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A folder for configurations and logs, and ports that were free a moment ago.
-pub(super) struct Workbench {
+pub(crate) struct Workbench {
     folder: PathBuf,
     ports: Vec<u16>,
 }
 
 impl Workbench {
+    /// For the benchmark called `name`.
+    ///
     /// # Errors
     /// When the folder or a port cannot be had.
-    pub(super) fn create(port_count: usize) -> Result<Self> {
-        let name = format!("bench-http-{}", std::process::id());
+    pub(crate) fn create(name: &str, port_count: usize) -> Result<Self> {
+        let name = format!("bench-{name}-{}", std::process::id());
         let folder = workspace::target().join("xtask").join(name);
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
         Ok(Self { folder, ports: free_ports(port_count)? })
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    pub(super) fn ports(&self) -> &[u16] {
+    pub(crate) fn ports(&self) -> &[u16] {
         &self.ports
     }
 
@@ -47,7 +49,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {path:?}"))?;
         Ok(path)
@@ -70,7 +72,7 @@ fn free_ports(count: usize) -> Result<Vec<u16>> {
 }
 
 /// A command for a child that ends when this process does.
-pub(super) fn child(program: &Path) -> Command {
+pub(crate) fn child(program: &Path) -> Command {
     let mut command = match workspace::find_program("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
@@ -84,7 +86,7 @@ pub(super) fn child(program: &Path) -> Command {
 }
 
 /// A server that listens; stopped when dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     name: String,
     port: u16,
     child: Child,
@@ -96,7 +98,7 @@ impl Server {
     ///
     /// # Errors
     /// When it cannot be started, ends early, or does not listen in time; with its own words.
-    pub(super) fn start(
+    pub(crate) fn start(
         bench: &Workbench,
         name: &str,
         port: u16,
@@ -117,11 +119,11 @@ impl Server {
         Ok(server)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
@@ -141,7 +143,7 @@ impl Server {
 
     /// # Errors
     /// When the process has ended; with what it wrote.
-    pub(super) fn check_alive(&mut self) -> Result<()> {
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let words = std::fs::read_to_string(&self.log).unwrap_or_default();
             bail!("{} ended by itself ({status}) and said: {}", self.name, words.trim());
@@ -154,7 +156,7 @@ impl Server {
     ///
     /// # Errors
     /// When the process is gone or the kernel keeps no scheduler statistics.
-    pub(super) fn cpu_ns(&self) -> Result<u64> {
+    pub(crate) fn cpu_ns(&self) -> Result<u64> {
         let processes = family(self.child.id());
         processes.iter().try_fold(0, |sum, process| Ok(sum + process_cpu_ns(*process)?))
     }
@@ -285,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_is_an_error_with_its_own_words() {
-        let bench = Workbench::create(1).unwrap();
+        let bench = Workbench::create("test", 1).unwrap();
         let shell = workspace::find_program("sh").unwrap();
         let arguments = ["-c", "echo the config is wrong; exit 3"];
         let outcome = Server::start(&bench, "test", bench.ports()[0], &shell, &arguments);

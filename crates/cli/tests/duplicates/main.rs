@@ -1,0 +1,89 @@
+//! Duplicates whose processes are killed and stopped: the program as it is built, real Redis
+//! servers, and checkers of what clients saw.
+//!
+//! The long run: `cargo test -p evenkeel --test duplicates -- --ignored --nocapture`
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+mod history;
+mod mixed;
+mod random;
+mod sessions;
+mod strong;
+mod trouble;
+mod world;
+
+use std::time::Duration;
+
+#[test]
+fn strong_reads_are_linearizable_while_processes_die_and_stop() {
+    strong::under_trouble(Duration::from_secs(6), 1);
+}
+
+#[test]
+fn a_front_that_wakes_after_another_took_over_breaks_nothing() {
+    strong::with_two_fronts(1, false);
+}
+
+#[test]
+fn a_duplicate_that_lacks_what_a_majority_has_is_no_history() {
+    strong::with_two_fronts(2, true);
+}
+
+#[test]
+fn a_front_without_the_log_has_what_a_majority_acknowledged() {
+    strong::without_the_log();
+}
+
+#[test]
+fn sessions_see_what_they_wrote_and_never_go_back() {
+    sessions::under_trouble(Duration::from_secs(4), 3);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_at_majority() {
+    mixed::under_trouble("majority", 60_000, 10, 4);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_at_all() {
+    mixed::under_trouble("all", 60_000, 10, 5);
+}
+
+#[test]
+fn level_one_loses_nothing_while_there_is_the_log() {
+    mixed::what_one_loses(false);
+    mixed::what_one_loses(true);
+}
+
+#[test]
+fn a_duplicate_that_dies_before_its_first_watermark_is_no_stranger() {
+    mixed::killed_before_the_first_watermark();
+}
+
+#[test]
+#[ignore = "minutes: a million writes"]
+fn a_million_writes_under_kills_and_pauses() {
+    mixed::under_trouble("majority", 1_000_000, 50, 6);
+}
+
+#[test]
+#[ignore = "minutes: many seeds"]
+fn strong_reads_are_linearizable_for_long() {
+    for seed in 10..20 {
+        strong::under_trouble(Duration::from_secs(10), seed);
+        strong::with_two_fronts(seed, false);
+        strong::with_two_fronts(seed, true);
+        sessions::under_trouble(Duration::from_secs(5), seed);
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn a_duplicate_that_missed_100000_writes_is_soon_back() {
+    let Some(lasted) = mixed::rejoin(100_000) else { return };
+    assert!(lasted < Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 5 }));
+}

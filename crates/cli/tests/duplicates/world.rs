@@ -1,0 +1,303 @@
+//! Real Redis servers, and fronts that are processes of their own, so that they can be killed and
+//! stopped.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::client::{Client, Reply};
+use crate::common::{Folder, PROGRAM};
+
+const REDIS: &str = "/usr/bin/redis-server";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One process that is ended with the test.
+pub(crate) struct Process(Option<Child>);
+
+impl Process {
+    pub(crate) fn signal(&self, signal: &str) {
+        let Some(child) = &self.0 else { return };
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub(crate) struct Redis {
+    pub(crate) address: SocketAddr,
+    directory: PathBuf,
+    pub(crate) process: Process,
+}
+
+impl Redis {
+    fn new(directory: PathBuf) -> Self {
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut redis = Self { address: free_address(), directory, process: Process(None) };
+        redis.start();
+        redis
+    }
+
+    pub(crate) fn start(&mut self) {
+        let child = Command::new(REDIS)
+            .args(["--port", &self.address.port().to_string(), "--bind", "127.0.0.1"])
+            .args(["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""])
+            .args(["--enable-debug-command", "no"])
+            .arg("--dir")
+            .arg(&self.directory)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.process = Process(Some(child));
+        until("redis answers", || {
+            let pong = Client::connect(self.address, PATIENCE).and_then(|mut it| it.ask(&["PING"]));
+            pong.is_ok_and(|pong| pong == Reply::Simple("PONG".to_owned()))
+        });
+    }
+
+    /// What it had on disk is gone.
+    pub(crate) fn wipe(&self) {
+        std::fs::remove_dir_all(&self.directory).unwrap();
+        std::fs::create_dir_all(&self.directory).unwrap();
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address, PATIENCE).unwrap()
+    }
+}
+
+/// `evenkeel run` before them.
+pub(crate) struct Front {
+    pub(crate) address: SocketAddr,
+    admin: SocketAddr,
+    config: PathBuf,
+    pub(crate) directory: PathBuf,
+    journal: PathBuf,
+    pub(crate) process: Process,
+}
+
+impl Front {
+    pub(crate) fn start(&mut self) {
+        let journal = File::options().create(true).append(true).open(&self.journal).unwrap();
+        let child = Command::new(PROGRAM)
+            .arg("run")
+            .arg(&self.config)
+            .stdout(journal.try_clone().unwrap())
+            .stderr(journal)
+            .spawn()
+            .unwrap();
+        self.process = Process(Some(child));
+        until("the front listens", || {
+            assert!(!self.process.has_ended(), "the front ended:\n{}", self.journal());
+            TcpStream::connect(self.address).is_ok()
+        });
+    }
+
+    /// Starts it where it must refuse to run; what it said.
+    pub(crate) fn started_in_vain(&mut self) -> String {
+        let output =
+            Command::new("timeout").args(["5", PROGRAM, "run"]).arg(&self.config).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "it runs: {output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// What it said, for people.
+    pub(crate) fn journal(&self) -> String {
+        std::fs::read_to_string(&self.journal).unwrap_or_default()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address, PATIENCE).unwrap()
+    }
+
+    fn info(&self) -> String {
+        let asked = Client::connect(self.address, PATIENCE).and_then(|mut it| it.ask(&["INFO"]));
+        let Ok(Reply::Bulk(info)) = asked else { return String::new() };
+        info
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.info().matches("standing=live").count()
+    }
+
+    pub(crate) fn wait_live(&self, count: usize) {
+        let begun = Instant::now();
+        while self.live() < count {
+            if begun.elapsed() > PATIENCE {
+                panic!("{count} are not live:\n{}\n{}", self.info(), self.journal());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until all are live and nobody owes an answer.
+    pub(crate) fn settle(&self, count: usize) {
+        self.wait_live(count);
+        until("all is answered", || self.info().matches("owes=0").count() == count);
+    }
+
+    /// `/api/v1/duplicates`, as text.
+    fn api(&self) -> String {
+        let mut stream = TcpStream::connect(self.admin).unwrap();
+        let request =
+            "GET /api/v1/duplicates HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Writes that duplicates answered differently, as the API has it.
+    pub(crate) fn disagreements(&self) -> u64 {
+        std::thread::sleep(Duration::from_millis(250)); // it is told ten times a second
+        let answer = self.api();
+        let (_, rest) = answer.split_once("\"disagreements\":").expect(&answer);
+        let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().expect(&answer)
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) redises: Vec<Redis>,
+    pub(crate) front: Front,
+    settings: String,
+    folder: Folder,
+}
+
+impl World {
+    /// Three duplicates and a front with these further lines of its table. `None`, said aloud,
+    /// where Redis is not installed.
+    pub(crate) fn start(name: &str, settings: &str) -> Option<Self> {
+        if !Path::new(REDIS).exists() {
+            println!("SKIPPED: {REDIS} is missing (apt-get install redis-server)");
+            return None;
+        }
+        let folder = Folder::new(&format!("chaos-{name}"));
+        let redises: Vec<Redis> =
+            (0..3).map(|n| Redis::new(folder.file(&format!("redis-{n}")))).collect();
+        let front = describe(&folder, "one", &redises, settings);
+        let settings = settings.to_owned();
+        let mut world = Self { redises, front, settings, folder };
+        world.front.start();
+        world.front.wait_live(3);
+        Some(world)
+    }
+
+    /// Another front before the same duplicates, with its own log, not started.
+    pub(crate) fn other_front(&self, name: &str) -> Front {
+        describe(&self.folder, name, &self.redises, &self.settings)
+    }
+
+    /// All duplicates hold the same: what they hold.
+    pub(crate) fn converged(&self) -> State {
+        let states: Vec<State> = self.redises.iter().map(|it| state(&mut it.client())).collect();
+        if let Err(why) = equal(&states) {
+            panic!("{why}\n{}", self.front.journal());
+        }
+        states.into_iter().next().unwrap()
+    }
+}
+
+fn describe(folder: &Folder, name: &str, redises: &[Redis], settings: &str) -> Front {
+    let (address, admin) = (free_address(), free_address());
+    let directory = folder.file(&format!("{name}-log"));
+    let targets: Vec<String> = redises.iter().map(|it| format!("\"{}\"", it.address)).collect();
+    let text = format!(
+        "[admin]\naddress = \"{admin}\"\n\n[duplicates.chaos]\nlisten = \"{address}\"\n\
+         directory = \"{}\"\nstore = \"redis\"\npartitions = [[{}]]\n{settings}\n",
+        directory.display(),
+        targets.join(", "),
+    );
+    let config = folder.file(&format!("{name}.toml"));
+    std::fs::write(&config, text).unwrap();
+    let journal = folder.file(&format!("{name}.txt"));
+    Front { address, admin, config, directory, journal, process: Process(None) }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Every key with its value and the time it expires at.
+pub(crate) type State = BTreeMap<String, (Reply, Reply)>;
+
+/// Whether all are the same; otherwise the first keys that differ.
+pub(crate) fn equal(states: &[State]) -> Result<(), String> {
+    let mut differences = Vec::new();
+    let keys: std::collections::BTreeSet<&String> = states.iter().flat_map(State::keys).collect();
+    for key in keys {
+        let values: Vec<_> = states.iter().map(|state| state.get(key)).collect();
+        if values.windows(2).any(|pair| pair[0] != pair[1]) {
+            differences.push(format!("{key}: {values:?}"));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let count = differences.len();
+    differences.truncate(5);
+    Err(format!("{count} keys differ between duplicates:\n{}", differences.join("\n")))
+}
+
+fn state(client: &mut Client) -> State {
+    let Ok(Reply::Array(keys)) = client.ask(&["KEYS", "*"]) else { panic!("no KEYS") };
+    let mut state = State::new();
+    for key in keys {
+        let Reply::Bulk(key) = key else { panic!("no key") };
+        if key.starts_with("evenkeel:") {
+            continue;
+        }
+        let Ok(Reply::Simple(kind)) = client.ask(&["TYPE", &key]) else { panic!("no TYPE") };
+        let command: &[&str] = match kind.as_str() {
+            "string" => &["GET", &key],
+            "list" => &["LRANGE", &key, "0", "-1"],
+            "hash" => &["HGETALL", &key],
+            "set" => &["SMEMBERS", &key],
+            "none" => continue, // it expired between the two
+            other => panic!("{key} is a {other}"),
+        };
+        let mut value = client.ask(command).unwrap();
+        if let Reply::Array(items) = &mut value {
+            match kind.as_str() {
+                "set" => items.sort(),
+                "hash" => {
+                    let mut pairs: Vec<Vec<Reply>> =
+                        items.chunks(2).map(<[Reply]>::to_vec).collect();
+                    pairs.sort();
+                    *items = pairs.concat();
+                }
+                _ => {}
+            }
+        }
+        let expires = client.ask(&["PEXPIRETIME", &key]).unwrap();
+        state.insert(key, (value, expires));
+    }
+    state
+}

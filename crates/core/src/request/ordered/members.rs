@@ -1,0 +1,417 @@
+//! Who is live, who gets a write, and who is dropped.
+//!
+//! **Signal**: how many answers a server owes and since when it has been silent while it owed one.
+//! **Why not the mean latency?** A duplicate may be slow: that is what the others are for. It must
+//! only not hold memory without end, nor keep clients of level `All` waiting for ever. **When it
+//! misleads**: a long command on an idle server looks like silence; the bound must be above the
+//! longest command. **Recovery**: a dropped server replays the log and is live again when it has
+//! all of it. **Source**: Zoolander, section 3.2, removes a duplicate "between storage accesses"
+//! when TCP keep-alive tells (two hours, by default); bounds and replay are ours.
+
+use core::fmt;
+
+use super::{Acknowledge, SERVERS_MAX, Sequence, ServerSet};
+use crate::time::{Deadline, Duration, Instant, Why};
+
+/// What one service asks of its servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MembersConfig {
+    /// When a write's client is told.
+    pub acknowledge: Acknowledge,
+    /// Answers one server may owe: 4,096. One that owes more is not read from, and dropped when a
+    /// write comes and others can take it.
+    pub owed_max: usize,
+    /// How long a server may be silent while it owes an answer: 1 s.
+    pub silence_max: Duration,
+}
+
+impl Default for MembersConfig {
+    fn default() -> Self {
+        Self {
+            acknowledge: Acknowledge::default(),
+            owed_max: 4_096,
+            silence_max: Duration::from_secs(1),
+        }
+    }
+}
+
+/// How a server stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Standing {
+    /// No connection, or nobody knows yet what it has.
+    #[default]
+    Away,
+    /// It is being brought up to date.
+    Behind,
+    /// It has all writes or was sent them: it is read from, and its answers count.
+    Live,
+}
+
+/// Why a server was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropped {
+    /// Its connection broke.
+    Lost,
+    /// It owed an answer for too long.
+    Silent,
+    /// It owed too many answers.
+    Full,
+    /// It could not do what others can (out of memory, read-only, loading).
+    Failed,
+}
+
+impl Dropped {
+    /// A word for metrics and journals.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Silent => "silent",
+            Self::Full => "full",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Why an access cannot be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// Nobody is live.
+    NobodyLive {
+        /// Duplicates of the partition.
+        configured: usize,
+    },
+    /// Too few are live for the level of acknowledgement.
+    TooFew {
+        /// Live duplicates.
+        live: usize,
+        /// What the level needs.
+        needed: usize,
+    },
+    /// All that could take it owe as many answers as they may.
+    Busy {
+        /// The bound.
+        owed_max: usize,
+    },
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NobodyLive { configured } => {
+                write!(f, "none of {configured} duplicates is live")
+            }
+            Self::TooFew { live, needed } => {
+                write!(f, "{live} duplicates are live, acknowledgement needs {needed}")
+            }
+            Self::Busy { owed_max } => {
+                write!(f, "every live duplicate owes {owed_max} answers")
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Member {
+    partition: usize,
+    standing: Standing,
+    owed: usize,
+    /// The last sign of life while it owes something: its last answer, or the first thing sent.
+    heard: Instant,
+    sent: Sequence,
+    applied: Sequence,
+}
+
+/// The servers of one service.
+#[derive(Clone, Debug)]
+pub struct Members {
+    config: MembersConfig,
+    members: Vec<Member>,
+    /// Per partition.
+    configured: Vec<ServerSet>,
+    live: Vec<ServerSet>,
+}
+
+impl Members {
+    /// Servers that are all away; `partitions` names the partition of each.
+    ///
+    /// # Panics
+    /// When there are more than [`SERVERS_MAX`].
+    #[must_use]
+    pub fn new(config: MembersConfig, partitions: &[usize]) -> Self {
+        assert!(partitions.len() <= SERVERS_MAX, "a service has at most 64 servers");
+        let count = partitions.iter().max().map_or(0, |max| max + 1);
+        let mut configured = vec![ServerSet::EMPTY; count];
+        for (server, &partition) in partitions.iter().enumerate() {
+            configured[partition].insert(server);
+        }
+        let member = |&partition| Member { partition, ..Member::default() };
+        let members = partitions.iter().map(member).collect();
+        Self { config, members, live: vec![ServerSet::EMPTY; count], configured }
+    }
+
+    /// The level of acknowledgement.
+    #[must_use]
+    pub const fn acknowledge(&self) -> Acknowledge {
+        self.config.acknowledge
+    }
+
+    /// Answers one server may owe.
+    #[must_use]
+    pub const fn owed_max(&self) -> usize {
+        self.config.owed_max
+    }
+
+    /// Duplicates of a partition, live or not.
+    #[inline]
+    #[must_use]
+    pub fn configured(&self, partition: usize) -> ServerSet {
+        self.configured[partition]
+    }
+
+    /// Those of a partition that are live.
+    #[inline]
+    #[must_use]
+    pub fn live(&self, partition: usize) -> ServerSet {
+        self.live[partition]
+    }
+
+    /// The partition a server holds.
+    #[must_use]
+    pub fn partition(&self, server: usize) -> usize {
+        self.members[server].partition
+    }
+
+    /// How a server stands.
+    #[must_use]
+    pub fn standing(&self, server: usize) -> Standing {
+        self.members[server].standing
+    }
+
+    /// Answers a server owes.
+    #[must_use]
+    pub fn owed(&self, server: usize) -> usize {
+        self.members[server].owed
+    }
+
+    /// The last write that a server has answered.
+    #[inline]
+    #[must_use]
+    pub fn applied(&self, server: usize) -> Sequence {
+        self.members[server].applied
+    }
+
+    /// The last write that was sent to a server.
+    #[inline]
+    #[must_use]
+    pub fn sent_to(&self, server: usize) -> Sequence {
+        self.members[server].sent
+    }
+
+    /// Whether a server owes as many answers as it may.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self, server: usize) -> bool {
+        self.members[server].owed >= self.config.owed_max
+    }
+
+    /// Who takes the next write of a partition: the first set. Those in the second owe too much
+    /// and are to be dropped now, before the write; there is always somebody else who takes it.
+    ///
+    /// # Errors
+    /// When too few could take it; nobody is to be dropped then.
+    #[inline]
+    pub fn takers(&self, partition: usize) -> Result<(ServerSet, ServerSet), Refused> {
+        let live = self.live[partition];
+        let configured = self.configured[partition].len();
+        let needed = self.config.acknowledge.live_min(configured);
+        if live.len() < needed {
+            return Err(if live.is_empty() {
+                Refused::NobodyLive { configured }
+            } else {
+                Refused::TooFew { live: live.len(), needed }
+            });
+        }
+        let full: ServerSet = live.iter().filter(|&server| self.is_full(server)).collect();
+        let rest = live.without(full);
+        if rest.len() < needed {
+            return Err(Refused::Busy { owed_max: self.config.owed_max });
+        }
+        Ok((rest, full))
+    }
+
+    /// Something was sent that will be answered; `write` names it when it is a write.
+    #[inline]
+    pub fn sent(&mut self, now: Instant, server: usize, write: Option<Sequence>) {
+        let member = &mut self.members[server];
+        if member.owed == 0 {
+            member.heard = now;
+        }
+        member.owed += 1;
+        if let Some(sequence) = write {
+            assert!(sequence > member.sent, "writes are sent in their order");
+            member.sent = sequence;
+        }
+    }
+
+    /// An answer came; `write` names it when it was a write's.
+    ///
+    /// # Panics
+    /// When none was owed.
+    #[inline]
+    pub fn answered(&mut self, now: Instant, server: usize, write: Option<Sequence>) {
+        let member = &mut self.members[server];
+        assert!(member.owed > 0, "an answer nobody waited for");
+        member.owed -= 1;
+        member.heard = now;
+        if let Some(sequence) = write {
+            assert!(sequence > member.applied, "an ordered lane answers in order");
+            member.applied = sequence;
+        }
+    }
+
+    /// A server is reached; it has applied the writes up to `applied` and needs the rest.
+    ///
+    /// # Panics
+    /// When it was not away.
+    pub fn reached(&mut self, server: usize, applied: Sequence) {
+        let member = &mut self.members[server];
+        assert_eq!(member.standing, Standing::Away, "it comes from away");
+        assert_eq!(member.owed, 0, "what was owed died with the connection");
+        member.standing = Standing::Behind;
+        (member.sent, member.applied) = (applied, applied);
+    }
+
+    /// A server was sent every write there is, up to `last`: from the next one on it gets them as
+    /// they come.
+    ///
+    /// # Panics
+    /// When it was not being brought up to date.
+    pub fn caught_up(&mut self, server: usize, last: Sequence) {
+        let member = &mut self.members[server];
+        assert_eq!(member.standing, Standing::Behind, "it was being brought up to date");
+        member.standing = Standing::Live;
+        member.sent = member.sent.max(last);
+        if member.owed == 0 {
+            member.applied = member.sent;
+        }
+        self.live[member.partition].insert(server);
+    }
+
+    /// A server is gone, and with it all it owed.
+    pub fn drop_server(&mut self, server: usize) {
+        let member = &mut self.members[server];
+        member.standing = Standing::Away;
+        member.owed = 0;
+        self.live[member.partition].remove(server);
+    }
+
+    /// Those silent for too long.
+    #[must_use]
+    pub fn silent(&self, now: Instant) -> ServerSet {
+        let is_silent =
+            |member: &Member| member.owed > 0 && now.since(member.heard) >= self.config.silence_max;
+        let members = self.members.iter().enumerate();
+        members.filter(|(_, member)| is_silent(member)).map(|(server, _)| server).collect()
+    }
+
+    /// When to ask for [`Self::silent`] next.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Deadline> {
+        let owing = self.members.iter().filter(|member| member.owed > 0);
+        let at = owing.map(|member| member.heard + self.config.silence_max).min()?;
+        Some(Deadline { at, why: Why::Silence })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Consistency, Lane, Reading, Session};
+    use super::*;
+
+    fn live(acknowledge: Acknowledge) -> Members {
+        let config = MembersConfig { acknowledge, owed_max: 4, ..MembersConfig::default() };
+        let mut members = Members::new(config, &[0, 0, 0, 1]);
+        for server in 0..3 {
+            members.reached(server, Sequence(0));
+            members.caught_up(server, Sequence(0));
+        }
+        members
+    }
+
+    fn set<const N: usize>(servers: [usize; N]) -> ServerSet {
+        servers.into_iter().collect()
+    }
+
+    #[test]
+    fn a_write_goes_to_all_that_are_live_and_needs_enough_of_them() {
+        let mut members = live(Acknowledge::Majority);
+        assert_eq!(members.takers(0), Ok((set([0, 1, 2]), ServerSet::EMPTY)));
+        assert_eq!(members.takers(1), Err(Refused::NobodyLive { configured: 1 }));
+        members.drop_server(1);
+        assert_eq!(members.takers(0), Ok((set([0, 2]), ServerSet::EMPTY)));
+        members.drop_server(0);
+        assert_eq!(members.takers(0), Err(Refused::TooFew { live: 1, needed: 2 }));
+    }
+
+    #[test]
+    fn one_that_owes_too_much_is_dropped_while_enough_others_can_take_the_write() {
+        let mut members = live(Acknowledge::Majority);
+        let now = Instant::ZERO;
+        (1..=4).for_each(|n| members.sent(now, 1, Some(Sequence(n))));
+        assert_eq!(members.takers(0), Ok((set([0, 2]), set([1]))));
+        (1..=4).for_each(|n| members.sent(now, 2, Some(Sequence(n))));
+        let busy = Err(Refused::Busy { owed_max: 4 });
+        assert_eq!(members.takers(0), busy, "a majority would be gone");
+        members.answered(now, 2, Some(Sequence(1)));
+        assert_eq!(members.takers(0), Ok((set([0, 2]), set([1]))));
+    }
+
+    #[test]
+    fn silence_counts_from_the_last_sign_of_life_while_something_is_owed() {
+        let mut members = live(Acknowledge::One);
+        let at = Instant::from_millis;
+        assert_eq!(members.deadline(), None);
+        members.sent(at(100), 0, None);
+        members.sent(at(900), 0, None);
+        assert!(members.silent(at(1_099)).is_empty());
+        assert_eq!(members.silent(at(1_100)), set([0]));
+        assert_eq!(members.deadline().unwrap().at, at(1_100));
+        members.answered(at(1_050), 0, None);
+        assert!(members.silent(at(1_100)).is_empty());
+        members.answered(at(1_060), 0, None);
+        assert_eq!(members.deadline(), None);
+    }
+
+    #[test]
+    fn a_read_of_ones_own_writes_overtakes_only_where_they_are_applied() {
+        let mut members = live(Acknowledge::One);
+        let now = Instant::ZERO;
+        let mut session = Session::default();
+        let read = |members: &Members, session, copies| {
+            members.reading(0, Consistency::ReadMyOwnWrites, session, copies).unwrap()
+        };
+        assert_eq!(read(&members, session, 3), Reading { lane: Lane::Free, to: set([0, 1, 2]) });
+        (0..3).for_each(|server| members.sent(now, server, Some(Sequence(7))));
+        session.saw(Sequence(7));
+        let behind = Reading { lane: Lane::Ordered, to: set([0, 1, 2]) };
+        assert_eq!(read(&members, session, 3), behind);
+        members.answered(now, 2, Some(Sequence(7)));
+        assert_eq!(read(&members, session, 1), Reading { lane: Lane::Free, to: set([2]) });
+        assert_eq!(read(&members, session, 2).lane, Lane::Ordered);
+        let eventual = members.reading(0, Consistency::Eventual, session, 3).unwrap();
+        assert_eq!(eventual.lane, Lane::Free);
+        let strong = members.reading(0, Consistency::Strong, Session::default(), 1).unwrap();
+        assert_eq!((strong.lane, strong.to.len()), (Lane::Ordered, 1));
+    }
+
+    #[test]
+    fn whoever_is_brought_up_to_date_is_not_read_from() {
+        let mut members = live(Acknowledge::One);
+        members.drop_server(0);
+        members.reached(0, Sequence(3));
+        assert_eq!(members.live(0), set([1, 2]));
+        members.caught_up(0, Sequence(9));
+        assert_eq!((members.live(0), members.applied(0)), (set([0, 1, 2]), Sequence(9)));
+    }
+}

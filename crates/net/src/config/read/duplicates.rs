@@ -1,0 +1,285 @@
+//! `[duplicates.NAME]`.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use evenkeel_core::placement::duplicates::policy::Prices;
+use evenkeel_core::request::ordered::{Acknowledge, Consistency, MembersConfig, SERVERS_MAX};
+use evenkeel_core::request::partition::SLOTS;
+use evenkeel_core::units::Probability;
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Setting, Table};
+
+use super::ways::Way;
+use super::{HOUR, MS, check_name};
+use crate::config::DuplicatesConfig;
+use crate::duplicates::log::{LogSettings, Sync};
+use crate::duplicates::store::embedded::EmbeddedSettings;
+use crate::duplicates::store::zookeeper::ZooKeeperSettings;
+use crate::duplicates::{ManagerSettings, Target};
+use crate::resp::request::Limits;
+
+const SEGMENT_BYTES: RangeInclusive<u64> = 65_536..=1 << 32;
+const LOG_BYTES: RangeInclusive<u64> = 131_072..=1 << 42;
+const ARGUMENT_BYTES: RangeInclusive<u64> = 1_024..=512 << 20;
+
+const CONSISTENCIES: [(&str, Consistency); 3] = [
+    ("eventual", Consistency::Eventual),
+    ("read-my-own-writes", Consistency::ReadMyOwnWrites),
+    ("strong", Consistency::Strong),
+];
+
+const LEVELS: [(&str, Acknowledge); 3] =
+    [("one", Acknowledge::One), ("majority", Acknowledge::Majority), ("all", Acknowledge::All)];
+
+/// `[duplicates.NAME]`, and what is checked against the other tables.
+pub(super) struct Duplicates<'a> {
+    pub(super) config: DuplicatesConfig,
+    pub(super) listen: Way<'a>,
+    pub(super) servers: Vec<Way<'a>>,
+}
+
+/// What stores there are; the default is in this process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Store {
+    Redis,
+    Embedded,
+    Memcached,
+    ZooKeeper,
+}
+
+const STORES: [(&str, Store); 4] = [
+    ("embedded", Store::Embedded),
+    ("redis", Store::Redis),
+    ("memcached", Store::Memcached),
+    ("zookeeper", Store::ZooKeeper),
+];
+
+impl<'a> Duplicates<'a> {
+    pub(super) fn read(name: &'a str, setting: Setting<'a>) -> Self {
+        check_name(name, "a service of this name", &setting);
+        setting.table(|table| Self::of(name, table)).required()
+    }
+
+    fn of(name: &str, table: &mut Table<'a>) -> Self {
+        let listen = Way::read(table.key("listen"));
+        let store = table.key("store").variant(&STORES).or(Store::Embedded);
+        let directory = PathBuf::from(table.key("directory").text().required());
+        let password = table.key("store_password").text().optional();
+        if password.is_some() && store != Store::Redis {
+            let expected = "no such key: only the servers of store = \"redis\" are told a password";
+            table.problem("store_password", Mismatch::new("a password", expected));
+        }
+        let tcp = |address| Target::Tcp { address, password: password.clone() };
+        let (partitions, servers) = match store {
+            Store::Redis => servers(table, tcp),
+            Store::Memcached => servers(table, |address| Target::Memcached { address }),
+            Store::ZooKeeper => (ensembles(table, name), Vec::new()),
+            Store::Embedded => (embedded(table, &directory), Vec::new()),
+        };
+        let count = partitions.len().max(1);
+        let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
+        let config = DuplicatesConfig {
+            name: name.to_owned(),
+            listen: listen.address,
+            partitions,
+            shards,
+            consistency: table
+                .key("consistency")
+                .variant(&CONSISTENCIES)
+                .or(Consistency::default()),
+            read_copies: table
+                .key("read_copies")
+                .integer()
+                .between(1..=SERVERS_MAX)
+                .or(SERVERS_MAX),
+            members: members(table),
+            log_directory: directory.join("log"),
+            log: log_settings(table),
+            password: table.key("password").text().optional(),
+            limits: limits(table),
+            clients_max: table.key("clients_max").integer().between(1..=1_000_000).or(10_000),
+            manager: manager(table),
+        };
+        Self { config, listen, servers }
+    }
+}
+
+/// `objective`, and what makes sense with it only.
+fn manager(table: &mut Table<'_>) -> Option<ManagerSettings> {
+    let objective = table.key("objective").duration().between(MS / 10..=HOUR).optional();
+    let default = ManagerSettings::new(objective.unwrap_or(MS));
+    let target = table.key("target").probability().between(0.0..=0.999_999_999);
+    let target = Probability::clamped(target.or(default.target.value()));
+    let prices = table.key("cost").section(|table| {
+        let per_node = table.key("per_node").number().between(0.0..=1e12);
+        let per_violation = table.key("per_violation").number().between(0.0..=1e12);
+        Prices {
+            per_node: per_node.or(default.prices.per_node),
+            per_violation: per_violation.or(default.prices.per_violation),
+        }
+    });
+    if table.key("objective").value().is_none() {
+        for key in ["target", "cost"] {
+            if table.key(key).value().is_some() {
+                let expected = "objective too, such as objective = \"5ms\"";
+                table.problem(key, Mismatch::new(format!("{key} without objective"), expected));
+            }
+        }
+    }
+    objective.map(|_| ManagerSettings { target, prices, ..default })
+}
+
+fn members(table: &mut Table<'_>) -> MembersConfig {
+    let default = MembersConfig::default();
+    MembersConfig {
+        acknowledge: table.key("acknowledge").variant(&LEVELS).or(default.acknowledge),
+        owed_max: table.key("owed_max").integer().between(16..=1_000_000).or(default.owed_max),
+        silence_max: duration(table, "silence_max", 10 * MS..=HOUR, default.silence_max),
+    }
+}
+
+fn log_settings(table: &mut Table<'_>) -> LogSettings {
+    let default = LogSettings::default();
+    let segment = table.key("log_segment_bytes").bytes().between(SEGMENT_BYTES);
+    let segment_bytes = segment.or(default.segment_bytes);
+    let whole = table.key("log_bytes_max").bytes().between(LOG_BYTES);
+    let bytes_max = whole.or(default.bytes_max.max(2 * segment_bytes));
+    if bytes_max < 2 * segment_bytes {
+        let came = format!("{bytes_max} bytes");
+        let expected = format!("two segments at least: {} bytes", 2 * segment_bytes);
+        table.problem("log_bytes_max", Mismatch::new(came, expected));
+    }
+    let expected = "\"always\", \"never\" or a time such as \"1s\"";
+    let parse = |text: &str| match text {
+        "always" => Ok(Sync::Always),
+        "never" => Ok(Sync::Never),
+        text => evenkeel_settings::parse_duration(text)
+            .ok()
+            .filter(|every| (MS..=HOUR).contains(every))
+            .map(Sync::Every)
+            .ok_or_else(|| Mismatch::new(format!("{text:?}"), expected)),
+    };
+    let sync = table.key("log_sync").parsed(expected, default.sync, parse).or(default.sync);
+    LogSettings { segment_bytes, bytes_max, sync }
+}
+
+fn limits(table: &mut Table<'_>) -> Limits {
+    let default = Limits::default();
+    let argument = table.key("argument_bytes_max").bytes().between(ARGUMENT_BYTES);
+    let argument_bytes_max = argument.or(default.argument_bytes_max as u64) as usize;
+    Limits {
+        argument_bytes_max,
+        command_bytes_max: default.command_bytes_max.max(2 * argument_bytes_max),
+        ..default
+    }
+}
+
+type Partitions = Vec<Vec<Target>>;
+
+/// `partitions = [["127.0.0.1:7001", "127.0.0.1:7002"], …]`
+fn servers<'a>(
+    table: &mut Table<'a>,
+    target: impl Fn(SocketAddr) -> Target,
+) -> (Partitions, Vec<Way<'a>>) {
+    let lists = lists(table, "a list of addresses", Way::to);
+    let target = |way: &Way<'_>| target(way.address);
+    let partitions = lists.iter().map(|list| list.iter().map(target).collect()).collect();
+    let servers: Vec<Way<'a>> = lists.into_iter().flatten().collect();
+    super::ways::check_repeated(&servers);
+    (partitions, servers)
+}
+
+/// The duplicates of each partition, as many as there may be.
+fn lists<'a, T: 'a>(
+    table: &mut Table<'a>,
+    expected: &str,
+    mut item: impl FnMut(Setting<'a>) -> T,
+) -> Vec<Vec<T>> {
+    let few = format!("1 to {SERVERS_MAX} duplicates in all, one for each partition at least");
+    let lists = table.key("partitions").list(|partition| {
+        partition.list(&mut item).check(expected, |all| !all.is_empty()).required()
+    });
+    let lists = lists.check(&few, |lists| {
+        let count: usize = lists.iter().map(Vec::len).sum();
+        (1..=SERVERS_MAX).contains(&count)
+    });
+    lists.required()
+}
+
+/// `partitions = [["10.0.1.1:2181,10.0.1.2:2181", "10.0.2.1:2181/a/node"], …]`
+fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
+    const EXPECTED: &str = "the servers of one ensemble and perhaps a node of letters, digits, - \
+                            and _, such as 10.0.1.1:2181,10.0.1.2:2181/evenkeel/cart";
+    let mut seen = Vec::new();
+    lists(table, "a list of ensembles", |item| {
+        let stand_in = ZooKeeperSettings { servers: Vec::new(), root: String::new() };
+        let parse = |text: &str| {
+            let settings = ensemble(text, name).filter(|settings| !seen.contains(settings));
+            settings.ok_or_else(|| {
+                let wrong = Mismatch::new(format!("{text:?}"), EXPECTED);
+                wrong.with_hint("each node can be one duplicate")
+            })
+        };
+        let settings = item.parsed(EXPECTED, stand_in, parse).required();
+        seen.push(settings.clone());
+        Target::ZooKeeper { settings }
+    })
+}
+
+/// `host:port,…[/node]`, as ZooKeeper's own clients are told where to connect.
+fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
+    let (servers, root) = match text.find('/') {
+        Some(at) => (&text[..at], text[at..].to_owned()),
+        None => (text, format!("/evenkeel/{}", name.replace('.', "_"))),
+    };
+    let is_server = |server: &str| {
+        let parts = server.rsplit_once(':');
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+    };
+    let is_part = |part: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_plain)
+    };
+    let is_right = servers.split(',').all(is_server) && root[1..].split('/').all(is_part);
+    let servers = servers.split(',').map(str::to_owned).collect();
+    is_right.then_some(ZooKeeperSettings { servers, root })
+}
+
+/// `partitions = 2` and `duplicates = 3`, in files of the directory.
+fn embedded(table: &mut Table<'_>, directory: &Path) -> Partitions {
+    let partitions = table.key("partitions").integer().between(1..=SERVERS_MAX).or(1);
+    let duplicates = table.key("duplicates").integer().between(1..=SERVERS_MAX).or(2);
+    if partitions * duplicates > SERVERS_MAX {
+        let came = format!("{partitions} x {duplicates}");
+        let expected = format!("at most {SERVERS_MAX} duplicates in all");
+        table.problem("duplicates", Mismatch::new(came, expected));
+    }
+    let target = |partition: usize, duplicate: usize| Target::Embedded {
+        settings: EmbeddedSettings::at(
+            &directory.join(format!("store-{partition}-{duplicate}.redb")),
+        ),
+        pauses: None,
+    };
+    (0..partitions)
+        .map(|partition| (0..duplicates).map(|duplicate| target(partition, duplicate)).collect())
+        .collect()
+}
+
+/// Two services must not write one log.
+pub(super) fn check_logs(table: &mut Table<'_>, services: &[Duplicates<'_>]) {
+    let mut seen = BTreeSet::new();
+    for service in services {
+        if !seen.insert(&service.config.log_directory) {
+            let came = "one directory for two services".to_owned();
+            table.problem(
+                "duplicates",
+                Mismatch::new(came, "a directory for each: each has a log of its own"),
+            );
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! `[duplicates.NAME]`: what one service is made of.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{Consistency, MembersConfig};
+
+use super::log::LogSettings;
+use super::manager::ManagerSettings;
+use super::store::embedded::{Embedded, EmbeddedSettings};
+use super::store::memcached::Memcached;
+use super::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
+use super::store::{Host, Pauses};
+use crate::resp::request::Limits;
+
+/// How long the first connection to a store that is no Redis may take.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// One service of partitions and duplicates.
+#[derive(Debug, Clone)]
+pub struct DuplicatesConfig {
+    /// Its name in the file, in metrics and in the names of its connections.
+    pub name: String,
+    /// Where clients of Redis connect.
+    pub listen: SocketAddr,
+    /// The duplicates of each partition.
+    pub partitions: Vec<Vec<Target>>,
+    /// Parts that keys are dealt to; what can move between partitions. Default 64.
+    pub shards: usize,
+    /// What reads see unless a session says otherwise.
+    pub consistency: Consistency,
+    /// Copies of a read, at most; default: all live duplicates.
+    pub read_copies: usize,
+    /// When writes are acknowledged and duplicates dropped.
+    pub members: MembersConfig,
+    /// Where the log is.
+    pub log_directory: PathBuf,
+    /// How the log is kept.
+    pub log: LogSettings,
+    /// What clients must say before anything else.
+    pub password: Option<String>,
+    /// What one command may be.
+    pub limits: Limits,
+    /// Connections of clients at once.
+    pub clients_max: usize,
+    /// What is promised and how closely it is watched; without it nothing is advised.
+    pub manager: Option<ManagerSettings>,
+}
+
+/// One duplicate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A server that speaks RESP3: Redis 7 or later, or what does as it does.
+    Tcp {
+        /// Where it listens.
+        address: SocketAddr,
+        /// Its password, if it has one.
+        password: Option<String>,
+    },
+    /// A store in this process.
+    Embedded {
+        /// Its file.
+        settings: EmbeddedSettings,
+        /// When it stumbles, for demonstrations and tests.
+        pauses: Option<Pauses>,
+    },
+    /// A memcached of this service alone: it is emptied when it has to be filled.
+    Memcached {
+        /// Where it listens.
+        address: SocketAddr,
+    },
+    /// A part of a ZooKeeper ensemble.
+    ZooKeeper {
+        /// Its servers, and the node that everything is below.
+        settings: ZooKeeperSettings,
+    },
+}
+
+/// A duplicate that can be connected to.
+#[derive(Debug, Clone)]
+pub(super) enum Door {
+    Tcp { address: SocketAddr, password: Option<String> },
+    Host(Host),
+    Remote(Arc<Remote>),
+}
+
+/// A store in another process that is reached through one of ours. It may be away when the service
+/// starts, as a Redis may.
+#[derive(Debug)]
+pub(super) struct Remote {
+    target: Target,
+    host: Mutex<Option<Host>>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { address, .. } => address.fmt(f),
+            Self::Embedded { settings, .. } => settings.path.display().fmt(f),
+            Self::Memcached { address } => write!(f, "memcached {address}"),
+            Self::ZooKeeper { settings } => {
+                write!(f, "ZooKeeper {}{}", settings.servers.join(","), settings.root)
+            }
+        }
+    }
+}
+
+impl Target {
+    /// Starts what runs in this process.
+    ///
+    /// # Errors
+    /// When its store cannot be opened.
+    pub(super) fn open(&self) -> io::Result<Door> {
+        Ok(match self.clone() {
+            Self::Tcp { address, password } => Door::Tcp { address, password },
+            Self::Embedded { settings, pauses } => {
+                let name = settings.path.display().to_string();
+                Door::Host(Host::start(&name, pauses, async move || Embedded::open(&settings))?)
+            }
+            target @ (Self::Memcached { .. } | Self::ZooKeeper { .. }) => {
+                Door::Remote(Arc::new(Remote { target, host: Mutex::new(None) }))
+            }
+        })
+    }
+
+    /// Reaches what runs elsewhere; waits for it.
+    fn start(&self) -> io::Result<Host> {
+        let name = self.to_string();
+        match self {
+            Self::Memcached { address } => Memcached::start(&name, &address.to_string(), None),
+            Self::ZooKeeper { settings } => ZooKeeper::start(&name, settings.clone(), None),
+            Self::Tcp { .. } | Self::Embedded { .. } => {
+                unreachable!("it is connected to, or open from the start")
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// The store, opened by whoever needs it first while it is there.
+    pub(super) async fn host(&self) -> io::Result<Host> {
+        let opened = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(host) = opened {
+            return Ok(host);
+        }
+        let (sender, opened) = tokio::sync::oneshot::channel();
+        let target = self.target.clone();
+        // It waits for the store's thread: not in ours, which serves clients.
+        std::thread::Builder::new().name("opening".to_owned()).spawn(move || {
+            let _ = sender.send(target.start()); // nobody waits any more: it ends again
+        })?;
+        let late = || {
+            let words = format!("{}: no answer within {} s", self.target, OPENING.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, words)
+        };
+        let opened = tokio::time::timeout(OPENING, opened).await.map_err(|_| late())?;
+        let host = opened.map_err(io::Error::other)??;
+        let mut place = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(place.get_or_insert(host).clone())
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { address, .. } => address.fmt(f),
+            Self::Host(host) => f.write_str(host.name()),
+            Self::Remote(remote) => remote.target.fmt(f),
+        }
+    }
+}
+
+impl Door {
+    /// What it wants to hear first.
+    pub(super) fn password(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { password, .. } => password.as_deref(),
+            Self::Host(_) | Self::Remote(_) => None,
+        }
+    }
+}
+
+impl DuplicatesConfig {
+    /// All duplicates, partition after partition.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.partitions.iter().flatten()
+    }
+}

@@ -1,0 +1,69 @@
+//! What a service counts, for people and for the manager.
+
+use std::time::Duration;
+
+use evenkeel_core::distribution::Recorder;
+use evenkeel_core::request::ordered::Dropped;
+
+/// Counters since the service began.
+#[derive(Debug)]
+pub(super) struct Counts {
+    pub(super) clients: u64,
+    pub(super) writes: u64,
+    pub(super) refused: u64,
+    pub(super) disagreements: u64,
+    pub(super) replayed: u64,
+    pub(super) copied: u64,
+    pub(super) recorded: u64,
+    pub(super) uncertain_writes: u64,
+    pub(super) lost_reads: u64,
+    pub(super) servers: Vec<ServerCounts>,
+    /// Latencies to clients, from the command to enough answers.
+    pub(super) reads: Recorder,
+    pub(super) wrote: Recorder,
+}
+
+/// Of one duplicate.
+#[derive(Debug, Default)]
+pub(super) struct ServerCounts {
+    pub(super) drops: [u64; 4],
+    /// From sending to its own answer, whether it was first or not.
+    pub(super) answers: Recorder,
+}
+
+impl Counts {
+    pub(super) fn new(servers: usize) -> Self {
+        Self {
+            clients: 0,
+            writes: 0,
+            refused: 0,
+            disagreements: 0,
+            replayed: 0,
+            copied: 0,
+            recorded: 0,
+            uncertain_writes: 0,
+            lost_reads: 0,
+            servers: (0..servers).map(|_| ServerCounts::default()).collect(),
+            reads: Recorder::default(),
+            wrote: Recorder::default(),
+        }
+    }
+
+    pub(super) fn dropped(&mut self, server: usize, why: Dropped) {
+        self.servers[server].drops[why as usize] += 1;
+    }
+
+    #[inline]
+    pub(super) fn answered(&mut self, server: usize, latency: Duration) {
+        self.servers[server].answers.record(latency);
+    }
+
+    #[inline]
+    pub(super) fn done(&mut self, is_write: bool, latency: Duration) {
+        if is_write { self.wrote.record(latency) } else { self.reads.record(latency) }
+    }
+
+    pub(super) const fn given_up(&mut self, is_write: bool) {
+        if is_write { self.uncertain_writes += 1 } else { self.lost_reads += 1 }
+    }
+}

@@ -1,0 +1,170 @@
+//! A duplicate's answer becomes the client's, or is learnt from.
+
+use evenkeel_core::request::ordered::{Consistency, Dropped, Lane, Sequence, Standing};
+
+use super::super::lane::{Copy, Owed};
+use super::Inner;
+use crate::resp::encode;
+use crate::resp::reply::{self, Blame};
+
+impl Inner {
+    /// One answer came on a lane.
+    ///
+    /// # Errors
+    /// When the connection is to end; `None` when it is already given up.
+    pub(in super::super) fn answered(
+        &mut self,
+        server: usize,
+        connection: u64,
+        lane: Lane,
+        reply: &[u8],
+    ) -> Result<(), Option<Dropped>> {
+        let Some(state) = self.lane(server, connection, lane) else { return Err(None) };
+        if reply.first() == Some(&b'>') {
+            return Ok(()); // a push is the answer to nothing
+        }
+        match state.owed.front_mut() {
+            None => return Err(Some(Dropped::Failed)),
+            Some(Owed::Group { before, refusal, .. } | Owed::Replayed { before, refusal, .. })
+                if *before > 0 =>
+            {
+                *before -= 1; // OK, QUEUED, or why EXEC will be an error
+                if reply.first() == Some(&b'-') && refusal.is_none() {
+                    *refusal = Some(reply.into());
+                }
+                return Ok(());
+            }
+            Some(_) => {}
+        }
+        let owed = state.owed.pop_front().expect("there is a first");
+        let told = match &owed {
+            Owed::Group { refusal, .. } | Owed::Replayed { refusal, .. } => refusal.as_deref(),
+            _ => None,
+        };
+        if reply::blame(told.unwrap_or(reply)) == Some(Blame::Server) {
+            tracing::warn!(server, reply = %String::from_utf8_lossy(reply), "a duplicate failed");
+            state.owed.push_front(owed); // it did not answer: it is dropped with all it owes
+            return Err(Some(Dropped::Failed));
+        }
+        match owed {
+            Owed::Access { call } => self.access_answered(server, call, reply),
+            Owed::Group { call, is_single, refusal, .. } => {
+                let answer = match refusal {
+                    Some(refusal) if is_single => Some(refusal.into_vec()),
+                    _ if is_single => single_of_exec(reply),
+                    _ => Some(without_last(reply)),
+                };
+                let Some(answer) = answer.as_deref() else { return Err(Some(Dropped::Failed)) };
+                self.access_answered(server, call, answer);
+            }
+            Owed::Replayed { write, .. } => self.replay_answered(server, write),
+            Owed::Draw { pop } => self.drawn(server, pop, reply),
+            Owed::Mark => self.members.answered(self.now, server, None),
+            Owed::Given => {
+                self.members.answered(self.now, server, None);
+                if reply.starts_with(b"-BUSYKEY") || reply.starts_with(b"-ERR Bad data") {
+                    return Err(Some(Dropped::Failed));
+                }
+            }
+            Owed::Dump { copy } => self.dump_answered(server, copy, reply),
+            Owed::Expiry { copy, dump } => {
+                self.expiry_answered(server, &copy, dump.as_deref(), reply);
+            }
+        }
+        Ok(())
+    }
+
+    fn access_answered(&mut self, server: usize, key: usize, reply: &[u8]) {
+        let call = &mut self.calls[key];
+        let write = call.write;
+        call.copies.answer(server);
+        self.members.answered(self.now, server, write);
+        self.counts.answered(server, self.now.since(self.calls[key].opened));
+        if let Some(manager) = &mut self.manager {
+            let call = &mut self.calls[key];
+            manager.answered(self.now, server, call.opened, call.sample.as_deref_mut());
+        }
+        let call = &mut self.calls[key];
+        if write.is_some() {
+            let digest = xxhash_rust::xxh3::xxh3_64(reply);
+            if *call.digest.get_or_insert(digest) != digest {
+                self.counts.disagreements += 1;
+            }
+        } else if let Some((id, _)) = call.client {
+            let seen = self.members.sent_to(server);
+            self.saw(id, seen);
+        }
+        let call = &mut self.calls[key];
+        if call.client.is_some() && call.answer.is_none() {
+            call.answer = Some(reply.to_vec());
+        }
+        self.settle(key);
+    }
+
+    /// Reads never go backwards: what was answered may have held every write sent before.
+    fn saw(&mut self, id: super::ClientId, seen: Sequence) {
+        if let Some(client) = self.client(id)
+            && client.consistency == Consistency::ReadMyOwnWrites
+        {
+            client.session.saw(seen);
+        }
+    }
+
+    fn replay_answered(&mut self, server: usize, write: Option<Sequence>) {
+        self.members.answered(self.now, server, write);
+        self.counts.replayed += 1;
+        if self.members.standing(server) == Standing::Behind {
+            self.servers[server].wake();
+        }
+    }
+
+    fn dump_answered(&mut self, donor: usize, copy: Copy, reply: &[u8]) {
+        self.members.answered(self.now, donor, None);
+        let dump = (!matches!(reply.first(), Some(b'_' | b'-'))).then(|| reply.into());
+        // The expiry was asked for right behind; its answer comes next.
+        if let Some(Owed::Expiry { dump: place, .. }) = self.servers[donor].ordered.owed.front_mut()
+        {
+            *place = dump;
+        }
+        drop(copy);
+    }
+
+    fn expiry_answered(&mut self, donor: usize, copy: &Copy, dump: Option<&[u8]>, reply: &[u8]) {
+        self.members.answered(self.now, donor, None);
+        self.give(copy, dump, reply::integer(reply).unwrap_or(-2));
+    }
+}
+
+/// What the one command between MULTI and EXEC was answered: the first of two elements.
+fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
+    let mut elements = reply::elements(reply);
+    match (elements.next(), elements.next(), elements.next()) {
+        (Some(first), Some(_), None) => Some(first.to_vec()),
+        _ => None,
+    }
+}
+
+/// The answer of a client's EXEC: without that of the watermark, which is the last.
+fn without_last(reply: &[u8]) -> Vec<u8> {
+    let elements: Vec<&[u8]> = reply::elements(reply).collect();
+    let Some((_, rest)) = elements.split_last() else { return reply.to_vec() };
+    let mut out = Vec::with_capacity(reply.len());
+    encode::array(&mut out, rest.len());
+    rest.iter().for_each(|element| out.extend_from_slice(element));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_of_a_group_is_that_of_its_commands() {
+        let single = single_of_exec(b"*2\r\n:42\r\n+OK\r\n");
+        assert_eq!(single.as_deref(), Some(&b":42\r\n"[..]));
+        let nested = single_of_exec(b"*2\r\n*2\r\n:1\r\n$1\r\na\r\n+OK\r\n");
+        assert_eq!(nested.as_deref(), Some(&b"*2\r\n:1\r\n$1\r\na\r\n"[..]));
+        assert_eq!(single_of_exec(b"_\r\n"), None, "the watermark was not written");
+        assert_eq!(without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
+    }
+}

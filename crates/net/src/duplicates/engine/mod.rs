@@ -1,0 +1,463 @@
+//! The state of one service: sessions, calls, lanes, and what core decides about them.
+//!
+//! Everything of a service is on one thread, behind one `RefCell`, and nothing in here waits:
+//! tasks around it (`front.rs`, `lane.rs`, `member.rs`) read sockets and call in.
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `access.rs` | a client's command becomes a read or a write of so many servers |
+//! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
+//! | `popping.rs` | `SPOP`: drawn by one, removed from all |
+//! | `local.rs` | what the front answers itself |
+//! | `joining.rs` | writes and keys for servers that are being filled |
+//! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
+//! | `clients.rs` | who asked, and the order of their answers |
+
+mod access;
+mod answers;
+mod clients;
+mod joining;
+mod local;
+mod popping;
+mod state_pass;
+
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use evenkeel_core::Instant;
+use evenkeel_core::request::ordered::{
+    Acknowledge, Copies, Copying, Dropped, History, Lane, Members, Position, Sequence, ServerSet,
+    Standing,
+};
+use evenkeel_core::request::partition::ShardMap;
+use slab::Slab;
+
+use super::config::{Door, DuplicatesConfig};
+use super::counts::Counts;
+use super::lane::{LaneState, Owed};
+use super::log::{Log, LogError};
+use super::manager::{Manager, Sample};
+use crate::clock::Clock;
+use crate::resp::encode;
+use crate::resp::reply::Shape;
+pub(super) use access::{Came, write_group};
+use clients::Form;
+pub(super) use clients::{Client, ClientId};
+pub(super) use joining::count_commands;
+pub(super) use popping::Pop;
+pub(super) use state_pass::StatePass;
+
+/// The key that tells what a duplicate has: `EPOCH SEQUENCE`.
+pub(super) const WATERMARK: &[u8] = b"evenkeel:watermark";
+/// The key that tells whose writes a duplicate takes.
+pub(super) const EPOCH: &[u8] = b"evenkeel:epoch";
+/// Keys of ours begin with this; clients may not write them.
+pub(super) const RESERVED: &[u8] = b"evenkeel:";
+/// Writes after which a duplicate is told its watermark at the latest. Replaying this many again
+/// takes a millisecond; telling it more often costs every one of them.
+const UNMARKED_MAX: u64 = 512;
+
+/// One service, shared by the tasks of its thread.
+#[derive(Debug)]
+pub(super) struct Engine(RefCell<Inner>);
+
+/// What a task sees of it.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) config: Rc<DuplicatesConfig>,
+    /// By server.
+    pub(super) doors: Vec<Door>,
+    pub(super) clock: Clock,
+    /// The time of the event that is being handled.
+    pub(super) now: Instant,
+    pub(super) map: ShardMap,
+    pub(super) members: Members,
+    pub(super) history: History,
+    pub(super) log: Log,
+    pub(super) servers: Vec<Server>,
+    pub(super) clients: Slab<Client>,
+    pub(super) calls: Slab<Call>,
+    pub(super) counts: Counts,
+    /// Where an objective is given.
+    pub(super) manager: Option<Manager>,
+    /// Why no write is taken any more.
+    pub(super) failure: Option<String>,
+    flusher: Option<Waker>,
+    is_scheduled: bool,
+    serial: u64,
+    scratch: Vec<u8>,
+    /// A state of everything that is being written into the log.
+    pub(super) state_pass: Option<StatePass>,
+}
+
+/// One duplicate.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    /// Rises with every connection: what belongs to an earlier one is dead.
+    pub(super) connection: u64,
+    pub(super) ordered: LaneState,
+    pub(super) free: LaneState,
+    pub(super) joining: Option<Joining>,
+    /// The last write whose watermark it was told.
+    pub(super) marked: Sequence,
+    /// Whoever brings it up to date waits for answers.
+    pub(super) progress: Option<Waker>,
+    /// Why it was dropped last, for people.
+    pub(super) trouble: Option<String>,
+    /// What it said when it was reached last.
+    pub(super) holds_data: Option<bool>,
+    /// It was said that it does not tell how it is set up.
+    pub(super) is_unsure: bool,
+}
+
+/// A server that is being filled from another.
+#[derive(Debug)]
+pub(super) struct Joining {
+    pub(super) donor: usize,
+    pub(super) copying: Copying,
+}
+
+/// One access, from its sending to its last answer.
+#[derive(Debug)]
+pub(super) struct Call {
+    copies: Copies,
+    /// The write's place; `None` for a read.
+    write: Option<Sequence>,
+    partition: usize,
+    opened: Instant,
+    /// Whose it is, until that one is told.
+    client: Option<(ClientId, u64)>,
+    form: Form,
+    /// It removes what an `SPOP` has drawn.
+    pop: Option<Box<Pop>>,
+    /// The first answer, until enough have come.
+    answer: Option<Vec<u8>>,
+    /// What a write was answered, in short: all duplicates must say the same.
+    digest: Option<u64>,
+    /// For the manager, when it is one of those.
+    sample: Option<Box<Sample>>,
+}
+
+impl Engine {
+    pub(super) fn new(
+        config: DuplicatesConfig,
+        doors: Vec<Door>,
+        clock: Clock,
+        log: Log,
+        history: History,
+        map: ShardMap,
+    ) -> Rc<Self> {
+        let partitions: Vec<usize> = config
+            .partitions
+            .iter()
+            .enumerate()
+            .flat_map(|(partition, servers)| servers.iter().map(move |_| partition))
+            .collect();
+        let servers = partitions.iter().map(|_| Server::default()).collect();
+        let manager = config.manager.and_then(|settings| {
+            let duplicates: Vec<usize> = config.partitions.iter().map(Vec::len).collect();
+            let seed = history.last().epoch.0;
+            Manager::start(settings, &duplicates, map.shards(), seed, clock.now())
+                .inspect_err(|error| tracing::warn!(%error, "nothing will be advised"))
+                .ok()
+        });
+        Rc::new(Self(RefCell::new(Inner {
+            members: Members::new(config.members, &partitions),
+            counts: Counts::new(partitions.len()),
+            manager,
+            config: Rc::new(config),
+            doors,
+            clock,
+            now: clock.now(),
+            map,
+            history,
+            log,
+            servers,
+            clients: Slab::new(),
+            calls: Slab::new(),
+            failure: None,
+            flusher: None,
+            is_scheduled: false,
+            serial: 0,
+            scratch: Vec::new(),
+            state_pass: None,
+        })))
+    }
+
+    /// The state, for as long as nothing is waited for.
+    ///
+    /// # Panics
+    /// When somebody holds it: nobody may, across a wait.
+    pub(super) fn borrow(&self) -> RefMut<'_, Inner> {
+        self.0.borrow_mut()
+    }
+
+    /// Writes the log, then lets the lanes write, whenever something is pending: once for all that
+    /// came in one turn of the event loop.
+    pub(super) async fn keep_flushing(self: Rc<Self>) {
+        std::future::poll_fn(|context| {
+            let mut inner = self.borrow();
+            inner.flusher = Some(context.waker().clone());
+            if std::mem::take(&mut inner.is_scheduled) {
+                inner.flush();
+            }
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+}
+
+impl Inner {
+    /// The present, read once for all that one read of a socket brought.
+    pub(super) fn read_clock(&mut self) {
+        self.now = self.clock.now();
+    }
+
+    /// The lane of this connection, while it is the one in use.
+    pub(super) fn lane(
+        &mut self,
+        server: usize,
+        connection: u64,
+        lane: Lane,
+    ) -> Option<&mut LaneState> {
+        let server = &mut self.servers[server];
+        let is_current = server.connection == connection;
+        let state = server.lane(lane);
+        (is_current && state.is_open).then_some(state)
+    }
+
+    /// Something is pending: flush at the end of this turn.
+    pub(super) fn schedule(&mut self) {
+        if !self.is_scheduled {
+            self.is_scheduled = true;
+            if let Some(flusher) = &self.flusher {
+                flusher.wake_by_ref();
+            }
+        }
+    }
+
+    /// The log first, then the duplicates.
+    pub(super) fn flush(&mut self) {
+        if self.log.is_dirty()
+            && let Err(error) = self.log.commit()
+        {
+            self.fail(&error);
+            return;
+        }
+        self.history.forget_before(Sequence(self.log.first_sequence()));
+        // A majority must be found without the log, so each has its watermark behind what it is
+        // sent, in the same bytes; who relies on the log needs none.
+        let unmarked_max = match self.members.acknowledge() {
+            Acknowledge::One => UNMARKED_MAX,
+            Acknowledge::Majority | Acknowledge::All => 1,
+        };
+        for server in 0..self.servers.len() {
+            let position = self.members.sent_to(server);
+            if position.0 >= self.servers[server].marked.0 + unmarked_max {
+                self.mark(server);
+            }
+            let state = &mut self.servers[server];
+            state.ordered.release();
+            state.free.release();
+        }
+    }
+
+    /// The log cannot be written: nothing that was not written may reach a duplicate, so all of
+    /// them are dropped, and writes are refused until the process is started anew.
+    fn fail(&mut self, error: &LogError) {
+        let failure = format!("the log cannot be written: {error}");
+        tracing::error!(%failure, "no more writes");
+        self.failure = Some(failure);
+        for server in 0..self.servers.len() {
+            self.drop_server(server, Dropped::Failed);
+        }
+    }
+
+    /// Tells a live duplicate what it has.
+    pub(super) fn mark(&mut self, server: usize) {
+        let position = self.members.sent_to(server);
+        let state = &mut self.servers[server];
+        if !state.ordered.is_open
+            || position <= state.marked
+            || self.members.standing(server) == Standing::Away
+            || state.joining.is_some()
+        {
+            return;
+        }
+        write_mark(&mut state.ordered.pending, self.history.position(position));
+        state.ordered.owed.push_back(Owed::Mark);
+        state.marked = position;
+        self.members.sent(self.now, server, None);
+    }
+
+    /// Once in a while: who is silent, and who does not know what it has.
+    pub(super) fn keep(&mut self) {
+        self.read_clock();
+        for server in self.members.silent(self.now).iter() {
+            self.drop_server(server, Dropped::Silent);
+        }
+        for server in 0..self.servers.len() {
+            if self.members.standing(server) == Standing::Live {
+                self.mark(server);
+            }
+        }
+        if let Some(manager) = &mut self.manager {
+            manager.tick(self.now, |shard| self.map.partition(shard));
+        }
+        self.schedule();
+    }
+
+    /// A duplicate is given up: its connections close, what it owed is settled without it.
+    pub(super) fn drop_server(&mut self, server: usize, why: Dropped) {
+        let state = &mut self.servers[server];
+        if !state.ordered.is_open && !state.free.is_open {
+            return;
+        }
+        state.connection += 1;
+        state.joining = None;
+        state.marked = Sequence(0);
+        state.trouble = Some(why.name().to_owned());
+        let ordered = state.ordered.close();
+        let free = state.free.close();
+        state.wake();
+        let partition = self.members.partition(server);
+        let was_live = self.members.live(partition).contains(server);
+        self.members.drop_server(server);
+        if was_live {
+            self.counts.dropped(server, why);
+            tracing::warn!(server, why = why.name(), "a duplicate was dropped");
+        }
+        for owed in ordered.into_iter().chain(free) {
+            self.lose(server, owed);
+        }
+        self.end_pass_from(server);
+        // Whoever was filled from it starts again, from another.
+        for other in 0..self.servers.len() {
+            let joining = self.servers[other].joining.as_ref();
+            if joining.is_some_and(|joining| joining.donor == server) {
+                self.drop_server(other, Dropped::Lost);
+            }
+        }
+    }
+
+    fn lose(&mut self, server: usize, owed: Owed) {
+        match owed {
+            Owed::Access { call } | Owed::Group { call, .. } => {
+                self.calls[call].copies.lose(server);
+                self.settle(call);
+            }
+            Owed::Draw { pop } => self.draw(pop),
+            _ => {}
+        }
+    }
+
+    /// Tells the client when enough have answered or no longer can, and forgets the call when
+    /// nobody owes an answer.
+    pub(super) fn settle(&mut self, key: usize) {
+        let call = &mut self.calls[key];
+        let configured = self.members.configured(call.partition).len();
+        let level = match call.write {
+            Some(_) => self.members.acknowledge(),
+            None => Acknowledge::One,
+        };
+        if call.client.is_some() {
+            if call.copies.is_acknowledged(level, configured) {
+                self.acknowledge(key);
+            } else if call.copies.is_hopeless(level, configured) {
+                self.give_up(key, configured);
+            }
+        }
+        if self.calls[key].copies.owed().is_empty() {
+            let call = self.calls.remove(key);
+            if let (Some(manager), Some(sample)) = (&mut self.manager, call.sample) {
+                manager.learn(*sample);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, key: usize) {
+        let call = &mut self.calls[key];
+        let Some((client, slot)) = call.client.take() else { return };
+        let answer = call.answer.take().unwrap_or_default();
+        let (opened, is_write) = (call.opened, call.write.is_some());
+        let (form, pop) = (call.form.clone(), call.pop.take());
+        self.counts.done(is_write, self.now.since(opened));
+        if let Some(sample) = &mut call.sample {
+            sample.client = Some(self.now.since(opened));
+        }
+        match pop {
+            Some(pop) => self.popped(pop, &answer),
+            None => self.reply(client, slot, &answer, &form),
+        }
+    }
+
+    fn give_up(&mut self, key: usize, configured: usize) {
+        let call = &mut self.calls[key];
+        let Some((client, slot)) = call.client.take() else { return };
+        let have = call.copies.answered().len();
+        let (is_write, pop) = (call.write.is_some(), call.pop.take());
+        let text = if is_write {
+            format!(
+                "UNCERTAIN {have} of {configured} duplicates have this write, fewer than asked \
+                 for; it is in the log and will be applied by all"
+            )
+        } else {
+            "UNAVAILABLE the duplicates that were asked are gone; ask again".to_owned()
+        };
+        self.counts.given_up(is_write);
+        let mut answer = Vec::new();
+        encode::error(&mut answer, &text);
+        self.reply(client, slot, &answer, &Form::One(Shape::Plain));
+        if pop.is_some() {
+            self.release(client);
+        }
+    }
+
+    /// Those of a partition that are being filled.
+    pub(super) fn joiners(&self, partition: usize) -> ServerSet {
+        let configured = self.members.configured(partition);
+        configured.iter().filter(|&server| self.servers[server].joining.is_some()).collect()
+    }
+}
+
+impl Server {
+    pub(super) const fn lane(&mut self, lane: Lane) -> &mut LaneState {
+        match lane {
+            Lane::Ordered => &mut self.ordered,
+            Lane::Free => &mut self.free,
+        }
+    }
+
+    /// Whoever brings it up to date looks again.
+    pub(super) fn wake(&mut self) {
+        if let Some(waker) = self.progress.take() {
+            waker.wake();
+        }
+    }
+
+    /// A new connection: both lanes are empty.
+    pub(super) fn open(&mut self) -> u64 {
+        self.connection += 1;
+        for lane in [&mut self.ordered, &mut self.free] {
+            debug_assert!(lane.owed.is_empty(), "closing returned what was owed");
+            *lane = LaneState::default();
+            lane.is_open = true;
+        }
+        self.connection
+    }
+}
+
+/// `SET evenkeel:watermark "EPOCH SEQUENCE"`
+pub(super) fn write_mark(out: &mut Vec<u8>, position: Position) {
+    let mut digits = itoa::Buffer::new();
+    let mut text = [0_u8; 41];
+    let mut length = 0;
+    for (number, end) in [(position.epoch.0, &b" "[..]), (position.sequence.0, b"")] {
+        for part in [digits.format(number).as_bytes(), end] {
+            text[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        }
+    }
+    encode::command(out, &[b"SET", WATERMARK, &text[..length]]);
+}

@@ -1,0 +1,115 @@
+//! A state of everything goes into the log, so that what is older may be forgotten and the log
+//! alone can bring back a service whose duplicates are all gone.
+//!
+//! The log is filled as a server would be ([`Copying`]): each key is asked for on a donor's ordered
+//! lane and so is what it was after an exact write; later writes to it are in the log anyway, and
+//! those that came while it was on its way are written again *behind* its state, since the state,
+//! which is older, is recorded after them. Whoever reads the log from its beginning therefore ends
+//! with every key as it is, whatever it made of writes whose beginnings are forgotten.
+
+use evenkeel_core::request::ordered::{Copying, Hash, Sequence, Treatment};
+
+use super::super::lane::{Copy, Joiner};
+use super::super::log::RecordKind;
+use super::Inner;
+use super::access::Write;
+use super::joining::{as_given, restoring};
+use crate::resp::hash::slot;
+
+/// One partition's turn in the writing of a state.
+#[derive(Debug)]
+pub(in super::super) struct StatePass {
+    /// Rises with every turn: what was asked for in an earlier one is forgotten.
+    pub(in super::super) number: u64,
+    pub(in super::super) partition: usize,
+    pub(in super::super) donor: usize,
+    pub(in super::super) copying: Copying,
+    /// The donor was lost: the state is not whole.
+    pub(in super::super) is_broken: bool,
+}
+
+impl Inner {
+    /// Begins with a partition; `None` when nobody is live to ask.
+    pub(in super::super) fn begin_pass(&mut self, partition: usize) -> Option<usize> {
+        let live = self.members.live(partition);
+        let donor = live.iter().min_by_key(|&server| self.members.owed(server))?;
+        self.serial += 1;
+        self.state_pass = Some(StatePass {
+            number: self.serial,
+            partition,
+            donor,
+            copying: Copying::new(),
+            is_broken: false,
+        });
+        Some(donor)
+    }
+
+    /// The donor was seen to have this key.
+    pub(in super::super) fn seen_in_pass(&mut self, key: &[u8], hash: Hash) {
+        let Some(pass) = &mut self.state_pass else { return };
+        let (donor, to) = (pass.donor, Joiner::Log(pass.number));
+        if pass.copying.seen(hash) {
+            self.ask_for(donor, to, key, hash);
+        }
+    }
+
+    /// A write was sent to the live ones: what of it the state needs.
+    pub(super) fn tell_pass(&mut self, partition: usize, write: &Write<'_>) {
+        let Some(pass) = &mut self.state_pass else { return };
+        if pass.partition != partition || pass.is_broken {
+            return;
+        }
+        let (donor, to) = (pass.donor, Joiner::Log(pass.number));
+        let mut group = Vec::new();
+        match pass.copying.write(write.keys, as_given(write, &mut group)) {
+            Treatment::Send | Treatment::Hold => {}
+            Treatment::Ask => {
+                for (&hash, &key) in write.keys.iter().zip(write.key_names) {
+                    self.ask_for(donor, to, key, hash);
+                }
+            }
+        }
+    }
+
+    /// A key has come from the donor.
+    pub(super) fn record(
+        &mut self,
+        number: u64,
+        copy: &Copy,
+        dump: Option<&[u8]>,
+        expires_ms: i64,
+    ) {
+        let Some(pass) = &mut self.state_pass else { return };
+        if pass.number != number || pass.is_broken {
+            return;
+        }
+        let Some(held) = pass.copying.arrived(copy.hash) else { return };
+        let donor = pass.donor;
+        let shard = self.map.shard(slot(&copy.key)) as u16;
+        let Sequence(last) = self.history.last().sequence;
+        let command = restoring(&copy.key, dump, expires_ms);
+        // What is wrong with the log is told when it is committed.
+        let _ = self.log.append(last, shard, RecordKind::State, &command);
+        for command in &held {
+            let _ = self.log.append(last, shard, RecordKind::State, command);
+        }
+        self.counts.recorded += 1;
+        self.servers[donor].wake();
+        self.schedule();
+    }
+
+    /// The donor of the pass is gone.
+    pub(super) fn end_pass_from(&mut self, server: usize) {
+        if let Some(pass) = &mut self.state_pass
+            && pass.donor == server
+        {
+            pass.is_broken = true;
+        }
+    }
+
+    /// Whether a write to this partition must be told to somebody who is being filled.
+    pub(super) fn is_being_copied(&self, partition: usize) -> bool {
+        let in_pass = self.state_pass.as_ref().is_some_and(|pass| pass.partition == partition);
+        in_pass || !self.joiners(partition).is_empty()
+    }
+}

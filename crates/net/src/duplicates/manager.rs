@@ -1,0 +1,241 @@
+//! What the manager is told: a random sample of accesses, with the time at every duplicate.
+//!
+//! Zoolander's manager (section 3.2 of the paper) samples accesses into windows and chooses from
+//! them a policy. Here it *advises*: it says what should be done and why, and people do it.
+//!
+//! **Signals.** Of a sampled access: when each duplicate answered after it was sent (*response*)
+//! and what the duplicate worked on it (*service*): from the later of its sending and the
+//! duplicate's answer before, until its answer, which for one server first in first out is
+//! Lindley's recursion read backwards. A pause that meets many accesses is thus one long service of
+//! the first and waits of the others, as in the model. Every access is counted for its shard, so
+//! that rates are exact.
+//!
+//! **When it misleads.** A round trip to an idle duplicate counts as service, so the utilisation of
+//! remote ones is that of the connection, not of the processor. Reads that go to fewer than all
+//! duplicates make no row; where most do, rows are mostly writes.
+//!
+//! **Who computes.** Not the service's thread: it hands a full window over to a thread that has
+//! nothing else to do ([`advise`]) and asks now and then whether there is an answer.
+
+pub(super) mod advise;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::time::Duration;
+
+use evenkeel_core::placement::duplicates::policy::Prices;
+use evenkeel_core::units::Probability;
+use evenkeel_core::{Instant, Rng};
+
+use advise::{Advice, Adviser};
+
+/// What the service promises, and how closely it is watched.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ManagerSettings {
+    /// An access whose first answer takes longer is late.
+    pub objective: Duration,
+    /// The share of accesses that must not be. Default 99.9 %.
+    pub target: Probability,
+    /// What nodes and late accesses cost.
+    pub prices: Prices,
+    /// How long a window is. Default 10 s.
+    pub window: Duration,
+    /// Samples of a window, about. Default 4,096.
+    pub samples: usize,
+}
+
+impl ManagerSettings {
+    /// The defaults for this objective.
+    #[must_use]
+    pub fn new(objective: Duration) -> Self {
+        Self {
+            objective,
+            target: Probability::clamped(0.999),
+            prices: Prices::default(),
+            window: Duration::from_secs(10),
+            samples: 4_096,
+        }
+    }
+}
+
+/// What one duplicate took for one access.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Took {
+    pub(super) response: Duration,
+    pub(super) service: Duration,
+}
+
+/// One sampled access.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) partition: usize,
+    pub(super) sent: Instant,
+    /// From the command to enough answers; `None` when they never came.
+    pub(super) client: Option<Duration>,
+    /// By duplicate of the partition.
+    pub(super) times: Vec<Option<Took>>,
+}
+
+/// What came in a window.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Window {
+    pub(super) from: Instant,
+    pub(super) until: Instant,
+    /// All accesses, by shard.
+    pub(super) accesses: Vec<u64>,
+    /// Copies that were sent, by partition.
+    pub(super) copies: Vec<u64>,
+    /// Where each shard is.
+    pub(super) owners: Vec<usize>,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// Takes samples, and keeps what was advised.
+#[derive(Debug)]
+pub(super) struct Manager {
+    settings: ManagerSettings,
+    rng: Rng,
+    /// One access of so many is sampled.
+    one_in: u64,
+    /// The first server of each partition, and one past the last.
+    partitions: Vec<(usize, usize)>,
+    /// When each server answered last.
+    answered: Vec<Instant>,
+    window: Window,
+    to: SyncSender<Window>,
+    from: Receiver<Advice>,
+    advice: Option<Advice>,
+}
+
+impl Manager {
+    /// Starts the thread that computes. `duplicates` are those of each partition; equal seeds
+    /// sample alike.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn start(
+        settings: ManagerSettings,
+        duplicates: &[usize],
+        shards: usize,
+        seed: u64,
+        now: Instant,
+    ) -> io::Result<Self> {
+        // One window waits at most: an older one is worth nothing.
+        let (to, windows) = sync_channel::<Window>(1);
+        let (told, from) = channel();
+        let mut adviser = Adviser::new(settings, duplicates);
+        std::thread::Builder::new().name("advice".to_owned()).spawn(move || {
+            for window in windows {
+                let told = told.send(adviser.learn(&window));
+                if told.is_err() {
+                    return; // the service has ended
+                }
+            }
+        })?;
+        let mut next = 0;
+        let place = |&count: &usize| {
+            next += count;
+            (next - count, next)
+        };
+        let partitions: Vec<(usize, usize)> = duplicates.iter().map(place).collect();
+        let window = Window {
+            from: now,
+            until: now,
+            accesses: vec![0; shards],
+            copies: vec![0; duplicates.len()],
+            ..Window::default()
+        };
+        Ok(Self {
+            settings,
+            rng: Rng::seeded(seed),
+            one_in: 1,
+            answered: vec![now; next],
+            partitions,
+            window,
+            to,
+            from,
+            advice: None,
+        })
+    }
+
+    /// Counts an access that is sent to so many; the sample to fill, if it is one.
+    pub(super) fn sent(
+        &mut self,
+        now: Instant,
+        (shard, partition): (usize, usize),
+        copies: usize,
+    ) -> Option<Box<Sample>> {
+        self.window.accesses[shard] += 1;
+        self.window.copies[partition] += copies as u64;
+        let is_sampled = self.one_in == 1 || self.rng.bits().is_multiple_of(self.one_in);
+        is_sampled.then(|| {
+            let (first, end) = self.partitions[partition];
+            Box::new(Sample { partition, sent: now, client: None, times: vec![None; end - first] })
+        })
+    }
+
+    /// A server answered an access, sampled or not.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        server: usize,
+        sent: Instant,
+        sample: Option<&mut Sample>,
+    ) {
+        let before = std::mem::replace(&mut self.answered[server], now);
+        if let Some(sample) = sample {
+            let (response, service) = (now.since(sent), now.since(sent.max(before)));
+            let place = server - self.partitions[sample.partition].0;
+            sample.times[place] = Some(Took { response, service });
+        }
+    }
+
+    /// Nobody owes an answer to this access any more.
+    pub(super) fn learn(&mut self, sample: Sample) {
+        self.window.samples.push(sample);
+        if self.window.samples.len() >= 2 * self.settings.samples {
+            // More than was expected: half as many, evenly over the window so far.
+            let mut keep = false;
+            self.window.samples.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.one_in = self.one_in.saturating_mul(2);
+        }
+    }
+
+    /// Once in a while: hands over a window that is full, takes what was advised.
+    pub(super) fn tick(&mut self, now: Instant, owner: impl Fn(usize) -> usize) {
+        if let Some(advice) = self.from.try_iter().last() {
+            self.advice = Some(advice);
+        }
+        if now.since(self.window.from) < self.settings.window {
+            return;
+        }
+        let shards = self.window.accesses.len();
+        let next = Window {
+            from: now,
+            until: now,
+            accesses: vec![0; shards],
+            copies: vec![0; self.partitions.len()],
+            ..Window::default()
+        };
+        let mut window = std::mem::replace(&mut self.window, next);
+        window.until = now;
+        window.owners = (0..shards).map(owner).collect();
+        let all: u64 = window.accesses.iter().sum();
+        self.one_in = all.div_ceil(self.settings.samples.max(1) as u64).max(1);
+        match self.to.try_send(window) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => tracing::debug!("advice takes longer than a window"),
+            Err(TrySendError::Disconnected(_)) => tracing::debug!("nobody computes advice"),
+        }
+    }
+
+    /// What was advised last.
+    pub(super) const fn advice(&self) -> Option<&Advice> {
+        self.advice.as_ref()
+    }
+}

@@ -1,0 +1,566 @@
+//! One duplicate, from its first connection on: reach it, fence others off, see what it has, bring
+//! it up to date, keep it until it is dropped, begin again.
+
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{Copying, Dropped, Epoch, Lane, Position, Rejoin, Sequence};
+use tokio::task::JoinSet;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::config::Door;
+use super::connect::{Link, connect};
+use super::engine::{EPOCH, Engine, Inner, Joining, RESERVED, WATERMARK, write_group};
+use super::fitness;
+use super::lane::{self, Owed};
+use super::log::{Reader, Record, RecordKind};
+use crate::resp::hash::slot;
+use crate::resp::reply::{elements, integer, payload};
+
+/// What is said while a duplicate is being filled: whoever finds it must begin again.
+const FILLING: &[u8] = b"filling";
+/// Answers owed by a duplicate that replays, at most: enough to keep it busy.
+const REPLAY_OWED_MAX: usize = 2_048;
+/// Keys on their way at once.
+const KEYS_ON_THEIR_WAY_MAX: usize = 512;
+/// Bytes that may wait at a joiner or be held for it before more keys are asked for.
+const FILLING_BYTES_MAX: usize = 16 << 20;
+/// Keys the donor is asked to enumerate at once.
+const SCAN_COUNT: &[u8] = b"500";
+const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
+
+/// What a duplicate says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) epoch: Epoch,
+    pub(super) watermark: Option<Position>,
+    pub(super) holds_data: bool,
+}
+
+/// Reaches a server and asks what it has.
+pub(super) async fn look(link: &mut Link) -> io::Result<Look> {
+    let epoch = link.ask(&[b"GET", EPOCH]).await?;
+    let epoch = payload(&epoch).and_then(number).unwrap_or(0);
+    let watermark = link.ask(&[b"GET", WATERMARK]).await?;
+    let watermark = payload(&watermark).map(parse_watermark);
+    let size = link.ask(&[b"DBSIZE"]).await?;
+    let size = integer(&size).and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+    let own = u64::from(epoch > 0) + u64::from(watermark.is_some());
+    Ok(Look { epoch: Epoch(epoch), watermark, holds_data: size > own })
+}
+
+/// One that is being filled, or that says nonsense, has a history that is nobody's.
+fn parse_watermark(text: &[u8]) -> Position {
+    let mut parts = text.split(|&byte| byte == b' ').map(number);
+    match (parts.next().flatten(), parts.next().flatten(), parts.next()) {
+        (Some(epoch), Some(sequence), None) => {
+            Position { epoch: Epoch(epoch), sequence: Sequence(sequence) }
+        }
+        _ => Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) },
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.trim_end().parse().ok()
+}
+
+/// Keeps one duplicate for as long as the service runs. Ends with an error only when another
+/// sequencer has taken over.
+pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
+    let mut pause = BACKOFF.start;
+    loop {
+        let began = std::time::Instant::now();
+        match attempt(&engine, server).await {
+            Ok(()) => {}
+            Err(Trouble::Fenced(error)) => return Err(error),
+            Err(Trouble::Passing(text)) => {
+                let mut inner = engine.borrow();
+                inner.drop_server(server, Dropped::Lost);
+                let place = &mut inner.servers[server].trouble;
+                if place.as_deref() != Some(&text) {
+                    tracing::warn!(server, %text, "a duplicate is away");
+                    *place = Some(text);
+                }
+            }
+        }
+        if began.elapsed() > BACKOFF.end {
+            pause = BACKOFF.start;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(BACKOFF.end);
+    }
+}
+
+enum Trouble {
+    /// Try again.
+    Passing(String),
+    /// Never again: another process writes here.
+    Fenced(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Passing(error.to_string())
+    }
+}
+
+/// From connecting to being dropped.
+async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
+    let (door, name, epoch) = {
+        let inner = engine.borrow();
+        let epoch = inner.history.last().epoch;
+        (inner.doors[server].clone(), inner.config.name.clone(), epoch)
+    };
+    let label = format!("evenkeel-{name}-{}", epoch.0);
+    let mut ordered = connect(&door, &label).await?;
+    let free = connect(&door, &label).await?;
+    if let Some(unsure) = fitness::check(&door, &mut ordered).await? {
+        let mut inner = engine.borrow();
+        if !std::mem::replace(&mut inner.servers[server].is_unsure, true) {
+            tracing::warn!(server, "{unsure}");
+        }
+    }
+    let looked = look(&mut ordered).await?;
+    fence(&mut ordered, &name, epoch, looked.epoch).await?;
+    let rejoin = {
+        let mut inner = engine.borrow();
+        inner.servers[server].holds_data = Some(looked.holds_data);
+        inner.needed(server, looked)?
+    };
+    if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
+        ordered.wait_long();
+        ordered.expect_ok(&[b"FLUSHALL"]).await?;
+        ordered.expect_ok(&[b"SET", WATERMARK, FILLING]).await?;
+        ordered.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
+    }
+    if rejoin == (Rejoin::Replay { after: Sequence(0) }) && looked.watermark.is_none() {
+        // Before the first write: killed after it and before its first watermark, it would hold
+        // data that nobody can name.
+        ordered.expect_ok(&[b"SET", WATERMARK, b"0 0"]).await?;
+    }
+    let connection = {
+        let mut inner = engine.borrow();
+        inner.read_clock();
+        inner.servers[server].open()
+    };
+    let mut tasks: JoinSet<Result<Option<Dropped>, Trouble>> = JoinSet::new();
+    for (lane, link) in [(Lane::Ordered, ordered), (Lane::Free, free)] {
+        let engine = Rc::clone(engine);
+        tasks.spawn_local(async move {
+            Ok(lane::drive(engine, server, connection, lane, link.into_stream()).await)
+        });
+    }
+    let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
+    tasks.spawn_local(async move { bringing.await.map(|()| None) });
+    while let Some(ended) = tasks.join_next().await {
+        let ended = ended.map_err(io::Error::other)?;
+        let mut inner = engine.borrow();
+        let is_current = inner.servers[server].connection == connection;
+        match ended {
+            Ok(Some(why)) if is_current => inner.drop_server(server, why),
+            Err(trouble) if is_current => return Err(trouble),
+            _ if !is_current => return Ok(()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Tells a duplicate whose writes it takes, and ends the connections of sequencers before us.
+///
+/// A sequencer that was stopped and wakes may still write. Its connections carry its epoch in
+/// their name: whoever comes later raises the epoch *first* and ends older connections *then*, and
+/// whoever connects names itself *before* it reads the epoch. So an old one is either ended or
+/// sees that it is old.
+async fn fence(link: &mut Link, name: &str, epoch: Epoch, theirs: Epoch) -> Result<(), Trouble> {
+    if theirs > epoch {
+        return Err(Trouble::Fenced(io::Error::other(format!(
+            "{}: another process has taken over the duplicates of '{name}' (its epoch is {}, ours \
+             {}); only one may write (stop the other, then start this one anew)",
+            link.address(),
+            theirs.0,
+            epoch.0
+        ))));
+    }
+    link.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
+    let list = link.ask(&[b"CLIENT", b"LIST"]).await?;
+    if list.first() == Some(&b'-') {
+        return Ok(()); // a store of ours has one owner
+    }
+    let list = payload(&list).unwrap_or_default();
+    let prefix = format!("name=evenkeel-{name}-");
+    for line in String::from_utf8_lossy(list).lines() {
+        let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
+        let older = field(&prefix).and_then(|epoch| epoch.parse().ok());
+        if older.is_some_and(|older: u64| older < epoch.0)
+            && let Some(id) = field("id=")
+        {
+            link.ask(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Fences a server off from whoever wrote before, then asks what it has: nothing comes after that.
+///
+/// # Errors
+/// When it is not reached, or another sequencer has a later epoch.
+pub(super) async fn claim(door: &Door, name: &str, epoch: Epoch) -> io::Result<Look> {
+    let mut link = connect(door, &format!("evenkeel-{name}-{}", epoch.0)).await?;
+    let before = look(&mut link).await?;
+    match fence(&mut link, name, epoch, before.epoch).await {
+        Ok(()) => look(&mut link).await,
+        Err(Trouble::Fenced(error)) => Err(error),
+        Err(Trouble::Passing(text)) => Err(io::Error::other(text)),
+    }
+}
+
+/// What this server holds is the history from now on, under this name.
+///
+/// # Errors
+/// When it is not reached.
+pub(super) async fn found(door: &Door, name: &str, history: Position) -> io::Result<()> {
+    let Position { epoch: Epoch(epoch), sequence: Sequence(sequence) } = history;
+    let mut link = connect(door, &format!("evenkeel-{name}-{epoch}")).await?;
+    link.expect_ok(&[b"SET", WATERMARK, format!("{epoch} {sequence}").as_bytes()]).await
+}
+
+impl Inner {
+    /// What a server needs, or why it has to wait.
+    fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, Trouble> {
+        let partition = self.members.partition(server);
+        let live = self.members.live(partition);
+        let rejoin = self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
+        let waits = |text: &str| Err(Trouble::Passing(text.to_owned()));
+        let has_more = |other: usize| self.servers[other].holds_data == Some(true);
+        match rejoin {
+            Rejoin::Stranger => waits(
+                "it holds data that did not come through this service, and the service has data \
+                 already (empty it, or leave it out)",
+            ),
+            Rejoin::Adopt if self.map.partitions() > 1 => waits(
+                "it holds data, and there is more than one partition: nobody knows which keys \
+                 belong here (load them through the service instead)",
+            ),
+            Rejoin::Wait => waits(
+                "it needs a copy of everything, and no other duplicate of its partition is live",
+            ),
+            Rejoin::Replay { after: Sequence(0) }
+                if self.history.last().sequence.0 == 0
+                    && live.is_empty()
+                    && !looked.holds_data
+                    && self.members.configured(partition).iter().any(has_more) =>
+            {
+                waits("it is empty and waits for the one that holds data")
+            }
+            rejoin => Ok(rejoin),
+        }
+    }
+
+    /// A server has all there is: it is live from now on.
+    fn is_up(&mut self, server: usize) {
+        let last = self.history.last().sequence;
+        self.servers[server].joining = None;
+        self.members.caught_up(server, last);
+        self.servers[server].trouble = None;
+        self.mark(server);
+        self.schedule();
+        tracing::info!(server, sequence = last.0, "a duplicate is live");
+    }
+}
+
+/// Brings a reached server up to date and makes it live.
+async fn bring_up(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    rejoin: Rejoin,
+) -> Result<(), Trouble> {
+    match rejoin {
+        Rejoin::Replay { after } => replay(engine, server, connection, after).await,
+        Rejoin::Adopt => {
+            let mut inner = engine.borrow();
+            let adopted = inner.history.adopt().sequence;
+            inner.log.begin_after(adopted.0).map_err(io::Error::other)?;
+            inner.members.reached(server, adopted);
+            inner.is_up(server);
+            Ok(())
+        }
+        Rejoin::Copy => fill(engine, server, connection).await,
+        Rejoin::Restore => restore(engine, server, connection).await,
+        Rejoin::Stranger | Rejoin::Wait => Ok(()),
+    }
+}
+
+/// Sends what the log has after a write, then, in one moment, makes the server live.
+async fn replay(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    after: Sequence,
+) -> Result<(), Trouble> {
+    let reader = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, after);
+        let partition = inner.members.partition(server);
+        let mut shards = vec![false; inner.map.shards()];
+        inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
+        inner.log.read_after(after.0, Some(&shards)).map_err(io::Error::other)?
+    };
+    feed(engine, server, connection, reader, Inner::replay_one).await
+}
+
+/// Sends the whole log to a server that has nothing, where nobody is live to copy from. It says
+/// "filling" until it has all: half of it is no state of any moment.
+async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), Trouble> {
+    let reader = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, Sequence(0));
+        let partition = inner.members.partition(server);
+        let mut shards = vec![false; inner.map.shards()];
+        inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
+        inner.log.read_everything(Some(&shards)).map_err(io::Error::other)?
+    };
+    feed(engine, server, connection, reader, Inner::restore_one).await
+}
+
+/// Sends what a reader finds until it is at the end of the log; then, in one moment, the server is
+/// live.
+async fn feed(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    mut reader: Reader,
+    send: fn(&mut Inner, usize, &Record<'_>),
+) -> Result<(), Trouble> {
+    loop {
+        wait_until(&engine, server, connection, |inner| {
+            inner.members.owed(server) < REPLAY_OWED_MAX
+                && inner.servers[server].ordered.waiting_bytes() < FILLING_BYTES_MAX
+        })
+        .await;
+        {
+            let mut inner = engine.borrow();
+            if inner.servers[server].connection != connection {
+                return Ok(());
+            }
+            inner.read_clock();
+            inner.flush(); // what is appended is committed, so that the reader sees it
+            while inner.members.owed(server) < REPLAY_OWED_MAX {
+                if let Some(record) = reader.next().map_err(io::Error::other)? {
+                    send(&mut inner, server, &record);
+                    continue;
+                }
+                if reader.is_at_end() {
+                    inner.is_up(server);
+                    return Ok(());
+                }
+                break;
+            }
+            inner.schedule();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Inner {
+    /// As it is and without a watermark. What it makes of writes whose beginnings are forgotten is
+    /// overwritten by the state behind them.
+    fn restore_one(&mut self, server: usize, record: &Record<'_>) {
+        let count = super::engine::count_commands(record.command);
+        let state = &mut self.servers[server];
+        state.ordered.pending.extend_from_slice(record.command);
+        for _ in 0..count {
+            state.ordered.owed.push_back(Owed::Replayed { write: None, before: 0, refusal: None });
+            self.members.sent(self.now, server, None);
+        }
+    }
+
+    fn replay_one(&mut self, server: usize, record: &Record<'_>) {
+        let position = self.history.position(Sequence(record.sequence));
+        let state = &mut self.servers[server];
+        let lane = &mut state.ordered.pending;
+        let sequence = Sequence(record.sequence);
+        let owed = match record.kind {
+            RecordKind::Idempotent => {
+                lane.extend_from_slice(record.command);
+                Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
+            }
+            RecordKind::Once => {
+                write_group(lane, record.command, position);
+                let count = super::engine::count_commands(record.command);
+                state.marked = sequence;
+                Owed::Replayed { write: Some(sequence), before: 2 + count, refusal: None }
+            }
+            RecordKind::State => {
+                lane.extend_from_slice(record.command);
+                Owed::Replayed { write: None, before: 0, refusal: None }
+            }
+        };
+        let write = match owed {
+            Owed::Replayed { write, .. } => write,
+            _ => None,
+        };
+        state.ordered.owed.push_back(owed);
+        self.members.sent(self.now, server, write);
+    }
+}
+
+/// Copies every key from a live server of the partition, while writes go on.
+async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), Trouble> {
+    let (donor, door, label) = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, Sequence(0));
+        let live = inner.members.live(inner.members.partition(server));
+        let donor = live.iter().min_by_key(|&donor| inner.members.owed(donor));
+        let Some(donor) = donor else {
+            return Err(Trouble::Passing("nobody is live to copy from".to_owned()));
+        };
+        let copying = Copying::new();
+        inner.servers[server].joining = Some(Joining { donor, copying });
+        let label = format!("evenkeel-{}-{}", inner.config.name, inner.history.last().epoch.0);
+        (donor, inner.doors[donor].clone(), label)
+    };
+    let mut link = connect(&door, &label).await?;
+    link.wait_long();
+    let mut cursor = b"0".to_vec();
+    loop {
+        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;
+        let mut parts = elements(&page);
+        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
+            return Err(Trouble::Passing("SCAN was not answered with a page".to_owned()));
+        };
+        {
+            let mut inner = engine.borrow();
+            let partition = inner.members.partition(server);
+            for key in elements(keys).filter_map(payload) {
+                let shard = inner.map.shard(slot(key));
+                if !key.starts_with(RESERVED) && inner.map.partition(shard) == partition {
+                    inner.seen(server, key, xxh3_128(key));
+                }
+            }
+        }
+        cursor = payload(next).unwrap_or(b"0").to_vec();
+        let is_last = cursor == b"0";
+        let has_room = |inner: &mut Inner| {
+            let state = &inner.servers[server];
+            let Some(joining) = &state.joining else { return true };
+            let max = if is_last { 1 } else { KEYS_ON_THEIR_WAY_MAX };
+            joining.copying.on_their_way() < max
+                && joining.copying.held_bytes() + state.ordered.waiting_bytes() < FILLING_BYTES_MAX
+        };
+        wait_until(&engine, server, connection, has_room).await;
+        let mut inner = engine.borrow();
+        if inner.servers[server].connection != connection {
+            return Ok(());
+        }
+        if is_last {
+            tracing::info!(server, donor, "a duplicate was filled");
+            inner.is_up(server);
+            return Ok(());
+        }
+    }
+}
+
+/// Writes every key's value into the log, partition after partition. Errors are told; what was
+/// written is of no harm, only of no use.
+pub(super) async fn write_state(engine: &Engine) -> Result<(), String> {
+    let (began, partitions) = {
+        let mut inner = engine.borrow();
+        inner.flush();
+        let began = inner.history.last().sequence;
+        inner.log.state_begins(began.0).map_err(|error| error.to_string())?;
+        (began, inner.map.partitions())
+    };
+    for partition in 0..partitions {
+        let written = write_state_of(engine, partition).await;
+        engine.borrow().state_pass = None;
+        written?;
+    }
+    let mut inner = engine.borrow();
+    inner.flush();
+    inner.log.state_ends(began.0).map_err(|error| error.to_string())?;
+    inner.history.record_state(began);
+    let freed = inner.log.truncate_before(began.0 + 1);
+    let first = Sequence(inner.log.first_sequence());
+    inner.history.forget_before(first);
+    tracing::info!(service = inner.config.name, freed, "the log has a state of everything");
+    Ok(())
+}
+
+async fn write_state_of(engine: &Engine, partition: usize) -> Result<(), String> {
+    let lost = || format!("partition {partition}: the duplicate that was asked is gone");
+    let (donor, connection, door, label) = {
+        let mut inner = engine.borrow();
+        let donor = inner.begin_pass(partition);
+        let donor = donor.ok_or_else(|| format!("partition {partition}: nobody is live"))?;
+        let label = format!("evenkeel-{}-{}", inner.config.name, inner.history.last().epoch.0);
+        (donor, inner.servers[donor].connection, inner.doors[donor].clone(), label)
+    };
+    let mut link = connect(&door, &label).await.map_err(|error| error.to_string())?;
+    let mut cursor = b"0".to_vec();
+    loop {
+        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await;
+        let page = page.map_err(|error| error.to_string())?;
+        let mut parts = elements(&page);
+        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
+            return Err("SCAN was not answered with a page".to_owned());
+        };
+        {
+            let mut inner = engine.borrow();
+            let keys = elements(keys).filter_map(payload);
+            keys.filter(|key| !key.starts_with(RESERVED))
+                .for_each(|key| inner.seen_in_pass(key, xxh3_128(key)));
+        }
+        cursor = payload(next).unwrap_or(b"0").to_vec();
+        let is_last = cursor == b"0";
+        wait_until(engine, donor, connection, |inner| {
+            let max = if is_last { 1 } else { KEYS_ON_THEIR_WAY_MAX };
+            inner.state_pass.as_ref().is_none_or(|pass| {
+                pass.copying.on_their_way() < max && pass.copying.held_bytes() < FILLING_BYTES_MAX
+            })
+        })
+        .await;
+        let inner = engine.borrow();
+        if inner.state_pass.as_ref().is_none_or(|pass| pass.is_broken) {
+            return Err(lost());
+        }
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until this is true, or the connection is given up.
+async fn wait_until(
+    engine: &Engine,
+    server: usize,
+    connection: u64,
+    is_so: impl Fn(&mut Inner) -> bool,
+) {
+    std::future::poll_fn(|context| {
+        let mut inner = engine.borrow();
+        if inner.servers[server].connection != connection || is_so(&mut inner) {
+            return Poll::Ready(());
+        }
+        inner.servers[server].progress = Some(context.waker().clone());
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_watermark_is_nobodys_history() {
+        let known = Position { epoch: Epoch(3), sequence: Sequence(42) };
+        assert_eq!(parse_watermark(b"3 42"), known);
+        for text in [FILLING, b"", b"3", b"3 42 1", b"x 1", b"-1 2"] {
+            assert_eq!(parse_watermark(text).epoch, Epoch(u64::MAX), "{text:?}");
+        }
+    }
+}

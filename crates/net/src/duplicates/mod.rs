@@ -1,0 +1,36 @@
+//! Duplicates: partitions × duplicates of a store behind one RESP front.
+//!
+//! Every write goes to all duplicates of its partition in one order, every read to as many as the
+//! policy says, and the first valid answer wins, so that a duplicate that stumbles is not waited
+//! for. The decisions are core's ([`evenkeel_core::request::ordered`]); here are sockets and files.
+//!
+//! **The life of a write**: `front.rs` finds the command in a client's bytes; `engine/access.rs`
+//! makes it the same for everybody, gives it its place, appends it to the log and to the lanes of
+//! the live duplicates; `engine/mod.rs`, `flush`, commits the log and lets the lanes go; `lane.rs`
+//! reads an answer and `engine/answers.rs` gives it to the client when enough have come.
+//!
+//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before, and brings it
+//! up to date from the log or from another duplicate. `manager.rs` samples accesses and advises.
+//!
+//! **Source**: Zoolander (ICAC 2013), section 3.
+
+mod config;
+mod connect;
+mod counts;
+mod engine;
+mod fitness;
+mod front;
+mod inbox;
+mod lane;
+pub mod log;
+mod manager;
+mod member;
+pub(crate) mod metrics;
+mod service;
+pub mod state;
+pub mod store;
+
+pub use config::{DuplicatesConfig, Target};
+pub use manager::ManagerSettings;
+pub use service::Service;
+pub use state::DuplicatesState;

@@ -1,0 +1,330 @@
+//! A service from its start to its end.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{Epoch, History, Position, Sequence};
+use evenkeel_core::request::partition::ShardMap;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::config::{Door, DuplicatesConfig, Target};
+use super::connect::connect;
+use super::engine::Engine;
+use super::front;
+use super::log::{Log, Recovered};
+use super::member::{self, Look};
+use super::state::DuplicatesState;
+use crate::clock::Clock;
+use crate::http::engine::Listener;
+
+/// How often silence and watermarks are looked at.
+const KEEP_EVERY: Duration = Duration::from_millis(100);
+/// How long after a state could not be written into the log it is tried again.
+const STATE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long the first start waits for duplicates that do not answer, when the log is gone.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// `[duplicates.NAME]`, with its address bound and its log open, not yet running.
+#[derive(Debug)]
+pub struct Service {
+    config: DuplicatesConfig,
+    doors: Vec<Door>,
+    state: watch::Sender<Arc<DuplicatesState>>,
+    listener: Listener,
+    log: Log,
+    recovered: Recovered,
+    map: ShardMap,
+}
+
+impl Service {
+    /// Binds the address and opens the log.
+    ///
+    /// # Errors
+    /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
+    /// opened.
+    pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
+        let map = ShardMap::even(config.shards, config.partitions.len()).ok_or_else(|| {
+            let (shards, partitions) = (config.shards, config.partitions.len());
+            io::Error::other(format!(
+                "duplicates.{}: {shards} shards for {partitions} partitions, expected one for each \
+                 at least",
+                config.name
+            ))
+        })?;
+        let listener = Listener::bind(config.listen)?;
+        let opened = Log::open(&config.log_directory, config.log.clone());
+        let (log, recovered) = opened
+            .map_err(|error| io::Error::other(format!("duplicates.{}: {error}", config.name)))?;
+        let doors = config.targets().map(Target::open).collect::<io::Result<_>>()?;
+        let listen = listener.address()?;
+        let config = DuplicatesConfig { listen, ..config.clone() };
+        let name = config.name.clone();
+        let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
+        let (state, _) = watch::channel(Arc::new(first));
+        Ok(Self { config, doors, state, listener, log, recovered, map })
+    }
+
+    /// How it stands, several times a second.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Arc<DuplicatesState>> {
+        self.state.subscribe()
+    }
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Where clients connect, with the port the system chose.
+    ///
+    /// # Errors
+    /// As the operating system says.
+    pub fn address(&self) -> io::Result<std::net::SocketAddr> {
+        self.listener.address()
+    }
+
+    /// Serves until `stop` resolves.
+    ///
+    /// # Errors
+    /// When another process has taken over the duplicates, or the log fails at the start.
+    ///
+    /// # Panics
+    /// Outside a [`worker_runtime`](crate::http::engine::worker_runtime).
+    pub async fn run(self, clock: Clock, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let Self { config, doors, state, listener, mut log, recovered, map } = self;
+        let mut stop = std::pin::pin!(stop);
+        let begun = {
+            let mut begin = std::pin::pin!(begin(&config, &doors, &mut log, &recovered));
+            std::future::poll_fn(|context| {
+                if stop.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                begin.as_mut().poll(context).map(Some)
+            })
+            .await
+        };
+        let Some(history) = begun.transpose()? else { return Ok(()) };
+        let servers = doors.len();
+        let engine = Engine::new(config, doors, clock, log, history, map);
+        let mut members = JoinSet::new();
+        for server in 0..servers {
+            members.spawn_local(member::keep(Rc::clone(&engine), server));
+        }
+        let mut keeping = JoinSet::new();
+        keeping.spawn_local(Rc::clone(&engine).keep_flushing());
+        keeping.spawn_local(keep(Rc::clone(&engine), state));
+        keeping.spawn_local(keep_whole(Rc::clone(&engine)));
+        let listener = tokio::net::TcpListener::from_std(listener.into_std())?;
+        let mut served = std::pin::pin!(front::serve(Rc::clone(&engine), listener, stop));
+        let result = std::future::poll_fn(|context| {
+            if let Poll::Ready(Some(ended)) = members.poll_join_next(context) {
+                return Poll::Ready(ended.map_err(io::Error::other).and_then(|result| result));
+            }
+            if let Poll::Ready(Some(Err(panicked))) = keeping.poll_join_next(context) {
+                return Poll::Ready(Err(io::Error::other(panicked)));
+            }
+            served.as_mut().poll(context)
+        })
+        .await;
+        // What was sent and is not answered is in the log; watermarks tell what need not be
+        // replayed.
+        engine.borrow().keep();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        result
+    }
+}
+
+async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>) {
+    loop {
+        tokio::time::sleep(KEEP_EVERY).await;
+        let mut inner = engine.borrow();
+        inner.keep();
+        state.send_replace(Arc::new(inner.state()));
+    }
+}
+
+/// Writes a state into the log whenever it has grown much, or does not tell everything.
+async fn keep_whole(engine: Rc<Engine>) {
+    let (mut pause, mut least) = (KEEP_EVERY, 0);
+    loop {
+        tokio::time::sleep(pause).await;
+        let wants = {
+            let inner = engine.borrow();
+            // Twice what was left the last time: a state that is long itself is not written again
+            // and again.
+            let limit = (inner.config.log.bytes_max / 2).max(2 * least);
+            let is_long = inner.log.bytes() > limit;
+            let everybody = 0..inner.map.partitions();
+            let is_possible = everybody.into_iter().all(|it| !inner.members.live(it).is_empty());
+            is_possible && (is_long || !inner.history.is_whole())
+        };
+        pause = KEEP_EVERY;
+        if !wants {
+            continue;
+        }
+        match member::write_state(&engine).await {
+            Ok(()) => least = engine.borrow().log.bytes(),
+            Err(error) => {
+                tracing::warn!(%error, "no state was written into the log");
+                pause = STATE_AGAIN_AFTER;
+            }
+        }
+    }
+}
+
+/// The history this reign begins with, in an epoch above every one that was ever seen.
+///
+/// The log says what was written. Where it is gone while duplicates have watermarks, one duplicate
+/// of each partition is the history, the one that has most, and it is waited until enough answer
+/// to be sure that one of them has everything that was acknowledged. *One*: watermarks are told
+/// now and then, so two that say the same may differ in the writes since. It is named by the new
+/// epoch, so that every other is copied anew, also one that is reached much later. And all are
+/// fenced off *before* they are asked: whoever wrote before may be writing still.
+async fn begin(
+    config: &DuplicatesConfig,
+    doors: &[Door],
+    log: &mut Log,
+    recovered: &Recovered,
+) -> io::Result<History> {
+    let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
+    loop {
+        let looks = ask_all(config, doors, None).await;
+        let seen = looks.iter().flatten().flatten().map(|look| look.epoch);
+        let seen = seen.max().unwrap_or_default();
+        if has_log && seen.0 > log.epoch() {
+            return Err(stale(config, seen, log.epoch()));
+        }
+        let epoch = Epoch(seen.0.max(log.epoch()) + 1);
+        let mut history = if has_log || furthest(looks.iter().flatten()).is_none() {
+            of_log(recovered)?
+        } else {
+            let Some(history) = take_over(config, doors, epoch).await? else {
+                tracing::warn!(
+                    service = config.name,
+                    "the log is gone; waiting for duplicates, one of which must have everything"
+                );
+                tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                continue;
+            };
+            log.begin_after(history.sequence.0).map_err(io::Error::other)?;
+            log.begin_epoch(epoch.0).map_err(io::Error::other)?;
+            log.commit().map_err(io::Error::other)?;
+            return Ok(History::from_watermark(history));
+        };
+        log.begin_epoch(epoch.0).map_err(io::Error::other)?;
+        log.commit().map_err(io::Error::other)?;
+        history.begin_epoch(epoch);
+        return Ok(history);
+    }
+}
+
+/// Another process has written since this log was: to go on from here would undo its writes.
+fn stale(config: &DuplicatesConfig, theirs: Epoch, ours: u64) -> io::Error {
+    io::Error::other(format!(
+        "duplicates.{}: another process has taken over the duplicates since this log was written \
+         (their epoch is {}, the log's {ours}), and the log in {} lacks its writes; to begin from \
+         what the duplicates have, stop the other process and move the log away",
+        config.name,
+        theirs.0,
+        config.log_directory.display(),
+    ))
+}
+
+/// Fences all duplicates off and chooses one of each partition as the history; `None` while too
+/// few answer.
+async fn take_over(
+    config: &DuplicatesConfig,
+    doors: &[Door],
+    epoch: Epoch,
+) -> io::Result<Option<Position>> {
+    let looks = ask_all(config, doors, Some(epoch)).await;
+    if !enough(config, &looks) {
+        return Ok(None);
+    }
+    let Some(furthest) = furthest(looks.iter().flatten()) else { return Ok(None) };
+    let history = Position { epoch, sequence: furthest.sequence };
+    let mut first = 0;
+    for partition in &looks {
+        let of = |look: &Option<Look>| look.as_ref()?.watermark.filter(is_named);
+        let is_empty = |look: &Option<Look>| look.as_ref().is_some_and(|look| !look.holds_data);
+        let places = 0..partition.len();
+        let most = places.clone().filter(|&place| of(&partition[place]).is_some());
+        let most = most.max_by_key(|&place| (of(&partition[place]), partition.len() - place));
+        let base = most.or_else(|| places.clone().find(|&place| is_empty(&partition[place])));
+        let Some(base) = base else { return Ok(None) };
+        member::found(&doors[first + base], &config.name, history).await?;
+        first += partition.len();
+    }
+    Ok(Some(history))
+}
+
+fn of_log(recovered: &Recovered) -> io::Result<History> {
+    let epochs = recovered.epochs.iter();
+    let epochs = epochs.map(|&(epoch, first)| (Epoch(epoch), Sequence(first))).collect();
+    let held_from = Sequence(recovered.first_sequence);
+    let history = History::of_log(epochs, held_from, Sequence(recovered.last_sequence));
+    let mixed = || io::Error::other("the log's epochs do not ascend (two logs mixed up?)");
+    let mut history = history.ok_or_else(mixed)?;
+    if let Some(began) = recovered.state {
+        history.record_state(Sequence(began));
+    }
+    Ok(history)
+}
+
+type Looks = Vec<Vec<Option<Look>>>;
+
+/// What all duplicates have; with an epoch, after they are fenced off from those before it.
+async fn ask_all(config: &DuplicatesConfig, doors: &[Door], epoch: Option<Epoch>) -> Looks {
+    let (mut looking, mut doors) = (JoinSet::new(), doors.iter());
+    for (partition, targets) in config.partitions.iter().enumerate() {
+        for (place, door) in (0..targets.len()).zip(&mut doors) {
+            let (door, name) = (door.clone(), config.name.clone());
+            looking.spawn_local(async move {
+                let looked = match epoch {
+                    Some(epoch) => member::claim(&door, &name, epoch).await,
+                    None => look(&door, &name).await,
+                };
+                (partition, place, looked.ok())
+            });
+        }
+    }
+    let mut looks: Looks =
+        config.partitions.iter().map(|targets| vec![None; targets.len()]).collect();
+    while let Some(looked) = looking.join_next().await {
+        if let Ok((partition, place, looked)) = looked {
+            looks[partition][place] = looked;
+        }
+    }
+    looks
+}
+
+async fn look(door: &Door, name: &str) -> io::Result<Look> {
+    let mut link = connect(door, &format!("evenkeel-{name}-look")).await?;
+    member::look(&mut link).await
+}
+
+fn furthest<'a>(looks: impl Iterator<Item = &'a Option<Look>>) -> Option<Position> {
+    looks.flatten().filter_map(|look| look.watermark).filter(is_named).max()
+}
+
+/// Not of one that is being filled.
+const fn is_named(watermark: &Position) -> bool {
+    watermark.epoch.0 != u64::MAX
+}
+
+/// Whether one of those that answered must have every write that was acknowledged.
+fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
+    use evenkeel_core::request::ordered::Acknowledge;
+    looks.iter().all(|partition| {
+        let (all, answered) = (partition.len(), partition.iter().flatten().count());
+        match config.members.acknowledge {
+            Acknowledge::Majority => answered > all / 2,
+            Acknowledge::One | Acknowledge::All => answered == all,
+        }
+    })
+}

@@ -1,0 +1,302 @@
+//! The same story over every store that is no Redis: what clients see, and what survives.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_core::request::ordered::Acknowledge;
+use evenkeel_net::duplicates::store::Host;
+use evenkeel_net::duplicates::store::embedded::{Embedded, EmbeddedSettings};
+use evenkeel_net::duplicates::store::memcached::Memcached;
+use evenkeel_net::duplicates::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
+use evenkeel_net::duplicates::{DuplicatesConfig, Target};
+use evenkeel_net::resp::reply::{ReplyScanner, elements, payload};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::client::{Client, Reply};
+use super::world::World;
+use super::{bulk, ok};
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Another program, while it is wanted.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts a program; `None`, said aloud, where it is not installed.
+fn start(command: &mut Command, package: &str) -> Option<Server> {
+    match command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        Ok(child) => Some(Server(child)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("SKIPPED: {command:?}: {error} (apt-get install {package})");
+            None
+        }
+        Err(error) => panic!("{command:?}: {error}"),
+    }
+}
+
+fn wait_for(port: u16) {
+    let begun = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody listens on port {port}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn open(target: &Target) -> Host {
+    match target {
+        Target::Embedded { settings, .. } => Embedded::start("direct", settings.clone(), None),
+        Target::Memcached { address } => Memcached::start("direct", &address.to_string(), None),
+        Target::ZooKeeper { settings } => ZooKeeper::start("direct", settings.clone(), None),
+        Target::Tcp { .. } => panic!("a Redis is asked directly"),
+    }
+    .unwrap()
+}
+
+/// Asks a store, past the front.
+fn ask(host: &Host, commands: &[String]) -> Vec<Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut stream = host.connect().unwrap();
+        stream.write_all((commands.join("\r\n") + "\r\n").as_bytes()).await.unwrap();
+        let (mut inbox, mut from, mut scanner) = (Vec::new(), 0, ReplyScanner::default());
+        let mut replies = Vec::new();
+        while replies.len() < commands.len() {
+            match scanner.scan(&inbox[from..]).unwrap() {
+                Some(length) => {
+                    replies.push(inbox[from..from + length].to_vec());
+                    from += length;
+                }
+                None => assert_ne!(stream.read_buf(&mut inbox).await.unwrap(), 0, "it closed"),
+            }
+        }
+        replies
+    })
+}
+
+/// All strings of a store but those of ours.
+fn state(target: &Target) -> State {
+    let host = open(target);
+    let mut cursor = "0".to_owned();
+    let mut state = State::new();
+    loop {
+        let page = ask(&host, &[format!("SCAN {cursor} COUNT 10000")]).remove(0);
+        let parts: Vec<&[u8]> = elements(&page).collect();
+        let keys: Vec<String> = elements(parts[1])
+            .map(|key| String::from_utf8(payload(key).unwrap().to_vec()).unwrap())
+            .filter(|key| !key.starts_with("evenkeel:"))
+            .collect();
+        let gets: Vec<String> = keys.iter().map(|key| format!("GET {key}")).collect();
+        for (key, value) in keys.iter().zip(ask(&host, &gets)) {
+            state.insert(key.clone().into_bytes(), payload(&value).unwrap().to_vec());
+        }
+        cursor = String::from_utf8(payload(parts[0]).unwrap().to_vec()).unwrap();
+        if cursor == "0" {
+            return state;
+        }
+    }
+}
+
+/// A round of writes, with what the strings hold then.
+fn write(client: &mut Client, model: &mut BTreeMap<String, String>, round: usize) {
+    for n in 0..150 {
+        let (text, count) = (format!("text:{n}"), format!("count:{}", n % 10));
+        assert_eq!(client.ask(&["SET", &text, &format!("{round}-{n}")]), ok());
+        model.insert(text.clone(), format!("{round}-{n}"));
+        let now = model.get(&count).map_or(0, |now| now.parse().unwrap()) + 1;
+        assert_eq!(client.ask(&["INCR", &count]), Reply::Integer(now));
+        model.insert(count, now.to_string());
+        if n % 3 == round % 3 {
+            assert_eq!(client.ask(&["DEL", &text]), Reply::Integer(1));
+            model.remove(&text);
+        } else {
+            let value = model.get_mut(&text).unwrap();
+            value.push_str("-more");
+            let length = value.len() as i64;
+            assert_eq!(client.ask(&["APPEND", &text, "-more"]), Reply::Integer(length));
+        }
+    }
+}
+
+fn read(client: &mut Client, model: &BTreeMap<String, String>) {
+    for (key, value) in model {
+        assert_eq!(client.ask(&["GET", key]), bulk(value), "{key}");
+    }
+    assert_eq!(client.ask(&["GET", "nothing"]), Reply::Null);
+}
+
+/// Two partitions of two duplicates. `lose` makes the first of them forget everything while the
+/// front is down.
+fn story(name: &str, targets: &[Target], lose: impl FnOnce()) {
+    let change = |config: &mut DuplicatesConfig| {
+        config.members.acknowledge = Acknowledge::All;
+        // A log that soon does not reach back to the first write.
+        config.log.segment_bytes = 4 << 10;
+        config.log.bytes_max = 16 << 10;
+    };
+    let partitions = targets.chunks(2).map(<[Target]>::to_vec).collect();
+    let mut world = World::over(name, partitions, targets.len(), change);
+    let mut model = BTreeMap::new();
+    let mut client = world.client();
+    write(&mut client, &mut model, 0);
+    read(&mut client, &model);
+    let unknown = client.ask(&["LPUSH", "text:0", "x"]);
+    let is_named = |text: &str| text.starts_with("ERR store '") && text.contains("'LPUSH'");
+    assert!(matches!(&unknown, Reply::Error(text) if is_named(text)), "{unknown:?}");
+    // Another front over the same stores and log.
+    world.restart();
+    let mut client = world.client();
+    read(&mut client, &model);
+    write(&mut client, &mut model, 1);
+    world.settle();
+    world.stop();
+    lose();
+    world.restart();
+    let mut client = world.client();
+    read(&mut client, &model);
+    write(&mut client, &mut model, 2);
+    read(&mut client, &model);
+    world.settle();
+    std::thread::sleep(Duration::from_millis(250)); // it tells how it is ten times a second
+    assert_eq!(world.state().disagreements, 0);
+    world.stop();
+    let states: Vec<State> = targets.iter().map(state).collect();
+    assert_eq!(states[0], states[1], "duplicates of the first partition differ");
+    assert_eq!(states[2], states[3], "duplicates of the second partition differ");
+    assert!(!states[0].is_empty() && !states[2].is_empty());
+    let together: State =
+        states[0].iter().chain(&states[2]).map(|(k, v)| (k.clone(), v.clone())).collect();
+    assert_eq!(together.len(), states[0].len() + states[2].len(), "a key is in both partitions");
+    let expected = model.into_iter().map(|(key, value)| (key.into_bytes(), value.into_bytes()));
+    assert_eq!(together, expected.collect());
+}
+
+fn place(name: &str) -> std::path::PathBuf {
+    let place = std::env::temp_dir().join(format!("evenkeel-stores-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir_all(&place).unwrap();
+    place
+}
+
+#[test]
+fn embedded_stores_are_duplicates() {
+    let place = place("embedded");
+    let file = |n: usize| place.join(format!("{n}.redb"));
+    let target = |n| Target::Embedded { settings: EmbeddedSettings::at(&file(n)), pauses: None };
+    let targets: Vec<Target> = (0..4).map(target).collect();
+    story("embedded", &targets, || std::fs::remove_file(file(0)).unwrap());
+    let _ = std::fs::remove_dir_all(place);
+}
+
+fn memcached(port: u16) -> Option<Server> {
+    let arguments = ["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-m", "64", "-M", "-p"];
+    let mut command = Command::new("memcached");
+    let server = start(command.args(arguments).arg(port.to_string()), "memcached");
+    if server.is_some() {
+        wait_for(port);
+    }
+    server
+}
+
+#[test]
+fn memcacheds_are_duplicates() {
+    let ports: Vec<u16> = (0..4).map(|_| free_port()).collect();
+    let Some(mut servers) = ports.iter().map(|&port| memcached(port)).collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let target = |&port: &u16| Target::Memcached { address: ([127, 0, 0, 1], port).into() };
+    let targets: Vec<Target> = ports.iter().map(target).collect();
+    story("memcached", &targets, || {
+        drop(servers.remove(0)); // it forgets everything as it ends
+        servers.insert(0, memcached(ports[0]).unwrap());
+    });
+}
+
+/// The Java libraries that Debian's package brings.
+const LIBRARIES: [&str; 14] = [
+    "zookeeper",
+    "zookeeper-jute",
+    "slf4j-api",
+    "slf4j-log4j12",
+    "log4j-1.2",
+    "netty-handler",
+    "netty-transport",
+    "netty-common",
+    "netty-buffer",
+    "netty-codec",
+    "netty-resolver",
+    "snappy-java",
+    "metrics-core",
+    "commons-cli",
+];
+
+#[test]
+fn zookeeper_nodes_are_duplicates() {
+    if !Path::new("/usr/share/java/zookeeper.jar").exists() {
+        println!("SKIPPED: /usr/share/java/zookeeper.jar is missing (apt-get install zookeeper)");
+        return;
+    }
+    let (place, port) = (place("zookeeper"), free_port());
+    let config = place.join("zoo.cfg");
+    let settings = format!(
+        "tickTime=500\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
+         admin.enableServer=false\n",
+        place.display()
+    );
+    std::fs::write(&config, settings).unwrap();
+    let jars = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar")).join(":");
+    let mut command = Command::new("java");
+    command
+        .args(["-Xmx128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+        .arg("-Dzookeeper.forceSync=no")
+        .args(["-cp", &format!("/etc/zookeeper/conf_example:{jars}")])
+        .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+        .arg(&config);
+    let Some(server) = start(&mut command, "default-jre-headless") else { return };
+    wait_for(port);
+    // One ensemble for all, since this is about what is kept and not about how fast.
+    let target = |n: usize| Target::ZooKeeper {
+        settings: ZooKeeperSettings {
+            servers: vec![format!("127.0.0.1:{port}")],
+            root: format!("/evenkeel/story-{n}"),
+        },
+    };
+    let targets: Vec<Target> = (0..4).map(target).collect();
+    story("zookeeper", &targets, || {
+        let cleared = ask(&open(&targets[0]), &["FLUSHALL".to_owned()]);
+        assert_eq!(cleared, [b"+OK\r\n"]);
+    });
+    drop(server);
+    let _ = std::fs::remove_dir_all(place);
+}
+
+/// The service starts and serves while a store is away, and takes it when it comes.
+#[test]
+fn a_memcached_that_comes_later_is_filled() {
+    let ports = [free_port(), free_port()];
+    let Some(_first) = memcached(ports[0]) else { return };
+    let change = |config: &mut DuplicatesConfig| {
+        config.members.acknowledge = Acknowledge::All;
+    };
+    let target = |port: u16| Target::Memcached { address: ([127, 0, 0, 1], port).into() };
+    let world = World::over("later", vec![ports.map(target).to_vec()], 1, change);
+    let mut client = world.client();
+    assert_eq!(client.ask(&["SET", "a", "1"]), ok());
+    let _second = memcached(ports[1]);
+    world.wait_live(2, Duration::from_secs(20));
+    world.settle();
+    assert_eq!(state(&target(ports[1])), State::from([(b"a".to_vec(), b"1".to_vec())]));
+}

@@ -1,0 +1,90 @@
+//! What the benchmarks of proxies share: servers as children, turns, summaries, words and figures
+//! for people and for programs.
+
+pub(crate) mod process;
+pub(crate) mod statistics;
+
+use std::fmt::Write;
+
+use crate::UsageError;
+
+/// Fewer rounds cannot give a 95 % interval (see [`statistics::median_interval`]).
+pub(crate) const ROUNDS_MIN: usize = 6;
+
+/// The value of an option that is a whole number from `min` to `max`.
+///
+/// # Errors
+/// When it is something else.
+pub(crate) fn number<T: TryFrom<u64>>(
+    option: &str,
+    value: &str,
+    min: u64,
+    max: u64,
+) -> Result<T, UsageError> {
+    let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
+    parsed.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+        UsageError::new(format!("{option}: got `{value}`, expected a number from {min} to {max}"))
+    })
+}
+
+/// Who is measured when: each round begins one further, and every second turn runs backwards, so
+/// that no proxy always follows the same neighbour.
+pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).map(|place| (place + round) % count).collect();
+    if (round / count) % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// The machine's load when the benchmark began; figures under load compare only within a run.
+pub(crate) fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+/// A JSON list.
+pub(crate) fn list(values: &[f64]) -> String {
+    let values: Vec<String> = values.iter().map(|value| format!("{value:.4}")).collect();
+    format!("[{}]", values.join(","))
+}
+
+/// A JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control < ' ' => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_proxy_takes_every_place_equally_often() {
+        for count in 2..=7 {
+            let rounds: Vec<Vec<usize>> = (0..2 * count).map(|round| order(round, count)).collect();
+            for place in 0..count {
+                for proxy in 0..count {
+                    let times = rounds.iter().filter(|order| order[place] == proxy).count();
+                    assert_eq!(times, 2, "proxy {proxy} of {count} at place {place}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn json_is_escaped() {
+        assert_eq!(quoted("a\n\"b\""), "\"a\\u000a\\\"b\\\"\"");
+        assert_eq!(list(&[1.0, 0.25]), "[1.0000,0.2500]");
+    }
+}
