@@ -1,7 +1,7 @@
 //! Tier 3 over a whole past: round trips that change between intervals, limits for voters alone,
 //! and the best under other leaders.
 //!
-//! [`place`](super::replicas::place) answers one question exactly: one matrix of round trips, and
+//! [`place`] answers one question exactly: one matrix of round trips, and
 //! limits of failure domains that count every replica. Here the rest is brought to that form.
 //!
 //! **Several round trips.** Each interval's clients become clients of their own, with their own way
