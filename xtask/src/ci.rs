@@ -91,6 +91,18 @@ const CHECKS: &[Step] = &[
             "envoy",
         ]),
     },
+    Step {
+        name: "Parquet",
+        command: Run::Cargo(&[
+            "test",
+            "-p",
+            "evenkeel-settings",
+            "--features",
+            "parquet",
+            "--lib",
+            "placement::parquet",
+        ]),
+    },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Cargo(&["build", "--release"]) },
 ];

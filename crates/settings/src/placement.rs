@@ -7,6 +7,8 @@
 
 mod fleet;
 mod instance;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod plan;
 mod spread;
 mod tables;
@@ -121,6 +123,9 @@ pub fn load_domains(path: &Path, sites: &[String]) -> Result<Vec<String>, Proble
 
 /// A text of bounded length.
 fn read(path: &Path) -> Result<String, Problem> {
+    if path.extension().is_some_and(|kind| kind == "parquet") {
+        return table(path);
+    }
     let file = path.display().to_string();
     let unreadable = |error: std::io::Error| {
         let came = format!("no readable file ({error})");
@@ -134,6 +139,18 @@ fn read(path: &Path) -> Result<String, Problem> {
         return Err(whole(&file, Mismatch::new("more than 64 MiB", "at most 64 MiB")));
     }
     Ok(text)
+}
+
+#[cfg(feature = "parquet")]
+fn table(path: &Path) -> Result<String, Problem> {
+    parquet::text_of(path)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn table(path: &Path) -> Result<String, Problem> {
+    let what = Mismatch::new("a table in Parquet", "CSV: this program was built without Parquet");
+    let hint = "build it with --features parquet, or write CSV from it";
+    Err(whole(&path.display().to_string(), what.with_hint(hint)))
 }
 
 fn whole(file: &str, what: Mismatch) -> Problem {
