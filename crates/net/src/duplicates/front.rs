@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::engine::{Came, ClientId, Engine};
@@ -28,6 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub(super) async fn serve(
     engine: Rc<Engine>,
     listener: TcpListener,
+    mut within: UnboundedReceiver<DuplexStream>,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let mut clients = JoinSet::new();
@@ -38,6 +40,9 @@ pub(super) async fn serve(
                 return Poll::Ready(None);
             }
             while let Poll::Ready(Some(_)) = clients.poll_join_next(context) {}
+            while let Poll::Ready(Some(stream)) = within.poll_recv(context) {
+                clients.spawn_local(attend(Rc::clone(&engine), stream));
+            }
             listener.poll_accept(context).map(Some)
         });
         match accepted.await {

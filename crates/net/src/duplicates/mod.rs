@@ -9,11 +9,14 @@
 //! the live duplicates; `engine/mod.rs`, `flush`, commits the log and lets the lanes go; `lane.rs`
 //! reads an answer and `engine/answers.rs` gives it to the client when enough have come.
 //!
+//! An application in Rust that runs the service itself has `client.rs`: sessions without a socket.
+//!
 //! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before, and brings it
 //! up to date from the log or from another duplicate. `manager.rs` samples accesses and advises.
 //!
 //! **Source**: Zoolander (ICAC 2013), section 3.
 
+pub mod client;
 mod config;
 mod connect;
 mod counts;

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use evenkeel_core::request::ordered::{Epoch, History, Position, Sequence};
 use evenkeel_core::request::partition::ShardMap;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::client::{self, Entrance};
 use super::config::{Door, DuplicatesConfig, Target};
 use super::connect::connect;
 use super::engine::Engine;
@@ -38,6 +41,8 @@ pub struct Service {
     log: Log,
     recovered: Recovered,
     map: ShardMap,
+    entrance: Entrance,
+    within: UnboundedReceiver<DuplexStream>,
 }
 
 impl Service {
@@ -65,7 +70,14 @@ impl Service {
         let name = config.name.clone();
         let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
         let (state, _) = watch::channel(Arc::new(first));
-        Ok(Self { config, doors, state, listener, log, recovered, map })
+        let (entrance, within) = client::entrance();
+        Ok(Self { config, doors, state, listener, log, recovered, map, entrance, within })
+    }
+
+    /// Where clients within this process enter; before [`Service::run`] they wait.
+    #[must_use]
+    pub fn entrance(&self) -> Entrance {
+        self.entrance.clone()
     }
 
     /// How it stands, several times a second.
@@ -96,7 +108,7 @@ impl Service {
     /// # Panics
     /// Outside a [`worker_runtime`](crate::http::engine::worker_runtime).
     pub async fn run(self, clock: Clock, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { config, doors, state, listener, mut log, recovered, map } = self;
+        let Self { config, doors, state, listener, mut log, recovered, map, within, .. } = self;
         let mut stop = std::pin::pin!(stop);
         let begun = {
             let mut begin = std::pin::pin!(begin(&config, &doors, &mut log, &recovered));
@@ -120,7 +132,7 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         let listener = tokio::net::TcpListener::from_std(listener.into_std())?;
-        let mut served = std::pin::pin!(front::serve(Rc::clone(&engine), listener, stop));
+        let mut served = std::pin::pin!(front::serve(Rc::clone(&engine), listener, within, stop));
         let result = std::future::poll_fn(|context| {
             if let Poll::Ready(Some(ended)) = members.poll_join_next(context) {
                 return Poll::Ready(ended.map_err(io::Error::other).and_then(|result| result));

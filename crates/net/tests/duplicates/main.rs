@@ -164,6 +164,32 @@ fn a_client_of_another_protocol_is_told_so_and_closed() {
 }
 
 #[test]
+fn an_application_in_the_process_has_the_same_sessions() {
+    let Some(world) = World::start("within", 2, |_| {}) else { return };
+    let entrance = world.entrance.clone().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut one = entrance.enter(None).await.unwrap();
+        one.store(b"a", b"1").await.unwrap();
+        assert_eq!(one.value(b"a").await.unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(one.value(b"nothing").await.unwrap(), None);
+        let token = one.token().await.unwrap();
+        let mut other = entrance.enter(None).await.unwrap();
+        other.adopt(&token).await.unwrap();
+        assert_eq!(other.value(b"a").await.unwrap().as_deref(), Some(&b"1"[..]));
+        let wrong = other.ask(&[b"LPUSH", b"a", b"x"]).await.unwrap_err();
+        assert!(wrong.to_string().starts_with("WRONGTYPE"), "{wrong}");
+        let many: Vec<[&[u8]; 2]> = vec![[b"INCR", b"n"]; 1_000];
+        let many: Vec<&[&[u8]]> = many.iter().map(|one| &one[..]).collect();
+        let answers = one.ask_all(&many).await.unwrap();
+        let last = answers.back().unwrap().as_ref().unwrap();
+        assert_eq!(last.as_slice(), b":1000\r\n");
+        assert!(other.remove(b"a").await.unwrap() && !other.remove(b"a").await.unwrap());
+    });
+    assert_eq!(world.client().ask(&["GET", "n"]), bulk("1000"));
+}
+
+#[test]
 fn a_session_carries_what_it_wrote_to_another_connection() {
     let Some(world) = World::start("session", 2, |_| {}) else { return };
     let (mut one, mut other) = (world.client(), world.client());

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 use evenkeel_net::clock::Clock;
+use evenkeel_net::duplicates::client::Entrance;
 use evenkeel_net::duplicates::log::LogSettings;
 use evenkeel_net::duplicates::{DuplicatesConfig, DuplicatesState, Service, Target};
 use evenkeel_net::http::engine::worker_runtime;
@@ -122,6 +123,7 @@ pub struct World {
     pub address: SocketAddr,
     config: DuplicatesConfig,
     state: Option<watch::Receiver<Arc<DuplicatesState>>>,
+    pub entrance: Option<Entrance>,
     running: Option<Running>,
     directory: PathBuf,
     /// Duplicates that must be live before a test goes on.
@@ -170,7 +172,9 @@ impl World {
         change(&mut config);
         let address = config.listen;
         let (state, running) = (None, None);
-        let mut world = Self { redises, address, config, state, running, directory, expected };
+        let entrance = None;
+        let mut world =
+            Self { redises, address, config, state, entrance, running, directory, expected };
         world.restart();
         world
     }
@@ -186,6 +190,7 @@ impl World {
         let service = Service::open(&self.config).unwrap();
         self.address = service.address().unwrap();
         self.state = Some(service.state());
+        self.entrance = Some(service.entrance());
         let (stop, stopping) = watch::channel(false);
         let thread = std::thread::spawn(move || {
             worker_runtime()?.block_on(service.run(Clock::start(), async move {
