@@ -123,6 +123,7 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     twice("demo.toml", &["sim", "scenarios/demo.toml", "--twice", FEW]),
     twice("nginx-paused.toml", &["sim", "scenarios/nginx-paused.toml", "--twice", FEW]),
     twice("c3-fluctuation.toml", &["sim", "scenarios/c3-fluctuation.toml", "--twice", FEW]),
+    twice("hedge-objective.toml", &["sim", "scenarios/hedge-objective.toml", "--twice", FEW]),
     twice("c3-skew.toml", &["sim", "scenarios/c3-skew.toml", "--twice", FEW]),
     Step { name: "brownout, quickly", command: Run::Evenkeel(&["paper", "brownout", "--quick"]) },
     twice("brownout-crash.toml", &["sim", "scenarios/brownout-crash.toml", "--twice"]),

@@ -119,7 +119,8 @@ fn describe(config: &Config) -> String {
     let service = |service: &evenkeel_net::config::DuplicatesConfig| {
         let duplicates: usize = service.partitions.iter().map(Vec::len).sum();
         let (name, partitions) = (&service.name, service.partitions.len());
-        format!(", {name}: {duplicates} duplicates in {partitions} partitions")
+        let s = if partitions == 1 { "" } else { "s" };
+        format!(", {name}: {duplicates} duplicates in {partitions} partition{s}")
     };
     let duplicates: String = config.duplicates.iter().map(service).collect();
     format!("{workers} workers, upstreams: {upstreams}{agents}{placement}{duplicates}")

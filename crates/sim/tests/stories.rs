@@ -6,6 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_settings::{Node, Problems};
+use evenkeel_sim::duplicates::DuplicatesScenario;
+use evenkeel_sim::placement::input::DayScenario;
+
 use evenkeel_sim::sampler::WindowReport;
 use evenkeel_sim::{RunReport, Scenario};
 
@@ -253,6 +256,9 @@ fn every_shipped_scenario_runs_the_same_twice() {
     for file in scenarios("scenarios").into_iter().chain(scenarios("papers/c3")) {
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
         let mut node = Node::load(&file).unwrap_or_else(|problems| panic!("{problems}"));
+        if DayScenario::is_meant(&node) || DuplicatesScenario::is_meant(&node) {
+            continue; // worlds of their own, with tests of their own; CI runs them twice too
+        }
         // What befalls them must do so within the few requests of a test.
         let sooner: &[&str] = match name.as_str() {
             "c3-dynamic" => &["workload.phases.0.at=20ms"],

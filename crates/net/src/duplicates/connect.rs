@@ -146,10 +146,13 @@ impl Link {
 
     /// The connection, when nothing is owed on it.
     ///
-    /// # Panics
+    /// # Errors
     /// When something came that nobody asked for.
-    pub(super) fn into_stream(self) -> Box<dyn Stream> {
-        assert!(self.inbox.filled().is_empty(), "every answer was waited for");
-        self.stream
+    pub(super) fn into_stream(self) -> io::Result<Box<dyn Stream>> {
+        if self.inbox.filled().is_empty() {
+            return Ok(self.stream);
+        }
+        let text = format!("{}: it sent an answer to nothing (is it a Redis?)", self.address);
+        Err(io::Error::new(io::ErrorKind::InvalidData, text))
     }
 }

@@ -30,13 +30,14 @@ pub(super) enum Owed {
     /// The members that an SPOP is to take.
     Draw { pop: Box<Pop> },
     /// The watermark was written.
-    Mark,
+    Mark { watermark: Sequence },
     /// A key for a server that is being filled.
     Dump { copy: Copy },
     /// When that key expires; `dump` is what came for it.
     Expiry { copy: Copy, dump: Option<Box<[u8]>> },
-    /// A key or a held write was given to a server that is being filled.
-    Given,
+    /// A key (then nothing but OK will do) or a held write was given to a server that is being
+    /// filled.
+    Given { is_key: bool },
 }
 
 /// Whom a key is for.

@@ -23,8 +23,12 @@ use crate::resp::reply::{elements, integer, payload};
 const FILLING: &[u8] = b"filling";
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
 const REPLAY_OWED_MAX: usize = 2_048;
-/// Keys on their way at once.
+/// How a key's value begins in the log.
+const RESTORE: &[u8] = b"*6\r\n$7\r\nRESTORE\r\n";
+/// Keys on their way at once; each is two answers that the donor owes.
 const KEYS_ON_THEIR_WAY_MAX: usize = 512;
+/// How often a donor is looked at that has not answered what came before.
+const DRAINED_EVERY: Duration = Duration::from_millis(1);
 /// Bytes that may wait at a joiner or be held for it before more keys are asked for.
 const FILLING_BYTES_MAX: usize = 16 << 20;
 /// Keys the donor is asked to enumerate at once.
@@ -108,12 +112,16 @@ impl From<io::Error> for Trouble {
 
 /// From connecting to being dropped.
 async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
-    let (door, name, epoch) = {
+    let (door, name, us) = {
         let inner = engine.borrow();
-        let epoch = inner.history.last().epoch;
-        (inner.doors[server].clone(), inner.config.name.clone(), epoch)
+        if let Some(failure) = &inner.failure {
+            return Err(Trouble::Passing(failure.clone()));
+        }
+        let number = inner.servers[server].connection + 1;
+        let us = Reign { epoch: inner.history.last().epoch, number };
+        (inner.doors[server].clone(), inner.config.name.clone(), us)
     };
-    let label = format!("evenkeel-{name}-{}", epoch.0);
+    let (label, epoch) = (us.label(&name), us.epoch);
     let mut ordered = connect(&door, &label).await?;
     let free = connect(&door, &label).await?;
     if let Some(unsure) = fitness::check(&door, &mut ordered).await? {
@@ -122,8 +130,11 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
             tracing::warn!(server, "{unsure}");
         }
     }
+    // What a connection before this one had sent may still be on its way to being applied: only
+    // when it has ended is it known how far the server came.
+    let before = look(&mut ordered).await?;
+    fence(&mut ordered, &name, us, before.epoch, &door).await?;
     let looked = look(&mut ordered).await?;
-    fence(&mut ordered, &name, epoch, looked.epoch).await?;
     let rejoin = {
         let mut inner = engine.borrow();
         inner.servers[server].holds_data = Some(looked.holds_data);
@@ -140,16 +151,17 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
         // data that nobody can name.
         ordered.expect_ok(&[b"SET", WATERMARK, b"0 0"]).await?;
     }
+    let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
     let connection = {
         let mut inner = engine.borrow();
         inner.read_clock();
         inner.servers[server].open()
     };
     let mut tasks: JoinSet<Result<Option<Dropped>, Trouble>> = JoinSet::new();
-    for (lane, link) in [(Lane::Ordered, ordered), (Lane::Free, free)] {
+    for (lane, stream) in [(Lane::Ordered, ordered), (Lane::Free, free)] {
         let engine = Rc::clone(engine);
         tasks.spawn_local(async move {
-            Ok(lane::drive(engine, server, connection, lane, link.into_stream()).await)
+            Ok(lane::drive(engine, server, connection, lane, stream).await)
         });
     }
     let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
@@ -168,13 +180,46 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Tells a duplicate whose writes it takes, and ends the connections of sequencers before us.
+/// Who we are to a duplicate: in the names of our connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reign {
+    epoch: Epoch,
+    /// Rises with each of our connections to this duplicate; 0 of those that only ask.
+    number: u64,
+}
+
+impl Reign {
+    fn label(self, name: &str) -> String {
+        format!("evenkeel-{name}-{}-{}", self.epoch.0, self.number)
+    }
+
+    /// Whether the connection whose name ends like this is of a sequencer before us, or an earlier
+    /// one of ours, that may still be writing.
+    fn is_after(self, theirs: &str) -> bool {
+        let mut parts = theirs.split('-').map(|part| part.parse::<u64>().ok());
+        let (epoch, number) = (parts.next().flatten(), parts.next().flatten().unwrap_or(0));
+        epoch.is_some_and(|epoch| {
+            epoch < self.epoch.0 || epoch == self.epoch.0 && number > 0 && number < self.number
+        })
+    }
+}
+
+/// Tells a duplicate whose writes it takes, and ends the connections of sequencers before us, and
+/// those before this one of ours: what was sent on them must not be applied after we have asked
+/// what is.
 ///
 /// A sequencer that was stopped and wakes may still write. Its connections carry its epoch in
 /// their name: whoever comes later raises the epoch *first* and ends older connections *then*, and
 /// whoever connects names itself *before* it reads the epoch. So an old one is either ended or
 /// sees that it is old.
-async fn fence(link: &mut Link, name: &str, epoch: Epoch, theirs: Epoch) -> Result<(), Trouble> {
+async fn fence(
+    link: &mut Link,
+    name: &str,
+    us: Reign,
+    theirs: Epoch,
+    door: &Door,
+) -> Result<(), Trouble> {
+    let epoch = us.epoch;
     if theirs > epoch {
         return Err(Trouble::Fenced(io::Error::other(format!(
             "{}: another process has taken over the duplicates of '{name}' (its epoch is {}, ours \
@@ -187,14 +232,20 @@ async fn fence(link: &mut Link, name: &str, epoch: Epoch, theirs: Epoch) -> Resu
     link.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
     let list = link.ask(&[b"CLIENT", b"LIST"]).await?;
     if list.first() == Some(&b'-') {
-        return Ok(()); // a store of ours has one owner
+        return match door {
+            Door::Tcp { .. } => Err(Trouble::Passing(format!(
+                "{}: CLIENT LIST is refused ({}); without it nobody knows who else writes",
+                link.address(),
+                String::from_utf8_lossy(&list).trim_end()
+            ))),
+            Door::Host(_) | Door::Remote(_) => Ok(()), // a store of ours has one owner
+        };
     }
     let list = payload(&list).unwrap_or_default();
     let prefix = format!("name=evenkeel-{name}-");
     for line in String::from_utf8_lossy(list).lines() {
         let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
-        let older = field(&prefix).and_then(|epoch| epoch.parse().ok());
-        if older.is_some_and(|older: u64| older < epoch.0)
+        if field(&prefix).is_some_and(|theirs| us.is_after(theirs))
             && let Some(id) = field("id=")
         {
             link.ask(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]).await?;
@@ -208,9 +259,10 @@ async fn fence(link: &mut Link, name: &str, epoch: Epoch, theirs: Epoch) -> Resu
 /// # Errors
 /// When it is not reached, or another sequencer has a later epoch.
 pub(super) async fn claim(door: &Door, name: &str, epoch: Epoch) -> io::Result<Look> {
-    let mut link = connect(door, &format!("evenkeel-{name}-{}", epoch.0)).await?;
+    let us = Reign { epoch, number: 0 };
+    let mut link = connect(door, &us.label(name)).await?;
     let before = look(&mut link).await?;
-    match fence(&mut link, name, epoch, before.epoch).await {
+    match fence(&mut link, name, us, before.epoch, door).await {
         Ok(()) => look(&mut link).await,
         Err(Trouble::Fenced(error)) => Err(error),
         Err(Trouble::Passing(text)) => Err(io::Error::other(text)),
@@ -223,11 +275,18 @@ pub(super) async fn claim(door: &Door, name: &str, epoch: Epoch) -> io::Result<L
 /// When it is not reached.
 pub(super) async fn found(door: &Door, name: &str, history: Position) -> io::Result<()> {
     let Position { epoch: Epoch(epoch), sequence: Sequence(sequence) } = history;
-    let mut link = connect(door, &format!("evenkeel-{name}-{epoch}")).await?;
+    let us = Reign { epoch: history.epoch, number: 0 };
+    let mut link = connect(door, &us.label(name)).await?;
     link.expect_ok(&[b"SET", WATERMARK, format!("{epoch} {sequence}").as_bytes()]).await
 }
 
 impl Inner {
+    /// The name of a further connection to a server that has one.
+    fn label_to(&self, server: usize) -> String {
+        let number = self.servers[server].connection;
+        Reign { epoch: self.history.last().epoch, number }.label(&self.config.name)
+    }
+
     /// What a server needs, or why it has to wait.
     fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, Trouble> {
         let partition = self.members.partition(server);
@@ -282,6 +341,9 @@ async fn bring_up(
         Rejoin::Replay { after } => replay(engine, server, connection, after).await,
         Rejoin::Adopt => {
             let mut inner = engine.borrow();
+            if inner.history.last().sequence > Sequence(0) {
+                return Err(Trouble::Passing("another one's data came first".to_owned()));
+            }
             let adopted = inner.history.adopt().sequence;
             inner.log.begin_after(adopted.0).map_err(io::Error::other)?;
             inner.members.reached(server, adopted);
@@ -321,6 +383,11 @@ async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(
         let partition = inner.members.partition(server);
         let mut shards = vec![false; inner.map.shards()];
         inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
+        inner.flush();
+        if !inner.history.is_whole() {
+            let gone = "the log has no state of everything any more, and nobody is live";
+            return Err(Trouble::Passing(gone.to_owned()));
+        }
         inner.log.read_everything(Some(&shards)).map_err(io::Error::other)?
     };
     feed(engine, server, connection, reader, Inner::restore_one).await
@@ -348,6 +415,9 @@ async fn feed(
             }
             inner.read_clock();
             inner.flush(); // what is appended is committed, so that the reader sees it
+            if inner.servers[server].connection != connection {
+                return Ok(()); // the log failed
+            }
             while inner.members.owed(server) < REPLAY_OWED_MAX {
                 if let Some(record) = reader.next().map_err(io::Error::other)? {
                     send(&mut inner, server, &record);
@@ -373,7 +443,13 @@ impl Inner {
         let state = &mut self.servers[server];
         state.ordered.pending.extend_from_slice(record.command);
         for _ in 0..count {
-            state.ordered.owed.push_back(Owed::Replayed { write: None, before: 0, refusal: None });
+            let owed = match record.kind {
+                RecordKind::State if count == 1 => {
+                    Owed::Given { is_key: record.command.starts_with(RESTORE) }
+                }
+                _ => Owed::Replayed { write: None, before: 0, refusal: None },
+            };
+            state.ordered.owed.push_back(owed);
             self.members.sent(self.now, server, None);
         }
     }
@@ -420,9 +496,11 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         };
         let copying = Copying::new();
         inner.servers[server].joining = Some(Joining { donor, copying });
-        let label = format!("evenkeel-{}-{}", inner.config.name, inner.history.last().epoch.0);
-        (donor, inner.doors[donor].clone(), label)
+        (donor, inner.doors[donor].clone(), inner.label_to(donor))
     };
+    if !drained(&engine, donor).await {
+        return Err(Trouble::Passing("the one it was to be filled from is gone".to_owned()));
+    }
     let mut link = connect(&door, &label).await?;
     link.wait_long();
     let mut cursor = b"0".to_vec();
@@ -447,7 +525,7 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         let has_room = |inner: &mut Inner| {
             let state = &inner.servers[server];
             let Some(joining) = &state.joining else { return true };
-            let max = if is_last { 1 } else { KEYS_ON_THEIR_WAY_MAX };
+            let max = if is_last { 1 } else { keys_max(inner.members.owed_max()) };
             joining.copying.on_their_way() < max
                 && joining.copying.held_bytes() + state.ordered.waiting_bytes() < FILLING_BYTES_MAX
         };
@@ -484,8 +562,7 @@ pub(super) async fn write_state(engine: &Engine) -> Result<(), String> {
     inner.log.state_ends(began.0).map_err(|error| error.to_string())?;
     inner.history.record_state(began);
     let freed = inner.log.truncate_before(began.0 + 1);
-    let first = Sequence(inner.log.first_sequence());
-    inner.history.forget_before(first);
+    inner.forget_gone();
     tracing::info!(service = inner.config.name, freed, "the log has a state of everything");
     Ok(())
 }
@@ -496,9 +573,12 @@ async fn write_state_of(engine: &Engine, partition: usize) -> Result<(), String>
         let mut inner = engine.borrow();
         let donor = inner.begin_pass(partition);
         let donor = donor.ok_or_else(|| format!("partition {partition}: nobody is live"))?;
-        let label = format!("evenkeel-{}-{}", inner.config.name, inner.history.last().epoch.0);
+        let label = inner.label_to(donor);
         (donor, inner.servers[donor].connection, inner.doors[donor].clone(), label)
     };
+    if !drained(engine, donor).await {
+        return Err(lost());
+    }
     let mut link = connect(&door, &label).await.map_err(|error| error.to_string())?;
     let mut cursor = b"0".to_vec();
     loop {
@@ -517,7 +597,7 @@ async fn write_state_of(engine: &Engine, partition: usize) -> Result<(), String>
         cursor = payload(next).unwrap_or(b"0").to_vec();
         let is_last = cursor == b"0";
         wait_until(engine, donor, connection, |inner| {
-            let max = if is_last { 1 } else { KEYS_ON_THEIR_WAY_MAX };
+            let max = if is_last { 1 } else { keys_max(inner.members.owed_max()) };
             inner.state_pass.as_ref().is_none_or(|pass| {
                 pass.copying.on_their_way() < max && pass.copying.held_bytes() < FILLING_BYTES_MAX
             })
@@ -527,9 +607,39 @@ async fn write_state_of(engine: &Engine, partition: usize) -> Result<(), String>
         if inner.state_pass.as_ref().is_none_or(|pass| pass.is_broken) {
             return Err(lost());
         }
+        // What is recorded in vain drives out writes that somebody may be behind by.
+        inner.log.check_begun().map_err(|error| error.to_string())?;
         if is_last {
             return Ok(());
         }
+    }
+}
+
+/// Keys that may be on their way: with two who are filled a donor owes half of what it may.
+fn keys_max(owed_max: usize) -> usize {
+    (owed_max / 8).clamp(1, KEYS_ON_THEIR_WAY_MAX)
+}
+
+/// Waits until a donor has answered every write it was sent before now: a key that one of them
+/// makes is in no page of `SCAN` before, and nobody else tells of it. False when it was dropped.
+async fn drained(engine: &Engine, donor: usize) -> bool {
+    let (connection, until) = {
+        let inner = engine.borrow();
+        (inner.servers[donor].connection, inner.members.sent_to(donor))
+    };
+    loop {
+        {
+            let mut inner = engine.borrow();
+            if inner.servers[donor].connection != connection {
+                return false;
+            }
+            if inner.members.applied(donor) >= until && inner.members.is_settled(donor) {
+                return true;
+            }
+            inner.mark(donor);
+            inner.schedule();
+        }
+        tokio::time::sleep(DRAINED_EVERY).await;
     }
 }
 
@@ -554,6 +664,25 @@ async fn wait_until(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn earlier_connections_of_ours_and_all_of_those_before_us_are_ended() {
+        let us = Reign { epoch: Epoch(7), number: 5 };
+        let told = us.label("cart");
+        assert_eq!(told, "evenkeel-cart-7-5");
+        for (theirs, is_ended) in [
+            ("7-5", false),
+            ("7-4", true),
+            ("7-0", false), // one that only asks
+            ("7", false),
+            ("6-9", true),
+            ("6", true),
+            ("8-1", false),
+            ("look", false),
+        ] {
+            assert_eq!(us.is_after(theirs), is_ended, "{theirs}");
+        }
+    }
 
     #[test]
     fn what_is_no_watermark_is_nobodys_history() {

@@ -1,6 +1,7 @@
 //! A service from its start to its end.
 
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -26,8 +27,9 @@ use crate::http::engine::Listener;
 
 /// How often silence and watermarks are looked at.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
-/// How long after a state could not be written into the log it is tried again.
-const STATE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long after a state could not be written into the log it is tried again: twice as long every
+/// time, since what does not fit costs a reading of everything.
+const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(300);
 /// How long the first start waits for duplicates that do not answer, when the log is gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -162,15 +164,13 @@ async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>) {
 
 /// Writes a state into the log whenever it has grown much, or does not tell everything.
 async fn keep_whole(engine: Rc<Engine>) {
-    let (mut pause, mut least) = (KEEP_EVERY, 0);
+    let (mut pause, mut again, mut least) = (KEEP_EVERY, STATE_AGAIN_AFTER.start, 0);
     loop {
         tokio::time::sleep(pause).await;
         let wants = {
-            let inner = engine.borrow();
-            // Twice what was left the last time: a state that is long itself is not written again
-            // and again.
-            let limit = (inner.config.log.bytes_max / 2).max(2 * least);
-            let is_long = inner.log.bytes() > limit;
+            let mut inner = engine.borrow();
+            inner.forget_gone();
+            let is_long = inner.log.bytes() > long_from(inner.config.log.bytes_max, least);
             let everybody = 0..inner.map.partitions();
             let is_possible = everybody.into_iter().all(|it| !inner.members.live(it).is_empty());
             is_possible && (is_long || !inner.history.is_whole())
@@ -180,13 +180,22 @@ async fn keep_whole(engine: Rc<Engine>) {
             continue;
         }
         match member::write_state(&engine).await {
-            Ok(()) => least = engine.borrow().log.bytes(),
+            Ok(()) => (least, again) = (engine.borrow().log.bytes(), STATE_AGAIN_AFTER.start),
             Err(error) => {
                 tracing::warn!(%error, "no state was written into the log");
-                pause = STATE_AGAIN_AFTER;
+                pause = again;
+                again = (again * 2).min(STATE_AGAIN_AFTER.end);
             }
         }
     }
+}
+
+/// Length from which on the log gets a new state, when it was at `least` after the latest: at twice
+/// that, so that a state that is long itself is not written again and again, but half-way to where
+/// the log drops its oldest, which is that state.
+fn long_from(bytes_max: u64, least: u64) -> u64 {
+    let half_way = least.saturating_add(bytes_max.saturating_sub(least) / 2);
+    (bytes_max / 2).max(least.saturating_mul(2)).min(half_way)
 }
 
 /// The history this reign begins with, in an epoch above every one that was ever seen.
@@ -212,13 +221,19 @@ async fn begin(
             return Err(stale(config, seen, log.epoch()));
         }
         let epoch = Epoch(seen.0.max(log.epoch()) + 1);
-        let mut history = if has_log || furthest(looks.iter().flatten()).is_none() {
+        // A machine that lost power may have lost the log's end, which duplicates still have.
+        let is_beyond = |watermark: Position| {
+            watermark.epoch.0 == log.epoch() && watermark.sequence.0 > recovered.last_sequence
+        };
+        let has_all = has_log && !furthest(looks.iter().flatten()).is_some_and(is_beyond);
+        let mut history = if has_all || furthest(looks.iter().flatten()).is_none() {
             of_log(recovered)?
         } else {
             let Some(history) = take_over(config, doors, epoch).await? else {
                 tracing::warn!(
                     service = config.name,
-                    "the log is gone; waiting for duplicates, one of which must have everything"
+                    "the log or its end is gone; waiting for duplicates, one of which must have \
+                     everything"
                 );
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;
                 continue;
@@ -339,4 +354,22 @@ fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
             Acknowledge::One | Acknowledge::All => answered == all,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_state_is_begun_before_the_log_drops_the_last() {
+        for (least, expected) in [(0, 500), (100, 500), (300, 600), (400, 700), (900, 950)] {
+            assert_eq!(long_from(1_000, least), expected, "{least}");
+        }
+        for least in 0..1_000 {
+            let long = long_from(1_000, least);
+            // Not at once, and not when it is too late; up to a third the next one fits beside it.
+            assert!(long < 1_000 && (long > least || least == 999), "{least}");
+            assert!(long + least <= 1_000 || least > 333, "{least}");
+        }
+    }
 }

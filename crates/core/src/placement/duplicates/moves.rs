@@ -208,7 +208,7 @@ pub struct Planner<'a> {
     pub question: Question<'a>,
     /// The least share of accesses within the bound.
     pub target: Probability,
-    /// Nodes at most.
+    /// Nodes at most; an arrangement that has more gets none on top.
     pub nodes_max: u32,
     /// What cheap means.
     pub prices: Prices,
@@ -296,7 +296,8 @@ impl Planner<'_> {
         let to = to.tidied();
         let known = self.question.service.duplicates_max().unwrap_or(usize::MAX);
         let too_many = |part: &Partition| part.duplicates.get() as usize > known;
-        if to.nodes() > u64::from(self.nodes_max) || to.partitions.iter().any(too_many) {
+        let nodes_max = from.nodes().max(self.nodes_max.into());
+        if to.nodes() > nodes_max || to.partitions.iter().any(too_many) {
             return Ok(None);
         }
         let after = curves.outlook(&to)?;

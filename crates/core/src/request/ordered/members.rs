@@ -120,6 +120,9 @@ struct Member {
     heard: Instant,
     sent: Sequence,
     applied: Sequence,
+    /// It was made live when this was the last write; before it has answered that much, what it
+    /// was filled with may still be on its way.
+    live_from: Sequence,
 }
 
 /// The servers of one service.
@@ -268,6 +271,24 @@ impl Members {
             assert!(sequence > member.applied, "an ordered lane answers in order");
             member.applied = sequence;
         }
+        if member.owed == 0 && member.standing == Standing::Live {
+            member.applied = member.sent; // also what it got with the keys it was filled with
+        }
+    }
+
+    /// A server has answered that it was told its watermark: all before it is answered too.
+    pub fn marked(&mut self, now: Instant, server: usize, watermark: Sequence) {
+        self.answered(now, server, None);
+        let member = &mut self.members[server];
+        member.applied = member.applied.max(watermark);
+    }
+
+    /// Whether a live server has answered all that made it live.
+    #[inline]
+    #[must_use]
+    pub fn is_settled(&self, server: usize) -> bool {
+        let member = &self.members[server];
+        member.standing == Standing::Live && member.applied >= member.live_from
     }
 
     /// A server is reached; it has applied the writes up to `applied` and needs the rest.
@@ -292,6 +313,7 @@ impl Members {
         assert_eq!(member.standing, Standing::Behind, "it was being brought up to date");
         member.standing = Standing::Live;
         member.sent = member.sent.max(last);
+        member.live_from = last;
         if member.owed == 0 {
             member.applied = member.sent;
         }
@@ -403,6 +425,26 @@ mod tests {
         assert_eq!(eventual.lane, Lane::Free);
         let strong = members.reading(0, Consistency::Strong, Session::default(), 1).unwrap();
         assert_eq!((strong.lane, strong.to.len()), (Lane::Ordered, 1));
+    }
+
+    #[test]
+    fn one_that_was_filled_has_everything_when_it_owes_nothing() {
+        let mut members = live(Acknowledge::One);
+        members.drop_server(0);
+        members.reached(0, Sequence(0));
+        members.sent(Instant::ZERO, 0, None);
+        members.caught_up(0, Sequence(9));
+        assert!(!members.is_settled(0), "a key is on its way");
+        let read = |members: &Members| {
+            members.reading(0, Consistency::Eventual, Session::default(), 3).unwrap().lane
+        };
+        assert_eq!(read(&members), Lane::Ordered);
+        members.sent(Instant::ZERO, 0, None);
+        members.answered(Instant::ZERO, 0, None);
+        assert!(!members.is_settled(0));
+        members.marked(Instant::ZERO, 0, Sequence(9));
+        assert_eq!((members.is_settled(0), members.applied(0)), (true, Sequence(9)));
+        assert_eq!(read(&members), Lane::Free);
     }
 
     #[test]

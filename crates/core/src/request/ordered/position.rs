@@ -148,6 +148,11 @@ impl History {
         self.state = Some(began);
     }
 
+    /// The log had to drop a part of that state, whatever writes it still holds.
+    pub fn forget_state(&mut self) {
+        self.state = None;
+    }
+
     /// Whether the log alone tells what every key holds.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -270,6 +275,22 @@ mod tests {
         history.forget_before(Sequence(10));
         assert!(!history.is_whole(), "9 came after the state began, and may be in no record of it");
         assert_eq!(history.rejoin(None, false, false), Rejoin::Wait);
+    }
+
+    #[test]
+    fn a_state_of_which_a_part_is_gone_restores_nobody() {
+        // Nothing was written while it was recorded: the writes held say nothing of its records.
+        let mut history = history();
+        history.record_state(Sequence(8));
+        history.forget_before(Sequence(9));
+        assert_eq!(history.rejoin(None, false, false), Rejoin::Restore);
+        history.forget_state();
+        assert_eq!(history.held_from(), Sequence(9));
+        assert!(!history.is_whole());
+        assert_eq!(history.rejoin(None, false, false), Rejoin::Wait);
+        assert_eq!(history.rejoin(Some(at(1, 7)), true, false), Rejoin::Wait);
+        history.record_state(Sequence(20));
+        assert!(history.is_whole(), "the next one");
     }
 
     #[test]

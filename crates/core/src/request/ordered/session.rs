@@ -89,9 +89,11 @@ impl Members {
             return Err(Refused::Busy { owed_max: self.owed_max() });
         }
         let wanted = copies_max.clamp(1, able.len());
-        let has_seen = |server: &usize| self.applied(*server) >= session.seen;
+        let has_seen =
+            |server: &usize| self.is_settled(*server) && self.applied(*server) >= session.seen;
+        let is_settled = |server: &usize| self.is_settled(*server);
         let overtaking: ServerSet = match consistency {
-            Consistency::Eventual => able,
+            Consistency::Eventual => able.iter().filter(is_settled).collect(),
             Consistency::ReadMyOwnWrites => able.iter().filter(has_seen).collect(),
             Consistency::Strong => ServerSet::EMPTY,
         };

@@ -11,7 +11,7 @@ use super::super::lane::Owed;
 use super::super::log::{COMMAND_BYTES_MAX, RecordKind};
 use super::clients::{ClientId, Form};
 use super::{Call, Inner, RESERVED, write_mark};
-use crate::resp::commands::{self, Class, Command, Repeat, Rewrite};
+use crate::resp::commands::{self, Class, Command, Local, Repeat, Rewrite};
 use crate::resp::encode;
 use crate::resp::request::{Arguments, RequestParser};
 use crate::resp::rewrite;
@@ -77,6 +77,10 @@ impl Inner {
         let is_known = client.is_known;
         let in_transaction = client.transaction.is_some();
         match class {
+            Class::Local(local) if in_transaction && !ends_transaction(local) => self.refuse(
+                id,
+                "ERR within MULTI only commands on keys are taken here, besides EXEC and DISCARD",
+            ),
             Class::Local(local) => self.local(id, local, came),
             _ if !is_known => self.refuse(id, "NOAUTH Authentication required."),
             Class::Refused(why) => self.refuse(id, why),
@@ -246,8 +250,11 @@ impl Inner {
             // Whether keys have deadlines and writes fail is not known here.
             Repeat::Partial | Repeat::Once => RecordKind::Once,
         };
-        // What is wrong with the log is told when it is committed, before anything is sent.
-        let _ = self.log.append(sequence.0, write.shard as u16, kind, write.commands);
+        if let Err(error) = self.log.append(sequence.0, write.shard as u16, kind, write.commands) {
+            self.fail(&error);
+            self.refuse(id, &format!("UNAVAILABLE the log cannot be written: {error}"));
+            return None;
+        }
         let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
         for server in to.iter() {
             let lane = &mut self.servers[server].ordered;
@@ -276,6 +283,11 @@ impl Inner {
         self.schedule();
         Some(call)
     }
+}
+
+/// What may be said in a transaction, or says that it is over.
+const fn ends_transaction(local: Local) -> bool {
+    matches!(local, Local::Exec | Local::Discard | Local::Multi | Local::Reset | Local::Quit)
 }
 
 /// `MULTI`, the commands, the watermark, `EXEC`: applied with its watermark or not at all.

@@ -1,6 +1,6 @@
 //! A duplicate's answer becomes the client's, or is learnt from.
 
-use evenkeel_core::request::ordered::{Consistency, Dropped, Lane, Sequence, Standing};
+use evenkeel_core::request::ordered::{Consistency, Dropped, Lane, Sequence, ServerSet, Standing};
 
 use super::super::lane::{Copy, Owed};
 use super::Inner;
@@ -41,7 +41,14 @@ impl Inner {
             Owed::Group { refusal, .. } | Owed::Replayed { refusal, .. } => refusal.as_deref(),
             _ => None,
         };
-        if reply::blame(told.unwrap_or(reply)) == Some(Blame::Server) {
+        // The last one is not dropped for what it cannot do (out of memory, most of the time): the
+        // others could not either, and with it everything would be gone.
+        let is_access = matches!(owed, Owed::Access { .. } | Owed::Group { .. });
+        let partition = self.members.partition(server);
+        let is_last = is_access && self.members.live(partition) == ServerSet::only(server);
+        let is_refusal = reply::blame(told.unwrap_or(reply)) == Some(Blame::Server);
+        if is_refusal && !is_last {
+            let Some(state) = self.lane(server, connection, lane) else { return Err(None) };
             tracing::warn!(server, reply = %String::from_utf8_lossy(reply), "a duplicate failed");
             state.owed.push_front(owed); // it did not answer: it is dropped with all it owes
             return Err(Some(Dropped::Failed));
@@ -59,12 +66,22 @@ impl Inner {
             }
             Owed::Replayed { write, .. } => self.replay_answered(server, write),
             Owed::Draw { pop } => self.drawn(server, pop, reply),
-            Owed::Mark => self.members.answered(self.now, server, None),
-            Owed::Given => {
+            Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
+            Owed::Given { is_key } => {
                 self.members.answered(self.now, server, None);
-                if reply.starts_with(b"-BUSYKEY") || reply.starts_with(b"-ERR Bad data") {
+                if is_key && reply.first() == Some(&b'-') {
+                    tracing::warn!(
+                        server,
+                        reply = %String::from_utf8_lossy(reply),
+                        "a duplicate does not take what another holds (versions?)"
+                    );
                     return Err(Some(Dropped::Failed));
                 }
+                self.servers[server].wake();
+            }
+            Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {
+                self.members.answered(self.now, server, None);
+                self.give_up_copying(&copy, reply);
             }
             Owed::Dump { copy } => self.dump_answered(server, copy, reply),
             Owed::Expiry { copy, dump } => {

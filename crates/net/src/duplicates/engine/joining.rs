@@ -1,6 +1,6 @@
 //! Writes and keys for servers that are being filled.
 
-use evenkeel_core::request::ordered::{Hash, Lane, Treatment};
+use evenkeel_core::request::ordered::{Dropped, Hash, Lane, Treatment};
 
 use super::super::lane::{Copy, Joiner, Owed};
 use super::Inner;
@@ -18,7 +18,7 @@ impl Inner {
             let mut group = Vec::new();
             let commands = as_given(write, &mut group);
             match joining.copying.write(write.keys, commands) {
-                Treatment::Send => self.send_given(joiner, commands),
+                Treatment::Send => self.send_given(joiner, commands, false),
                 Treatment::Hold => {}
                 Treatment::Ask => {
                     for (&hash, &key) in write.keys.iter().zip(write.key_names) {
@@ -69,21 +69,39 @@ impl Inner {
         let Some(joining) = &mut server.joining else { return };
         let Some(held) = joining.copying.arrived(copy.hash) else { return };
         let command = restoring(&copy.key, dump, expires_ms);
-        self.send_given(joiner, &command);
+        self.send_given(joiner, &command, true);
         for command in &held {
-            self.send_given(joiner, command);
+            self.send_given(joiner, command, false);
         }
         self.counts.copied += 1;
         self.servers[joiner].wake();
     }
 
+    /// The donor does not tell what a key holds: whoever is filled from it must not go on without.
+    pub(super) fn give_up_copying(&mut self, copy: &Copy, reply: &[u8]) {
+        tracing::warn!(reply = %String::from_utf8_lossy(reply), "a key cannot be copied");
+        match copy.to {
+            Joiner::Server(joiner, connection) if self.servers[joiner].connection == connection => {
+                self.drop_server(joiner, Dropped::Failed);
+            }
+            Joiner::Server(..) => {}
+            Joiner::Log(number) => {
+                if let Some(pass) = &mut self.state_pass
+                    && pass.number == number
+                {
+                    pass.is_broken = true;
+                }
+            }
+        }
+    }
+
     /// Sends a joiner one command, or one MULTI..EXEC, and waits for the answer of each part.
-    fn send_given(&mut self, joiner: usize, commands: &[u8]) {
+    pub(in super::super) fn send_given(&mut self, joiner: usize, commands: &[u8], is_key: bool) {
         let answers = count_commands(commands);
         let lane = &mut self.servers[joiner].ordered;
         lane.pending.extend_from_slice(commands);
         for _ in 0..answers {
-            lane.owed.push_back(Owed::Given);
+            lane.owed.push_back(Owed::Given { is_key });
             self.members.sent(self.now, joiner, None);
         }
         self.schedule();

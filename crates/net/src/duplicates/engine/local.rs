@@ -41,7 +41,13 @@ impl Inner {
             },
             Local::Client => self.client_command(id, came),
             Local::Command => self.reply_now(id, |out, _| encode::array(out, 0)),
-            Local::Config => self.reply_now(id, |out, protocol| encode::map(out, 0, protocol)),
+            Local::Config if came.argument(1).eq_ignore_ascii_case(b"GET") => {
+                self.reply_now(id, |out, protocol| encode::map(out, 0, protocol));
+            }
+            Local::Config => self.refuse(
+                id,
+                "ERR of CONFIG only GET is answered here; the servers are configured themselves",
+            ),
             Local::Info => {
                 let text = self.info();
                 self.reply_now(id, |out, _| encode::bulk(out, text.as_bytes()));
@@ -349,7 +355,7 @@ impl Inner {
             return self.refuse(
                 id,
                 "STALE this token names a write that this service does not have: it is another \
-                 service's, or was never acknowledged",
+                 service's, is of before another process took over, or was never acknowledged",
             );
         }
         if let Some(client) = self.client(id) {

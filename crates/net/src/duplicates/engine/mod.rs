@@ -245,7 +245,7 @@ impl Inner {
             self.fail(&error);
             return;
         }
-        self.history.forget_before(Sequence(self.log.first_sequence()));
+        self.forget_gone();
         // A majority must be found without the log, so each has its watermark behind what it is
         // sent, in the same bytes; who relies on the log needs none.
         let unmarked_max = match self.members.acknowledge() {
@@ -260,6 +260,14 @@ impl Inner {
             let state = &mut self.servers[server];
             state.ordered.release();
             state.free.release();
+        }
+    }
+
+    /// What the log has removed, to make room, cannot be had from it.
+    pub(super) fn forget_gone(&mut self) {
+        self.history.forget_before(Sequence(self.log.first_sequence()));
+        if self.log.state().is_none() {
+            self.history.forget_state();
         }
     }
 
@@ -286,7 +294,7 @@ impl Inner {
             return;
         }
         write_mark(&mut state.ordered.pending, self.history.position(position));
-        state.ordered.owed.push_back(Owed::Mark);
+        state.ordered.owed.push_back(Owed::Mark { watermark: position });
         state.marked = position;
         self.members.sent(self.now, server, None);
     }
@@ -397,7 +405,10 @@ impl Inner {
         let Some((client, slot)) = call.client.take() else { return };
         let have = call.copies.answered().len();
         let (is_write, pop) = (call.write.is_some(), call.pop.take());
-        let text = if is_write {
+        let text = if is_write && self.failure.is_some() {
+            "UNCERTAIN the log failed: nobody knows whether this write will be found in it"
+                .to_owned()
+        } else if is_write {
             format!(
                 "UNCERTAIN {have} of {configured} duplicates have this write, fewer than asked \
                  for; it is in the log and will be applied by all"

@@ -88,10 +88,10 @@ impl Inner {
         let shard = self.map.shard(slot(&copy.key)) as u16;
         let Sequence(last) = self.history.last().sequence;
         let command = restoring(&copy.key, dump, expires_ms);
-        // What is wrong with the log is told when it is committed.
-        let _ = self.log.append(last, shard, RecordKind::State, &command);
-        for command in &held {
-            let _ = self.log.append(last, shard, RecordKind::State, command);
+        for command in std::iter::once(command.as_slice()).chain(held.iter().map(AsRef::as_ref)) {
+            if let Err(error) = self.log.append(last, shard, RecordKind::State, command) {
+                return self.fail(&error);
+            }
         }
         self.counts.recorded += 1;
         self.servers[donor].wake();

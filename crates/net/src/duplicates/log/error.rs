@@ -61,6 +61,11 @@ pub enum LogError {
         /// The longest, in bytes.
         bytes_max: usize,
     },
+    /// The log became too long while a state was recorded: its beginning has been removed.
+    StateGone {
+        /// The whole log, in bytes, at most.
+        bytes_max: u64,
+    },
     /// An earlier write, sync or removal failed. What was not confirmed then may be in the log or
     /// not, so nothing more is taken: the log has to be opened again.
     Refuses(String),
@@ -111,6 +116,12 @@ impl fmt::Display for LogError {
             Self::TooLong { bytes, bytes_max } => write!(
                 formatter,
                 "a command of {bytes} bytes came, a record holds at most {bytes_max}"
+            ),
+            Self::StateGone { bytes_max } => write!(
+                formatter,
+                "a state of everything has lost its beginning before its end was there: \
+                 log_bytes_max, {bytes_max} bytes, is less than the data and what was written \
+                 meanwhile (three times the data is enough)"
             ),
             Self::Refuses(why) => {
                 write!(formatter, "the log takes nothing more since it failed: {why}")

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::LogError;
 enum Job {
     /// Once the time since the last one has passed.
     Sync(Arc<File>, PathBuf),
-    /// At once; a segment is complete, the next one is there.
+    /// At once, as is a removal; a segment is complete, the next one is there.
     Settle {
         complete: Arc<File>,
         next: Arc<File>,
@@ -31,7 +31,6 @@ enum Job {
 struct Shared {
     /// A sync has been asked for and has not begun.
     is_asked: AtomicBool,
-    ends: AtomicBool,
     failed: OnceLock<String>,
 }
 
@@ -52,6 +51,7 @@ impl Keeper {
             every,
             shared: Arc::clone(&shared),
             synced: Instant::now(),
+            due: None,
         };
         let started =
             thread::Builder::new().name("duplicates-log".to_owned()).spawn(|| work.run(coming));
@@ -77,7 +77,7 @@ impl Keeper {
         self.send(Job::Settle { complete, next, path });
     }
 
-    /// Removes a segment, after all that was asked for before.
+    /// Removes a segment, after those that were to be settled before.
     pub(super) fn remove(&self, path: PathBuf) {
         self.send(Job::Remove(path));
     }
@@ -91,10 +91,8 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::Release);
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             // It has nothing to say that was not said.
             let _ = thread.join();
         }
@@ -106,33 +104,47 @@ struct Work {
     every: Duration,
     shared: Arc<Shared>,
     synced: Instant,
+    /// To be synced once the time has passed; other work is not kept waiting.
+    due: Option<(Arc<File>, PathBuf)>,
 }
 
 impl Work {
     #[expect(clippy::needless_pass_by_value, reason = "the thread owns its end of the channel")]
     fn run(mut self, jobs: Receiver<Job>) {
-        while let Ok(job) = jobs.recv() {
-            if let Err(error) = self.work(job) {
-                // Only the first one matters: after it nothing is done.
-                let _ = self.shared.failed.set(error.to_string());
-                return;
+        if let Err(error) = self.work_until_closed(&jobs) {
+            // Only the first one matters: after it nothing is done.
+            let _ = self.shared.failed.set(error.to_string());
+        }
+    }
+
+    fn work_until_closed(&mut self, jobs: &Receiver<Job>) -> Result<(), LogError> {
+        loop {
+            let next = match &self.due {
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(_) => match self.every.saturating_sub(self.synced.elapsed()) {
+                    // What comes without a pause must not put it off.
+                    Duration::ZERO => Err(RecvTimeoutError::Timeout),
+                    left => jobs.recv_timeout(left),
+                },
+            };
+            match next {
+                Ok(job) => self.work(job)?,
+                Err(RecvTimeoutError::Timeout) => self.sync_due()?,
+                Err(RecvTimeoutError::Disconnected) => return self.sync_due(),
             }
         }
     }
 
     fn work(&mut self, job: Job) -> Result<(), LogError> {
         match job {
-            Job::Sync(file, path) => {
-                self.wait();
-                // Before the sync: what is written while it runs needs another one.
-                self.shared.is_asked.store(false, Ordering::Release);
-                sync(&file, &path)?;
-                self.synced = Instant::now();
-            }
+            Job::Sync(file, path) => self.due = Some((file, path)),
             Job::Settle { complete, next, path } => {
+                // What is due is in one of the two.
+                self.take_due();
                 sync(&complete, &path)?;
                 sync(&next, &path)?;
                 sync_directory(&self.directory)?;
+                self.synced = Instant::now();
             }
             Job::Remove(path) => match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -144,14 +156,18 @@ impl Work {
         Ok(())
     }
 
-    fn wait(&self) {
-        loop {
-            let left = self.every.saturating_sub(self.synced.elapsed());
-            if left.is_zero() || self.shared.ends.load(Ordering::Acquire) {
-                return;
-            }
-            thread::park_timeout(left);
-        }
+    fn sync_due(&mut self) -> Result<(), LogError> {
+        let Some((file, path)) = self.take_due() else { return Ok(()) };
+        sync(&file, &path)?;
+        self.synced = Instant::now();
+        Ok(())
+    }
+
+    /// Taken before the sync: what is written while it runs needs another one.
+    fn take_due(&mut self) -> Option<(Arc<File>, PathBuf)> {
+        let due = self.due.take()?;
+        self.shared.is_asked.store(false, Ordering::Release);
+        Some(due)
     }
 }
 

@@ -14,7 +14,8 @@
 //!
 //! **State records** let old segments go although nobody has copied them: once for every key what
 //! it holds is in the log ([`Log::state_begins`] … [`Log::state_ends`]), a duplicate can be made
-//! from the log's own beginning ([`Log::read_everything`]).
+//! from the log's own beginning ([`Log::read_everything`]). A state that does not fit goes like all
+//! that is old, and then counts as none ([`Log::state`]).
 //!
 //! One thread writes; readers may be anywhere and see what is committed.
 
@@ -40,7 +41,7 @@ use self::keeper::{Keeper, sync, sync_directory};
 use self::reader::{Bounds, Wanted};
 pub use self::reader::{Reader, Record};
 pub use self::recovery::Recovered;
-use self::recovery::{Found, Segment, path_of, recover};
+use self::recovery::{Found, Segment, StatePlace, path_of, recover};
 pub use self::segment::{COMMAND_BYTES_MAX, RecordKind};
 use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag};
 
@@ -91,6 +92,10 @@ pub struct Log {
     keeper: Keeper,
     /// Complete ones, and last the one that is written.
     segments: VecDeque<Segment>,
+    /// The latest state that is complete.
+    state: Option<StatePlace>,
+    /// One that is being recorded.
+    begun: Option<StatePlace>,
     file: Arc<File>,
     salt: u32,
     bounds: Arc<Bounds>,
@@ -127,7 +132,7 @@ impl Log {
             Some(found) => found,
             None => begin(directory)?,
         };
-        let Found { segments, end, salt, recovered } = found;
+        let Found { segments, state, end, salt, recovered } = found;
         let last = segments.last().expect("a log has a segment");
         let path = path_of(directory, last.begins);
         let opened = OpenOptions::new().append(true).open(&path);
@@ -140,6 +145,8 @@ impl Log {
             settings,
             keeper: Keeper::start(directory, every)?,
             segments: segments.into(),
+            state,
+            begun: None,
             file: Arc::new(file),
             salt,
             bounds: Arc::new(Bounds::new(end, recovered.first_sequence)),
@@ -321,22 +328,45 @@ impl Log {
         self.commit()?;
         let turned = self.turn();
         self.noted(turned)?;
+        self.begun = Some(StatePlace { begins: self.current().begins, sequence });
         self.mark(Tag::StateBegins, sequence);
         self.commit()
+    }
+
+    /// Whether the state that is being recorded is there from its beginning.
+    ///
+    /// # Errors
+    /// When it is not: the log became too long meanwhile.
+    pub const fn check_begun(&self) -> Result<(), LogError> {
+        match self.begun {
+            Some(_) => Ok(()),
+            None => Err(LogError::StateGone { bytes_max: self.settings.bytes_max }),
+        }
     }
 
     /// Says that the state that began at this write is complete, and commits. Now
     /// [`Log::truncate_before`] may be told the write after it.
     ///
     /// # Errors
-    /// As [`Log::commit`].
+    /// As [`Log::commit`] and [`Log::check_begun`].
     ///
     /// # Panics
     /// When that write has not been appended.
     pub fn state_ends(&mut self, sequence: u64) -> Result<(), LogError> {
         self.check_sound()?;
+        self.check_begun()?;
         self.mark(Tag::StateEnds, sequence);
-        self.commit()
+        self.commit()?;
+        // The end may have begun a segment, and the beginning gone for it.
+        self.check_begun()?;
+        self.state = self.begun.take();
+        Ok(())
+    }
+
+    /// The write at which the latest complete state begins, while all of it is in the log.
+    #[must_use]
+    pub fn state(&self) -> Option<u64> {
+        self.state.map(|state| state.sequence)
     }
 
     fn mark(&mut self, tag: Tag, sequence: u64) {
@@ -346,11 +376,15 @@ impl Log {
         segment::encode(&mut self.buffer, self.salt, &frame);
     }
 
-    /// Removes the segments that hold only writes before this one (and states recorded among them);
-    /// returns how many bytes go. Readers that have one of them open may read it to its end.
+    /// Removes the segments that hold only writes before this one, up to the latest state; returns
+    /// how many bytes go. Readers that have one of them open may read it to its end.
     pub fn truncate_before(&mut self, sequence: u64) -> u64 {
         let before = self.bytes();
-        while self.segments.get(1).is_some_and(|next| next.base < sequence) {
+        // Where nothing was written meanwhile, the state's own segments hold no later write.
+        let kept_from = self.state.map_or(u64::MAX, |state| state.begins);
+        while self.segments[0].begins < kept_from
+            && self.segments.get(1).is_some_and(|next| next.base < sequence)
+        {
             self.remove_oldest();
         }
         before - self.bytes()
@@ -359,6 +393,9 @@ impl Log {
     fn remove_oldest(&mut self) {
         assert!(self.segments.len() > 1, "the segment that is written stays");
         let Some(oldest) = self.segments.pop_front() else { return };
+        let is_left = |state: &StatePlace| state.begins > oldest.begins;
+        self.state = self.state.filter(is_left);
+        self.begun = self.begun.filter(is_left);
         self.bounds.begin_with(self.segments[0].base.saturating_add(1));
         self.keeper.remove(path_of(&self.directory, oldest.begins));
     }
@@ -486,6 +523,7 @@ fn begin(directory: &Path) -> Result<Found, LogError> {
     sync_directory(directory)?;
     Ok(Found {
         segments: vec![segment_of(&head)],
+        state: None,
         end: HEAD_BYTES as u64,
         salt: head.salt,
         recovered: Recovered {

@@ -33,9 +33,20 @@ pub(super) struct Segment {
     pub landmarks: Vec<Landmark>,
 }
 
+/// Where a state of everything begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct StatePlace {
+    /// Offset of its segment in the whole log: without that one the state lacks keys.
+    pub begins: u64,
+    /// The write it is as of, or of a later one.
+    pub sequence: u64,
+}
+
 /// A log as it lies in its directory.
 pub(super) struct Found {
     pub segments: Vec<Segment>,
+    /// The latest that is complete.
+    pub state: Option<StatePlace>,
     /// Offset behind the last record in the whole log.
     pub end: u64,
     pub salt: u32,
@@ -92,23 +103,24 @@ fn found(surveys: Vec<Survey>, torn_bytes: u64) -> Option<Found> {
         recovered.epochs.push((first.head.epoch, first.head.epoch_since));
     }
     let (end, salt) = (last.head.begins + last.length, last.head.salt);
-    let mut begun = None;
+    let (mut begun, mut state) = (None::<StatePlace>, None);
     for survey in &surveys {
         recovered.epochs.extend_from_slice(&survey.epochs);
         for &(tag, sequence) in &survey.states {
             if tag == Tag::StateBegins {
-                begun = Some(sequence);
-            } else if begun == Some(sequence) {
-                recovered.state = begun;
+                begun = Some(StatePlace { begins: survey.head.begins, sequence });
+            } else if begun.is_some_and(|begun| begun.sequence == sequence) {
+                state = begun;
             }
         }
     }
+    recovered.state = state.map(|state| state.sequence);
     let segments = surveys.into_iter().map(|Survey { head, landmarks, .. }| Segment {
         begins: head.begins,
         base: head.base,
         landmarks,
     });
-    Some(Found { segments: segments.collect(), end, salt, recovered })
+    Some(Found { segments: segments.collect(), state, end, salt, recovered })
 }
 
 /// Offsets that the segments are named by, ascending. Other files are not ours to judge.

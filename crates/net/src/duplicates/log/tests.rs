@@ -173,9 +173,8 @@ proptest! {
             prop_assert_eq!(recovered.last_sequence, model.last);
             prop_assert!(model.epochs.ends_with(&recovered.epochs));
             prop_assert_eq!(log.epoch(), model.epochs.last().map_or(0, |last| last.0));
-            if recovered.state.is_some() {
-                prop_assert_eq!(recovered.state, model.state);
-            }
+            // Whatever is truncated, what it was truncated for stays.
+            prop_assert_eq!((recovered.state, log.state()), (model.state, model.state));
             let first = log.first_sequence();
             prop_assert_eq!(recovered.first_sequence, first);
             for after in [first - 1, (first + model.last) / 2, model.last] {
@@ -444,6 +443,85 @@ fn a_log_is_bounded() {
     assert_eq!(place.open().1.last_sequence, 200);
 }
 
+/// Begins a state after so many writes and records so many keys of 100 bytes.
+fn record_state(log: &mut Log, writes: u64, keys: usize) -> Vec<Vec<u8>> {
+    write_some(log, log.last_sequence() + 1..=writes, 90);
+    log.state_begins(writes).unwrap();
+    let keys: Vec<_> = (0..keys).map(|key| format!("{key:0100}").into_bytes()).collect();
+    for key in &keys {
+        log.append(writes, 0, RecordKind::State, key).unwrap();
+        log.commit().unwrap();
+    }
+    keys
+}
+
+fn states(log: &Log) -> Vec<Vec<u8>> {
+    let records = all(log.read_everything(None).unwrap()).into_iter();
+    records.filter(|record| record.2 == RecordKind::State).map(|record| record.3).collect()
+}
+
+#[test]
+fn a_state_of_many_segments_stays_whole() {
+    let place = Place::new();
+    let (mut log, _) = place.open();
+    // No write meanwhile: all its segments begin after the same one.
+    let keys = record_state(&mut log, 30, 40);
+    log.state_ends(30).unwrap();
+    assert!(log.truncate_before(31) > 3000);
+    assert_eq!((log.state(), log.first_sequence()), (Some(30), 31));
+    assert_eq!(states(&log), keys);
+    drop(log);
+    let (log, recovered) = place.open();
+    assert_eq!((recovered.state, log.state()), (Some(30), Some(30)));
+    assert_eq!(states(&log), keys);
+}
+
+#[test]
+fn a_state_whose_beginning_was_dropped_is_none() {
+    for reopens in [false, true] {
+        let place = Place::new();
+        let settings = LogSettings { bytes_max: 8 << 10, ..small() };
+        let (mut log, _) = Log::open(&place.0, settings.clone()).unwrap();
+        let keys = record_state(&mut log, 10, 40);
+        log.state_ends(10).unwrap();
+        log.truncate_before(11);
+        assert_eq!((log.state(), states(&log)), (Some(10), keys.clone()));
+        if reopens {
+            drop(log);
+            log = Log::open(&place.0, settings.clone()).unwrap().0;
+            assert_eq!(log.state(), Some(10));
+        }
+        // More segments with the same place in the order, until the first one goes.
+        while states(&log).starts_with(&keys) {
+            assert_eq!(log.state(), Some(10));
+            log.append(10, 0, RecordKind::State, &[b'x'; 100]).unwrap();
+            log.commit().unwrap();
+        }
+        assert_eq!((log.state(), log.first_sequence()), (None, 11));
+        drop(log);
+        let (log, recovered) = Log::open(&place.0, settings).unwrap();
+        assert_eq!((recovered.state, log.state()), (None, None));
+    }
+}
+
+#[test]
+fn a_state_longer_than_the_log_does_not_end() {
+    let place = Place::new();
+    let settings = LogSettings { bytes_max: 4 << 10, ..small() };
+    let (mut log, _) = Log::open(&place.0, settings.clone()).unwrap();
+    record_state(&mut log, 10, 60);
+    assert!(matches!(log.check_begun(), Err(LogError::StateGone { bytes_max: 4096 })));
+    let error = log.state_ends(10).unwrap_err();
+    assert!(error.to_string().contains("log_bytes_max, 4096 bytes, is less"), "{error}");
+    assert_eq!(log.state(), None);
+    // The log goes on, and a shorter state is one.
+    record_state(&mut log, 20, 3);
+    log.state_ends(20).unwrap();
+    assert_eq!(log.state(), Some(20));
+    drop(log);
+    assert_eq!(Log::open(&place.0, settings).unwrap().1.state, Some(20));
+}
+
 #[test]
 fn a_lost_log_begins_again_later() {
     let place = Place::new();
@@ -496,6 +574,26 @@ fn it_is_synced_by_another_thread() {
         drop(log);
         assert_eq!(place.open().1.last_sequence, 50);
     }
+}
+
+#[test]
+fn what_is_removed_goes_at_once_however_rare_a_sync_is() {
+    let place = Place::new();
+    let sync = Sync::Every(Duration::from_secs(3600));
+    let settings = LogSettings { bytes_max: 4 << 10, sync, ..small() };
+    let (mut log, _) = Log::open(&place.0, settings).unwrap();
+    write_some(&mut log, 1..=200, 90);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let held = || fs::read_dir(&place.0).unwrap().count();
+    // At most five segments of 1 KiB, and the lock.
+    while held() > 6 {
+        assert!(std::time::Instant::now() < until, "{} files are there", held());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Nor is the end waited for.
+    drop(log);
+    assert!(std::time::Instant::now() < until);
+    assert_eq!(place.open().1.last_sequence, 200);
 }
 
 #[test]

@@ -2,10 +2,15 @@
 //!
 //! **What it cannot do.** It forgets everything when it ends, the watermark too, which is an item
 //! as any other: one that comes back is filled anew. It evicts when its memory is full (start it
-//! with `-M`, which makes it refuse instead, or with enough). Several items are not stored as a
-//! whole: a crash between two of them leaves the first, but then the process and with it
-//! everything is gone. It has no fencing either: that another process writes to it is not noticed,
-//! except through the keys that are kept about it.
+//! with `-M`, which makes it refuse instead, or with enough). It has no fencing either: that another
+//! process writes to it is not noticed, except through the keys that are kept about it.
+//!
+//! **Half a batch.** Several items are not stored as a whole: one may be refused for want of memory
+//! while those beside it are stored, and it lives on when we end in the middle. So the watermark
+//! comes last, what is said before it calls the present one stale (`md … I`: no memory is needed),
+//! and it is called stale again when not all was stored. A stale one is not told as it is: it is
+//! told with epoch 0, in which nobody has written. Whoever has the log then has the duplicate
+//! filled anew; who has not may still choose it, if there is none better.
 //!
 //! Keys of printable characters are memcached's own, so that other clients find them; others are
 //! sent as base64, which memcached takes as the bytes they mean.
@@ -17,10 +22,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::codec::decode_percent;
 use super::{Abilities, Change, Entry, Host, Page, Pauses, Store, Value};
+use crate::duplicates::engine::{RESERVED, WATERMARK};
 use crate::placement::act::base64;
 
 /// How long a server that is there may take.
@@ -34,6 +41,10 @@ const LINE_BYTES_MAX: u64 = 4 << 10;
 const KEY_BYTES_MAX: usize = 186;
 /// Of an item's size, more than what is kept beside its value.
 const BESIDE_BYTES: usize = 1 << 10;
+/// The watermark stays, but says from now on that it is stale.
+const STALE: &[u8] = b"md evenkeel:watermark I\r\n";
+/// A watermark that says that not all is there.
+const FILLING: &[u8] = b"filling";
 /// How often a listing is asked for while another one runs, and the time between.
 const BUSY_MAX: usize = 100;
 const BUSY: Duration = Duration::from_millis(20);
@@ -46,6 +57,8 @@ pub struct Memcached {
     item_bytes_max: usize,
     /// The keys of the listing that began last, in order.
     listed: Vec<Vec<u8>>,
+    /// Not all was stored that its watermark may count: it is called stale before anything else.
+    is_in_doubt: bool,
 }
 
 impl Memcached {
@@ -59,6 +72,7 @@ impl Memcached {
             connection: None,
             item_bytes_max: 0,
             listed: Vec::new(),
+            is_in_doubt: false,
         };
         let settings = store.statistics(b"stats settings\r\n", "item_size_max").await?;
         store.item_bytes_max = usize::try_from(settings).unwrap_or(usize::MAX);
@@ -85,21 +99,26 @@ impl Memcached {
             Some(connection) => connection,
             None => self.connect().await?,
         };
+        if self.is_in_doubt {
+            let doubted = timeout(PATIENCE, call_stale(&mut connection)).await;
+            doubted.map_err(late).and_then(|done| done).map_err(|error| self.named(&error))?;
+            self.is_in_doubt = false;
+        }
         let asked = timeout(PATIENCE, async {
             connection.get_mut().write_all(request).await?;
             read(&mut connection).await
         });
-        let words = || format!("no answer within {} s", PATIENCE.as_secs());
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, words());
         match asked.await.map_err(late).and_then(|answer| answer) {
             Ok(answer) => {
                 self.connection = Some(connection);
                 Ok(answer)
             }
-            Err(error) => {
-                Err(io::Error::new(error.kind(), format!("memcached {}: {error}", self.address)))
-            }
+            Err(error) => Err(self.named(&error)),
         }
+    }
+
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("memcached {}: {error}", self.address))
     }
 
     async fn connect(&self) -> io::Result<BufReader<TcpStream>> {
@@ -191,8 +210,13 @@ impl Store for Memcached {
             let most = self.item_bytes_max;
             let loaded = self.ask(&request, async |answer| {
                 let mut loaded = Vec::with_capacity(some.len());
-                for _ in some {
-                    loaded.push(read_item(answer, most).await?);
+                for &key in some {
+                    let item = read_item(answer, most).await?;
+                    loaded.push(item.map(|(text, is_stale)| {
+                        let is_doubtful = is_stale && key == WATERMARK;
+                        let text = if is_doubtful { doubtful(&text) } else { text };
+                        Entry { value: Value::Text(text), expires_ms: None }
+                    }));
                 }
                 Ok(loaded)
             });
@@ -202,21 +226,34 @@ impl Store for Memcached {
     }
 
     async fn store(&mut self, changes: &[Change]) -> io::Result<()> {
-        for some in changes.chunks(AT_ONCE) {
-            let mut request = Vec::new();
-            for (key, entry) in some {
+        let (own, others): (Vec<_>, Vec<_>) =
+            changes.iter().partition(|(key, _)| key.starts_with(RESERVED));
+        let has_mark = own.iter().any(|(key, _)| key == WATERMARK);
+        // Without a new watermark nothing is counted: what has part of it gets all of it again.
+        let mut stale = if has_mark && !others.is_empty() { STALE } else { b"" };
+        let at_once: Vec<_> = if changes.len() <= AT_ONCE {
+            vec![[others, own].concat()]
+        } else {
+            others.chunks(AT_ONCE).chain(own.chunks(AT_ONCE)).map(<[_]>::to_vec).collect()
+        };
+        for some in at_once {
+            let mut request = std::mem::take(&mut stale).to_vec();
+            let answers = some.len() + usize::from(!request.is_empty());
+            for (key, entry) in &some {
                 write_change(&mut request, key, entry.as_ref());
             }
             let stored = self.ask(&request, async |answer| {
-                for _ in some {
-                    match read_line(answer).await?.as_slice() {
-                        b"HD" | b"NF" => {}
-                        line => return Err(unexpected(line, "HD")),
-                    }
+                for _ in 0..answers {
+                    expect_done(answer).await?;
                 }
                 Ok(())
             });
-            stored.await?;
+            if let Err(error) = stored.await {
+                self.is_in_doubt |= has_mark;
+                // At once, since we may end; if it is not reached, before the next that is asked.
+                let _ = self.ask(b"", async |_| Ok(())).await;
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -249,6 +286,11 @@ impl Store for Memcached {
     }
 }
 
+fn late(_: Elapsed) -> io::Error {
+    let words = format!("no answer within {} s", PATIENCE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, words)
+}
+
 fn unexpected(came: &[u8], expected: &str) -> io::Error {
     let came: String = String::from_utf8_lossy(came).chars().take(200).collect();
     let words = format!("{came:?} came, expected {expected} (is it memcached 1.6 or later?)");
@@ -267,13 +309,51 @@ async fn read_line(answer: &mut BufReader<TcpStream>) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The answer to `mg … v`.
-async fn read_item(answer: &mut BufReader<TcpStream>, most: usize) -> io::Result<Option<Entry>> {
+/// Whether a change was done; `false` when there was nothing to be changed.
+async fn expect_done(answer: &mut BufReader<TcpStream>) -> io::Result<bool> {
+    match read_line(answer).await?.as_slice() {
+        b"HD" => Ok(true),
+        b"NF" => Ok(false),
+        line => Err(unexpected(line, "HD")),
+    }
+}
+
+/// The watermark counts what may not be there. One that was refused is gone (memcached keeps no
+/// old value then); without one, what is there would be somebody else's.
+async fn call_stale(connection: &mut BufReader<TcpStream>) -> io::Result<()> {
+    connection.get_mut().write_all(STALE).await?;
+    if !expect_done(connection).await? {
+        let mut request = Vec::new();
+        let filling = Entry { value: Value::Text(FILLING.to_vec()), expires_ms: None };
+        write_change(&mut request, WATERMARK, Some(&filling));
+        connection.get_mut().write_all(&request).await?;
+        expect_done(connection).await?;
+    }
+    Ok(())
+}
+
+/// How a stale watermark is told: no history has writes of epoch 0, but one that has more is still
+/// the better one. Before the first write there is none to be told.
+fn doubtful(watermark: &[u8]) -> Vec<u8> {
+    let sequence = str::from_utf8(watermark).ok().and_then(|text| text.split_once(' '));
+    let sequence = sequence.and_then(|(_, sequence)| sequence.parse::<u64>().ok());
+    match sequence {
+        Some(sequence @ 1..) => format!("0 {sequence}").into_bytes(),
+        Some(0) | None => FILLING.to_vec(),
+    }
+}
+
+/// The answer to `mg … v`, and whether it is called stale.
+async fn read_item(
+    answer: &mut BufReader<TcpStream>,
+    most: usize,
+) -> io::Result<Option<(Vec<u8>, bool)>> {
     let line = read_line(answer).await?;
     if line == b"EN" {
         return Ok(None);
     }
-    let length = line.strip_prefix(b"VA ").and_then(|rest| rest.split(is_space).next());
+    let mut parts = line.split(is_space);
+    let length = parts.next().filter(|&first| first == b"VA").and_then(|_| parts.next());
     let length = length.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
     let Some(length) = length.filter(|&length: &usize| length <= most) else {
         return Err(unexpected(&line, "an item of at most its item_size_max"));
@@ -281,7 +361,7 @@ async fn read_item(answer: &mut BufReader<TcpStream>, most: usize) -> io::Result
     let mut text = vec![0; length + 2];
     answer.read_exact(&mut text).await?;
     text.truncate(length);
-    Ok(Some(Entry { value: Value::Text(text), expires_ms: None }))
+    Ok(Some((text, parts.any(|flag| flag == b"X"))))
 }
 
 fn write_change(request: &mut Vec<u8>, key: &[u8], entry: Option<&Entry>) {

@@ -97,7 +97,7 @@ pub trait Store {
     fn load(&mut self, keys: &[&[u8]]) -> impl Future<Output = io::Result<Vec<Option<Entry>>>>;
 
     /// Makes these keys, each named once, hold this: all or none of it if the store can, and
-    /// otherwise in this order.
+    /// otherwise what is kept about the duplicate (`evenkeel:…`) after all others.
     fn store(&mut self, changes: &[Change]) -> impl Future<Output = io::Result<()>>;
 
     /// About `count` keys after this one, or the first ones, in an order that does not change:
@@ -111,6 +111,6 @@ pub trait Store {
     /// How many keys there are; those that have expired may count.
     fn count(&mut self) -> impl Future<Output = io::Result<u64>>;
 
-    /// Removes everything.
+    /// Removes everything, but may keep the epoch.
     fn clear(&mut self) -> impl Future<Output = io::Result<()>>;
 }

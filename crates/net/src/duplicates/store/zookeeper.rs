@@ -3,11 +3,12 @@
 //! A key is a node, `ROOT/BB/kNAME`: BB is one of 256 places by the checksum of the key, since the
 //! list of a node's children is one message; NAME is the key with all but letters, digits, `-`, `_`
 //! and `:` as `%20`. What changes with a batch is one `multi`: a watermark is in step with the
-//! writes that it counts, except where they have more than 768 KiB together.
+//! writes that it counts, except where they have more than 768 KiB together: then it comes last.
 //!
 //! **Fencing.** Each `multi` also asks that the node of the key `evenkeel:epoch` still has the
 //! version that was read or written here last. Whoever writes a later epoch therefore stops one
-//! that still believes to be the only one, even in the middle of its batch.
+//! that still believes to be the only one, even in the middle of its batch. Versions of a node that
+//! is made again begin again at 0, so that node outlives a `FLUSHALL`.
 //!
 //! **Reads** are answered by the server that we are connected to, which may be behind the others;
 //! a session sees its own writes, and begins with a `sync`. Keys may be as rare as ZooKeeper wants
@@ -29,6 +30,7 @@ use tokio::time::timeout;
 
 use self::wire::Operation;
 use super::{Abilities, Change, Entry, Host, Page, Pauses, Store, Value};
+use crate::duplicates::engine::RESERVED;
 use crate::placement::act::zookeeper::wire::{
     Credentials, NODE_EXISTS, connect, connected, reply, trouble,
 };
@@ -215,7 +217,7 @@ impl ZooKeeper {
     }
 
     /// Changes that fit into one message.
-    async fn store_some(&mut self, changes: &[Change]) -> io::Result<()> {
+    async fn store_some(&mut self, changes: &[&Change]) -> io::Result<()> {
         let paths: Vec<_> =
             changes.iter().map(|(key, _)| path_of(&self.settings.root, key)).collect();
         let epoch_path = path_of(&self.settings.root, EPOCH);
@@ -365,7 +367,11 @@ impl Store for ZooKeeper {
     }
 
     async fn store(&mut self, changes: &[Change]) -> io::Result<()> {
-        let mut rest = changes;
+        // What is kept about the writes, the watermark, not before any of them.
+        let (own, mut ordered): (Vec<_>, Vec<_>) =
+            changes.iter().partition(|(key, _)| key.starts_with(RESERVED));
+        ordered.extend(own);
+        let mut rest = &ordered[..];
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = rest.iter().take_while(|(key, entry)| {
@@ -415,12 +421,13 @@ impl Store for ZooKeeper {
 
     async fn clear(&mut self) -> io::Result<()> {
         for place in 0..PLACES {
-            let keys = self.place(place).await?;
+            let mut keys = self.place(place).await?;
+            keys.retain(|key| key != EPOCH);
             self.there.extend(keys.iter().cloned());
             let gone: Vec<Change> = keys.into_iter().map(|key| (key, None)).collect();
             self.store(&gone).await?;
         }
-        self.there.clear();
+        self.there.retain(|key| key == EPOCH);
         Ok(())
     }
 }
