@@ -213,7 +213,7 @@ impl Prediction {
     /// Errors of a model are told in nines: at a level of many nines any model is absolutely right.
     #[must_use]
     pub fn nines(&self) -> f64 {
-        -self.violations.log10()
+        0.0 - self.violations.log10() // not -0 where everything is late
     }
 }
 

@@ -10,7 +10,7 @@ use evenkeel_core::request::ordered::{Acknowledge, Consistency, MembersConfig, S
 use evenkeel_core::request::partition::SLOTS;
 use evenkeel_core::units::Probability;
 use evenkeel_settings::shared::duration;
-use evenkeel_settings::{Mismatch, Setting, Table};
+use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use super::ways::Way;
 use super::{HOUR, MS, check_name};
@@ -252,6 +252,12 @@ fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
 
 /// `partitions = 2` and `duplicates = 3`, in files of the directory.
 fn embedded(table: &mut Table<'_>, directory: &Path) -> Partitions {
+    if matches!(table.key("partitions").value(), Some(Value::List(_))) {
+        let expected = "a number: embedded stores have no addresses";
+        let wrong = Mismatch::new("a list of partitions", expected);
+        table.problem("partitions", wrong.with_hint("write store = \"redis\" for servers"));
+        return Vec::new();
+    }
     let partitions = table.key("partitions").integer().between(1..=SERVERS_MAX).or(1);
     let duplicates = table.key("duplicates").integer().between(1..=SERVERS_MAX).or(2);
     if partitions * duplicates > SERVERS_MAX {

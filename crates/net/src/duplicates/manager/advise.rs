@@ -236,7 +236,10 @@ impl Adviser {
             apart: self.collect_apart(window, parts),
             late: of(late as f64, rows),
             late_alone: of(alone, rows),
-            clients_within: of(clients as f64, window.samples.len()),
+            clients_within: match window.samples.len() {
+                0 => 1.0, // nobody was late
+                all => of(clients as f64, all),
+            },
         }
     }
 
