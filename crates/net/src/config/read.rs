@@ -196,8 +196,8 @@ fn check_use(
     if is_left_out(table.key("listen")) {
         let others = ["envoy", "placement", "duplicates"].map(|key| table.key(key).value());
         if is_left_out(table.key("agent")) && others == [None, None, None] {
-            let expected = "at least one of them, or [duplicates.NAME], [placement] or [envoy]: there \
-                            is nothing to serve";
+            let expected = "at least one of them, or [duplicates.NAME], [placement] or \
+                            [envoy]: there is nothing to serve";
             table.problem("listen", Mismatch::new("neither [[listen]] nor [[agent]]", expected));
         }
         return;

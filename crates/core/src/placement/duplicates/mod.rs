@@ -19,9 +19,9 @@
 //! **Which model?** [`Model::Lindley`]. Duplicates see the same arrivals: they are busy at the same
 //! time, so their waits are random *and* dependent. The paper deducts the *mean* wait from the
 //! bound and multiplies as if the rest were independent. Without queues that is exact. At
-//! utilisation 0.4 it promises violations some 35 times too rare for two duplicates and 20 000 times for
-//! four (simulated M/G/1), and at 0.6 it predicts a cliff where there is none. [`Model::Paper`] is
-//! there to reproduce the paper.
+//! utilisation 0.4 it promises violations some 35 times too rare for two duplicates and 20 000
+//! times for four (simulated M/G/1), and at 0.6 it predicts a cliff where there is none.
+//! [`Model::Paper`] is there to reproduce the paper.
 //!
 //! **When both mislead.** They know service times at a load where windows were recorded, first in
 //! first out queues and one server for each duplicate. Partitions are assumed to share the load

@@ -67,18 +67,7 @@ impl Inner {
             Owed::Replayed { write, .. } => self.replay_answered(server, write),
             Owed::Draw { pop } => self.drawn(server, pop, reply),
             Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
-            Owed::Given { is_key } => {
-                self.members.answered(self.now, server, None);
-                if is_key && reply.first() == Some(&b'-') {
-                    tracing::warn!(
-                        server,
-                        reply = %String::from_utf8_lossy(reply),
-                        "a duplicate does not take what another holds (versions?)"
-                    );
-                    return Err(Some(Dropped::Failed));
-                }
-                self.servers[server].wake();
-            }
+            Owed::Given { is_key } => return self.given_answered(server, is_key, reply),
             Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {
                 self.members.answered(self.now, server, None);
                 self.give_up_copying(&copy, reply);
@@ -88,6 +77,25 @@ impl Inner {
                 self.expiry_answered(server, &copy, dump.as_deref(), reply);
             }
         }
+        Ok(())
+    }
+
+    /// What another holds was given to a server that is being filled.
+    fn given_answered(
+        &mut self,
+        server: usize,
+        is_key: bool,
+        reply: &[u8],
+    ) -> Result<(), Option<Dropped>> {
+        self.members.answered(self.now, server, None);
+        if is_key && reply.first() == Some(&b'-') {
+            let reply = String::from_utf8_lossy(reply);
+            tracing::warn!(
+                server, %reply, "a duplicate does not take what another holds (versions?)"
+            );
+            return Err(Some(Dropped::Failed));
+        }
+        self.servers[server].wake();
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //!
 //! **What it cannot do.** It forgets everything when it ends, the watermark too, which is an item
 //! as any other: one that comes back is filled anew. It evicts when its memory is full (start it
-//! with `-M`, which makes it refuse instead, or with enough). It has no fencing either: that another
-//! process writes to it is not noticed, except through the keys that are kept about it.
+//! with `-M`, which makes it refuse instead, or with enough). It has no fencing either: that
+//! another process writes to it is not noticed, except through the keys that are kept about it.
 //!
 //! **Half a batch.** Several items are not stored as a whole: one may be refused for want of memory
 //! while those beside it are stored, and it lives on when we end in the middle. So the watermark

@@ -1,6 +1,7 @@
 //! Stores as duplicates, against each other and against a real Redis.
 
 mod against_redis;
+mod cut;
 mod whole;
 mod wire;
 

@@ -13,7 +13,7 @@ use super::super::{Host, Pauses};
 use super::Place;
 use super::wire::{Client, Reply};
 
-fn block_on(test: impl Future<Output = ()>) {
+pub(super) fn block_on(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(test);
 }
@@ -23,12 +23,12 @@ fn embedded(place: &Place, name: &str) -> Host {
     Embedded::start(name, settings, None).unwrap()
 }
 
-fn client(host: &Host) -> Client<DuplexStream> {
+pub(super) fn client(host: &Host) -> Client<DuplexStream> {
     Client::new(host.connect().unwrap())
 }
 
 /// A real memcached, or a visible word that the test is skipped.
-struct Server(Child, String);
+pub(super) struct Server(Child, pub(super) String);
 
 /// A port that was free a moment ago.
 fn free_address() -> String {
@@ -37,11 +37,12 @@ fn free_address() -> String {
 }
 
 impl Server {
-    fn memcached() -> Option<Self> {
+    /// With so many MB.
+    pub(super) fn memcached(memory: &str) -> Option<Self> {
         let address = free_address();
         let (_, port) = address.split_once(':').unwrap();
         let started = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-m", "64", "-M", "-p"])
+            .args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-M", "-m", memory, "-p"])
             .arg(port)
             .stdout(Stdio::null())
             .spawn();
@@ -185,7 +186,7 @@ fn the_embedded_store_is_a_duplicate() {
 
 #[test]
 fn memcached_is_a_duplicate() {
-    let Some(server) = Server::memcached() else { return };
+    let Some(server) = Server::memcached("64") else { return };
     let host = Memcached::start("memcached", &server.1, None).unwrap();
     block_on(async {
         serves_as_a_duplicate(&host).await;
@@ -270,9 +271,20 @@ fn zookeeper_is_a_duplicate() {
     };
     block_on(async {
         serves_as_a_duplicate(&host).await;
-        // A later epoch fences off who does not know of it, whole batches of it.
+        super::cut::the_watermark_comes_last_in_zookeeper(&server.1).await;
+        // One that takes over and empties it fences off who wrote before.
         let successor = open("zookeeper").unwrap();
         let (mut old, mut new) = (client(&host), client(&successor));
+        assert_eq!(old.ask("SET evenkeel:epoch 1").await, Reply::line("+OK"));
+        assert_eq!(new.ask("FLUSHALL").await, Reply::line("+OK"));
+        assert_eq!(new.ask("DBSIZE").await, Reply::line(":1"), "the epoch");
+        assert_eq!(new.ask("GET evenkeel:epoch").await, Reply::bulk("1"));
+        assert_eq!(new.ask("SET evenkeel:epoch 2").await, Reply::line("+OK"));
+        old.stream.write_all(b"SET a 4\r\n").await.unwrap();
+        assert!(old.is_closed().await);
+        assert_eq!(new.ask("EXISTS a").await, Reply::line(":0"));
+        // A later epoch fences off who does not know of it, whole batches of it.
+        let mut old = client(&host);
         assert_eq!(old.ask("SET evenkeel:epoch 1").await, Reply::line("+OK"));
         assert_eq!(old.ask("SET a 1").await, Reply::line("+OK"));
         assert_eq!(new.ask("GET evenkeel:epoch").await, Reply::bulk("1"));
@@ -288,7 +300,7 @@ fn zookeeper_is_a_duplicate() {
 
 #[test]
 fn a_memcached_that_comes_back_empty_ends_all_connections() {
-    let Some(mut server) = Server::memcached() else { return };
+    let Some(mut server) = Server::memcached("64") else { return };
     let host = Memcached::start("memcached", &server.1, None).unwrap();
     block_on(async {
         let (mut ordered, mut free) = (client(&host), client(&host));
