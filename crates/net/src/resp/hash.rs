@@ -1,13 +1,13 @@
-//! Which shard a key belongs to.
+//! Which slot a key belongs to; core's shard map takes it from there.
 //!
 //! The rule of Redis Cluster, so that keys which users already put together with a hash tag
 //! (`{user1000}.following`) stay together here: CRC16 (XMODEM) of the key, or of what stands
-//! between its first `{` and the next `}` if that is not empty, modulo 16384. Shards are a
-//! remainder of the slot. When it misleads: slots are even over *keys*, not over load.
+//! between its first `{` and the next `}` if that is not empty, modulo 16384. Slots
+//! are even over *keys*, not over load.
 //! **Source**: the Redis Cluster specification, "Key distribution model" and "Hash tags".
 
 /// How many slots there are.
-pub const SLOTS: u16 = 16_384;
+pub const SLOTS: u16 = evenkeel_core::request::partition::SLOTS as u16;
 
 const POLYNOMIAL: u16 = 0x1021;
 
@@ -32,16 +32,6 @@ const TABLE: [u16; 256] = {
 #[must_use]
 pub fn slot(key: &[u8]) -> u16 {
     crc16(hashed_part(key)) % SLOTS
-}
-
-/// The shard of a key when there are so many: 0 to `shards` - 1.
-///
-/// # Panics
-/// When there are no shards.
-#[inline]
-#[must_use]
-pub fn shard(key: &[u8], shards: u16) -> u16 {
-    slot(key) % shards
 }
 
 /// What is hashed of a key: its tag, if it has one.

@@ -7,6 +7,8 @@ mod advice;
 mod client;
 mod stores;
 mod world;
+#[path = "../common/zookeeper.rs"]
+mod zookeeper;
 
 use std::time::Duration;
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::client::{Client, Reply};
 use super::world::World;
+use super::zookeeper::class_path;
 use super::{bulk, ok};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -225,30 +225,12 @@ fn memcacheds_are_duplicates() {
     });
 }
 
-/// The Java libraries that Debian's package brings.
-const LIBRARIES: [&str; 14] = [
-    "zookeeper",
-    "zookeeper-jute",
-    "slf4j-api",
-    "slf4j-log4j12",
-    "log4j-1.2",
-    "netty-handler",
-    "netty-transport",
-    "netty-common",
-    "netty-buffer",
-    "netty-codec",
-    "netty-resolver",
-    "snappy-java",
-    "metrics-core",
-    "commons-cli",
-];
-
 #[test]
 fn zookeeper_nodes_are_duplicates() {
-    if !Path::new("/usr/share/java/zookeeper.jar").exists() {
-        println!("SKIPPED: /usr/share/java/zookeeper.jar is missing (apt-get install zookeeper)");
+    let Some(classes) = class_path() else {
+        println!("SKIPPED: ZooKeeper is missing (apt-get install zookeeper)");
         return;
-    }
+    };
     let (place, port) = (place("zookeeper"), free_port());
     let config = place.join("zoo.cfg");
     let settings = format!(
@@ -257,12 +239,11 @@ fn zookeeper_nodes_are_duplicates() {
         place.display()
     );
     std::fs::write(&config, settings).unwrap();
-    let jars = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar")).join(":");
     let mut command = Command::new("java");
     command
         .args(["-Xmx128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
         .arg("-Dzookeeper.forceSync=no")
-        .args(["-cp", &format!("/etc/zookeeper/conf_example:{jars}")])
+        .args(["-cp", &format!("/etc/zookeeper/conf_example:{classes}")])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
         .arg(&config);
     let Some(server) = start(&mut command, "default-jre-headless") else { return };

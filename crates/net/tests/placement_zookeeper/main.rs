@@ -7,6 +7,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod world;
+#[path = "../common/zookeeper.rs"]
+mod zookeeper;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -11,29 +11,11 @@ use evenkeel_net::placement::act::Cluster as _;
 use evenkeel_net::placement::act::zookeeper::{Settings, Site, ZooKeeper};
 
 use crate::common::real;
+use crate::zookeeper::class_path;
 
 pub(crate) const SITES: usize = 4;
 
 const CLIENT_PORT: u16 = 2181;
-
-/// Where Debian's package has its classes and those they need.
-const CLASSES: &str = "/usr/share/java";
-const LIBRARIES: [&str; 14] = [
-    "zookeeper",
-    "slf4j-api",
-    "slf4j-log4j12",
-    "log4j-1.2",
-    "netty-handler",
-    "netty-transport",
-    "netty-common",
-    "netty-buffer",
-    "netty-codec",
-    "netty-resolver",
-    "snappy-java",
-    "metrics-core",
-    "commons-cli",
-    "zookeeper-jute",
-];
 
 /// The super user's password, and `base64(sha1("super:<password>"))` as servers want it.
 pub(crate) const PASSWORD: &str = "evenkeel";
@@ -41,7 +23,7 @@ const SUPER_DIGEST: &str = "super:S898DE0BEd4hDULTz+7UE0nbAsM=";
 
 /// What servers of this machine cannot be without; `Err` says what is missing.
 pub(crate) fn possible() -> Result<(), String> {
-    if !Path::new(CLASSES).join("zookeeper.jar").exists() {
+    if class_path().is_none() {
         return Err("no ZooKeeper (Debian package zookeeper)".to_owned());
     }
     let java = Command::new("java").arg("-version").stderr(Stdio::null()).status();
@@ -109,7 +91,7 @@ impl World {
     }
 
     fn spawn(&self, site: usize) -> Child {
-        let jars = LIBRARIES.map(|name| format!("{CLASSES}/{name}.jar")).join(":");
+        let jars = class_path().expect("it was asked for before");
         let log = fs::File::create(self.home(site).join("log")).unwrap();
         Command::new("java")
             .args(["-Xmx128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"])

@@ -1,5 +1,8 @@
 //! What every store must do, and what each does of its own.
 
+#[path = "../../../../tests/common/zookeeper.rs"]
+mod classes;
+
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -204,26 +207,10 @@ fn memcached_is_a_duplicate() {
 
 /// A real ZooKeeper server, or a visible word that the test is skipped.
 fn zookeeper(place: &Place) -> Option<Server> {
-    const LIBRARIES: [&str; 14] = [
-        "zookeeper",
-        "zookeeper-jute",
-        "slf4j-api",
-        "slf4j-log4j12",
-        "log4j-1.2",
-        "netty-handler",
-        "netty-transport",
-        "netty-common",
-        "netty-buffer",
-        "netty-codec",
-        "netty-resolver",
-        "snappy-java",
-        "metrics-core",
-        "commons-cli",
-    ];
-    if !std::path::Path::new("/usr/share/java/zookeeper.jar").exists() {
+    let Some(classes) = classes::class_path() else {
         eprintln!("skipped: no ZooKeeper (Debian package zookeeper)");
         return None;
-    }
+    };
     let address = free_address();
     let (_, port) = address.split_once(':').unwrap();
     let home = place.0.display();
@@ -233,11 +220,10 @@ fn zookeeper(place: &Place) -> Option<Server> {
     );
     let config = place.0.join("zoo.cfg");
     std::fs::write(&config, settings).unwrap();
-    let jars = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar")).join(":");
     let started = Command::new("java")
         .args(["-Xmx128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"])
         .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.root.logger=ERROR,CONSOLE"])
-        .args(["-cp", &format!("/etc/zookeeper/conf_example:{jars}")])
+        .args(["-cp", &format!("/etc/zookeeper/conf_example:{classes}")])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
         .arg(config)
         .stdout(Stdio::null())
