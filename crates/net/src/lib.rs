@@ -6,6 +6,7 @@
 
 mod admin;
 pub mod board;
+pub mod cassandra;
 pub mod clock;
 pub mod config;
 pub mod distance;

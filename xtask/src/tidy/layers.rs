@@ -19,9 +19,10 @@ const BANNED_IN_CORE: [(&str, &str); 8] = [
 ];
 
 /// Crates of the workspace that a crate must not depend on.
-const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 4] = [
+const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 5] = [
     ("crates/core/", &["evenkeel-sim", "evenkeel-net", "evenkeel"]),
     ("crates/settings/", &["evenkeel-sim", "evenkeel-net", "evenkeel"]),
+    ("crates/cql/", &["evenkeel-sim", "evenkeel-net", "evenkeel"]),
     ("crates/sim/", &["evenkeel-net", "evenkeel"]),
     ("crates/net/", &["evenkeel-sim", "evenkeel"]),
 ];

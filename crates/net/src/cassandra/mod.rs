@@ -1,0 +1,1 @@
+//! Cassandra's native protocol: clients on one side, nodes on the other.
