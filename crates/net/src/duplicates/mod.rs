@@ -11,11 +11,13 @@
 //!
 //! An application in Rust that runs the service itself has `client.rs`: sessions without a socket.
 //!
-//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before, and brings it
-//! up to date from the log or from another duplicate. `manager.rs` samples accesses and advises.
+//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before (`claim.rs`),
+//! and brings it up to date from the log or from another duplicate. `reign/` is who may write at
+//! all, where several processes stand by. `manager.rs` samples accesses and advises.
 //!
 //! **Source**: Zoolander (ICAC 2013), section 3.
 
+mod claim;
 pub mod client;
 mod config;
 mod connect;
@@ -29,11 +31,13 @@ pub mod log;
 mod manager;
 mod member;
 pub(crate) mod metrics;
+mod reign;
 mod service;
 pub mod state;
 pub mod store;
 
 pub use config::{DuplicatesConfig, Target};
 pub use manager::ManagerSettings;
+pub use reign::EtcdSettings;
 pub use service::Service;
 pub use state::DuplicatesState;
