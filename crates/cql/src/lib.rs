@@ -4,4 +4,6 @@
 //! Everything that comes from a peer is checked before it is believed: lengths before they are
 //! allocated, checksums before bodies, and every error says what came and what was expected.
 
+pub mod statement;
+
 pub use evenkeel_core::request::ring::Consistency;
