@@ -192,7 +192,7 @@ impl Keeper {
 
     fn take_event(&mut self, link: &Single, event: Envelope) -> Result<(), SendError> {
         // An event of a kind that is not known is of no use, and no harm.
-        let Ok(event) = ClusterEvent::new(event.body) else { return Ok(()) };
+        let Ok(event) = ClusterEvent::read(&event.body) else { return Ok(()) };
         if let Event::Status { node, .. } = event.event() {
             let port = u16::try_from(node.port)
                 .map_err(|_| link.nonsense(format!("port {} came in an event", node.port)))?;

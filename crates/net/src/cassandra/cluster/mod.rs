@@ -140,10 +140,9 @@ impl ClusterEvent {
     /// # Errors
     ///
     /// When it is none.
-    pub fn new(body: Bytes) -> Result<Self, Malformed> {
-        Event::read(&body)?;
-        // What is read from a connection shares a large block with other answers.
-        Ok(Self { body: Bytes::copy_from_slice(&body) })
+    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
+        Event::read(message)?;
+        Ok(Self { body: Bytes::copy_from_slice(message) })
     }
 
     /// What changed.

@@ -122,13 +122,6 @@ impl Link {
         Awaiting { link: Rc::clone(self), stream: Some(stream) }
     }
 
-    /// Takes no further request and ends when those in flight are answered.
-    pub(super) fn retire(&self) {
-        let mut state = self.state.borrow_mut();
-        state.is_retired = true;
-        self.end_if_spent(&mut state);
-    }
-
     /// Ends now; what is in flight fails.
     pub(super) fn close(&self, why: &str) {
         self.end(&mut self.state.borrow_mut(), || End::new(SendErrorKind::Reset, why));

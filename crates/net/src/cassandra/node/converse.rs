@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::request::Startup;
-use evenkeel_cql::{Envelope, Flags, Opcode, Version};
+use evenkeel_cql::{Envelope, Flags, Opcode};
 
 use super::ask::Answer;
 use super::connection::End;

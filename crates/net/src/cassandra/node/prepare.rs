@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use evenkeel_cql::request::Prepare;
 use evenkeel_cql::{Envelope, ErrorCode, Flags, Opcode, Reader, payload};
 use tokio::sync::watch;
@@ -23,7 +23,21 @@ type Told = Result<Option<Answer>, SendError>;
 
 /// The statements that the node is being told.
 #[derive(Debug, Default)]
-pub(super) struct Preparing(RefCell<Vec<(Dialect, Arc<Known>, watch::Receiver<Option<Told>>)>>);
+pub(super) struct Preparing(RefCell<Vec<Telling>>);
+
+/// One of them.
+#[derive(Debug)]
+struct Telling {
+    dialect: Dialect,
+    id: Bytes,
+    told: watch::Receiver<Option<Told>>,
+}
+
+impl Telling {
+    fn is_of(&self, dialect: &Dialect, statement: &Known) -> bool {
+        self.id == statement.id && self.dialect == *dialect
+    }
+}
 
 /// The statement that the node says it does not know, if it is one of these.
 pub(super) fn forgotten<'a>(answer: &Envelope, prepared: &'a Prepared) -> Option<&'a Arc<Known>> {
@@ -67,22 +81,20 @@ impl Node {
         statement: &Arc<Known>,
     ) -> watch::Receiver<Option<Told>> {
         let mut preparing = self.preparing.0.borrow_mut();
-        let is_same = |(other, known, _): &&(Dialect, Arc<Known>, _)| {
-            known.id == statement.id && other == dialect
-        };
-        if let Some((_, _, told)) = preparing.iter().find(is_same) {
-            return told.clone();
+        if let Some(telling) = preparing.iter().find(|telling| telling.is_of(dialect, statement)) {
+            return telling.told.clone();
         }
         let (tell, told) = watch::channel(None);
-        preparing.push((dialect.clone(), Arc::clone(statement), told.clone()));
+        let (dialect, statement) = (dialect.clone(), Arc::clone(statement));
+        let id = statement.id.clone();
+        preparing.push(Telling { dialect: dialect.clone(), id, told: told.clone() });
         self.ledger.count(|counts| counts.prepared_again += 1);
-        let (node, dialect, statement) = (Rc::clone(self), dialect.clone(), Arc::clone(statement));
+        let node = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let outcome = node.tell(&dialect, &statement).await;
-            let is_other = |(other, known, _): &(Dialect, Arc<Known>, _)| {
-                known.id != statement.id || *other != dialect
-            };
-            node.preparing.0.borrow_mut().retain(is_other);
+            let mut preparing = node.preparing.0.borrow_mut();
+            preparing.retain(|telling| !telling.is_of(&dialect, &statement));
+            drop(preparing);
             let _ = tell.send(Some(outcome));
         });
         told
