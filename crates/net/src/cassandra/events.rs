@@ -6,13 +6,11 @@
 //! than a driver finds out by itself.
 
 use bytes::Bytes;
-use evenkeel_cql::Reader;
 use evenkeel_cql::response::Event;
 
 use super::cluster::ClusterEvent;
 
 /// The body of the EVENT that clients get, if they get one.
-pub(crate) fn body(event: &ClusterEvent) -> Option<Bytes> {
-    let kind = Reader::new(&event.body).string("kind of event");
-    (kind == Ok(Event::SCHEMA_CHANGE)).then(|| event.body.clone())
+pub(crate) fn body(event: &ClusterEvent) -> Option<&Bytes> {
+    matches!(event.event(), Event::Schema(_)).then(|| event.body())
 }

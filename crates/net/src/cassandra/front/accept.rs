@@ -247,7 +247,7 @@ pub(super) async fn pass_events<B: Backend>(worker: Rc<Worker<B>>) {
             Ok(event) => {
                 let Some(body) = events::body(&event) else { continue };
                 count(&worker.counts.events);
-                worker.links.borrow().values().for_each(|link| link.push(&body));
+                worker.links.borrow().values().for_each(|link| link.push(body));
             }
             // What was missed may have been a change of the schema, and which is not known:
             // clients that wait for those begin anew, and read the schema when they do.

@@ -86,7 +86,7 @@ impl<'a> View<'a> {
     }
 
     /// The names of a table's columns, in the order of `*`. None: there is no such table.
-    pub(super) fn columns(&self, table: SystemTable) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn columns(&self, table: SystemTable) -> impl Iterator<Item = &'static str> {
         let columns: &'static [(&str, u32)] = match table {
             SystemTable::Local => &LOCAL,
             SystemTable::Peers => &PEERS,
