@@ -5,4 +5,15 @@
 #[path = "../common/cassandra/mod.rs"]
 mod cassandra;
 
+mod hold;
 mod rig;
+
+use cassandra::Spec;
+
+/// The cluster of all tests here. Nodes send custom payloads back, so that it is seen that they
+/// get through.
+fn spec() -> Spec {
+    let mirror = "org.apache.cassandra.cql3.CustomPayloadMirroringQueryHandler";
+    let options = vec![format!("-Dcassandra.custom_query_handler_class={mirror}")];
+    Spec { options, ..Spec::of(&[("east", 2), ("west", 1)]) }
+}

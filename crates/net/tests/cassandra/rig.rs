@@ -5,15 +5,11 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::cassandra::{self, Quota, Spec, processor_time};
-
-fn spec() -> Spec {
-    Spec::of(&[("east", 2), ("west", 1)])
-}
+use crate::cassandra::{self, Quota, processor_time};
 
 #[test]
 fn nodes_are_killed_and_come_back() {
-    let Some(cluster) = cassandra::shared(spec) else { return };
+    let Some(cluster) = cassandra::shared(crate::spec) else { return };
     {
         let disturbed = cluster.disturb();
         disturbed.kill(2);
@@ -26,7 +22,7 @@ fn nodes_are_killed_and_come_back() {
 
 #[test]
 fn a_paused_node_keeps_connections_and_answers_when_it_is_resumed() {
-    let Some(cluster) = cassandra::shared(spec) else { return };
+    let Some(cluster) = cassandra::shared(crate::spec) else { return };
     let disturbed = cluster.disturb();
     let mut client = TcpStream::connect(cluster.address(1)).unwrap();
     client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -62,7 +58,7 @@ fn a_quota_is_kept() {
 
 #[test]
 fn nodetool_speaks_to_one_node() {
-    let Some(cluster) = cassandra::shared(spec) else { return };
+    let Some(cluster) = cassandra::shared(crate::spec) else { return };
     let _calm = cluster.calm();
     let said = cluster.nodetool(2, &["status"]);
     for node in 0..cluster.nodes() {
