@@ -2,6 +2,7 @@
 //!
 //! Nothing here is on the request path: workers come by five times a second.
 
+mod observation;
 mod split;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +18,10 @@ use tokio::sync::watch;
 
 use crate::config::{AgentConfig, Config, Switch, UpstreamConfig};
 use crate::envoy::Plane;
-use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
 use crate::replica::AgentState;
 use split::SplitEntry;
 
+pub use observation::{BrownoutSeen, Observation, ReplicaState};
 pub use split::{Directive, Ended, Lane, LaneTally, SplitObservation, SplitStanding, SplitTally};
 
 /// What is known of all upstreams of the process.

@@ -15,7 +15,7 @@ use http::{HeaderValue, Request, Uri};
 use crate::board::Board;
 use crate::config::{Config, HealthConfig};
 use crate::http::engine::{Body, Upstream};
-use crate::http::redirected::{ORIGIN, SplitSetup};
+use crate::http::redirected::{self, ORIGIN};
 
 /// Starts a checker for every replica of every upstream with a `health` table, those of other data
 /// centres too. Call it in a worker runtime.
@@ -23,7 +23,7 @@ pub(crate) fn spawn_checks(config: &Config, board: &Arc<Board>) {
     for (upstream, settings) in config.upstreams.iter().enumerate() {
         let Some(health) = settings.health.clone() else { continue };
         let health = Rc::new(health);
-        let origin = settings.split.as_ref().map(SplitSetup::origin);
+        let origin = settings.split.as_ref().map(redirected::origin_of);
         for (seat, address) in settings.seats().enumerate() {
             let is_remote = seat >= settings.replicas.len();
             let checker = Checker {

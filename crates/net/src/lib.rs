@@ -6,6 +6,7 @@
 
 mod admin;
 pub mod board;
+mod calls;
 pub mod cassandra;
 pub mod clock;
 pub mod config;
@@ -24,5 +25,6 @@ pub mod profile;
 pub mod redirect;
 pub mod replica;
 pub mod resp;
+pub mod split;
 pub mod timer;
 mod worker;

@@ -10,11 +10,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::board::{Board, Directive};
+use crate::calls::Seat;
 use crate::clock::{self, Clock};
 use crate::config::{Config, Switch};
 use crate::http::engine::{self, Listener, worker_runtime};
 use crate::http::proxy;
-use crate::http::route::{Route, Seat};
+use crate::http::route::Route;
 use crate::replica::Agent;
 
 /// How often a worker hands up what it counted. Metrics and dashboard are as old as this.

@@ -7,9 +7,9 @@ use evenkeel_core::Health;
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 
-use crate::board::{Board, Standing};
+use crate::board::{Board, ReplicaState, Standing};
 use crate::config::{AgentConfig, Config, DimmerConfig, Switch, UpstreamConfig};
-use crate::http::route::ReplicaState;
+
 use crate::replica::AgentState;
 
 /// An upstream: what was configured, what was counted, what is planned.

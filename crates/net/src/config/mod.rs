@@ -25,7 +25,7 @@ use http::HeaderName;
 
 pub use crate::duplicates::DuplicatesConfig;
 use crate::http::engine::{ServerLimits, UpstreamLimits};
-use crate::http::redirected::SplitSetup;
+use crate::split::SplitSetup;
 pub use envoy::EnvoyConfig;
 pub use placement::{
     DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, StoreConfig, SystemConfig,

@@ -8,7 +8,7 @@ use evenkeel_core::site::redirect::epoch::SiteId;
 use evenkeel_core::site::redirect::planner::{Aim, PlannerConfig, Writes};
 use evenkeel_core::site::redirect::{ALL_PPM, Overload};
 
-use crate::http::redirected::SplitSetup;
+use crate::split::SplitSetup;
 
 /// The price of a pair of which nothing is said.
 pub(super) const PRICE_PERCENT: u32 = 100;
