@@ -182,10 +182,7 @@ impl Workshop {
     /// Runs a program in the folder of the source; what it says goes to the log.
     fn run(&self, program: impl AsRef<Path>, arguments: &[&dyn AsRef<Path>]) -> Result<()> {
         let program = program.as_ref();
-        self.run_in(
-            &self.source,
-            Command::new(program).args(arguments.iter().map(|one| one.as_ref())),
-        )
+        self.run_in(&self.source, Command::new(program).args(arguments.iter().map(AsRef::as_ref)))
     }
 
     fn run_in(&self, folder: &Path, command: &mut Command) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Real clusters of Cassandra and unmodified drivers, beside Evenkeel and through it.
 
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "../common/cassandra/mod.rs"]
 mod cassandra;

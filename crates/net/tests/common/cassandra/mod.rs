@@ -9,6 +9,7 @@
 
 #![allow(dead_code, reason = "each story takes what it needs")]
 
+pub(crate) mod client;
 mod files;
 mod node;
 mod quota;

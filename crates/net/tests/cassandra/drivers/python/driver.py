@@ -158,9 +158,9 @@ def extras(session):
     session.execute(stamped)
     say("writetime", session.execute("SELECT WRITETIME(v) AS w, TTL(v) AS t FROM plain WHERE k = 6000").one())
     say("json", session.execute("SELECT JSON * FROM plain WHERE k = 6000").one())
-    large = session.prepare("INSERT INTO plain (k, v) VALUES (?, ?)")
-    session.execute(large, (7000, "large " * 100_000))
-    say("large", len(session.execute("SELECT v FROM plain WHERE k = 7000").one().v))
+    large = session.prepare("INSERT INTO many (k, c, bl) VALUES (?, ?, ?)")
+    session.execute(large, ("large", 1, b"large " * 100_000))
+    say("large", len(session.execute("SELECT bl FROM many WHERE k = 'large'").one().bl))
 
 
 def errors(session):
