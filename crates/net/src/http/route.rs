@@ -21,7 +21,7 @@ use crate::http::engine::{Body, Upstream};
 use crate::http::orca;
 use crate::http::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
-use crate::split::Journey;
+use crate::split::{Bonds, Journey};
 
 /// One upstream as one worker sees it.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Route {
             split.welcome(redirected::sender(headers));
             return None;
         }
-        let journey = self.calls.depart(is_write)?;
+        let journey = self.calls.depart(Bonds::of_write(is_write))?;
         self.mark(&journey, headers);
         Some(journey)
     }
