@@ -1,4 +1,5 @@
 import java.io.PrintStream;
+import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -26,6 +27,9 @@ public final class Reference
     private static final int RINGS = 1_000;
     private static final int KEYS_OF_RING = 16;
 
+    /** A key whose hash is the least number, made by computing the hash backwards. */
+    private static final String HASHES_TO_LEAST = "6695e3c7ba3f086354c52c5bc51e53c3";
+
     private record Node(char datacenter, char rack, int tokens) {}
 
     public static void main(String[] args) throws Exception
@@ -36,8 +40,13 @@ public final class Reference
         Random random = new Random(20_260_822);
         try (PrintStream out = new PrintStream(args[0] + "/tokens.txt", StandardCharsets.UTF_8))
         {
+            key(out, partitioner, new BigInteger(HASHES_TO_LEAST, 16).toByteArray());
             for (int number = 0; number < KEYS; number++)
-                key(out, partitioner, random);
+            {
+                byte[] key = new byte[random.nextInt(50)];
+                random.nextBytes(key);
+                key(out, partitioner, key);
+            }
         }
         try (PrintStream out = new PrintStream(args[0] + "/rings.txt", StandardCharsets.UTF_8))
         {
@@ -47,11 +56,9 @@ public final class Reference
         System.exit(0);
     }
 
-    /** A key of random bytes in hexadecimal, and its token. */
-    private static void key(PrintStream out, Murmur3Partitioner partitioner, Random random)
+    /** A key's bytes in hexadecimal, and its token. */
+    private static void key(PrintStream out, Murmur3Partitioner partitioner, byte[] key)
     {
-        byte[] key = new byte[random.nextInt(50)];
-        random.nextBytes(key);
         StringBuilder line = new StringBuilder();
         for (byte each : key)
             line.append(String.format("%02x", each));

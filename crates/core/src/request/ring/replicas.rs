@@ -96,7 +96,7 @@ impl Ring {
             Replication::Simple { replicas } => {
                 let mut walk = Walk::new(self.nodes, 0);
                 self.walked(&mut sets, |place, found| {
-                    self.simple(place, *replicas, &mut walk, found)
+                    self.simple(place, *replicas, &mut walk, found);
                 })
             }
             Replication::NetworkTopology(wanted) => {
