@@ -123,6 +123,10 @@ impl Split {
         }
     }
 
+    pub(crate) const fn setup(&self) -> &SplitSetup {
+        &self.setup
+    }
+
     /// The other sites, each with its place among the data centres of the upstream.
     pub(crate) fn others(&self) -> impl Iterator<Item = (SiteId, usize)> {
         let places = self.datacenters.iter().enumerate();
