@@ -92,14 +92,14 @@ impl Checker {
 
 /// Counts towards the next change of mind.
 #[derive(Debug, Default)]
-struct Verdict {
+pub(crate) struct Verdict {
     is_down: bool,
     against: u32,
 }
 
 impl Verdict {
     /// Takes a check's result in; says the new health when it changes.
-    fn after(&mut self, is_healthy: bool, fall: u32, rise: u32) -> Option<Health> {
+    pub(crate) fn after(&mut self, is_healthy: bool, fall: u32, rise: u32) -> Option<Health> {
         if is_healthy != self.is_down {
             self.against = 0;
             return None;

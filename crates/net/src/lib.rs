@@ -19,6 +19,7 @@ mod health;
 pub mod http;
 pub mod load;
 pub mod nginx;
+mod pem;
 pub mod placement;
 pub mod process;
 pub mod profile;
