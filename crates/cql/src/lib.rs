@@ -18,6 +18,7 @@ mod read;
 pub mod request;
 pub mod response;
 pub mod rows;
+pub mod statement;
 pub mod types;
 pub mod value;
 pub mod write;
