@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::board::{Board, Directive, Observation};
-use crate::calls::Seat;
 use crate::cassandra::{self, Share};
 use crate::calls::Seat;
 use crate::clock::{self, Clock};

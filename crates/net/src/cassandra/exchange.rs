@@ -10,7 +10,7 @@ use evenkeel_core::request::{Failure, Outcome, Refusal};
 use evenkeel_cql::response::Error;
 use evenkeel_cql::{Envelope, ErrorCode, Opcode, Version, payload};
 
-use super::front::{Refusal as Told, Request};
+use super::front::Request;
 use super::node::{Answer, SendError, SendErrorKind};
 use super::route::Route;
 use crate::calls::flights::{Flight, Flights, Woken};
@@ -181,7 +181,7 @@ fn outcome(answered: &Answered) -> Outcome {
         Ok(answer) => match code(answer) {
             Some(ErrorCode::Overloaded) => Outcome::Failed(Failure::Unavailable),
             // It says that nothing was done.
-            Some(ErrorCode::IsBootstrapping) => Outcome::Failed(Failure::Unsent),
+            Some(ErrorCode::Bootstrapping) => Outcome::Failed(Failure::Unsent),
             Some(ErrorCode::ServerError) => Outcome::Failed(Failure::ErrorReply),
             Some(_) | None => Outcome::Replied(answer.feedback),
         },
@@ -212,10 +212,11 @@ const fn is_failure(code: ErrorCode) -> bool {
         ErrorCode::ServerError
             | ErrorCode::Unavailable
             | ErrorCode::Overloaded
-            | ErrorCode::IsBootstrapping
+            | ErrorCode::Bootstrapping
             | ErrorCode::WriteTimeout
             | ErrorCode::ReadTimeout
             | ErrorCode::ReadFailure
             | ErrorCode::WriteFailure
+            | ErrorCode::CasWriteUnknown
     )
 }

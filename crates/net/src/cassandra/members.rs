@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use evenkeel_core::Health;
 use evenkeel_core::plan::RoutePlan;
-use evenkeel_core::request::ring::{self, GROUPS_MAX, Layout, LayoutInputs, Ring};
+use evenkeel_core::request::ring::{self, Layout, LayoutInputs, Ring};
 use tokio::sync::watch;
 
 use super::cluster::{Cluster, Member, View};
@@ -116,7 +116,7 @@ impl Seating {
                 ring: &ring,
                 keyspaces: &cluster.keyspaces,
                 seats: &numbers,
-                groups_max: GROUPS_MAX,
+                groups_max: ring::layout::GROUPS_MAX,
             };
             let layout = match self.layouts.get(place) {
                 Some(earlier) => earlier.next(&inputs),

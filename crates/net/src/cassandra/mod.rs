@@ -12,11 +12,17 @@
 //! | `share` | what the threads of a process share of one cluster |
 
 pub mod cluster;
+mod events;
 mod exchange;
+mod front;
 mod members;
 pub mod node;
+mod prepared;
 mod route;
+mod session;
 mod share;
+mod system;
 
+pub(crate) use front::serve;
 pub(crate) use route::Route;
 pub(crate) use share::{Keeper, Share, open_all};

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use evenkeel_core::request::ring::{self, Stays};
-use evenkeel_core::GroupId;
 use evenkeel_core::site::redirect::epoch::SiteSet;
+use evenkeel_core::{GroupId, Health};
+use evenkeel_cql::Version;
 use tokio::sync::{broadcast, watch};
 
 use super::cluster::{Cluster, ClusterEvent, View};
@@ -84,12 +85,13 @@ impl Route {
     /// Dispatchers and the layout change in the same breath: a group of the new layout means
     /// nothing to a dispatcher that has the old plan.
     fn adopt(&self, members: Arc<Members>) {
-        let all = members.datacenters.iter().zip(&mut *self.nodes.borrow_mut());
-        for (datacenter, nodes) in all {
+        let mut nodes = self.nodes.borrow_mut();
+        for (datacenter, nodes) in members.datacenters.iter().zip(nodes.iter_mut()) {
             for &address in &datacenter.seats[nodes.len()..] {
                 nodes.push(Node::new(address, Rc::clone(&self.limits)));
             }
         }
+        drop(nodes);
         for (place, datacenter) in members.datacenters.iter().enumerate() {
             self.calls.adopt(place, &datacenter.plan);
         }
@@ -170,7 +172,7 @@ impl Route {
         let health = &members.datacenters[HOME].plan.health;
         let nodes = self.nodes.borrow();
         let up = nodes[HOME].iter().zip(health);
-        let up = up.filter(|(_, health)| **health == evenkeel_core::Health::Up);
+        let up = up.filter(|(_, health)| **health == Health::Up);
         let mut up: Vec<Rc<Node>> = up.map(|(node, _)| Rc::clone(node)).collect();
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
@@ -197,8 +199,8 @@ impl Backend for Route {
         Exchange::open(Rc::clone(self), request).run().await
     }
 
-    async fn greet(self: &Rc<Self>) -> Result<Greeting, Refusal> {
-        Greeting::new(self)
+    async fn greet(self: &Rc<Self>, version: Version) -> Result<Greeting, Refusal> {
+        Greeting::begin(self, version).await
     }
 
     async fn schema_versions(self: &Rc<Self>) -> Vec<[u8; 16]> {

@@ -58,7 +58,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_core::Health;
 use evenkeel_core::site::redirect::epoch::{EpochConfig, Exchange, SITES_MAX, SiteId, StableHash};
 use evenkeel_core::site::redirect::planner::Planner;
 use evenkeel_core::site::redirect::wan::{CONNECTIONS_MAX, Wan, WanConfig};

@@ -54,7 +54,7 @@ impl Route {
             (false, Opcode::Batch) => "BATCH",
             (false, _) => "SIMPLE",
         };
-        Told::write_timeout(what.consistency, required, kind, words)
+        Told::write_timeout(what.consistency, required, kind, request.dialect.version, words)
     }
 
     /// How many replicas a request waits for; 1 where its keyspace is not known.

@@ -1,9 +1,8 @@
 //! Whether the nodes agree on the schema, asked of themselves.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use evenkeel_cql::request::{Query, QueryParameters};
 use evenkeel_cql::response::Result as Told;
 use evenkeel_cql::{Consistency, Flags, Opcode, Version};
@@ -51,7 +50,7 @@ fn version_in(answer: &Answer) -> Option<[u8; 16]> {
     if answer.opcode != Opcode::Result {
         return None;
     }
-    let Told::Rows(rows) = Told::read(answer.body.clone(), Version::V4).ok()? else { return None };
+    let Told::Rows(rows) = Told::read(&answer.body, Version::V4).ok()? else { return None };
     let row = rows.iter().next()?;
     row.at(0)?.try_into().ok()
 }
