@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::board::{Board, Directive, Observation};
-use crate::cassandra::{self, Share};
 use crate::calls::Seat;
+use crate::cassandra::{self, Share};
 use crate::clock::{self, Clock};
 use crate::config::{Config, ListenConfig, Switch, UpstreamConfig};
 use crate::http::engine::{self, Listener, worker_runtime};

@@ -185,9 +185,8 @@ impl<A, K> Flights<A, K> {
     /// The copies that are late.
     pub(crate) fn release_late(&mut self, calls: &Calls) -> Vec<Flight<A>> {
         let now = Instant::now();
-        let is_late = |copy: &&mut Copy<A, K>| {
-            copy.flight().is_some_and(|flight| flight.times_out_at <= now)
-        };
+        let is_late =
+            |copy: &&mut Copy<A, K>| copy.flight().is_some_and(|flight| flight.times_out_at <= now);
         let late = self.copies.iter_mut().filter(is_late).filter_map(Copy::take_flight).collect();
         self.set_limit(calls);
         late

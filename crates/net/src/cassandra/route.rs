@@ -19,12 +19,12 @@ use super::exchange::Exchange;
 use super::front::{Asked, Backend, Refusal, Request};
 use super::members::Members;
 use super::node::{Answer, Login, Node, NodeLimits};
-use greeting::Greeting;
 use crate::board::Observation;
 use crate::calls::{Calls, HOME, OpenAttempt, Seat};
 use crate::clock::Clock;
 use crate::config::UpstreamConfig;
 use crate::split::Bonds;
+use greeting::Greeting;
 
 /// One Cassandra cluster as one worker sees it.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 //! is `WRITE_TIMEOUT`, the one error that drivers take for "nobody knows" and repeat only what
 //! they were told is idempotent; some repeat everything after `OVERLOADED` or `SERVER_ERROR`.
 
-use evenkeel_core::request::{Failure, Refusal};
 use evenkeel_core::request::ring::Replication;
+use evenkeel_core::request::{Failure, Refusal};
 use evenkeel_cql::{Consistency, Opcode};
 
 use super::Route;
