@@ -31,7 +31,7 @@ use evenkeel_core::{
 use crate::board::{BrownoutSeen, Directive, Observation, ReplicaState};
 use crate::clock::Clock;
 use crate::config::UpstreamConfig;
-use crate::split::{Journey, Split};
+use crate::split::{Bonds, Journey, Split};
 use crate::timer::{Timer, Wait};
 
 pub(crate) use guards::{Next, OpenAttempt, OpenCall};
@@ -156,12 +156,12 @@ impl Calls {
     }
 
     /// Chooses the data centre for a request of our own users and counts it, where requests are
-    /// split. `is_write` says whether it may change something.
-    pub(crate) fn depart(self: &Rc<Self>, is_write: bool) -> Option<Journey> {
+    /// split.
+    pub(crate) fn depart(self: &Rc<Self>, bonds: Bonds) -> Option<Journey> {
         let split = self.split.as_ref()?;
         let now = self.tick();
         self.look_up_usable(split, now);
-        Some(Journey::begin(Rc::clone(self), split.choose(now, is_write), now))
+        Some(Journey::begin(Rc::clone(self), split.choose(now, bonds), now))
     }
 
     /// Looks up again, where it is due, which data centres have a replica to send to.

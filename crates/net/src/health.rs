@@ -21,7 +21,9 @@ use crate::http::redirected::{self, ORIGIN};
 /// centres too. Call it in a worker runtime.
 pub(crate) fn spawn_checks(config: &Config, board: &Arc<Board>) {
     for (upstream, settings) in config.upstreams.iter().enumerate() {
-        let Some(health) = settings.health.clone() else { continue };
+        // A Cassandra cluster is watched by its keeper.
+        let health = settings.health.clone().filter(|_| settings.cql.is_none());
+        let Some(health) = health else { continue };
         let health = Rc::new(health);
         let origin = settings.split.as_ref().map(redirected::origin_of);
         for (seat, address) in settings.seats().enumerate() {

@@ -25,7 +25,7 @@ use evenkeel_core::site::redirect::split::{SplitConfig, Splitter};
 use evenkeel_core::units::Probability;
 
 use crate::board::{Directive, Lane, LaneTally, SplitObservation};
-use crate::calls::Calls;
+use crate::calls::{Calls, HOME};
 use crate::config::UpstreamConfig;
 
 /// The sites between which an upstream's requests are split.
@@ -64,6 +64,23 @@ pub(crate) struct Split {
     returns: Cell<Returns>,
 }
 
+/// What decides where a request may be served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bonds {
+    /// Whether it is one of those that a plan may be told to leave where they come: over HTTP one
+    /// that may change something, over Cassandra's protocol one that no other site may serve.
+    pub(crate) is_bound: bool,
+    /// The sites that may serve it, by number; home always may.
+    pub(crate) allowed: SiteSet,
+}
+
+impl Bonds {
+    /// Of a request that any site may serve, unless writes stay.
+    pub(crate) const fn of_write(is_write: bool) -> Self {
+        Self { is_bound: is_write, allowed: SiteSet::from_bits(u64::MAX) }
+    }
+}
+
 fn config_of(setup: &SplitSetup) -> SplitConfig {
     SplitConfig { writes_stay: setup.writes_stay, ..SplitConfig::default() }
 }
@@ -81,8 +98,7 @@ impl Split {
     pub(crate) fn new(setup: &SplitSetup, config: &UpstreamConfig, seed: u64) -> Self {
         let sites = setup.names.len();
         let place = |(site, name): (usize, &String)| {
-            let remote = || config.sites.iter().position(|remote| remote.name == *name);
-            if site == setup.home.index() { Some(0) } else { remote().map(|place| place + 1) }
+            if site == setup.home.index() { Some(HOME) } else { config.place(name) }
         };
         Self {
             setup: setup.clone(),
@@ -107,6 +123,18 @@ impl Split {
         }
     }
 
+    pub(crate) const fn setup(&self) -> &SplitSetup {
+        &self.setup
+    }
+
+    /// The other sites, each with its place among the data centres of the upstream.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (SiteId, usize)> {
+        let places = self.datacenters.iter().enumerate();
+        places
+            .filter_map(|(site, place)| Some((SiteId::new(site), (*place)?)))
+            .filter(|(site, _)| *site != self.setup.home)
+    }
+
     /// Takes over a plan.
     pub(crate) fn direct(&self, now: Instant, worker: usize, directive: &Directive) {
         let part = directive.parts.get(worker).copied().unwrap_or(Probability::ZERO);
@@ -124,22 +152,35 @@ impl Split {
     }
 
     /// Chooses where one request of our own users goes, and counts it as demand.
-    pub(crate) fn choose(&self, now: Instant, is_write: bool) -> Destination {
-        let (mut splitter, usable) = (self.splitter.borrow_mut(), self.usable.get());
-        let route = match is_write {
+    pub(crate) fn choose(&self, now: Instant, bonds: Bonds) -> Destination {
+        let usable = self.usable_for(bonds.allowed);
+        let mut splitter = self.splitter.borrow_mut();
+        let route = match bonds.is_bound {
             true => splitter.choose_write(now, usable),
             false => splitter.choose(now, usable),
         };
         let home = self.setup.home;
-        let may_leave = !(is_write && self.setup.writes_stay);
+        let may_leave = !(bonds.is_bound && self.setup.writes_stay);
         let is_lost = route.to == home && may_leave && !usable.contains(home);
         let rescued = is_lost.then(|| splitter.rescue(now, usable)).flatten();
-        Destination { to: rescued.unwrap_or(route.to), may_leave: may_leave && rescued.is_none() }
+        let may_leave = may_leave && rescued.is_none();
+        let allowed = if may_leave { bonds.allowed } else { SiteSet::EMPTY };
+        Destination { to: rescued.unwrap_or(route.to), allowed }
+    }
+
+    /// The usable sites among these and home.
+    fn usable_for(&self, allowed: SiteSet) -> SiteSet {
+        let usable = self.usable.get();
+        let mut sites = SiteSet::from_bits(usable.bits() & allowed.bits());
+        if usable.contains(self.setup.home) {
+            sites.insert(self.setup.home);
+        }
+        sites
     }
 
     /// Where a request goes that home could not serve after all, if anywhere.
-    fn rescue(&self, now: Instant) -> Option<SiteId> {
-        self.splitter.borrow_mut().rescue(now, self.usable.get())
+    fn rescue(&self, now: Instant, allowed: SiteSet) -> Option<SiteId> {
+        self.splitter.borrow_mut().rescue(now, self.usable_for(allowed))
     }
 
     /// Whether home has a replica to send to, as it was last looked up.
@@ -215,8 +256,8 @@ impl Split {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination {
     to: SiteId,
-    /// Whether it may still be rescued when home cannot serve it.
-    may_leave: bool,
+    /// The sites that may still rescue it when home cannot serve it.
+    allowed: SiteSet,
 }
 
 /// A request of our own users on its way, from its arrival to the head of its answer.
@@ -227,9 +268,9 @@ pub(crate) struct Journey {
     arrived_at: Instant,
     /// Whether it was at another site before it came home.
     has_returned: bool,
-    /// Whether it may be sent to another site when home cannot serve it: once, and not when it was
-    /// there already.
-    may_leave: bool,
+    /// The sites it may be sent to when home cannot serve it: once, and not when it was there
+    /// already.
+    allowed: SiteSet,
     is_over: bool,
 }
 
@@ -238,8 +279,8 @@ impl Journey {
 
     /// Sets out.
     pub(crate) const fn begin(calls: Rc<Calls>, destination: Destination, now: Instant) -> Self {
-        let Destination { to, may_leave } = destination;
-        Self { calls, to, arrived_at: now, has_returned: false, may_leave, is_over: false }
+        let Destination { to, allowed } = destination;
+        Self { calls, to, arrived_at: now, has_returned: false, allowed, is_over: false }
     }
 
     /// Whether it goes to another site.
@@ -269,7 +310,7 @@ impl Journey {
         split.counted.borrow_mut().lanes[self.to.index()].fallbacks += 1;
         split.note_return(refusal);
         self.to = split.setup.home;
-        (self.has_returned, self.may_leave) = (true, false);
+        (self.has_returned, self.allowed) = (true, SiteSet::EMPTY);
         true
     }
 
@@ -277,7 +318,7 @@ impl Journey {
     /// "unavailable", and it may go elsewhere.
     fn is_lost(&self, refusal: Option<Refusal>) -> bool {
         let split = self.split();
-        if self.to != split.setup.home || !self.may_leave {
+        if self.to != split.setup.home || self.allowed.is_empty() {
             return false;
         }
         self.calls.look_up_usable(split, self.calls.read_at());
@@ -290,8 +331,8 @@ impl Journey {
     /// Goes to another site in place of home. False when there is none that has room.
     fn rescue(&mut self, refusal: Option<Refusal>) -> bool {
         let split = self.calls.split().expect(Self::SPLIT);
-        self.may_leave = false;
-        let Some(to) = split.rescue(self.calls.read_at()) else { return false };
+        let allowed = std::mem::replace(&mut self.allowed, SiteSet::EMPTY);
+        let Some(to) = split.rescue(self.calls.read_at(), allowed) else { return false };
         split.note_return(refusal);
         self.to = to;
         true

@@ -14,9 +14,9 @@ use super::{Calls, OpenAttempt, OpenCall};
 use crate::timer::Wait;
 
 /// An attempt on its way.
-struct Flight<A> {
-    attempt: OpenAttempt,
-    answer: Pin<Box<dyn Future<Output = A>>>,
+pub(crate) struct Flight<A> {
+    pub(crate) attempt: OpenAttempt,
+    pub(crate) answer: Pin<Box<dyn Future<Output = A>>>,
     times_out_at: Instant,
 }
 
@@ -172,30 +172,42 @@ impl<A, K> Flights<A, K> {
         (0..self.copies.len()).for_each(|copy| self.cancel(call, copy));
     }
 
+    /// A copy that still flies, for whoever waits for it from now on.
+    pub(crate) fn release(&mut self, copy: usize) -> Option<Flight<A>> {
+        self.copies[copy].take_flight()
+    }
+
+    /// All copies that still fly.
+    pub(crate) fn release_all(&mut self) -> Vec<Flight<A>> {
+        self.copies.iter_mut().filter_map(Copy::take_flight).collect()
+    }
+
+    /// The copies that are late.
+    pub(crate) fn release_late(&mut self, calls: &Calls) -> Vec<Flight<A>> {
+        let now = Instant::now();
+        let is_late =
+            |copy: &&mut Copy<A, K>| copy.flight().is_some_and(|flight| flight.times_out_at <= now);
+        let late = self.copies.iter_mut().filter(is_late).filter_map(Copy::take_flight).collect();
+        self.set_limit(calls);
+        late
+    }
+
     /// Whether the whole request has taken too long.
     pub(crate) fn is_expired(&self) -> bool {
         Instant::now() >= self.expires_at
     }
 
-    /// Fails the copies that are late.
+    /// Fails the copies that are late, and gives them up.
     pub(crate) fn time_out(&mut self, calls: &Calls, call: &mut OpenCall) {
-        self.fail_flying(call, Instant::now());
-        self.set_limit(calls);
-    }
-
-    /// Fails all copies that still fly: the whole request took too long.
-    pub(crate) fn expire(&mut self, call: &mut OpenCall) {
-        for flight in self.copies.iter_mut().filter_map(Copy::take_flight) {
+        for flight in self.release_late(calls) {
             fail(flight, call);
         }
     }
 
-    fn fail_flying(&mut self, call: &mut OpenCall, now: Instant) {
-        for copy in &mut self.copies {
-            let is_late = copy.flight().is_some_and(|flight| flight.times_out_at <= now);
-            if let Some(flight) = is_late.then(|| copy.take_flight()).flatten() {
-                fail(flight, call);
-            }
+    /// Fails all copies that still fly, and gives them up: the whole request took too long.
+    pub(crate) fn expire(&mut self, call: &mut OpenCall) {
+        for flight in self.release_all() {
+            fail(flight, call);
         }
     }
 

@@ -120,6 +120,16 @@ impl OpenAttempt {
         self.calls.dispatcher(self.datacenter).hear_dimmer(now, attempt, dimmer);
     }
 
+    /// Whether its outcome was learnt.
+    pub(crate) fn is_learnt(&self) -> bool {
+        self.attempt.as_ref().expect(Self::OPEN).is_learnt()
+    }
+
+    /// Learns the outcome of an attempt whose call is closed.
+    pub(crate) fn learn_late(&mut self, outcome: &Outcome) {
+        let _ = self.learn(outcome); // nobody waits for it
+    }
+
     /// Learns the outcome; hand the answer to [`OpenCall::settle`].
     pub(crate) fn learn(&mut self, outcome: &Outcome) -> Settled {
         let now = self.calls.read_at.get();

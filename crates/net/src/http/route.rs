@@ -12,7 +12,7 @@ use evenkeel_core::{Feedback, ReplicaId};
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::board::{BrownoutSeen, Directive, Observation, ReplicaState};
+use crate::board::{BrownoutSeen, Observation, ReplicaState};
 use crate::calls::{Calls, OpenAttempt, OpenCall, Seat, WHOLE};
 use crate::clock::Clock;
 use crate::config::{Edge, ListenConfig, UpstreamConfig};
@@ -21,7 +21,7 @@ use crate::http::engine::{Body, Upstream};
 use crate::http::orca;
 use crate::http::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
-use crate::split::Journey;
+use crate::split::{Bonds, Journey};
 
 /// One upstream as one worker sees it.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Route {
             split.welcome(redirected::sender(headers));
             return None;
         }
-        let journey = self.calls.depart(is_write)?;
+        let journey = self.calls.depart(Bonds::of_write(is_write))?;
         self.mark(&journey, headers);
         Some(journey)
     }
@@ -151,12 +151,6 @@ impl Route {
         }
     }
 
-    /// Takes over where the requests of our own users go. `worker` says whose part of the caps this
-    /// is.
-    pub fn direct(&self, worker: usize, directive: &Directive) {
-        self.calls.direct(worker, directive);
-    }
-
     /// Takes what was counted since the last time, and how things stand.
     pub fn observe(&self) -> Observation {
         self.calls.tick();
@@ -175,11 +169,6 @@ impl Route {
         let mut sum = self.seen.get();
         sum.merge(seen);
         self.seen.set(sum);
-    }
-
-    /// Runs for the life of the worker: wakes held calls when their rate opens.
-    pub async fn keep_time(self: Rc<Self>) {
-        Rc::clone(&self.calls).keep_time().await;
     }
 
     /// Sends the questions that the policy wants asked in a data centre.
