@@ -26,6 +26,7 @@ const RETRY_SHARE: f64 = 0.25;
 const HEDGE_SHARE: f64 = 0.125;
 const BURST: f64 = 2.0;
 const SEATS_MAX: usize = 7;
+const GROUPS_MAX: usize = 4;
 
 struct InFlight {
     attempt: Attempt,
@@ -77,7 +78,7 @@ impl History {
             in_flight: Vec::new(),
             probes: Vec::new(),
             plan: RoutePlan { version: 0, health: vec![Health::Up; 4], groups },
-            queues: vec![Vec::new(); 3],
+            queues: vec![Vec::new(); GROUPS_MAX],
             opened: 0,
             expected: RequestWindow::default(),
             counted: RequestWindow::default(),
@@ -86,7 +87,7 @@ impl History {
 
     pub(crate) fn live(&mut self, moment: &Moment) {
         match *moment {
-            Moment::Open { group, idempotent } => self.open(group % 4, idempotent),
+            Moment::Open { group, idempotent } => self.open(group % GROUPS_MAX, idempotent),
             Moment::StepAgain(call) => {
                 if let Some(call) = nth(&self.calls, call) {
                     self.step(call);
@@ -364,6 +365,8 @@ impl History {
             Moment::Regroup { seed } => {
                 let mut rng = Rng::seeded(seed);
                 let mut ids: Vec<_> = (0..seats).map(ReplicaId::new).collect();
+                // Groups go with the calls that are held in them, and others come.
+                self.plan.groups.resize(1 + rng.below(GROUPS_MAX), Vec::new());
                 for group in &mut self.plan.groups {
                     rng.shuffle(&mut ids);
                     *group = ids[..rng.below(seats.min(5))].to_vec();

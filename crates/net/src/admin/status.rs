@@ -178,7 +178,7 @@ impl<'a> Upstream<'a> {
             total: Total::of(view),
             hedge: view.standing.hedge().map(Hedge::new),
             replicas: view.replicas().into_iter().enumerate().map(replica).collect(),
-            series: Columns::of(series, view.config.replicas.len(), now),
+            series: Columns::of(series, view.home.len(), now),
         }
     }
 }

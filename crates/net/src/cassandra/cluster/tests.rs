@@ -1,0 +1,1 @@
+//! Clusters that fake nodes tell of.

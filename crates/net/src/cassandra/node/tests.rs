@@ -1,0 +1,1 @@
+//! A fake node that does what real ones cannot be made to do.
