@@ -1,8 +1,5 @@
 //! The driver: it does what a moment says, obeys the dispatcher's protocol, and compares.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::Budget;
@@ -18,7 +15,7 @@ use evenkeel_core::{Replica, Rng};
 use crate::model::{Copy, Fate, OpenCall};
 use crate::moments::Moment;
 use crate::policies;
-use crate::watched::{HedgeAfter, Watched};
+use crate::watched::{HedgeAfter, Told, Watched};
 
 const HELD_MAX: usize = 5;
 const RETRIES_MAX: u8 = 2;
@@ -36,7 +33,7 @@ struct InFlight {
 /// The dispatcher, a driver that obeys its protocol, and the model's books.
 pub(crate) struct History {
     dispatcher: Dispatcher,
-    told: Rc<Cell<(u64, u64)>>,
+    told: Told,
     may_hold: bool,
     now: Instant,
     calls: Vec<OpenCall>,
@@ -54,8 +51,8 @@ impl History {
     pub(crate) fn new(policy: &str, hedging: bool) -> Self {
         let seats = |ids: &[usize]| ids.iter().copied().map(ReplicaId::new).collect::<Vec<_>>();
         let groups = vec![seats(&[0, 1, 2]), seats(&[1, 2, 3]), seats(&[2])];
-        let told = Rc::new(Cell::new((0, 0)));
-        let selector = Watched { policy: policies::make(policy), told: Rc::clone(&told) };
+        let told = Told::default();
+        let selector = Watched { policy: policies::make(policy), told: told.clone() };
         let config = DispatcherConfig {
             retries_max: RETRIES_MAX,
             retry_budget: Budget::share(RETRY_SHARE, BURST),

@@ -83,7 +83,7 @@ impl Ring {
         self.tokens.is_empty()
     }
 
-    /// The replicas of every token under this replication. Takes milliseconds for ten thousand
+    /// The replicas of every token under this replication. Takes tens of milliseconds for 25,000
     /// tokens: not on the request path.
     #[must_use]
     pub fn replicas(&self, replication: &Replication) -> ReplicaSets {
