@@ -138,8 +138,6 @@ pub enum Problem {
     UnknownWord,
     /// Text that is not UTF-8.
     NotText,
-    /// Bytes after the last part.
-    Trailing(usize),
     /// Types in types, deeper than any schema's.
     TooDeep,
 }
@@ -159,7 +157,6 @@ impl fmt::Display for Malformed {
             Problem::Unknown(number) => write!(formatter, "is {number:#x}, which has no meaning"),
             Problem::UnknownWord => write!(formatter, "is a word that has no meaning"),
             Problem::NotText => write!(formatter, "is not UTF-8"),
-            Problem::Trailing(bytes) => write!(formatter, "is followed by {bytes} bytes too many"),
             Problem::TooDeep => write!(formatter, "has types nested too deep"),
         }
     }

@@ -288,18 +288,6 @@ impl<'a> Reader<'a> {
         let problem = Problem::Unknown(u32::from(number));
         Consistency::of(number).ok_or(Malformed { what, at, problem })
     }
-
-    /// Nothing may follow.
-    ///
-    /// # Errors
-    ///
-    /// Something does.
-    pub fn end(&self, what: &'static str) -> Result<(), Malformed> {
-        match self.rest().len() {
-            0 => Ok(()),
-            left => Err(self.wrong(what, Problem::Trailing(left))),
-        }
-    }
 }
 
 fn text<'a>(what: &'static str, at: usize, bytes: &'a [u8]) -> Result<&'a str, Malformed> {

@@ -64,8 +64,7 @@ pub fn list(bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let mut reader = Reader::new(bytes);
     let count = reader.count("").ok()?;
     let list = (0..count).map(|_| reader.bytes("").ok()?).collect::<Option<Vec<_>>>()?;
-    reader.end("").ok()?;
-    Some(list)
+    reader.rest().is_empty().then_some(list)
 }
 
 /// `set<text>`, `list<text>`.
@@ -81,8 +80,7 @@ pub fn text_map(bytes: &[u8]) -> Option<Vec<(&str, &str)>> {
     let count = reader.count("").ok()?;
     let mut one = || text(reader.bytes("").ok()??);
     let map = (0..count).map(|_| Some((one()?, one()?))).collect::<Option<Vec<_>>>()?;
-    reader.end("").ok()?;
-    Some(map)
+    reader.rest().is_empty().then_some(map)
 }
 
 /// Writes a `uuid` as people do.

@@ -153,3 +153,14 @@ impl Open {
         out.put_u32_le(checksum);
     }
 }
+
+/// Appends a segment without compression around this payload.
+///
+/// # Panics
+///
+/// When the payload is longer than [`PAYLOAD_BYTES_MAX`].
+pub fn write(payload: &[u8], is_self_contained: bool, out: &mut BytesMut) {
+    let open = open(out, Format::Plain);
+    out.put_slice(payload);
+    open.close(is_self_contained, out, &mut BytesMut::new());
+}

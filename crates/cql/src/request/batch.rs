@@ -47,6 +47,38 @@ pub struct Batch<'a> {
     pub parameters: QueryParameters<'a>,
 }
 
+/// Statements of a batch that is made here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Statements {
+    bytes: Vec<u8>,
+    count: u16,
+}
+
+impl Statements {
+    /// No statements.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The next statement. Values in a batch have no names.
+    ///
+    /// # Panics
+    ///
+    /// When it is the 65,536th, its text is 2 GiB or longer or its id longer than 65,535 bytes.
+    pub fn push(&mut self, statement: &Batched<'_>) -> &mut Self {
+        self.count = self.count.checked_add(1).expect("a batch has fewer statements");
+        statement.write(&mut self.bytes);
+        self
+    }
+
+    /// The batch of these statements.
+    #[must_use]
+    pub fn batch<'a>(&'a self, kind: BatchKind, parameters: QueryParameters<'a>) -> Batch<'a> {
+        Batch { kind, statements: &self.bytes, count: self.count, parameters }
+    }
+}
+
 impl<'a> Batch<'a> {
     /// Reads the message of a BATCH.
     ///
@@ -71,7 +103,6 @@ impl<'a> Batch<'a> {
         }
         let statements = reader.since(start);
         let parameters = QueryParameters::read(&mut reader, version)?;
-        reader.end("BATCH")?;
         Ok(Self { kind, statements, count, parameters })
     }
 
@@ -120,12 +151,7 @@ impl<'a> Batched<'a> {
         Ok(Self { statement, values: Values::read(reader, false)? })
     }
 
-    /// Appends a statement as a BATCH has it.
-    ///
-    /// # Panics
-    ///
-    /// When a text is 2 GiB or longer, or an id longer than 65,535 bytes.
-    pub fn write(&self, out: &mut impl BufMut) {
+    fn write(&self, out: &mut impl BufMut) {
         match self.statement {
             Statement::Text(text) => {
                 out.put_u8(0);

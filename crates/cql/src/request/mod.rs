@@ -2,14 +2,14 @@
 //!
 //! These read the message of an envelope: its body after the custom payload, see
 //! [`crate::payload::split`]. A message that cannot be read here may still be forwarded as it came:
-//! the node has the last word.
+//! the node has the last word. Bytes after the last part are left aside, as nodes do.
 
 mod batch;
 mod parameters;
 mod startup;
 
-pub use batch::{Batch, BatchKind, Batched, Statement};
-pub use parameters::{QueryFlags, QueryParameters, Values};
+pub use batch::{Batch, BatchKind, Batched, Statement, Statements};
+pub use parameters::{Bound, QueryFlags, QueryParameters, Values};
 pub use startup::Startup;
 
 use bytes::BufMut;
@@ -38,7 +38,6 @@ impl<'a> Query<'a> {
         let mut reader = Reader::new(message);
         let text = reader.long_string("statement")?;
         let parameters = QueryParameters::read(&mut reader, version)?;
-        reader.end("QUERY")?;
         Ok(Self { text, parameters })
     }
 
@@ -86,7 +85,6 @@ impl<'a> Prepare<'a> {
                 keyspace = Some(reader.string("keyspace")?);
             }
         }
-        reader.end("PREPARE")?;
         Ok(Self { text, keyspace })
     }
 
@@ -131,7 +129,6 @@ impl<'a> Execute<'a> {
             Version::V5 => reader.short_bytes("id of the result's metadata")?,
         };
         let parameters = QueryParameters::read(&mut reader, version)?;
-        reader.end("EXECUTE")?;
         Ok(Self { id, result_metadata_id, parameters })
     }
 
@@ -165,7 +162,6 @@ impl<'a> Register<'a> {
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message);
         let kinds = reader.string_list("kinds of events")?;
-        reader.end("REGISTER")?;
         Ok(Self { kinds })
     }
 
@@ -195,7 +191,6 @@ impl<'a> AuthResponse<'a> {
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message);
         let token = reader.bytes("token")?;
-        reader.end("AUTH_RESPONSE")?;
         Ok(Self { token })
     }
 

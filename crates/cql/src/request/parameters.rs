@@ -52,6 +52,41 @@ pub struct Values<'a> {
     bytes: &'a [u8],
     count: u16,
     has_names: bool,
+    /// Whether they are written when there are none: some drivers do.
+    is_written: bool,
+}
+
+/// Values that are bound here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bound {
+    bytes: Vec<u8>,
+    count: u16,
+}
+
+impl Bound {
+    /// No values.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The next value.
+    ///
+    /// # Panics
+    ///
+    /// When it is 2 GiB or longer, or the 65,536th.
+    pub fn push(&mut self, value: Value<'_>) -> &mut Self {
+        self.count = self.count.checked_add(1).expect("a statement has fewer variables");
+        write::value(&mut self.bytes, value);
+        self
+    }
+
+    /// As what they are bound.
+    #[must_use]
+    pub fn values(&self) -> Values<'_> {
+        let is_written = self.count > 0;
+        Values { bytes: &self.bytes, count: self.count, has_names: false, is_written }
+    }
 }
 
 impl<'a> Values<'a> {
@@ -69,7 +104,7 @@ impl<'a> Values<'a> {
             }
             reader.value("value")?;
         }
-        Ok(Self { bytes: reader.since(start), count, has_names })
+        Ok(Self { bytes: reader.since(start), count, has_names, is_written: true })
     }
 
     pub(super) fn write(self, out: &mut impl BufMut) {
@@ -202,13 +237,13 @@ impl<'a> QueryParameters<'a> {
     #[must_use]
     pub fn flags(&self) -> QueryFlags {
         let bits = [
-            (QueryFlags::VALUES, !self.values.is_empty()),
+            (QueryFlags::VALUES, self.values.is_written),
             (QueryFlags::SKIP_METADATA, self.skip_metadata),
             (QueryFlags::PAGE_SIZE, self.page_size.is_some()),
             (QueryFlags::PAGING_STATE, self.paging_state.is_some()),
             (QueryFlags::SERIAL_CONSISTENCY, self.serial_consistency.is_some()),
             (QueryFlags::TIMESTAMP, self.timestamp.is_some()),
-            (QueryFlags::NAMES, !self.values.is_empty() && self.values.has_names()),
+            (QueryFlags::NAMES, self.values.has_names()),
             (QueryFlags::KEYSPACE, self.keyspace.is_some()),
             (QueryFlags::NOW_IN_SECONDS, self.now_in_seconds.is_some()),
         ];

@@ -27,7 +27,6 @@ impl<'a> Startup<'a> {
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message);
         let options = reader.string_map("options of STARTUP")?;
-        reader.end("STARTUP")?;
         Ok(Self { options })
     }
 

@@ -134,7 +134,6 @@ impl<'a> Error<'a> {
         let code = ErrorCode::of(number).ok_or(Malformed { what: "error code", at: 0, problem })?;
         let message = reader.string("message of an error")?;
         let fields = Fields::read(&mut reader, code, version)?;
-        reader.end("ERROR")?;
         Ok(Self { code, message, fields })
     }
 
@@ -202,11 +201,10 @@ impl<'a> Fields<'a> {
     fn read_write_timeout(reader: &mut Reader<'a>, version: Version) -> Result<Self, Malformed> {
         let answered = Answered::read(reader)?;
         let write_type = reader.string("type of write")?;
-        let contentions = if version >= Version::V5 && write_type == "CAS" {
-            Some(reader.short("contentions")?)
-        } else {
-            None
-        };
+        // The specification forgets them; Cassandra sends them.
+        let has_contentions =
+            version >= Version::V5 && write_type == "CAS" && !reader.rest().is_empty();
+        let contentions = if has_contentions { Some(reader.short("contentions")?) } else { None };
         Ok(Self::WriteTimeout { answered, write_type, contentions })
     }
 
@@ -221,8 +219,10 @@ impl<'a> Fields<'a> {
             Self::WriteTimeout { answered, write_type, contentions } => {
                 answered.write(out);
                 write::string(out, write_type);
-                if version >= Version::V5 && *write_type == "CAS" {
-                    out.put_u16(contentions.unwrap_or(0));
+                if let Some(contentions) = contentions
+                    && version >= Version::V5
+                {
+                    out.put_u16(*contentions);
                 }
             }
             Self::ReadTimeout { answered, is_data_present } => {

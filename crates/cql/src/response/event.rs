@@ -90,7 +90,6 @@ impl<'a> Event<'a> {
             Self::SCHEMA_CHANGE => Self::Schema(SchemaChange::read(&mut reader)?),
             _ => return Err(unknown("kind of event", 0)),
         };
-        reader.end("EVENT")?;
         Ok(event)
     }
 

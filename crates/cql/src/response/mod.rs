@@ -2,7 +2,8 @@
 //! must look at it; and what it answers itself, written.
 //!
 //! These read the message of an envelope: its body after tracing number, warnings and custom
-//! payload, see [`crate::payload::split`].
+//! payload, see [`crate::payload::split`]. Bytes after the last part are left aside, as the
+//! specification asks.
 
 mod error;
 mod event;
@@ -38,7 +39,6 @@ impl<'a> Supported<'a> {
     pub fn read(message: &'a [u8]) -> core::result::Result<Self, Malformed> {
         let mut reader = Reader::new(message);
         let options = reader.string_multimap("options")?;
-        reader.end("SUPPORTED")?;
         Ok(Self { options })
     }
 
@@ -75,7 +75,6 @@ impl<'a> Authenticate<'a> {
     pub fn read(message: &'a [u8]) -> core::result::Result<Self, Malformed> {
         let mut reader = Reader::new(message);
         let authenticator = reader.string("name of the authenticator")?;
-        reader.end("AUTHENTICATE")?;
         Ok(Self { authenticator })
     }
 
@@ -105,7 +104,6 @@ impl<'a> AuthToken<'a> {
     pub fn read(message: &'a [u8]) -> core::result::Result<Self, Malformed> {
         let mut reader = Reader::new(message);
         let token = reader.bytes("token")?;
-        reader.end("token")?;
         Ok(Self { token })
     }
 

@@ -75,7 +75,6 @@ impl<'a> Result<'a> {
                 return Err(Malformed { what: "kind of result", at: 0, problem });
             }
         };
-        reader.end("RESULT")?;
         Ok(result)
     }
 
