@@ -146,7 +146,7 @@ impl Keeper {
             Next::Event(event) => {
                 let event = event?;
                 times.heard_at = Instant::now();
-                self.take_event(link, event)?;
+                self.take_event(link, &event)?;
                 let settle_at = times.heard_at + self.settings.settle;
                 times.settle_at.get_or_insert(settle_at);
             }
@@ -190,7 +190,7 @@ impl Keeper {
         tokio::time::timeout_at(due_at, first).await.unwrap_or(Next::Due)
     }
 
-    fn take_event(&mut self, link: &Single, event: Envelope) -> Result<(), SendError> {
+    fn take_event(&mut self, link: &Single, event: &Envelope) -> Result<(), SendError> {
         // An event of a kind that is not known is of no use, and no harm.
         let Ok(event) = ClusterEvent::read(&event.body) else { return Ok(()) };
         if let Event::Status { node, .. } = event.event() {
