@@ -2,6 +2,7 @@
 //!
 //! Nothing here is on the request path: workers come by five times a second.
 
+mod cluster;
 mod observation;
 mod split;
 
@@ -22,6 +23,7 @@ use crate::envoy::Plane;
 use crate::replica::AgentState;
 use split::SplitEntry;
 
+pub use cluster::{ClusterState, NodeState};
 pub use observation::{BrownoutSeen, Observation, ReplicaState};
 pub use split::{Directive, Ended, Lane, LaneTally, SplitObservation, SplitStanding, SplitTally};
 
@@ -67,6 +69,8 @@ pub struct Standing {
     pub hedges: Vec<Option<HedgeStanding>>,
     /// How its requests are split between data centres; `None` where all of them stay at home.
     pub split: Option<SplitStanding>,
+    /// By worker: how the Cassandra cluster stands, where it is one.
+    pub clusters: Vec<Option<ClusterState>>,
 }
 
 impl Standing {
@@ -90,6 +94,14 @@ impl Standing {
     #[must_use]
     pub fn hedge(&self) -> Option<HedgeStanding> {
         self.hedges.iter().copied().flatten().reduce(HedgeStanding::merged)
+    }
+
+    /// How the Cassandra cluster stands with all workers; empty where HTTP is spoken.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterState {
+        let mut sum = ClusterState::default();
+        self.clusters.iter().flatten().for_each(|cluster| sum.merge(cluster));
+        sum
     }
 
     /// Calls held for a sending rate.
@@ -290,7 +302,9 @@ impl Board {
         if standing.workers.len() <= worker {
             standing.workers.resize_with(worker + 1, Default::default);
             standing.hedges.resize(worker + 1, None);
+            standing.clusters.resize(worker + 1, None);
         }
+        standing.clusters[worker] = observation.cluster;
         standing.hedges[worker] = observation.hedge;
         standing.workers[worker] = (observation.replicas, observation.held);
         drop(standing);

@@ -256,6 +256,7 @@ impl Calls {
             seen: BrownoutSeen::default(),
             operations: self.operations.take(),
             split: self.split.as_ref().map(|split| split.observe(now, held as u64)),
+            cluster: None,
         }
     }
 

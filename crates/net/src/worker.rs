@@ -198,7 +198,7 @@ impl AnyRoute {
             Self::Cql(route) => {
                 let Some(cluster) = cluster else { return Ok(()) };
                 let settings = Rc::new(cluster.front(listen, &route.config)?);
-                let (route, counts) = (Rc::clone(route), Rc::default());
+                let (route, counts) = (Rc::clone(route), route.new_front());
                 let served = cassandra::serve(listener, settings, route, counts, stop);
                 serving.spawn_local(async { served.await.map(drop) });
             }

@@ -19,6 +19,7 @@
 
 mod agent_series;
 mod agent_status;
+mod cluster;
 mod metrics;
 mod series;
 mod status;

@@ -7,7 +7,7 @@ use evenkeel_core::request::redundancy::HedgeStanding;
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::RequestWindow;
 
-use super::SplitObservation;
+use super::{ClusterState, SplitObservation};
 
 /// How one upstream stands with one worker.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Observation {
     pub operations: [u64; 2],
     /// What became of the requests of our own users; `None` where all of them stay at home.
     pub split: Option<SplitObservation>,
+    /// How the Cassandra cluster stands; `None` where HTTP is spoken.
+    pub cluster: Option<ClusterState>,
 }
 
 /// What the answers of an upstream's replicas said of brownout.

@@ -16,10 +16,10 @@ use tokio::sync::{broadcast, watch};
 
 use super::cluster::{Cluster, ClusterEvent, View};
 use super::exchange::Exchange;
-use super::front::{Asked, Backend, Refusal, Request};
+use super::front::{Asked, Backend, FrontCounts, Refusal, Request};
 use super::members::Members;
 use super::node::{Answer, Login, Node, NodeLimits};
-use crate::board::Observation;
+use crate::board::{ClusterState, NodeState, Observation};
 use crate::calls::{Calls, HOME, OpenAttempt, Seat};
 use crate::clock::Clock;
 use crate::config::UpstreamConfig;
@@ -42,6 +42,8 @@ pub(crate) struct Route {
     stayed: Cell<[u64; Stays::ALL.len()]>,
     /// For conversations: the nodes take turns.
     turn: Cell<usize>,
+    /// What its listeners count.
+    fronts: RefCell<Vec<Rc<FrontCounts>>>,
 }
 
 impl Route {
@@ -68,6 +70,7 @@ impl Route {
             view,
             stayed: Cell::default(),
             turn: Cell::default(),
+            fronts: RefCell::default(),
         }))
     }
 
@@ -147,7 +150,22 @@ impl Route {
         let states = home.map(|(seat, node)| self.calls.replica(HOME, seat, node.connections()));
         let mut observation = self.calls.observe(states.collect());
         observation.window.replicas.truncate(nodes[HOME].len());
-        observation
+        let node = |node: &Rc<Node>| NodeState {
+            orphans: node.orphans(),
+            source: node.feedback().0,
+            counts: node.counts(),
+        };
+        let mut state = ClusterState { stayed: self.stayed.get(), ..ClusterState::default() };
+        self.fronts.borrow().iter().for_each(|counts| counts.add_to(&mut state));
+        state.nodes = nodes[HOME].iter().map(node).collect();
+        Observation { cluster: Some(state), ..observation }
+    }
+
+    /// What one more listener counts.
+    pub(crate) fn new_front(&self) -> Rc<FrontCounts> {
+        let counts = Rc::<FrontCounts>::default();
+        self.fronts.borrow_mut().push(Rc::clone(&counts));
+        counts
     }
 
     /// What a client is told when no node at home is up.

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::board::ClusterState;
+
 /// What one worker's front has counted since it began, for whoever shows it.
 #[derive(Debug, Default)]
 pub(crate) struct FrontCounts {
@@ -21,6 +23,20 @@ pub(crate) struct FrontCounts {
     pub(crate) timeouts: Cell<u64>,
     /// Changes of the schema that were passed on.
     pub(crate) events: Cell<u64>,
+}
+
+impl FrontCounts {
+    /// Adds these counts to those of other listeners.
+    pub(crate) fn add_to(&self, state: &mut ClusterState) {
+        state.clients += self.connections.get();
+        state.accepted += self.accepted.get();
+        state.requests += self.requests.get();
+        state.answered_here += self.answered_here.get();
+        state.unprepared += self.unprepared.get();
+        state.protocol_errors += self.protocol_errors.get();
+        state.timeouts += self.timeouts.get();
+        state.events += self.events.get();
+    }
 }
 
 /// One more.
