@@ -222,7 +222,7 @@ impl Control {
             health::spawn_checks(&config, &board);
             for (upstream, keeper) in keepers.into_iter().enumerate() {
                 if let Some(keeper) = keeper {
-                    keeper.spawn(upstream, clock, Arc::clone(&board));
+                    keeper.spawn(upstream, Arc::clone(&board));
                 }
             }
             if let Some(envoys) = envoys {

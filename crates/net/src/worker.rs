@@ -174,7 +174,7 @@ impl AnyRoute {
                 keeping.spawn_local(Rc::clone(&route.calls).keep_time());
                 if let Some(cluster) = cluster {
                     keeping.spawn_local(Rc::clone(route).follow(cluster.members()));
-                    keeping.spawn_local(Rc::clone(route).hear(cluster.reports()));
+                    keeping.spawn_local(Rc::clone(route).hear());
                 }
             }
         }
@@ -257,7 +257,7 @@ impl AnyAgent {
                 serving.spawn_local(async { served.await.map(drop) });
             }
             Self::Cql(agent) => {
-                serving.spawn_local(async { agent.serve(listener, stop).await.map(drop) });
+                serving.spawn_local(async { agent.serve(listener.into_std(), stop).await });
             }
         }
     }

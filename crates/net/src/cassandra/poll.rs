@@ -11,21 +11,16 @@
 //! no report before tasks have ended between two polls. **Source**: C3 (NSDI'15) section 3.1 for
 //! what is reported; the tables of Cassandra 5.0.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::{Feedback, Instant, time};
 use evenkeel_cql::response::Result as Answered;
 use evenkeel_cql::{Envelope, Opcode, Version, payload, value};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use super::cluster::Cluster;
-use super::node::{Dialect, Login, NodeLimits, SendError, Single};
+use super::node::{Dialect, NodeLimits, SendError, Single};
 use crate::clock::Clock;
 
 const QUERY: &str = "SELECT * FROM system_views.thread_pools";
@@ -50,76 +45,8 @@ struct Look {
     at_once: u32,
 }
 
-/// The newest report of every node that is polled.
-pub(crate) type Reports = BTreeMap<SocketAddr, Feedback>;
-
-/// How the nodes of a cluster are polled.
-#[derive(Debug)]
-pub(super) struct Polling {
-    pub(super) limits: Rc<NodeLimits>,
-    /// As whom.
-    pub(super) login: Option<Arc<Login>>,
-    pub(super) every: Duration,
-    pub(super) clock: Clock,
-}
-
-impl Polling {
-    /// Polls every node of the cluster, once for the process, for as long as it is a node. Runs for
-    /// ever.
-    pub(super) async fn keep(
-        self,
-        mut changes: watch::Receiver<Arc<Cluster>>,
-        reports: watch::Sender<Arc<Reports>>,
-    ) {
-        let reports = Rc::new(reports);
-        let mut polled: BTreeMap<SocketAddr, JoinHandle<()>> = BTreeMap::new();
-        loop {
-            let cluster = Arc::clone(&changes.borrow_and_update());
-            let there: BTreeSet<SocketAddr> =
-                cluster.nodes.iter().map(|node| node.address).collect();
-            polled.retain(|address, task| {
-                let stays = there.contains(address);
-                if !stays {
-                    task.abort();
-                    note(&reports, *address, None);
-                }
-                stays
-            });
-            for &address in &there {
-                let begin = || self.begin(address, Rc::clone(&reports));
-                polled.entry(address).or_insert_with(begin);
-            }
-            if changes.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
-    fn begin(
-        &self,
-        address: SocketAddr,
-        reports: Rc<watch::Sender<Arc<Reports>>>,
-    ) -> JoinHandle<()> {
-        let dialect =
-            Dialect { version: Version::V4, keyspace: None, login: self.login.clone() };
-        let (limits, how) = (Rc::clone(&self.limits), (self.every, self.clock));
-        let tell = move |report| note(&reports, address, report);
-        tokio::task::spawn_local(poll(address, limits, dialect, how, tell))
-    }
-}
-
-fn note(reports: &watch::Sender<Arc<Reports>>, address: SocketAddr, report: Option<Feedback>) {
-    reports.send_modify(|reports| {
-        let reports = Arc::make_mut(reports);
-        match report {
-            Some(report) => drop(reports.insert(address, report)),
-            None => drop(reports.remove(&address)),
-        }
-    });
-}
-
 /// Polls a node for ever and tells its reports; `None` when there are none any more.
-async fn poll(
+pub(super) async fn poll(
     address: SocketAddr,
     limits: Rc<NodeLimits>,
     dialect: Dialect,

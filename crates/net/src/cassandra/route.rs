@@ -19,7 +19,6 @@ use super::exchange::Exchange;
 use super::front::{Asked, Backend, FrontCounts, Refusal, Request};
 use super::members::Members;
 use super::node::{Answer, FeedbackSource, Login, Node, NodeLimits};
-use super::poll::Reports;
 use crate::board::{ClusterState, NodeState, Observation};
 use crate::calls::{Calls, HOME, OpenAttempt, Seat};
 use crate::clock::Clock;
@@ -88,7 +87,8 @@ impl Route {
 
     /// Takes over what nodes without an agent were found to be doing, for as long as the worker
     /// runs.
-    pub(crate) async fn hear(self: Rc<Self>, mut reports: watch::Receiver<Arc<Reports>>) {
+    pub(crate) async fn hear(self: Rc<Self>) {
+        let mut reports = self.view.reports();
         while reports.changed().await.is_ok() {
             let newest = Arc::clone(&reports.borrow_and_update());
             for node in self.nodes.borrow().iter().flatten() {

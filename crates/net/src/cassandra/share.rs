@@ -12,7 +12,6 @@ use super::cluster::{self, ClusterSettings, Publisher, View};
 use super::front::{FrontSettings, FrontTlsFiles, Own};
 use super::members::{self, Members};
 use super::node::{Login, NodeLimits, NodeTls, NodeTlsFiles};
-use super::poll::{Polling, Reports};
 use super::prepared::PreparedStatements;
 use super::route::Route;
 use super::system::{Proxies, Proxy};
@@ -31,7 +30,6 @@ pub(crate) struct Share {
     login: Option<Arc<Login>>,
     view: View,
     members: watch::Receiver<Arc<Members>>,
-    reports: watch::Receiver<Arc<Reports>>,
     statements: Arc<PreparedStatements>,
 }
 
@@ -43,7 +41,6 @@ pub(crate) struct Keeper {
     publisher: Publisher,
     view: View,
     members: watch::Sender<Arc<Members>>,
-    reports: watch::Sender<Arc<Reports>>,
 }
 
 /// Reads the files of every cluster of a configuration: by upstream, `None` where HTTP is spoken.
@@ -62,19 +59,19 @@ fn open(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<(Keeper, Share
     let limits = limits(upstream, cql)?;
     let (publisher, view) = cluster::channel();
     let (sender, members) = watch::channel(Arc::new(Members::nobody(upstream)));
-    let (told, reports) = watch::channel(Arc::default());
     let statements = Arc::new(PreparedStatements::new(cql.prepared_bytes_max));
     let mut settings = ClusterSettings::new(upstream.replicas.clone());
     settings.login.clone_from(&login);
     settings.limits = limits.clone();
+    settings.poll_every = cql.poll;
     if let Some(health) = &upstream.health {
         (settings.check_every, settings.check_timeout) = (health.interval, health.timeout);
         (settings.fall, settings.rise) = (health.fall, health.rise);
     }
     let config = upstream.clone();
     let (view, ours) = (view.clone(), view);
-    let keeper = Keeper { config, settings, publisher, view, members: sender, reports: told };
-    Ok((keeper, Share { limits, login, view: ours, members, reports, statements }))
+    let keeper = Keeper { config, settings, publisher, view, members: sender };
+    Ok((keeper, Share { limits, login, view: ours, members, statements }))
 }
 
 fn limits(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<NodeLimits> {
@@ -109,17 +106,8 @@ fn read(path: &Path) -> io::Result<String> {
 
 impl Keeper {
     /// Watches the cluster from now on. Call it on the control thread.
-    pub(crate) fn spawn(self, upstream: usize, clock: Clock, board: Arc<Board>) {
-        let Self { config, settings, publisher, view, members, reports } = self;
-        if let Some(every) = config.cql.as_ref().and_then(|cql| cql.poll) {
-            let polling = Polling {
-                limits: Rc::new(settings.limits.clone()),
-                login: settings.login.clone(),
-                every,
-                clock,
-            };
-            tokio::task::spawn_local(polling.keep(view.changes(), reports));
-        }
+    pub(crate) fn spawn(self, upstream: usize, board: Arc<Board>) {
+        let Self { config, settings, publisher, view, members } = self;
         tokio::task::spawn_local(cluster::keep(settings, publisher));
         tokio::task::spawn_local(async move {
             let publish = |members: &Arc<Members>| {
@@ -149,11 +137,6 @@ impl Share {
     /// Who is in the cluster, as it changes.
     pub(crate) fn members(&self) -> watch::Receiver<Arc<Members>> {
         self.members.clone()
-    }
-
-    /// What nodes without an agent were found to be doing, as it changes.
-    pub(crate) fn reports(&self) -> watch::Receiver<Arc<Reports>> {
-        self.reports.clone()
     }
 
     /// What one listener offers its clients.
