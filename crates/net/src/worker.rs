@@ -12,13 +12,14 @@ use tokio::task::JoinSet;
 
 use crate::board::{Board, Directive, Observation};
 use crate::calls::Seat;
+use crate::cassandra::agent::{NodeAgent, NodeAgentSettings};
 use crate::cassandra::{self, Share};
 use crate::clock::{self, Clock};
-use crate::config::{Config, ListenConfig, Switch, UpstreamConfig};
+use crate::config::{AgentConfig, Config, ListenConfig, Protocol, Switch, UpstreamConfig};
 use crate::http::engine::{self, Listener, worker_runtime};
 use crate::http::proxy;
 use crate::http::route::Route;
-use crate::replica::Agent;
+use crate::replica::{Agent, AgentState};
 
 /// How often a worker hands up what it counted. Metrics and dashboard are as old as this.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -58,20 +59,22 @@ impl Worker {
             }
         }
         // None where this worker has no listeners for them.
-        let agents: Vec<(Rc<Agent>, Listener)> = config
+        let agents: Vec<(AnyAgent, Listener)> = config
             .agents
             .iter()
             .zip(agents)
-            .map(|(agent, listener)| (Agent::new(agent, clock), listener))
+            .map(|(agent, listener)| (AnyAgent::new(agent, clock), listener))
             .collect();
         let seats = Rc::new(Seats {
             number,
             routes: routes.clone(),
-            agents: agents.iter().map(|(agent, _)| Rc::clone(agent)).collect(),
+            agents: agents.iter().map(|(agent, _)| agent.clone()).collect(),
             board: Arc::clone(&board),
         });
         for (place, agent) in seats.agents.iter().enumerate() {
-            keeping.spawn_local(follow_switch(Rc::clone(agent), board.switches(place)));
+            if let AnyAgent::Http(agent) = agent {
+                keeping.spawn_local(follow_switch(Rc::clone(agent), board.switches(place)));
+            }
         }
         keeping.spawn_local(report(Rc::clone(&seats)));
         let mut serving = JoinSet::new();
@@ -81,8 +84,7 @@ impl Worker {
             routes[listen.upstream].serve(&mut serving, listen, listener, cluster, stop)?;
         }
         for (agent, listener) in agents {
-            let served = agent.serve(listener, stopped(stop.clone()));
-            serving.spawn_local(async { served.await.map(drop) });
+            agent.serve(&mut serving, listener, stopped(stop.clone()));
         }
         serving.spawn_local(async {
             stopped(stop).await; // also where nothing listens
@@ -98,7 +100,7 @@ impl Worker {
 struct Seats {
     number: usize,
     routes: Vec<AnyRoute>,
-    agents: Vec<Rc<Agent>>,
+    agents: Vec<AnyAgent>,
     board: Arc<Board>,
 }
 
@@ -172,6 +174,7 @@ impl AnyRoute {
                 keeping.spawn_local(Rc::clone(&route.calls).keep_time());
                 if let Some(cluster) = cluster {
                     keeping.spawn_local(Rc::clone(route).follow(cluster.members()));
+                    keeping.spawn_local(Rc::clone(route).hear());
                 }
             }
         }
@@ -217,6 +220,52 @@ impl AnyRoute {
         match self {
             Self::Http(route) => route.calls.direct(worker, directive),
             Self::Cql(route) => route.calls.direct(worker, directive),
+        }
+    }
+}
+
+/// What stands before a server, by what that speaks.
+#[derive(Clone)]
+enum AnyAgent {
+    Http(Rc<Agent>),
+    Cql(Rc<NodeAgent>),
+}
+
+impl AnyAgent {
+    fn new(config: &AgentConfig, clock: Clock) -> Self {
+        match config.protocol {
+            Protocol::Http => Self::Http(Agent::new(config, clock)),
+            Protocol::Cql => {
+                let settings = NodeAgentSettings {
+                    drain: config.limits.drain,
+                    ..NodeAgentSettings::new(config.app)
+                };
+                Self::Cql(NodeAgent::new(settings, clock))
+            }
+        }
+    }
+
+    fn serve(
+        self,
+        serving: &mut JoinSet<io::Result<()>>,
+        listener: Listener,
+        stop: impl Future<Output = ()> + 'static,
+    ) {
+        match self {
+            Self::Http(agent) => {
+                let served = agent.serve(listener, stop);
+                serving.spawn_local(async { served.await.map(drop) });
+            }
+            Self::Cql(agent) => {
+                serving.spawn_local(async { agent.serve(listener.into_std(), stop).await });
+            }
+        }
+    }
+
+    fn state(&self) -> AgentState {
+        match self {
+            Self::Http(agent) => agent.state(),
+            Self::Cql(agent) => agent.state(),
         }
     }
 }

@@ -46,3 +46,20 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
     hasher.update(bytes);
     hasher.finalize()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{crc24, crc32};
+
+    /// What the Python driver computes (`tests/vectors/python_driver.txt`).
+    #[test]
+    fn as_drivers_compute_them() {
+        assert_eq!(crc24(&[0, 0, 0]), 0x7D_E777);
+        assert_eq!(crc24(&[1, 2, 3]), 0xE9_1ACC);
+        assert_eq!(crc24(&[0xFF, 0xFF, 3]), 0x47_4025);
+        assert_eq!(crc24(&[0; 5]), 0xAA_AC0A);
+        assert_eq!(crc24(&[0x10, 0x20, 0x30, 0x40, 5]), 0x53_22E5);
+        assert_eq!(crc32(b""), 0x4477_7ED3);
+        assert_eq!(crc32(b"a"), 0xF729_4A53);
+    }
+}

@@ -1,9 +1,13 @@
 //! What no peer should send: the error says what came, what was expected and how it is answered.
 
 use bytes::{Bytes, BytesMut};
-use evenkeel_cql::codec::{Compression, Decoder, Limits, Side};
+use evenkeel_cql::codec::{Compression, Decoder, Limits, Side, segment};
+use evenkeel_cql::request::Query;
 use evenkeel_cql::response::Error;
-use evenkeel_cql::{Envelope, ErrorCode, Fault, Opcode, Version, WireError};
+use evenkeel_cql::types::TypeBytes;
+use evenkeel_cql::{
+    Envelope, ErrorCode, Fault, Malformed, Opcode, Problem, Reader, Version, WireError,
+};
 
 use crate::common::{bytes, decode, encode, encoder, started};
 
@@ -123,14 +127,10 @@ fn claims_of_compressed_bodies() {
     assert_eq!((error.fault, error.stream), (Fault::NoCompression, 9));
 }
 
-/// A segment of v5 without compression around this payload, as its specification draws it.
+/// A segment of v5 around this payload; that its checksums are right is checked against others.
 fn segment(payload: &[u8], is_self_contained: bool) -> Vec<u8> {
-    // The checksums of headers are Evenkeel's own here; vectors of others check them elsewhere.
     let mut out = BytesMut::new();
-    let envelope = Envelope::new(Version::V5, 0, Opcode::Query, Bytes::new());
-    let header = encode(&[envelope]);
-    assert!(payload.len() >= header.len() || !is_self_contained);
-    evenkeel_cql::codec::segment::write(payload, is_self_contained, &mut out);
+    segment::write(payload, is_self_contained, &mut out);
     out.to_vec()
 }
 
@@ -172,10 +172,6 @@ fn impatience_is_bounded() {
 
 #[test]
 fn bodies_say_what_is_wrong_and_where() {
-    use evenkeel_cql::request::Query;
-    use evenkeel_cql::types::TypeBytes;
-    use evenkeel_cql::{Malformed, Problem, Reader};
-
     let wrong = |hex: &str| Query::read(&bytes(hex), Version::V4).unwrap_err();
     let problem = Problem::Short { needed: 5, left: 1 };
     assert_eq!(wrong("0000000561"), Malformed { what: "statement", at: 4, problem });
@@ -192,4 +188,26 @@ fn bodies_say_what_is_wrong_and_where() {
     let deep = [[0, 0x20].repeat(1 << 20), vec![0, 9]].concat();
     let error = TypeBytes::read(&mut Reader::new(&deep)).unwrap_err();
     assert_eq!(error.problem, Problem::TooDeep);
+}
+
+#[test]
+fn a_claimed_length_takes_no_memory() {
+    let claim = bytes("040000090701000000");
+    for version in [Version::V4, Version::V5] {
+        let mut decoder = started(Side::Client, version, None);
+        let mut buffer = BytesMut::new();
+        match version {
+            Version::V4 => buffer.extend_from_slice(&claim),
+            Version::V5 => {
+                let claim = [&[5], &claim[1..]].concat();
+                buffer.extend_from_slice(&segment(&claim, false));
+            }
+        }
+        assert_eq!(decoder.decode(&mut buffer), Ok(None), "16 MiB are accepted");
+        assert!(buffer.capacity() < 1000, "{version}: {} bytes", buffer.capacity());
+    }
+    // A segment's claim is 128 KiB at most.
+    let mut buffer = BytesMut::from(&bytes("ffff013891fe")[..]);
+    assert_eq!(started(Side::Client, Version::V5, None).decode(&mut buffer), Ok(None));
+    assert!(buffer.capacity() < 300_000, "{} bytes", buffer.capacity());
 }

@@ -187,5 +187,6 @@ fn a_refused_startup_is_read_in_the_version_of_the_node() {
     let mut decoder = Decoder::new(Side::Server, Limits::default());
     decoder.start(Version::V5, Some(Compression::Lz4));
     let error = Envelope::new(Version::V4, 0, Opcode::Error, Bytes::from_static(b"no"));
-    assert_eq!(decoder.decode(&mut crate::common::encode(&[error.clone()])), Ok(Some(error)));
+    let mut bytes = crate::common::encode(std::slice::from_ref(&error));
+    assert_eq!(decoder.decode(&mut bytes), Ok(Some(error)));
 }

@@ -138,6 +138,7 @@ fn observation() -> Observation {
         hedge,
         seen,
         split: None,
+        cluster: None,
         operations: [5, 2],
     }
 }

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use evenkeel_core::Feedback;
 use evenkeel_core::request::{Failure, Outcome, Refusal};
 use evenkeel_cql::response::Error;
 use evenkeel_cql::{Envelope, ErrorCode, Opcode, Version, payload};
@@ -107,7 +108,8 @@ impl Exchange {
     /// Learns from an answer and keeps it for the client.
     fn take(&mut self, copy: usize, answered: Answered) {
         let Some(mut attempt) = self.flights.land(copy) else { return };
-        self.call.settle(attempt.learn(&outcome(&answered)));
+        let outcome = outcome(&answered, || self.route.polled(&attempt));
+        self.call.settle(attempt.learn(&outcome));
         match answered {
             Ok(answer) => self.flights.keep(copy, answer),
             Err(error) => {
@@ -167,7 +169,8 @@ async fn await_loser(route: Rc<Route>, flight: Flight<Answered>) {
     let answered = answer.await;
     if !attempt.is_learnt() {
         route.calls.tick();
-        attempt.learn_late(&outcome(&answered));
+        let outcome = outcome(&answered, || route.polled(&attempt));
+        attempt.learn_late(&outcome);
     }
 }
 
@@ -176,14 +179,14 @@ async fn await_loser(route: Rc<Route>, flight: Flight<Answered>) {
 /// Errors that any coordinator would have answered with (syntax, rights, replicas that are down or
 /// late) are answers: another node must not be asked for them in haste, and the drivers' own retry
 /// policies know best what to do.
-fn outcome(answered: &Answered) -> Outcome {
+fn outcome(answered: &Answered, polled: impl FnOnce() -> Option<Feedback>) -> Outcome {
     match answered {
         Ok(answer) => match code(answer) {
             Some(ErrorCode::Overloaded) => Outcome::Failed(Failure::Unavailable),
             // It says that nothing was done.
             Some(ErrorCode::Bootstrapping) => Outcome::Failed(Failure::Unsent),
             Some(ErrorCode::ServerError) => Outcome::Failed(Failure::ErrorReply),
-            Some(_) | None => Outcome::Replied(answer.feedback),
+            Some(_) | None => Outcome::Replied(answer.feedback.or_else(polled)),
         },
         // The node refused the client's login or keyspace: that is an answer, too.
         Err(error) if error.answer().is_some() => Outcome::Replied(None),

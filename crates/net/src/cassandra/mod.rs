@@ -9,14 +9,18 @@
 //! | `members` | seats and groups for the dispatchers, from what the cluster tells |
 //! | [`node`] | connections to one node, shared by requests |
 //! | [`cluster`] | who is there, watched on the control thread |
+//! | `agent`, `feedback`, `poll` | how nodes tell what they are doing |
 //! | `share` | what the threads of a process share of one cluster |
 
+pub mod agent;
 pub mod cluster;
 mod events;
 mod exchange;
+pub mod feedback;
 mod front;
 mod members;
 pub mod node;
+mod poll;
 mod prepared;
 mod route;
 mod session;

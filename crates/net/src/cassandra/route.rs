@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use evenkeel_core::request::ring::{self, Stays};
 use evenkeel_core::site::redirect::epoch::SiteSet;
-use evenkeel_core::{GroupId, Health};
+use evenkeel_core::{Feedback, GroupId, Health};
 use evenkeel_cql::Version;
 use tokio::sync::{broadcast, watch};
 
@@ -18,7 +18,7 @@ use super::cluster::{Cluster, ClusterEvent, View};
 use super::exchange::Exchange;
 use super::front::{Asked, Backend, FrontCounts, Refusal, Request};
 use super::members::Members;
-use super::node::{Answer, Login, Node, NodeLimits};
+use super::node::{Answer, FeedbackSource, Login, Node, NodeLimits};
 use crate::board::{ClusterState, NodeState, Observation};
 use crate::calls::{Calls, HOME, OpenAttempt, Seat};
 use crate::clock::Clock;
@@ -82,6 +82,29 @@ impl Route {
             if members.changed().await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Takes over what nodes without an agent were found to be doing, for as long as the worker
+    /// runs.
+    pub(crate) async fn hear(self: Rc<Self>) {
+        let mut reports = self.view.reports();
+        while reports.changed().await.is_ok() {
+            let newest = Arc::clone(&reports.borrow_and_update());
+            for node in self.nodes.borrow().iter().flatten() {
+                if let Some(report) = newest.get(&node.address()) {
+                    node.hear(FeedbackSource::Polled, *report);
+                }
+            }
+        }
+        std::future::pending().await // nobody polls: that is no reason to end
+    }
+
+    /// What a node that does not report with its answers was last found to be doing.
+    pub(crate) fn polled(&self, attempt: &OpenAttempt) -> Option<Feedback> {
+        match self.node(attempt).feedback() {
+            (FeedbackSource::Polled, report) => report,
+            (FeedbackSource::None | FeedbackSource::Agent, _) => None,
         }
     }
 

@@ -63,13 +63,15 @@ fn open(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<(Keeper, Share
     let mut settings = ClusterSettings::new(upstream.replicas.clone());
     settings.login.clone_from(&login);
     settings.limits = limits.clone();
+    settings.poll_every = cql.poll;
     if let Some(health) = &upstream.health {
         (settings.check_every, settings.check_timeout) = (health.interval, health.timeout);
         (settings.fall, settings.rise) = (health.fall, health.rise);
     }
     let config = upstream.clone();
-    let keeper = Keeper { config, settings, publisher, view: view.clone(), members: sender };
-    Ok((keeper, Share { limits, login, view, members, statements }))
+    let (view, ours) = (view.clone(), view);
+    let keeper = Keeper { config, settings, publisher, view, members: sender };
+    Ok((keeper, Share { limits, login, view: ours, members, statements }))
 }
 
 fn limits(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<NodeLimits> {

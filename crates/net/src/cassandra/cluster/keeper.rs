@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::checks::{Change, Checks};
+use super::polls::Polls;
 use super::{Cluster, ClusterEvent, ClusterSettings, Publisher, read};
 use crate::cassandra::node::{Dialect, NodeLimits, SendError, Single};
 
@@ -31,11 +32,13 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub async fn keep(settings: ClusterSettings, publisher: Publisher) {
     let settings = Rc::new(settings);
     let (checks, changes) = Checks::new(&settings);
+    let polls = Polls::new(&settings, &publisher);
     let rng = Rng::seeded(settings.seed);
     let limits = Rc::new(settings.limits.clone());
     let down = BTreeMap::new();
     let read = Cluster::default();
-    let mut keeper = Keeper { settings, limits, publisher, checks, changes, down, read, rng };
+    let mut keeper =
+        Keeper { settings, limits, publisher, checks, polls, changes, down, read, rng };
     keeper.run().await;
 }
 
@@ -44,6 +47,7 @@ struct Keeper {
     limits: Rc<NodeLimits>,
     publisher: Publisher,
     checks: Checks,
+    polls: Polls,
     changes: mpsc::UnboundedReceiver<Change>,
     /// What checks say of nodes; of others nothing is known yet.
     down: BTreeMap<[u8; 16], Health>,
@@ -208,6 +212,7 @@ impl Keeper {
     async fn read(&mut self, link: &mut Single, address: SocketAddr) -> Result<(), SendError> {
         self.read = read::read(link, address, &self.settings).await?;
         self.checks.follow(&self.read.nodes);
+        self.polls.follow(&self.read.nodes);
         let nodes = &self.read.nodes;
         self.down.retain(|id, _| nodes.iter().any(|member| member.host_id == *id));
         self.publish();

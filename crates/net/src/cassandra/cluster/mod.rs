@@ -8,6 +8,7 @@
 
 mod checks;
 mod keeper;
+mod polls;
 mod read;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenkeel_core::Feedback;
 use evenkeel_core::request::ring::{Replication, Token};
 use evenkeel_cql::Malformed;
 use evenkeel_cql::response::Event;
@@ -56,6 +58,9 @@ pub struct ClusterSettings {
     pub fall: u32,
     /// Checks in a row after which it is up again.
     pub rise: u32,
+    /// How often every node's thread pools are read, for reports of nodes without an agent; `None`
+    /// does without. From 100 ms to 1 s is usual.
+    pub poll_every: Option<Duration>,
     /// For the pauses between attempts.
     pub seed: u64,
 }
@@ -75,6 +80,7 @@ impl ClusterSettings {
             check_timeout: Duration::from_secs(1),
             fall: 3,
             rise: 2,
+            poll_every: None,
             seed: 1,
         }
     }
@@ -168,7 +174,11 @@ pub struct View {
     cluster: watch::Receiver<Arc<Cluster>>,
     events: broadcast::Sender<ClusterEvent>,
     state: watch::Receiver<Watching>,
+    reports: watch::Receiver<Arc<Reports>>,
 }
+
+/// The newest polled report of each node, by where it is reached.
+pub type Reports = BTreeMap<SocketAddr, Feedback>;
 
 impl View {
     /// The newest state; empty while nothing is known.
@@ -187,6 +197,12 @@ impl View {
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ClusterEvent> {
         self.events.subscribe()
+    }
+
+    /// Polled reports, to be read and waited for ([`ClusterSettings::poll_every`]).
+    #[must_use]
+    pub fn reports(&self) -> watch::Receiver<Arc<Reports>> {
+        self.reports.clone()
     }
 
     /// How the watching itself goes.
@@ -225,6 +241,7 @@ pub struct Publisher {
     cluster: watch::Sender<Arc<Cluster>>,
     events: broadcast::Sender<ClusterEvent>,
     state: watch::Sender<Watching>,
+    reports: watch::Sender<Arc<Reports>>,
 }
 
 /// Both ends of what is known of one cluster.
@@ -232,7 +249,8 @@ pub struct Publisher {
 pub fn channel() -> (Publisher, View) {
     let (cluster, seen) = watch::channel(Arc::default());
     let (state, watching) = watch::channel(Watching::default());
+    let (reports, reported) = watch::channel(Arc::default());
     let events = broadcast::Sender::new(EVENTS_KEPT);
-    let view = View { cluster: seen, events: events.clone(), state: watching };
-    (Publisher { cluster, events, state }, view)
+    let view = View { cluster: seen, events: events.clone(), state: watching, reports: reported };
+    (Publisher { cluster, events, state, reports }, view)
 }

@@ -3,13 +3,20 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use evenkeel_core::Feedback;
-use evenkeel_cql::Envelope;
+use evenkeel_cql::{Envelope, Flags, Malformed, payload};
 
+use super::FEEDBACK_KEY;
 use super::connection::End;
+use super::error::SendErrorKind;
 use super::limits::NodeLimits;
 use super::streams::Arrived;
+use crate::cassandra::feedback;
+
+/// After this long without a report of an agent, polled ones are taken.
+const AGENT_GONE: Duration = Duration::from_secs(2);
 
 /// What has happened between one worker and one node since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +72,7 @@ pub(super) struct Ledger {
     counts: Cell<NodeCounts>,
     newest: Cell<Option<Feedback>>,
     source: Cell<FeedbackSource>,
+    agent_heard_at: Cell<Option<tokio::time::Instant>>,
 }
 
 impl Ledger {
@@ -78,6 +86,7 @@ impl Ledger {
             counts: Cell::default(),
             newest: Cell::default(),
             source: Cell::default(),
+            agent_heard_at: Cell::default(),
         }
     }
 
@@ -155,14 +164,42 @@ impl Ledger {
         self.counts.set(counts);
     }
 
-    /// A report came from somewhere else than an answer.
+    /// A report came. Those of an agent are fresher than what is asked for now and then.
     pub(super) fn hear(&self, source: FeedbackSource, report: Feedback) {
+        let now = tokio::time::Instant::now();
+        if source == FeedbackSource::Agent {
+            self.agent_heard_at.set(Some(now));
+        } else if self.agent_heard_at.get().is_some_and(|at| now - at < AGENT_GONE) {
+            return;
+        }
         self.source.set(source);
         self.newest.set(Some(report));
     }
 
-    /// Takes the report out of an answer, if one is in it.
+    /// Takes the report out of an answer, if one is in it and was asked for.
     pub(super) fn take_report(&self, envelope: Envelope) -> Result<Arrived, End> {
-        Ok(Arrived { envelope, feedback: None })
+        if !self.limits.asks_for_feedback || !envelope.flags.has(Flags::CUSTOM_PAYLOAD) {
+            return Ok(Arrived { envelope, feedback: None });
+        }
+        let nonsense = |error: Malformed| End::new(SendErrorKind::Protocol, error.to_string());
+        let parts = payload::split(&envelope).map_err(nonsense)?;
+        let Some(bytes) = parts.payload.named(FEEDBACK_KEY) else {
+            return Ok(Arrived { envelope, feedback: None });
+        };
+        let report = feedback::read(bytes);
+        match &report {
+            Ok(report) => {
+                self.count(|counts| counts.reports += 1);
+                self.hear(FeedbackSource::Agent, *report);
+            }
+            Err(error) => {
+                if self.counts().reports_refused == 0 {
+                    tracing::warn!(address = %self.address, %error, "a report is not believed");
+                }
+                self.count(|counts| counts.reports_refused += 1);
+            }
+        }
+        let envelope = payload::strip(&envelope, FEEDBACK_KEY).map_err(nonsense)?;
+        Ok(Arrived { envelope, feedback: report.ok() })
     }
 }

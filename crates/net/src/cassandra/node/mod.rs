@@ -22,7 +22,7 @@ mod transport;
 mod wire;
 
 #[cfg(test)]
-mod tests;
+pub(in crate::cassandra) mod tests;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
