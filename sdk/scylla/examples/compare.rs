@@ -316,8 +316,12 @@ fn report(ways: &mut [Way]) {
         let (median, tail) = (ratio(0.5), ratio(0.999));
         println!("{}: {median:.2} of the default's p50, {tail:.2} of its p99.9", way.name);
     }
-    for way in ways.iter().filter_map(|way| way.policy.as_ref()) {
-        println!("{:?}", way.counts());
+    for way in &*ways {
+        let Some(policy) = &way.policy else { continue };
+        let state = way.session.get_cluster_state();
+        let nodes = state.get_nodes_info().iter();
+        let left: u32 = nodes.map(|node| policy.in_flight(node.host_id.as_u128())).sum();
+        println!("{}: {:?}, {left} left in flight", way.name, policy.counts());
     }
 }
 
