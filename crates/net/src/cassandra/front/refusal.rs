@@ -31,6 +31,40 @@ impl Refusal {
         Self::new(ErrorCode::ServerError, words)
     }
 
+    /// A read was not answered in time.
+    pub(crate) fn read_timeout(
+        consistency: Consistency,
+        required: u32,
+        words: impl Into<String>,
+    ) -> Self {
+        let mut fields = Vec::with_capacity(11);
+        write::consistency(&mut fields, consistency);
+        fields.put_u32(0); // replicas that answered
+        fields.put_u32(required);
+        fields.put_u8(0); // no data
+        Self { fields, ..Self::new(ErrorCode::ReadTimeout, words) }
+    }
+
+    /// A write was not answered in time: it may have been done. `kind` is the protocol's word for
+    /// it: `SIMPLE`, `BATCH` or `CAS`.
+    pub(crate) fn write_timeout(
+        consistency: Consistency,
+        required: u32,
+        kind: &str,
+        version: Version,
+        words: impl Into<String>,
+    ) -> Self {
+        let mut fields = Vec::with_capacity(20);
+        write::consistency(&mut fields, consistency);
+        fields.put_u32(0); // replicas that answered
+        fields.put_u32(required);
+        write::string(&mut fields, kind);
+        if version >= Version::V5 && kind == "CAS" {
+            fields.put_u16(0); // contentions
+        }
+        Self { fields, ..Self::new(ErrorCode::WriteTimeout, words) }
+    }
+
     /// Messages in an order, or with contents, that the protocol does not have.
     pub(crate) fn protocol(words: impl Into<String>) -> Self {
         Self::new(ErrorCode::ProtocolError, words)
