@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use bytes::Bytes;
-use evenkeel_cql::{ErrorCode, Flags, Opcode, Version, write};
+use bytes::{BufMut, Bytes};
+use evenkeel_cql::{Consistency, ErrorCode, Flags, Opcode, Version, write};
 
 use crate::cassandra::node::Answer;
 
