@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::cassandra;
 use crate::proxy::Proxy;
 
-/// Writes the nodes' addresses and a proxy's to the file that `EVENKEEL_CASSANDRA_HOLD` names, and stays until that
-/// file is gone.
+/// Writes the nodes' addresses and a proxy's to the file that `EVENKEEL_CASSANDRA_HOLD` names, and
+/// stays until that file is gone.
 #[test]
 #[ignore = "holds a cluster until its file is removed"]
 fn hold() {
