@@ -11,7 +11,7 @@ use evenkeel_cql::request::{AuthResponse, Query, Startup};
 use evenkeel_cql::{ErrorCode, Flags, Opcode, Version};
 
 use super::super::{Dialect, Login, NodeLimits, SendErrorKind};
-use super::fake::{dialect, fake, limits, node, settle, spawn, tag, tagged};
+use super::fake::{Peer, dialect, fake, limits, node, settle, spawn, tag, tagged};
 use super::run;
 
 #[test]
@@ -61,7 +61,7 @@ fn answers_in_any_order_find_those_who_asked() {
 #[test]
 fn a_keyspace_is_used_letter_by_letter_and_connections_are_not_shared_across_it() {
     run(async {
-        let (address, seen) = fake(|peer| peer.echo()).await;
+        let (address, seen) = fake(Peer::echo).await;
         let node = node(address, limits());
         let in_keyspace = |name: &str| dialect(Version::V4).in_keyspace(Some(Arc::from(name)));
         node.ask(&in_keyspace("Say \"k\""), tagged(1, 0)).await.unwrap();
