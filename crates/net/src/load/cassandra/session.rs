@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::request::{Execute, Prepare, Query, QueryParameters, Values as BoundValues};
 use evenkeel_cql::response::{Error, Result as Answered};
-use evenkeel_cql::{Envelope, Flags, Opcode, Reader, Version, payload, write};
+use evenkeel_cql::{Envelope, ErrorCode, Flags, Opcode, Reader, Version, payload, write};
 
 use super::super::LoadError;
 use super::CassandraLoad;
@@ -282,7 +282,11 @@ pub(super) fn read(answer: &Answer, version: Version) -> Result<Given, String> {
 fn refusal(message: &[u8], version: Version) -> String {
     match Error::read(message, version) {
         Ok(error) if (0x1000..0x2000).contains(&error.code.number()) => {
-            format!("the node answered: {} ({:#06x})", error.code, error.code.number())
+            let hint = match error.code {
+                ErrorCode::Unavailable => ": are replicas down, or has the keyspace none here?",
+                _ => "",
+            };
+            format!("the node answered: {} ({:#06x}){hint}", error.code, error.code.number())
         }
         Ok(error) => format!("the node answered: {error}"),
         Err(problem) => format!("the ERROR cannot be read: {problem}"),
