@@ -76,6 +76,7 @@ impl Process {
         let service = service.transpose()?;
         let placement = service.as_ref().map(Service::state);
         let (services, duplicates) = open_duplicates(&config)?;
+        let controls = services.iter().map(duplicates::Service::control).collect();
 
         let (config, clock) = (Arc::new(config), Clock::start());
         let board = Arc::new(Board::new(&config));
@@ -114,6 +115,7 @@ impl Process {
             redirect: redirect.clone(),
             placement: placement.clone(),
             duplicates: duplicates.iter().map(|(_, state)| state.clone()).collect(),
+            controls,
         };
         let its = Arc::clone(&board);
         let control = Control { config, board: its, admin, told, envoys, clock, stop: stopping };

@@ -10,7 +10,8 @@ use super::random::Random;
 use super::trouble::Troubles;
 use super::world::World;
 
-const STRONG: &str = "consistency = \"strong\"\nsilence_max = \"300ms\"\nlog_sync = \"never\"";
+pub(crate) const STRONG: &str =
+    "consistency = \"strong\"\nsilence_max = \"300ms\"\nlog_sync = \"never\"";
 /// Keys at a time.
 const KEYS: u64 = 3;
 /// Accesses of one generation of keys, so that the checker stays quick.
@@ -18,15 +19,15 @@ const GENERATION: u64 = 1_200;
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// What clients share.
-struct Shared {
-    stop: AtomicBool,
+pub(crate) struct Shared {
+    pub(crate) stop: AtomicBool,
     asked: AtomicU64,
     values: AtomicU64,
-    begun: Instant,
+    pub(crate) begun: Instant,
 }
 
 impl Shared {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             stop: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -41,7 +42,7 @@ impl Shared {
 }
 
 /// One client until it is told to stop; it asks now this front, now that.
-fn run(shared: &Shared, addresses: &[SocketAddr], seed: u64) -> Vec<Access> {
+pub(crate) fn run(shared: &Shared, addresses: &[SocketAddr], seed: u64) -> Vec<Access> {
     let (mut random, mut accesses) = (Random(seed), Vec::new());
     let (mut client, mut place) = (None, seed as usize);
     while !shared.stop.load(Ordering::Relaxed) {
@@ -88,7 +89,7 @@ fn run(shared: &Shared, addresses: &[SocketAddr], seed: u64) -> Vec<Access> {
     accesses
 }
 
-fn report(accesses: &[Access], what: &str) {
+pub(crate) fn report(accesses: &[Access], what: &str) {
     let pending = accesses.iter().filter(|access| access.answered.is_none()).count();
     let began = Instant::now();
     let verdict = linearizable(accesses);
