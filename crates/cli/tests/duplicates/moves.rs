@@ -178,9 +178,15 @@ pub(crate) fn come_and_go() {
     let (address, admin) = (world.front.address, world.front.admin);
     let spare: Vec<_> = world.redises[2..].iter().map(|it| it.address).collect();
     let (left, mut ledger) = (AtomicU64::new(u64::MAX), Ledger::default());
+    let ended = || {
+        let moves = admin.moves().unwrap();
+        moves["done"].as_u64().unwrap() + moves["failed"].as_u64().unwrap()
+    };
     let carried_out = |json: &str| {
+        let before = ended();
         let told = admin.order(json).unwrap();
         assert_eq!(told.0, 202, "{json}: {}", told.1);
+        super::world::until("it is carried out", || ended() > before);
         admin.wait_moved();
         let moves = admin.moves().unwrap();
         assert!(moves["last"]["trouble"].is_null(), "{json}: {moves}");

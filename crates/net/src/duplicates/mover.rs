@@ -3,8 +3,8 @@
 //!
 //! What is decided is core's ([`Moving`](evenkeel_core::request::ordered::Moving)); here keys are
 //! enumerated, the layout is stored, and what fails is begun again. A move that is given up leaves
-//! the source the owner, and keys at the target that nobody reads; the next move there removes
-//! them first.
+//! the source the owner, and keys at the target that nobody reads; they are removed when nothing
+//! else is to do, or first of all by the next move there.
 
 use std::future::poll_fn;
 use std::io;
@@ -165,6 +165,7 @@ impl Mover {
     }
 
     async fn try_move(&mut self, shard: usize, from: usize, to: usize) -> Result<(), Stopped> {
+        self.expect(shard, to).await?;
         let number = {
             let mut inner = self.engine.borrow();
             if inner.orders.is_unwanted {
@@ -184,6 +185,18 @@ impl Mover {
         .await?;
         self.hand_over(shard, to).await?;
         self.forget(Leftover { shard, partition: from }).await
+    }
+
+    /// Whatever becomes of the move, somebody knows that keys of the shard may be at the target.
+    async fn expect(&mut self, shard: usize, to: usize) -> Result<(), Stopped> {
+        let next = {
+            let inner = self.engine.borrow();
+            let there = Leftover { shard, partition: to };
+            (!inner.layout.left.contains(&there)).then(|| inner.layout.expecting(shard, to))
+        };
+        let Some(next) = next else { return Ok(()) };
+        self.put(&next).await?;
+        self.adopt(next)
     }
 
     /// Asks the source for every key of the shard.

@@ -171,6 +171,14 @@ impl Layout {
         Some(Self { map, left, ..self.clone() })
     }
 
+    /// A shard may go there: should it not arrive, keys of it are left.
+    #[must_use]
+    pub fn expecting(&self, shard: usize, partition: usize) -> Self {
+        let mut next = Self { map: self.map.renewed(), ..self.clone() };
+        next.left.push(Leftover { shard, partition });
+        next
+    }
+
     /// Where a shard was, none of its keys is left.
     #[must_use]
     pub fn forgotten(&self, leftover: Leftover) -> Self {

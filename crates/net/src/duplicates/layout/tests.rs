@@ -53,6 +53,10 @@ fn a_shard_that_comes_back_leaves_nothing_where_it_is() {
     let there = layout().moved(0, 1).unwrap();
     let back = there.moved(0, 0).unwrap();
     assert_eq!(back.left, [Leftover { shard: 0, partition: 1 }]);
+    let expected = layout().expecting(0, 1);
+    assert_eq!(expected.left, [Leftover { shard: 0, partition: 1 }]);
+    let arrived = expected.moved(0, 1).unwrap();
+    assert_eq!(arrived.left, [Leftover { shard: 0, partition: 0 }]);
 }
 
 #[test]
