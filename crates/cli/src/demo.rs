@@ -21,7 +21,8 @@ use anyhow::Context as _;
 use evenkeel_core::Rng;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_net::config::{
-    AdminConfig, AgentConfig, Config, Edge, ListenConfig, ProcessConfig, Timeouts, UpstreamConfig,
+    AdminConfig, AgentConfig, Config, CqlListenConfig, Edge, ListenConfig, ProcessConfig, Protocol,
+    Timeouts, UpstreamConfig,
 };
 use evenkeel_net::embedded::{self, Embedded, EmbeddedConfig, Mishap};
 use evenkeel_net::http::engine::{ServerLimits, UpstreamLimits};
@@ -305,6 +306,7 @@ fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
 fn agents_config(apps: &[SocketAddr]) -> Config {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let agent = |&app| AgentConfig {
+        protocol: Protocol::Http,
         address: any_port,
         app,
         concurrency: None,
@@ -374,6 +376,7 @@ fn proxy_config(
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let safeguards = scenario.safeguards();
     let upstream = UpstreamConfig {
+        cql: None,
         name: "demo".to_owned(),
         replicas: replicas.to_vec(),
         sites: Vec::new(),
@@ -392,6 +395,7 @@ fn proxy_config(
         limits: upstream_limits(),
     };
     let listen = ListenConfig {
+        cql: CqlListenConfig::default(),
         address: any_port,
         upstream: 0,
         limits: server_limits(),

@@ -9,6 +9,7 @@ use std::cell::Cell;
 
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId};
 use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, ObjectiveConfig};
+use evenkeel_core::request::ring::{self, LayoutInputs, Node, Replication, Ring, murmur};
 use evenkeel_core::request::{
     Attempt, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Replay, Request, Step,
 };
@@ -204,6 +205,30 @@ fn neither_does_a_hedge_toward_an_objective() {
     assert_eq!(ALLOCATIONS.get() - before, 0);
     let hedges = dispatcher.window().hedges;
     assert!(hedges > 2, "{hedges} hedges");
+}
+
+#[test]
+fn neither_does_finding_the_group_of_a_key() {
+    let node = |number: u8| Node {
+        datacenter: "a".to_owned(),
+        rack: (number % 3).to_string(),
+        tokens: (0..16).map(|each| murmur::token(&[number, each])).collect(),
+    };
+    let nodes = Ring::new(&(0..6).map(node).collect::<Vec<_>>());
+    let replication = Replication::NetworkTopology([("a".to_owned(), 3)].into());
+    let keyspaces = [("orders".to_owned(), replication)].into();
+    let seats: Vec<_> = (0..6).map(Some).collect();
+    let inputs =
+        LayoutInputs { ring: &nodes, keyspaces: &keyspaces, seats: &seats, groups_max: 99 };
+    let layout = ring::Layout::new(&inputs);
+    let before = ALLOCATIONS.get();
+    let mut found = [false; 99];
+    for n in 0..MEASURED {
+        let token = murmur::token(&n.to_be_bytes());
+        found[layout.group("orders", Some(token)).index()] = true;
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert!(found.iter().filter(|found| **found).count() > 4, "several groups were found");
 }
 
 #[test]

@@ -2,8 +2,11 @@
 //!
 //! Nothing here is on the request path: workers come by five times a second.
 
+mod cluster;
+mod observation;
 mod split;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -17,10 +20,11 @@ use tokio::sync::watch;
 
 use crate::config::{AgentConfig, Config, Switch, UpstreamConfig};
 use crate::envoy::Plane;
-use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
 use crate::replica::AgentState;
 use split::SplitEntry;
 
+pub use cluster::{ClusterState, NodeState};
+pub use observation::{BrownoutSeen, Observation, ReplicaState};
 pub use split::{Directive, Ended, Lane, LaneTally, SplitObservation, SplitStanding, SplitTally};
 
 /// What is known of all upstreams of the process.
@@ -37,6 +41,8 @@ pub struct Board {
 struct Entry {
     standing: Mutex<Standing>,
     plan: watch::Sender<Arc<RoutePlan>>,
+    /// The replicas at home, by seat: as configured, or as a Cassandra cluster told.
+    home: Mutex<Arc<[SocketAddr]>>,
     /// `None` where all requests stay at home.
     split: Option<SplitEntry>,
 }
@@ -63,6 +69,8 @@ pub struct Standing {
     pub hedges: Vec<Option<HedgeStanding>>,
     /// How its requests are split between data centres; `None` where all of them stay at home.
     pub split: Option<SplitStanding>,
+    /// By worker: how the Cassandra cluster stands, where it is one.
+    pub clusters: Vec<Option<ClusterState>>,
 }
 
 impl Standing {
@@ -88,10 +96,26 @@ impl Standing {
         self.hedges.iter().copied().flatten().reduce(HedgeStanding::merged)
     }
 
+    /// How the Cassandra cluster stands with all workers; empty where HTTP is spoken.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterState {
+        let mut sum = ClusterState::default();
+        self.clusters.iter().flatten().for_each(|cluster| sum.merge(cluster));
+        sum
+    }
+
     /// Calls held for a sending rate.
     #[must_use]
     pub fn held(&self) -> usize {
         self.workers.iter().map(|(_, held)| held).sum()
+    }
+}
+
+/// The nodes of a cluster are not known yet.
+fn first_home(upstream: &UpstreamConfig) -> Arc<[SocketAddr]> {
+    match upstream.cql {
+        Some(_) => Arc::new([]),
+        None => upstream.replicas.as_slice().into(),
     }
 }
 
@@ -103,6 +127,7 @@ impl Board {
         let entry = |upstream: &UpstreamConfig| Entry {
             standing: Mutex::default(),
             plan: watch::Sender::new(Arc::new(upstream.first_plan())),
+            home: Mutex::new(first_home(upstream)),
             split: upstream.split.clone().map(|setup| SplitEntry::new(setup, workers)),
         };
         let agent = |agent: &AgentConfig| {
@@ -135,6 +160,28 @@ impl Board {
     #[must_use]
     pub fn plan(&self, upstream: usize) -> Arc<RoutePlan> {
         Arc::clone(&self.upstreams[upstream].plan.borrow())
+    }
+
+    /// The replicas of an upstream at home, by seat.
+    #[must_use]
+    pub fn home(&self, upstream: usize) -> Arc<[SocketAddr]> {
+        let home = self.upstreams[upstream].home.lock();
+        Arc::clone(&home.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many of its replicas at home are up.
+    #[must_use]
+    pub fn home_up(&self, upstream: usize) -> usize {
+        let (home, plan) = (self.home(upstream), self.plan(upstream));
+        let own = plan.health.iter().take(home.len());
+        own.filter(|health| **health == Health::Up).count()
+    }
+
+    /// Publishes who is at home in a cluster that tells of its nodes, and how they are.
+    pub(crate) fn set_home(&self, upstream: usize, seats: &[SocketAddr], plan: &RoutePlan) {
+        let entry = &self.upstreams[upstream];
+        *entry.home.lock().unwrap_or_else(PoisonError::into_inner) = seats.into();
+        entry.plan.send_replace(Arc::new(plan.clone()));
     }
 
     /// The plans of an upstream as they come.
@@ -255,7 +302,9 @@ impl Board {
         if standing.workers.len() <= worker {
             standing.workers.resize_with(worker + 1, Default::default);
             standing.hedges.resize(worker + 1, None);
+            standing.clusters.resize(worker + 1, None);
         }
+        standing.clusters[worker] = observation.cluster;
         standing.hedges[worker] = observation.hedge;
         standing.workers[worker] = (observation.replicas, observation.held);
         drop(standing);

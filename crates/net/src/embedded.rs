@@ -17,7 +17,7 @@ use http::{Request, Response, StatusCode};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, Protocol};
 use crate::http::engine::{self, Body, Listener, ServerLimits, UpstreamLimits, worker_runtime};
 use crate::replica;
 use crate::timer::Timer;
@@ -149,6 +149,7 @@ async fn serve(
 fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> AgentConfig {
     let minute = Duration::from_secs(60);
     AgentConfig {
+        protocol: Protocol::Http,
         address,
         app,
         concurrency: Some(config.concurrency),

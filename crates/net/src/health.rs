@@ -15,15 +15,17 @@ use http::{HeaderValue, Request, Uri};
 use crate::board::Board;
 use crate::config::{Config, HealthConfig};
 use crate::http::engine::{Body, Upstream};
-use crate::http::redirected::{ORIGIN, SplitSetup};
+use crate::http::redirected::{self, ORIGIN};
 
 /// Starts a checker for every replica of every upstream with a `health` table, those of other data
 /// centres too. Call it in a worker runtime.
 pub(crate) fn spawn_checks(config: &Config, board: &Arc<Board>) {
     for (upstream, settings) in config.upstreams.iter().enumerate() {
-        let Some(health) = settings.health.clone() else { continue };
+        // A Cassandra cluster is watched by its keeper.
+        let health = settings.health.clone().filter(|_| settings.cql.is_none());
+        let Some(health) = health else { continue };
         let health = Rc::new(health);
-        let origin = settings.split.as_ref().map(SplitSetup::origin);
+        let origin = settings.split.as_ref().map(redirected::origin_of);
         for (seat, address) in settings.seats().enumerate() {
             let is_remote = seat >= settings.replicas.len();
             let checker = Checker {
@@ -90,14 +92,14 @@ impl Checker {
 
 /// Counts towards the next change of mind.
 #[derive(Debug, Default)]
-struct Verdict {
+pub(crate) struct Verdict {
     is_down: bool,
     against: u32,
 }
 
 impl Verdict {
     /// Takes a check's result in; says the new health when it changes.
-    fn after(&mut self, is_healthy: bool, fall: u32, rise: u32) -> Option<Health> {
+    pub(crate) fn after(&mut self, is_healthy: bool, fall: u32, rise: u32) -> Option<Health> {
         if is_healthy != self.is_down {
             self.against = 0;
             return None;

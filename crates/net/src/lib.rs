@@ -6,6 +6,7 @@
 
 mod admin;
 pub mod board;
+mod calls;
 pub mod cassandra;
 pub mod clock;
 pub mod config;
@@ -18,11 +19,13 @@ mod health;
 pub mod http;
 pub mod load;
 pub mod nginx;
+mod pem;
 pub mod placement;
 pub mod process;
 pub mod profile;
 pub mod redirect;
 pub mod replica;
 pub mod resp;
+pub mod split;
 pub mod timer;
 mod worker;

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::admin::{self, Told};
 use crate::board::Board;
+use crate::cassandra::{self, Keeper, Share};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::duplicates::{self, DuplicatesState};
@@ -77,6 +78,7 @@ impl Process {
         let placement = service.as_ref().map(Service::state);
         let (services, duplicates) = open_duplicates(&config)?;
         let controls = services.iter().map(duplicates::Service::control).collect();
+        let (keepers, clusters) = open_clusters(&config)?;
 
         let (config, clock) = (Arc::new(config), Clock::start());
         let board = Arc::new(Board::new(&config));
@@ -88,6 +90,7 @@ impl Process {
                 config: Arc::clone(&config),
                 clock,
                 board: Arc::clone(&board),
+                clusters: clusters.clone(),
                 listeners: listeners.remove(0),
                 agents: if number == 0 { agent_listeners.remove(0) } else { Vec::new() },
                 stop: stopping.clone(),
@@ -118,7 +121,9 @@ impl Process {
             controls,
         };
         let its = Arc::clone(&board);
-        let control = Control { config, board: its, admin, told, envoys, clock, stop: stopping };
+        let stop_control = stopping;
+        let control =
+            Control { config, board: its, keepers, admin, told, envoys, clock, stop: stop_control };
         threads.push(spawn("control".to_owned(), &ended, move || control.run())?);
         let sides = Sides { redirect, placement, duplicates };
         Ok(Self { board, listens, agents, admin: admin_address, sides, stop, threads, ended })
@@ -191,10 +196,20 @@ fn open_duplicates(config: &Config) -> io::Result<(Vec<duplicates::Service>, Vec
     Ok((services, sides))
 }
 
+type Clusters = (Vec<Option<Keeper>>, Vec<Option<Share>>);
+
+/// Reads the files of upstreams that are Cassandra clusters.
+fn open_clusters(config: &Config) -> io::Result<Clusters> {
+    let opened = cassandra::open_all(config)?.into_iter();
+    Ok(opened.map(|cluster| cluster.map_or((None, None), |(a, b)| (Some(a), Some(b)))).unzip())
+}
+
 /// The thread that is not in a hurry.
 struct Control {
     config: Arc<Config>,
     board: Arc<Board>,
+    /// By upstream; `None` where HTTP is spoken.
+    keepers: Vec<Option<Keeper>>,
     admin: Option<Listener>,
     told: Told,
     envoys: Option<envoy::Entrance>,
@@ -205,8 +220,13 @@ struct Control {
 impl Control {
     fn run(self) -> io::Result<()> {
         worker_runtime()?.block_on(async move {
-            let Self { config, board, admin, told, envoys, clock, stop } = self;
+            let Self { config, board, keepers, admin, told, envoys, clock, stop } = self;
             health::spawn_checks(&config, &board);
+            for (upstream, keeper) in keepers.into_iter().enumerate() {
+                if let Some(keeper) = keeper {
+                    keeper.spawn(upstream, Arc::clone(&board));
+                }
+            }
             if let Some(envoys) = envoys {
                 envoys.spawn(&config, &board, clock);
             }
@@ -230,8 +250,7 @@ fn run_mesh(
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let Some(redirect) = &config.redirect else { return Ok(()) };
-    let replicas = config.upstreams[redirect.upstream].replicas.len();
-    let home = BoardHome { board, upstream: redirect.upstream, replicas };
+    let home = BoardHome { board, upstream: redirect.upstream };
     worker_runtime()?.block_on(mesh.run(clock, Rc::new(home), stopped(stop)))
 }
 

@@ -34,7 +34,7 @@
 
 mod admission;
 mod dimming;
-mod estimates;
+pub(crate) mod estimates;
 
 use std::cell::RefCell;
 use std::fmt;

@@ -6,19 +6,25 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use evenkeel_core::plan::RoutePlan;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::board::{Board, Directive};
+use crate::board::{Board, Directive, Observation};
+use crate::calls::Seat;
+use crate::cassandra::agent::{NodeAgent, NodeAgentSettings};
+use crate::cassandra::{self, Share};
 use crate::clock::{self, Clock};
-use crate::config::{Config, Switch};
+use crate::config::{AgentConfig, Config, ListenConfig, Protocol, Switch, UpstreamConfig};
 use crate::http::engine::{self, Listener, worker_runtime};
 use crate::http::proxy;
-use crate::http::route::{Route, Seat};
-use crate::replica::Agent;
+use crate::http::route::Route;
+use crate::replica::{Agent, AgentState};
 
 /// How often a worker hands up what it counted. Metrics and dashboard are as old as this.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
+
+type Plans = watch::Receiver<Arc<RoutePlan>>;
 
 /// What a worker thread starts with.
 #[derive(Debug)]
@@ -27,6 +33,8 @@ pub(crate) struct Worker {
     pub(crate) config: Arc<Config>,
     pub(crate) clock: Clock,
     pub(crate) board: Arc<Board>,
+    /// By upstream; `None` where HTTP is spoken.
+    pub(crate) clusters: Vec<Option<Share>>,
     /// One per `[[listen]]`.
     pub(crate) listeners: Vec<Listener>,
     /// One per `[[agent]]`; empty in all workers but the first, which counts for all.
@@ -41,47 +49,42 @@ impl Worker {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, config, clock, board, listeners, agents, stop } = self;
-        let routes = open_routes(number, &config, clock)?;
+        let Self { number, config, clock, board, clusters, listeners, agents, stop } = self;
+        let routes = open_routes(number, &config, &clusters, clock)?;
         let mut keeping = JoinSet::new();
         for (upstream, route) in routes.iter().enumerate() {
-            keeping.spawn_local(Rc::clone(route).keep_time());
-            keeping.spawn_local(follow_plans(Rc::clone(route), board.plans(upstream)));
+            route.keep(&mut keeping, board.plans(upstream), clusters[upstream].as_ref());
             if let Some(directives) = board.directives(upstream) {
-                keeping.spawn_local(follow_directives(number, Rc::clone(route), directives));
+                keeping.spawn_local(follow_directives(number, route.clone(), directives));
             }
         }
         // None where this worker has no listeners for them.
-        let agents: Vec<(Rc<Agent>, Listener)> = config
+        let agents: Vec<(AnyAgent, Listener)> = config
             .agents
             .iter()
             .zip(agents)
-            .map(|(agent, listener)| (Agent::new(agent, clock), listener))
+            .map(|(agent, listener)| (AnyAgent::new(agent, clock), listener))
             .collect();
         let seats = Rc::new(Seats {
             number,
             routes: routes.clone(),
-            agents: agents.iter().map(|(agent, _)| Rc::clone(agent)).collect(),
+            agents: agents.iter().map(|(agent, _)| agent.clone()).collect(),
             board: Arc::clone(&board),
         });
         for (place, agent) in seats.agents.iter().enumerate() {
-            keeping.spawn_local(follow_switch(Rc::clone(agent), board.switches(place)));
+            if let AnyAgent::Http(agent) = agent {
+                keeping.spawn_local(follow_switch(Rc::clone(agent), board.switches(place)));
+            }
         }
         keeping.spawn_local(report(Rc::clone(&seats)));
         let mut serving = JoinSet::new();
         for (listen, listener) in config.listens.iter().zip(listeners) {
-            let route = Rc::clone(&routes[listen.upstream]);
-            let entrance = Rc::new(route.entrance(listen));
-            let handler = move |request, client| {
-                proxy::serve(Rc::clone(&route), Rc::clone(&entrance), request, client)
-            };
+            let cluster = clusters[listen.upstream].as_ref();
             let stop = stopped(stop.clone());
-            let served = engine::serve(listener, listen.limits, handler, stop);
-            serving.spawn_local(async { served.await.map(drop) });
+            routes[listen.upstream].serve(&mut serving, listen, listener, cluster, stop)?;
         }
         for (agent, listener) in agents {
-            let served = agent.serve(listener, stopped(stop.clone()));
-            serving.spawn_local(async { served.await.map(drop) });
+            agent.serve(&mut serving, listener, stopped(stop.clone()));
         }
         serving.spawn_local(async {
             stopped(stop).await; // also where nothing listens
@@ -96,8 +99,8 @@ impl Worker {
 /// What a worker hands up, and where to.
 struct Seats {
     number: usize,
-    routes: Vec<Rc<Route>>,
-    agents: Vec<Rc<Agent>>,
+    routes: Vec<AnyRoute>,
+    agents: Vec<AnyAgent>,
     board: Arc<Board>,
 }
 
@@ -136,12 +139,135 @@ async fn until_served(
     .await
 }
 
-fn open_routes(number: usize, config: &Config, clock: Clock) -> io::Result<Vec<Rc<Route>>> {
-    let open = |upstream| {
+fn open_routes(
+    number: usize,
+    config: &Config,
+    clusters: &[Option<Share>],
+    clock: Clock,
+) -> io::Result<Vec<AnyRoute>> {
+    let open = |(upstream, cluster): (&UpstreamConfig, &Option<Share>)| {
         let seat = Seat { clients: config.clients(upstream), seed: number as u64 + 1 };
-        Route::new(upstream, clock, seat)
+        Ok(match cluster {
+            None => AnyRoute::Http(Route::new(upstream, clock, seat)?),
+            Some(cluster) => AnyRoute::Cql(cluster.route(upstream, clock, seat)?),
+        })
     };
-    config.upstreams.iter().map(open).collect()
+    config.upstreams.iter().zip(clusters).map(open).collect()
+}
+
+/// An upstream as this worker sees it, by what it speaks.
+#[derive(Clone)]
+enum AnyRoute {
+    Http(Rc<Route>),
+    Cql(Rc<cassandra::Route>),
+}
+
+impl AnyRoute {
+    /// Spawns what keeps it up to date.
+    fn keep(&self, keeping: &mut JoinSet<()>, plans: Plans, cluster: Option<&Share>) {
+        match self {
+            Self::Http(route) => {
+                keeping.spawn_local(Rc::clone(&route.calls).keep_time());
+                keeping.spawn_local(follow_plans(Rc::clone(route), plans));
+            }
+            Self::Cql(route) => {
+                keeping.spawn_local(Rc::clone(&route.calls).keep_time());
+                if let Some(cluster) = cluster {
+                    keeping.spawn_local(Rc::clone(route).follow(cluster.members()));
+                    keeping.spawn_local(Rc::clone(route).hear());
+                }
+            }
+        }
+    }
+
+    /// Spawns the serving of one of its listeners.
+    fn serve(
+        &self,
+        serving: &mut JoinSet<io::Result<()>>,
+        listen: &ListenConfig,
+        listener: Listener,
+        cluster: Option<&Share>,
+        stop: impl Future<Output = ()> + 'static,
+    ) -> io::Result<()> {
+        match self {
+            Self::Http(route) => {
+                let (route, entrance) = (Rc::clone(route), Rc::new(route.entrance(listen)));
+                let handler = move |request, client| {
+                    proxy::serve(Rc::clone(&route), Rc::clone(&entrance), request, client)
+                };
+                let served = engine::serve(listener, listen.limits, handler, stop);
+                serving.spawn_local(async { served.await.map(drop) });
+            }
+            Self::Cql(route) => {
+                let Some(cluster) = cluster else { return Ok(()) };
+                let settings = Rc::new(cluster.front(listen, &route.config)?);
+                let (route, counts) = (Rc::clone(route), route.new_front());
+                let served = cassandra::serve(listener, settings, route, counts, stop);
+                serving.spawn_local(async { served.await.map(drop) });
+            }
+        }
+        Ok(())
+    }
+
+    fn observe(&self) -> Observation {
+        match self {
+            Self::Http(route) => route.observe(),
+            Self::Cql(route) => route.observe(),
+        }
+    }
+
+    fn direct(&self, worker: usize, directive: &Directive) {
+        match self {
+            Self::Http(route) => route.calls.direct(worker, directive),
+            Self::Cql(route) => route.calls.direct(worker, directive),
+        }
+    }
+}
+
+/// What stands before a server, by what that speaks.
+#[derive(Clone)]
+enum AnyAgent {
+    Http(Rc<Agent>),
+    Cql(Rc<NodeAgent>),
+}
+
+impl AnyAgent {
+    fn new(config: &AgentConfig, clock: Clock) -> Self {
+        match config.protocol {
+            Protocol::Http => Self::Http(Agent::new(config, clock)),
+            Protocol::Cql => {
+                let settings = NodeAgentSettings {
+                    drain: config.limits.drain,
+                    ..NodeAgentSettings::new(config.app)
+                };
+                Self::Cql(NodeAgent::new(settings, clock))
+            }
+        }
+    }
+
+    fn serve(
+        self,
+        serving: &mut JoinSet<io::Result<()>>,
+        listener: Listener,
+        stop: impl Future<Output = ()> + 'static,
+    ) {
+        match self {
+            Self::Http(agent) => {
+                let served = agent.serve(listener, stop);
+                serving.spawn_local(async { served.await.map(drop) });
+            }
+            Self::Cql(agent) => {
+                serving.spawn_local(async { agent.serve(listener.into_std(), stop).await });
+            }
+        }
+    }
+
+    fn state(&self) -> AgentState {
+        match self {
+            Self::Http(agent) => agent.state(),
+            Self::Cql(agent) => agent.state(),
+        }
+    }
 }
 
 /// Resolves when the process is told to stop, or has forgotten this worker.
@@ -149,10 +275,7 @@ pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn follow_plans(
-    route: Rc<Route>,
-    mut plans: watch::Receiver<Arc<evenkeel_core::plan::RoutePlan>>,
-) {
+async fn follow_plans(route: Rc<Route>, mut plans: Plans) {
     loop {
         let plan = Arc::clone(&plans.borrow_and_update());
         route.adopt(&plan);
@@ -164,7 +287,7 @@ async fn follow_plans(
 
 async fn follow_directives(
     worker: usize,
-    route: Rc<Route>,
+    route: AnyRoute,
     mut directives: watch::Receiver<Option<Arc<Directive>>>,
 ) {
     loop {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_core::Feedback;
 use evenkeel_net::clock::Clock;
-use evenkeel_net::config::AgentConfig;
+use evenkeel_net::config::{AgentConfig, Protocol};
 use evenkeel_net::http::engine::{Body, Client, Listener, SendError, Upstream, serve};
 use evenkeel_net::http::orca;
 use evenkeel_net::replica::{PROBE_PATH, serve_agent};
@@ -102,6 +102,7 @@ impl Proxy {
     ) -> Proxy {
         let (listener, address) = loopback();
         let mut config = AgentConfig {
+            protocol: Protocol::Http,
             address,
             app,
             concurrency,
@@ -458,6 +459,7 @@ fn the_end_waits_for_what_is_in_flight() {
         let app = App::start(Duration::ZERO);
         let (listener, address) = loopback();
         let config = AgentConfig {
+            protocol: Protocol::Http,
             address,
             app: app.0.address,
             concurrency: Some(1),

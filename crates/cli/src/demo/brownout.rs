@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_core::site::dimmer::Law;
 use evenkeel_net::board::Board;
-use evenkeel_net::config::{AgentConfig, Config, DimmerConfig, Inbound, Switch};
+use evenkeel_net::config::{AgentConfig, Config, DimmerConfig, Inbound, Protocol, Switch};
 use evenkeel_net::load::{Arrivals, Latencies, Load, Stop, Target};
 use evenkeel_net::process::Process;
 use evenkeel_shop::{CatalogueArguments, Place};
@@ -242,6 +242,7 @@ impl<'a> Stage<'a> {
             switch: Switch::Auto,
         };
         AgentConfig {
+            protocol: Protocol::Http,
             address,
             app,
             concurrency: Some(threads),

@@ -12,6 +12,7 @@ mod history;
 mod mixed;
 mod moves;
 mod random;
+mod reign;
 mod sessions;
 mod strong;
 mod trouble;
@@ -32,6 +33,31 @@ fn a_front_that_wakes_after_another_took_over_breaks_nothing() {
 #[test]
 fn a_duplicate_that_lacks_what_a_majority_has_is_no_history() {
     strong::with_two_fronts(2, true);
+}
+
+#[test]
+fn a_duplicate_that_is_emptied_is_never_nobodys() {
+    strong::emptied_duplicates_say_whose_they_are();
+}
+
+#[test]
+fn another_front_takes_over_by_itself_when_the_one_that_reigns_is_killed() {
+    reign::goes(3, false);
+}
+
+#[test]
+fn a_front_whose_lease_ended_while_it_was_stopped_tells_nobody_anything() {
+    reign::goes(4, true);
+}
+
+#[test]
+fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
+    reign::without_etcd();
+}
+
+#[test]
+fn a_second_front_that_is_not_to_wait_ends() {
+    reign::nobody_waits();
 }
 
 #[test]

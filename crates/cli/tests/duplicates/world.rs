@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Process(Option<Child>);
 
 impl Process {
+    pub(crate) const fn of(child: Child) -> Self {
+        Self(Some(child))
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         let Some(child) = &self.0 else { return };
         let id = child.id().to_string();
@@ -99,7 +103,7 @@ impl Front {
     pub(crate) fn start(&mut self) {
         let journal = File::options().create(true).append(true).open(&self.journal).unwrap();
         let child = Command::new(PROGRAM)
-            .arg("run")
+            .args(["run", "--log", "info"])
             .arg(&self.config)
             .stdout(journal.try_clone().unwrap())
             .stderr(journal)
@@ -118,6 +122,12 @@ impl Front {
             Command::new("timeout").args(["5", PROGRAM, "run"]).arg(&self.config).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "it runs: {output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// It reaches this server by another way.
+    pub(crate) fn replace_in_config(&self, server: SocketAddr, by: SocketAddr) {
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        std::fs::write(&self.config, text.replace(&server.to_string(), &by.to_string())).unwrap();
     }
 
     /// What it said, for people.
@@ -153,6 +163,11 @@ impl Front {
     pub(crate) fn settle(&self, count: usize) {
         self.wait_live(count);
         until("all is answered", || self.info().matches("owes=0").count() == count);
+    }
+
+    /// What part it has: `alone`, `reigns` or `stands by`.
+    pub(crate) fn has_role(&self, role: &str) -> bool {
+        self.api().contains(&format!("\"role\":\"{role}\""))
     }
 
     /// `/api/v1/duplicates`, as text.
@@ -270,9 +285,14 @@ impl World {
 
     /// All duplicates hold the same: what they hold.
     pub(crate) fn converged(&self) -> State {
+        self.converged_or(|| self.front.journal())
+    }
+
+    /// The same; otherwise this is said besides.
+    pub(crate) fn converged_or(&self, journals: impl FnOnce() -> String) -> State {
         let states: Vec<State> = self.redises.iter().map(|it| state(&mut it.client())).collect();
         if let Err(why) = equal(&states) {
-            panic!("{why}\n{}", self.front.journal());
+            panic!("{why}\n{}", journals());
         }
         states.into_iter().next().unwrap()
     }
@@ -318,7 +338,7 @@ fn describe(
     Front { address, admin: Admin(admin), config, directory, journal, process: Process(None) }
 }
 
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
@@ -385,4 +405,31 @@ fn state(client: &mut Client) -> State {
         state.insert(key, (value, expires));
     }
     state
+}
+
+/// A way to a server that takes so long in each direction, for as long as the test runs.
+pub(crate) fn relay(server: SocketAddr, delay: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(server).unwrap());
+            for (mut from, mut to) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 65_536];
+                    while let Ok(count @ 1..) = from.read(&mut buffer) {
+                        std::thread::sleep(delay);
+                        if to.write_all(&buffer[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Both); // it may be gone
+                });
+            }
+        }
+    });
+    address
 }

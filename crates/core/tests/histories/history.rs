@@ -1,8 +1,5 @@
 //! The driver: it does what a moment says, obeys the dispatcher's protocol, and compares.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::Budget;
@@ -18,7 +15,7 @@ use evenkeel_core::{Replica, Rng};
 use crate::model::{Copy, Fate, OpenCall};
 use crate::moments::Moment;
 use crate::policies;
-use crate::watched::{HedgeAfter, Watched};
+use crate::watched::{HedgeAfter, Told, Watched};
 
 const HELD_MAX: usize = 5;
 const RETRIES_MAX: u8 = 2;
@@ -26,6 +23,7 @@ const RETRY_SHARE: f64 = 0.25;
 const HEDGE_SHARE: f64 = 0.125;
 const BURST: f64 = 2.0;
 const SEATS_MAX: usize = 7;
+const GROUPS_MAX: usize = 4;
 
 struct InFlight {
     attempt: Attempt,
@@ -35,7 +33,7 @@ struct InFlight {
 /// The dispatcher, a driver that obeys its protocol, and the model's books.
 pub(crate) struct History {
     dispatcher: Dispatcher,
-    told: Rc<Cell<(u64, u64)>>,
+    told: Told,
     may_hold: bool,
     now: Instant,
     calls: Vec<OpenCall>,
@@ -53,8 +51,8 @@ impl History {
     pub(crate) fn new(policy: &str, hedging: bool) -> Self {
         let seats = |ids: &[usize]| ids.iter().copied().map(ReplicaId::new).collect::<Vec<_>>();
         let groups = vec![seats(&[0, 1, 2]), seats(&[1, 2, 3]), seats(&[2])];
-        let told = Rc::new(Cell::new((0, 0)));
-        let selector = Watched { policy: policies::make(policy), told: Rc::clone(&told) };
+        let told = Told::default();
+        let selector = Watched { policy: policies::make(policy), told: told.clone() };
         let config = DispatcherConfig {
             retries_max: RETRIES_MAX,
             retry_budget: Budget::share(RETRY_SHARE, BURST),
@@ -77,7 +75,7 @@ impl History {
             in_flight: Vec::new(),
             probes: Vec::new(),
             plan: RoutePlan { version: 0, health: vec![Health::Up; 4], groups },
-            queues: vec![Vec::new(); 3],
+            queues: vec![Vec::new(); GROUPS_MAX],
             opened: 0,
             expected: RequestWindow::default(),
             counted: RequestWindow::default(),
@@ -86,7 +84,7 @@ impl History {
 
     pub(crate) fn live(&mut self, moment: &Moment) {
         match *moment {
-            Moment::Open { group, idempotent } => self.open(group % 4, idempotent),
+            Moment::Open { group, idempotent } => self.open(group % GROUPS_MAX, idempotent),
             Moment::StepAgain(call) => {
                 if let Some(call) = nth(&self.calls, call) {
                     self.step(call);
@@ -364,6 +362,8 @@ impl History {
             Moment::Regroup { seed } => {
                 let mut rng = Rng::seeded(seed);
                 let mut ids: Vec<_> = (0..seats).map(ReplicaId::new).collect();
+                // Groups go with the calls that are held in them, and others come.
+                self.plan.groups.resize(1 + rng.below(GROUPS_MAX), Vec::new());
                 for group in &mut self.plan.groups {
                     rng.shuffle(&mut ids);
                     *group = ids[..rng.below(seats.min(5))].to_vec();

@@ -1,7 +1,7 @@
 //! The few promises of the protocol that deserve a sentence of their own.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use evenkeel_core::fleet::{Fleet, GroupId, Health, ReplicaId};
 use evenkeel_core::plan::RoutePlan;
@@ -161,10 +161,10 @@ fn a_mirror_changes_nothing_about_its_call() {
 fn fast_failures_do_not_teach_the_hedge_that_answers_are_fast() {
     use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, Lasted};
     #[derive(Debug)]
-    struct Noted(Hedge, Rc<Cell<u32>>);
+    struct Noted(Hedge, Arc<AtomicU32>);
     impl Redundancy for Noted {
         fn on_end(&mut self, now: Instant, copy: &Lasted) {
-            self.1.set(self.1.get() + 1);
+            self.1.fetch_add(1, Relaxed);
             self.0.on_end(now, copy);
         }
         fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
@@ -174,8 +174,8 @@ fn fast_failures_do_not_teach_the_hedge_that_answers_are_fast() {
             self.0.permits_copy(now)
         }
     }
-    let noted = Rc::new(Cell::new(0));
-    let hedge = Noted(Hedge::new(HedgeConfig::default()), Rc::clone(&noted));
+    let noted = Arc::new(AtomicU32::new(0));
+    let hedge = Noted(Hedge::new(HedgeConfig::default()), Arc::clone(&noted));
     let mut dispatcher = dispatcher("random").with_redundancy(Box::new(hedge));
     for (failure, expected) in [
         (Failure::Unsent, 0),
@@ -189,6 +189,6 @@ fn fast_failures_do_not_teach_the_hedge_that_answers_are_fast() {
         call.settle(dispatcher.learn(NOW, &mut attempt, &Outcome::Failed(failure)));
         dispatcher.finish(NOW, attempt);
         dispatcher.close(NOW, call);
-        assert_eq!(noted.get(), expected, "{failure:?}");
+        assert_eq!(noted.load(Relaxed), expected, "{failure:?}");
     }
 }

@@ -1,9 +1,8 @@
 //! What stands in for the dispatcher's parts: a policy that is watched, and a hedge that is not
 //! waited for.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use evenkeel_core::Rng;
 use evenkeel_core::fleet::{Feedback, Fleet, ReplicaId};
@@ -30,12 +29,26 @@ impl Redundancy for HedgeAfter {
     }
 }
 
+/// How many sends and outcomes a policy was told of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<Mutex<(u64, u64)>>);
+
+impl Told {
+    pub(crate) fn get(&self) -> (u64, u64) {
+        *self.0.lock().expect("nobody panics while holding it")
+    }
+
+    fn add(&self, sends: u64, outcomes: u64) {
+        let mut told = self.0.lock().expect("nobody panics while holding it");
+        *told = (told.0 + sends, told.1 + outcomes);
+    }
+}
+
 /// A policy that is watched: what it is asked and told.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) policy: Box<dyn Selector>,
-    /// Sends and outcomes it was told of.
-    pub(crate) told: Rc<Cell<(u64, u64)>>,
+    pub(crate) told: Told,
 }
 
 impl Selector for Watched {
@@ -65,14 +78,12 @@ impl Selector for Watched {
     }
 
     fn on_send(&mut self, now: Instant, replica: ReplicaId, kind: Kind, fleet: &Fleet) {
-        let (sends, outcomes) = self.told.get();
-        self.told.set((sends + 1, outcomes));
+        self.told.add(1, 0);
         self.policy.on_send(now, replica, kind, fleet);
     }
 
     fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, fleet: &Fleet) {
-        let (sends, outcomes) = self.told.get();
-        self.told.set((sends, outcomes + 1));
+        self.told.add(0, 1);
         assert!(fleet.replica(of.replica()).in_flight() > 0, "it still counts as in flight");
         self.policy.on_outcome(now, of, outcome, fleet);
     }

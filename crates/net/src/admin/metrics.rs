@@ -12,6 +12,7 @@ use evenkeel_core::Health;
 use evenkeel_core::distribution::Recorder;
 use evenkeel_core::site::redirect::split::{Enforced, LaneCounts};
 
+use super::cluster;
 use super::view::{AgentView, ReplicaView, View};
 use crate::board::{Lane, Standing};
 use crate::exposition::{Exposition, Metric, Series};
@@ -48,6 +49,7 @@ pub(super) fn render(views: &[View<'_>], agents: &[AgentView], cpu: Duration) ->
             }
         }
     }
+    cluster::metrics(&mut text, views);
     for metric in &OF_AGENTS {
         text.family(metric.name, metric.kind, metric.help);
         for agent in agents {

@@ -20,6 +20,7 @@
 
 mod agent_series;
 mod agent_status;
+mod cluster;
 mod metrics;
 mod moves;
 mod series;
@@ -248,7 +249,7 @@ impl Desk {
 
     fn readiness(&self) -> Response<Body> {
         let missing = |view: &View<'_>| {
-            let (name, replicas) = (&view.config.name, view.config.replicas.len());
+            let (name, replicas) = (&view.config.name, view.home.len());
             format!("not ready: upstream {name} has no replica up (it has {replicas} in all)\n")
         };
         let views = View::of_all(&self.config, &self.board);

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::agent_series::AgentSeries;
 use super::agent_status::Agent;
+use super::cluster::Cluster;
 use super::series::{Latency, POINTS_MAX, Point, ReplicaPoint, SAMPLED_EVERY, Series};
 use super::series::{WINDOW_SAMPLES, rounded};
 use super::view::{AgentView, ReplicaView, View};
@@ -67,6 +68,8 @@ struct Upstream<'a> {
     /// How second copies stand; `null` where none are sent.
     hedge: Option<Hedge>,
     replicas: Vec<Replica>,
+    /// The Cassandra cluster; `null` where HTTP is spoken.
+    cql: Option<Cluster>,
     series: Columns,
 }
 
@@ -177,8 +180,9 @@ impl<'a> Upstream<'a> {
             now: series.now(),
             total: Total::of(view),
             hedge: view.standing.hedge().map(Hedge::new),
+            cql: Cluster::of(view),
             replicas: view.replicas().into_iter().enumerate().map(replica).collect(),
-            series: Columns::of(series, view.config.replicas.len(), now),
+            series: Columns::of(series, view.home.len(), now),
         }
     }
 }

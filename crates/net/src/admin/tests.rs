@@ -21,9 +21,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::*;
+use crate::board::{BrownoutSeen, Observation, ReplicaState};
 use crate::duplicates::state::{DuplicateState, DuplicatesState, PartitionState};
 use crate::http::engine::worker_runtime;
-use crate::http::route::{BrownoutSeen, Observation, ReplicaState};
 use crate::placement::state::{DatabaseState, IntervalState, MoveState, OptionState};
 use crate::redirect::{
     AlarmState, CompanionState, EnforcedState, LaneState, PairState, PathState, PlanState,
@@ -138,6 +138,7 @@ fn observation() -> Observation {
         hedge,
         seen,
         split: None,
+        cluster: None,
         operations: [5, 2],
     }
 }

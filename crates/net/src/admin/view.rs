@@ -7,9 +7,9 @@ use evenkeel_core::Health;
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 
-use crate::board::{Board, Standing};
+use crate::board::{Board, ReplicaState, Standing};
 use crate::config::{AgentConfig, Config, DimmerConfig, Switch, UpstreamConfig};
-use crate::http::route::ReplicaState;
+
 use crate::replica::AgentState;
 
 /// An upstream: what was configured, what was counted, what is planned.
@@ -18,6 +18,8 @@ pub(super) struct View<'a> {
     pub(super) config: &'a UpstreamConfig,
     pub(super) standing: Standing,
     plan: Arc<RoutePlan>,
+    /// By seat.
+    pub(super) home: Arc<[SocketAddr]>,
 }
 
 /// A replica of it, over all workers.
@@ -63,6 +65,7 @@ impl<'a> View<'a> {
             config,
             standing: board.standing(number),
             plan: board.plan(number),
+            home: board.home(number),
         };
         config.upstreams.iter().enumerate().map(view).collect()
     }
@@ -80,12 +83,12 @@ impl<'a> View<'a> {
             state: self.standing.replica(seat),
             counted: self.total().replicas.get(seat).copied().unwrap_or_default(),
         };
-        self.config.replicas.iter().enumerate().map(view).collect()
+        self.home.iter().enumerate().map(view).collect()
     }
 
     /// Whether some replica may get requests.
     pub(super) fn is_ready(&self) -> bool {
-        (0..self.config.replicas.len()).any(|seat| self.health(seat) == Health::Up)
+        (0..self.home.len()).any(|seat| self.health(seat) == Health::Up)
     }
 
     fn health(&self, seat: usize) -> Health {

@@ -16,7 +16,7 @@ use evenkeel_core::site::redirect::split::{Enforced, PlanRow, SplitConfig, Split
 use evenkeel_core::units::Probability;
 use tokio::sync::watch;
 
-use crate::http::redirected::SplitSetup;
+use crate::split::SplitSetup;
 
 /// Epochs whose counts are kept: the one in force and the one before it.
 const EPOCHS_KEPT: usize = 2;

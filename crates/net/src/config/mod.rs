@@ -2,6 +2,7 @@
 //!
 //! The types are here; `read.rs` takes them out of the file and reports every problem at once.
 
+mod cql;
 mod envoy;
 mod placement;
 mod read;
@@ -25,7 +26,8 @@ use http::HeaderName;
 
 pub use crate::duplicates::DuplicatesConfig;
 use crate::http::engine::{ServerLimits, UpstreamLimits};
-use crate::http::redirected::SplitSetup;
+use crate::split::SplitSetup;
+pub use cql::{CqlConfig, CqlListenConfig, CqlTls, CqlUser, Protocol, RemoteDatacenter};
 pub use envoy::EnvoyConfig;
 pub use placement::{
     DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, StoreConfig, SystemConfig,
@@ -79,6 +81,8 @@ pub struct ListenConfig {
     pub brownout: Edge,
     /// Whether requests that say another data centre sent them are believed; default no.
     pub redirected: Edge,
+    /// `[listen.cql]`, before an upstream that speaks it.
+    pub cql: CqlListenConfig,
 }
 
 /// Whether a listener believes what its clients write on requests: decisions about optional
@@ -97,7 +101,9 @@ pub enum Edge {
 pub struct UpstreamConfig {
     /// Its name in the file, in metrics and on the dashboard.
     pub name: String,
-    /// The replicas at home: the first seats.
+    /// `[upstream.NAME.cql]`; `None` where HTTP is spoken.
+    pub cql: Option<CqlConfig>,
+    /// The replicas at home: the first seats. Of a Cassandra cluster: nodes that tell of others.
     pub replicas: Vec<SocketAddr>,
     /// `[upstream.NAME.sites]`: who serves in other data centres, in the order of their names.
     pub sites: Vec<SiteReplicas>,
@@ -159,6 +165,16 @@ impl UpstreamConfig {
         lengths.map(next).collect()
     }
 
+    /// The place of a site of `[redirect]` among the data centres that requests go to: 0 is home.
+    #[must_use]
+    pub fn place(&self, site: &str) -> Option<usize> {
+        let place = match &self.cql {
+            Some(cql) => cql.remote.iter().position(|remote| remote.site == site),
+            None => self.sites.iter().position(|remote| remote.name == site),
+        };
+        place.map(|place| place + 1)
+    }
+
     /// The plan before anything is known: all up, in one group for each data centre.
     #[must_use]
     pub fn first_plan(&self) -> RoutePlan {
@@ -212,6 +228,8 @@ pub struct HealthConfig {
 /// `[[agent]]`: fronts one application on its own machine and reports its state.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
+    /// What the application speaks; default HTTP.
+    pub protocol: Protocol,
     /// The address to accept proxies on.
     pub address: SocketAddr,
     /// The application.

@@ -5,6 +5,7 @@
 //! at the end of that table, and what concerns the process as a whole (who listens where, who
 //! sends to whom) in [`ways`].
 
+mod cql;
 mod dimmer;
 mod duplicates;
 mod envoy;
@@ -26,8 +27,9 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value, format_duration};
 use http::uri::PathAndQuery;
 
 use super::{
-    AdminConfig, AgentConfig, Config, CountedAs, DimmerConfig, Edge, HealthConfig, ListenConfig,
-    PlacementConfig, ProcessConfig, RedirectConfig, SiteReplicas, Timeouts, UpstreamConfig,
+    AdminConfig, AgentConfig, Config, CountedAs, CqlConfig, CqlListenConfig, DimmerConfig, Edge,
+    HealthConfig, ListenConfig, PlacementConfig, ProcessConfig, Protocol, RedirectConfig,
+    SiteReplicas, Timeouts, UpstreamConfig,
 };
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use duplicates::Duplicates;
@@ -52,6 +54,8 @@ const POLICY_BYTES_MAX: usize = 256;
 /// Lengths of a message head, in bytes. The HTTP engine's smallest buffer for responses is 8 KiB.
 const REQUEST_HEAD_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
 const RESPONSE_HEAD_BYTES: RangeInclusive<u64> = 8_192..=1_048_576;
+
+const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("cql", Protocol::Cql)];
 
 const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
 
@@ -124,6 +128,10 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     let upstreams = upstreams.into_iter().enumerate().map(|(index, upstream)| UpstreamConfig {
         split: split(index).map(RedirectConfig::split),
         operations: upstream.operations(home.as_deref()),
+        cql: upstream.config.cql.clone().map(|cql| CqlConfig {
+            remote: split(index).map(RedirectConfig::remote).unwrap_or_default(),
+            ..cql
+        }),
         ..upstream.config
     });
     Config {
@@ -283,7 +291,18 @@ impl<'a> Listen<'a> {
     fn read(table: &mut Table<'a>, upstreams: &[Upstream<'_>], drain: Duration) -> Self {
         let address = Way::read(table.key("address"));
         let upstream = upstream_named(table.key("upstream"), upstreams);
+        let behind = upstream.and_then(|index| upstreams.get(index));
+        let cql = table.key("cql");
+        match behind.map(|upstream| upstream.config.cql.is_some()) {
+            Some(true) => cql::refuse(table, &["forwarded_for", "brownout", "redirected"]),
+            Some(false) if cql.value().is_some() => {
+                let expected = "an upstream with protocol = \"cql\"";
+                table.problem("cql", Mismatch::new("cql before an upstream of HTTP", expected));
+            }
+            Some(false) | None => {}
+        }
         let config = ListenConfig {
+            cql: cql.section(CqlListenConfig::read),
             address: address.address,
             upstream: upstream.unwrap_or_default(),
             limits: table.key("limits").section(move |table| server_limits(table, drain)),
@@ -364,8 +383,19 @@ impl UpstreamConfig {
         let (sites, remote) = sites(table.key("sites"));
         let (timeouts, connect) = table.key("timeouts").section(timeouts);
         let retry_budget = table.key("retry_budget").probability().or(0.2);
+        let cql = table.key("cql").table(CqlConfig::read).optional();
+        let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
+        match protocol {
+            Protocol::Cql => cql::refuse(table, &["sites", "replay_bytes_max", "pool"]),
+            Protocol::Http if cql.is_some() => {
+                let expected = "protocol = \"cql\" too: HTTP is spoken else";
+                table.problem("cql", Mismatch::new("cql alone", expected));
+            }
+            Protocol::Http => {}
+        }
         let config = Self {
             name: name.to_owned(),
+            cql: (protocol == Protocol::Cql).then(|| cql.unwrap_or_default()),
             replicas: replicas.iter().map(|replica| replica.address).collect(),
             sites,
             split: None, // until [redirect] is read
@@ -382,7 +412,9 @@ impl UpstreamConfig {
             operations: table.key("operations").table(CountedAs::read).optional(),
             limits: table.key("pool").section(move |table| pool(table, connect)),
         };
-        if let [only] = replicas.as_slice() {
+        if let [only] = replicas.as_slice()
+            && config.cql.is_none()
+        {
             config.check_single(only, table);
         }
         replicas.extend(remote);
@@ -544,7 +576,12 @@ impl<'a> Agent<'a> {
         let timeout = duration(table, "timeout", MS..=HOUR, 60 * SECOND);
         let dimmer = table.key("dimmer");
         let dimmer = dimmer.table(move |table| DimmerConfig::read(table, concurrency, timeout));
+        let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
+        if protocol == Protocol::Cql {
+            cql::refuse(table, &["concurrency", "queue_max", "dimmer"]);
+        }
         let config = AgentConfig {
+            protocol,
             address: address.address,
             app: app.address,
             concurrency,

@@ -8,7 +8,8 @@ use evenkeel_core::site::redirect::epoch::SiteId;
 use evenkeel_core::site::redirect::planner::{Aim, PlannerConfig, Writes};
 use evenkeel_core::site::redirect::{ALL_PPM, Overload};
 
-use crate::http::redirected::SplitSetup;
+use super::RemoteDatacenter;
+use crate::split::SplitSetup;
 
 /// The price of a pair of which nothing is said.
 pub(super) const PRICE_PERCENT: u32 = 100;
@@ -66,6 +67,8 @@ pub struct RedirectConfig {
 pub struct RedirectSite {
     /// Its name, which is in its certificate.
     pub name: String,
+    /// Its data centre in the Cassandra cluster, where that is what is shared; default: its name.
+    pub datacenter: Option<String>,
     /// Where its mesh listens.
     pub peer: SocketAddr,
     /// Its profile, and others that may replace it while something interferes.
@@ -119,6 +122,17 @@ impl RedirectConfig {
         let said = self.pairs.iter().filter(|pair| of(pair) != unsaid);
         let said = said.map(|pair| square[pair.from.index()][pair.to.index()] = of(pair));
         (said.count() > 0).then_some(square)
+    }
+
+    /// The data centres of the other sites, for an upstream that is a Cassandra cluster.
+    #[must_use]
+    pub fn remote(&self) -> Vec<RemoteDatacenter> {
+        let others = self.sites.iter().enumerate().filter(|(n, _)| *n != self.site.index());
+        let remote = |(_, site): (usize, &RedirectSite)| RemoteDatacenter {
+            site: site.name.clone(),
+            datacenter: site.datacenter.clone().unwrap_or_else(|| site.name.clone()),
+        };
+        others.map(remote).collect()
     }
 
     /// How the upstream's requests are split.

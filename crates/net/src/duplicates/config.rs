@@ -12,6 +12,7 @@ use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 use super::layout::MapPlace;
 use super::log::LogSettings;
 use super::manager::ManagerSettings;
+use super::reign::EtcdSettings;
 use super::store::embedded::{Embedded, EmbeddedSettings};
 use super::store::memcached::Memcached;
 use super::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
@@ -52,8 +53,12 @@ pub struct DuplicatesConfig {
     pub limits: Limits,
     /// Connections of clients at once.
     pub clients_max: usize,
+    /// How long a client may say nothing before its connection is closed; `None` = for ever.
+    pub idle_max: Option<Duration>,
     /// What is promised and how closely it is watched; without it nothing is advised.
     pub manager: Option<ManagerSettings>,
+    /// Where processes take turns; without it there is one, and nobody else.
+    pub etcd: Option<EtcdSettings>,
 }
 
 /// One duplicate.

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::config::Door;
 use super::inbox::Inbox;
 use crate::resp::encode;
-use crate::resp::reply::ReplyScanner;
+use crate::resp::reply::{ReplyScanner, elements};
 
 /// How long a connection, and each answer before it is a lane, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -121,6 +121,27 @@ impl Link {
     pub(super) async fn expect_ok(&mut self, command: &[&[u8]]) -> io::Result<()> {
         let reply = self.ask(command).await?;
         if reply == b"+OK\r\n" { Ok(()) } else { Err(self.unexpected(command, &reply)) }
+    }
+
+    /// Sends commands as one transaction; false when a watched key has changed, and nothing was
+    /// done.
+    pub(super) async fn transaction(&mut self, commands: &[&[&[u8]]]) -> io::Result<bool> {
+        self.expect_ok(&[b"MULTI"]).await?;
+        for command in commands {
+            let reply = self.ask(command).await?;
+            if reply != b"+QUEUED\r\n" {
+                return Err(self.unexpected(command, &reply));
+            }
+        }
+        let reply = self.ask(&[b"EXEC"]).await?;
+        if matches!(reply.first(), Some(b'_')) {
+            return Ok(false);
+        }
+        let failed = elements(&reply).find(|element| element.first() == Some(&b'-'));
+        if reply.first() != Some(&b'*') || failed.is_some() {
+            return Err(self.unexpected(&[b"EXEC"], failed.unwrap_or(&reply)));
+        }
+        Ok(true)
     }
 
     fn unexpected(&self, command: &[&[u8]], reply: &[u8]) -> io::Error {

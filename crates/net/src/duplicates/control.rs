@@ -73,6 +73,13 @@ impl Inner {
         if let Some(failure) = &self.failure {
             return impossible(failure.clone());
         }
+        if self.config.etcd.is_some() && self.config.map.is_local() {
+            return impossible(
+                "processes take turns (etcd), and whoever comes next could not know the layout, \
+                 which is in a file of this machine"
+                    .to_owned(),
+            );
+        }
         self.judge(&order).map_err(NotTaken::Impossible)?;
         self.orders.take(order, self.now);
         Ok(())

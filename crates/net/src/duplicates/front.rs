@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
@@ -81,13 +81,24 @@ pub(super) async fn attend(
             written: 0,
             is_closed: false,
             is_limited: inner.config.password.is_some(),
+            heard: Instant::now(),
+            is_heard: false,
         }
     };
-    let mut stalled = tokio::time::interval(LOOK_EVERY);
-    let mut written_before = (0, 0);
+    let idle_max = engine.borrow().config.idle_max;
+    let looks_every = idle_max.map_or(LOOK_EVERY, |max| LOOK_EVERY.min(max / 2));
+    let mut stalled = tokio::time::interval(looks_every);
+    let (mut written_before, mut looked) = ((0, 0), Instant::now());
     std::future::poll_fn(|context| {
         // A client that has not taken a byte in two looks, while there was one, is gone.
         while stalled.poll_tick(context).is_ready() {
+            if session.is_idle_for(idle_max) {
+                return Poll::Ready(());
+            }
+            if looked.elapsed() < LOOK_EVERY {
+                continue;
+            }
+            looked = Instant::now();
             let now = (session.out.len(), session.written);
             if session.written < session.out.len() && now == written_before {
                 return Poll::Ready(());
@@ -111,6 +122,9 @@ struct Session {
     is_closed: bool,
     /// It has not said its password yet.
     is_limited: bool,
+    /// When it sent something last, as it was looked at.
+    heard: Instant,
+    is_heard: bool,
 }
 
 impl Session {
@@ -146,10 +160,21 @@ impl Session {
             match self.inbox.poll_read(stream.as_mut(), context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(0)) => self.is_closed = true,
-                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Ok(_)) => self.is_heard = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
             }
         }
+    }
+
+    /// Whether it has said nothing for so long, and waits for nothing. Called now and then: between
+    /// two calls the time is not looked at.
+    fn is_idle_for(&mut self, max: Option<Duration>) -> bool {
+        let Some(max) = max else { return false };
+        let waits = self.engine.borrow().client(self.id).is_some_and(|it| it.waiting() > 0);
+        if std::mem::take(&mut self.is_heard) || waits || self.written < self.out.len() {
+            self.heard = Instant::now();
+        }
+        self.heard.elapsed() >= max
     }
 
     /// Takes the whole commands that have come, as many as may wait.

@@ -6,20 +6,18 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{Copying, Dropped, Epoch, Lane, Position, Rejoin, Sequence};
+use evenkeel_core::request::ordered::{Copying, Dropped, Lane, Rejoin, Sequence};
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::config::Door;
-use super::connect::{Link, connect};
-use super::engine::{EPOCH, Engine, Inner, Joining, RESERVED, WATERMARK, write_group};
+use super::claim::{self, Look, Trouble, Us};
+use super::connect::connect;
+use super::engine::{Engine, Inner, Joining, RESERVED, WATERMARK, write_group};
 use super::fitness;
 use super::lane::{self, Owed};
 use super::log::{Reader, Record, RecordKind};
-use crate::resp::reply::{elements, integer, payload};
+use crate::resp::reply::{elements, payload};
 
-/// What is said while a duplicate is being filled: whoever finds it must begin again.
-const FILLING: &[u8] = b"filling";
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
 const REPLAY_OWED_MAX: usize = 2_048;
 /// How a key's value begins in the log.
@@ -34,41 +32,6 @@ pub(super) const FILLING_BYTES_MAX: usize = 16 << 20;
 pub(super) const SCAN_COUNT: &[u8] = b"500";
 const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
 
-/// What a duplicate says of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Look {
-    pub(super) epoch: Epoch,
-    pub(super) watermark: Option<Position>,
-    pub(super) holds_data: bool,
-}
-
-/// Reaches a server and asks what it has.
-pub(super) async fn look(link: &mut Link) -> io::Result<Look> {
-    let epoch = link.ask(&[b"GET", EPOCH]).await?;
-    let epoch = payload(&epoch).and_then(number).unwrap_or(0);
-    let watermark = link.ask(&[b"GET", WATERMARK]).await?;
-    let watermark = payload(&watermark).map(parse_watermark);
-    let size = link.ask(&[b"DBSIZE"]).await?;
-    let size = integer(&size).and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
-    let own = u64::from(epoch > 0) + u64::from(watermark.is_some());
-    Ok(Look { epoch: Epoch(epoch), watermark, holds_data: size > own })
-}
-
-/// One that is being filled, or that says nonsense, has a history that is nobody's.
-fn parse_watermark(text: &[u8]) -> Position {
-    let mut parts = text.split(|&byte| byte == b' ').map(number);
-    match (parts.next().flatten(), parts.next().flatten(), parts.next()) {
-        (Some(epoch), Some(sequence), None) => {
-            Position { epoch: Epoch(epoch), sequence: Sequence(sequence) }
-        }
-        _ => Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) },
-    }
-}
-
-fn number(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.trim_end().parse().ok()
-}
-
 /// Keeps one duplicate for as long as the service runs and it is one. Ends with an error only when
 /// another sequencer has taken over.
 pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
@@ -78,7 +41,7 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
         let began = std::time::Instant::now();
         match attempt(&engine, server).await {
             Ok(()) => {}
-            Err(Trouble::Fenced(error)) => return Err(error),
+            Err(Trouble::Fenced(text)) => return Err(io::Error::other(text)),
             Err(Trouble::Passing(text)) => {
                 let mut inner = engine.borrow();
                 if inner.servers[server].tenure != tenure {
@@ -103,51 +66,46 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
     }
 }
 
-enum Trouble {
-    /// Try again.
-    Passing(String),
-    /// Never again: another process writes here.
-    Fenced(io::Error),
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        Self::Passing(error.to_string())
-    }
-}
-
 /// From connecting to being dropped.
 async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
     let tenure = engine.borrow().servers[server].tenure;
-    let (door, name, us) = {
-        let inner = engine.borrow();
+    let (door, us) = {
+        let mut inner = engine.borrow();
         if let Some(failure) = &inner.failure {
             return Err(Trouble::Passing(failure.clone()));
         }
-        let number = inner.servers[server].connection + 1;
-        let us = Reign { epoch: inner.history.last().epoch, number };
-        (inner.doors[server].clone(), inner.config.name.clone(), us)
+        // Also an attempt that fails half-way has sent what must not be applied later.
+        inner.servers[server].connection += 1;
+        (inner.doors[server].clone(), inner.us_to(server))
     };
-    let (label, epoch) = (us.label(&name), us.epoch);
+    let label = us.label();
     let mut ordered = connect(&door, &label).await?;
     let free = connect(&door, &label).await?;
     if let Some(unsure) = fitness::check(&door, &mut ordered).await? {
-        let mut inner = engine.borrow();
-        if !std::mem::replace(&mut inner.servers[server].is_unsure, true) {
-            tracing::warn!(server, "{unsure}");
-        }
+        engine.borrow().is_unsure(server, &unsure);
     }
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
-    let before = look(&mut ordered).await?;
-    fence(&mut ordered, &name, us, before.epoch, &door).await?;
-    let looked = look(&mut ordered).await?;
+    claim::fence(&mut ordered, &us, &door).await?;
+    let looked = claim::look(&mut ordered, &us.name).await?;
     let rejoin = {
         let mut inner = engine.borrow();
         inner.servers[server].holds_data = Some(looked.holds_data);
         inner.needed(server, looked)?
     };
-    prepare(&mut ordered, rejoin, looked.watermark, epoch).await?;
+    if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
+        ordered.wait_long();
+        claim::empty(&mut ordered, &us, &door).await?;
+    }
+    if let Rejoin::Replay { after } = rejoin
+        && looked.watermark.is_none()
+    {
+        // Before the first write: killed after it and before its first watermark, it would hold
+        // data that nobody can name.
+        let epoch = if after == Sequence(0) { 0 } else { us.epoch.0 };
+        let text = format!("{epoch} {}", after.0);
+        ordered.expect_ok(&[b"SET", WATERMARK, text.as_bytes()]).await?;
+    }
     let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
     let connection = {
         let mut inner = engine.borrow();
@@ -180,136 +138,18 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// What a server is told before it is brought up to date.
-async fn prepare(
-    ordered: &mut Link,
-    rejoin: Rejoin,
-    watermark: Option<Position>,
-    epoch: Epoch,
-) -> io::Result<()> {
-    if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
-        ordered.wait_long();
-        ordered.expect_ok(&[b"FLUSHALL"]).await?;
-        ordered.expect_ok(&[b"SET", WATERMARK, FILLING]).await?;
-        ordered.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
-    }
-    if let Rejoin::Replay { after } = rejoin
-        && watermark.is_none()
-    {
-        // Before the first write: killed after it and before its first watermark, it would hold
-        // data that nobody can name.
-        let epoch = if after == Sequence(0) { 0 } else { epoch.0 };
-        let text = format!("{epoch} {}", after.0);
-        ordered.expect_ok(&[b"SET", WATERMARK, text.as_bytes()]).await?;
-    }
-    Ok(())
-}
-
-/// Who we are to a duplicate: in the names of our connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Reign {
-    epoch: Epoch,
-    /// Rises with each of our connections to this duplicate; 0 of those that only ask.
-    number: u64,
-}
-
-impl Reign {
-    fn label(self, name: &str) -> String {
-        format!("evenkeel-{name}-{}-{}", self.epoch.0, self.number)
-    }
-
-    /// Whether the connection whose name ends like this is of a sequencer before us, or an earlier
-    /// one of ours, that may still be writing.
-    fn is_after(self, theirs: &str) -> bool {
-        let mut parts = theirs.split('-').map(|part| part.parse::<u64>().ok());
-        let (epoch, number) = (parts.next().flatten(), parts.next().flatten().unwrap_or(0));
-        epoch.is_some_and(|epoch| {
-            epoch < self.epoch.0 || epoch == self.epoch.0 && number > 0 && number < self.number
-        })
-    }
-}
-
-/// Tells a duplicate whose writes it takes, and ends the connections of sequencers before us, and
-/// those before this one of ours: what was sent on them must not be applied after we have asked
-/// what is.
-///
-/// A sequencer that was stopped and wakes may still write. Its connections carry its epoch in
-/// their name: whoever comes later raises the epoch *first* and ends older connections *then*, and
-/// whoever connects names itself *before* it reads the epoch. So an old one is either ended or
-/// sees that it is old.
-async fn fence(
-    link: &mut Link,
-    name: &str,
-    us: Reign,
-    theirs: Epoch,
-    door: &Door,
-) -> Result<(), Trouble> {
-    let epoch = us.epoch;
-    if theirs > epoch {
-        return Err(Trouble::Fenced(io::Error::other(format!(
-            "{}: another process has taken over the duplicates of '{name}' (its epoch is {}, ours \
-             {}); only one may write (stop the other, then start this one anew)",
-            link.address(),
-            theirs.0,
-            epoch.0
-        ))));
-    }
-    link.expect_ok(&[b"SET", EPOCH, epoch.0.to_string().as_bytes()]).await?;
-    let list = link.ask(&[b"CLIENT", b"LIST"]).await?;
-    if list.first() == Some(&b'-') {
-        return match door {
-            Door::Tcp { .. } => Err(Trouble::Passing(format!(
-                "{}: CLIENT LIST is refused ({}); without it nobody knows who else writes",
-                link.address(),
-                String::from_utf8_lossy(&list).trim_end()
-            ))),
-            Door::Host(_) | Door::Remote(_) => Ok(()), // a store of ours has one owner
-        };
-    }
-    let list = payload(&list).unwrap_or_default();
-    let prefix = format!("name=evenkeel-{name}-");
-    for line in String::from_utf8_lossy(list).lines() {
-        let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
-        if field(&prefix).is_some_and(|theirs| us.is_after(theirs))
-            && let Some(id) = field("id=")
-        {
-            link.ask(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]).await?;
+impl Inner {
+    /// A server does not tell how it is set up: it is said once.
+    fn is_unsure(&mut self, server: usize, unsure: &str) {
+        if !std::mem::replace(&mut self.servers[server].is_unsure, true) {
+            tracing::warn!(server, "{unsure}");
         }
     }
-    Ok(())
-}
 
-/// Fences a server off from whoever wrote before, then asks what it has: nothing comes after that.
-///
-/// # Errors
-/// When it is not reached, or another sequencer has a later epoch.
-pub(super) async fn claim(door: &Door, name: &str, epoch: Epoch) -> io::Result<Look> {
-    let us = Reign { epoch, number: 0 };
-    let mut link = connect(door, &us.label(name)).await?;
-    let before = look(&mut link).await?;
-    match fence(&mut link, name, us, before.epoch, door).await {
-        Ok(()) => look(&mut link).await,
-        Err(Trouble::Fenced(error)) => Err(error),
-        Err(Trouble::Passing(text)) => Err(io::Error::other(text)),
-    }
-}
-
-/// What this server holds is the history from now on, under this name.
-///
-/// # Errors
-/// When it is not reached.
-pub(super) async fn found(door: &Door, name: &str, history: Position) -> io::Result<()> {
-    let Position { epoch: Epoch(epoch), sequence: Sequence(sequence) } = history;
-    let us = Reign { epoch: history.epoch, number: 0 };
-    let mut link = connect(door, &us.label(name)).await?;
-    link.expect_ok(&[b"SET", WATERMARK, format!("{epoch} {sequence}").as_bytes()]).await
-}
-
-impl Inner {
-    /// The name of a further connection to a server that has one.
-    pub(super) fn label_to(&self, server: usize) -> String {
+    /// Who we are on the present connections to a server.
+    pub(super) fn us_to(&self, server: usize) -> Us {
         let number = self.servers[server].connection;
-        Reign { epoch: self.history.last().epoch, number }.label(&self.config.name)
+        Us { name: self.config.name.clone(), epoch: self.history.last().epoch, number }
     }
 
     /// What a server needs, or why it has to wait.
@@ -523,7 +363,7 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         };
         let copying = Copying::new();
         inner.servers[server].joining = Some(Joining { donor, copying });
-        (donor, inner.doors[donor].clone(), inner.label_to(donor))
+        (donor, inner.doors[donor].clone(), inner.us_to(donor).label())
     };
     if !drained(&engine, donor).await {
         return Err(Trouble::Passing("the one it was to be filled from is gone".to_owned()));
@@ -602,7 +442,7 @@ async fn write_state_of(engine: &Engine, partition: usize) -> Result<(), String>
         let mut inner = engine.borrow();
         let donor = inner.begin_pass(partition);
         let donor = donor.ok_or_else(|| format!("partition {partition}: nobody is live"))?;
-        let label = inner.label_to(donor);
+        let label = inner.us_to(donor).label();
         (donor, inner.servers[donor].connection, inner.doors[donor].clone(), label)
     };
     if !drained(engine, donor).await {
@@ -688,37 +528,4 @@ pub(super) async fn wait_until(
         Poll::Pending
     })
     .await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn earlier_connections_of_ours_and_all_of_those_before_us_are_ended() {
-        let us = Reign { epoch: Epoch(7), number: 5 };
-        let told = us.label("cart");
-        assert_eq!(told, "evenkeel-cart-7-5");
-        for (theirs, is_ended) in [
-            ("7-5", false),
-            ("7-4", true),
-            ("7-0", false), // one that only asks
-            ("7", false),
-            ("6-9", true),
-            ("6", true),
-            ("8-1", false),
-            ("look", false),
-        ] {
-            assert_eq!(us.is_after(theirs), is_ended, "{theirs}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_watermark_is_nobodys_history() {
-        let known = Position { epoch: Epoch(3), sequence: Sequence(42) };
-        assert_eq!(parse_watermark(b"3 42"), known);
-        for text in [FILLING, b"", b"3", b"3 42 1", b"x 1", b"-1 2"] {
-            assert_eq!(parse_watermark(text).epoch, Epoch(u64::MAX), "{text:?}");
-        }
-    }
 }

@@ -11,14 +11,16 @@
 //!
 //! An application in Rust that runs the service itself has `client.rs`: sessions without a socket.
 //!
-//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before, and brings it
-//! up to date from the log or from another duplicate. `manager.rs` samples accesses and advises.
+//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before (`claim.rs`),
+//! and brings it up to date from the log or from another duplicate. `reign/` is who may write at
+//! all, where several processes stand by. `manager.rs` samples accesses and advises.
 //!
 //! `control.rs` takes orders to move shards and to add or remove duplicates, `mover.rs` carries
 //! them out, `layout/` keeps what came of them.
 //!
 //! **Source**: Zoolander (ICAC 2013), section 3.
 
+mod claim;
 pub mod client;
 mod config;
 mod connect;
@@ -36,6 +38,7 @@ mod member;
 pub(crate) mod metrics;
 mod mover;
 pub mod orders;
+mod reign;
 mod service;
 pub mod state;
 pub mod store;
@@ -44,5 +47,6 @@ pub use config::{DuplicatesConfig, Target};
 pub(crate) use config::{ENSEMBLE_EXPECTED, ensemble};
 pub use control::Control;
 pub use manager::ManagerSettings;
+pub use reign::EtcdSettings;
 pub use service::Service;
 pub use state::DuplicatesState;

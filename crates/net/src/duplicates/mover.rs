@@ -609,7 +609,11 @@ impl Scan {
     async fn begin(engine: &Engine, server: usize) -> Result<Self, Stopped> {
         let (connection, door, label) = {
             let inner = engine.borrow();
-            (inner.servers[server].connection, inner.doors[server].clone(), inner.label_to(server))
+            (
+                inner.servers[server].connection,
+                inner.doors[server].clone(),
+                inner.us_to(server).label(),
+            )
         };
         if !drained(engine, server).await {
             return Err(Stopped::GivenUp("the duplicate that was asked is gone".to_owned()));

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use evenkeel_core::request::ordered::{Epoch, History, Position, Sequence};
@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::claim::{self, Look};
 use super::client::{self, Entrance};
 use super::config::{Door, DuplicatesConfig, Target};
 use super::connect::connect;
@@ -24,11 +25,13 @@ use super::engine::Engine;
 use super::front;
 use super::layout::{Layout, MapStore};
 use super::log::{Log, Recovered};
-use super::member::{self, Look};
+use super::member;
 use super::mover;
+use super::reign::{self, Reign};
 use super::state::DuplicatesState;
 use crate::clock::Clock;
 use crate::http::engine::Listener;
+use crate::resp::encode;
 
 /// How often silence and watermarks are looked at.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
@@ -37,6 +40,8 @@ const KEEP_EVERY: Duration = Duration::from_millis(100);
 const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(300);
 /// How long the first start waits for duplicates that do not answer, when the log is gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long another duplicate is waited for when enough have answered.
+const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 
 /// The tasks that end the service when they fail: one for each duplicate, and the mover.
 pub(super) type Members = Rc<RefCell<JoinSet<io::Result<()>>>>;
@@ -142,60 +147,56 @@ impl Service {
     /// # Panics
     /// Outside a [`worker_runtime`](crate::http::engine::worker_runtime).
     pub async fn run(self, clock: Clock, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { mut config, mut doors, state, listener, mut log, recovered, .. } = self;
-        let (configured, orders, within) = (self.configured, self.orders, self.within);
         let mut stop = std::pin::pin!(stop);
+        let listener = tokio::net::TcpListener::from_std(self.listener.into_std())?;
+        let Self { mut config, mut doors, state, mut log, recovered, configured, .. } = self;
+        let (orders, within) = (self.orders, self.within);
         let store = config.map.open()?;
-        let begun = {
-            let mut begin = std::pin::pin!(async {
-                let layout = known_layout(&config, &*store, configured, &recovered).await?;
-                let doors = arrange(&mut config, &layout, &mut doors)?;
-                let history = begin(&config, &doors, &mut log, &recovered).await?;
-                if layout.version() > 1 {
-                    // Again, since what the log said of it may be forgotten.
-                    let noted = log.begin_layout(layout.version()).and_then(|()| log.commit());
-                    noted.map_err(io::Error::other)?;
-                }
-                Ok::<_, io::Error>((layout, doors, history))
-            });
-            std::future::poll_fn(|context| {
-                if stop.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(None);
-                }
-                begin.as_mut().poll(context).map(Some)
-            })
-            .await
+        let mut reigning = JoinSet::new();
+        let reign = match &config.etcd {
+            None => None,
+            Some(settings) => {
+                let waiting = stand_by(&config, settings, &listener, &state);
+                let Some(reign) = before(&mut stop, &mut reigning, waiting).await else {
+                    return Ok(());
+                };
+                let reign = Rc::new(reign?);
+                reigning.spawn_local(Rc::clone(&reign).keep());
+                Some(reign)
+            }
         };
-        let Some((layout, doors, history)) = begun.transpose()? else { return Ok(()) };
+        let begun = async {
+            let layout = known_layout(&config, &*store, configured, &recovered).await?;
+            let doors = arrange(&mut config, &layout, &mut doors)?;
+            let history = begin(&config, &doors, &mut log, recovered, reign.as_deref()).await?;
+            note_layout(&mut log, &layout)?;
+            Ok((layout, doors, history))
+        };
+        let (layout, doors, history) = match before(&mut stop, &mut reigning, begun).await {
+            Some(Ok(begun)) => begun,
+            ended => {
+                resign(reign.as_deref()).await;
+                return ended.map_or(Ok(()), |begun| begun.map(drop));
+            }
+        };
         let servers = doors.len();
-        let engine = Engine::new(config, doors, clock, log, history, layout);
-        let members: Members = Rc::default();
-        for server in 0..servers {
-            members.borrow_mut().spawn_local(member::keep(Rc::clone(&engine), server));
-        }
+        let engine = Engine::new(config, doors, clock, log, history, layout, reign.clone());
+        let members = keep_members(&engine, servers, store);
         let mut keeping = JoinSet::new();
         keeping.spawn_local(Rc::clone(&engine).keep_flushing());
         keeping.spawn_local(keep(Rc::clone(&engine), state));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), orders));
-        members.borrow_mut().spawn_local(mover::keep(
-            Rc::clone(&engine),
-            store,
-            Rc::clone(&members),
-        ));
-        let listener = tokio::net::TcpListener::from_std(listener.into_std())?;
         let mut served = std::pin::pin!(front::serve(Rc::clone(&engine), listener, within, stop));
         let result = std::future::poll_fn(|context| {
-            let mut members = members.borrow_mut();
-            while let Poll::Ready(Some(ended)) = members.poll_join_next(context) {
-                let ended = ended.map_err(io::Error::other).and_then(|result| result);
-                if ended.is_err() {
-                    return Poll::Ready(ended);
-                }
+            if let Poll::Ready(failed) = poll_members(&members, context) {
+                return Poll::Ready(Err(failed));
             }
-            drop(members);
             if let Poll::Ready(Some(Err(panicked))) = keeping.poll_join_next(context) {
                 return Poll::Ready(Err(io::Error::other(panicked)));
+            }
+            if let Poll::Ready(Some(lost)) = reigning.poll_join_next(context) {
+                return Poll::Ready(Err(lost.unwrap_or_else(io::Error::other)));
             }
             served.as_mut().poll(context)
         })
@@ -205,7 +206,92 @@ impl Service {
         engine.borrow().keep();
         tokio::time::sleep(Duration::from_millis(1)).await;
         drop(members.take()); // one of them may add others
+        resign(reign.as_deref()).await;
         result
+    }
+}
+
+/// Begins to keep the duplicates there are, and to take orders that change them.
+fn keep_members(engine: &Rc<Engine>, servers: usize, store: Rc<dyn MapStore>) -> Members {
+    let members: Members = Rc::default();
+    for server in 0..servers {
+        members.borrow_mut().spawn_local(member::keep(Rc::clone(engine), server));
+    }
+    let moving = mover::keep(Rc::clone(engine), store, Rc::clone(&members));
+    members.borrow_mut().spawn_local(moving);
+    members
+}
+
+/// The first that failed; those of duplicates that were removed just end.
+fn poll_members(members: &Members, context: &mut Context<'_>) -> Poll<io::Error> {
+    let mut members = members.borrow_mut();
+    while let Poll::Ready(Some(ended)) = members.poll_join_next(context) {
+        if let Err(failed) = ended.map_err(io::Error::other).and_then(|result| result) {
+            return Poll::Ready(failed);
+        }
+    }
+    Poll::Pending
+}
+
+/// What comes of a future, unless it is to stop before (`None`) or the lease is lost.
+async fn before<T>(
+    stop: &mut (impl Future<Output = ()> + Unpin),
+    reigning: &mut JoinSet<io::Error>,
+    future: impl Future<Output = io::Result<T>>,
+) -> Option<io::Result<T>> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        if std::pin::Pin::new(&mut *stop).poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(Some(lost)) = reigning.poll_join_next(context) {
+            return Poll::Ready(Some(Err(lost.unwrap_or_else(io::Error::other))));
+        }
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Nothing is written any more: whoever stands by need not wait for the end of the lease.
+async fn resign(reign: Option<&Reign>) {
+    if let Some(reign) = reign {
+        reign.resign().await;
+    }
+}
+
+/// Waits for its turn; clients that come meanwhile are told who reigns.
+async fn stand_by(
+    config: &DuplicatesConfig,
+    settings: &reign::EtcdSettings,
+    listener: &tokio::net::TcpListener,
+    state: &watch::Sender<Arc<DuplicatesState>>,
+) -> io::Result<Reign> {
+    let who = format!("{} (process {})", config.listen, std::process::id());
+    let tell = |holder: &str| {
+        let mut standing = (**state.borrow()).clone();
+        standing.role = "stands by";
+        standing.failure = Some(holder.to_owned());
+        state.send_replace(Arc::new(standing));
+    };
+    let mut entering = std::pin::pin!(reign::enter(settings, &config.name, &who, tell));
+    loop {
+        let came = std::future::poll_fn(|context| {
+            if let Poll::Ready(entered) = entering.as_mut().poll(context) {
+                return Poll::Ready(Err(entered));
+            }
+            listener.poll_accept(context).map(Ok)
+        });
+        match came.await {
+            Err(entered) => return entered,
+            Ok(Ok((stream, _))) => {
+                let why = state.borrow().failure.clone().unwrap_or_default();
+                let mut told = Vec::new();
+                encode::error(&mut told, &format!("UNAVAILABLE this process stands by: {why}"));
+                // A new socket takes a line; what it does not take nobody misses.
+                let _ = stream.try_write(&told);
+            }
+            Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
     }
 }
 
@@ -288,6 +374,15 @@ async fn known_layout(
     Layout::reconciled(stored, configured).map_err(told)
 }
 
+/// Tells the log which layout is in force, since what it said of that may be forgotten.
+fn note_layout(log: &mut Log, layout: &Layout) -> io::Result<()> {
+    if layout.version() == 1 {
+        return Ok(()); // nothing was ever changed
+    }
+    let noted = log.begin_layout(layout.version()).and_then(|()| log.commit());
+    noted.map_err(io::Error::other)
+}
+
 /// The duplicates as the layout has them; those that the configuration does not name are opened.
 fn arrange(
     config: &mut DuplicatesConfig,
@@ -326,48 +421,76 @@ pub(super) fn first_owners(layout: &Layout) -> Vec<u16> {
 /// now and then, so two that say the same may differ in the writes since. It is named by the new
 /// epoch, so that every other is copied anew, also one that is reached much later. And all are
 /// fenced off *before* they are asked: whoever wrote before may be writing still.
+///
+/// A log that others have written after is an error, unless processes take turns: then it is set
+/// aside, and the duplicates are asked.
 async fn begin(
     config: &DuplicatesConfig,
     doors: &[Door],
     log: &mut Log,
-    recovered: &Recovered,
+    mut recovered: Recovered,
+    reign: Option<&Reign>,
 ) -> io::Result<History> {
-    let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
     loop {
-        let looks = ask_all(config, doors, None).await;
+        let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
+        // Without a log their epochs are of no use where etcd gives them.
+        let looks = match reign {
+            Some(_) if !has_log => Vec::new(),
+            _ => ask_all(config, doors, None).await,
+        };
         let seen = looks.iter().flatten().flatten().map(|look| look.epoch);
         let seen = seen.max().unwrap_or_default();
         if has_log && seen.0 > log.epoch() {
-            return Err(stale(config, seen, log.epoch()));
+            if reign.is_none() {
+                return Err(stale(config, seen, log.epoch()));
+            }
+            tracing::info!(
+                service = config.name,
+                "the log is of an earlier reign: it is set aside"
+            );
+            recovered = log.set_aside().map_err(io::Error::other)?;
+            continue;
         }
-        let epoch = Epoch(seen.0.max(log.epoch()) + 1);
+        let above = seen.0.max(log.epoch());
+        let epoch = match reign {
+            None => claim::epoch_above(above),
+            Some(reign) => reign.epoch_above(above).await?,
+        };
         // A machine that lost power may have lost the log's end, which duplicates still have.
         let is_beyond = |watermark: Position| {
             watermark.epoch.0 == log.epoch() && watermark.sequence.0 > recovered.last_sequence
         };
-        let has_all = has_log && !furthest(looks.iter().flatten()).is_some_and(is_beyond);
-        let mut history = if has_all || furthest(looks.iter().flatten()).is_none() {
-            of_log(recovered)?
-        } else {
-            let Some(history) = take_over(config, doors, epoch).await? else {
-                tracing::warn!(
-                    service = config.name,
-                    "the log or its end is gone; waiting for duplicates, one of which must have \
-                     everything"
-                );
-                tokio::time::sleep(LOOK_AGAIN_AFTER).await;
-                continue;
-            };
-            log.begin_after(history.sequence.0).map_err(io::Error::other)?;
-            log.begin_epoch(epoch.0).map_err(io::Error::other)?;
-            log.commit().map_err(io::Error::other)?;
-            return Ok(History::from_watermark(history));
-        };
-        log.begin_epoch(epoch.0).map_err(io::Error::other)?;
-        log.commit().map_err(io::Error::other)?;
-        history.begin_epoch(epoch);
-        return Ok(history);
+        let furthest = furthest(looks.iter().flatten());
+        let has_all = has_log && !furthest.is_some_and(is_beyond);
+        let is_new = furthest.is_none() && !looks.iter().flatten().flatten().any(is_filling);
+        if has_all || is_new && reign.is_none() {
+            return begin_with(log, of_log(&recovered)?, Epoch(epoch));
+        }
+        match take_over(config, doors, Epoch(epoch)).await {
+            Ok(Taken::From(history)) => {
+                log.begin_after(history.sequence.0).map_err(io::Error::other)?;
+                log.begin_epoch(epoch).map_err(io::Error::other)?;
+                log.commit().map_err(io::Error::other)?;
+                return Ok(History::from_watermark(history));
+            }
+            Ok(Taken::Nothing) => return begin_with(log, of_log(&recovered)?, Epoch(epoch)),
+            Ok(Taken::NotYet) => tracing::warn!(
+                service = config.name,
+                "the log or its end is gone; waiting for duplicates, one of which must have \
+                 everything"
+            ),
+            Err(error) => tracing::warn!(service = config.name, %error, "it is begun anew"),
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
     }
+}
+
+/// What the log tells goes on in a new epoch.
+fn begin_with(log: &mut Log, mut history: History, epoch: Epoch) -> io::Result<History> {
+    log.begin_epoch(epoch.0).map_err(io::Error::other)?;
+    log.commit().map_err(io::Error::other)?;
+    history.begin_epoch(epoch);
+    Ok(history)
 }
 
 /// Another process has written since this log was: to go on from here would undo its writes.
@@ -382,18 +505,25 @@ fn stale(config: &DuplicatesConfig, theirs: Epoch, ours: u64) -> io::Error {
     ))
 }
 
-/// Fences all duplicates off and chooses one of each partition as the history; `None` while too
-/// few answer.
-async fn take_over(
-    config: &DuplicatesConfig,
-    doors: &[Door],
-    epoch: Epoch,
-) -> io::Result<Option<Position>> {
+/// What came of taking over.
+enum Taken {
+    From(Position),
+    /// Enough have answered, and none was ever written to by this service.
+    Nothing,
+    /// Too few have answered, or none is whole.
+    NotYet,
+}
+
+/// Fences all duplicates off and chooses one of each partition as the history.
+async fn take_over(config: &DuplicatesConfig, doors: &[Door], epoch: Epoch) -> io::Result<Taken> {
     let looks = ask_all(config, doors, Some(epoch)).await;
     if !enough(config, &looks) {
-        return Ok(None);
+        return Ok(Taken::NotYet);
     }
-    let Some(furthest) = furthest(looks.iter().flatten()) else { return Ok(None) };
+    let Some(furthest) = furthest(looks.iter().flatten()) else {
+        let is_new = !looks.iter().flatten().flatten().any(is_filling);
+        return Ok(if is_new { Taken::Nothing } else { Taken::NotYet });
+    };
     let history = Position { epoch, sequence: furthest.sequence };
     let mut first = 0;
     for partition in looks.iter().filter(|partition| !partition.is_empty()) {
@@ -403,11 +533,11 @@ async fn take_over(
         let most = places.clone().filter(|&place| of(&partition[place]).is_some());
         let most = most.max_by_key(|&place| (of(&partition[place]), partition.len() - place));
         let base = most.or_else(|| places.clone().find(|&place| is_empty(&partition[place])));
-        let Some(base) = base else { return Ok(None) };
-        member::found(&doors[first + base], &config.name, history).await?;
+        let Some(base) = base else { return Ok(Taken::NotYet) };
+        claim::found(&doors[first + base], &config.name, history).await?;
         first += partition.len();
     }
-    Ok(Some(history))
+    Ok(Taken::From(history))
 }
 
 fn of_log(recovered: &Recovered) -> io::Result<History> {
@@ -425,7 +555,8 @@ fn of_log(recovered: &Recovered) -> io::Result<History> {
 
 type Looks = Vec<Vec<Option<Look>>>;
 
-/// What all duplicates have; with an epoch, after they are fenced off from those before it.
+/// What all duplicates have; with an epoch, after they are fenced off from those before it. Then
+/// those that do not answer are not waited for long once enough have.
 async fn ask_all(config: &DuplicatesConfig, doors: &[Door], epoch: Option<Epoch>) -> Looks {
     let (mut looking, mut doors) = (JoinSet::new(), doors.iter());
     for (partition, targets) in config.partitions.iter().enumerate() {
@@ -433,26 +564,37 @@ async fn ask_all(config: &DuplicatesConfig, doors: &[Door], epoch: Option<Epoch>
             let (door, name) = (door.clone(), config.name.clone());
             looking.spawn_local(async move {
                 let looked = match epoch {
-                    Some(epoch) => member::claim(&door, &name, epoch).await,
+                    Some(epoch) => claim::claim(&door, &name, epoch).await,
                     None => look(&door, &name).await,
                 };
-                (partition, place, looked.ok())
+                (partition, place, looked)
             });
         }
     }
     let mut looks: Looks =
         config.partitions.iter().map(|targets| vec![None; targets.len()]).collect();
-    while let Some(looked) = looking.join_next().await {
-        if let Ok((partition, place, looked)) = looked {
-            looks[partition][place] = looked;
+    loop {
+        let next = looking.join_next();
+        let next = match epoch {
+            Some(_) if enough(config, &looks) => {
+                tokio::time::timeout(OTHERS_WITHIN, next).await.ok().flatten()
+            }
+            _ => next.await,
+        };
+        match next {
+            None => return looks,
+            Some(Err(_)) => {}
+            Some(Ok((partition, place, looked))) => {
+                let told = |error: &io::Error| tracing::info!(%error, "a duplicate is not asked");
+                looks[partition][place] = looked.inspect_err(told).ok();
+            }
         }
     }
-    looks
 }
 
 async fn look(door: &Door, name: &str) -> io::Result<Look> {
     let mut link = connect(door, &format!("evenkeel-{name}-look")).await?;
-    member::look(&mut link).await
+    claim::look(&mut link, name).await
 }
 
 fn furthest<'a>(looks: impl Iterator<Item = &'a Option<Look>>) -> Option<Position> {
@@ -469,11 +611,17 @@ fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
     use evenkeel_core::request::ordered::Acknowledge;
     looks.iter().filter(|partition| !partition.is_empty()).all(|partition| {
         let (all, answered) = (partition.len(), partition.iter().flatten().count());
+        // One that was emptied to be filled had perhaps acknowledged what was in it.
+        let whole = partition.iter().flatten().filter(|look| !is_filling(look)).count();
         match config.members.acknowledge {
-            Acknowledge::Majority => answered > all / 2,
+            Acknowledge::Majority => whole > all / 2 || answered == all,
             Acknowledge::One | Acknowledge::All => answered == all,
         }
     })
+}
+
+fn is_filling(look: &Look) -> bool {
+    look.watermark.is_some_and(|watermark| !is_named(&watermark))
 }
 
 #[cfg(test)]

@@ -23,13 +23,15 @@ pub struct DuplicatesState {
     pub consistency: &'static str,
     /// When writes are acknowledged.
     pub acknowledge: &'static str,
+    /// `alone`, `reigns`, or `stands by` while another process reigns.
+    pub role: &'static str,
     /// The reign of this process.
     pub epoch: u64,
     /// The last write.
     pub sequence: u64,
     /// Parts that keys are dealt to.
     pub shards: usize,
-    /// Why no write is taken any more.
+    /// Why no write is taken; while it stands by, who reigns.
     pub failure: Option<String>,
     /// Connections of clients.
     pub clients: u64,
@@ -193,10 +195,11 @@ impl Inner {
             address: self.config.listen.to_string(),
             consistency: consistency(self.config.consistency),
             acknowledge: acknowledge(self.members.acknowledge()),
+            role: if self.reign.is_some() { "reigns" } else { "alone" },
             epoch: last.epoch.0,
             sequence: last.sequence.0,
             shards: self.map.shards(),
-            failure: self.failure.clone(),
+            failure: self.failure.clone().or_else(|| (!self.reigns()).then(|| self.why_deposed())),
             clients,
             writes: AccessState::of(&self.counts.wrote),
             reads: AccessState::of(&self.counts.reads),

@@ -2,23 +2,22 @@
 //!
 //! Everything that is decided is decided by `step`; this file sends, waits and hands over.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Instant;
 
 use evenkeel_core::request::{Failure, Outcome, Refusal, Replay};
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
+use crate::board::BrownoutSeen;
+use crate::calls::flights::{Flights, Woken};
+use crate::calls::{HOME, Next, OpenAttempt, OpenCall, may_begin_again};
 use crate::config::Edge;
 use crate::http::brownout;
 use crate::http::engine::head;
 use crate::http::engine::{Body, BodyError, Client, SendError, SendErrorKind, Upload};
-use crate::http::redirected::{self, Journey};
-use crate::http::route::{BrownoutSeen, Entrance, HOME, Next, OpenAttempt, OpenCall, Route};
-use crate::timer::Wait;
+use crate::http::redirected;
+use crate::http::route::{Entrance, Route};
+use crate::split::Journey;
 
 /// Answers one request of a client.
 pub async fn serve(
@@ -136,62 +135,15 @@ fn is_idempotent(method: &Method) -> bool {
 
 type Answer = Result<Response<Body>, SendError>;
 
-/// One attempt on its way. Dropping it closes its connection, which cancels it.
-struct Flight {
-    attempt: OpenAttempt,
-    answer: Pin<Box<dyn Future<Output = Answer>>>,
-    times_out_at: Instant,
-}
-
-/// What became of a copy, by its number.
-enum Copy {
-    Flying(Flight),
-    /// Its answer is kept until the dispatcher says whose answer counts.
-    Answered(Response<Body>),
-    /// It failed, lost, or was handed over.
-    Over,
-}
-
-impl Copy {
-    fn take_flight(&mut self) -> Option<Flight> {
-        match std::mem::replace(self, Self::Over) {
-            Self::Flying(flight) => Some(flight),
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-
-    const fn flight(&self) -> Option<&Flight> {
-        match self {
-            Self::Flying(flight) => Some(flight),
-            Self::Answered(_) | Self::Over => None,
-        }
-    }
-}
-
-/// What ended a wait.
-enum Woken {
-    Answered(usize, Answer),
-    /// A hedge is due, or the call's turn has come.
-    Step,
-    /// A time limit passed: of an attempt, or of the whole request.
-    TimedOut,
-}
-
 /// One request, from open to answer.
 struct Exchange {
     // Declared first, dropped first: the call is closed before its attempts are given up.
     call: OpenCall,
-    copies: Vec<Copy>,
+    flights: Flights<Answer, Response<Body>>,
     message: Message,
     /// Of a body that streams from the client.
     upload: Option<Upload>,
     route: Rc<Route>,
-    expires_at: Instant,
-    /// The next time limit: of an attempt, or of the whole request.
-    limit: Wait,
     client_error: Option<SendError>,
     /// Of a request of our own users, where these are split between data centres.
     journey: Option<Journey>,
@@ -201,18 +153,15 @@ impl Exchange {
     fn open(route: Rc<Route>, mut message: Message, is_guest: bool) -> Self {
         let is_write = message.is_write();
         if !is_guest {
-            route.note_operation(is_write);
+            route.calls.note_operation(is_write);
         }
         let depart = |headers| route.depart(headers, is_guest, is_write);
         let journey = message.headers().and_then(depart);
-        let group = journey.as_ref().map_or(HOME, Journey::group);
-        let call = route.open(group, message.replay());
-        let expires_at = route.after(route.config.timeouts.total);
-        let limit = route.timer.at(expires_at);
-        let copies = Vec::with_capacity(1); // most requests need no second
+        let datacenter = journey.as_ref().map_or(HOME, Journey::datacenter);
+        let call = route.open(datacenter, message.replay());
+        let flights = Flights::new(&route.calls, route.after(route.config.timeouts.total));
         let upload = message.upload();
-        let client_error = None;
-        Self { call, copies, message, upload, route, expires_at, limit, client_error, journey }
+        Self { call, flights, message, upload, route, client_error: None, journey }
     }
 
     /// The loop around the dispatcher: the same arms as in the simulator.
@@ -220,12 +169,11 @@ impl Exchange {
         loop {
             match self.call.step() {
                 Next::Send(attempt) => self.send(attempt),
-                Next::Cancel(copy) => self.cancel(copy),
+                Next::Cancel(copy) => self.flights.cancel(&mut self.call, copy),
                 Next::Wait(until) => {
-                    let hedge =
-                        until.map(|due| self.route.timer.at(self.route.clock.std_instant(due.at)));
-                    let woken = self.wait(hedge).await;
-                    self.route.tick();
+                    let hedge = until.map(|due| self.route.calls.wait_for(due));
+                    let woken = self.flights.wait(&self.call, hedge).await;
+                    self.route.calls.tick();
                     match woken {
                         Woken::Answered(copy, answer) => self.take(copy, answer),
                         Woken::Step => {}
@@ -237,7 +185,10 @@ impl Exchange {
                     }
                 }
                 Next::Answered(copy) if self.is_unavailable(copy) && self.begin_again(None) => {}
-                Next::Answered(copy) => return self.hand_over(copy),
+                Next::Answered(copy) => {
+                    let response = self.flights.hand_over(copy);
+                    return self.arrive(response);
+                }
                 Next::Refused(refusal) if self.begin_again(Some(refusal)) => {}
                 Next::Refused(refusal) => return self.refuse(refusal),
             }
@@ -250,11 +201,8 @@ impl Exchange {
 
     /// Whether an answer says no more than that it cannot serve now.
     fn is_unavailable(&self, copy: usize) -> bool {
-        let status = match &self.copies[copy] {
-            Copy::Answered(response) if self.journey.is_some() => response.status(),
-            _ => return false,
-        };
-        failure(status) == Some(Failure::Unavailable)
+        let kept = self.flights.kept(copy).filter(|_| self.journey.is_some());
+        kept.and_then(|response| failure(response.status())) == Some(Failure::Unavailable)
     }
 
     /// Begins again at home what another data centre did not serve, or elsewhere what home could
@@ -262,30 +210,22 @@ impl Exchange {
     fn begin_again(&mut self, refusal: Option<Refusal>) -> bool {
         let Some(journey) = &mut self.journey else { return false };
         let replay = self.message.replay();
-        let is_unsent = refusal.is_some_and(|refusal| match refusal {
-            Refusal::NoReplica | Refusal::BacklogFull => true,
-            Refusal::Failed(failure) => failure == Failure::Unsent,
-        });
-        if !is_unsent && replay != Replay::Always {
+        if !may_begin_again(refusal, replay) {
             return false;
         }
         let Some(headers) = self.message.headers() else { return false };
-        let has_begun = if journey.is_lost(refusal) {
-            journey.rescue(refusal, headers)
-        } else {
-            journey.turn_back(refusal, headers)
-        };
-        if !has_begun {
+        if !journey.begin_again(refusal) {
             return false;
         }
-        let group = journey.group();
-        self.call = self.route.open(group, replay); // which closes the one before
-        self.copies.clear();
+        self.route.mark(journey, headers);
+        let datacenter = journey.datacenter();
+        self.call = self.route.open(datacenter, replay); // which closes the one before
+        self.flights.clear();
         true
     }
 
     fn send(&mut self, attempt: OpenAttempt) {
-        let group = attempt.group();
+        let datacenter = attempt.datacenter();
         let replica = self.route.replica(&attempt);
         let times_out_at = self.route.after(self.route.config.timeouts.attempt);
         let request = self.message.next();
@@ -295,61 +235,13 @@ impl Exchange {
                 None => unreachable!("the dispatcher resends only what may be resent"),
             }
         };
-        let answer = Box::pin(answer);
-        self.copies.push(Copy::Flying(Flight { attempt, answer, times_out_at }));
-        self.set_limit();
-        self.route.ask_probes(group);
-    }
-
-    /// Arms the one timer of this request for its next time limit.
-    fn set_limit(&mut self) {
-        let attempts = self.flights().map(|flight| flight.times_out_at);
-        let next = attempts.min().map_or(self.expires_at, |at| at.min(self.expires_at));
-        self.limit = self.route.timer.at(next);
-    }
-
-    fn flights(&self) -> impl Iterator<Item = &Flight> {
-        self.copies.iter().filter_map(Copy::flight)
-    }
-
-    async fn wait(&mut self, mut hedge: Option<Wait>) -> Woken {
-        let is_held = self.flights().next().is_none();
-        let mut is_new = true;
-        poll_fn(|context| {
-            if let Some(answered) = self.poll_flights(context) {
-                return Poll::Ready(answered);
-            }
-            if let Some(hedge) = &mut hedge
-                && Pin::new(hedge).poll(context).is_ready()
-            {
-                return Poll::Ready(Woken::Step);
-            }
-            if is_held {
-                if !is_new && self.call.was_resumed() {
-                    return Poll::Ready(Woken::Step);
-                }
-                is_new = false;
-                self.call.hold(context.waker());
-            }
-            Pin::new(&mut self.limit).poll(context).map(|()| Woken::TimedOut)
-        })
-        .await
-    }
-
-    fn poll_flights(&mut self, context: &mut Context<'_>) -> Option<Woken> {
-        for (number, copy) in self.copies.iter_mut().enumerate() {
-            if let Copy::Flying(flight) = copy
-                && let Poll::Ready(answer) = flight.answer.as_mut().poll(context)
-            {
-                return Some(Woken::Answered(number, answer));
-            }
-        }
-        None
+        self.flights.launch(&self.route.calls, attempt, answer, times_out_at);
+        self.route.ask_probes(datacenter);
     }
 
     /// Learns from an answer and keeps it for the client.
     fn take(&mut self, copy: usize, answer: Answer) {
-        let Some(Flight { mut attempt, .. }) = self.copies[copy].take_flight() else { return };
+        let Some(mut attempt) = self.flights.land(copy) else { return };
         match answer {
             Ok(mut response) => {
                 self.hear_brownout(&attempt, response.headers_mut());
@@ -363,7 +255,7 @@ impl Exchange {
                 };
                 // In flight until the last byte has passed or nobody wants it any more.
                 let ended = |_| drop(attempt);
-                self.copies[copy] = Copy::Answered(response.map(|body| body.on_end(ended)));
+                self.flights.keep(copy, response.map(|body| body.on_end(ended)));
             }
             Err(error) => self.fail(attempt, error),
         }
@@ -399,50 +291,19 @@ impl Exchange {
         self.message.put_back(error.into_request());
     }
 
-    fn cancel(&mut self, copy: usize) {
-        let Some(Flight { mut attempt, .. }) = self.copies[copy].take_flight() else { return };
-        self.call.settle(attempt.learn(&Outcome::Cancelled));
-    }
-
     /// A limit has passed. Answers when there is nothing more to wait for.
     fn time_out(&mut self) -> Option<Response<Body>> {
         if self.upload.as_ref().is_some_and(Upload::waits_for_client) {
-            (0..self.copies.len()).for_each(|copy| self.cancel(copy)); // not the replica's doing
+            self.flights.cancel_all(&mut self.call); // not the replica's doing
             self.journey.take().into_iter().for_each(Journey::forget);
             return Some(body_too_slow());
         }
-        if Instant::now() >= self.expires_at {
-            return Some(self.expire());
+        if self.flights.is_expired() {
+            self.flights.expire(&mut self.call);
+            return Some(self.arrive(refused(Refusal::Failed(Failure::TimedOut))));
         }
-        self.time_out_attempts();
+        self.flights.time_out(&self.route.calls, &mut self.call);
         None
-    }
-
-    fn time_out_attempts(&mut self) {
-        let now = Instant::now();
-        for copy in &mut self.copies {
-            let is_late = copy.flight().is_some_and(|flight| flight.times_out_at <= now);
-            if let Some(mut flight) = is_late.then(|| copy.take_flight()).flatten() {
-                let timed_out = Outcome::Failed(Failure::TimedOut);
-                self.call.settle(flight.attempt.learn(&timed_out));
-            }
-        }
-        self.set_limit();
-    }
-
-    /// The whole request took too long: what is on its way has failed, too.
-    fn expire(&mut self) -> Response<Body> {
-        for Flight { mut attempt, .. } in self.copies.iter_mut().filter_map(Copy::take_flight) {
-            self.call.settle(attempt.learn(&Outcome::Failed(Failure::TimedOut)));
-        }
-        self.arrive(refused(Refusal::Failed(Failure::TimedOut)))
-    }
-
-    fn hand_over(&mut self, copy: usize) -> Response<Body> {
-        match std::mem::replace(&mut self.copies[copy], Copy::Over) {
-            Copy::Answered(response) => self.arrive(response),
-            Copy::Flying(_) | Copy::Over => unreachable!("the dispatcher knows who answered"),
-        }
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Response<Body> {

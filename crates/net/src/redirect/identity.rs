@@ -19,14 +19,13 @@ use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::pem::{self, at};
+
 /// The protocol both ends must name (ALPN): other releases that frame differently will not.
 const PROTOCOL: &[u8] = b"evenkeel-redirect/2";
-/// More than any certificate chain or key takes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where certificates are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,13 +91,10 @@ impl Files {
 
     fn read(&self) -> io::Result<Contents> {
         let read = |path: &Path| {
-            use io::Read as _;
-            let opened = std::fs::File::open(path).map_err(|error| {
-                at(path, &format!("{error} (`evenkeel certificates` makes what a site needs)"))
-            })?;
-            let mut bytes = Vec::new();
-            opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-            Ok::<_, io::Error>(bytes)
+            pem::read(path).map_err(|error| {
+                let hint = "`evenkeel certificates` makes what a site needs";
+                io::Error::new(error.kind(), format!("{error} ({hint})"))
+            })
         };
         Ok(Contents([read(&self.certificate)?, read(&self.key)?, read(&self.authority)?]))
     }
@@ -106,8 +102,7 @@ impl Files {
     fn identity(&self, contents: Contents, names: &[String], me: SiteId) -> io::Result<Identity> {
         let Contents([certificate, key, authority]) = &contents;
         let (chain, roots) = self.chain(certificate, authority)?;
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| at(&self.key, &format!("no private key in PEM: {error}")))?;
+        let key = pem::key(&self.key, key)?;
         let provider = Arc::new(ring::default_provider());
         self.check(&chain, &roots, &provider, names, me, UnixTime::now())?;
         let unfit = |error: rustls::Error| {
@@ -128,11 +123,8 @@ impl Files {
         certificate: &[u8],
         authority: &[u8],
     ) -> io::Result<(Vec<CertificateDer<'static>>, Arc<RootCertStore>)> {
-        let mut roots = RootCertStore::empty();
-        for root in certificates(&self.authority, authority)? {
-            roots.add(root).map_err(|error| at(&self.authority, &error.to_string()))?;
-        }
-        Ok((certificates(&self.certificate, certificate)?, Arc::new(roots)))
+        let roots = Arc::new(pem::roots(&self.authority, authority)?);
+        Ok((pem::certificates(&self.certificate, certificate)?, roots))
     }
 
     /// What the peers will check, so that a mistake is seen where it was made.
@@ -254,17 +246,4 @@ pub(super) fn server_name(site: &str) -> io::Result<ServerName<'static>> {
             Err(io::Error::new(io::ErrorKind::InvalidInput, words))
         }
     }
-}
-
-fn certificates(path: &Path, bytes: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
-    let read = read.map_err(|error| at(path, &format!("no certificates in PEM: {error}")))?;
-    if read.is_empty() {
-        return Err(at(path, "came no certificate, expected one or more in PEM"));
-    }
-    Ok(read)
-}
-
-fn at(path: &Path, words: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {words}", path.display()))
 }

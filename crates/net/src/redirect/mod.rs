@@ -58,7 +58,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_core::Health;
 use evenkeel_core::site::redirect::epoch::{EpochConfig, Exchange, SITES_MAX, SiteId, StableHash};
 use evenkeel_core::site::redirect::planner::Planner;
 use evenkeel_core::site::redirect::wan::{CONNECTIONS_MAX, Wan, WanConfig};
@@ -100,8 +99,6 @@ pub struct BoardHome {
     pub board: Arc<Board>,
     /// The upstream, by its place in the configuration.
     pub upstream: usize,
-    /// How many of its first seats are replicas of this site; further ones are those of others.
-    pub replicas: usize,
 }
 
 impl Home for BoardHome {
@@ -110,9 +107,7 @@ impl Home for BoardHome {
     }
 
     fn replicas_up(&self) -> u32 {
-        let plan = self.board.plan(self.upstream);
-        let own = plan.health.iter().take(self.replicas);
-        own.filter(|health| **health == Health::Up).count() as u32
+        self.board.home_up(self.upstream) as u32
     }
 
     fn direct(&self, directive: Directive) {

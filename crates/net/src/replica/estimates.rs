@@ -26,7 +26,7 @@ const GAP_MS_MIN: f64 = 1e-6;
 
 /// Running estimates of one application.
 #[derive(Debug, Default)]
-pub(super) struct Estimates {
+pub(crate) struct Estimates {
     arrived_at: Option<Instant>,
     gap_ms: Option<f64>,
     sent_first: Option<Instant>,
@@ -35,16 +35,16 @@ pub(super) struct Estimates {
 
 /// What is counted at the moment of a report.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Present {
-    pub(super) now: Instant,
-    pub(super) waiting: u32,
-    pub(super) in_service: u32,
-    pub(super) concurrency: Option<u32>,
+pub(crate) struct Present {
+    pub(crate) now: Instant,
+    pub(crate) waiting: u32,
+    pub(crate) in_service: u32,
+    pub(crate) concurrency: Option<u32>,
 }
 
 impl Estimates {
     /// A request came from a client.
-    pub(super) fn arrived(&mut self, now: Instant) {
+    pub(crate) fn arrived(&mut self, now: Instant) {
         if let Some(before) = self.arrived_at.replace(now) {
             let gap_ms = now.millis_since(before).clamp(GAP_MS_MIN, GAP_MS_MAX);
             self.gap_ms = Some(mean(self.gap_ms, gap_ms, GAP_GAIN));
@@ -52,18 +52,18 @@ impl Estimates {
     }
 
     /// A request was sent to the application.
-    pub(super) fn sent(&mut self, now: Instant) {
+    pub(crate) fn sent(&mut self, now: Instant) {
         self.sent_first.get_or_insert(now);
     }
 
     /// The application answered a request after this time.
-    pub(super) fn served(&mut self, service_time: Duration) {
+    pub(crate) fn served(&mut self, service_time: Duration) {
         self.service_ms = Some(mean(self.service_ms, time::millis(service_time), SERVICE_GAIN));
     }
 
     /// The report of this moment: with the service time of the request just answered, or else
     /// the usual one. `None` before anything was sent to the application.
-    pub(super) fn report(
+    pub(crate) fn report(
         &self,
         present: Present,
         service_time: Option<Duration>,

@@ -44,6 +44,8 @@ fn config(name: &str, seeds: [u64; 2]) -> DuplicatesConfig {
         password: None,
         limits: Limits::default(),
         clients_max: 1_000,
+        idle_max: None,
+        etcd: None,
         manager: Some(ManagerSettings {
             window: Duration::from_secs(4),
             ..ManagerSettings::new(20 * MS)

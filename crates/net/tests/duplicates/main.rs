@@ -394,3 +394,46 @@ fn nobody_gets_an_attribute() {
     let expected = b"$1\r\nv\r\n*2\r\n$1\r\nx\r\n$1\r\ny\r\n+OK\r\n";
     assert!(came.ends_with(expected), "{}", String::from_utf8_lossy(&came));
 }
+
+#[test]
+fn a_client_that_says_nothing_is_disconnected_where_that_is_wanted() {
+    let idle = Duration::from_millis(200);
+    let Some(world) = World::start("idle", 1, |config| config.idle_max = Some(idle)) else {
+        return;
+    };
+    let (mut idle_one, mut busy) = (world.client(), world.client());
+    assert_eq!(idle_one.ask(&["SET", "a", "1"]), ok());
+    for _ in 0..20 {
+        std::thread::sleep(idle / 8);
+        assert_eq!(busy.ask(&["GET", "a"]), bulk("1"));
+    }
+    assert_eq!(idle_one.rest(), b"", "its connection was closed");
+}
+
+#[test]
+fn a_duplicate_of_another_service_is_not_taken() {
+    let Some(mut world) = World::start("foreign", 2, |_| {}) else { return };
+    assert_eq!(world.client().ask(&["SET", "a", "1"]), ok());
+    world.settle();
+    world.stop();
+    let mut second = world.redises[1].client();
+    let Reply::Bulk(own) = second.ask(&["GET", "evenkeel:epoch"]) else { panic!("unsigned") };
+    let own = String::from_utf8(own).unwrap();
+    let (epoch, name) = own.rsplit_once(' ').unwrap();
+    assert_eq!(name, "foreign", "{own}");
+    assert_eq!(second.ask(&["SET", "evenkeel:epoch", &format!("{epoch} till")]), ok());
+    world.restart();
+    world.wait_live(1, Duration::from_secs(5));
+    let begun = std::time::Instant::now();
+    let why = loop {
+        let state = world.state();
+        let places = state.partitions.first().map(|partition| &partition.duplicates);
+        if let Some(why) = places.and_then(|places| places[1].trouble.clone()) {
+            break why;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{state:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(why.contains("belongs to the service 'till', expected 'foreign'"), "{why}");
+    assert_eq!(second.ask(&["GET", "a"]), bulk("1"), "nobody has touched it");
+}

@@ -114,6 +114,8 @@ fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Duplica
         password: None,
         limits: Limits::default(),
         clients_max: 1_000,
+        idle_max: None,
+        etcd: None,
         manager: None,
     }
 }

@@ -8,7 +8,7 @@ mod client;
 mod server;
 mod sites;
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use evenkeel_core::distribution::Recorder;
@@ -180,7 +180,7 @@ pub struct World<'a> {
     guards: Vec<Guard>,
     /// What requests cost on shared cores.
     core_time: Option<CoreTime>,
-    truth: Rc<TrueState>,
+    truth: Arc<TrueState>,
     calls: Slab<OpenCall>,
     jobs: Slab<Job>,
     probes: Slab<FlyingProbe>,
@@ -215,7 +215,7 @@ pub(crate) fn latencies(scenario: &Scenario, policy: &str, seed: u64) -> Recorde
     world.tally.into_latencies()
 }
 
-fn make_selector(policy: &str, clients: usize, truth: &Rc<TrueState>) -> Box<dyn Selector> {
+fn make_selector(policy: &str, clients: usize, truth: &Arc<TrueState>) -> Box<dyn Selector> {
     if let Some(oracle) = Oracle::named(policy, truth) {
         return Box::new(oracle);
     }
@@ -229,7 +229,7 @@ fn make_selector(policy: &str, clients: usize, truth: &Rc<TrueState>) -> Box<dyn
 fn make_clients(
     scenario: &Scenario,
     spelling: Spelling<'_>,
-    truth: &Rc<TrueState>,
+    truth: &Arc<TrueState>,
     seed: u64,
 ) -> Vec<Client> {
     let cluster = &scenario.cluster;

@@ -488,18 +488,42 @@ mod tests {
         let read = |members: &Members, session, copies| {
             members.reading(0, Consistency::ReadMyOwnWrites, session, copies).unwrap()
         };
-        assert_eq!(read(&members, session, 3), Reading { lane: Lane::Free, to: set([0, 1, 2]) });
+        let needs = Acknowledge::One;
+        let free = |to| Reading { lane: Lane::Free, to, needs };
+        assert_eq!(read(&members, session, 3), free(set([0, 1, 2])));
         (0..3).for_each(|server| members.sent(now, server, Some(Sequence(7))));
         session.saw(Sequence(7));
-        let behind = Reading { lane: Lane::Ordered, to: set([0, 1, 2]) };
+        let behind = Reading { lane: Lane::Ordered, to: set([0, 1, 2]), needs };
         assert_eq!(read(&members, session, 3), behind);
         members.answered(now, 2, Some(Sequence(7)));
-        assert_eq!(read(&members, session, 1), Reading { lane: Lane::Free, to: set([2]) });
+        assert_eq!(read(&members, session, 1), free(set([2])));
         assert_eq!(read(&members, session, 2).lane, Lane::Ordered);
         let eventual = members.reading(0, Consistency::Eventual, session, 3).unwrap();
         assert_eq!(eventual.lane, Lane::Free);
         let strong = members.reading(0, Consistency::Strong, Session::default(), 1).unwrap();
         assert_eq!((strong.lane, strong.to.len()), (Lane::Ordered, 1));
+    }
+
+    #[test]
+    fn a_strong_read_asks_a_majority_where_a_majority_acknowledges() {
+        let mut members = live(Acknowledge::Majority);
+        let strong = |members: &Members, copies| {
+            members.reading(0, Consistency::Strong, Session::default(), copies)
+        };
+        let (lane, needs) = (Lane::Ordered, Acknowledge::Majority);
+        let of = |to| Ok(Reading { lane, to, needs });
+        assert_eq!(strong(&members, 1), of(set([0, 1])), "however few copies are wanted");
+        assert_eq!(strong(&members, 3), of(set([0, 1, 2])));
+        (1..=4).for_each(|n| members.sent(Instant::ZERO, 0, Some(Sequence(n))));
+        assert_eq!(strong(&members, 1), of(set([1, 2])), "0 owes too much");
+        members.drop_server(1);
+        assert_eq!(strong(&members, 3), Err(Refused::Busy { owed_max: 4 }));
+        members.drop_server(2);
+        assert_eq!(strong(&members, 3), Err(Refused::TooFew { live: 1, needed: 2 }));
+        let own = members.reading(0, Consistency::Eventual, Session::default(), 3);
+        assert_eq!(own, Err(Refused::Busy { owed_max: 4 }), "for others one would do");
+        let all = live(Acknowledge::All);
+        assert_eq!(strong(&all, 1).unwrap().needs, Acknowledge::One);
     }
 
     #[test]

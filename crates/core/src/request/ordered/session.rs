@@ -7,13 +7,20 @@
 //! **Strong**: always the ordered lane. One sequencer gives all accesses of a service their place,
 //! a write is sent to all live duplicates in the same moment, and whoever is dropped is not asked
 //! again before it has caught up, so every read sees every write that was acknowledged before it
-//! began.
+//! began. That is so *while there is one sequencer*. One that was replaced while it was stopped
+//! does not know it when it wakes, and a duplicate its successor has not reached yet still answers
+//! it with what was. So where a majority acknowledges writes, a majority must answer a strong read
+//! before its reader is told: whoever reigns has fenced off a majority before its first write, the
+//! two majorities share a duplicate, and that one answers its former sequencer no more. It also
+//! keeps a reader from seeing a write that only one duplicate has, and that a successor which does
+//! not reach that one will never know of. Two sequencers of the other levels are kept apart by a
+//! lease or not at all.
 //!
 //! **Source**: Zoolander, section 3.1 and Fig. 4. The paper compares versions at the client and
 //! accepts a read only if its version *exceeds* the last write's, which refuses an unchanged value;
 //! it must be "at least".
 
-use super::{Members, Refused, Sequence, ServerSet};
+use super::{Acknowledge, Members, Refused, Sequence, ServerSet};
 
 /// What a read must see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +50,9 @@ pub struct Reading {
     pub lane: Lane,
     /// Whom: all at once, the first valid answer wins.
     pub to: ServerSet,
+    /// How many must have answered before the reader is told: [`Acknowledge::One`], or a majority
+    /// of the duplicates that are configured. All give the same answer, in the same order.
+    pub needs: Acknowledge,
 }
 
 /// What one client has written and seen: the number it can carry to another connection.
@@ -67,10 +77,11 @@ impl Session {
 }
 
 impl Members {
-    /// Where a read of `partition` goes, as at most `copies_max` copies (0 counts as 1).
+    /// Where a read of `partition` goes, as at most `copies_max` copies (0 counts as 1); a strong
+    /// one as a majority at least, where a majority acknowledges writes.
     ///
     /// # Errors
-    /// When nobody could answer.
+    /// When nobody could answer, or fewer than such a strong read needs.
     #[inline]
     pub fn reading(
         &self,
@@ -80,15 +91,23 @@ impl Members {
         copies_max: usize,
     ) -> Result<Reading, Refused> {
         let live = self.live(partition);
+        let configured = self.configured(partition).len();
+        let needs = match (consistency, self.acknowledge()) {
+            (Consistency::Strong, Acknowledge::Majority) => Acknowledge::Majority,
+            _ => Acknowledge::One,
+        };
+        let needed = needs.live_min(configured);
         if live.is_empty() {
-            let configured = self.configured(partition).len();
             return Err(Refused::NobodyLive { configured });
         }
+        if live.len() < needed {
+            return Err(Refused::TooFew { live: live.len(), needed });
+        }
         let able: ServerSet = live.iter().filter(|&server| !self.is_full(server)).collect();
-        if able.is_empty() {
+        if able.len() < needed {
             return Err(Refused::Busy { owed_max: self.owed_max() });
         }
-        let wanted = copies_max.clamp(1, able.len());
+        let wanted = copies_max.clamp(needed, able.len());
         let has_seen =
             |server: &usize| self.is_settled(*server) && self.applied(*server) >= session.seen;
         let is_settled = |server: &usize| self.is_settled(*server);
@@ -102,7 +121,7 @@ impl Members {
         } else {
             (Lane::Ordered, able)
         };
-        Ok(Reading { lane, to: self.least_owing(from, wanted) })
+        Ok(Reading { lane, to: self.least_owing(from, wanted), needs })
     }
 
     /// The `count` of them that owe the fewest answers; the lowest number where equal.

@@ -43,7 +43,7 @@ pub struct Lasted {
 }
 
 /// Decides when a further copy of a request leaves.
-pub trait Redundancy: Debug {
+pub trait Redundancy: Debug + Send {
     /// A call was opened.
     fn on_open(&mut self, _now: Instant) {}
 

@@ -55,7 +55,7 @@ pub enum Choice {
 }
 
 /// Loop 1, *who*.
-pub trait Selector: Debug {
+pub trait Selector: Debug + Send {
     /// The name users know it by.
     fn name(&self) -> &'static str;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use evenkeel_core::placement::duplicates::policy::Prices;
 use evenkeel_core::request::ordered::{Acknowledge, Consistency, MembersConfig, SERVERS_MAX};
@@ -12,18 +13,22 @@ use evenkeel_core::units::Probability;
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
+use super::placement::url;
+use super::redirect::file;
 use super::ways::Way;
-use super::{HOUR, MS, check_name};
+use super::{HOUR, MS, SECOND, check_name};
 use crate::config::DuplicatesConfig;
 use crate::duplicates::layout::MapPlace;
 use crate::duplicates::log::{LogSettings, Sync};
 use crate::duplicates::store::embedded::EmbeddedSettings;
 use crate::duplicates::store::zookeeper::ZooKeeperSettings;
-use crate::duplicates::{ENSEMBLE_EXPECTED, ManagerSettings, Target, ensemble};
+use crate::duplicates::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, Target, ensemble};
 use crate::resp::request::Limits;
 
 const SEGMENT_BYTES: RangeInclusive<u64> = 65_536..=1 << 32;
 const LOG_BYTES: RangeInclusive<u64> = 131_072..=1 << 42;
+/// etcd grants no less with the election timeout of 1 s that it has by default.
+const LEASE_MIN: Duration = Duration::from_secs(2);
 const ARGUMENT_BYTES: RangeInclusive<u64> = 1_024..=512 << 20;
 
 const CONSISTENCIES: [(&str, Consistency); 3] = [
@@ -110,10 +115,66 @@ impl<'a> Duplicates<'a> {
             password: table.key("password").text().optional(),
             limits: limits(table),
             clients_max: table.key("clients_max").integer().between(1..=1_000_000).or(10_000),
+            idle_max: table.key("idle_max").duration().between(SECOND..=24 * HOUR).optional(),
             manager: manager(table),
+            etcd: etcd(table, name),
         };
         Self { config, listen, servers }
     }
+}
+
+/// `map = {store = "etcd", …}` and `standby`.
+fn etcd(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
+    let standby = table.key("standby").boolean().or(false);
+    let map = table.key("map");
+    let of = name.to_owned();
+    let etcd = match map.value() {
+        Some(_) => map.table(move |table| in_etcd(table, &of)).optional().flatten(),
+        None => None,
+    };
+    if standby && etcd.is_none() {
+        let expected = "map = {store = \"etcd\", endpoints = [...]} too: without it nobody knows \
+                        whose turn it is";
+        table.problem("standby", Mismatch::new("standby alone", expected));
+    }
+    etcd.map(|etcd| EtcdSettings { standby, ..etcd })
+}
+
+/// `None`: in a file.
+fn in_etcd(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
+    if !table.key("store").variant(&[("file", false), ("etcd", true)]).or(false) {
+        return None;
+    }
+    let path =
+        |table: &mut Table<'_>, key: &str| table.key(key).value().map(|_| file(table.key(key)));
+    let authority = path(table, "authority");
+    let has_authority = authority.is_some();
+    let (certificate, key) = (path(table, "certificate"), path(table, "key"));
+    if certificate.is_some() != key.is_some() {
+        let expected = "certificate and key together";
+        table.problem("certificate", Mismatch::new("one of them alone", expected));
+    }
+    let (user, password_file) = (table.key("user").text().optional(), path(table, "password_file"));
+    if user.is_some() != password_file.is_some() {
+        let expected = "user and password_file together";
+        table.problem("user", Mismatch::new("one of them alone", expected));
+    }
+    let endpoints = table.key("endpoints").list(|item| url(item, has_authority));
+    let prefix = table.key("prefix").text().check("without a slash at its end", |prefix| {
+        !prefix.is_empty() && !prefix.ends_with('/') && prefix.len() <= 1_024
+    });
+    let lease = table.key("lease").duration().between(LEASE_MIN..=HOUR);
+    let lease = lease.check("whole seconds: etcd counts them", |lease| lease.subsec_nanos() == 0);
+    Some(EtcdSettings {
+        endpoints: endpoints.check("one member at least", |all| !all.is_empty()).required(),
+        prefix: prefix.or(format!("evenkeel/duplicates/{name}")),
+        lease: lease.or(2 * LEASE_MIN),
+        user,
+        password_file,
+        authority,
+        identity: certificate.zip(key),
+        standby: false,
+    })
 }
 
 /// `objective`, and what makes sense with it only.

@@ -268,7 +268,7 @@ fn operations(table: &mut Table<'_>) -> OperationsConfig {
 }
 
 /// Where a server is; `https` needs somebody to believe.
-fn url(setting: Setting<'_>, has_authority: bool) -> String {
+pub(super) fn url(setting: Setting<'_>, has_authority: bool) -> String {
     let expected = "http://host:port or https://host:port, without a path";
     let parse = |text: &str| match Endpoint::parse(text) {
         Ok(_) if text.starts_with("https:") && !has_authority => {

@@ -80,6 +80,14 @@ impl<'a> Redirect<'a> {
     /// Every other site has a way to it, and every way a site.
     pub(super) fn check_ways(&self, upstream: &Upstream<'_>) {
         let (site, sites) = (self.config.site, &self.config.sites);
+        if upstream.config.cql.is_some() {
+            return; // its nodes tell of the others
+        }
+        for other in sites.iter().filter(|other| other.datacenter.is_some()) {
+            let came = format!("a datacenter of the site {:?}", other.name);
+            let expected = "an upstream with protocol = \"cql\": only a cluster has names for them";
+            upstream.setting.problem(Mismatch::new(came, expected));
+        }
         let ways = &upstream.config.sites;
         for (index, other) in sites.iter().enumerate().filter(|(_, site)| !site.name.is_empty()) {
             let has_way = ways.iter().any(|way| way.name == other.name);
@@ -201,7 +209,10 @@ impl RedirectSite {
             false => Way::to(peer),
         };
         let curves = if is_companion { curves.or(Vec::new()) } else { curves.required() };
-        Self { name: name.required(), peer: peer.address, curves }
+        let datacenter = table.key("datacenter").text();
+        let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
+        let datacenter = datacenter.check("a name of 1 to 64 bytes", is_short).optional();
+        Self { name: name.required(), datacenter, peer: peer.address, curves }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_core::request::ordered::{
-    Copies, Dropped, Hash, Position, Refused, Sequence, ServerSet,
+    Acknowledge, Consistency, Copies, Dropped, Hash, Position, Refused, Sequence, ServerSet,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -151,6 +151,10 @@ impl Inner {
         let partition = self.map.partition(shard);
         let Some(client) = self.client(id) else { return };
         let (consistency, session) = (client.consistency, client.session);
+        let is_reigns = consistency == Consistency::Strong;
+        if is_reigns && !self.reigns() {
+            return self.refuse_deposed(id);
+        }
         let copies_max = self.config.read_copies;
         let reading = match self.members.reading(partition, consistency, session, copies_max) {
             Ok(reading) => reading,
@@ -158,6 +162,8 @@ impl Inner {
         };
         let form = Form::One(commands::shape(command, came.arguments()));
         let call = self.open(id, (shard, partition), None, reading.to, form);
+        let opened = &mut self.calls[call];
+        (opened.level, opened.is_reigns) = (reading.needs, is_reigns);
         for server in reading.to.iter() {
             let lane = self.servers[server].lane(reading.lane);
             came.write(&mut lane.pending);
@@ -165,6 +171,11 @@ impl Inner {
             self.members.sent(self.now, server, None);
         }
         self.schedule();
+    }
+
+    fn refuse_deposed(&mut self, id: ClientId) {
+        let text = format!("UNAVAILABLE {}", self.why_deposed());
+        self.refuse(id, &text);
     }
 
     pub(super) fn refuse_access(&mut self, id: ClientId, refused: Refused) {
@@ -182,8 +193,11 @@ impl Inner {
         let slot = self.slot(id);
         let manager = self.manager.as_mut();
         let sample = manager.and_then(|it| it.sent(self.now, (shard, partition), to.len()));
+        let level = if write.is_some() { self.members.acknowledge() } else { Acknowledge::One };
         self.calls.insert(Call {
             copies: Copies::sent(to),
+            level,
+            is_reigns: write.is_some(),
             write,
             partition,
             mirror: None,
@@ -227,6 +241,10 @@ impl Inner {
         if let Some(failure) = &self.failure {
             let text = format!("UNAVAILABLE {failure}");
             self.refuse(id, &text);
+            return None;
+        }
+        if !self.reigns() {
+            self.refuse_deposed(id);
             return None;
         }
         let partition = self.map.partition(write.shard);

@@ -23,10 +23,9 @@ impl Inner {
         if reply.first() == Some(&b'>') {
             return Ok(()); // a push is the answer to nothing
         }
-        match state.owed.front_mut() {
-            None => return Err(Some(Dropped::Failed)),
-            Some(owed) if owed.is_before_the_last(reply) => return Ok(()),
-            Some(_) => {}
+        let Some(first) = state.owed.front_mut() else { return Err(Some(Dropped::Failed)) };
+        if first.is_before_the_last(reply) {
+            return Ok(());
         }
         let owed = state.owed.pop_front().expect("there is a first");
         state.answered += 1;

@@ -44,6 +44,7 @@ use super::layout::Layout;
 use super::log::{Log, LogError};
 use super::manager::{Manager, Sample};
 use super::orders::Orders;
+use super::reign::Reign;
 use crate::clock::Clock;
 use crate::resp::encode;
 use crate::resp::reply::Shape;
@@ -96,6 +97,8 @@ pub(super) struct Inner {
     pub(super) manager: Option<Manager>,
     /// Why no write is taken any more.
     pub(super) failure: Option<String>,
+    /// Where processes take turns.
+    pub(super) reign: Option<Rc<Reign>>,
     flusher: Option<Waker>,
     is_scheduled: bool,
     serial: u64,
@@ -137,6 +140,10 @@ pub(super) struct Joining {
 #[derive(Debug)]
 pub(super) struct Call {
     copies: Copies,
+    /// How many must answer before the client is told.
+    level: Acknowledge,
+    /// Only whoever reigns may tell the client: a write or a strong read.
+    is_reigns: bool,
     /// The write's place; `None` for a read.
     write: Option<Sequence>,
     partition: usize,
@@ -164,6 +171,7 @@ impl Engine {
         log: Log,
         history: History,
         layout: Layout,
+        reign: Option<Rc<Reign>>,
     ) -> Rc<Self> {
         let partitions: Vec<usize> = config
             .partitions
@@ -194,6 +202,7 @@ impl Engine {
             clients: Slab::new(),
             calls: Slab::new(),
             failure: None,
+            reign,
             flusher: None,
             is_scheduled: false,
             serial: 0,
@@ -387,10 +396,7 @@ impl Inner {
     pub(super) fn settle(&mut self, key: usize) {
         let call = &mut self.calls[key];
         let configured = self.members.configured(call.partition).len();
-        let level = match call.write {
-            Some(_) => self.members.acknowledge(),
-            None => Acknowledge::One,
-        };
+        let level = call.level;
         if call.client.is_some() {
             let needed = call.mirror.as_ref().filter(|mirror| mirror.is_needed);
             let (is_there, is_hopeless) = needed.map_or((true, false), |mirror| {
@@ -399,7 +405,11 @@ impl Inner {
                 (copies.is_acknowledged(level, configured), copies.is_hopeless(level, configured))
             });
             if is_there && call.copies.is_acknowledged(level, configured) {
-                self.acknowledge(key);
+                if call.is_reigns && !self.reigns() {
+                    self.give_up(key, configured);
+                } else {
+                    self.acknowledge(key);
+                }
             } else if is_hopeless || call.copies.is_hopeless(level, configured) {
                 self.give_up(key, configured);
             }
@@ -429,11 +439,17 @@ impl Inner {
     }
 
     fn give_up(&mut self, key: usize, configured: usize) {
+        let deposed = (!self.reigns()).then(|| self.why_deposed());
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
         let have = call.copies.answered().len();
         let (is_write, pop) = (call.write.is_some(), call.pop.take());
-        let text = if is_write && self.failure.is_some() {
+        let text = if let (true, Some(why)) = (call.is_reigns, &deposed) {
+            match is_write {
+                true => format!("UNCERTAIN {why}; nobody knows whether this write will be found"),
+                false => format!("UNAVAILABLE {why}"),
+            }
+        } else if is_write && self.failure.is_some() {
             "UNCERTAIN the log failed: nobody knows whether this write will be found in it"
                 .to_owned()
         } else if is_write {
@@ -451,6 +467,18 @@ impl Inner {
         if pop.is_some() {
             self.release(client);
         }
+    }
+
+    /// Whether this process may tell of writes and strong reads *now*: the clock is read anew,
+    /// since it may have been stopped in the middle of a turn.
+    #[inline]
+    pub(super) fn reigns(&self) -> bool {
+        self.reign.as_ref().is_none_or(|reign| reign.is_valid())
+    }
+
+    /// For clients.
+    pub(super) fn why_deposed(&self) -> String {
+        self.reign.as_ref().map_or_else(String::new, |reign| reign.why_invalid())
     }
 
     /// Those of a partition that are being filled.

@@ -47,6 +47,8 @@ use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag, VERS
 
 /// A segment is not shorter, unless the log is.
 const SEGMENT_BYTES_MIN: u64 = 1 << 10;
+/// Where a log goes that is of no use any more.
+const ASIDE: &str = "aside";
 /// Kept for the next batch; what a larger one took is given back.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
@@ -105,7 +107,7 @@ pub struct Log {
     committed: Position,
     failed: Option<String>,
     /// Held until everything else is closed.
-    _lock: File,
+    lock: File,
 }
 
 /// How far a log has come.
@@ -132,6 +134,16 @@ impl Log {
             Some(found) => found,
             None => begin(directory)?,
         };
+        let recovered = found.recovered.clone();
+        Ok((Self::of(directory, settings, found, lock)?, recovered))
+    }
+
+    fn of(
+        directory: &Path,
+        settings: LogSettings,
+        found: Found,
+        lock: File,
+    ) -> Result<Self, LogError> {
         let Found { version, segments, state, end, salt, recovered } = found;
         let last = segments.last().expect("a log has a segment");
         let path = path_of(directory, last.begins);
@@ -154,13 +166,40 @@ impl Log {
             appended: position,
             committed: position,
             failed: None,
-            _lock: lock,
+            lock,
         };
         if version != VERSION {
             let turned = log.turn(); // a segment is of one version
             log.noted(turned)?;
         }
-        Ok((log, recovered))
+        Ok(log)
+    }
+
+    /// Begins anew, with nothing: what it held is of no use, since others have written meanwhile.
+    /// It is moved to `DIRECTORY/aside`, in place of what is there, in case somebody misses a write
+    /// that was never acknowledged. Nobody may be reading it.
+    ///
+    /// # Errors
+    /// When the operating system refuses. What was not moved is still a log.
+    pub fn set_aside(&mut self) -> Result<Recovered, LogError> {
+        let aside = self.directory.join(ASIDE);
+        let system = |path: &Path, what, error| LogError::system(path, what, error);
+        if aside.exists() {
+            fs::remove_dir_all(&aside).map_err(|error| system(&aside, "remove it", error))?;
+        }
+        fs::create_dir(&aside).map_err(|error| system(&aside, "make it", error))?;
+        // The latest first: after a crash a beginning is left, which is as old and goes as well.
+        for segment in self.segments.iter().rev() {
+            let from = path_of(&self.directory, segment.begins);
+            let moved = fs::rename(&from, path_of(&aside, segment.begins));
+            moved.map_err(|error| system(&from, "move it aside", error))?;
+        }
+        let lock = self.lock.try_clone();
+        let lock = lock.map_err(|error| system(&self.directory, "hold its lock", error))?;
+        let found = begin(&self.directory)?;
+        let recovered = found.recovered.clone();
+        *self = Self::of(&self.directory.clone(), self.settings.clone(), found, lock)?;
+        Ok(recovered)
     }
 
     /// Says that the log knows nothing of the writes up to this one, though duplicates have them:

@@ -20,9 +20,9 @@
 //! as a bounded or strong read. Above that one member asks for one index at a time: see
 //! [`linearizable_ms`]. A *serializable* get is a weak read.
 
-mod wire;
+pub(crate) mod gateway;
+pub(crate) mod wire;
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -34,8 +34,9 @@ use evenkeel_core::placement::model::Layout;
 use evenkeel_core::placement::steps::{Abilities, Step};
 use serde_json::{Value, json};
 
-use self::wire::{Member, Status, members, trouble};
-use super::rest::{Call, Client, Endpoint, TlsFiles};
+use self::gateway::{Gateway, Manner};
+use self::wire::{Member, Status, members};
+use super::rest::Endpoint;
 use super::{Cluster, Observed, Seen, Trouble, base64};
 
 /// Where a member is or can be.
@@ -78,10 +79,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Etcd {
     settings: Settings,
-    clients: Vec<Endpoint>,
-    client: Client,
-    /// Of the last authentication.
-    token: RefCell<Option<String>>,
+    gateway: Gateway,
 }
 
 /// Being the holder of the key that stands for moving.
@@ -110,9 +108,11 @@ impl Etcd {
     pub fn new(settings: Settings) -> Result<Self, String> {
         let read = |site: &Site| {
             Endpoint::parse(&site.peer).map_err(|error| format!("site {}: {error}", site.name))?;
-            Endpoint::parse(&site.client).map_err(|error| format!("site {}: {error}", site.name))
+            let client = Endpoint::parse(&site.client);
+            let client = client.map_err(|error| format!("site {}: {error}", site.name))?;
+            Ok((site.name.clone(), client))
         };
-        let clients = settings.sites.iter().map(read).collect::<Result<_, _>>()?;
+        let members = settings.sites.iter().map(read).collect::<Result<_, String>>()?;
         for (place, site) in settings.sites.iter().enumerate() {
             if settings.sites[..place].iter().any(|other| other.name == site.name) {
                 return Err(format!("two sites are called {}", site.name));
@@ -121,58 +121,19 @@ impl Etcd {
         if settings.hold < Duration::from_secs(5) {
             return Err(format!("hold: {:?} came, 5 s or more was expected", settings.hold));
         }
-        let client = match &settings.authority {
-            None => Client::plain(settings.request),
-            Some(authority) => {
-                let identity = settings.identity.as_ref();
-                let identity = identity.map(|(one, key)| (one.as_path(), key.as_path()));
-                Client::with_tls(settings.request, TlsFiles { authority, identity })?
-            }
-        };
-        Ok(Self { settings, clients, client, token: RefCell::new(None) })
+        let Settings { request, user, authority, identity, .. } = settings.clone();
+        let gateway = Gateway::new(members, &Manner { request, user, authority, identity })?;
+        Ok(Self { settings, gateway })
     }
 
-    /// A request to one site, authenticated where that is wanted.
     async fn post(&self, site: usize, path: &str, body: &Value) -> Result<Value, Trouble> {
-        if self.settings.user.is_some() && self.token.borrow().is_none() {
-            self.authenticate(site).await?;
-        }
-        for is_last in [false, true] {
-            let token = self.token.borrow().clone();
-            let call = Call { authorization: token.as_deref(), ..Call::post(path, body) };
-            let answer = self.client.call(&self.clients[site], call).await?;
-            if answer.status == 200 {
-                return Ok(answer.body);
-            }
-            let error = trouble(&self.settings.sites[site].name, path, &answer);
-            let is_stale = ["user name is empty", "invalid auth token", "revision of auth store"]
-                .iter()
-                .any(|words| error.words.contains(words));
-            if !is_stale || is_last || !self.authenticate(site).await? {
-                return Err(error);
-            }
-        }
-        unreachable!("the second round returns")
-    }
-
-    /// Fetches a token; `false` when there is no user to be.
-    async fn authenticate(&self, site: usize) -> Result<bool, Trouble> {
-        const PATH: &str = "/v3/auth/authenticate";
-        let Some((name, password)) = &self.settings.user else { return Ok(false) };
-        let body = json!({"name": name, "password": password});
-        let answer = self.client.call(&self.clients[site], Call::post(PATH, &body)).await?;
-        if answer.status != 200 {
-            return Err(trouble(&self.settings.sites[site].name, PATH, &answer));
-        }
-        let token = answer.body.get("token").and_then(Value::as_str).map(str::to_owned);
-        self.token.replace(token);
-        Ok(true)
+        self.gateway.post(site, path, body).await
     }
 
     /// Asks all sites at once how they are.
     async fn statuses(&self) -> Vec<Result<Status, Trouble>> {
         let body = json!({});
-        let mut asked: Vec<_> = (0..self.clients.len())
+        let mut asked: Vec<_> = (0..self.gateway.len())
             .map(|site| Box::pin(self.post(site, "/v3/maintenance/status", &body)))
             .collect();
         let mut answers: Vec<Option<Result<Value, Trouble>>> = vec![None; asked.len()];
@@ -265,7 +226,7 @@ impl Etcd {
             // The leader was found before the members were listed.
             Trouble::passing(format!("{} changed while it was looked at: {error}", self.name()))
         })?;
-        Ok(Observed { layout, replicas: (0..self.clients.len()).map(seen).collect() })
+        Ok(Observed { layout, replicas: (0..self.gateway.len()).map(seen).collect() })
     }
 
     fn ill(&self, view: &View, member: &Member, status: &Status) -> Option<String> {
@@ -311,7 +272,7 @@ impl Etcd {
     async fn is_known(&self, added: usize, view: &View) {
         let late = Instant::now() + self.settings.request;
         let peer = self.settings.sites[added].peer.trim_end_matches('/');
-        for at in (0..self.clients.len()).filter(|at| view.statuses[*at].is_ok()) {
+        for at in (0..self.gateway.len()).filter(|at| view.statuses[*at].is_ok()) {
             while Instant::now() < late {
                 let listed = self.post(at, "/v3/cluster/member/list", &json!({})).await;
                 let listed = listed.and_then(|listed| members(&listed));
@@ -352,18 +313,6 @@ impl Etcd {
             },
         };
         Err(Trouble::lasting(format!("the program that starts {name} ({program}): {why}")))
-    }
-
-    /// A request to whichever site answers first in their order.
-    async fn post_any(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
-        let mut last = Trouble::lasting(format!("{} has no sites", self.settings.name));
-        for site in 0..self.clients.len() {
-            match self.post(site, path, body).await {
-                Err(trouble) if trouble.may_pass => last = trouble,
-                answered => return answered,
-            }
-        }
-        Err(last)
     }
 }
 
@@ -455,7 +404,8 @@ impl Cluster for Etcd {
 
     async fn hold(&self, who: &str) -> Result<Lease, Trouble> {
         let ttl = self.settings.hold.as_secs();
-        let granted = self.post_any("/v3/lease/grant", &json!({"TTL": ttl.to_string()})).await?;
+        let granted =
+            self.gateway.post_any("/v3/lease/grant", &json!({"TTL": ttl.to_string()})).await?;
         let id = granted.get("ID").and_then(Value::as_str).map(str::to_owned);
         let id = id.ok_or_else(|| Trouble::lasting(format!("a lease without an ID: {granted}")))?;
         let (key, value) = (base64::encode(LOCK_KEY.as_bytes()), base64::encode(who.as_bytes()));
@@ -467,7 +417,7 @@ impl Cluster for Etcd {
             "failure": [{"request_range": {"key": key}}],
         });
         let lease = Lease { id };
-        let taken = match self.post_any("/v3/kv/txn", &take).await {
+        let taken = match self.gateway.post_any("/v3/kv/txn", &take).await {
             Ok(taken) => taken,
             Err(trouble) => {
                 self.release(lease).await;
@@ -485,7 +435,7 @@ impl Cluster for Etcd {
 
     async fn keep(&self, hold: &Lease) -> Result<(), Trouble> {
         let body = json!({"ID": hold.id});
-        let kept = match self.post_any("/v3/lease/keepalive", &body).await {
+        let kept = match self.gateway.post_any("/v3/lease/keepalive", &body).await {
             Ok(kept) => kept,
             // An election takes a moment; the lease is made longer by the next leader.
             Err(trouble) if trouble.may_pass => return Ok(()),
@@ -502,7 +452,7 @@ impl Cluster for Etcd {
 
     async fn release(&self, hold: Lease) {
         // What cannot be revoked ends by itself.
-        let _ = self.post_any("/v3/lease/revoke", &json!({"ID": hold.id})).await;
+        let _ = self.gateway.post_any("/v3/lease/revoke", &json!({"ID": hold.id})).await;
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn members(body: &Value) -> Result<Vec<Member>, Trouble> {
 }
 
 /// A number of 64 bits, which is a string; what is 0 is left out.
-fn number(body: &Value, at: &str) -> Result<u64, Trouble> {
+pub(crate) fn number(body: &Value, at: &str) -> Result<u64, Trouble> {
     let wrong = |came: &Value| {
         Trouble::lasting(format!("{at} in etcd's answer: {came} came, a number was expected"))
     };
@@ -75,7 +75,7 @@ fn number(body: &Value, at: &str) -> Result<u64, Trouble> {
 }
 
 /// What an answer that says no means. Codes are gRPC's: 4 and 14 pass, of 9 only these.
-pub(super) fn trouble(site: &str, path: &str, answer: &Answer) -> Trouble {
+pub(crate) fn trouble(site: &str, path: &str, answer: &Answer) -> Trouble {
     const PASSING: [&str; 5] = [
         "unhealthy cluster",
         "in sync with leader",

@@ -1,0 +1,207 @@
+//! Values as statements write them: literals, bind markers, functions.
+
+use super::cursor::{Cursor, Unreadable};
+use super::idempotence::{Findings, Why};
+use super::token::Token;
+
+/// How deep values may be nested; deeper ones are not understood.
+pub(super) const DEPTH_MAX: usize = 64;
+
+/// What a value is, as far as a write's idempotence depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Term {
+    /// `[…]`: a list (or a vector).
+    List,
+    /// `{…}`: a set, a map or a user-defined type.
+    Braces,
+    /// A bind marker, by its place among all.
+    Marker(u16),
+    /// An integer, or what a function makes, which may be one.
+    Integer,
+    /// Anything else.
+    Plain,
+}
+
+/// Reads one value. What speaks against idempotence inside it is noted in `findings`.
+pub(super) fn term(
+    cursor: &mut Cursor<'_>,
+    findings: &mut Findings,
+    depth: usize,
+) -> Result<Term, Unreadable> {
+    let inner = depth.checked_sub(1).ok_or(Unreadable)?;
+    match cursor.token() {
+        Token::Text { raw, .. } => {
+            // A column of type timestamp takes this string for the time at which it arrives.
+            if raw.eq_ignore_ascii_case("now") {
+                findings.refuse(Why::Function);
+            }
+            cursor.advance();
+            Ok(Term::Plain)
+        }
+        Token::Constant(_) => {
+            cursor.advance();
+            Ok(Term::Plain)
+        }
+        Token::Integer(_) => {
+            cursor.advance();
+            Ok(Term::Integer)
+        }
+        Token::Symbol("?" | ":") => marker(cursor, findings).map(Term::Marker),
+        Token::Symbol("[") => {
+            cursor.advance();
+            terms(cursor, findings, inner, "]")?;
+            Ok(Term::List)
+        }
+        Token::Symbol("{") => braces(cursor, findings, inner),
+        Token::Symbol("(") => parenthesis(cursor, findings, inner),
+        Token::Symbol("-") => {
+            cursor.advance();
+            let is_special = cursor.takes_word("NAN") || cursor.takes_word("INFINITY");
+            is_special.then_some(Term::Plain).ok_or(Unreadable)
+        }
+        Token::Word(word) if is_literal(word) => {
+            cursor.advance();
+            Ok(Term::Plain)
+        }
+        Token::Word(_) | Token::Quoted(_) => function(cursor, findings, inner),
+        Token::Symbol(_) | Token::Unknown | Token::End => Err(Unreadable),
+    }
+}
+
+/// Whether a word is a value and no name.
+pub(super) fn is_literal(word: &str) -> bool {
+    ["TRUE", "FALSE", "NULL", "NAN", "INFINITY"]
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// Reads `?` or `:name` and returns its place among the markers of the text.
+pub(super) fn marker(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Result<u16, Unreadable> {
+    if !cursor.takes("?") {
+        cursor.expect(":")?;
+        cursor.skip_name()?;
+    }
+    // The protocol counts them in 16 bits.
+    let place = u16::try_from(findings.markers).map_err(|_| Unreadable)?;
+    findings.markers += 1;
+    Ok(place)
+}
+
+/// Values until a closing sign, which is gone past.
+fn terms(
+    cursor: &mut Cursor<'_>,
+    findings: &mut Findings,
+    depth: usize,
+    end: &str,
+) -> Result<(), Unreadable> {
+    if cursor.takes(end) {
+        return Ok(());
+    }
+    loop {
+        term(cursor, findings, depth)?;
+        if cursor.takes(end) {
+            return Ok(());
+        }
+        cursor.expect(",")?;
+    }
+}
+
+/// A set, a map, or a user-defined type, whose fields are names.
+fn braces(
+    cursor: &mut Cursor<'_>,
+    findings: &mut Findings,
+    depth: usize,
+) -> Result<Term, Unreadable> {
+    cursor.expect("{")?;
+    if cursor.takes("}") {
+        return Ok(Term::Braces);
+    }
+    loop {
+        let is_name = matches!(cursor.token(), Token::Word(_) | Token::Quoted(_));
+        if is_name && cursor.following() == Token::Symbol(":") {
+            cursor.advance();
+        } else {
+            term(cursor, findings, depth)?;
+        }
+        if cursor.takes(":") {
+            term(cursor, findings, depth)?;
+        }
+        if cursor.takes("}") {
+            return Ok(Term::Braces);
+        }
+        cursor.expect(",")?;
+    }
+}
+
+/// A tuple, or a value with the type it is meant to have in front: `(list<int>) [1]`.
+fn parenthesis(
+    cursor: &mut Cursor<'_>,
+    findings: &mut Findings,
+    depth: usize,
+) -> Result<Term, Unreadable> {
+    cursor.expect("(")?;
+    if !is_type(*cursor) {
+        terms(cursor, findings, depth, ")")?;
+        return Ok(Term::Plain);
+    }
+    while !cursor.takes(")") {
+        match cursor.advance() {
+            Token::Word(_) | Token::Quoted(_) | Token::Symbol("<" | ">" | "," | ".") => {}
+            _ => return Err(Unreadable),
+        }
+    }
+    term(cursor, findings, depth)
+}
+
+/// Whether a type is here, and not a value: a name that no parenthesis follows.
+fn is_type(mut cursor: Cursor<'_>) -> bool {
+    if matches!(cursor.token(), Token::Word(word) if is_literal(word)) {
+        return false;
+    }
+    if cursor.skip_name().is_err() || (cursor.takes(".") && cursor.skip_name().is_err()) {
+        return false;
+    }
+    !cursor.is_symbol("(")
+}
+
+/// A function's call, or CAST.
+fn function(
+    cursor: &mut Cursor<'_>,
+    findings: &mut Findings,
+    depth: usize,
+) -> Result<Term, Unreadable> {
+    if cursor.is_word("CAST") && cursor.following() == Token::Symbol("(") {
+        cursor.advance();
+        cursor.expect("(")?;
+        term(cursor, findings, depth)?;
+        cursor.expect_word("AS")?;
+        cursor.skip_name()?;
+        cursor.expect(")")?;
+        return Ok(Term::Integer);
+    }
+    let function = cursor.table()?;
+    cursor.expect("(")?;
+    if function.keyspace.as_deref() != Some("system") || !is_pure(&function.name) {
+        findings.refuse(Why::Function);
+    }
+    terms(cursor, findings, depth, ")")?;
+    Ok(Term::Integer)
+}
+
+/// Whether a function of Cassandra's own gives the same for the same, and never a list.
+///
+/// Only when it is called `system.…`: a keyspace may have one of the same name, and which is meant
+/// cannot be seen. Named without `_` until 4.1, with it since 5.0.
+fn is_pure(name: &str) -> bool {
+    let name = name.replace('_', "");
+    let times = [
+        "todate",
+        "totimestamp",
+        "tounixtimestamp",
+        "mintimeuuid",
+        "maxtimeuuid",
+        "dateof",
+        "unixtimestampof",
+    ];
+    times.contains(&name.as_str()) || name.starts_with("blobas") || name.ends_with("asblob")
+}

@@ -1,0 +1,489 @@
+//! The loop around one connection: bytes in, tasks, answers out.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use evenkeel_cql::codec::{Decoder, Encoder, Limits, Side};
+use evenkeel_cql::{Envelope, Opcode};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use super::accept::Worker;
+use super::backend::{Backend, Conversation};
+use super::counts::count;
+use super::link::{Link, Order};
+use super::refusal::Refusal;
+use crate::cassandra::cluster::Cluster;
+use crate::cassandra::node::Answer;
+use crate::cassandra::session::{Agreement, Says, Session, Step, Then, World};
+use crate::cassandra::system::Proxy;
+
+/// Room for what is read at once, when there is less than the other.
+const READ_BYTES: usize = 32 << 10;
+const READ_BYTES_MIN: usize = 4 << 10;
+/// Bytes of answers that may wait to be written; with more nothing further is read.
+const OUT_BYTES_PAUSE: usize = 1 << 20;
+/// With so many the client does not read: it is cut off.
+const OUT_BYTES_MAX: usize = 256 << 20;
+/// What a client may still send after the answer that ends the connection, so that it is not told
+/// by a reset, which could destroy the answer.
+const LEAVING_BYTES_MAX: usize = 1 << 20;
+/// All that a client may say before it is logged in.
+const GREETING_BYTES_MAX: usize = 64 << 10;
+/// How long a driver's question whether nodes agree is kept back until they do. Drivers ask again
+/// after 2 to 12 s without an answer.
+const AGREEMENT_WAIT: Duration = Duration::from_secs(5);
+/// How often nodes are asked meanwhile.
+const AGREEMENT_EVERY: Duration = Duration::from_millis(100);
+
+/// What a task found.
+enum Done<C> {
+    Answered(i16, Then, Answer),
+    Said(i16, Says, Option<C>, Result<Answer, Refusal>),
+    Agreed(i16, Agreement, Vec<[u8; 16]>),
+}
+
+/// One connection of a client.
+pub(super) struct Connection<B: Backend, S> {
+    worker: Rc<Worker<B>>,
+    link: Rc<Link>,
+    stream: S,
+    decoder: Decoder,
+    encoder: Encoder,
+    session: Session,
+    /// With the node that the client logs in at.
+    conversation: Option<B::Conversation>,
+    tasks: JoinSet<Done<B::Conversation>>,
+    /// What came and is not understood yet.
+    inbox: BytesMut,
+    /// Bytes that came before the client was logged in.
+    greeting_bytes: usize,
+    /// Answers that are not encoded yet.
+    replies: Vec<Envelope>,
+    /// What is to be written.
+    out: BytesMut,
+    is_flushed: bool,
+    state: State,
+    watch: Watch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Nothing further is taken; ends when what there is to say is written.
+    Ending,
+    /// All is said. What the client still sends is thrown away, so many bytes of it so far.
+    Leaving(usize),
+}
+
+/// How long the client has kept us waiting, in ticks.
+struct Watch {
+    ticking: Interval,
+    /// Ticks that a limit has.
+    handshake: u32,
+    idle: u32,
+    write: u32,
+    /// Since the connection began, or since it ends.
+    age: u32,
+    /// Since anything came or was in flight.
+    quiet: u32,
+    /// Since the client took anything of what there is to write.
+    stalled: u32,
+}
+
+impl Watch {
+    fn new(limits: [Duration; 3]) -> Self {
+        let shortest = limits.into_iter().min().unwrap_or_default();
+        let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(2));
+        let [handshake, idle, write] =
+            limits.map(|limit| limit.as_nanos().div_ceil(tick.as_nanos()) as u32);
+        let mut ticking = tokio::time::interval_at(Instant::now() + tick, tick);
+        ticking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { ticking, handshake, idle, write, age: 0, quiet: 0, stalled: 0 }
+    }
+}
+
+/// Serves one client to the end.
+pub(super) async fn attend<B: Backend>(
+    worker: Rc<Worker<B>>,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    own: Proxy,
+    link: Rc<Link>,
+) {
+    let settings = &worker.settings;
+    let watch = Watch::new([settings.handshake, settings.idle, settings.write]);
+    let limits = Limits { envelope_bytes_max: settings.frame_bytes_max };
+    let mut connection = Connection {
+        link,
+        stream,
+        decoder: Decoder::new(Side::Client, limits),
+        encoder: Encoder::new(),
+        session: Session::new(own),
+        conversation: None,
+        tasks: JoinSet::new(),
+        inbox: BytesMut::new(),
+        greeting_bytes: 0,
+        replies: Vec::new(),
+        out: BytesMut::new(),
+        is_flushed: true,
+        state: State::Open,
+        watch,
+        worker,
+    };
+    std::future::poll_fn(|context| connection.poll(context)).await;
+}
+
+impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
+    /// Reads, asks, answers and writes until nothing moves; ready when the client is done with.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.link.listen(context);
+        if self.has_overstayed(context) {
+            count(&self.worker.counts.timeouts);
+            return Poll::Ready(());
+        }
+        loop {
+            if self.link.order() == Order::Close {
+                return Poll::Ready(());
+            }
+            self.take_requests();
+            if self.take_done(context) {
+                continue; // an answer may have made room for requests
+            }
+            self.take_events();
+            self.encode();
+            if self.poll_write(context).is_err() || self.out.len() > OUT_BYTES_MAX {
+                return Poll::Ready(());
+            }
+            let is_written = self.out.is_empty() && self.is_flushed;
+            if self.is_over() && is_written {
+                ready!(self.poll_leave(context));
+                return Poll::Ready(());
+            }
+            if !self.may_read() {
+                return Poll::Pending; // woken by answers, or when the socket takes more
+            }
+            match self.poll_read(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
+                Poll::Ready(Ok(count)) => self.came(count),
+            }
+        }
+    }
+
+    /// Whether nothing is left to be said.
+    fn is_over(&self) -> bool {
+        match self.state {
+            State::Open => self.link.order() == Order::Drain && self.session.in_flight() == 0,
+            State::Ending | State::Leaving(_) => true,
+        }
+    }
+
+    /// Whether another request may be taken.
+    fn may_take(&self) -> bool {
+        let settings = &self.worker.settings;
+        self.state == State::Open
+            && self.link.order() == Order::Serve
+            && self.session.in_flight() < settings.in_flight_max
+            && self.session.bytes_in_flight() < settings.in_flight_bytes_max
+            && self.out.len() < OUT_BYTES_PAUSE
+    }
+
+    /// Whether bytes may be read: all that came has been looked at, unless an answer is awaited
+    /// that says how to read on (STARTUP's).
+    fn may_read(&self) -> bool {
+        self.may_take() && self.inbox.len() <= self.worker.settings.frame_bytes_max + READ_BYTES
+    }
+
+    /// So many bytes came.
+    fn came(&mut self, bytes: usize) {
+        self.watch.quiet = 0;
+        if self.session.is_ready() {
+            return;
+        }
+        self.greeting_bytes += bytes;
+        if self.greeting_bytes > GREETING_BYTES_MAX {
+            let words =
+                format!("more than {GREETING_BYTES_MAX} bytes came before the login was complete");
+            let stream = 0; // whichever it is of, it is not all there
+            let step = self.session.end(stream, &Refusal::protocol(words));
+            self.take(step);
+        }
+    }
+
+    /// Takes the messages that came, as many as may be in flight.
+    fn take_requests(&mut self) {
+        while self.may_take() {
+            match self.decoder.decode(&mut self.inbox) {
+                Ok(None) => return,
+                Ok(Some(envelope)) => {
+                    count(&self.worker.counts.requests);
+                    let worker = Rc::clone(&self.worker);
+                    let step = with_world(&worker, |world| self.session.receive(envelope, world));
+                    self.take(step);
+                }
+                Err(error) => {
+                    count(&self.worker.counts.protocol_errors);
+                    tracing::debug!(%error, "cql: a client's bytes cannot be read");
+                    self.end(error.answer());
+                }
+            }
+        }
+    }
+
+    /// Does what the session says.
+    fn take(&mut self, step: Step) {
+        let counts = &self.worker.counts;
+        match step {
+            Step::Reply(reply) => {
+                if reply.opcode == Opcode::Result {
+                    count(&counts.answered_here);
+                }
+                self.replies.push(reply);
+            }
+            Step::End(reply) => {
+                count(&counts.protocol_errors);
+                self.end(reply);
+            }
+            Step::Started(reply, version, compression) => {
+                self.replies.push(reply);
+                self.encode();
+                self.encoder.start(version, compression);
+                self.decoder.start(version, compression);
+            }
+            Step::NotStarted(reply) => {
+                self.replies.push(reply);
+                self.decoder.refuse();
+                self.conversation = None;
+            }
+            Step::Registered(reply) => {
+                self.replies.push(reply);
+                self.link.want_schema();
+            }
+            Step::Ask(stream, request, then) => {
+                let backend = Rc::clone(&self.worker.backend);
+                self.tasks.spawn_local(async move {
+                    Done::Answered(stream, then, backend.ask(*request).await)
+                });
+            }
+            Step::Say(stream, says) => self.say(stream, says),
+            Step::Agree(stream, agreement) => {
+                let backend = Rc::clone(&self.worker.backend);
+                self.tasks.spawn_local(async move {
+                    Done::Agreed(stream, agreement, agree(&backend).await)
+                });
+            }
+        }
+    }
+
+    /// The last answer; what is in flight is given up.
+    fn end(&mut self, reply: Envelope) {
+        self.replies.push(reply);
+        self.state = State::Ending;
+        self.tasks = JoinSet::new();
+    }
+
+    /// Tells the node that the client logs in at.
+    fn say(&mut self, stream: i16, says: Says) {
+        let backend = Rc::clone(&self.worker.backend);
+        let version = self.session.dialect().version;
+        let kept = match says {
+            Says::AuthResponse(_) => self.conversation.take(),
+            Says::Options | Says::Startup(_) => None,
+        };
+        self.tasks.spawn_local(async move {
+            let mut conversation = match kept {
+                Some(conversation) => conversation,
+                None if matches!(says, Says::AuthResponse(_)) => {
+                    let refusal = Refusal::server_error(
+                        "the connection to the node that the login began at is lost: connect again",
+                    );
+                    return Done::Said(stream, says, None, Err(refusal));
+                }
+                None => match backend.greet(version).await {
+                    Ok(conversation) => conversation,
+                    Err(refusal) => return Done::Said(stream, says, None, Err(refusal)),
+                },
+            };
+            let (opcode, body) = says.parts();
+            match conversation.say(opcode, body).await {
+                Ok(answer) => Done::Said(stream, says, Some(conversation), Ok(answer)),
+                Err(refusal) => Done::Said(stream, says, None, Err(refusal)),
+            }
+        });
+    }
+
+    /// Takes what tasks have found; true when there was something.
+    fn take_done(&mut self, context: &mut Context<'_>) -> bool {
+        let mut took = false;
+        while let Poll::Ready(Some(done)) = self.tasks.poll_join_next(context) {
+            took = true;
+            self.watch.quiet = 0;
+            let Ok(done) = done else {
+                self.link.tell(Order::Close); // a task panicked: its stream is never answered
+                return true;
+            };
+            let worker = Rc::clone(&self.worker);
+            match done {
+                Done::Answered(stream, then, answer) => {
+                    let reply = with_world(&worker, |world| {
+                        self.session.answered(stream, then, answer, world)
+                    });
+                    self.replies.push(reply);
+                }
+                Done::Agreed(stream, agreement, versions) => {
+                    let reply = with_world(&worker, |world| {
+                        self.session.agreed(stream, &agreement, &versions, world)
+                    });
+                    self.replies.push(reply);
+                }
+                Done::Said(stream, says, conversation, answer) => {
+                    self.take_said(stream, &says, conversation, answer);
+                }
+            }
+        }
+        took
+    }
+
+    fn take_said(
+        &mut self,
+        stream: i16,
+        says: &Says,
+        conversation: Option<B::Conversation>,
+        answer: Result<Answer, Refusal>,
+    ) {
+        let (step, supported) = self.session.said(stream, says, answer);
+        if let Some(supported) = supported {
+            self.worker.remember(supported);
+        }
+        if *says != Says::Options {
+            self.conversation = conversation;
+        }
+        if self.session.is_ready() && *says != Says::Options {
+            self.conversation = None;
+            self.worker.look_at_partitioner();
+        }
+        self.take(step);
+    }
+
+    fn take_events(&mut self) {
+        if !self.session.is_ready() {
+            return;
+        }
+        let version = self.session.dialect().version;
+        while let Some(body) = self.link.take_event() {
+            self.replies.push(Envelope::new(version, -1, Opcode::Event, body));
+        }
+    }
+
+    /// What there is to say together goes out together.
+    fn encode(&mut self) {
+        if !self.replies.is_empty() {
+            self.encoder.encode_all(self.replies.drain(..), &mut self.out);
+            self.is_flushed = false;
+        }
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while !self.out.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(context, &self.out)? {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(written) => {
+                    self.out.advance(written);
+                    self.watch.stalled = 0;
+                }
+            }
+        }
+        if !self.is_flushed {
+            self.is_flushed = Pin::new(&mut self.stream).poll_flush(context)?.is_ready();
+        }
+        Ok(())
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.inbox.capacity() - self.inbox.len() < READ_BYTES_MIN {
+            self.inbox.reserve(READ_BYTES);
+        }
+        pin!(self.stream.read_buf(&mut self.inbox)).poll(context)
+    }
+
+    /// The last answer is written. Ready when the client has heard it, as far as can be known.
+    fn poll_leave(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut thrown = match self.state {
+            State::Leaving(thrown) => thrown,
+            _ => {
+                if ready!(Pin::new(&mut self.stream).poll_shutdown(context)).is_err() {
+                    return Poll::Ready(());
+                }
+                self.watch.age = 0;
+                0
+            }
+        };
+        loop {
+            self.inbox.clear();
+            self.state = State::Leaving(thrown);
+            match ready!(self.poll_read(context)) {
+                Ok(0) | Err(_) => return Poll::Ready(()),
+                Ok(count) => thrown += count,
+            }
+            if thrown > LEAVING_BYTES_MAX {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Whether the client has kept us waiting for longer than it may.
+    fn has_overstayed(&mut self, context: &mut Context<'_>) -> bool {
+        while self.watch.ticking.poll_tick(context).is_ready() {
+            let watch = &mut self.watch;
+            watch.age = watch.age.saturating_add(1);
+            watch.quiet += 1;
+            watch.stalled += 1;
+            if self.session.in_flight() > 0 {
+                watch.quiet = 0;
+            }
+            if self.out.is_empty() && self.is_flushed {
+                watch.stalled = 0;
+            }
+            let is_greeting = !self.session.is_ready() || matches!(self.state, State::Leaving(_));
+            if is_greeting && watch.age > watch.handshake
+                || watch.quiet > watch.idle
+                || watch.stalled > watch.write
+            {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn with_world<B: Backend, T>(worker: &Worker<B>, tell: impl FnOnce(&World<'_>) -> T) -> T {
+    let cluster = || -> Arc<Cluster> { worker.backend.cluster() };
+    let supported = || worker.supported();
+    tell(&World {
+        statements: &worker.statements,
+        cluster: &cluster,
+        supported: &supported,
+        proxies: &worker.settings.proxies,
+        is_murmur: worker.is_murmur.get(),
+    })
+}
+
+/// The schema versions of all nodes: as soon as they are one, or after a while whatever they are.
+async fn agree<B: Backend>(backend: &Rc<B>) -> Vec<[u8; 16]> {
+    let until = Instant::now() + AGREEMENT_WAIT;
+    loop {
+        let asked = tokio::time::timeout_at(until, backend.schema_versions());
+        let versions = asked.await.unwrap_or_default();
+        if versions.len() == 1 || Instant::now() + AGREEMENT_EVERY >= until {
+            return versions;
+        }
+        tokio::time::sleep(AGREEMENT_EVERY).await;
+    }
+}

@@ -1,0 +1,26 @@
+//! Clients of Cassandra: accepted, understood, answered.
+//!
+//! [`serve`] takes connections, `connection` is the loop around one of them, and what a message
+//! means is decided in [`session`](super::session), which has no socket. A request becomes a task
+//! of its own; answers go out as they come, those that come together in one write (and in v5 in one
+//! segment). A connection holds a bounded number of requests and bytes in flight: with more,
+//! nothing further is read, so that the client waits in its own socket.
+//!
+//! Where requests go is for the [`Backend`] to say.
+
+mod accept;
+mod backend;
+mod connection;
+mod counts;
+mod link;
+mod refusal;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use accept::serve;
+pub(crate) use backend::{Asked, Backend, Conversation, Request};
+pub(crate) use counts::FrontCounts;
+pub(crate) use refusal::Refusal;
+pub use settings::FrontTlsFiles;
+pub(crate) use settings::{FrontSettings, Own};

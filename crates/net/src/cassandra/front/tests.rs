@@ -1,0 +1,1 @@
+//! Clients in-process before a fake cluster.

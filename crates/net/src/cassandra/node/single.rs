@@ -1,0 +1,88 @@
+//! A connection of our own to a node: one request after another, and the node's events.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use evenkeel_cql::request::{Query, QueryParameters};
+use evenkeel_cql::{Consistency, Envelope, Flags, Opcode, Version};
+
+use super::connection::End;
+use super::dialect::Dialect;
+use super::error::{SendError, SendErrorKind};
+use super::handshake;
+use super::ledger::Ledger;
+use super::limits::NodeLimits;
+use super::wire::Wire;
+
+/// A connection that nobody shares.
+#[derive(Debug)]
+pub(in crate::cassandra) struct Single {
+    address: SocketAddr,
+    version: Version,
+    patience: Duration,
+    wire: Wire,
+}
+
+impl Single {
+    /// Opens a connection and logs in.
+    pub(in crate::cassandra) async fn open(
+        address: SocketAddr,
+        limits: &Rc<NodeLimits>,
+        dialect: &Dialect,
+    ) -> Result<Self, SendError> {
+        let ledger = Rc::new(Ledger::new(address, Rc::clone(limits)));
+        let wire = handshake::open(&ledger, dialect).await?;
+        Ok(Self { address, version: dialect.version, patience: limits.connect, wire })
+    }
+
+    /// Opens a connection on which only `OPTIONS` may be asked. The caller limits the time.
+    pub(in crate::cassandra) async fn knock(
+        address: SocketAddr,
+        limits: &NodeLimits,
+        version: Version,
+    ) -> Result<Self, SendError> {
+        let wire = Wire::open(address, limits, version).await;
+        let wire = wire.map_err(|end| SendError::unsent(end.kind, address, end.why))?;
+        Ok(Self { address, version, patience: limits.connect, wire })
+    }
+
+    /// Asks and waits for the answer.
+    pub(in crate::cassandra) async fn ask(
+        &mut self,
+        opcode: Opcode,
+        body: Bytes,
+    ) -> Result<Envelope, SendError> {
+        let asking = self.wire.exchange(opcode, Flags::NONE, body);
+        match tokio::time::timeout(self.patience, asking).await {
+            Ok(answer) => answer.map_err(|end| self.failed(end)),
+            Err(_) => {
+                let why = format!("no answer to {opcode} within {:?}", self.patience);
+                Err(self.failed(End::new(SendErrorKind::Silent, why)))
+            }
+        }
+    }
+
+    /// Asks a statement that reads what is stored at the node itself.
+    pub(in crate::cassandra) async fn query(&mut self, text: &str) -> Result<Envelope, SendError> {
+        let mut body = BytesMut::new();
+        let parameters = QueryParameters::new(Consistency::One);
+        Query { text, parameters }.write(self.version, &mut body);
+        self.ask(Opcode::Query, body.freeze()).await
+    }
+
+    /// The next event. Nothing is lost when it is dropped.
+    pub(in crate::cassandra) async fn event(&mut self) -> Result<Envelope, SendError> {
+        self.wire.event().await.map_err(|end| self.failed(end))
+    }
+
+    /// An error of this connection: what came is not what it should be.
+    pub(in crate::cassandra) fn nonsense(&self, why: String) -> SendError {
+        self.failed(End::new(SendErrorKind::Protocol, why))
+    }
+
+    fn failed(&self, end: End) -> SendError {
+        SendError::unsent(end.kind, self.address, end.why).sent()
+    }
+}

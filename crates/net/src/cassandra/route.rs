@@ -1,0 +1,250 @@
+//! One Cassandra cluster as one worker sees it: its calls, its nodes, and where a request may go.
+
+mod greeting;
+mod refusal;
+mod schema;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use evenkeel_core::request::ring::{self, Stays};
+use evenkeel_core::site::redirect::epoch::SiteSet;
+use evenkeel_core::{Feedback, GroupId, Health};
+use evenkeel_cql::Version;
+use tokio::sync::{broadcast, watch};
+
+use super::cluster::{Cluster, ClusterEvent, View};
+use super::exchange::Exchange;
+use super::front::{Asked, Backend, FrontCounts, Refusal, Request};
+use super::members::Members;
+use super::node::{Answer, FeedbackSource, Login, Node, NodeLimits};
+use crate::board::{ClusterState, NodeState, Observation};
+use crate::calls::{Calls, HOME, OpenAttempt, Seat};
+use crate::clock::Clock;
+use crate::config::UpstreamConfig;
+use crate::split::Bonds;
+use greeting::Greeting;
+
+/// One Cassandra cluster as one worker sees it.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) config: UpstreamConfig,
+    pub(crate) calls: Rc<Calls>,
+    limits: Rc<NodeLimits>,
+    /// As whom the process itself asks.
+    login: Option<Arc<Login>>,
+    view: View,
+    members: RefCell<Arc<Members>>,
+    /// By data centre and seat.
+    nodes: RefCell<Vec<Vec<Rc<Node>>>>,
+    /// Requests that no other site may serve, by the first reason.
+    stayed: Cell<[u64; Stays::ALL.len()]>,
+    /// For conversations: the nodes take turns.
+    turn: Cell<usize>,
+    /// What its listeners count.
+    fronts: RefCell<Vec<Rc<FrontCounts>>>,
+}
+
+impl Route {
+    /// A route without connections yet. Must be made on the worker's thread.
+    ///
+    /// # Errors
+    /// When the operating system refuses a timer.
+    pub(crate) fn new(
+        config: &UpstreamConfig,
+        (limits, login): (NodeLimits, Option<Arc<Login>>),
+        view: View,
+        clock: Clock,
+        seat: Seat,
+    ) -> std::io::Result<Rc<Self>> {
+        let members = Members::nobody(config);
+        let nobody = vec![0; members.datacenters.len()];
+        Ok(Rc::new(Self {
+            calls: Calls::new(config, &nobody, clock, seat)?,
+            nodes: RefCell::new(vec![Vec::new(); nobody.len()]),
+            members: RefCell::new(Arc::new(members)),
+            config: config.clone(),
+            limits: Rc::new(limits),
+            login,
+            view,
+            stayed: Cell::default(),
+            turn: Cell::default(),
+            fronts: RefCell::default(),
+        }))
+    }
+
+    /// Takes over who is there, for as long as the worker runs.
+    pub(crate) async fn follow(self: Rc<Self>, mut members: watch::Receiver<Arc<Members>>) {
+        loop {
+            let newest = Arc::clone(&members.borrow_and_update());
+            self.adopt(newest);
+            if members.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes over what nodes without an agent were found to be doing, for as long as the worker
+    /// runs.
+    pub(crate) async fn hear(self: Rc<Self>) {
+        let mut reports = self.view.reports();
+        while reports.changed().await.is_ok() {
+            let newest = Arc::clone(&reports.borrow_and_update());
+            for node in self.nodes.borrow().iter().flatten() {
+                if let Some(report) = newest.get(&node.address()) {
+                    node.hear(FeedbackSource::Polled, *report);
+                }
+            }
+        }
+        std::future::pending().await // nobody polls: that is no reason to end
+    }
+
+    /// What a node that does not report with its answers was last found to be doing.
+    pub(crate) fn polled(&self, attempt: &OpenAttempt) -> Option<Feedback> {
+        match self.node(attempt).feedback() {
+            (FeedbackSource::Polled, report) => report,
+            (FeedbackSource::None | FeedbackSource::Agent, _) => None,
+        }
+    }
+
+    /// Dispatchers and the layout change in the same breath: a group of the new layout means
+    /// nothing to a dispatcher that has the old plan.
+    fn adopt(&self, members: Arc<Members>) {
+        let mut nodes = self.nodes.borrow_mut();
+        for (datacenter, nodes) in members.datacenters.iter().zip(nodes.iter_mut()) {
+            for &address in &datacenter.seats[nodes.len()..] {
+                nodes.push(Node::new(address, Rc::clone(&self.limits)));
+            }
+        }
+        drop(nodes);
+        for (place, datacenter) in members.datacenters.iter().enumerate() {
+            self.calls.adopt(place, &datacenter.plan);
+        }
+        self.members.replace(members);
+    }
+
+    /// Which sites may coordinate a request.
+    pub(crate) fn bonds(&self, asked: &Asked) -> Bonds {
+        let Some(split) = self.calls.split() else { return Bonds::of_write(asked.is_write) };
+        let members = self.members.borrow();
+        let (mut allowed, mut reason) = (SiteSet::EMPTY, None);
+        for (site, place) in split.others() {
+            let keyspace = asked.keyspace.as_deref().unwrap_or_default();
+            let away = members.datacenters[place].layout.presence(keyspace, asked.token);
+            let traveller = ring::Asked {
+                consistency: asked.consistency,
+                serial: asked.serial,
+                is_conditional: asked.is_conditional,
+                is_write: asked.is_write,
+                writes_stay: split.setup().writes_stay,
+            };
+            match ring::travel(&traveller, away) {
+                Ok(()) => allowed.insert(site),
+                Err(why) => reason = reason.or(Some(why)),
+            }
+        }
+        if let (true, Some(why)) = (allowed.is_empty(), reason) {
+            let mut stayed = self.stayed.get();
+            stayed[why.index()] += 1;
+            self.stayed.set(stayed);
+        }
+        Bonds { is_bound: allowed.is_empty(), allowed }
+    }
+
+    /// The replicas of a data centre that have what a request is about.
+    pub(crate) fn group(&self, datacenter: usize, asked: &Asked) -> GroupId {
+        let members = self.members.borrow();
+        let keyspace = asked.keyspace.as_deref().unwrap_or_default();
+        members.datacenters[datacenter].layout.group(keyspace, asked.token)
+    }
+
+    /// The node that an attempt goes to.
+    pub(crate) fn node(&self, attempt: &OpenAttempt) -> Rc<Node> {
+        let nodes = self.nodes.borrow();
+        Rc::clone(&nodes[attempt.datacenter()][attempt.replica().index()])
+    }
+
+    /// Takes what was counted since the last time, and how the nodes at home stand.
+    pub(crate) fn observe(&self) -> Observation {
+        self.calls.tick();
+        let nodes = self.nodes.borrow();
+        let home = nodes[HOME].iter().enumerate();
+        let states = home.map(|(seat, node)| self.calls.replica(HOME, seat, node.connections()));
+        let mut observation = self.calls.observe(states.collect());
+        observation.window.replicas.truncate(nodes[HOME].len());
+        let node = |node: &Rc<Node>| NodeState {
+            orphans: node.orphans(),
+            source: node.feedback().0,
+            counts: node.counts(),
+        };
+        let mut state = ClusterState { stayed: self.stayed.get(), ..ClusterState::default() };
+        self.fronts.borrow().iter().for_each(|counts| counts.add_to(&mut state));
+        state.nodes = nodes[HOME].iter().map(node).collect();
+        Observation { cluster: Some(state), ..observation }
+    }
+
+    /// What one more listener counts.
+    pub(crate) fn new_front(&self) -> Rc<FrontCounts> {
+        let counts = Rc::<FrontCounts>::default();
+        self.fronts.borrow_mut().push(Rc::clone(&counts));
+        counts
+    }
+
+    /// What a client is told when no node at home is up.
+    pub(crate) fn nobody(&self) -> Refusal {
+        let members = self.members.borrow();
+        let home = &members.datacenters[HOME];
+        Refusal::overloaded(match (members.cluster.is_known(), home.seats.len()) {
+            (false, _) => format!(
+                "nothing is known of the cluster of {:?} yet: none of its contact points has \
+                 answered ({})",
+                self.config.name,
+                self.view.watching()
+            ),
+            (true, 0) => format!("the cluster has no node in {:?}", home.name),
+            (true, seats) => format!("none of the {seats} nodes in {:?} is up", home.name),
+        })
+    }
+
+    /// Nodes at home that are up, the next in turn first.
+    fn ready(&self) -> Vec<Rc<Node>> {
+        let members = self.members.borrow();
+        let health = &members.datacenters[HOME].plan.health;
+        let nodes = self.nodes.borrow();
+        let up = nodes[HOME].iter().zip(health);
+        let up = up.filter(|(_, health)| **health == Health::Up);
+        let mut up: Vec<Rc<Node>> = up.map(|(node, _)| Rc::clone(node)).collect();
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        if !up.is_empty() {
+            let first = turn % up.len();
+            up.rotate_left(first);
+        }
+        up
+    }
+}
+
+impl Backend for Route {
+    type Conversation = Greeting;
+
+    fn cluster(&self) -> Arc<Cluster> {
+        Arc::clone(&self.members.borrow().cluster)
+    }
+
+    fn events(&self) -> broadcast::Receiver<ClusterEvent> {
+        self.view.events()
+    }
+
+    async fn ask(self: &Rc<Self>, request: Request) -> Answer {
+        Exchange::open(Rc::clone(self), request).run().await
+    }
+
+    async fn greet(self: &Rc<Self>, version: Version) -> Result<Greeting, Refusal> {
+        Greeting::begin(self, version).await
+    }
+
+    async fn schema_versions(self: &Rc<Self>) -> Vec<[u8; 16]> {
+        schema::versions(self).await
+    }
+}

@@ -1,0 +1,39 @@
+//! The beginning of a client's connection, which a node answers: `OPTIONS`, `STARTUP`, login.
+
+use bytes::Bytes;
+use evenkeel_cql::{Flags, Opcode, Version};
+
+use super::Route;
+use crate::cassandra::front::{Conversation, Refusal};
+use crate::cassandra::node::{self, Answer, SendError};
+
+/// A conversation of one client with one node.
+#[derive(Debug)]
+pub(crate) struct Greeting(node::Conversation);
+
+impl Greeting {
+    /// With the first node in turn that is up and can be reached.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) async fn begin(route: &Route, version: Version) -> Result<Self, Refusal> {
+        let mut told = None;
+        for node in route.ready() {
+            match node.converse(version).await {
+                Ok(conversation) => return Ok(Self(conversation)),
+                Err(error) => told = Some(refusal(&error)),
+            }
+        }
+        Err(told.unwrap_or_else(|| route.nobody()))
+    }
+}
+
+fn refusal(error: &SendError) -> Refusal {
+    Refusal::overloaded(error.to_string())
+}
+
+impl Conversation for Greeting {
+    async fn say(&mut self, opcode: Opcode, body: Bytes) -> Result<Answer, Refusal> {
+        self.0.ask(opcode, Flags::NONE, body).await.map_err(|error| refusal(&error))
+    }
+}

@@ -1,0 +1,123 @@
+//! `[upstream.NAME.cql]` and `[listen.cql]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Setting, Table};
+use rustls_pki_types::ServerName;
+
+use super::redirect::file;
+use super::ways::Way;
+use super::{MS, NAME_BYTES_MAX, REPLICAS_MAX};
+use crate::config::{CqlConfig, CqlListenConfig, CqlTls, CqlUser};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Cassandra itself takes no longer names of data centres than a column can hold; a label may not.
+const SHORT: &str = "a name of 1 to 64 bytes";
+
+impl CqlConfig {
+    pub(super) fn read(table: &mut Table<'_>) -> Self {
+        let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
+        let datacenter = table.key("datacenter").text().check(SHORT, is_short).optional();
+        let proxies = table.key("proxies").list(|item| Way::to(item).address);
+        let few = format!("at most {REPLICAS_MAX} addresses");
+        let proxies = proxies.check(&few, |all| all.len() <= REPLICAS_MAX);
+        let by_default = Self::default();
+        let frame_bytes = table.key("frame_bytes_max").bytes().between(65_536..=256 << 20);
+        let waiting_bytes = table.key("waiting_bytes_max").bytes().between(65_536..=1 << 32);
+        let prepared_bytes = table.key("prepared_bytes_max").bytes().between(65_536..=1 << 32);
+        let connections = table.key("connections_max").integer().between(1..=1_024);
+        let streams = table.key("streams_max").integer().between(1..=32_768);
+        let requests = table.key("requests_max").integer().between(1..=32_768);
+        let compression = [("none", false), ("lz4", true)];
+        let config = Self {
+            datacenter,
+            remote: Vec::new(), // until [redirect] is read
+            proxies: proxies.or(Vec::new()),
+            user: user(table),
+            tls: table.key("tls").table(CqlTls::read).optional(),
+            is_compressed: table.key("compression").variant(&compression).or(false),
+            poll: table.key("poll").duration().between(10 * MS..=MINUTE).optional(),
+            connections_max: connections.or(by_default.connections_max),
+            streams_max: streams.or(by_default.streams_max),
+            frame_bytes_max: frame_bytes.or(by_default.frame_bytes_max as u64) as usize,
+            requests_max: requests.or(by_default.requests_max),
+            waiting_bytes_max: waiting_bytes.or(by_default.waiting_bytes_max as u64) as usize,
+            heartbeat: duration(table, "heartbeat", 100 * MS..=60 * MINUTE, by_default.heartbeat),
+            prepared_bytes_max: prepared_bytes.or(by_default.prepared_bytes_max as u64) as usize,
+        };
+        if table.is_sound() && config.waiting_bytes_max < config.frame_bytes_max {
+            let came = config.waiting_bytes_max.to_string();
+            let expected = format!("room for one message: {} at least", config.frame_bytes_max);
+            table.problem("waiting_bytes_max", Mismatch::new(came, expected));
+        }
+        config
+    }
+}
+
+fn user(table: &mut Table<'_>) -> Option<CqlUser> {
+    let name = table.key("user").text().optional();
+    let password_file = table.key("password_file");
+    let password_file = password_file.value().is_some().then(|| file(password_file));
+    match (name, password_file) {
+        (Some(name), Some(password_file)) => Some(CqlUser { name, password_file }),
+        (None, None) => None,
+        (Some(_), None) => {
+            let expected = "password_file too: the file whose first line is the password";
+            table.problem("user", Mismatch::new("user alone", expected));
+            None
+        }
+        (None, Some(_)) => {
+            let expected = "user too: the role whose password it is";
+            table.problem("password_file", Mismatch::new("password_file alone", expected));
+            None
+        }
+    }
+}
+
+/// A certificate and its key, both or neither.
+fn identity(table: &mut Table<'_>) -> Option<(PathBuf, PathBuf)> {
+    let written = |setting: Setting<'_>| setting.value().is_some().then(|| file(setting));
+    match (written(table.key("certificate")), written(table.key("key"))) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (Some(_), None) => {
+            table.problem("certificate", Mismatch::new("certificate alone", "its key too"));
+            None
+        }
+        (None, Some(_)) => {
+            table.problem("key", Mismatch::new("key alone", "its certificate too"));
+            None
+        }
+    }
+}
+
+impl CqlTls {
+    fn read(table: &mut Table<'_>) -> Self {
+        let is_name = |name: &String| ServerName::try_from(name.as_str()).is_ok();
+        let name = table.key("name").text().check("a name as in a certificate", is_name);
+        Self {
+            authority: file(table.key("authority")),
+            name: name.optional(),
+            identity: identity(table),
+        }
+    }
+}
+
+impl CqlListenConfig {
+    pub(super) fn read(table: &mut Table<'_>) -> Self {
+        Self { identity: identity(table) }
+    }
+}
+
+/// Reports keys of a table that say nothing where Cassandra's protocol is spoken.
+pub(super) fn refuse(table: &mut Table<'_>, keys: &[&str]) {
+    for &key in keys {
+        if table.key(key).value().is_some() {
+            let expected = "none: it is of HTTP, and Cassandra's protocol is spoken here";
+            table.problem(key, Mismatch::new(key, expected));
+        }
+    }
+}

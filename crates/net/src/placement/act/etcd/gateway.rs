@@ -1,0 +1,120 @@
+//! Requests to whichever member of a cluster answers, authenticated where that is wanted.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::Trouble;
+use super::super::rest::{Call, Client, Endpoint, TlsFiles};
+use super::wire::trouble;
+
+/// How members are talked to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Manner {
+    /// For one request.
+    pub(crate) request: Duration,
+    /// User and password, where authentication is on.
+    pub(crate) user: Option<(String, String)>,
+    /// The authority that members are believed by, for `https`.
+    pub(crate) authority: Option<PathBuf>,
+    /// The own certificate and key, where members want one.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// The JSON gateways of a cluster's members.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    /// Names for errors, and where each is.
+    members: Vec<(String, Endpoint)>,
+    client: Client,
+    user: Option<(String, String)>,
+    /// Of the last authentication.
+    token: RefCell<Option<String>>,
+    /// Who answered last: asked first where anybody will do.
+    preferred: Cell<usize>,
+}
+
+impl Gateway {
+    /// Reads the settings; connects to nobody.
+    ///
+    /// # Errors
+    /// When a file of TLS is not what it should be.
+    pub(crate) fn new(members: Vec<(String, Endpoint)>, manner: &Manner) -> Result<Self, String> {
+        let client = match &manner.authority {
+            None => Client::plain(manner.request),
+            Some(authority) => {
+                let identity = manner.identity.as_ref();
+                let identity = identity.map(|(one, key)| (one.as_path(), key.as_path()));
+                Client::with_tls(manner.request, TlsFiles { authority, identity })?
+            }
+        };
+        let (token, preferred) = (RefCell::new(None), Cell::new(0));
+        Ok(Self { members, client, user: manner.user.clone(), token, preferred })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// A request to one member, authenticated where that is wanted.
+    pub(crate) async fn post(
+        &self,
+        member: usize,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, Trouble> {
+        let (name, endpoint) = &self.members[member];
+        if self.user.is_some() && self.token.borrow().is_none() {
+            self.authenticate(member).await?;
+        }
+        for is_last in [false, true] {
+            let token = self.token.borrow().clone();
+            let call = Call { authorization: token.as_deref(), ..Call::post(path, body) };
+            let answer = self.client.call(endpoint, call).await?;
+            if answer.status == 200 {
+                return Ok(answer.body);
+            }
+            let error = trouble(name, path, &answer);
+            let is_stale = ["user name is empty", "invalid auth token", "revision of auth store"]
+                .iter()
+                .any(|words| error.words.contains(words));
+            if !is_stale || is_last || !self.authenticate(member).await? {
+                return Err(error);
+            }
+        }
+        unreachable!("the second round returns")
+    }
+
+    /// Fetches a token; `false` when there is no user to be.
+    async fn authenticate(&self, member: usize) -> Result<bool, Trouble> {
+        const PATH: &str = "/v3/auth/authenticate";
+        let (member, endpoint) = &self.members[member];
+        let Some((name, password)) = &self.user else { return Ok(false) };
+        let body = json!({"name": name, "password": password});
+        let answer = self.client.call(endpoint, Call::post(PATH, &body)).await?;
+        if answer.status != 200 {
+            return Err(trouble(member, PATH, &answer));
+        }
+        let token = answer.body.get("token").and_then(Value::as_str).map(str::to_owned);
+        self.token.replace(token);
+        Ok(true)
+    }
+
+    /// A request to whoever answers first, beginning with who did last.
+    pub(crate) async fn post_any(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
+        let mut last = Trouble::lasting("no members to ask");
+        let (first, count) = (self.preferred.get(), self.members.len());
+        for member in (0..count).map(|place| (first + place) % count) {
+            match self.post(member, path, body).await {
+                Err(trouble) if trouble.may_pass => last = trouble,
+                answered => {
+                    self.preferred.set(member);
+                    return answered;
+                }
+            }
+        }
+        Err(last)
+    }
+}

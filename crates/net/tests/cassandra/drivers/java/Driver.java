@@ -1,0 +1,1 @@
+public class Driver { public static void main(String[] a) {} }

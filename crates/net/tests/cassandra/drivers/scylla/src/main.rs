@@ -1,0 +1,3 @@
+//! What the driver for Rust sees of a cluster.
+
+fn main() {}

@@ -1,0 +1,20 @@
+//! Real clusters of Cassandra and unmodified drivers, beside Evenkeel and through it.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../common/cassandra/mod.rs"]
+mod cassandra;
+
+mod hold;
+mod rig;
+
+use cassandra::Spec;
+
+/// The cluster of all tests here. Nodes send custom payloads back, so that it is seen that they
+/// get through.
+fn spec() -> Spec {
+    let mirror = "org.apache.cassandra.cql3.CustomPayloadMirroringQueryHandler";
+    let options = vec![format!("-Dcassandra.custom_query_handler_class={mirror}")];
+    Spec { options, ..Spec::of(&[("east", 2), ("west", 1)]) }
+}

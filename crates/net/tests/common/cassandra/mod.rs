@@ -1,0 +1,345 @@
+//! Real clusters of Apache Cassandra: what a test asks of one, and what it may do to it.
+//!
+//! A cluster takes a quarter of a minute to start, so that a test binary has one ([`shared`]) and
+//! its tests have keyspaces of their own. Tests that only ask take [`Cluster::calm`]; a test that
+//! pauses or kills nodes takes [`Cluster::disturb`] and has the cluster to itself until it lets go.
+//!
+//! Nodes have loopback addresses of their own and the standard port, as drivers expect it. They end
+//! with the process that started them, however that ends (see [`files::Reaper`]).
+
+#![allow(dead_code, reason = "each story takes what it needs")]
+
+pub(crate) mod client;
+mod files;
+mod node;
+mod quota;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use files::Reaper;
+use node::Node;
+pub(crate) use node::processor_time;
+pub(crate) use quota::{Quota, Way};
+
+/// Where every node listens for clients.
+pub(crate) const PORT: u16 = 9042;
+
+/// How long a cluster may take to start, on a busy machine.
+const START_MAX: Duration = Duration::from_secs(180);
+
+/// The version that the rig is written for.
+const VERSION: &str = "5.0.9";
+
+/// What cluster a test wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    /// The data centre and rack of each node, in the order of their addresses.
+    pub(crate) places: Vec<(String, String)>,
+    /// How many tokens each node has. They are spread evenly, and the same in every run.
+    pub(crate) tokens: usize,
+    /// Java's heap for each node, in MiB.
+    pub(crate) heap_mib: usize,
+    /// Whether clients log in (user and password `cassandra`).
+    pub(crate) password: bool,
+    /// Whether clients speak TLS 1.3, with [`Cluster::authority`].
+    pub(crate) tls: bool,
+    /// Whether nodes themselves prefer replicas that were quick of late.
+    pub(crate) dynamic_snitch: bool,
+    /// Whether Java optimizes as it does in production: starts later, runs faster.
+    pub(crate) optimized: bool,
+    /// More lines of `cassandra.yaml`.
+    pub(crate) yaml: String,
+    /// More options of Java.
+    pub(crate) options: Vec<String>,
+}
+
+impl Spec {
+    /// Data centres with their numbers of nodes; every node has a rack of its own.
+    pub(crate) fn of(data_centers: &[(&str, usize)]) -> Self {
+        let mut places = Vec::new();
+        for (name, nodes) in data_centers {
+            places.extend((1..=*nodes).map(|rack| ((*name).to_owned(), format!("r{rack}"))));
+        }
+        Self {
+            places,
+            tokens: 4,
+            heap_mib: 384,
+            password: false,
+            tls: false,
+            dynamic_snitch: false,
+            optimized: false,
+            yaml: String::new(),
+            options: Vec::new(),
+        }
+    }
+}
+
+/// Java and the jars, or what is missing.
+pub(crate) fn possible() -> Result<PathBuf, String> {
+    if !Command::new("java").arg("-version").output().is_ok_and(|done| done.status.success()) {
+        return Err("no `java` (Debian package openjdk-17-jre-headless)".to_owned());
+    }
+    let ours = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target");
+    let lib = match std::env::var_os("EVENKEEL_CASSANDRA") {
+        Some(named) => PathBuf::from(named),
+        None => ours.join("xtask/cassandra/lib"),
+    };
+    if !lib.join(format!("cassandra-all-{VERSION}.jar")).is_file() {
+        let advice = "`cargo xtask needs --install` brings it from Maven Central";
+        return Err(format!("no Cassandra {VERSION} in {}; {advice}", lib.display()));
+    }
+    if TcpListener::bind((Ipv4Addr::new(127, 160, 0, 1), 0)).is_err() {
+        return Err("this machine's loopback is 127.0.0.1 alone".to_owned());
+    }
+    Ok(lib)
+}
+
+/// Says aloud that tests are skipped: past the capture of a passing test's output.
+pub(crate) fn skipped(missing: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {missing}");
+}
+
+/// The cluster of this test binary: started by the first that asks. `None` where there can be none,
+/// which is said aloud.
+pub(crate) fn shared(spec: impl FnOnce() -> Spec) -> Option<&'static Cluster> {
+    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    let started = CLUSTER.get_or_init(|| possible().map(|_| Cluster::start(&spec())));
+    started.as_ref().map_err(|missing| skipped(missing)).ok()
+}
+
+/// A running cluster. Ends when it is dropped, and with the process at the latest.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    nodes: Vec<Mutex<Node>>,
+    places: Vec<(String, String)>,
+    addresses: Vec<Ipv4Addr>,
+    folder: PathBuf,
+    authority: Option<String>,
+    turn: RwLock<()>,
+    _reaper: Reaper,
+}
+
+impl Cluster {
+    /// Starts all nodes at once and waits until each sees all others.
+    ///
+    /// # Panics
+    /// When there is no Cassandra here (ask [`possible`]), or it does not start.
+    pub(crate) fn start(spec: &Spec) -> Self {
+        let lib = possible().unwrap_or_else(|missing| panic!("{missing}"));
+        let addresses = own_addresses(spec.places.len());
+        let folder = files::own_folder(addresses[0]);
+        let reaper = Reaper::start(&folder);
+        let authority = spec.tls.then(|| files::write_certificates(&folder, &addresses));
+        let mut nodes = Vec::new();
+        for index in 0..addresses.len() {
+            let home = files::write(spec, &folder, &addresses, index);
+            let mut node = Node::new(home, addresses[index], files::java(spec, &lib));
+            node.start();
+            nodes.push(Mutex::new(node));
+        }
+        let places = spec.places.clone();
+        let turn = RwLock::default();
+        let this = Self { nodes, places, addresses, folder, authority, turn, _reaper: reaper };
+        let marks = vec![0; this.nodes.len()];
+        for index in 0..this.nodes.len() {
+            this.wait_for(index, &marks);
+        }
+        if spec.password {
+            let made = "Created default superuser role";
+            this.wait("the first user", || this.any_log_has(made));
+        }
+        this
+    }
+
+    /// How many nodes it has.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Where clients reach a node.
+    pub(crate) fn address(&self, node: usize) -> SocketAddr {
+        SocketAddr::from((self.addresses[node], PORT))
+    }
+
+    /// The data centre and rack of a node.
+    pub(crate) fn place(&self, node: usize) -> (&str, &str) {
+        let (data_center, rack) = &self.places[node];
+        (data_center, rack)
+    }
+
+    /// Who signed the nodes' certificates, as PEM, where clients speak TLS.
+    pub(crate) fn authority(&self) -> Option<&str> {
+        self.authority.as_deref()
+    }
+
+    /// The process of a node, while it runs.
+    pub(crate) fn process(&self, node: usize) -> Option<u32> {
+        self.node(node).process()
+    }
+
+    /// The processor time that a node has used since it started.
+    pub(crate) fn processor_time(&self, node: usize) -> Duration {
+        processor_time(self.process(node).expect("it runs"))
+    }
+
+    /// What a node has logged.
+    pub(crate) fn log(&self, node: usize) -> String {
+        self.node(node).log()
+    }
+
+    /// Cassandra's own tool, such as `["flush", "shop"]`; takes seconds.
+    pub(crate) fn nodetool(&self, node: usize, arguments: &[&str]) -> String {
+        let mut tool = self.node(node).nodetool(&self.folder);
+        let done = tool.args(arguments).output().expect("nodetool");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        let error = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "nodetool {arguments:?}: {said}{error}");
+        said
+    }
+
+    /// As long as this is held, all nodes are well.
+    pub(crate) fn calm(&self) -> RwLockReadGuard<'_, ()> {
+        // A test that failed while it disturbed has repaired the cluster all the same.
+        self.turn.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The right to pause and kill nodes. Letting go makes all well again.
+    pub(crate) fn disturb(&self) -> Disturbed<'_> {
+        let turn = self.turn.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Disturbed { cluster: self, _turn: turn }
+    }
+
+    fn node(&self, index: usize) -> std::sync::MutexGuard<'_, Node> {
+        self.nodes[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Lengths of the logs.
+    fn marks(&self) -> Vec<usize> {
+        (0..self.nodes.len()).map(|index| self.log(index).len()).collect()
+    }
+
+    fn any_log_has(&self, text: &str) -> bool {
+        (0..self.nodes.len()).any(|index| self.log(index).contains(text))
+    }
+
+    /// Waits until a node serves clients, and it and each other that runs have told that they see
+    /// each other; only what logs say after `marks` counts.
+    fn wait_for(&self, index: usize, marks: &[usize]) {
+        let told = |observer: usize, what: &str| {
+            let log = self.log(observer);
+            log.get(marks[observer]..).is_some_and(|new| new.contains(what))
+        };
+        let address = self.addresses[index];
+        self.wait(&format!("node {index}, {address}, to listen"), || {
+            self.node(index).expect_running();
+            told(index, "Starting listening for CQL clients")
+        });
+        for other in (0..self.nodes.len()).filter(|other| *other != index) {
+            if self.process(other).is_none() {
+                continue;
+            }
+            let is_up = |of: usize| format!("/{}:7000 is now UP", self.addresses[of]);
+            self.wait(&format!("nodes {index} and {other} to see each other"), || {
+                told(index, &is_up(other)) && told(other, &is_up(index))
+            });
+        }
+    }
+
+    fn wait(&self, what: &str, is_true: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !is_true() {
+            let folder = self.folder.display();
+            assert!(began.elapsed() < START_MAX, "in vain for {what}; logs are in {folder}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for index in 0..self.nodes.len() {
+            self.node(index).kill();
+        }
+    }
+}
+
+/// The right to do harm.
+#[derive(Debug)]
+pub(crate) struct Disturbed<'a> {
+    cluster: &'a Cluster,
+    _turn: RwLockWriteGuard<'a, ()>,
+}
+
+impl Disturbed<'_> {
+    /// SIGSTOP: connections stay, nothing answers.
+    pub(crate) fn pause(&self, node: usize) {
+        self.cluster.node(node).pause();
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self, node: usize) {
+        self.cluster.node(node).resume();
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&self, node: usize) {
+        self.cluster.node(node).kill();
+    }
+
+    /// Starts a killed node with its data, and waits until it serves and is seen.
+    pub(crate) fn restart(&self, node: usize) {
+        let marks = self.cluster.marks();
+        self.cluster.node(node).start();
+        self.cluster.wait_for(node, &marks);
+    }
+
+    /// Limits a node to a share of one processor until [`Self::unlimited`]; says by what means.
+    pub(crate) fn quota(&self, node: usize, share: f64) -> Way {
+        self.cluster.node(node).limit(share)
+    }
+
+    /// Lifts a quota.
+    pub(crate) fn unlimited(&self, node: usize) {
+        self.cluster.node(node).unlimited();
+    }
+}
+
+impl Drop for Disturbed<'_> {
+    fn drop(&mut self) {
+        for index in 0..self.cluster.nodes() {
+            self.unlimited(index);
+            self.resume(index);
+        }
+        // A second panic would abort and hide the first.
+        if !std::thread::panicking() {
+            for index in 0..self.cluster.nodes() {
+                if self.cluster.process(index).is_none() {
+                    self.restart(index);
+                }
+            }
+        }
+    }
+}
+
+/// Loopback addresses on which nobody listens, unlike those of other processes.
+fn own_addresses(nodes: usize) -> Vec<Ipv4Addr> {
+    let process = std::process::id();
+    let free = |address: &Ipv4Addr| {
+        [PORT, 7000].iter().all(|port| TcpListener::bind((*address, *port)).is_ok())
+    };
+    for step in 0..250 {
+        let third = (process + step) % 250 + 1;
+        let second = 160 + (process / 250) % 90;
+        let address = |node| Ipv4Addr::new(127, second as u8, third as u8, node as u8 + 1);
+        let addresses: Vec<Ipv4Addr> = (0..nodes).map(address).collect();
+        if addresses.iter().all(free) {
+            return addresses;
+        }
+    }
+    panic!("no free loopback addresses");
+}
