@@ -295,7 +295,7 @@ fn the_format_is_this_one() {
     let mut bytes = Vec::new();
     let tag = Tag::Command(RecordKind::Once);
     let old = Frame { sequence: 7, shard: 5, partition: None, tag, command: b"abc" };
-    encode(&mut bytes, 0x1234_5678, &frame);
+    encode(&mut bytes, 0x1234_5678, &old);
     let mut expected = 0x8b2a_66b1_u32.to_le_bytes().to_vec();
     expected.extend([3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 2, 0xe7, b'a', b'b', b'c']);
     assert_eq!(bytes, expected);
