@@ -103,6 +103,20 @@ const CHECKS: &[Step] = &[
             "placement::parquet",
         ]),
     },
+    Step {
+        name: "scylla policy, clippy",
+        command: Run::Cargo(&[
+            "clippy",
+            "-p",
+            "evenkeel-scylla",
+            "--features",
+            "driver",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Cargo(&["build", "--release"]) },
 ];

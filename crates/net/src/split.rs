@@ -39,6 +39,8 @@ pub struct SplitSetup {
     pub objective: Duration,
     /// Whether requests that change something stay here whatever the plan.
     pub writes_stay: bool,
+    /// Whether requests that are bound stay: writes that stay, or what no other site may serve.
+    pub bound_stay: bool,
 }
 
 impl SplitSetup {
@@ -82,7 +84,7 @@ impl Bonds {
 }
 
 fn config_of(setup: &SplitSetup) -> SplitConfig {
-    SplitConfig { writes_stay: setup.writes_stay, ..SplitConfig::default() }
+    SplitConfig { writes_stay: setup.bound_stay, ..SplitConfig::default() }
 }
 
 /// Calls that were closed at one site to be opened again at another.
@@ -160,7 +162,7 @@ impl Split {
             false => splitter.choose(now, usable),
         };
         let home = self.setup.home;
-        let may_leave = !(bonds.is_bound && self.setup.writes_stay);
+        let may_leave = !(bonds.is_bound && self.setup.bound_stay);
         let is_lost = route.to == home && may_leave && !usable.contains(home);
         let rescued = is_lost.then(|| splitter.rescue(now, usable)).flatten();
         let may_leave = may_leave && rescued.is_none();

@@ -116,7 +116,13 @@ impl Site {
         let names = NAMES.map(str::to_owned).to_vec();
         let other = names[1 - home.index()].clone();
         let upstream = &mut config.upstreams[0];
-        upstream.split = Some(SplitSetup { home, names, objective: OBJECTIVE, writes_stay: false });
+        upstream.split = Some(SplitSetup {
+            home,
+            names,
+            objective: OBJECTIVE,
+            writes_stay: false,
+            bound_stay: false,
+        });
         if !way.is_empty() {
             upstream.sites = vec![SiteReplicas { name: other, replicas: way.to_vec() }];
         }
@@ -726,7 +732,13 @@ fn writes_are_counted_by_their_method_and_stay_where_they_came_when_told_to() {
             let upstream = &mut config.upstreams[0];
             upstream.sites = vec![SiteReplicas { name: names[1].clone(), replicas }];
             let objective = OBJECTIVE;
-            upstream.split = Some(SplitSetup { home: LONDON, names, objective, writes_stay });
+            upstream.split = Some(SplitSetup {
+                home: LONDON,
+                names,
+                objective,
+                writes_stay,
+                bound_stay: writes_stay,
+            });
             let london = Site::run(config);
             london.direct(1, (1_000_000, 1_000_000), &[1.0]).await;
             let mut client = Client::connect(london.users()).await;

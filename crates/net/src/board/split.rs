@@ -298,7 +298,13 @@ mod tests {
     fn what_other_data_planes_served_at_home_is_counted_and_told_apart() {
         let names = vec!["london".to_owned(), "ireland".to_owned()];
         let objective = Duration::from_millis(100);
-        let setup = SplitSetup { home: SiteId::new(0), names, objective, writes_stay: false };
+        let setup = SplitSetup {
+            home: SiteId::new(0),
+            names,
+            objective,
+            writes_stay: false,
+            bound_stay: false,
+        };
         let entry = SplitEntry::new(setup, 2);
         let of = |ended, missed| LaneTally { ended, missed };
         let mut lanes = vec![Lane::default(); 2];

@@ -97,7 +97,8 @@ impl PreparedStatements {
     }
 
     /// How many statements it knows, and how many bytes they take.
-    pub(crate) fn size(&self) -> (usize, usize) {
+    #[cfg(test)]
+    fn size(&self) -> (usize, usize) {
         let table = self.read();
         (table.statements.len(), table.bytes)
     }

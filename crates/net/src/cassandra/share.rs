@@ -173,6 +173,7 @@ impl Share {
             proxies: Proxies::new(cql.proxies.iter().map(proxy).collect()),
             own: Own { datacenter: Arc::clone(&datacenter), rack, address: None },
             statements: Arc::clone(&self.statements),
+            ..FrontSettings::new(&datacenter)
         })
     }
 }

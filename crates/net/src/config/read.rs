@@ -112,6 +112,12 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     duplicates::check_logs(table, &duplicates);
     let told = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, told);
+    if let Some(upstream) = told.and_then(|index| upstreams.get(index))
+        && upstream.config.cql.is_some()
+    {
+        let expected = "an upstream of HTTP: Envoy divides requests, not coordinators";
+        table.problem("envoy", Mismatch::new("[envoy] of a Cassandra cluster", expected));
+    }
     let mesh = (redirect.as_ref(), envoy.as_ref());
     check_ways(&upstreams, &listens, &agents, admin.as_ref(), mesh, &duplicates);
     check_sites(&upstreams, redirect.as_ref());

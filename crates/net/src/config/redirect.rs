@@ -54,6 +54,9 @@ pub struct RedirectConfig {
     pub load_bias: f64,
     /// Whether requests that change something stay where they come; default no.
     pub writes_stay: bool,
+    /// Whether there are requests that only their own site may serve (those of Cassandra's local
+    /// consistency levels): they are planned as load that stays, as writes are that stay.
+    pub has_bound: bool,
     /// `[[redirect.pairs]]`: what is said of some of the ways between two sites.
     pub pairs: Vec<RedirectPair>,
     /// Connections to each other site; default 3.
@@ -99,7 +102,7 @@ impl RedirectConfig {
             overload: self.overload,
             quantum_ppm: self.quantum_ppm,
             load_bias: self.load_bias,
-            writes: if self.writes_stay { Writes::Home } else { Writes::Redirected },
+            writes: if self.some_stay() { Writes::Home } else { Writes::Redirected },
             prices: self.prices(),
             limits_ppm: self.limits_ppm(),
             ..PlannerConfig::new(self.period)
@@ -135,6 +138,12 @@ impl RedirectConfig {
         others.map(remote).collect()
     }
 
+    /// Whether some requests stay where they come, whatever the plan.
+    #[must_use]
+    pub const fn some_stay(&self) -> bool {
+        self.writes_stay || self.has_bound
+    }
+
     /// How the upstream's requests are split.
     #[must_use]
     pub fn split(&self) -> SplitSetup {
@@ -143,6 +152,7 @@ impl RedirectConfig {
             names: self.sites.iter().map(|site| site.name.clone()).collect(),
             objective: self.objective,
             writes_stay: self.writes_stay,
+            bound_stay: self.some_stay(),
         }
     }
 }

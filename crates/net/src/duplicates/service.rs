@@ -431,13 +431,16 @@ async fn begin(
     mut recovered: Recovered,
     reign: Option<&Reign>,
 ) -> io::Result<History> {
+    let mut is_first = true;
     loop {
         let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
-        // Without a log their epochs are of no use where etcd gives them.
+        // Without a log their epochs are of no use where etcd gives them, unless there were some
+        // before it did.
         let looks = match reign {
-            Some(_) if !has_log => Vec::new(),
+            Some(_) if !has_log && is_first => Vec::new(),
             _ => ask_all(config, doors, None).await,
         };
+        is_first = false;
         let seen = looks.iter().flatten().flatten().map(|look| look.epoch);
         let seen = seen.max().unwrap_or_default();
         if has_log && seen.0 > log.epoch() {

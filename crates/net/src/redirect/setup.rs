@@ -22,7 +22,7 @@ const DAYS_LEFT_MIN: u32 = 14;
 pub fn open(config: &RedirectConfig) -> io::Result<Member> {
     if let Some(seat) = config.through {
         let MeshConfig { site, names, files, reload_every, .. } = mesh(config);
-        let (objective, writes_stay) = (config.objective, config.writes_stay);
+        let (objective, writes_stay) = (config.objective, config.some_stay());
         let companion =
             CompanionConfig { site, names, objective, writes_stay, seat, files, reload_every };
         return Companion::open(companion).map(|companion| Member::Companion(Box::new(companion)));

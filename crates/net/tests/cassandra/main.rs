@@ -6,7 +6,11 @@
 #[path = "../common/cassandra/mod.rs"]
 mod cassandra;
 
+mod differential;
+mod drivers;
+mod faults;
 mod hold;
+mod proxy;
 mod rig;
 
 use cassandra::Spec;

@@ -132,7 +132,7 @@ pub struct World {
     running: Option<Running>,
     directory: PathBuf,
     /// Duplicates that must be live before a test goes on.
-    expected: usize,
+    pub expected: usize,
 }
 
 impl World {

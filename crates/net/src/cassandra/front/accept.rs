@@ -216,7 +216,8 @@ impl<B: Backend> Worker<B> {
         if tokio::time::timeout(self.settings.drain - last_call, gone.as_mut()).await.is_ok() {
             return 0;
         }
-        let cut_off = self.links.borrow().len() as u64;
+        let is_cut_off = |link: &&Rc<Link>| !link.is_done();
+        let cut_off = self.links.borrow().values().filter(is_cut_off).count() as u64;
         self.tell_all(Order::Close);
         gone.await;
         cut_off

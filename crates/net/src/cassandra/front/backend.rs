@@ -44,9 +44,6 @@ pub(crate) struct Asked {
     pub idempotence: Idempotence,
     /// The same for the dispatcher.
     pub replay: Replay,
-    /// Whether a second copy may leave while the first is under way: only of what clients asked
-    /// for, if it is idempotent.
-    pub may_hedge: bool,
 }
 
 /// The route to the nodes.

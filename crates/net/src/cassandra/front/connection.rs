@@ -36,10 +36,7 @@ const OUT_BYTES_MAX: usize = 256 << 20;
 const LEAVING_BYTES_MAX: usize = 1 << 20;
 /// All that a client may say before it is logged in.
 const GREETING_BYTES_MAX: usize = 64 << 10;
-/// How long a driver's question whether nodes agree is kept back until they do. Drivers ask again
-/// after 2 to 12 s without an answer.
-const AGREEMENT_WAIT: Duration = Duration::from_secs(5);
-/// How often nodes are asked meanwhile.
+/// How often nodes are asked whether they agree on the schema while a driver waits for that.
 const AGREEMENT_EVERY: Duration = Duration::from_millis(100);
 
 /// What a task found.
@@ -117,6 +114,7 @@ pub(super) async fn attend<B: Backend>(
     link: Rc<Link>,
 ) {
     let settings = &worker.settings;
+    let proxies = settings.proxies.with(own.clone());
     let watch = Watch::new([settings.handshake, settings.idle, settings.write]);
     let limits = Limits { envelope_bytes_max: settings.frame_bytes_max };
     let mut connection = Connection {
@@ -124,7 +122,7 @@ pub(super) async fn attend<B: Backend>(
         stream,
         decoder: Decoder::new(Side::Client, limits),
         encoder: Encoder::new(),
-        session: Session::new(own),
+        session: Session::new(own, proxies),
         conversation: None,
         tasks: JoinSet::new(),
         inbox: BytesMut::new(),
@@ -274,8 +272,9 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             Step::Say(stream, says) => self.say(stream, says),
             Step::Agree(stream, agreement) => {
                 let backend = Rc::clone(&self.worker.backend);
+                let wait = self.worker.settings.agreement;
                 self.tasks.spawn_local(async move {
-                    Done::Agreed(stream, agreement, agree(&backend).await)
+                    Done::Agreed(stream, agreement, agree(&backend, wait).await)
                 });
             }
         }
@@ -422,6 +421,7 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
                     return Poll::Ready(());
                 }
                 self.watch.age = 0;
+                self.link.done();
                 0
             }
         };
@@ -470,14 +470,13 @@ fn with_world<B: Backend, T>(worker: &Worker<B>, tell: impl FnOnce(&World<'_>) -
         statements: &worker.statements,
         cluster: &cluster,
         supported: &supported,
-        proxies: &worker.settings.proxies,
         is_murmur: worker.is_murmur.get(),
     })
 }
 
 /// The schema versions of all nodes: as soon as they are one, or after a while whatever they are.
-async fn agree<B: Backend>(backend: &Rc<B>) -> Vec<[u8; 16]> {
-    let until = Instant::now() + AGREEMENT_WAIT;
+async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
+    let until = Instant::now() + wait;
     loop {
         let asked = tokio::time::timeout_at(until, backend.schema_versions());
         let versions = asked.await.unwrap_or_default();

@@ -24,6 +24,8 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct Link {
     order: Cell<Order>,
+    /// Whether everything is said that there is to say; the client may not have heard it yet.
+    is_done: Cell<bool>,
     /// Whether the client has asked for changes of the schema.
     wants_schema: Cell<bool>,
     events: RefCell<VecDeque<Bytes>>,
@@ -33,12 +35,20 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new() -> Self {
         let order = Cell::new(Order::Serve);
-        let (wants_schema, events) = (Cell::new(false), RefCell::default());
-        Self { order, wants_schema, events, waker: RefCell::default() }
+        let (is_done, wants_schema) = (Cell::new(false), Cell::new(false));
+        Self { order, is_done, wants_schema, events: RefCell::default(), waker: RefCell::default() }
     }
 
     pub(super) fn order(&self) -> Order {
         self.order.get()
+    }
+
+    pub(super) fn done(&self) {
+        self.is_done.set(true);
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done.get()
     }
 
     pub(super) fn tell(&self, order: Order) {

@@ -22,5 +22,4 @@ pub(crate) use accept::serve;
 pub(crate) use backend::{Asked, Backend, Conversation, Request};
 pub(crate) use counts::FrontCounts;
 pub(crate) use refusal::Refusal;
-pub use settings::FrontTlsFiles;
-pub(crate) use settings::{FrontSettings, Own};
+pub(crate) use settings::{FrontSettings, FrontTlsFiles, Own};

@@ -31,20 +31,6 @@ impl Refusal {
         Self::new(ErrorCode::ServerError, words)
     }
 
-    /// Too few replicas are up, and nothing was done.
-    pub(crate) fn unavailable(
-        consistency: Consistency,
-        required: u32,
-        alive: u32,
-        words: impl Into<String>,
-    ) -> Self {
-        let mut fields = Vec::with_capacity(10);
-        write::consistency(&mut fields, consistency);
-        fields.put_u32(required);
-        fields.put_u32(alive);
-        Self { fields, ..Self::new(ErrorCode::Unavailable, words) }
-    }
-
     /// A read was not answered in time.
     pub(crate) fn read_timeout(
         consistency: Consistency,

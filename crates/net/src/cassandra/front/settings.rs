@@ -34,6 +34,9 @@ pub(crate) struct FrontSettings {
     pub write: Duration,
     /// How long requests in flight may take to finish once the worker stops.
     pub drain: Duration,
+    /// How long a driver's question whether nodes agree on the schema is kept back until they do;
+    /// drivers take no answer for a no, and ask again after 2 to 12 s.
+    pub agreement: Duration,
     /// With what clients are spoken to, if encrypted.
     pub tls: Option<Arc<ServerConfig>>,
     /// All proxies of this cluster, this process among them.
@@ -69,6 +72,7 @@ impl FrontSettings {
             idle: Duration::from_secs(600),
             write: Duration::from_secs(30),
             drain: Duration::from_secs(10),
+            agreement: Duration::from_secs(5),
             tls: None,
             proxies: Proxies::default(),
             own: Own { datacenter: datacenter.into(), rack: "evenkeel".into(), address: None },
@@ -89,7 +93,7 @@ impl FrontSettings {
 
 /// Where the certificates are that clients believe us by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FrontTlsFiles {
+pub(crate) struct FrontTlsFiles {
     /// Our certificate, then those between it and the authority, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.
@@ -103,7 +107,7 @@ impl FrontTlsFiles {
     ///
     /// # Errors
     /// When one cannot be read or is not what it should be, with its path.
-    pub fn load(&self) -> io::Result<Arc<ServerConfig>> {
+    pub(crate) fn load(&self) -> io::Result<Arc<ServerConfig>> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])

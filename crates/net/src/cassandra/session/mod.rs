@@ -39,8 +39,6 @@ pub(crate) struct World<'a> {
     pub(crate) cluster: &'a dyn Fn() -> Arc<Cluster>,
     /// What nodes said last that they support, if one did lately.
     pub(crate) supported: &'a dyn Fn() -> Option<Supported>,
-    /// All proxies.
-    pub(crate) proxies: &'a Proxies,
     /// Whether the cluster's tokens are those of the default partitioner: no others are made here.
     pub(crate) is_murmur: bool,
 }
@@ -107,6 +105,8 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Session {
     own: Proxy,
+    /// All proxies, its own among them.
+    proxies: Proxies,
     phase: Phase,
     dialect: Dialect,
     /// The streams in flight, with the bytes of their requests.
@@ -115,10 +115,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Of a client that is connected to this proxy.
-    pub(crate) fn new(own: Proxy) -> Self {
+    /// Of a client that is connected to this proxy, which is among all of them.
+    pub(crate) fn new(own: Proxy, proxies: Proxies) -> Self {
         let dialect = Dialect { version: Version::V5, keyspace: None, login: None };
-        Self { own, phase: Phase::New, dialect, streams: BTreeMap::new(), bytes_in_flight: 0 }
+        let (phase, streams) = (Phase::New, BTreeMap::new());
+        Self { own, proxies, phase, dialect, streams, bytes_in_flight: 0 }
     }
 
     /// Whether the client may ask.
@@ -249,7 +250,7 @@ impl Session {
             return self.refused(stream, &Refusal::overloaded(words));
         };
         let cluster = Cluster { schema_version: Some(version), ..(*(world.cluster)()).clone() };
-        match agreement.asked.answer(&self.view(&cluster, world)) {
+        match agreement.asked.answer(&self.view(&cluster)) {
             Ok(message) => self.reply(stream, Opcode::Result, message),
             Err(refusal) => self.refused(stream, &refusal),
         }
@@ -261,8 +262,8 @@ impl Session {
         self.bytes_in_flight -= size;
     }
 
-    fn view<'a>(&'a self, cluster: &'a Cluster, world: &'a World<'_>) -> View<'a> {
-        View { cluster, proxies: world.proxies, own: &self.own }
+    fn view<'a>(&'a self, cluster: &'a Cluster) -> View<'a> {
+        View { cluster, proxies: &self.proxies, own: &self.own }
     }
 
     /// An answer of a node as the client's.

@@ -100,7 +100,6 @@ impl Session {
             is_write: false,
             idempotence: Idempotence::Yes,
             replay: Replay::Always,
-            may_hedge: false,
         };
         let in_force = match prepare.keyspace {
             Some(keyspace) => Some(keyspace.into()),
@@ -263,7 +262,7 @@ impl Session {
                          points right, and is one of them up?)";
             return Step::Reply(self.refused(stream, &Refusal::overloaded(words)));
         }
-        let view = self.view(&cluster, world);
+        let view = self.view(&cluster);
         if view.columns(table).next().is_none() {
             // A release without such a table: a node has the words that drivers wait for.
             return self.ask(&envelope, as_prepared, what, Then::Pass);
@@ -365,7 +364,6 @@ fn asked(
         is_write,
         idempotence: statement.idempotence(bound, parameters.timestamp.is_some()),
         replay: Replay::IfUnsent,
-        may_hedge: false,
     })
 }
 
@@ -373,7 +371,7 @@ fn asked(
 fn settled(what: Asked) -> Asked {
     let is_proven = what.idempotence.is_proven();
     let replay = if is_proven { Replay::Always } else { Replay::IfUnsent };
-    Asked { replay, may_hedge: is_proven, ..what }
+    Asked { replay, ..what }
 }
 
 /// Two parts of a batch: it goes where the first goes of which that is known.

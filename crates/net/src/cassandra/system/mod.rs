@@ -15,5 +15,5 @@ mod proxies;
 mod select;
 
 pub(crate) use cells::View;
-pub use proxies::{Proxies, Proxy};
+pub(crate) use proxies::{Proxies, Proxy};
 pub(crate) use select::{ResultColumn, answer, awaits_agreement, result_columns};

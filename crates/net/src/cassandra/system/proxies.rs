@@ -7,52 +7,47 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// One process of Evenkeel, as clients see it: a node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     /// The data centre in which clients are told it is.
-    pub datacenter: Arc<str>,
+    pub(crate) datacenter: Arc<str>,
     /// The address at which clients reach it.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// The rack in which clients are told it is.
-    pub rack: Arc<str>,
+    pub(crate) rack: Arc<str>,
 }
 
 /// All proxies of a cluster, ordered by data centre and address.
 #[derive(Clone, Debug, Default)]
-pub struct Proxies(Vec<Proxy>);
+pub(crate) struct Proxies(Arc<[Proxy]>);
 
 impl Proxies {
     /// From a list in any order, in which none is twice.
-    #[must_use]
-    pub fn new(mut all: Vec<Proxy>) -> Self {
+    pub(crate) fn new(mut all: Vec<Proxy>) -> Self {
         for proxy in &mut all {
             proxy.address = canonical(proxy.address);
         }
         all.sort();
         all.dedup_by_key(|proxy| proxy.address);
-        Self(all)
+        Self(all.into())
     }
 
     /// These and one more, unless its address is among them. It is the one that a client is
     /// connected to, which may not have been listed.
-    #[must_use]
-    pub fn with(&self, proxy: Proxy) -> Self {
+    pub(crate) fn with(&self, proxy: Proxy) -> Self {
         if self.at(proxy.address).is_some() {
             return self.clone();
         }
-        let mut all = self.0.clone();
-        all.push(proxy);
-        Self::new(all)
+        Self::new(self.0.iter().cloned().chain([proxy]).collect())
     }
 
     /// The proxy at an address.
-    #[must_use]
-    pub fn at(&self, address: SocketAddr) -> Option<&Proxy> {
+    pub(crate) fn at(&self, address: SocketAddr) -> Option<&Proxy> {
         let address = canonical(address);
         self.0.iter().find(|proxy| proxy.address == address)
     }
 
     /// All of them.
-    pub fn iter(&self) -> std::slice::Iter<'_, Proxy> {
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Proxy> {
         self.0.iter()
     }
 
@@ -62,7 +57,6 @@ impl Proxies {
     /// Drivers that know tokens then spread requests evenly among the proxies of a data centre,
     /// and every request finds one whatever its keyspace's replication is. Which *node* answers is
     /// decided here, by the real tokens.
-    #[must_use]
     pub(super) fn place(&self, proxy: &Proxy) -> u64 {
         let alike = |other: &&Proxy| other.datacenter == proxy.datacenter;
         let count = self.0.iter().filter(alike).count().max(1) as u128;

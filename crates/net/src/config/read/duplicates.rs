@@ -126,12 +126,8 @@ impl<'a> Duplicates<'a> {
 /// `map = {store = "etcd", …}` and `standby`.
 fn etcd(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
     let standby = table.key("standby").boolean().or(false);
-    let map = table.key("map");
     let of = name.to_owned();
-    let etcd = match map.value() {
-        Some(_) => map.table(move |table| in_etcd(table, &of)).optional().flatten(),
-        None => None,
-    };
+    let etcd = table.key("map").section(move |table| map(table, &of));
     if standby && etcd.is_none() {
         let expected = "map = {store = \"etcd\", endpoints = [...]} too: without it nobody knows \
                         whose turn it is";
@@ -141,39 +137,48 @@ fn etcd(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
 }
 
 /// `None`: in a file.
-fn in_etcd(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
-    if !table.key("store").variant(&[("file", false), ("etcd", true)]).or(false) {
-        return None;
-    }
+fn map(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
+    let is_etcd = table.key("store").variant(&[("file", false), ("etcd", true)]).or(false);
     let path =
         |table: &mut Table<'_>, key: &str| table.key(key).value().map(|_| file(table.key(key)));
-    let authority = path(table, "authority");
-    let has_authority = authority.is_some();
+    let (authority, password_file) = (path(table, "authority"), path(table, "password_file"));
     let (certificate, key) = (path(table, "certificate"), path(table, "key"));
-    if certificate.is_some() != key.is_some() {
-        let expected = "certificate and key together";
-        table.problem("certificate", Mismatch::new("one of them alone", expected));
+    let user = table.key("user").text().optional();
+    for (one, has_one, other, has_other) in [
+        ("certificate", certificate.is_some(), "key", key.is_some()),
+        ("user", user.is_some(), "password_file", password_file.is_some()),
+    ] {
+        if has_one != has_other {
+            let expected = format!("{one} and {other} together");
+            table.problem(one, Mismatch::new("one of them alone", expected));
+        }
     }
-    let (user, password_file) = (table.key("user").text().optional(), path(table, "password_file"));
-    if user.is_some() != password_file.is_some() {
-        let expected = "user and password_file together";
-        table.problem("user", Mismatch::new("one of them alone", expected));
-    }
+    let has_authority = authority.is_some();
     let endpoints = table.key("endpoints").list(|item| url(item, has_authority));
+    let endpoints = endpoints.check("one member at least", |all| !all.is_empty()).optional();
     let prefix = table.key("prefix").text().check("without a slash at its end", |prefix| {
         !prefix.is_empty() && !prefix.ends_with('/') && prefix.len() <= 1_024
     });
+    let prefix = prefix.or(format!("evenkeel/duplicates/{name}"));
     let lease = table.key("lease").duration().between(LEASE_MIN..=HOUR);
     let lease = lease.check("whole seconds: etcd counts them", |lease| lease.subsec_nanos() == 0);
+    let lease = lease.or(2 * LEASE_MIN);
+    if is_etcd != endpoints.is_some() {
+        let expected = "store = \"etcd\" and endpoints together";
+        table.problem("endpoints", Mismatch::new("one of them alone", expected));
+    }
+    let identity = certificate.zip(key);
+    let endpoints = endpoints.filter(|_| is_etcd)?;
+    let standby = false;
     Some(EtcdSettings {
-        endpoints: endpoints.check("one member at least", |all| !all.is_empty()).required(),
-        prefix: prefix.or(format!("evenkeel/duplicates/{name}")),
-        lease: lease.or(2 * LEASE_MIN),
+        endpoints,
+        prefix,
+        lease,
         user,
         password_file,
         authority,
-        identity: certificate.zip(key),
-        standby: false,
+        identity,
+        standby,
     })
 }
 

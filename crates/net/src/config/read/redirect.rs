@@ -71,6 +71,7 @@ impl<'a> Redirect<'a> {
             quantum_ppm: (quantum * PPM).round() as u32,
             load_bias: load_bias.or(LOAD_BIAS),
             writes_stay: table.key("writes_stay").boolean().or(false),
+            has_bound: upstreams.get(upstream).is_some_and(|it| it.config.cql.is_some()),
             connections: connections.or(3),
             probe_interval: duration(table, "probe_interval", 10 * MS..=500 * MS, 200 * MS),
         };

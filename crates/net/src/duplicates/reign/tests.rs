@@ -109,7 +109,7 @@ fn one_reigns_at_a_time_and_who_is_deposed_gives_no_epoch_and_stores_no_map() {
         let lost = first.epoch_above(0).await.unwrap_err();
         assert!(lost.to_string().contains("another process has taken over"), "{lost}");
         assert_eq!(first.swap_map(kept.revision, b"late").await.unwrap(), Swapped::Deposed);
-        let lost = std::rc::Rc::new(first).keep().await;
+        let lost = Rc::new(first).keep().await;
         assert!(lost.to_string().contains("has ended"), "{lost}");
 
         assert_eq!(second.epoch_above(0).await.unwrap(), 10);

@@ -13,6 +13,7 @@ pub(crate) mod client;
 mod files;
 mod node;
 mod quota;
+pub(crate) mod statements;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use evenkeel_core::Rng;
 use serde_json::json;
 
+use super::wire::trouble;
 use super::*;
 
 fn settings(urls: &[(&str, &str)]) -> Settings {

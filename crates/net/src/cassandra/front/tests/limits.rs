@@ -1,0 +1,158 @@
+//! What clients may not do, and how they are told.
+
+use super::*;
+
+/// The bytes of a message as a client of another version begins with.
+fn options_of(version: u8) -> Vec<u8> {
+    match version {
+        0..3 => vec![version, 0, 1, 5, 0, 0, 0, 0, 0],
+        _ => vec![version, 0, 0, 1, 5, 0, 0, 0, 0],
+    }
+}
+
+#[test]
+fn versions_that_are_not_spoken_are_told_so_that_drivers_take_a_lower_one() {
+    for (came, answered_in) in [(3, 0x84), (6, 0x85), (66, 0x85), (2, 0x84)] {
+        run(async {
+            let front = Front::new(|_| {});
+            let mut client = front.client(Version::V4, 1);
+            client.push(&options_of(came)).await;
+            let mut told = Vec::new();
+            client.stream.read_to_end(&mut told).await.unwrap();
+            assert_eq!((told[0], told[4]), (answered_in, 0), "{told:?}");
+            let words = String::from_utf8_lossy(&told);
+            let expected = format!("Invalid or unsupported protocol version ({came})");
+            assert!(words.contains(&expected), "{words}");
+            assert!(words.contains("4/v4, 5/v5"), "{words}");
+        });
+    }
+}
+
+#[test]
+fn what_is_not_the_protocol_is_answered_and_ends_the_connection() {
+    /// What is wrong, the bytes after STARTUP, and how the answer begins.
+    type Wrong = (&'static str, Vec<u8>);
+    let v4: [Wrong; 4] = [
+        ("opcode", vec![4, 0, 0, 1, 0x7F, 0, 0, 0, 0]),
+        ("response", vec![0x84, 0, 0, 1, 8, 0, 0, 0, 0]),
+        ("length", vec![4, 0, 0, 1, 7, 0xFF, 0xFF, 0xFF, 0xFF]),
+        ("a body of", vec![4, 0, 0, 1, 7, 0x7F, 0xFF, 0xFF, 0xFF]),
+    ];
+    let v5: [Wrong; 1] = [("checksum", vec![0x55; 64])];
+    let of = |version, wrongs: &[Wrong]| {
+        wrongs.iter().map(|wrong| (version, wrong.clone())).collect::<Vec<_>>()
+    };
+    for (version, (words, bytes)) in [of(Version::V4, &v4), of(Version::V5, &v5)].concat() {
+        run(async {
+            let front = Front::new(|_| {});
+            let mut client = front.client(version, 1);
+            client.start(None).await;
+            client.push(&bytes).await;
+            let (code, told) = error_in(&client.next().await.unwrap());
+            assert_eq!(code, ErrorCode::ProtocolError);
+            assert!(told.contains(words), "{told}");
+            assert_eq!(client.next().await, None);
+            assert_eq!(front.counts().protocol_errors.get(), 1);
+        });
+    }
+}
+
+#[test]
+fn a_stream_in_flight_is_not_taken_twice() {
+    run(async {
+        let front = Front::new(|_| {});
+        let mut client = front.client(Version::V4, 1);
+        client.start(None).await;
+        client.send(&[query(Version::V4, 9, "HOLD"), query(Version::V4, 9, "ECHO 2")]).await;
+        let (code, words) = error_in(&client.next().await.unwrap());
+        assert_eq!(code, ErrorCode::ProtocolError);
+        assert!(words.contains("stream 9"), "{words}");
+        assert_eq!(client.next().await, None);
+        assert_eq!(front.fake.in_flight.get(), 0, "what was in flight is given up");
+    });
+}
+
+#[test]
+fn a_client_with_too_much_in_flight_waits() {
+    for limit in ["count", "bytes"] {
+        run(async {
+            let front = Front::new(|settings| match limit {
+                "count" => settings.in_flight_max = 4,
+                _ => settings.in_flight_bytes_max = 60,
+            });
+            let mut client = front.client(Version::V4, 1);
+            client.start(None).await;
+            let asked: Vec<_> =
+                (0..10).map(|stream| query(Version::V4, stream, "HOLD     x")).collect();
+            client.send(&asked).await;
+            let mut answered = 0;
+            while answered < 10 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                let in_flight = front.fake.in_flight.get();
+                assert!((1..=4).contains(&in_flight), "{limit}: {in_flight} in flight");
+                front.fake.release.notify_waiters();
+                for _ in 0..in_flight {
+                    client.next().await.unwrap();
+                    answered += 1;
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_closed() {
+    run(async {
+        let front = Front::new(|settings| settings.write = Duration::from_millis(200));
+        let mut client = front.client(Version::V4, 1);
+        client.start(None).await;
+        for stream in 0..20 {
+            let mut bytes = BytesMut::new();
+            client.encoder.encode(&query(Version::V4, stream, "LONG 200000"), &mut bytes);
+            client.stream.write_all(&bytes).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(front.counts().connections.get(), 1);
+        while front.counts().connections.get() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(front.counts().timeouts.get(), 1);
+    });
+}
+
+#[test]
+fn a_client_that_says_nothing_is_closed_and_one_that_waits_is_not() {
+    run(async {
+        let front = Front::new(|settings| {
+            settings.idle = Duration::from_millis(200);
+            settings.handshake = Duration::from_millis(100);
+        });
+        let mut silent = front.client(Version::V4, 1);
+        assert_eq!(silent.next().await, None, "no STARTUP");
+        let mut waiting = front.client(Version::V4, 1);
+        waiting.start(None).await;
+        waiting.send(&[query(Version::V4, 1, "HOLD")]).await;
+        let mut idle = front.client(Version::V4, 1);
+        idle.start(None).await;
+        assert_eq!(idle.next().await, None);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        front.fake.release.notify_waiters();
+        assert_eq!(waiting.next().await.unwrap().body, "HOLD");
+    });
+}
+
+#[test]
+fn before_the_login_little_is_listened_to() {
+    run(async {
+        let front = Front::new(|_| {});
+        let mut client = front.client(Version::V4, 1);
+        let mut startup = vec![4, 0, 0, 1, 1];
+        startup.extend((10_u32 << 20).to_be_bytes());
+        startup.extend(bytes(200 << 10, b'x'));
+        client.push(&startup).await;
+        let (code, words) = error_in(&client.next().await.unwrap());
+        assert_eq!(code, ErrorCode::ProtocolError);
+        assert!(words.contains("before the login"), "{words}");
+        assert_eq!(client.next().await, None);
+    });
+}

@@ -1,0 +1,218 @@
+//! What clients get.
+
+use std::collections::BTreeMap;
+
+use evenkeel_cql::request::{AuthResponse, Register};
+use evenkeel_cql::response::{self, Event, SchemaChange, SchemaTarget};
+use evenkeel_cql::{Inet, value};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::cassandra::cluster::ClusterEvent;
+use crate::cassandra::front::accept::pass_events;
+use crate::cassandra::front::{FrontTlsFiles, serve};
+use crate::http::engine::Listener;
+
+#[test]
+fn answers_come_to_who_asked_however_bytes_are_cut() {
+    for (number, (version, compression)) in FRAMINGS.into_iter().enumerate() {
+        run(async {
+            let front = Front::new(|_| {});
+            let mut client = front.client(version, number as u64);
+            client.start(compression).await;
+            for round in 0..8_i16 {
+                let asked: Vec<_> = (0..40)
+                    .map(|n| {
+                        let long = n % 13 == 5;
+                        let text =
+                            format!("ECHO {}{n}", "x".repeat(if long { 150_000 } else { 9 }));
+                        (round * 40 + n, text)
+                    })
+                    .collect();
+                let envelopes: Vec<_> =
+                    asked.iter().map(|(stream, text)| query(version, *stream, text)).collect();
+                client.send(&envelopes).await;
+                let mut told = BTreeMap::new();
+                for _ in &asked {
+                    let reply = client.next().await.unwrap();
+                    told.insert(reply.stream, reply.body);
+                }
+                for (stream, text) in asked {
+                    assert_eq!(told[&stream], text.as_bytes(), "{version} stream {stream}");
+                }
+            }
+            let big = client.ask(query(version, 7, "LONG 5000000")).await;
+            assert_eq!(big.body.len(), 12 + 5_000_000);
+            assert_eq!(front.fake.in_flight.get(), 0);
+        });
+    }
+}
+
+#[test]
+fn options_are_asked_for_once_and_a_client_may_go_on_after_them() {
+    run(async {
+        let front = Front::new(|_| {});
+        for seed in 0..3 {
+            let mut client = front.client(Version::V5, seed);
+            let options = Envelope::new(Version::V5, 2, Opcode::Options, Bytes::new());
+            let reply = client.ask(options.clone()).await;
+            let supported = response::Supported::read(&reply.body).unwrap();
+            assert_eq!(supported.option("PROTOCOL_VERSIONS"), ["4/v4", "5/v5"]);
+            client.start(None).await;
+            assert_eq!(client.ask(options).await.opcode, Opcode::Supported);
+        }
+        assert_eq!(front.fake.greeted.get(), 4, "one OPTIONS, three STARTUP");
+    });
+}
+
+#[test]
+fn a_password_is_for_the_cluster_to_judge() {
+    run(async {
+        let front = Front::new(|_| {});
+        *front.fake.password.borrow_mut() = Some("s3cret");
+        let mut client = front.client(Version::V5, 1);
+        assert_eq!(client.startup(Some(Compression::Lz4)).await.opcode, Opcode::Authenticate);
+        let say = |password: &str| {
+            let mut body = BytesMut::new();
+            let token = AuthResponse::plain("me", password);
+            AuthResponse { token: Some(&token) }.write(&mut body);
+            Envelope::new(Version::V5, 1, Opcode::AuthResponse, body.freeze())
+        };
+        let reply = client.ask(say("guess")).await;
+        assert_eq!(error_in(&reply).0, ErrorCode::BadCredentials);
+        assert_eq!(client.ask(say("s3cret")).await.opcode, Opcode::AuthSuccess);
+        client.ask(query(Version::V5, 1, "ECHO 1")).await;
+        let login = front.fake.asked.borrow()[0].dialect.login.clone().unwrap();
+        assert_eq!(&login.token[..], b"\0me\0s3cret");
+        // Who has not logged in asks nothing.
+        let mut stranger = front.client(Version::V5, 2);
+        stranger.startup(None).await;
+        let reply = stranger.ask(query(Version::V5, 1, "ECHO 1")).await;
+        assert_eq!(error_in(&reply).0, ErrorCode::ProtocolError);
+        assert_eq!(stranger.next().await, None);
+    });
+}
+
+#[test]
+fn changes_of_the_schema_reach_who_asked_for_them_and_nodes_reach_nobody() {
+    run(async {
+        let front = Front::new(|_| {});
+        let events = tokio::task::spawn_local(pass_events(Rc::clone(&front.worker)));
+        let mut clients = Vec::new();
+        for (version, kind) in [
+            (Version::V4, Event::SCHEMA_CHANGE),
+            (Version::V5, Event::SCHEMA_CHANGE),
+            (Version::V5, Event::STATUS_CHANGE),
+        ] {
+            let mut client = front.client(version, 1);
+            client.start(None).await;
+            let mut body = BytesMut::new();
+            Register { kinds: vec![kind, Event::TOPOLOGY_CHANGE] }.write(&mut body);
+            let register = Envelope::new(version, 1, Opcode::Register, body.freeze());
+            assert_eq!(client.ask(register).await.opcode, Opcode::Ready);
+            clients.push(client);
+        }
+        let node = Inet { address: "10.0.0.1".parse().unwrap(), port: 9042 };
+        let target = SchemaTarget::Table("t");
+        let change = SchemaChange { change: "CREATED", keyspace: "k", target };
+        for event in [
+            Event::Status { change: "DOWN", node },
+            Event::Topology { change: "NEW_NODE", node },
+            Event::Schema(change.clone()),
+        ] {
+            let mut body = BytesMut::new();
+            event.write(&mut body);
+            front.fake.events.send(ClusterEvent::read(&body).unwrap()).unwrap();
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            if number < 2 {
+                let event = client.next().await.unwrap();
+                assert_eq!((event.opcode, event.stream), (Opcode::Event, -1));
+                let read = Event::read(&event.body).unwrap();
+                assert_eq!(read, Event::Schema(change.clone()));
+            }
+            let reply = client.ask(query(client.version, 1, "ECHO 1")).await;
+            assert_eq!(reply.opcode, Opcode::Result, "no other event came before");
+        }
+        events.abort();
+    });
+}
+
+#[test]
+fn a_driver_that_waits_for_agreement_waits_until_there_is_one() {
+    const TEXT: &str = "SELECT schema_version FROM system.local WHERE key='local'";
+    run(async {
+        let front = Front::new(|settings| settings.agreement = Duration::from_millis(500));
+        let mut client = front.client(Version::V5, 1);
+        client.start(None).await;
+        let split = vec![[1; 16], [2; 16]];
+        *front.fake.versions.borrow_mut() = [split.clone(), split.clone(), vec![[2; 16]]].into();
+        let reply = client.ask(query(Version::V5, 1, TEXT)).await;
+        let response::Result::Rows(rows) =
+            response::Result::read(&reply.body, Version::V5).unwrap()
+        else {
+            panic!("{reply:?}")
+        };
+        let version = rows.iter().next().unwrap().at(0).and_then(value::uuid);
+        assert_eq!(version, Some([2; 16]));
+        *front.fake.versions.borrow_mut() = [split].into();
+        let reply = client.ask(query(Version::V5, 1, TEXT)).await;
+        assert_eq!(error_in(&reply).0, ErrorCode::Overloaded);
+    });
+}
+
+#[test]
+fn over_tls_and_sockets_what_is_in_flight_is_answered_before_the_end() {
+    let folder = std::env::temp_dir().join(format!("evenkeel-front-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let signed = rcgen::generate_simple_self_signed(vec!["proxy".to_owned()]).unwrap();
+    let files = FrontTlsFiles {
+        certificate: folder.join("certificate.pem"),
+        key: folder.join("key.pem"),
+        authority: None,
+    };
+    std::fs::write(&files.certificate, signed.cert.pem()).unwrap();
+    std::fs::write(&files.key, signed.signing_key.serialize_pem()).unwrap();
+    let server = files.load().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(signed.cert.der().clone()).unwrap();
+    run(async {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.address().unwrap();
+        let mut settings = FrontSettings::new("east");
+        settings.tls = Some(server);
+        let fake = Rc::new(Fake::default());
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let serving = serve(listener, Rc::new(settings), Rc::clone(&fake), Rc::default(), async {
+            drop(stopped.await);
+        });
+        let serving = tokio::task::spawn_local(serving);
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = connector.connect("proxy".try_into().unwrap(), stream).await.unwrap();
+        let mut client = Client::new(stream, Version::V5, 1);
+        client.start(Some(Compression::Lz4)).await;
+        let reply = client.ask(query(Version::V5, 2, "LONG 300000")).await;
+        assert_eq!(reply.body.len(), 11 + 300_000);
+
+        client.send(&[query(Version::V5, 3, "HOLD")]).await;
+        while fake.in_flight.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        stop.send(()).unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert!(TcpStream::connect(address).await.is_err(), "nobody is taken any more");
+        fake.release.notify_waiters();
+        assert_eq!(client.next().await.unwrap().body, "HOLD");
+        assert_eq!(client.next().await, None);
+        let served = serving.await.unwrap().unwrap();
+        assert_eq!((served.accepted, served.cut_off), (1, 0));
+    });
+}

@@ -1,0 +1,166 @@
+//! OPTIONS, STARTUP, logins, events.
+
+use evenkeel_cql::codec::Compression;
+use evenkeel_cql::request::{AuthResponse, Register};
+use evenkeel_cql::{response, write};
+
+use super::*;
+use crate::cassandra::front::Refusal;
+use crate::cassandra::session::Says;
+
+fn options(version: Version) -> Envelope {
+    Envelope::new(version, 3, Opcode::Options, Bytes::new())
+}
+
+/// What Cassandra 5.0 answers to OPTIONS, with an option that another server has.
+fn node_supports() -> Answer {
+    let options = vec![
+        ("COMPRESSION", vec!["snappy", "lz4"]),
+        ("CQL_VERSION", vec!["3.4.7"]),
+        ("PROTOCOL_VERSIONS", vec!["3/v3", "4/v4", "5/v5", "6/v6-beta"]),
+        ("SCYLLA_SHARD", vec!["0"]),
+    ];
+    let mut body = BytesMut::new();
+    response::Supported { options }.write(&mut body);
+    answer(Opcode::Supported, body.freeze())
+}
+
+#[test]
+fn options_are_a_nodes_without_what_is_not_spoken_here() {
+    let mut small = Small::new();
+    let Step::Say(3, says) = small.receive(options(Version::V5)) else { panic!() };
+    assert_eq!(says, Says::Options);
+    let (step, supported) = small.session.said(3, &says, Ok(node_supports()));
+    let Step::Reply(reply) = step else { panic!() };
+    let told = response::Supported::read(&reply.body).unwrap();
+    assert_eq!(told.option("PROTOCOL_VERSIONS"), ["4/v4", "5/v5"]);
+    assert_eq!(told.option("COMPRESSION"), ["lz4", "snappy"]);
+    assert_eq!(told.option("CQL_VERSION"), ["3.4.7"]);
+    assert_eq!(told.options.len(), 3);
+    // The next client is answered without a node.
+    small.supported = supported;
+    let Step::Reply(again) = small.receive(options(Version::V4)) else { panic!() };
+    assert_eq!((again.opcode, again.body), (Opcode::Supported, reply.body));
+}
+
+#[test]
+fn startup_chooses_the_clients_own_compression_and_reaches_the_node() {
+    for (version, name, compression) in [
+        (Version::V4, "snappy", Some(Compression::Snappy)),
+        (Version::V4, "lz4", Some(Compression::Lz4)),
+        (Version::V5, "LZ4", Some(Compression::Lz4)),
+        (Version::V5, "", None),
+    ] {
+        let mut small = Small::new();
+        let came = startup(version, 1, &[("COMPRESSION", name), ("DRIVER_NAME", "a driver")]);
+        let body = came.body.clone();
+        let Step::Say(_, says) = small.receive(came) else { panic!() };
+        assert_eq!(says, Says::Startup(body));
+        let (step, _) = small.session.said(1, &says, Ok(answer(Opcode::Ready, Bytes::new())));
+        let Step::Started(reply, started, chosen) = step else { panic!("{step:?}") };
+        assert_eq!((reply.opcode, reply.stream), (Opcode::Ready, 1));
+        assert_eq!((started, chosen), (version, compression));
+        assert!(small.session.is_ready());
+    }
+}
+
+#[test]
+fn what_cannot_be_started_is_refused_and_may_be_tried_again() {
+    let mut small = Small::new();
+    let step = small.receive(startup(Version::V5, 1, &[("COMPRESSION", "snappy")]));
+    assert!(matches!(step, Step::NotStarted(_)));
+    assert!(error_of(&step).1.contains("expected lz4 or none in v5"), "{step:?}");
+    let step = small.receive(startup(Version::V4, 1, &[("NO_COMPACT", "true")]));
+    assert!(error_of(&step).1.contains("NO_COMPACT"));
+    // No node is up.
+    let Step::Say(_, says) = small.receive(startup(Version::V4, 1, &[])) else { panic!() };
+    let nobody = Refusal::overloaded("no node is up");
+    let (step, _) = small.session.said(1, &says, Err(nobody));
+    assert!(matches!(step, Step::NotStarted(_)));
+    assert_eq!(error_of(&step), (ErrorCode::Overloaded, "no node is up".to_owned()));
+    small.start(Version::V4);
+    assert_eq!(small.session.dialect().version, Version::V4);
+}
+
+fn auth_response(token: &[u8]) -> Envelope {
+    let response = AuthResponse { token: Some(token) };
+    envelope(Version::V4, 2, Opcode::AuthResponse, |body| response.write(body))
+}
+
+fn authenticating() -> Small {
+    let mut small = Small::new();
+    let Step::Say(_, says) = small.receive(startup(Version::V4, 1, &[])) else { panic!() };
+    let mut body = BytesMut::new();
+    write::string(&mut body, "PasswordAuthenticator");
+    let (step, _) = small.session.said(1, &says, Ok(answer(Opcode::Authenticate, body.freeze())));
+    let Step::Started(reply, ..) = step else { panic!("{step:?}") };
+    assert_eq!(reply.opcode, Opcode::Authenticate);
+    assert!(!small.session.is_ready());
+    small
+}
+
+#[test]
+fn a_login_is_the_nodes_to_judge_and_kept_for_the_others() {
+    let mut small = authenticating();
+    let step = small.query("SELECT * FROM k.t");
+    assert!(matches!(step, Step::End(_)), "nothing is asked before: {step:?}");
+
+    let mut small = authenticating();
+    let Step::Say(2, says) = small.receive(auth_response(b"\0me\0wrong")) else { panic!() };
+    let refused = Refusal::bad_credentials("no").answer();
+    let (step, _) = small.session.said(2, &says, Ok(refused));
+    assert_eq!(error_of(&step).0, ErrorCode::BadCredentials);
+    assert!(!small.session.is_ready() && small.session.dialect().login.is_none());
+
+    let Step::Say(2, says) = small.receive(auth_response(b"\0me\0right")) else { panic!() };
+    let mut body = BytesMut::new();
+    write::bytes(&mut body, None);
+    let (step, _) = small.session.said(2, &says, Ok(answer(Opcode::AuthSuccess, body.freeze())));
+    let Step::Reply(reply) = step else { panic!("{step:?}") };
+    assert_eq!(reply.opcode, Opcode::AuthSuccess);
+    let login = small.session.dialect().login.clone().unwrap();
+    assert_eq!(
+        (&*login.authenticator, &login.token[..]),
+        ("PasswordAuthenticator", &b"\0me\0right"[..])
+    );
+}
+
+#[test]
+fn a_login_of_several_steps_is_refused_with_the_reason() {
+    let mut small = authenticating();
+    let Step::Say(2, says) = small.receive(auth_response(b"GSSAPI")) else { panic!() };
+    let mut body = BytesMut::new();
+    write::bytes(&mut body, Some(b"GSSAPI-START"));
+    let challenge = answer(Opcode::AuthChallenge, body.freeze());
+    let (step, _) = small.session.said(2, &says, Ok(challenge));
+    assert!(matches!(step, Step::End(_)));
+    let (code, words) = error_of(&step);
+    assert_eq!(code, ErrorCode::BadCredentials);
+    assert!(words.contains("PasswordAuthenticator") && words.contains("one message"), "{words}");
+}
+
+#[test]
+fn streams_in_flight_are_not_taken_twice() {
+    let mut small = Small::ready(Version::V4);
+    assert!(matches!(small.query("SELECT * FROM k.t"), Step::Ask(..)));
+    assert_eq!(small.session.in_flight(), 1);
+    let step = small.query("SELECT * FROM k.t");
+    assert!(matches!(step, Step::End(_)));
+    assert!(error_of(&step).1.contains("stream 1"));
+    let step = small.receive(Envelope { stream: -4, ..query(Version::V4, 0, "SELECT 1", &[]) });
+    assert!(error_of(&step).1.contains("stream -4"));
+}
+
+#[test]
+fn events_are_asked_for_by_known_names() {
+    let mut small = Small::ready(Version::V5);
+    let mut register = |kinds: Vec<&str>| {
+        small.receive(envelope(Version::V5, 1, Opcode::Register, |body| {
+            Register { kinds }.write(body);
+        }))
+    };
+    let all = vec!["TOPOLOGY_CHANGE", "STATUS_CHANGE", "SCHEMA_CHANGE"];
+    assert!(matches!(register(all), Step::Registered(_)));
+    assert!(matches!(register(vec!["status_change"]), Step::Reply(_)));
+    assert_eq!(error_of(&register(vec!["WEATHER_CHANGE"])).0, ErrorCode::ProtocolError);
+}

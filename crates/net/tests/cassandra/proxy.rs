@@ -1,0 +1,54 @@
+//! An Evenkeel before the cluster of these tests.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use evenkeel_cql::Version;
+use evenkeel_net::config::Config;
+use evenkeel_net::process::Process;
+use evenkeel_settings::Node;
+
+use crate::cassandra::Cluster;
+use crate::cassandra::client::Client;
+
+/// A process with one listener, for one data centre of a cluster. Stops when dropped.
+pub(crate) struct Proxy {
+    process: Option<Process>,
+}
+
+impl Proxy {
+    /// Starts one for `east`, with these lines more about the upstream; waits until it serves.
+    pub(crate) fn start(cluster: &Cluster, more: &str) -> Self {
+        let nodes: Vec<String> =
+            (0..cluster.nodes()).map(|node| format!("'{}'", cluster.address(node))).collect();
+        let text = format!(
+            "[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'store'\n\
+             [upstream.store]\nprotocol = 'cql'\nreplicas = [{}]\n{more}\n\
+             [upstream.store.cql]\ndatacenter = 'east'\n",
+            nodes.join(", ")
+        );
+        let node = Node::parse(&text, "run.toml").unwrap_or_else(|found| panic!("{found}"));
+        let config = Config::read(&node).unwrap_or_else(|found| panic!("{found}"));
+        let this = Self { process: Some(Process::start(config).unwrap()) };
+        let began = Instant::now();
+        loop {
+            match Client::connect(this.address(), Version::V4, None) {
+                Ok(_) => return this,
+                Err(error) => assert!(began.elapsed() < Duration::from_secs(20), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.process.as_ref().expect("it runs").listens()[0]
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            let _ = process.stop();
+        }
+    }
+}
