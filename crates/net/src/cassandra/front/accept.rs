@@ -12,10 +12,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use super::agreement::agree;
 use super::backend::Backend;
 use super::connection::attend;
 use super::counts::{FrontCounts, count};
@@ -240,22 +241,37 @@ impl<B: Backend> Drop for Registered<B> {
     }
 }
 
-/// Passes on what happens in the cluster, as far as it is for clients.
+/// Passes on what happens in the cluster, as far as it is for clients: when all nodes know, since
+/// clients that hear of a change read the schema from any.
 pub(super) async fn pass_events<B: Backend>(worker: Rc<Worker<B>>) {
     let mut events = worker.backend.events();
     loop {
-        match events.recv().await {
-            Ok(event) => {
-                let Some(body) = events::body(&event) else { continue };
-                count(&worker.counts.events);
-                worker.links.borrow().values().for_each(|link| link.push(body));
+        let mut came = events.recv().await.map_err(|error| match error {
+            RecvError::Closed => TryRecvError::Closed,
+            RecvError::Lagged(missed) => TryRecvError::Lagged(missed),
+        });
+        let mut bodies = Vec::new();
+        loop {
+            match came {
+                Ok(event) => bodies.extend(events::body(&event).cloned()),
+                Err(TryRecvError::Closed) => return,
+                // What was missed may have been a change of the schema, and which is not known:
+                // clients that wait for those begin anew, and read the schema when they do.
+                Err(TryRecvError::Lagged(_)) => {
+                    worker.links.borrow().values().for_each(|link| link.miss());
+                }
+                Err(TryRecvError::Empty) => break,
             }
-            // What was missed may have been a change of the schema, and which is not known:
-            // clients that wait for those begin anew, and read the schema when they do.
-            Err(RecvError::Lagged(_)) => {
-                worker.links.borrow().values().for_each(|link| link.miss());
-            }
-            Err(RecvError::Closed) => return,
+            came = events.try_recv();
+        }
+        let wants = |link: &Rc<Link>| link.wants_schema();
+        if bodies.is_empty() || !worker.links.borrow().values().any(wants) {
+            continue;
+        }
+        agree(&worker.backend, worker.settings.agreement).await;
+        for body in &bodies {
+            count(&worker.counts.events);
+            worker.links.borrow().values().for_each(|link| link.push(body));
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::accept::Worker;
+use super::agreement::agree;
 use super::backend::{Backend, Conversation};
 use super::counts::count;
 use super::link::{Link, Order};
@@ -38,14 +39,12 @@ const OUT_BYTES_MAX: usize = 256 << 20;
 const LEAVING_BYTES_MAX: usize = 1 << 20;
 /// All that a client may say before it is logged in.
 const GREETING_BYTES_MAX: usize = 64 << 10;
-/// How often nodes are asked whether they agree on the schema while a driver waits for that.
-const AGREEMENT_EVERY: Duration = Duration::from_millis(100);
-
 /// What a task found.
 enum Done<C> {
     Answered(i16, Then, Answer),
     Said(i16, Says, Option<C>, Result<Answer, Refusal>),
     Agreed(i16, Agreement, Vec<[u8; 16]>),
+    Settled(i16, Envelope),
 }
 
 /// One connection of a client.
@@ -282,6 +281,14 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
                     Done::Answered(stream, then, backend.ask(*request).await)
                 });
             }
+            Step::Settle(stream, reply) => {
+                let backend = Rc::clone(&self.worker.backend);
+                let wait = self.worker.settings.agreement;
+                self.tasks.spawn_local(async move {
+                    agree(&backend, wait).await; // if they do not, drivers ask again
+                    Done::Settled(stream, reply)
+                });
+            }
             Step::Say(stream, says) => self.say(stream, says),
             Step::Agree(stream, agreement) => {
                 let backend = Rc::clone(&self.worker.backend);
@@ -343,9 +350,16 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             let worker = Rc::clone(&self.worker);
             match done {
                 Done::Answered(stream, then, answer) => {
-                    let reply = with_world(&worker, |world| {
+                    let step = with_world(&worker, |world| {
                         self.session.answered(stream, then, answer, world)
                     });
+                    match step {
+                        Step::Reply(reply) => self.replies.push(reply),
+                        step => self.take(step),
+                    }
+                }
+                Done::Settled(stream, reply) => {
+                    self.session.settled(stream);
                     self.replies.push(reply);
                 }
                 Done::Agreed(stream, agreement, versions) => {
@@ -485,17 +499,4 @@ fn with_world<B: Backend, T>(worker: &Worker<B>, tell: impl FnOnce(&World<'_>) -
         supported: &supported,
         is_murmur: worker.is_murmur.get(),
     })
-}
-
-/// The schema versions of all nodes: as soon as they are one, or after a while whatever they are.
-async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
-    let until = Instant::now() + wait;
-    loop {
-        let asked = tokio::time::timeout_at(until, backend.schema_versions());
-        let versions = asked.await.unwrap_or_default();
-        if versions.len() == 1 || Instant::now() + AGREEMENT_EVERY >= until {
-            return versions;
-        }
-        tokio::time::sleep(AGREEMENT_EVERY).await;
-    }
 }

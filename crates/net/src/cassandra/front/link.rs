@@ -56,6 +56,10 @@ impl Link {
         self.wake();
     }
 
+    pub(super) fn wants_schema(&self) -> bool {
+        self.wants_schema.get()
+    }
+
     pub(super) fn want_schema(&self) {
         self.wants_schema.set(true);
     }

@@ -9,6 +9,7 @@
 //! Where requests go is for the [`Backend`] to say.
 
 mod accept;
+mod agreement;
 mod backend;
 mod connection;
 mod counts;

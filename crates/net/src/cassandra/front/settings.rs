@@ -34,8 +34,9 @@ pub(crate) struct FrontSettings {
     pub write: Duration,
     /// How long requests in flight may take to finish once the worker stops.
     pub drain: Duration,
-    /// How long a driver's question whether nodes agree on the schema is kept back until they do;
-    /// drivers take no answer for a no, and ask again after 2 to 12 s.
+    /// How long it is waited for nodes to agree on the schema, before an answer to a change of it
+    /// passes; and before a driver's question whether they do is answered. Drivers take no answer
+    /// for a no, and ask again after 2 to 12 s.
     pub agreement: Duration,
     /// With what clients are spoken to, if encrypted.
     pub tls: Option<Arc<ServerConfig>>,

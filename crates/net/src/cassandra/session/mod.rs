@@ -60,8 +60,10 @@ pub(crate) enum Step {
     Ask(i16, Box<Request>, Then),
     /// The node that the client logs in at is to be told this.
     Say(i16, Says),
-    /// The answer is to be kept back until the nodes agree on their schema.
+    /// The answer is to be made when the nodes agree on their schema.
     Agree(i16, Agreement),
+    /// The answer, which tells of a change of the schema, is to be kept back until they do.
+    Settle(i16, Envelope),
 }
 
 /// What becomes of the answer of nodes.
@@ -205,8 +207,21 @@ impl Session {
         then: Then,
         answer: Answer,
         world: &World<'_>,
-    ) -> Envelope {
+    ) -> Step {
+        let reply = self.told(stream, then, answer, world);
+        if has_kind(&reply, SCHEMA_CHANGE) {
+            return Step::Settle(stream, reply);
+        }
         self.leave(stream);
+        Step::Reply(reply)
+    }
+
+    /// What told of a change of the schema is answered.
+    pub(crate) fn settled(&mut self, stream: i16) {
+        self.leave(stream);
+    }
+
+    fn told(&mut self, stream: i16, then: Then, answer: Answer, world: &World<'_>) -> Envelope {
         let reply = self.passed(stream, answer);
         if reply.opcode == Opcode::Error {
             return match then {
@@ -291,11 +306,10 @@ impl Session {
 
     /// A statement that is not known to set the keyspace may have set it.
     fn follow(&mut self, reply: &Envelope) {
-        const SET_KEYSPACE: [u8; 4] = 3_i32.to_be_bytes();
-        let Ok(parts) = payload::split(reply) else { return };
-        if reply.opcode != Opcode::Result || !parts.message.starts_with(&SET_KEYSPACE) {
+        if !has_kind(reply, SET_KEYSPACE) {
             return;
         }
+        let Ok(parts) = payload::split(reply) else { return };
         let read = response::Result::read(parts.message, reply.version);
         if let Ok(response::Result::SetKeyspace(keyspace)) = read {
             self.dialect.keyspace = Some(keyspace.into());
@@ -320,6 +334,15 @@ impl Session {
         self.dialect.keyspace = Some(keyspace);
         traced(&reply, &message)
     }
+}
+
+/// What RESULTs of these kinds begin with.
+const SET_KEYSPACE: [u8; 4] = 3_i32.to_be_bytes();
+const SCHEMA_CHANGE: [u8; 4] = 5_i32.to_be_bytes();
+
+fn has_kind(reply: &Envelope, kind: [u8; 4]) -> bool {
+    let starts = |message: &[u8]| message.starts_with(&kind);
+    reply.opcode == Opcode::Result && payload::split(reply).is_ok_and(|parts| starts(parts.message))
 }
 
 /// A RESULT of ours with the tracing of a node's.

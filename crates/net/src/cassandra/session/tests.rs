@@ -99,7 +99,10 @@ impl Small {
     }
 
     fn answered(&mut self, stream: i16, then: Then, answer: Answer) -> Envelope {
-        self.with_world(|session, world| session.answered(stream, then, answer, world))
+        match self.with_world(|session, world| session.answered(stream, then, answer, world)) {
+            Step::Reply(reply) => reply,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// What goes to the nodes of a statement as text.

@@ -15,7 +15,7 @@ use crate::cassandra::cluster::{Cluster, ClusterEvent, Member};
 use crate::cassandra::front::{Backend, Conversation, Refusal, Request};
 use crate::cassandra::node::Answer;
 
-/// Answers what a statement says: `ECHO n`, `HOLD`, `LONG n`.
+/// Answers what a statement says: `ECHO n`, `HOLD`, `LONG n`, `CREATE`.
 pub(super) struct Fake {
     pub(super) asked: RefCell<Vec<Request>>,
     pub(super) in_flight: Cell<usize>,
@@ -96,6 +96,13 @@ impl Backend for Fake {
             _ => {}
         }
         let length = if word == "LONG" { number } else { 0 };
+        if word == "CREATE" {
+            let mut body = 5_i32.to_be_bytes().to_vec();
+            for word in ["CREATED", "KEYSPACE", "k"] {
+                write::string(&mut body, word);
+            }
+            return answer(Opcode::Result, body.into());
+        }
         // A RESULT of no kind there is: it must pass as it is.
         let body = [query.text.as_bytes(), &vec![b'.'; length]].concat();
         answer(Opcode::Result, body.into())

@@ -155,9 +155,16 @@ fn a_driver_that_waits_for_agreement_waits_until_there_is_one() {
         };
         let version = rows.iter().next().unwrap().at(0).and_then(value::uuid);
         assert_eq!(version, Some([2; 16]));
+        // A change is told when it is known to all, or after a while.
+        *front.fake.versions.borrow_mut() = [split.clone(), split.clone(), vec![[2; 16]]].into();
+        let reply = client.ask(query(Version::V5, 1, "CREATE 1")).await;
+        assert_eq!(reply.opcode, Opcode::Result);
+        assert_eq!(front.fake.versions.borrow().len(), 1, "it was waited for");
         *front.fake.versions.borrow_mut() = [split].into();
         let reply = client.ask(query(Version::V5, 1, TEXT)).await;
         assert_eq!(error_in(&reply).0, ErrorCode::Overloaded);
+        let reply = client.ask(query(Version::V5, 1, "CREATE 1")).await;
+        assert_eq!(reply.opcode, Opcode::Result);
     });
 }
 

@@ -259,6 +259,25 @@ fn errors_and_flags_of_nodes_pass() {
     assert_eq!((reply.flags, reply.body), (flags, body));
 }
 
+#[test]
+fn a_change_of_the_schema_is_told_when_all_nodes_know() {
+    let mut small = Small::ready(Version::V5);
+    let Step::Ask(stream, _, then) = small.query("CREATE TABLE k.t (a int PRIMARY KEY)") else {
+        panic!()
+    };
+    let mut body = BytesMut::new();
+    body.put_i32(5);
+    for word in ["CREATED", "TABLE", "k", "t"] {
+        write::string(&mut body, word);
+    }
+    let node = answer(Opcode::Result, body.clone().freeze());
+    let step = small.with_world(|session, world| session.answered(stream, then, node, world));
+    let Step::Settle(1, reply) = step else { panic!("{step:?}") };
+    assert_eq!((reply.body, small.session.in_flight()), (body.freeze(), 1));
+    small.session.settled(1);
+    assert_eq!(small.session.in_flight(), 0);
+}
+
 /// Whatever comes in an envelope, it is answered, or asked, and nothing else is in flight.
 #[test]
 fn messages_that_are_damaged_are_refused_and_harm_nothing() {

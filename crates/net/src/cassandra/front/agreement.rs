@@ -1,0 +1,29 @@
+//! Waiting until nodes agree on the schema.
+//!
+//! A driver that sees several nodes waits after each change of the schema until they agree, since
+//! its next request may go to any of them. One that sees a single proxy believes that there is
+//! nobody to wait for, so the proxy waits: it keeps back answers to changes of the schema, events
+//! that tell of them, and the answer to a driver that asks whether nodes agree.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::backend::Backend;
+
+/// How often nodes are asked meanwhile.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// The schema versions of all nodes: as soon as they are one, or after a while whatever they are.
+pub(super) async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
+    let until = Instant::now() + wait;
+    loop {
+        let asked = tokio::time::timeout_at(until, backend.schema_versions());
+        let versions = asked.await.unwrap_or_default();
+        if versions.len() == 1 || Instant::now() + EVERY >= until {
+            return versions;
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
