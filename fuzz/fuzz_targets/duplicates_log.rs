@@ -55,7 +55,7 @@ fn write(directory: &Path, mut plan: &[u8]) -> Vec<Written> {
                 continue;
             }
         };
-        log.append(sequence, shard, kind, command).expect("it is sound");
+        log.append(sequence, (shard, shard), kind, command).expect("it is sound");
         written.push((sequence, shard, kind, command.to_vec()));
     }
     log.commit().expect("it is sound");

@@ -1,4 +1,4 @@
-//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs` and `bench`.
+//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `drivers` and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -8,6 +8,7 @@ mod bench_http;
 mod bench_redirect;
 mod bench_redis;
 mod ci;
+mod drivers;
 mod needs;
 mod tests_step;
 mod tidy;
@@ -23,6 +24,9 @@ usage: cargo xtask COMMAND
   ci                    every check a change must pass, in the order that fails soonest
   tidy                  the house rules a compiler cannot check (size, layering, links, dead files)
   needs [--install]     the real servers that tests drive: what was found, what is missing
+  drivers NAME=FOLDER...
+                        the own integration suites of drivers of Cassandra (gocql, scylla, python)
+                        from checkouts, at a node and through Evenkeel
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
   bench redirect [OPTIONS]
                         CPU to a proven redistribution plan beside Gecode and HiGHS
@@ -73,6 +77,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["tidy"] => tidy::run(),
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
+        ["drivers", suites @ ..] => drivers::run(suites),
         ["bench", "core"] => workspace::run_cargo(&["bench", "-p", "evenkeel-core"], &[]),
         ["bench", "redirect", options @ ..] => bench_redirect::run(options),
         ["bench", "http", options @ ..] => bench_http::run(options),

@@ -1,17 +1,21 @@
 //! `evenkeel load`: open-loop load on a URL.
 
+mod cassandra;
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use evenkeel_net::load::{
-    Arrivals, Load, Outcome, Parameters, Report, Scale, Spacing, Stop, Target, Trace, TraceOptions,
-    TraceStart,
+    Arrivals, CassandraTarget, Load, Outcome, Parameters, Report, Scale, Spacing, Stop, Target,
+    Trace, TraceOptions, TraceStart,
 };
 use evenkeel_settings::{Mismatch, parse_duration, parse_rate};
 use serde::Serialize;
+
+use cassandra::CassandraArguments;
 
 use crate::output;
 use crate::terminal::{Progress, Table, ms, ms_if_known};
@@ -19,10 +23,12 @@ use crate::terminal::{Progress, Table, ms, ms_if_known};
 /// Load a URL open loop: requests leave when they are due, whatever became of those before.
 ///
 /// Latency counts from the moment a request was due, so a stall shows in all the requests it hit.
-/// Example: evenkeel load http://127.0.0.1:8080/item/{key} --keys 1000 --rate 500/s --duration 30s
+/// Examples: evenkeel load http://127.0.0.1:8080/item/{key} --keys 1000 --rate 500/s --duration 30s
+/// evenkeel load cql://127.0.0.1/shop --workload b --fill --rate 500/s --duration 30s
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArguments {
-    /// What to ask for; `{key}` is a key drawn for each request, an `n` in braces its number.
+    /// What to ask for: `http://…`, where `{key}` is a key drawn for each request and an `n` in
+    /// braces its number, or `cql://host:port/keyspace`.
     url: String,
     /// Requests per second, as in `500` or `30k/s`. With a trace: the mean it is scaled to.
     #[arg(long, value_parser = rate)]
@@ -48,24 +54,24 @@ pub(crate) struct LoadArguments {
     /// How many times faster the trace is played: 60 plays an hour in a minute.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "trace")]
     trace_speed: f64,
-    /// Keys that `{key}` is drawn from, 0 to one less.
-    #[arg(long, default_value_t = 1)]
-    keys: u64,
-    /// Zipf exponent of the keys: 0 all equal, 0.99 as YCSB.
-    #[arg(long, default_value_t = 0.0)]
-    skew: f64,
-    /// The method.
-    #[arg(long, default_value = "GET")]
-    method: String,
+    /// Keys that `{key}` is drawn from, 0 to one less. Default 1.
+    #[arg(long)]
+    keys: Option<u64>,
+    /// Zipf exponent of the keys: 0 all equal (the default), 0.99 as YCSB.
+    #[arg(long)]
+    skew: Option<f64>,
+    /// The method. Default GET.
+    #[arg(long)]
+    method: Option<String>,
     /// A header, `Name: value`; may be repeated.
     #[arg(long)]
     header: Vec<String>,
     /// A body, with `{key}` or an `n` in braces as in the URL.
     #[arg(long)]
     body: Option<String>,
-    /// The most connections.
-    #[arg(long, default_value_t = 1_000)]
-    connections: usize,
+    /// The most connections: 1,000 unless said, of Cassandra 4, which requests share.
+    #[arg(long)]
+    connections: Option<usize>,
     /// Seed of arrivals and keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -75,6 +81,26 @@ pub(crate) struct LoadArguments {
     /// Write the latency distribution to this file, in HdrHistogram's percentile format.
     #[arg(long, value_name = "FILE")]
     histogram: Option<PathBuf>,
+    #[command(flatten)]
+    cassandra: CassandraArguments,
+}
+
+impl LoadArguments {
+    /// An argument that only HTTP understands, if one is given.
+    fn first_of_http(&self) -> Option<&'static str> {
+        let given = [
+            ("--keys", self.keys.is_some()),
+            ("--method", self.method.is_some()),
+            ("--header", !self.header.is_empty()),
+            ("--body", self.body.is_some()),
+        ];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+
+    fn duration_or_default(&self) -> Option<Duration> {
+        let default = self.trace.is_none().then_some(Duration::from_secs(10));
+        self.duration.or(default)
+    }
 }
 
 fn rate(text: &str) -> Result<f64, Mismatch> {
@@ -91,16 +117,23 @@ struct Document<'a> {
 const RATE_DEFAULT: f64 = 100.0;
 
 pub(crate) fn run(arguments: &LoadArguments) -> anyhow::Result<ExitCode> {
-    let load = prepare(arguments)?;
-    let parameters = load.parameters();
     let stop = Stop::new();
-    stop_on_interrupt(&stop)?;
     let percent = Progress::new("loading", 100);
-    let outcome = load.run(&stop, |progress| {
+    let on_progress = |progress: &evenkeel_net::load::Progress| {
         let end = progress.end.unwrap_or(progress.elapsed);
         let share = progress.elapsed.as_secs_f64() / end.as_secs_f64().max(1e-9);
         percent.show((share * 100.0).min(100.0) as usize);
-    })?;
+    };
+    let (parameters, outcome) = if CassandraTarget::is_meant(&arguments.url) {
+        let load = cassandra::prepare(arguments)?;
+        stop_on_interrupt(&stop)?;
+        cassandra::fill(&load, arguments, &stop)?;
+        (load.parameters(), load.run(&stop, on_progress)?)
+    } else {
+        let load = prepare(arguments)?;
+        stop_on_interrupt(&stop)?;
+        (load.parameters(), load.run(&stop, on_progress)?)
+    };
     percent.clear();
     if let Some(path) = &arguments.histogram {
         let written =
@@ -125,10 +158,14 @@ fn exit_code(report: &Report) -> ExitCode {
 }
 
 fn prepare(arguments: &LoadArguments) -> anyhow::Result<Load> {
+    if let Some(name) = arguments.cassandra.first_given() {
+        bail!("{name} is for cql://, not for http://");
+    }
     let mut target = Target::new([arguments.url.as_str()])?;
-    target.method = arguments.method.parse().context("--method")?;
-    target.keys.count = arguments.keys;
-    target.keys.skew = arguments.skew;
+    let method = arguments.method.as_deref().unwrap_or("GET");
+    target.method = method.parse().context("--method")?;
+    target.keys.count = arguments.keys.unwrap_or(1);
+    target.keys.skew = arguments.skew.unwrap_or(0.0);
     for line in &arguments.header {
         target.header(line)?;
     }
@@ -139,10 +176,8 @@ fn prepare(arguments: &LoadArguments) -> anyhow::Result<Load> {
     load.seed = arguments.seed;
     load.timeout = arguments.timeout;
     load.objective = arguments.objective;
-    load.connections_max = arguments.connections;
-    let of_trace = arguments.trace.is_some();
-    let default = (!of_trace).then_some(Duration::from_secs(10));
-    load.duration = arguments.duration.or(default);
+    load.connections_max = arguments.connections.unwrap_or(load.connections_max);
+    load.duration = arguments.duration_or_default();
     Ok(load)
 }
 
@@ -190,6 +225,11 @@ fn words(outcome: &Outcome, objective_ms: Option<f64>) -> String {
     cells.extend(from_sending.map(ms_if_known));
     cells.push(ms_if_known(outcome.service.max_ms()));
     table.row(cells);
+    for one in &report.operations {
+        let quantiles = [one.mean_ms, one.p50_ms, one.p95_ms, one.p99_ms, one.p999_ms, one.max_ms];
+        let name = format!("{} × {}", one.requests, one.operation);
+        table.row([name].into_iter().chain(quantiles.map(ms_if_known)));
+    }
     let mut text = format!(
         "{} requests in {:.1} s ({:.0}/s asked, {:.0}/s served): {} served, {} failed, \
          {} timed out\n{table}",

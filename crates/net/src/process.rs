@@ -77,6 +77,7 @@ impl Process {
         let service = service.transpose()?;
         let placement = service.as_ref().map(Service::state);
         let (services, duplicates) = open_duplicates(&config)?;
+        let controls = services.iter().map(duplicates::Service::control).collect();
         let (keepers, clusters) = open_clusters(&config)?;
 
         let (config, clock) = (Arc::new(config), Clock::start());
@@ -117,6 +118,7 @@ impl Process {
             redirect: redirect.clone(),
             placement: placement.clone(),
             duplicates: duplicates.iter().map(|(_, state)| state.clone()).collect(),
+            controls,
         };
         let its = Arc::clone(&board);
         let stop_control = stopping;

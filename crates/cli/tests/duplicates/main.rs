@@ -10,6 +10,7 @@ mod client;
 mod common;
 mod history;
 mod mixed;
+mod moves;
 mod random;
 mod reign;
 mod sessions;
@@ -88,6 +89,42 @@ fn level_one_loses_nothing_while_there_is_the_log() {
 #[test]
 fn a_duplicate_that_dies_before_its_first_watermark_is_no_stranger() {
     mixed::killed_before_the_first_watermark();
+}
+
+#[test]
+fn shards_move_under_kills_and_pauses_and_nothing_is_lost() {
+    moves::under_trouble("majority", 60_000, 7);
+}
+
+#[test]
+fn shards_move_at_every_other_level_too() {
+    moves::under_trouble("all", 25_000, 8);
+    moves::under_trouble("one", 25_000, 9);
+}
+
+#[test]
+fn strong_reads_are_linearizable_while_shards_move() {
+    moves::strong(Duration::from_secs(6), 1);
+}
+
+#[test]
+fn sessions_hold_while_shards_move() {
+    moves::sessions(Duration::from_secs(4), 2);
+}
+
+#[test]
+fn duplicates_and_partitions_come_and_go_under_load() {
+    moves::come_and_go();
+}
+
+#[test]
+#[ignore = "minutes: many seeds"]
+fn shards_move_for_long() {
+    for seed in 20..30 {
+        moves::under_trouble("majority", 200_000, seed);
+        moves::strong(Duration::from_secs(10), seed);
+        moves::sessions(Duration::from_secs(6), seed);
+    }
 }
 
 #[test]

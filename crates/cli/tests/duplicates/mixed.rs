@@ -11,7 +11,7 @@ use super::random::Random;
 use super::trouble::Troubles;
 use super::world::{State, World};
 
-const SILENCE: &str = "silence_max = \"500ms\"\nlog_sync = \"never\"";
+pub(crate) const SILENCE: &str = "silence_max = \"500ms\"\nlog_sync = \"never\"";
 const PATIENCE: Duration = Duration::from_secs(3);
 const COUNTERS: usize = 8;
 
@@ -38,16 +38,16 @@ impl Fate {
 
 /// What one client knows of what it wrote.
 #[derive(Debug, Default)]
-struct Ledger {
+pub(crate) struct Ledger {
     /// By counter.
     counters: BTreeMap<String, Fate>,
     /// By key and member, each written once.
     members: BTreeMap<(String, String), Fate>,
-    writes: u64,
-    acknowledged: u64,
-    refused: u64,
-    uncertain: u64,
-    unknown: u64,
+    pub(crate) writes: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) refused: u64,
+    pub(crate) uncertain: u64,
+    pub(crate) unknown: u64,
 }
 
 /// One write: its bytes, how many answers it has, and what must be counted.
@@ -149,7 +149,7 @@ impl Ledger {
     }
 
     /// Takes in another's.
-    fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         for (name, fate) in other.counters {
             let all = self.counters.entry(name).or_default();
             all.must += fate.must;
@@ -164,7 +164,7 @@ impl Ledger {
     }
 
     /// What the final state contradicts.
-    fn violations(&self, state: &State) -> Vec<String> {
+    pub(crate) fn violations(&self, state: &State) -> Vec<String> {
         let mut found = Vec::new();
         for (name, fate) in &self.counters {
             let value = match state.get(name) {
@@ -217,7 +217,13 @@ fn members<'a>(key: &str, value: &'a Reply) -> Vec<&'a str> {
 }
 
 /// Writes batches until as many writes are out as were wanted.
-fn write(address: SocketAddr, id: usize, seed: u64, left: &AtomicU64, batch: usize) -> Ledger {
+pub(crate) fn write(
+    address: SocketAddr,
+    id: usize,
+    seed: u64,
+    left: &AtomicU64,
+    batch: usize,
+) -> Ledger {
     let (mut ledger, mut random) = (Ledger::default(), Random(seed));
     let (mut client, mut serial) = (None, 0);
     let (mut text, mut orders) = (String::new(), Vec::new());

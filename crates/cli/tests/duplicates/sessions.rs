@@ -127,25 +127,40 @@ pub(crate) fn under_trouble(lasts: Duration, seed: u64) {
     let Some(mut world) = World::start(&format!("sessions-{seed}"), settings) else { return };
     let (address, end) = (world.front.address, Instant::now() + lasts);
     let mut troubles = Troubles::default();
-    let histories: Vec<Vec<Event>> = std::thread::scope(|scope| {
+    let histories = histories(address, end, || {
+        let mut random = Random(seed);
+        while Instant::now() < end {
+            troubles.make(&mut world, &mut random);
+        }
+    });
+    judge(&histories, &format!("sessions, seed {seed}, under {troubles:?}"));
+    world.front.settle(3);
+    world.converged();
+    assert_eq!(world.front.disagreements(), 0);
+}
+
+/// What sessions of two levels did and saw until the end, while something goes on.
+pub(crate) fn histories(
+    address: std::net::SocketAddr,
+    end: Instant,
+    meanwhile: impl FnOnce(),
+) -> Vec<Vec<Event>> {
+    std::thread::scope(|scope| {
         let mut running = Vec::new();
         for (n, level) in ["read-my-own-writes", "eventual"].into_iter().enumerate() {
             let (to, from) = channel();
             running.push(scope.spawn(move || write(address, n + 1, level, end, &to)));
             running.push(scope.spawn(move || read(address, n + 11, end, &from)));
         }
-        let mut random = Random(seed);
-        while Instant::now() < end {
-            troubles.make(&mut world, &mut random);
-        }
+        meanwhile();
         running.into_iter().map(|it| it.join().unwrap()).collect()
-    });
+    })
+}
+
+pub(crate) fn judge(histories: &[Vec<Event>], what: &str) {
     let count: usize = histories.iter().map(Vec::len).sum();
-    for history in &histories {
+    for history in histories {
         assert_eq!(sessions_hold(history), Ok(()));
     }
-    println!("sessions, seed {seed}: {count} events hold under {troubles:?}");
-    world.front.settle(3);
-    world.converged();
-    assert_eq!(world.front.disagreements(), 0);
+    println!("{what}: {count} events hold");
 }

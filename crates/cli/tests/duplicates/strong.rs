@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     asked: AtomicU64,
     values: AtomicU64,
-    begun: Instant,
+    pub(crate) begun: Instant,
 }
 
 impl Shared {

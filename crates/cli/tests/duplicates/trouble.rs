@@ -17,7 +17,8 @@ pub(crate) struct Troubles {
 impl Troubles {
     /// One more; returns when it is over, which does not mean that all are live again.
     pub(crate) fn make(&mut self, world: &mut World, random: &mut Random) {
-        let one = random.below(3);
+        let all = world.redises.len();
+        let one = random.below(all);
         let lasts = Duration::from_millis(30 + random.below(500) as u64);
         match random.below(10) {
             0..=2 => {
@@ -37,10 +38,10 @@ impl Troubles {
                 self.duplicates_stopped += 1;
                 self.duplicates_killed += 1;
                 world.redises[one].process.signal("-STOP");
-                world.redises[(one + 1) % 3].process.kill();
+                world.redises[(one + 1) % all].process.kill();
                 std::thread::sleep(lasts);
                 world.redises[one].process.signal("-CONT");
-                world.redises[(one + 1) % 3].start();
+                world.redises[(one + 1) % all].start();
             }
             7 => {
                 self.fronts_stopped += 1;

@@ -92,7 +92,7 @@ impl Redis {
 /// `evenkeel run` before them.
 pub(crate) struct Front {
     pub(crate) address: SocketAddr,
-    admin: SocketAddr,
+    pub(crate) admin: Admin,
     config: PathBuf,
     pub(crate) directory: PathBuf,
     journal: PathBuf,
@@ -172,13 +172,9 @@ impl Front {
 
     /// `/api/v1/duplicates`, as text.
     fn api(&self) -> String {
-        let mut stream = TcpStream::connect(self.admin).unwrap();
         let request =
             "GET /api/v1/duplicates HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        self.admin.ask(request).unwrap()
     }
 
     /// Writes that duplicates answered differently, as the API has it.
@@ -191,8 +187,55 @@ impl Front {
     }
 }
 
+/// Where a front is administered.
+#[derive(Clone, Copy)]
+pub(crate) struct Admin(SocketAddr);
+
+impl Admin {
+    fn ask(&self, request: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.0)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Gives an order; the status and what was said. `None` while the front is away.
+    pub(crate) fn order(&self, json: &str) -> Option<(u16, String)> {
+        let answer = self.ask(&format!(
+            "POST /api/v1/duplicates/chaos/moves HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n\
+             {json}",
+            json.len()
+        ));
+        let answer = answer.ok()?;
+        let status = answer.split(' ').nth(1)?.parse().ok()?;
+        Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+
+    /// How changes stand.
+    pub(crate) fn moves(&self) -> Option<serde_json::Value> {
+        let answer = self.ask(
+            "GET /api/v1/duplicates/chaos/moves HTTP/1.1\r\nHost: localhost\r\n\
+             Connection: close\r\n\r\n",
+        );
+        let answer = answer.ok()?;
+        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+    }
+
+    /// Waits until no change is under way and nothing is left where shards were.
+    pub(crate) fn wait_moved(&self) {
+        until("moves end", || {
+            std::thread::sleep(Duration::from_millis(120)); // it is told ten times a second
+            self.moves().is_some_and(|it| it["now"].is_null() && it["left"] == 0)
+        });
+    }
+}
+
 pub(crate) struct World {
     pub(crate) redises: Vec<Redis>,
+    pub(crate) partitions: Vec<Vec<SocketAddr>>,
     pub(crate) front: Front,
     settings: String,
     folder: Folder,
@@ -202,24 +245,42 @@ impl World {
     /// Three duplicates and a front with these further lines of its table. `None`, said aloud,
     /// where Redis is not installed.
     pub(crate) fn start(name: &str, settings: &str) -> Option<Self> {
-        if !Path::new(REDIS).exists() {
-            println!("SKIPPED: {REDIS} is missing (apt-get install redis-server)");
-            return None;
-        }
-        let folder = Folder::new(&format!("chaos-{name}"));
-        let redises: Vec<Redis> =
-            (0..3).map(|n| Redis::new(folder.file(&format!("redis-{n}")))).collect();
-        let front = describe(&folder, "one", &redises, settings);
-        let settings = settings.to_owned();
-        let mut world = Self { redises, front, settings, folder };
+        let mut world = Self::of(name, settings, &[3], 0)?;
         world.front.start();
         world.front.wait_live(3);
         Some(world)
     }
 
+    /// So many duplicates of each partition, and further servers that are none; not started.
+    pub(crate) fn of(
+        name: &str,
+        settings: &str,
+        partitions: &[usize],
+        spares: usize,
+    ) -> Option<Self> {
+        if !Path::new(REDIS).exists() {
+            println!("SKIPPED: {REDIS} is missing (apt-get install redis-server)");
+            return None;
+        }
+        let folder = Folder::new(&format!("chaos-{name}"));
+        let count = partitions.iter().sum::<usize>();
+        let redises: Vec<Redis> =
+            (0..count + spares).map(|n| Redis::new(folder.file(&format!("redis-{n}")))).collect();
+        let mut rest = &redises[..];
+        let of = |&count: &usize| {
+            let (these, others) = rest.split_at(count);
+            rest = others;
+            these.iter().map(|redis| redis.address).collect()
+        };
+        let partitions = partitions.iter().map(of).collect();
+        let front = describe(&folder, "one", &partitions, settings);
+        let settings = settings.to_owned();
+        Some(Self { redises, partitions, front, settings, folder })
+    }
+
     /// Another front before the same duplicates, with its own log, not started.
     pub(crate) fn other_front(&self, name: &str) -> Front {
-        describe(&self.folder, name, &self.redises, &self.settings)
+        describe(&self.folder, name, &self.partitions, &self.settings)
     }
 
     /// All duplicates hold the same: what they hold.
@@ -235,22 +296,46 @@ impl World {
         }
         states.into_iter().next().unwrap()
     }
+
+    /// All duplicates of a partition hold the same, and no key is in two: what all hold together.
+    pub(crate) fn converged_in(&self, partitions: &[Vec<SocketAddr>]) -> State {
+        let mut all = State::new();
+        for addresses in partitions {
+            let states: Vec<State> = addresses
+                .iter()
+                .map(|&address| state(&mut Client::connect(address, PATIENCE).unwrap()))
+                .collect();
+            if let Err(why) = equal(&states) {
+                panic!("{why}\n{}", self.front.journal());
+            }
+            for (key, value) in states.into_iter().next().unwrap_or_default() {
+                let twice = all.insert(key.clone(), value);
+                assert!(twice.is_none(), "{key} is in two partitions\n{}", self.front.journal());
+            }
+        }
+        all
+    }
 }
 
-fn describe(folder: &Folder, name: &str, redises: &[Redis], settings: &str) -> Front {
+fn describe(
+    folder: &Folder,
+    name: &str,
+    partitions: &Vec<Vec<SocketAddr>>,
+    settings: &str,
+) -> Front {
     let (address, admin) = (free_address(), free_address());
     let directory = folder.file(&format!("{name}-log"));
-    let targets: Vec<String> = redises.iter().map(|it| format!("\"{}\"", it.address)).collect();
+    let lists: Vec<Vec<String>> =
+        partitions.iter().map(|it| it.iter().map(SocketAddr::to_string).collect()).collect();
     let text = format!(
         "[admin]\naddress = \"{admin}\"\n\n[duplicates.chaos]\nlisten = \"{address}\"\n\
-         directory = \"{}\"\nstore = \"redis\"\npartitions = [[{}]]\n{settings}\n",
+         directory = \"{}\"\nstore = \"redis\"\npartitions = {lists:?}\n{settings}\n",
         directory.display(),
-        targets.join(", "),
     );
     let config = folder.file(&format!("{name}.toml"));
     std::fs::write(&config, text).unwrap();
     let journal = folder.file(&format!("{name}.txt"));
-    Front { address, admin, config, directory, journal, process: Process(None) }
+    Front { address, admin: Admin(admin), config, directory, journal, process: Process(None) }
 }
 
 pub(crate) fn free_address() -> SocketAddr {

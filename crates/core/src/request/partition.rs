@@ -30,6 +30,23 @@ impl ShardMap {
         is_possible.then(|| Self { version: 1, partitions, held_by: held_by.collect() })
     }
 
+    /// A map that was written down: who holds each shard, of so many partitions.
+    ///
+    /// `None` when there is no shard, are more than slots, or one is held by nobody.
+    #[must_use]
+    pub fn written(version: u64, partitions: usize, held_by: Vec<u16>) -> Option<Self> {
+        let is_possible = (1..=SLOTS).contains(&held_by.len())
+            && partitions <= usize::from(u16::MAX)
+            && held_by.iter().all(|&by| usize::from(by) < partitions);
+        is_possible.then_some(Self { version, partitions, held_by })
+    }
+
+    /// Who holds each shard, by shard.
+    #[must_use]
+    pub fn held_by(&self) -> &[u16] {
+        &self.held_by
+    }
+
     /// The shard of a slot.
     #[inline]
     #[must_use]
@@ -71,6 +88,19 @@ impl ShardMap {
         held.filter(move |(_, by)| usize::from(**by) == partition).map(|(shard, _)| shard)
     }
 
+    /// The same shards in the same places, as another version: something else has changed that is
+    /// kept beside it.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Self { version: self.version + 1, ..self.clone() }
+    }
+
+    /// The map with one more partition, the last, that holds nothing yet.
+    #[must_use]
+    pub fn extended(&self) -> Self {
+        Self { partitions: self.partitions + 1, ..self.renewed() }
+    }
+
     /// The map after a shard has moved; `None` when there is no such shard or partition.
     #[must_use]
     pub fn moved(&self, shard: usize, to: usize) -> Option<Self> {
@@ -106,5 +136,17 @@ mod tests {
         assert_eq!((map.partition(0), moved.partition(0)), (0, 1));
         assert!(moved.version() > map.version());
         assert_eq!((map.moved(4, 0), map.moved(0, 2)), (None, None));
+        let extended = map.extended();
+        assert_eq!((extended.partitions(), extended.shards_of(2).count()), (3, 0));
+        assert_eq!(extended.moved(0, 2).unwrap().partition(0), 2);
+    }
+
+    #[test]
+    fn a_map_that_was_written_down_is_the_same_or_none() {
+        let map = ShardMap::even(4, 2).unwrap().moved(0, 1).unwrap();
+        let written = ShardMap::written(map.version(), 2, map.held_by().to_vec());
+        assert_eq!(written, Some(map));
+        assert_eq!(ShardMap::written(1, 2, vec![0, 2]), None);
+        assert_eq!(ShardMap::written(1, 2, Vec::new()), None);
     }
 }

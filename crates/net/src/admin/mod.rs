@@ -10,9 +10,10 @@
 //! | `/api/v1/brownout` | the switches of the agents' dimmers; `POST` sets them |
 //! | `/api/v1/redirect` | the mesh between data centres as JSON, `null` without one |
 //! | `/api/v1/duplicates` | services of duplicates as JSON, `[]` without `[duplicates]` |
+//! | `/api/v1/duplicates/NAME/moves` | how changes of one stand; `POST` orders one |
 //! | `/api/v1/placement` | where databases are and should be as JSON, `null` without `[placement]` |
 //!
-//! Everything but that `POST` only reads. It listens on the loopback without a token, so the one
+//! Everything but a `POST` only reads. It listens on the loopback without a token, so the one
 //! outsider to fear is a web page in a browser of this machine: answers carry no permission for
 //! other origins, a request that names a host other than this one (DNS rebinding) is refused, and
 //! what changes something is for programs and our own page only.
@@ -21,6 +22,7 @@ mod agent_series;
 mod agent_status;
 mod cluster;
 mod metrics;
+mod moves;
 mod series;
 mod status;
 mod switch;
@@ -76,7 +78,8 @@ const PLACEMENT: &str = "/api/v1/placement";
 const DUPLICATES: &str = "/api/v1/duplicates";
 
 const PATHS: &str = "/ /healthz /readyz /metrics /api/v1/status /api/v1/brownout \
-                     /api/v1/redirect /api/v1/placement /api/v1/duplicates";
+                     /api/v1/redirect /api/v1/placement /api/v1/duplicates \
+                     /api/v1/duplicates/NAME/moves";
 
 /// What other threads tell of themselves, where they run.
 #[derive(Clone, Default)]
@@ -87,6 +90,8 @@ pub(crate) struct Told {
     pub(crate) placement: Option<watch::Receiver<Arc<PlacementState>>>,
     /// Services of duplicates.
     pub(crate) duplicates: Vec<watch::Receiver<Arc<DuplicatesState>>>,
+    /// Where they take orders, in the same order.
+    pub(crate) controls: Vec<duplicates::Control>,
 }
 
 /// Serves administration until `stop`. Call it in a worker runtime.
@@ -157,6 +162,9 @@ impl Desk {
         let is_post = request.method() == Method::POST;
         let response = match check_host(&request, self.bound) {
             Ok(()) if is_post && request.uri().path() == SWITCHES => self.set_switch(request).await,
+            Ok(()) if is_post && moves::service_of(request.uri().path()).is_some() => {
+                self.order(request).await
+            }
             Ok(()) => self.route(&request),
             Err(words) => text(StatusCode::MISDIRECTED_REQUEST, words),
         };
@@ -164,21 +172,54 @@ impl Desk {
     }
 
     async fn set_switch(&self, request: Request<Body>) -> Response<Body> {
-        if let Err((status, words)) =
-            switch::check_sender(request.headers(), is_own_host, self.bound)
-        {
-            return text(status, words);
-        }
-        let body = request.into_body().collect(LIMITS.body_bytes_max);
-        let body = match tokio::time::timeout(LIMITS.head, body).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(error)) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
-            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n"),
+        let body = match self.body(request).await {
+            Ok(body) => body,
+            Err((status, words)) => return text(status, words),
         };
         match switch::set(&self.config, &self.board, &body) {
             Ok(()) => self.switches(),
             Err((status, words)) => text(status, words),
         }
+    }
+
+    /// The body of what changes something, of somebody who may.
+    async fn body(&self, request: Request<Body>) -> Result<Vec<u8>, (StatusCode, String)> {
+        switch::check_sender(request.headers(), is_own_host, self.bound)?;
+        let body = request.into_body().collect(LIMITS.body_bytes_max);
+        match tokio::time::timeout(LIMITS.head, body).await {
+            Ok(Ok(body)) => Ok(body.to_vec()),
+            Ok(Err(error)) => Err((StatusCode::BAD_REQUEST, format!("{error}\n"))),
+            Err(_) => {
+                let words = "the body did not come in time\n".to_owned();
+                Err((StatusCode::REQUEST_TIMEOUT, words))
+            }
+        }
+    }
+
+    async fn order(&self, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let Some(place) = self.service_at(&path) else { return not_found(&path) };
+        let ordered = match self.body(request).await {
+            Ok(body) => moves::order(&self.told.controls[place], &body).await,
+            Err(refused) => Err(refused),
+        };
+        match ordered {
+            Ok(json) => content(StatusCode::ACCEPTED, "application/json", json),
+            Err((status, words)) => text(status, words),
+        }
+    }
+
+    /// The service of duplicates whose changes a path is about.
+    fn service_at(&self, path: &str) -> Option<usize> {
+        let name = moves::service_of(path)?;
+        let names = self.told.duplicates.iter().map(|state| state.borrow().name == name);
+        names.enumerate().find_map(|(place, is_it)| is_it.then_some(place))
+    }
+
+    fn moves(&self, place: usize) -> Response<Body> {
+        let state = Arc::clone(&self.told.duplicates[place].borrow());
+        let json = serde_json::to_string(&state.moves).expect("numbers and words are JSON");
+        content(StatusCode::OK, "application/json", json)
     }
 
     fn route(&self, request: &Request<Body>) -> Response<Body> {
@@ -192,7 +233,13 @@ impl Desk {
             MESH => Self::mesh,
             PLACEMENT => Self::placement,
             DUPLICATES => Self::duplicates,
-            other => return not_found(other),
+            other => {
+                let Some(place) = self.service_at(other) else { return not_found(other) };
+                if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                    return method_not_allowed(request.method(), other);
+                }
+                return self.moves(place);
+            }
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return method_not_allowed(request.method(), request.uri().path());
@@ -308,6 +355,7 @@ fn not_found(path: &str) -> Response<Body> {
 fn method_not_allowed(method: &Method, path: &str) -> Response<Body> {
     let (words, allow) = match path {
         SWITCHES => ("GET, HEAD or POST", "GET, HEAD, POST"),
+        path if moves::service_of(path).is_some() => ("GET, HEAD or POST", "GET, HEAD, POST"),
         _ => ("GET or HEAD", "GET, HEAD"),
     };
     let words = format!("{method} does nothing here, expected {words}\n");

@@ -93,7 +93,7 @@ impl Seating {
             seats: vec![Vec::new(); remote.len() + 1],
             remote,
             layouts: Vec::new(),
-            version: 0,
+            version: 1,
         }
     }
 

@@ -1,36 +1,44 @@
 //! Reports of a node without an agent: its own tables, asked now and then.
 //!
-//! **Signal**: `system_views.thread_pools` of that very node (4.0 and later): tasks that wait and
+//! **Signal**: of that very node (4.0 and later), `system_views.thread_pools`: tasks that wait and
 //! tasks that run in the stages that requests go through. A request waits for a thread of the
 //! native transport first, and its reads and writes wait for those of their stage: waiting is the
-//! sum, in service are the reads and writes that run. **Service time** by Little's law: the mean
-//! number in service over the rate at which they end, both weighted to the last few polls. **When
+//! sum, in service are the reads and writes that run. **Service time** from
+//! `system_views.local_read_latency` and `local_write_latency`: the medians of the tables, each
+//! weighted by how many of its reads and writes ended since the look before; they are measured
+//! around the storage itself, without waiting for a thread. (Little's law over the thread pools
+//! would need no second table, and at low load is mostly noise: the pools are seen empty.) **When
 //! it misleads**: it is as old as the interval and knows nothing of what happened between two
-//! polls, so a policy should trust it less than an agent's report of this very moment; other
-//! nodes' reads and writes count too (which is right, they wait in the same line). **Cold start**:
-//! no report before tasks have ended between two polls. **Source**: C3 (NSDI'15) section 3.1 for
-//! what is reported; the tables of Cassandra 5.0.
+//! polls, so a policy should trust it less than an agent's report of this very moment; the medians
+//! forget slowly (Cassandra's histograms decay over minutes). Other nodes' reads and writes count
+//! too, which is right: they wait in the same line. **Cold start**: no report before the first
+//! table has a median. **Source**: C3 (NSDI'15) section 3.1 for what is reported.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::{Feedback, Instant, time};
-use evenkeel_cql::response::Result as Answered;
+use evenkeel_cql::response::{Result as Answered, Rows};
 use evenkeel_cql::{Envelope, Opcode, Version, payload, value};
 use tokio::time::MissedTickBehavior;
 
 use super::node::{Dialect, NodeLimits, SendError, Single};
 use crate::clock::Clock;
 
-const QUERY: &str = "SELECT * FROM system_views.thread_pools";
+const POOLS: &str = "SELECT * FROM system_views.thread_pools";
+const LATENCIES: [&str; 2] = [
+    "SELECT * FROM system_views.local_read_latency",
+    "SELECT * FROM system_views.local_write_latency",
+];
+/// Medians move slowly and have a row for each table: they are read with every so-many-th poll.
+const POLLS_PER_MEDIAN: u32 = 10;
 /// Stages in which a request's reads and writes run.
 const SERVING: [&str; 4] =
     ["ReadStage", "MutationStage", "CounterMutationStage", "ViewMutationStage"];
 /// Where a request waits before them.
 const ENTRANCE: &str = "Native-Transport-Requests";
-/// Weight of a new poll in rate and mean.
-const GAIN: f64 = 0.2;
 /// The pause after a failure; it doubles up to the second number.
 const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(200)..Duration::from_secs(5);
 
@@ -39,8 +47,6 @@ const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(200)..Duration:
 struct Look {
     waiting: u32,
     running: u32,
-    /// Tasks of the serving stages that have ended since the node began.
-    ended: u64,
     /// Tasks that these stages run at once.
     at_once: u32,
 }
@@ -80,84 +86,125 @@ async fn follow(
     let mut link = Single::open(address, limits, dialect).await?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut means = Means::default();
+    let mut medians = Medians::default();
     loop {
-        ticks.tick().await;
-        let answer = link.query(QUERY).await?;
-        let look = read(&answer).map_err(|why| link.nonsense(format!("{QUERY}: {why}")))?;
-        went_well();
-        if let Some(report) = means.after(look, clock.now()) {
-            tell(Some(report));
+        for _ in 0..POLLS_PER_MEDIAN {
+            ticks.tick().await;
+            let answer = link.query(POOLS).await?;
+            let look = read(&answer).map_err(|why| link.nonsense(format!("{POOLS}: {why}")))?;
+            if medians.service_time.is_none() {
+                break;
+            }
+            tell(look.report(medians.service_time, clock.now()));
         }
+        for (index, query) in LATENCIES.into_iter().enumerate() {
+            let answer = link.query(query).await?;
+            let taken = medians.take(index, &answer);
+            taken.map_err(|why| link.nonsense(format!("{query}: {why}")))?;
+        }
+        medians.end_look();
+        went_well();
     }
 }
 
-/// What is remembered from poll to poll.
-#[derive(Debug, Default)]
-struct Means {
-    last: Option<(Look, Instant)>,
-    running: f64,
-    /// Tasks that end per millisecond.
-    rate: f64,
-    service_ms: Option<f64>,
-}
-
-impl Means {
-    /// Takes a look in; the report of this moment if there is one.
-    fn after(&mut self, look: Look, now: Instant) -> Option<Feedback> {
-        if let Some((last, at)) = self.last.replace((look, now)) {
-            let passed_ms = now.millis_since(at).max(1e-3);
-            // A node that began again counts from zero.
-            let ended = look.ended.checked_sub(last.ended).unwrap_or(look.ended);
-            let running = f64::from(last.running.midpoint(look.running));
-            let gain = if self.service_ms.is_some() { GAIN } else { 1.0 };
-            self.running += gain * (running - self.running);
-            self.rate += gain * (ended as f64 / passed_ms - self.rate);
-            if ended > 0 && self.running > 0.0 && self.rate > 0.0 {
-                self.service_ms = Some(self.running / self.rate);
-            }
-        }
-        let service_time = time::from_millis_f64(self.service_ms?);
+impl Look {
+    fn report(self, service_time: Option<Duration>, now: Instant) -> Option<Feedback> {
         Some(Feedback {
-            concurrency: (look.at_once > 0).then_some(look.at_once),
+            concurrency: (self.at_once > 0).then_some(self.at_once),
             reported_at: Some(now),
-            ..Feedback::measured(look.waiting, look.running, service_time)
+            ..Feedback::measured(self.waiting, self.running, service_time?)
         })
     }
 }
 
-fn read(answer: &Envelope) -> Result<Look, String> {
+/// How long reads and writes take at the storage, from look to look.
+#[derive(Debug, Default)]
+struct Medians {
+    /// Reads and writes of each table at the last look, by keyspace and name.
+    counts: [BTreeMap<(String, String), u64>; 2],
+    weighted_ms: f64,
+    weight: f64,
+    service_time: Option<Duration>,
+}
+
+impl Medians {
+    /// Takes a table of latencies in.
+    fn take(&mut self, of: usize, answer: &Envelope) -> Result<(), String> {
+        with_rows(answer, |rows| {
+            let place = |name: &str| rows.position(name).ok_or(format!("no column {name}"));
+            let (keyspace, table) = (place("keyspace_name")?, place("table_name")?);
+            let count = place("count")?;
+            let is_median = |name: &str| name == "p50th_ms" || name == "50th_ms";
+            let median = rows.columns().position(|column| is_median(column.name));
+            let median = median.ok_or("no column p50th_ms")?;
+            let earlier = std::mem::take(&mut self.counts[of]);
+            for row in rows.iter() {
+                let text = |place| row.at(place).and_then(value::text).map(str::to_owned);
+                let (Some(keyspace), Some(table)) = (text(keyspace), text(table)) else { continue };
+                let Some(median_ms) = row.at(median).and_then(value::double) else { continue };
+                let count = row.at(count).and_then(value::bigint).unwrap_or(0);
+                let count = u64::try_from(count).unwrap_or(0);
+                let of_table = (keyspace, table);
+                let before = earlier.get(&of_table).copied().unwrap_or(0);
+                self.counts[of].insert(of_table, count);
+                // A node that began again counts from zero.
+                let ended = count.checked_sub(before).unwrap_or(count) as f64;
+                if median_ms.is_finite() && median_ms > 0.0 {
+                    self.weighted_ms += ended * median_ms;
+                    self.weight += ended;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Both tables are in. Where nothing ended, what was known stays known.
+    fn end_look(&mut self) {
+        if self.weight > 0.0 {
+            self.service_time = Some(time::from_millis_f64(self.weighted_ms / self.weight));
+        }
+        (self.weighted_ms, self.weight) = (0.0, 0.0);
+    }
+}
+
+fn with_rows<T>(
+    answer: &Envelope,
+    read: impl FnOnce(Rows<'_>) -> Result<T, String>,
+) -> Result<T, String> {
     let message = payload::split(answer).map_err(|error| error.to_string())?.message;
     if answer.opcode != Opcode::Result {
         return Err(format!("{} came, expected RESULT (is it 4.0 or later?)", answer.opcode));
     }
-    let rows = match Answered::read(message, Version::V4).map_err(|error| error.to_string())? {
-        Answered::Rows(rows) => rows,
-        _ => return Err("a RESULT without rows came".to_owned()),
-    };
-    let place = |name| rows.position(name).ok_or(format!("no column {name}"));
-    let (name, active) = (place("name")?, place("active_tasks")?);
-    let (pending, completed) = (place("pending_tasks")?, place("completed_tasks")?);
-    let limit = rows.position("active_tasks_limit");
-    let mut look = Look::default();
-    for row in rows.iter() {
-        let Some(stage) = row.at(name).and_then(value::text) else { continue };
-        let count = |place: usize| {
-            let count = row.at(place).and_then(value::int).unwrap_or(0);
-            u32::try_from(count).unwrap_or(0)
-        };
-        let is_serving = SERVING.contains(&stage);
-        if is_serving || stage == ENTRANCE {
-            look.waiting = look.waiting.saturating_add(count(pending));
-        }
-        if is_serving {
-            let ended = row.at(completed).and_then(value::bigint).unwrap_or(0);
-            look.running = look.running.saturating_add(count(active));
-            look.ended = look.ended.saturating_add(u64::try_from(ended).unwrap_or(0));
-            look.at_once = look.at_once.saturating_add(limit.map_or(0, count));
-        }
+    match Answered::read(message, Version::V4).map_err(|error| error.to_string())? {
+        Answered::Rows(rows) => read(rows),
+        _ => Err("a RESULT without rows came".to_owned()),
     }
-    Ok(look)
+}
+
+fn read(answer: &Envelope) -> Result<Look, String> {
+    with_rows(answer, |rows| {
+        let place = |name| rows.position(name).ok_or(format!("no column {name}"));
+        let name = place("name")?;
+        let (active, pending) = (place("active_tasks")?, place("pending_tasks")?);
+        let limit = rows.position("active_tasks_limit");
+        let mut look = Look::default();
+        for row in rows.iter() {
+            let Some(stage) = row.at(name).and_then(value::text) else { continue };
+            let count = |place: usize| {
+                let count = row.at(place).and_then(value::int).unwrap_or(0);
+                u32::try_from(count).unwrap_or(0)
+            };
+            let is_serving = SERVING.contains(&stage);
+            if is_serving || stage == ENTRANCE {
+                look.waiting = look.waiting.saturating_add(count(pending));
+            }
+            if is_serving {
+                look.running = look.running.saturating_add(count(active));
+                look.at_once = look.at_once.saturating_add(limit.map_or(0, count));
+            }
+        }
+        Ok(look)
+    })
 }
 
 #[cfg(test)]
@@ -167,22 +214,39 @@ mod tests {
 
     use super::*;
 
-    fn answer(pools: &[(&str, i32, i32, i64)]) -> Envelope {
+    fn answer(pools: &[(&str, i32, i32)]) -> Envelope {
         let columns = [
             ("name", Type::Text),
             ("active_tasks", Type::Int),
             ("active_tasks_limit", Type::Int),
-            ("completed_tasks", Type::Bigint),
             ("pending_tasks", Type::Int),
         ];
         let mut writer = Writer::new("system_views", "thread_pools", &columns);
-        for &(name, active, pending, completed) in pools {
+        for &(name, active, pending) in pools {
             writer
                 .value(Some(name.as_bytes()))
                 .value(Some(&active.to_be_bytes()))
                 .value(Some(&32_i32.to_be_bytes()))
-                .value(Some(&completed.to_be_bytes()))
                 .value(Some(&pending.to_be_bytes()))
+                .end_row();
+        }
+        Envelope::new(Version::V4, 0, Opcode::Result, writer.finish().freeze())
+    }
+
+    fn latencies(tables: &[(&str, i64, f64)]) -> Envelope {
+        let columns = [
+            ("keyspace_name", Type::Text),
+            ("table_name", Type::Text),
+            ("count", Type::Bigint),
+            ("p50th_ms", Type::Double),
+        ];
+        let mut writer = Writer::new("system_views", "local_read_latency", &columns);
+        for &(name, count, median_ms) in tables {
+            writer
+                .value(Some(b"shop"))
+                .value(Some(name.as_bytes()))
+                .value(Some(&count.to_be_bytes()))
+                .value(Some(&median_ms.to_be_bytes()))
                 .end_row();
         }
         Envelope::new(Version::V4, 0, Opcode::Result, writer.finish().freeze())
@@ -191,42 +255,44 @@ mod tests {
     #[test]
     fn waiting_is_at_the_entrance_and_in_the_stages_and_running_in_the_stages() {
         let pools = [
-            ("Native-Transport-Requests", 100, 5, 1_000_000),
-            ("ReadStage", 3, 2, 700),
-            ("MutationStage", 4, 1, 300),
-            ("CompactionExecutor", 50, 50, 50),
+            ("Native-Transport-Requests", 100, 5),
+            ("ReadStage", 3, 2),
+            ("MutationStage", 4, 1),
+            ("CompactionExecutor", 50, 50),
         ];
         let look = read(&answer(&pools)).unwrap();
-        assert_eq!(look, Look { waiting: 8, running: 7, ended: 1_000, at_once: 64 });
+        assert_eq!(look, Look { waiting: 8, running: 7, at_once: 64 });
+        assert_eq!(look.report(None, Instant::ZERO), None, "nothing was measured");
+        let report = look.report(Some(Duration::from_millis(2)), Instant::ZERO).unwrap();
+        assert_eq!((report.queue_length, report.in_service), (8, 7));
     }
 
     #[test]
-    fn the_service_time_is_littles() {
-        let mut means = Means::default();
-        let look = |ended| Look { waiting: 9, running: 6, ended, at_once: 64 };
-        assert_eq!(means.after(look(0), Instant::from_millis(0)), None, "nothing was measured");
-        // 6 at once, 2 of which end each millisecond: each takes 3 ms.
-        for n in 1..50 {
-            let report = means.after(look(200 * n), Instant::from_millis(100 * n)).unwrap();
-            assert!(report.service_time.abs_diff(Duration::from_millis(3)).as_nanos() < 1_000);
-            assert_eq!((report.queue_length, report.in_service), (9, 6));
-        }
-        // Idle: what was known stays known.
-        let idle = Look { waiting: 0, running: 0, ended: 9_800, at_once: 64 };
-        let report = means.after(idle, Instant::from_millis(5_000)).unwrap();
-        assert!(report.service_time.abs_diff(Duration::from_millis(3)).as_nanos() < 1_000);
-        assert_eq!((report.queue_length, report.in_service), (0, 0));
+    fn the_service_time_is_the_median_of_what_ended_since_the_last_look() {
+        let mut medians = Medians::default();
+        let mut look = |reads: &[(&str, i64, f64)], writes: &[(&str, i64, f64)]| {
+            medians.take(0, &latencies(reads)).unwrap();
+            medians.take(1, &latencies(writes)).unwrap();
+            medians.end_look();
+            medians.service_time
+        };
+        assert_eq!(look(&[("a", 0, 0.0)], &[]), None);
+        let ms = Duration::from_millis;
+        assert_eq!(look(&[("a", 30, 4.0)], &[("a", 10, 8.0)]), Some(ms(5)));
+        // Nothing ended: what was known stays known.
+        assert_eq!(look(&[("a", 30, 4.0)], &[("a", 10, 8.0)]), Some(ms(5)));
+        // 20 reads of another table and no more of the first.
+        assert_eq!(look(&[("a", 30, 4.0), ("b", 20, 1.0)], &[("a", 10, 8.0)]), Some(ms(1)));
         // It was started again: its counts begin at zero.
-        let again = Look { waiting: 0, running: 1, ended: 5, at_once: 64 };
-        assert!(means.after(again, Instant::from_millis(5_100)).is_some());
+        assert_eq!(look(&[("a", 5, 3.0)], &[]), Some(ms(3)));
+        assert_eq!(look(&[("a", 9, f64::NAN)], &[("a", 11, -1.0)]), Some(ms(3)), "nonsense");
     }
 
     #[test]
     fn what_is_no_table_of_thread_pools_is_an_error() {
         let error = Envelope { opcode: Opcode::Error, ..answer(&[]) };
         assert!(read(&error).unwrap_err().contains("4.0"));
-        let other = Writer::new("k", "t", &[("a", Type::Int)]).finish().freeze();
-        let other = Envelope::new(Version::V4, 0, Opcode::Result, other);
-        assert!(read(&other).unwrap_err().contains("no column name"));
+        assert!(read(&latencies(&[])).unwrap_err().contains("no column name"));
+        assert!(Medians::default().take(0, &answer(&[])).unwrap_err().contains("keyspace_name"));
     }
 }

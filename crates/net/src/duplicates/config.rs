@@ -3,12 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 
+use super::layout::MapPlace;
 use super::log::LogSettings;
 use super::manager::ManagerSettings;
 use super::reign::EtcdSettings;
@@ -42,6 +43,10 @@ pub struct DuplicatesConfig {
     pub log_directory: PathBuf,
     /// How the log is kept.
     pub log: LogSettings,
+    /// Where is kept who holds what, once that changes.
+    pub map: MapPlace,
+    /// Duplicates that nobody has yet: where the manager opens partitions and adds duplicates.
+    pub spares: Vec<Target>,
     /// What clients must say before anything else.
     pub password: Option<String>,
     /// What one command may be.
@@ -115,6 +120,46 @@ impl fmt::Display for Target {
 }
 
 impl Target {
+    /// As the configuration names it.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Tcp { address, .. } | Self::Memcached { address } => address.to_string(),
+            Self::Embedded { settings, .. } => settings.path.display().to_string(),
+            Self::ZooKeeper { settings } => {
+                format!("{}{}", settings.servers.join(","), settings.root)
+            }
+        }
+    }
+
+    /// Another one of the same kind, by the place where it is.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub(super) fn beside(&self, service: &str, place: &str) -> Result<Self, String> {
+        let address = || {
+            let parsed = place.parse::<SocketAddr>();
+            parsed.map_err(|_| format!("came {place:?}, expected an address such as 10.0.1.4:6379"))
+        };
+        Ok(match self {
+            Self::Tcp { password, .. } => {
+                Self::Tcp { address: address()?, password: password.clone() }
+            }
+            Self::Memcached { .. } => Self::Memcached { address: address()? },
+            Self::Embedded { settings, .. } => {
+                let directory = settings.path.parent().unwrap_or(Path::new(""));
+                let name = Path::new(place).file_name();
+                let name = name.ok_or_else(|| format!("came {place:?}, expected a file"))?;
+                let settings = EmbeddedSettings::at(&directory.join(name));
+                Self::Embedded { settings, pauses: None }
+            }
+            Self::ZooKeeper { .. } => {
+                let settings = ensemble(place, service);
+                let expected = || format!("came {place:?}, expected {ENSEMBLE_EXPECTED}");
+                Self::ZooKeeper { settings: settings.ok_or_else(expected)? }
+            }
+        })
+    }
+
     /// Starts what runs in this process.
     ///
     /// # Errors
@@ -189,9 +234,64 @@ impl Door {
     }
 }
 
+impl Door {
+    /// As the configuration names it.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Tcp { address, .. } => address.to_string(),
+            Self::Host(host) => host.name().to_owned(),
+            Self::Remote(remote) => remote.target.place(),
+        }
+    }
+}
+
+/// What [`ensemble`] reads.
+pub(crate) const ENSEMBLE_EXPECTED: &str = "the servers of one ensemble and perhaps a node of \
+                                            letters, digits, - and _, such as \
+                                            10.0.1.1:2181,10.0.1.2:2181/evenkeel/cart";
+
+/// `host:port,…[/node]`, as ZooKeeper's own clients are told where to connect.
+pub(crate) fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
+    let (servers, root) = match text.find('/') {
+        Some(at) => (&text[..at], text[at..].to_owned()),
+        None => (text, format!("/evenkeel/{}", name.replace('.', "_"))),
+    };
+    let is_server = |server: &str| {
+        let parts = server.rsplit_once(':');
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+    };
+    let is_part = |part: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_plain)
+    };
+    let is_right = servers.split(',').all(is_server) && root[1..].split('/').all(is_part);
+    let servers = servers.split(',').map(str::to_owned).collect();
+    is_right.then_some(ZooKeeperSettings { servers, root })
+}
+
 impl DuplicatesConfig {
     /// All duplicates, partition after partition.
     pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
         self.partitions.iter().flatten()
+    }
+
+    /// Where the duplicates of each partition are.
+    pub(super) fn places(&self) -> Vec<Vec<String>> {
+        let of = |targets: &Vec<Target>| targets.iter().map(Target::place).collect();
+        self.partitions.iter().map(of).collect()
+    }
+
+    /// A duplicate of this service, by its place.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub(super) fn target(&self, place: &str) -> Result<Target, String> {
+        if let Some(known) = self.targets().find(|target| target.place() == place) {
+            return Ok(known.clone()); // with its pauses
+        }
+        let first = self.targets().next().ok_or("a service without duplicates")?;
+        first.beside(&self.name, place)
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Counts {
     pub(super) disagreements: u64,
     pub(super) replayed: u64,
     pub(super) copied: u64,
+    /// Keys that went to another partition.
+    pub(super) moved_keys: u64,
     pub(super) recorded: u64,
     pub(super) uncertain_writes: u64,
     pub(super) lost_reads: u64,
@@ -40,12 +42,21 @@ impl Counts {
             disagreements: 0,
             replayed: 0,
             copied: 0,
+            moved_keys: 0,
             recorded: 0,
             uncertain_writes: 0,
             lost_reads: 0,
             servers: (0..servers).map(|_| ServerCounts::default()).collect(),
             reads: Recorder::default(),
             wrote: Recorder::default(),
+        }
+    }
+
+    /// There is one more duplicate, or another one of this number.
+    pub(super) fn renew(&mut self, server: usize) {
+        match self.servers.get_mut(server) {
+            Some(place) => *place = ServerCounts::default(),
+            None => self.servers.push(ServerCounts::default()),
         }
     }
 

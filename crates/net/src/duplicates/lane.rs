@@ -27,6 +27,9 @@ pub(super) enum Owed {
     Group { call: usize, before: u32, is_single: bool, refusal: Option<Box<[u8]>> },
     /// A write of the log; `before` as above.
     Replayed { write: Option<Sequence>, before: u32, refusal: Option<Box<[u8]>> },
+    /// A write of ours to the stream of a partition that a shard moves to or from; `before` as
+    /// above. Of a key (`is_key`) nothing but success will do.
+    Moved { write: Sequence, before: u32, refusal: Option<Box<[u8]>>, is_key: bool },
     /// The members that an SPOP is to take.
     Draw { pop: Box<Pop> },
     /// The watermark was written.
@@ -40,6 +43,36 @@ pub(super) enum Owed {
     Given { is_key: bool },
 }
 
+impl Owed {
+    /// Whether this answer is one of those that come before the last one of a group.
+    pub(super) fn is_before_the_last(&mut self, reply: &[u8]) -> bool {
+        let (Self::Group { before, refusal, .. }
+        | Self::Replayed { before, refusal, .. }
+        | Self::Moved { before, refusal, .. }) = self
+        else {
+            return false;
+        };
+        if *before == 0 {
+            return false;
+        }
+        *before -= 1; // OK, QUEUED, or why EXEC will be an error
+        if reply.first() == Some(&b'-') && refusal.is_none() {
+            *refusal = Some(reply.into());
+        }
+        true
+    }
+
+    /// The first error before the last answer of a group.
+    pub(super) fn refusal(&self) -> Option<&[u8]> {
+        match self {
+            Self::Group { refusal, .. }
+            | Self::Replayed { refusal, .. }
+            | Self::Moved { refusal, .. } => refusal.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// Whom a key is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Joiner {
@@ -47,6 +80,8 @@ pub(super) enum Joiner {
     Server(usize, u64),
     /// The log, in this pass.
     Log(u64),
+    /// The partition that a shard moves to, in the move of this number.
+    Move(u64),
 }
 
 /// One key on its way from a donor to a joiner.
@@ -67,6 +102,8 @@ pub(super) struct LaneState {
     pub(super) owed: VecDeque<Owed>,
     waker: Option<Waker>,
     pub(super) is_open: bool,
+    /// Answers that have come.
+    pub(super) answered: u64,
 }
 
 impl LaneState {

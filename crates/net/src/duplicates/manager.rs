@@ -1,7 +1,8 @@
 //! What the manager is told: a random sample of accesses, with the time at every duplicate.
 //!
 //! Zoolander's manager (section 3.2 of the paper) samples accesses into windows and chooses from
-//! them a policy. Here it *advises*: it says what should be done and why, and people do it.
+//! them a policy. Here it *advises*: it says what should be done and why; people do it, or
+//! `manager/act.rs`, where it is told to.
 //!
 //! **Signals.** Of a sampled access: when each duplicate answered after it was sent (*response*)
 //! and what the duplicate worked on it (*service*): from the later of its sending and the
@@ -17,6 +18,7 @@
 //! **Who computes.** Not the service's thread: it hands a full window over to a thread that has
 //! nothing else to do ([`advise`]) and asks now and then whether there is an answer.
 
+pub(super) mod act;
 pub(super) mod advise;
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::time::Duration;
 
+use evenkeel_core::placement::duplicates::moves::Move;
 use evenkeel_core::placement::duplicates::policy::Prices;
 use evenkeel_core::units::Probability;
 use evenkeel_core::{Instant, Rng};
@@ -44,6 +47,8 @@ pub struct ManagerSettings {
     pub window: Duration,
     /// Samples of a window, about. Default 4,096.
     pub samples: usize,
+    /// Whether it does what it advises. Default: people do it.
+    pub acts: bool,
 }
 
 impl ManagerSettings {
@@ -56,6 +61,7 @@ impl ManagerSettings {
             prices: Prices::default(),
             window: Duration::from_secs(10),
             samples: 4_096,
+            acts: false,
         }
     }
 }
@@ -70,6 +76,8 @@ pub(super) struct Took {
 /// One sampled access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sample {
+    /// Partitions and duplicates as they were then.
+    pub(super) arrangement: u64,
     pub(super) partition: usize,
     pub(super) sent: Instant,
     /// From the command to enough answers; `None` when they never came.
@@ -99,8 +107,12 @@ pub(super) struct Manager {
     rng: Rng,
     /// One access of so many is sampled.
     one_in: u64,
-    /// The first server of each partition, and one past the last.
-    partitions: Vec<(usize, usize)>,
+    /// Names the partitions and duplicates there are.
+    arrangement: u64,
+    /// The servers of each partition that has some.
+    partitions: Vec<Vec<usize>>,
+    /// The numbers of those partitions.
+    numbers: Vec<usize>,
     /// When each server answered last.
     answered: Vec<Instant>,
     window: Window,
@@ -110,22 +122,27 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// Starts the thread that computes. `duplicates` are those of each partition; equal seeds
-    /// sample alike.
+    /// Starts the thread that computes. `partitions` has the servers of each; equal seeds sample
+    /// alike.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn start(
         settings: ManagerSettings,
-        duplicates: &[usize],
+        partitions: &[Vec<usize>],
         shards: usize,
         seed: u64,
         now: Instant,
     ) -> io::Result<Self> {
+        let (numbers, partitions): (Vec<usize>, Vec<Vec<usize>>) = (partitions.iter().cloned())
+            .enumerate()
+            .filter(|(_, servers)| !servers.is_empty())
+            .unzip();
+        let duplicates: Vec<usize> = partitions.iter().map(Vec::len).collect();
         // One window waits at most: an older one is worth nothing.
         let (to, windows) = sync_channel::<Window>(1);
         let (told, from) = channel();
-        let mut adviser = Adviser::new(settings, duplicates);
+        let mut adviser = Adviser::new(settings, &duplicates);
         std::thread::Builder::new().name("advice".to_owned()).spawn(move || {
             for window in windows {
                 let told = told.send(adviser.learn(&window));
@@ -134,12 +151,7 @@ impl Manager {
                 }
             }
         })?;
-        let mut next = 0;
-        let place = |&count: &usize| {
-            next += count;
-            (next - count, next)
-        };
-        let partitions: Vec<(usize, usize)> = duplicates.iter().map(place).collect();
+        let servers = partitions.iter().flatten().max().map_or(0, |most| most + 1);
         let window = Window {
             from: now,
             until: now,
@@ -151,8 +163,12 @@ impl Manager {
             settings,
             rng: Rng::seeded(seed),
             one_in: 1,
-            answered: vec![now; next],
+            arrangement: numbers
+                .iter()
+                .fold(seed, |sum, &number| sum.wrapping_mul(31).wrapping_add(number as u64)),
+            answered: vec![now; servers],
             partitions,
+            numbers,
             window,
             to,
             from,
@@ -167,12 +183,14 @@ impl Manager {
         (shard, partition): (usize, usize),
         copies: usize,
     ) -> Option<Box<Sample>> {
+        let partition = self.numbers.iter().position(|&number| number == partition)?;
         self.window.accesses[shard] += 1;
         self.window.copies[partition] += copies as u64;
         let is_sampled = self.one_in == 1 || self.rng.bits().is_multiple_of(self.one_in);
         is_sampled.then(|| {
-            let (first, end) = self.partitions[partition];
-            Box::new(Sample { partition, sent: now, client: None, times: vec![None; end - first] })
+            let (arrangement, times) =
+                (self.arrangement, vec![None; self.partitions[partition].len()]);
+            Box::new(Sample { arrangement, partition, sent: now, client: None, times })
         })
     }
 
@@ -184,16 +202,25 @@ impl Manager {
         sent: Instant,
         sample: Option<&mut Sample>,
     ) {
-        let before = std::mem::replace(&mut self.answered[server], now);
-        if let Some(sample) = sample {
+        let Some(before) = self.answered.get_mut(server) else { return };
+        let before = std::mem::replace(before, now);
+        if let Some(sample) = sample
+            && sample.arrangement == self.arrangement
+        {
             let (response, service) = (now.since(sent), now.since(sent.max(before)));
-            let place = server - self.partitions[sample.partition].0;
-            sample.times[place] = Some(Took { response, service });
+            let of = self.partitions.get(sample.partition);
+            let place = of.and_then(|of| of.iter().position(|&it| it == server));
+            if let Some(time) = place.and_then(|place| sample.times.get_mut(place)) {
+                *time = Some(Took { response, service });
+            }
         }
     }
 
     /// Nobody owes an answer to this access any more.
     pub(super) fn learn(&mut self, sample: Sample) {
+        if sample.arrangement != self.arrangement {
+            return; // of partitions that are others now
+        }
         self.window.samples.push(sample);
         if self.window.samples.len() >= 2 * self.settings.samples {
             // More than was expected: half as many, evenly over the window so far.
@@ -224,7 +251,7 @@ impl Manager {
         };
         let mut window = std::mem::replace(&mut self.window, next);
         window.until = now;
-        window.owners = (0..shards).map(owner).collect();
+        window.owners = (0..shards).map(|shard| self.place_of(owner(shard))).collect();
         let all: u64 = window.accesses.iter().sum();
         self.one_in = all.div_ceil(self.settings.samples.max(1) as u64).max(1);
         match self.to.try_send(window) {
@@ -232,6 +259,29 @@ impl Manager {
             Err(TrySendError::Full(_)) => tracing::debug!("advice takes longer than a window"),
             Err(TrySendError::Disconnected(_)) => tracing::debug!("nobody computes advice"),
         }
+    }
+
+    /// The place of a partition among those that have duplicates.
+    fn place_of(&self, partition: usize) -> usize {
+        self.numbers.iter().position(|&number| number == partition).unwrap_or(0)
+    }
+
+    /// What to do, in the order in which it is to be done; partitions by their numbers. Empty
+    /// while nothing is to be done, or it is not yet certain enough.
+    pub(super) fn steps(&self) -> Vec<Move> {
+        let number = |place: usize| self.numbers.get(place).copied().unwrap_or(usize::MAX);
+        let steps = self.advice.iter().flat_map(|advice| &advice.steps);
+        let steps = steps.map(|step| match *step {
+            Move::Shard { shard, from, to } => {
+                Move::Shard { shard, from: number(from), to: number(to) }
+            }
+            Move::Open { shard, from, duplicates } => {
+                Move::Open { shard, from: number(from), duplicates }
+            }
+            Move::Add { partition } => Move::Add { partition: number(partition) },
+            Move::Remove { partition } => Move::Remove { partition: number(partition) },
+        });
+        steps.collect()
     }
 
     /// What was advised last.

@@ -16,7 +16,6 @@ use super::engine::{Engine, Inner, Joining, RESERVED, WATERMARK, write_group};
 use super::fitness;
 use super::lane::{self, Owed};
 use super::log::{Reader, Record, RecordKind};
-use crate::resp::hash::slot;
 use crate::resp::reply::{elements, payload};
 
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
@@ -28,15 +27,16 @@ const KEYS_ON_THEIR_WAY_MAX: usize = 512;
 /// How often a donor is looked at that has not answered what came before.
 const DRAINED_EVERY: Duration = Duration::from_millis(1);
 /// Bytes that may wait at a joiner or be held for it before more keys are asked for.
-const FILLING_BYTES_MAX: usize = 16 << 20;
+pub(super) const FILLING_BYTES_MAX: usize = 16 << 20;
 /// Keys the donor is asked to enumerate at once.
-const SCAN_COUNT: &[u8] = b"500";
+pub(super) const SCAN_COUNT: &[u8] = b"500";
 const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
 
-/// Keeps one duplicate for as long as the service runs. Ends with an error only when another
-/// sequencer has taken over.
+/// Keeps one duplicate for as long as the service runs and it is one. Ends with an error only when
+/// another sequencer has taken over.
 pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
     let mut pause = BACKOFF.start;
+    let tenure = engine.borrow().servers[server].tenure;
     loop {
         let began = std::time::Instant::now();
         match attempt(&engine, server).await {
@@ -44,6 +44,9 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
             Err(Trouble::Fenced(text)) => return Err(io::Error::other(text)),
             Err(Trouble::Passing(text)) => {
                 let mut inner = engine.borrow();
+                if inner.servers[server].tenure != tenure {
+                    return Ok(());
+                }
                 inner.drop_server(server, Dropped::Lost);
                 let place = &mut inner.servers[server].trouble;
                 if place.as_deref() != Some(&text) {
@@ -57,11 +60,15 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(BACKOFF.end);
+        if engine.borrow().servers[server].tenure != tenure {
+            return Ok(()); // it was removed
+        }
     }
 }
 
 /// From connecting to being dropped.
 async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
+    let tenure = engine.borrow().servers[server].tenure;
     let (door, us) = {
         let mut inner = engine.borrow();
         if let Some(failure) = &inner.failure {
@@ -75,10 +82,7 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
     let mut ordered = connect(&door, &label).await?;
     let free = connect(&door, &label).await?;
     if let Some(unsure) = fitness::check(&door, &mut ordered).await? {
-        let mut inner = engine.borrow();
-        if !std::mem::replace(&mut inner.servers[server].is_unsure, true) {
-            tracing::warn!(server, "{unsure}");
-        }
+        engine.borrow().is_unsure(server, &unsure);
     }
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
@@ -93,15 +97,22 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
         ordered.wait_long();
         claim::empty(&mut ordered, &us, &door).await?;
     }
-    if rejoin == (Rejoin::Replay { after: Sequence(0) }) && looked.watermark.is_none() {
+    if let Rejoin::Replay { after } = rejoin
+        && looked.watermark.is_none()
+    {
         // Before the first write: killed after it and before its first watermark, it would hold
         // data that nobody can name.
-        ordered.expect_ok(&[b"SET", WATERMARK, b"0 0"]).await?;
+        let epoch = if after == Sequence(0) { 0 } else { us.epoch.0 };
+        let text = format!("{epoch} {}", after.0);
+        ordered.expect_ok(&[b"SET", WATERMARK, text.as_bytes()]).await?;
     }
     let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
     let connection = {
         let mut inner = engine.borrow();
         inner.read_clock();
+        if inner.servers[server].tenure != tenure {
+            return Ok(()); // it was removed meanwhile
+        }
         inner.servers[server].open()
     };
     let mut tasks: JoinSet<Result<Option<Dropped>, Trouble>> = JoinSet::new();
@@ -128,8 +139,15 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), Trouble> {
 }
 
 impl Inner {
+    /// A server does not tell how it is set up: it is said once.
+    fn is_unsure(&mut self, server: usize, unsure: &str) {
+        if !std::mem::replace(&mut self.servers[server].is_unsure, true) {
+            tracing::warn!(server, "{unsure}");
+        }
+    }
+
     /// Who we are on the present connections to a server.
-    fn us_to(&self, server: usize) -> Us {
+    pub(super) fn us_to(&self, server: usize) -> Us {
         let number = self.servers[server].connection;
         Us { name: self.config.name.clone(), epoch: self.history.last().epoch, number }
     }
@@ -138,7 +156,13 @@ impl Inner {
     fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, Trouble> {
         let partition = self.members.partition(server);
         let live = self.members.live(partition);
-        let rejoin = self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
+        let mut rejoin = self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
+        // Of a partition that was opened later there is nothing before.
+        let opened = Sequence(self.layout.partitions[partition].opened);
+        let is_new = opened > Sequence(0) && looked.watermark.is_none() && !looked.holds_data;
+        if is_new && opened.next() >= self.history.held_from() {
+            rejoin = Rejoin::Replay { after: opened };
+        }
         let waits = |text: &str| Err(Trouble::Passing(text.to_owned()));
         let has_more = |other: usize| self.servers[other].holds_data == Some(true);
         match rejoin {
@@ -213,10 +237,8 @@ async fn replay(
     let reader = {
         let mut inner = engine.borrow();
         inner.members.reached(server, after);
-        let partition = inner.members.partition(server);
-        let mut shards = vec![false; inner.map.shards()];
-        inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
-        inner.log.read_after(after.0, Some(&shards)).map_err(io::Error::other)?
+        let part = inner.part(inner.members.partition(server));
+        inner.log.read_after(after.0, Some(&part)).map_err(io::Error::other)?
     };
     feed(engine, server, connection, reader, Inner::replay_one).await
 }
@@ -227,15 +249,13 @@ async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(
     let reader = {
         let mut inner = engine.borrow();
         inner.members.reached(server, Sequence(0));
-        let partition = inner.members.partition(server);
-        let mut shards = vec![false; inner.map.shards()];
-        inner.map.shards_of(partition).for_each(|shard| shards[shard] = true);
+        let part = inner.part(inner.members.partition(server));
         inner.flush();
         if !inner.history.is_whole() {
             let gone = "the log has no state of everything any more, and nobody is live";
             return Err(Trouble::Passing(gone.to_owned()));
         }
-        inner.log.read_everything(Some(&shards)).map_err(io::Error::other)?
+        inner.log.read_everything(Some(&part)).map_err(io::Error::other)?
     };
     feed(engine, server, connection, reader, Inner::restore_one).await
 }
@@ -359,10 +379,9 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         };
         {
             let mut inner = engine.borrow();
-            let partition = inner.members.partition(server);
+            // Also keys of shards that are on their way here, or have left and not all gone.
             for key in elements(keys).filter_map(payload) {
-                let shard = inner.map.shard(slot(key));
-                if !key.starts_with(RESERVED) && inner.map.partition(shard) == partition {
+                if !key.starts_with(RESERVED) {
                     inner.seen(server, key, xxh3_128(key));
                 }
             }
@@ -400,6 +419,9 @@ pub(super) async fn write_state(engine: &Engine) -> Result<(), String> {
         (began, inner.map.partitions())
     };
     for partition in 0..partitions {
+        if engine.borrow().members.configured(partition).is_empty() {
+            continue; // it was closed
+        }
         let written = write_state_of(engine, partition).await;
         engine.borrow().state_pass = None;
         written?;
@@ -463,13 +485,13 @@ async fn write_state_of(engine: &Engine, partition: usize) -> Result<(), String>
 }
 
 /// Keys that may be on their way: with two who are filled a donor owes half of what it may.
-fn keys_max(owed_max: usize) -> usize {
+pub(super) fn keys_max(owed_max: usize) -> usize {
     (owed_max / 8).clamp(1, KEYS_ON_THEIR_WAY_MAX)
 }
 
 /// Waits until a donor has answered every write it was sent before now: a key that one of them
 /// makes is in no page of `SCAN` before, and nobody else tells of it. False when it was dropped.
-async fn drained(engine: &Engine, donor: usize) -> bool {
+pub(super) async fn drained(engine: &Engine, donor: usize) -> bool {
     let (connection, until) = {
         let inner = engine.borrow();
         (inner.servers[donor].connection, inner.members.sent_to(donor))
@@ -491,7 +513,7 @@ async fn drained(engine: &Engine, donor: usize) -> bool {
 }
 
 /// Waits until this is true, or the connection is given up.
-async fn wait_until(
+pub(super) async fn wait_until(
     engine: &Engine,
     server: usize,
     connection: u64,

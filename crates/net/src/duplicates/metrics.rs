@@ -3,7 +3,7 @@
 use super::state::{DuplicateState, DuplicatesState};
 use crate::exposition::{Exposition, Number, counter, gauge};
 
-const SERVICE: [Number<DuplicatesState>; 15] = [
+const SERVICE: [Number<DuplicatesState>; 21] = [
     gauge("evenkeel_duplicates_clients", "Connections of clients.", |it| Some(it.clients as f64)),
     counter("evenkeel_duplicates_writes_total", "Writes that were acknowledged.", |it| {
         Some(it.writes.count as f64)
@@ -36,6 +36,24 @@ const SERVICE: [Number<DuplicatesState>; 15] = [
     gauge("evenkeel_duplicates_sequence", "The last write.", |it| Some(it.sequence as f64)),
     gauge("evenkeel_duplicates_epoch", "The reign of this process.", |it| Some(it.epoch as f64)),
     gauge("evenkeel_duplicates_log_bytes", "Length of the log.", |it| Some(it.log.bytes as f64)),
+    gauge("evenkeel_duplicates_layout_version", "Rises with every change of the layout.", |it| {
+        Some(it.moves.layout as f64)
+    }),
+    gauge("evenkeel_duplicates_moving", "1 while a move or another change is under way.", |it| {
+        Some(if it.moves.now.is_some() { 1.0 } else { 0.0 })
+    }),
+    counter("evenkeel_duplicates_moves_total", "Moves and other changes that were done.", |it| {
+        Some(it.moves.done as f64)
+    }),
+    counter("evenkeel_duplicates_moves_failed_total", "Changes given up for good.", |it| {
+        Some(it.moves.failed as f64)
+    }),
+    counter("evenkeel_duplicates_moves_again_total", "Times a move had to begin again.", |it| {
+        Some(it.moves.begun_again as f64)
+    }),
+    counter("evenkeel_duplicates_moved_keys_total", "Keys copied to another partition.", |it| {
+        Some(it.moves.keys as f64)
+    }),
     gauge(
         "evenkeel_duplicates_within_objective_ratio",
         "First answers within the objective, of the manager's last window.",

@@ -15,28 +15,37 @@
 //! and brings it up to date from the log or from another duplicate. `reign/` is who may write at
 //! all, where several processes stand by. `manager.rs` samples accesses and advises.
 //!
+//! `control.rs` takes orders to move shards and to add or remove duplicates, `mover.rs` carries
+//! them out, `layout/` keeps what came of them.
+//!
 //! **Source**: Zoolander (ICAC 2013), section 3.
 
 mod claim;
 pub mod client;
 mod config;
 mod connect;
+mod control;
 mod counts;
 mod engine;
 mod fitness;
 mod front;
 mod inbox;
 mod lane;
+pub mod layout;
 pub mod log;
 mod manager;
 mod member;
 pub(crate) mod metrics;
+mod mover;
+pub mod orders;
 mod reign;
 mod service;
 pub mod state;
 pub mod store;
 
 pub use config::{DuplicatesConfig, Target};
+pub(crate) use config::{ENSEMBLE_EXPECTED, ensemble};
+pub use control::Control;
 pub use manager::ManagerSettings;
 pub use reign::EtcdSettings;
 pub use service::Service;

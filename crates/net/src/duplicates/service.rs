@@ -1,10 +1,12 @@
 //! A service from its start to its end.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use evenkeel_core::request::ordered::{Epoch, History, Position, Sequence};
@@ -18,10 +20,13 @@ use super::claim::{self, Look};
 use super::client::{self, Entrance};
 use super::config::{Door, DuplicatesConfig, Target};
 use super::connect::connect;
+use super::control::{self, Asked, Control};
 use super::engine::Engine;
 use super::front;
+use super::layout::{Layout, MapStore};
 use super::log::{Log, Recovered};
 use super::member;
+use super::mover;
 use super::reign::{self, Reign};
 use super::state::DuplicatesState;
 use crate::clock::Clock;
@@ -38,16 +43,22 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How long another duplicate is waited for when enough have answered.
 const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 
+/// The tasks that end the service when they fail: one for each duplicate, and the mover.
+pub(super) type Members = Rc<RefCell<JoinSet<io::Result<()>>>>;
+
 /// `[duplicates.NAME]`, with its address bound and its log open, not yet running.
 #[derive(Debug)]
 pub struct Service {
     config: DuplicatesConfig,
-    doors: Vec<Door>,
+    /// Those of the configuration.
+    doors: BTreeMap<String, Door>,
     state: watch::Sender<Arc<DuplicatesState>>,
     listener: Listener,
     log: Log,
     recovered: Recovered,
-    map: ShardMap,
+    configured: Layout,
+    control: Control,
+    orders: UnboundedReceiver<Asked>,
     entrance: Entrance,
     within: UnboundedReceiver<DuplexStream>,
 }
@@ -59,7 +70,8 @@ impl Service {
     /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
     /// opened.
     pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
-        let map = ShardMap::even(config.shards, config.partitions.len()).ok_or_else(|| {
+        let configured = Layout::configured(config.shards, &config.places());
+        let configured = configured.ok_or_else(|| {
             let (shards, partitions) = (config.shards, config.partitions.len());
             io::Error::other(format!(
                 "duplicates.{}: {shards} shards for {partitions} partitions, expected one for each \
@@ -71,14 +83,34 @@ impl Service {
         let opened = Log::open(&config.log_directory, config.log.clone());
         let (log, recovered) = opened
             .map_err(|error| io::Error::other(format!("duplicates.{}: {error}", config.name)))?;
-        let doors = config.targets().map(Target::open).collect::<io::Result<_>>()?;
+        let door = |target: &Target| Ok((target.place(), target.open()?));
+        let doors = config.targets().map(door).collect::<io::Result<_>>()?;
         let listen = listener.address()?;
         let config = DuplicatesConfig { listen, ..config.clone() };
         let name = config.name.clone();
         let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
         let (state, _) = watch::channel(Arc::new(first));
         let (entrance, within) = client::entrance();
-        Ok(Self { config, doors, state, listener, log, recovered, map, entrance, within })
+        let (control, orders) = Control::new();
+        Ok(Self {
+            config,
+            doors,
+            state,
+            listener,
+            log,
+            recovered,
+            configured,
+            control,
+            orders,
+            entrance,
+            within,
+        })
+    }
+
+    /// Where orders are given, while it runs.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
     }
 
     /// Where clients within this process enter; before [`Service::run`] they wait.
@@ -117,7 +149,9 @@ impl Service {
     pub async fn run(self, clock: Clock, stop: impl Future<Output = ()>) -> io::Result<()> {
         let mut stop = std::pin::pin!(stop);
         let listener = tokio::net::TcpListener::from_std(self.listener.into_std())?;
-        let Self { config, doors, state, mut log, recovered, map, within, .. } = self;
+        let Self { mut config, mut doors, state, mut log, recovered, configured, .. } = self;
+        let (orders, within) = (self.orders, self.within);
+        let store = config.map.open()?;
         let mut reigning = JoinSet::new();
         let reign = match &config.etcd {
             None => None,
@@ -131,28 +165,32 @@ impl Service {
                 Some(reign)
             }
         };
-        let begun = begin(&config, &doors, &mut log, recovered, reign.as_deref());
-        let history = match before(&mut stop, &mut reigning, begun).await {
-            Some(Ok(history)) => history,
+        let begun = async {
+            let layout = known_layout(&config, &*store, configured, &recovered).await?;
+            let doors = arrange(&mut config, &layout, &mut doors)?;
+            let history = begin(&config, &doors, &mut log, recovered, reign.as_deref()).await?;
+            note_layout(&mut log, &layout)?;
+            Ok((layout, doors, history))
+        };
+        let (layout, doors, history) = match before(&mut stop, &mut reigning, begun).await {
+            Some(Ok(begun)) => begun,
             ended => {
                 resign(reign.as_deref()).await;
-                return ended.map_or(Ok(()), |history| history.map(drop));
+                return ended.map_or(Ok(()), |begun| begun.map(drop));
             }
         };
         let servers = doors.len();
-        let engine = Engine::new(config, doors, clock, log, history, map, reign.clone());
-        let mut members = JoinSet::new();
-        for server in 0..servers {
-            members.spawn_local(member::keep(Rc::clone(&engine), server));
-        }
+        let engine = Engine::new(config, doors, clock, log, history, layout, reign.clone());
+        let members = keep_members(&engine, servers, store);
         let mut keeping = JoinSet::new();
         keeping.spawn_local(Rc::clone(&engine).keep_flushing());
         keeping.spawn_local(keep(Rc::clone(&engine), state));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
+        keeping.spawn_local(control::answer(Rc::clone(&engine), orders));
         let mut served = std::pin::pin!(front::serve(Rc::clone(&engine), listener, within, stop));
         let result = std::future::poll_fn(|context| {
-            if let Poll::Ready(Some(ended)) = members.poll_join_next(context) {
-                return Poll::Ready(ended.map_err(io::Error::other).and_then(|result| result));
+            if let Poll::Ready(failed) = poll_members(&members, context) {
+                return Poll::Ready(Err(failed));
             }
             if let Poll::Ready(Some(Err(panicked))) = keeping.poll_join_next(context) {
                 return Poll::Ready(Err(io::Error::other(panicked)));
@@ -167,10 +205,32 @@ impl Service {
         // replayed.
         engine.borrow().keep();
         tokio::time::sleep(Duration::from_millis(1)).await;
-        drop(members);
+        drop(members.take()); // one of them may add others
         resign(reign.as_deref()).await;
         result
     }
+}
+
+/// Begins to keep the duplicates there are, and to take orders that change them.
+fn keep_members(engine: &Rc<Engine>, servers: usize, store: Rc<dyn MapStore>) -> Members {
+    let members: Members = Rc::default();
+    for server in 0..servers {
+        members.borrow_mut().spawn_local(member::keep(Rc::clone(engine), server));
+    }
+    let moving = mover::keep(Rc::clone(engine), store, Rc::clone(&members));
+    members.borrow_mut().spawn_local(moving);
+    members
+}
+
+/// The first that failed; those of duplicates that were removed just end.
+fn poll_members(members: &Members, context: &mut Context<'_>) -> Poll<io::Error> {
+    let mut members = members.borrow_mut();
+    while let Poll::Ready(Some(ended)) = members.poll_join_next(context) {
+        if let Err(failed) = ended.map_err(io::Error::other).and_then(|result| result) {
+            return Poll::Ready(failed);
+        }
+    }
+    Poll::Pending
 }
 
 /// What comes of a future, unless it is to stop before (`None`) or the lease is lost.
@@ -253,8 +313,12 @@ async fn keep_whole(engine: Rc<Engine>) {
             let mut inner = engine.borrow();
             inner.forget_gone();
             let is_long = inner.log.bytes() > long_from(inner.config.log.bytes_max, least);
-            let everybody = 0..inner.map.partitions();
-            let is_possible = everybody.into_iter().all(|it| !inner.members.live(it).is_empty());
+            let is_there = |partition: usize| {
+                // One without duplicates was closed.
+                inner.members.configured(partition).is_empty()
+                    || !inner.members.live(partition).is_empty()
+            };
+            let is_possible = (0..inner.map.partitions()).all(is_there);
             is_possible && (is_long || !inner.history.is_whole())
         };
         pause = KEEP_EVERY;
@@ -278,6 +342,75 @@ async fn keep_whole(engine: Rc<Engine>) {
 fn long_from(bytes_max: u64, least: u64) -> u64 {
     let half_way = least.saturating_add(bytes_max.saturating_sub(least) / 2);
     (bytes_max / 2).max(least.saturating_mul(2)).min(half_way)
+}
+
+/// The layout in force: what is stored, or what the configuration says.
+async fn known_layout(
+    config: &DuplicatesConfig,
+    store: &dyn MapStore,
+    configured: Layout,
+    recovered: &Recovered,
+) -> io::Result<Layout> {
+    let told = |why: String| io::Error::other(format!("duplicates.{}: {why}", config.name));
+    let stored = loop {
+        match store.load().await {
+            Ok(stored) => break stored,
+            Err(error) if config.map.is_local() => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, place = store.place(), "waiting for the layout");
+                tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+            }
+        }
+    };
+    let found = stored.as_ref().map_or(0, Layout::version);
+    if found < recovered.layout {
+        return Err(told(format!(
+            "{} has version {found} of the layout, but the log was written by version {} (was an \
+             old one restored, or the file removed? shards have moved since)",
+            store.place(),
+            recovered.layout
+        )));
+    }
+    Layout::reconciled(stored, configured).map_err(told)
+}
+
+/// Tells the log which layout is in force, since what it said of that may be forgotten.
+fn note_layout(log: &mut Log, layout: &Layout) -> io::Result<()> {
+    if layout.version() == 1 {
+        return Ok(()); // nothing was ever changed
+    }
+    let noted = log.begin_layout(layout.version()).and_then(|()| log.commit());
+    noted.map_err(io::Error::other)
+}
+
+/// The duplicates as the layout has them; those that the configuration does not name are opened.
+fn arrange(
+    config: &mut DuplicatesConfig,
+    layout: &Layout,
+    doors: &mut BTreeMap<String, Door>,
+) -> io::Result<Vec<Door>> {
+    let mut partitions = Vec::new();
+    let mut all = Vec::new();
+    for partition in &layout.partitions {
+        let mut targets = Vec::new();
+        for place in &partition.duplicates {
+            let target = config.target(place).map_err(io::Error::other)?;
+            all.push(match doors.remove(place) {
+                Some(door) => door,
+                None => target.open()?,
+            });
+            targets.push(target);
+        }
+        partitions.push(targets);
+    }
+    config.partitions = partitions;
+    Ok(all)
+}
+
+/// Who held each shard before shards could move.
+pub(super) fn first_owners(layout: &Layout) -> Vec<u16> {
+    let first = ShardMap::even(layout.map.shards(), layout.configured.len());
+    first.map_or_else(Vec::new, |map| map.held_by().to_vec())
 }
 
 /// The history this reign begins with, in an epoch above every one that was ever seen.
@@ -396,7 +529,7 @@ async fn take_over(config: &DuplicatesConfig, doors: &[Door], epoch: Epoch) -> i
     };
     let history = Position { epoch, sequence: furthest.sequence };
     let mut first = 0;
-    for partition in &looks {
+    for partition in looks.iter().filter(|partition| !partition.is_empty()) {
         let of = |look: &Option<Look>| look.as_ref()?.watermark.filter(is_named);
         let is_empty = |look: &Option<Look>| look.as_ref().is_some_and(|look| !look.holds_data);
         let places = 0..partition.len();
@@ -479,7 +612,7 @@ const fn is_named(watermark: &Position) -> bool {
 /// Whether one of those that answered must have every write that was acknowledged.
 fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
     use evenkeel_core::request::ordered::Acknowledge;
-    looks.iter().all(|partition| {
+    looks.iter().filter(|partition| !partition.is_empty()).all(|partition| {
         let (all, answered) = (partition.len(), partition.iter().flatten().count());
         // One that was emptied to be filled had perhaps acknowledged what was in it.
         let whole = partition.iter().flatten().filter(|look| !is_filling(look)).count();

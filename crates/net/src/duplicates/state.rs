@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::counts::{Counts, ServerCounts};
 use super::engine::Inner;
 pub use super::manager::advise::{Advice, OutliersAdvice, PolicyAdvice};
+pub use super::orders::{EndedState, MoveState, MovesState};
 
 /// One service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -50,6 +51,8 @@ pub struct DuplicatesState {
     pub log: LogState,
     /// The duplicates of each partition.
     pub partitions: Vec<PartitionState>,
+    /// Shards that move, duplicates and partitions that come and go.
+    pub moves: MovesState,
     /// What the manager says, where an objective is given.
     pub advice: Option<Advice>,
 }
@@ -206,6 +209,7 @@ impl Inner {
             disagreements,
             log: LogState { bytes: self.log.bytes(), first_sequence: self.log.first_sequence() },
             partitions: (0..self.map.partitions()).map(partition).collect(),
+            moves: self.moves_state(),
             advice: self.manager.as_ref().and_then(|manager| manager.advice().cloned()),
         }
     }

@@ -36,6 +36,13 @@ pub enum LoadError {
         /// What the resolver said.
         problem: String,
     },
+    /// Cassandra refused what must be done before the load, or did not answer.
+    Cassandra {
+        /// What was attempted.
+        attempt: String,
+        /// What became of it.
+        problem: String,
+    },
     /// The operating system refused a thread, a timer or a runtime.
     System {
         /// What was attempted.
@@ -52,6 +59,10 @@ impl LoadError {
         expected: impl Into<String>,
     ) -> Self {
         Self::Setting { name, came: came.to_string(), expected: expected.into() }
+    }
+
+    pub(super) fn cassandra(attempt: impl Into<String>, problem: impl fmt::Display) -> Self {
+        Self::Cassandra { attempt: attempt.into(), problem: problem.to_string() }
     }
 
     pub(super) fn system(attempt: &'static str, problem: impl fmt::Display) -> Self {
@@ -76,6 +87,7 @@ impl fmt::Display for LoadError {
                 "url: no address for {authority} ({problem}); expected a host that resolves, \
                  such as 127.0.0.1:8080 (is the name spelt right?)"
             ),
+            Self::Cassandra { attempt, problem } => write!(f, "cannot {attempt}: {problem}"),
             Self::System { attempt, problem } => write!(f, "cannot {attempt}: {problem}"),
         }
     }

@@ -1,4 +1,5 @@
-//! Open-loop HTTP load: requests leave when the plan says, whatever became of those before.
+//! Open-loop load, on HTTP here and on Cassandra in `cassandra`: requests leave when the plan says,
+//! whatever became of those before.
 //!
 //! *Signal.* Latency counts from the moment a request was **due**, not from the moment it could be
 //! sent. A generator that waits for answers, or starts its clock when a connection is free, asks
@@ -21,6 +22,7 @@
 //! several and [`Latencies::merge`] what they recorded.
 
 mod arrivals;
+mod cassandra;
 mod connection;
 mod error;
 mod expect;
@@ -46,9 +48,12 @@ use evenkeel_core::Instant;
 use tokio::sync::watch;
 
 pub use arrivals::{Arrivals, RATE_MAX, Schedule, Spacing};
+pub use cassandra::{
+    CassandraLoad, CassandraParameters, CassandraTarget, Popularity, RecordSize, Version, Workload,
+};
 pub use error::LoadError;
 pub use expect::{Expectation, Mismatch};
-pub use report::{Outcome, Parameters, Report, Statuses};
+pub use report::{OperationReport, Outcome, Parameters, Report, Statuses};
 pub use tally::{FailureCount, LATENCY_MAX, Latencies};
 pub use target::{Facts, Keys, Target, Template};
 pub use trace::{
@@ -175,19 +180,10 @@ impl Load {
     pub fn run(
         self,
         stop: &Stop,
-        mut on_progress: impl FnMut(&Progress),
+        on_progress: impl FnMut(&Progress),
     ) -> Result<Outcome, LoadError> {
         self.check()?;
-        let (sender, receiver): (_, Receiver<Progress>) = sync_channel(1);
-        let stop = stop.0.subscribe();
-        let thread = thread::Builder::new()
-            .name("load".into())
-            .spawn(move || drive_to_end(self, stop, &sender))
-            .map_err(|error| LoadError::system("start a thread", error))?;
-        while let Ok(progress) = receiver.recv() {
-            on_progress(&progress);
-        }
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        on_thread(stop, on_progress, move |stop, progress| drive_to_end(self, stop, &progress))
     }
 
     fn check(&self) -> Result<(), LoadError> {
@@ -241,6 +237,26 @@ impl Default for Stop {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Runs a load on a thread of its own and tells its progress on this one.
+fn on_thread(
+    stop: &Stop,
+    mut on_progress: impl FnMut(&Progress),
+    run: impl FnOnce(watch::Receiver<bool>, SyncSender<Progress>) -> Result<Outcome, LoadError>
+    + Send
+    + 'static,
+) -> Result<Outcome, LoadError> {
+    let (sender, receiver): (_, Receiver<Progress>) = sync_channel(1);
+    let stop = stop.0.subscribe();
+    let thread = thread::Builder::new()
+        .name("load".into())
+        .spawn(move || run(stop, sender))
+        .map_err(|error| LoadError::system("start a thread", error))?;
+    while let Ok(progress) = receiver.recv() {
+        on_progress(&progress);
+    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The thread of a load, from its runtime to the outcome.
@@ -344,14 +360,20 @@ fn progress(world: &World) -> Progress {
     })
 }
 
+/// The part of the plan that was carried out: all of it, if nothing but time could end it.
+fn plan_of(end: Option<Duration>, wall: Duration, is_timed: bool) -> Duration {
+    match end {
+        Some(end) if is_timed => end,
+        end => end.map_or(wall, |end| end.min(wall)),
+    }
+}
+
 fn outcome(world: &World, cpu: Duration) -> Outcome {
     let wall = world.now().since(Instant::ZERO);
     let cancelled = world.is_cancelled();
     world.look(|counts, tally| {
-        let plan = match world.load.end() {
-            Some(end) if !cancelled && world.load.requests_max.is_none() => end,
-            end => end.map_or(wall, |end| end.min(wall)),
-        };
+        let is_timed = !cancelled && world.load.requests_max.is_none();
+        let plan = plan_of(world.load.end(), wall, is_timed);
         let warm_up = world.load.warm_up;
         let spent = Spent { wall, plan, warm_up, cpu, cancelled };
         let tally = std::mem::take(tally);

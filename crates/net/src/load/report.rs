@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Load;
+use super::cassandra::CassandraParameters;
 use super::expect::Mismatch;
 use super::tally::{FailureCount, Latencies, Tally};
 
@@ -94,6 +95,36 @@ pub struct Report {
     pub service_p99_ms: Option<f64>,
     /// Share of one core that the generator used.
     pub generator_cpu_share: f64,
+    /// The same for each kind of request, where there are several (Cassandra).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<OperationReport>,
+}
+
+/// The figures of one kind of request.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct OperationReport {
+    /// `read` or `update`.
+    pub operation: &'static str,
+    /// Those that were due and have been decided.
+    pub requests: u64,
+    /// Served.
+    pub served: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Not answered within the timeout.
+    pub timeouts: u64,
+    /// Mean latency.
+    pub mean_ms: Option<f64>,
+    /// Median latency.
+    pub p50_ms: Option<f64>,
+    /// 95th percentile.
+    pub p95_ms: Option<f64>,
+    /// 99th percentile.
+    pub p99_ms: Option<f64>,
+    /// 99.9th percentile.
+    pub p999_ms: Option<f64>,
+    /// The longest latency.
+    pub max_ms: Option<f64>,
 }
 
 /// Responses by class of status.
@@ -142,6 +173,9 @@ pub struct Parameters {
     pub queue_max: usize,
     /// The seed of arrivals and keys.
     pub seed: u64,
+    /// What a load on Cassandra has more; its keys stand beside the others.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub cassandra: Option<CassandraParameters>,
 }
 
 /// How long a load took.
@@ -171,6 +205,7 @@ impl Parameters {
             connections_max: load.connections_max,
             queue_max: load.queue_max,
             seed: load.seed,
+            cassandra: None,
         }
     }
 }
@@ -231,6 +266,26 @@ impl Report {
             service_p50_ms: tally.service.quantile_ms(0.5),
             service_p99_ms: tally.service.quantile_ms(0.99),
             generator_cpu_share: if all_s > 0.0 { cpu_s / all_s } else { 0.0 },
+            operations: Vec::new(),
+        }
+    }
+}
+
+impl OperationReport {
+    pub(super) fn new(operation: &'static str, tally: &Tally) -> Self {
+        let latency = &tally.latency;
+        Self {
+            operation,
+            requests: tally.decided(),
+            served: tally.served,
+            failed: tally.failed,
+            timeouts: tally.timeouts,
+            mean_ms: latency.mean_ms(),
+            p50_ms: latency.quantile_ms(0.5),
+            p95_ms: latency.quantile_ms(0.95),
+            p99_ms: latency.quantile_ms(0.99),
+            p999_ms: latency.quantile_ms(0.999),
+            max_ms: latency.max_ms(),
         }
     }
 }

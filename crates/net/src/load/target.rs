@@ -286,7 +286,7 @@ impl KeyDraw {
 }
 
 /// The seeded generator in the form that `rand_distr` asks for.
-struct Bits<'a>(&'a mut Rng);
+pub(super) struct Bits<'a>(pub(super) &'a mut Rng);
 
 impl rand_core::TryRng for Bits<'_> {
     type Error = std::convert::Infallible;

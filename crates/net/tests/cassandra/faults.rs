@@ -33,7 +33,7 @@ fn prepare(cluster: &Cluster) {
              WITH speculative_retry = 'NEVER'"
         ),
     ] {
-        client.rows(&statement);
+        client.change(&statement);
     }
 }
 

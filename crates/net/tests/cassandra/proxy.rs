@@ -1,6 +1,7 @@
 //! An Evenkeel before the cluster of these tests.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_cql::Version;
@@ -8,8 +9,8 @@ use evenkeel_net::config::Config;
 use evenkeel_net::process::Process;
 use evenkeel_settings::Node;
 
-use crate::cassandra::Cluster;
 use crate::cassandra::client::Client;
+use crate::cassandra::{Cluster, PORT};
 
 /// A process with one listener, for one data centre of a cluster. Stops when dropped.
 pub(crate) struct Proxy {
@@ -22,9 +23,10 @@ impl Proxy {
         let nodes: Vec<String> =
             (0..cluster.nodes()).map(|node| format!("'{}'", cluster.address(node))).collect();
         let text = format!(
-            "[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'store'\n\
+            "[[listen]]\naddress = '{}'\nupstream = 'store'\n\
              [upstream.store]\nprotocol = 'cql'\nreplicas = [{}]\n{more}\n\
              [upstream.store.cql]\ndatacenter = 'east'\n",
+            own_address(cluster),
             nodes.join(", ")
         );
         let node = Node::parse(&text, "run.toml").unwrap_or_else(|found| panic!("{found}"));
@@ -43,6 +45,15 @@ impl Proxy {
     pub(crate) fn address(&self) -> SocketAddr {
         self.process.as_ref().expect("it runs").listens()[0]
     }
+}
+
+/// Beside the nodes, and with their port: drivers believe that all of a cluster have the same.
+fn own_address(cluster: &Cluster) -> SocketAddr {
+    static COUNT: AtomicU8 = AtomicU8::new(100);
+    let IpAddr::V4(node) = cluster.address(0).ip() else { panic!("nodes have IPv4 addresses") };
+    let [a, b, c, _] = node.octets();
+    let own = Ipv4Addr::new(a, b, c, COUNT.fetch_add(1, Ordering::Relaxed));
+    SocketAddr::from((own, PORT))
 }
 
 impl Drop for Proxy {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 use evenkeel_net::clock::Clock;
+use evenkeel_net::duplicates::layout::MapPlace;
 use evenkeel_net::duplicates::log::LogSettings;
 use evenkeel_net::duplicates::state::Advice;
 use evenkeel_net::duplicates::store::Pauses;
@@ -40,6 +41,8 @@ fn config(name: &str, seeds: [u64; 2]) -> DuplicatesConfig {
         read_copies: 64,
         members: MembersConfig::default(),
         log_directory: directory.join("log"),
+        map: MapPlace::File(directory.join("layout")),
+        spares: Vec::new(),
         log: LogSettings::default(),
         password: None,
         limits: Limits::default(),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 use evenkeel_net::clock::Clock;
 use evenkeel_net::duplicates::client::Entrance;
+use evenkeel_net::duplicates::layout::MapPlace;
 use evenkeel_net::duplicates::log::LogSettings;
 use evenkeel_net::duplicates::{DuplicatesConfig, DuplicatesState, Service, Target};
 use evenkeel_net::http::engine::worker_runtime;
@@ -110,6 +111,8 @@ fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Duplica
         read_copies: 64,
         members: MembersConfig::default(),
         log_directory: directory.join("log"),
+        map: MapPlace::File(directory.join("layout")),
+        spares: Vec::new(),
         log: LogSettings::default(),
         password: None,
         limits: Limits::default(),

@@ -10,7 +10,7 @@
 
 use core::fmt;
 
-use super::{Acknowledge, SERVERS_MAX, Sequence, ServerSet};
+use super::{Acknowledge, Copies, SERVERS_MAX, Sequence, ServerSet};
 use crate::time::{Deadline, Duration, Instant, Why};
 
 /// What one service asks of its servers.
@@ -151,6 +151,81 @@ impl Members {
         let member = |&partition| Member { partition, ..Member::default() };
         let members = partitions.iter().map(member).collect();
         Self { config, members, live: vec![ServerSet::EMPTY; count], configured }
+    }
+
+    /// A partition without duplicates, the last.
+    pub fn add_partition(&mut self) -> usize {
+        self.configured.push(ServerSet::EMPTY);
+        self.live.push(ServerSet::EMPTY);
+        self.configured.len() - 1
+    }
+
+    /// Another duplicate of a partition, which is away; its number. That of one that was retired
+    /// is given again.
+    ///
+    /// `None` when there are [`SERVERS_MAX`] already.
+    ///
+    /// # Panics
+    /// When there is no such partition.
+    pub fn add_server(&mut self, partition: usize) -> Option<usize> {
+        let is_retired = |server: &usize| !self.is_configured(*server);
+        let free = (0..self.members.len()).find(is_retired);
+        let server = free.unwrap_or(self.members.len());
+        if server >= SERVERS_MAX {
+            return None;
+        }
+        let member = Member { partition, ..Member::default() };
+        match self.members.get_mut(server) {
+            Some(place) => *place = member,
+            None => self.members.push(member),
+        }
+        self.configured[partition].insert(server);
+        Some(server)
+    }
+
+    /// A duplicate that was dropped is no longer one.
+    ///
+    /// # Panics
+    /// When it is not away.
+    pub fn retire(&mut self, server: usize) {
+        let member = &self.members[server];
+        assert_eq!(member.standing, Standing::Away, "it is dropped first");
+        self.configured[member.partition].remove(server);
+    }
+
+    /// Whether a server is one of those of its partition, live or not.
+    #[must_use]
+    pub fn is_configured(&self, server: usize) -> bool {
+        let partition = self.members.get(server).map(|member| member.partition);
+        partition.is_some_and(|partition| self.configured[partition].contains(server))
+    }
+
+    /// How many partitions there are, with those that have no duplicates any more.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.configured.len()
+    }
+
+    /// A partition answers for keys that it did not answer for before: nobody may overtake until
+    /// it has applied all that it was sent so far.
+    pub fn unsettle(&mut self, partition: usize) {
+        for server in self.live[partition].iter() {
+            let member = &mut self.members[server];
+            member.live_from = member.live_from.max(member.sent);
+        }
+    }
+
+    /// Whether so many live duplicates of a partition have applied the writes up to `sequence`, as
+    /// far as they were theirs, that the level of acknowledgement is met.
+    #[must_use]
+    pub fn has_applied(&self, partition: usize, sequence: Sequence) -> bool {
+        let mut copies = Copies::sent(self.live[partition]);
+        let has_all = |server: &usize| {
+            let member = &self.members[*server];
+            member.applied >= sequence.min(member.sent) && self.is_settled(*server)
+        };
+        self.live[partition].iter().filter(has_all).for_each(|server| copies.answer(server));
+        copies.is_acknowledged(self.config.acknowledge, self.configured[partition].len())
     }
 
     /// The level of acknowledgement.
@@ -469,6 +544,41 @@ mod tests {
         members.marked(Instant::ZERO, 0, Sequence(9));
         assert_eq!((members.is_settled(0), members.applied(0)), (true, Sequence(9)));
         assert_eq!(read(&members), Lane::Free);
+    }
+
+    #[test]
+    fn duplicates_and_partitions_come_and_go() {
+        let mut members = live(Acknowledge::Majority);
+        let fourth = members.add_server(0).unwrap();
+        assert_eq!((fourth, members.configured(0)), (4, set([0, 1, 2, 4])));
+        members.drop_server(1);
+        members.drop_server(2);
+        let few = Err(Refused::TooFew { live: 1, needed: 3 });
+        assert_eq!(members.takers(0), few, "the new one counts from the start");
+        members.retire(1);
+        members.retire(2);
+        assert_eq!(members.configured(0), set([0, 4]));
+        let third = members.add_partition();
+        assert_eq!(members.add_server(third), Some(1), "a number that is free");
+        assert_eq!((members.partition(1), members.configured(third)), (2, set([1])));
+        assert!(members.is_configured(1) && !members.is_configured(2));
+        (0..60).for_each(|_| drop(members.add_server(third)));
+        assert_eq!(members.add_server(third), None, "64 are enough");
+    }
+
+    #[test]
+    fn who_answers_for_more_keys_is_not_overtaken_before_it_has_them() {
+        let mut members = live(Acknowledge::Majority);
+        (0..3).for_each(|server| members.sent(Instant::ZERO, server, Some(Sequence(7))));
+        assert!(!members.has_applied(0, Sequence(7)));
+        members.unsettle(0);
+        members.answered(Instant::ZERO, 1, Some(Sequence(7)));
+        assert!(members.is_settled(1) && !members.is_settled(0));
+        assert!(!members.has_applied(0, Sequence(7)), "one is no majority");
+        members.answered(Instant::ZERO, 0, Some(Sequence(7)));
+        assert!(members.has_applied(0, Sequence(7)));
+        assert!(members.has_applied(0, Sequence(9)), "8 and 9 were not sent here");
+        assert!(!members.has_applied(1, Sequence(0)), "nobody is live");
     }
 
     #[test]

@@ -24,10 +24,12 @@
 //! | `members.rs` | who is live, who is dropped and when |
 //! | `session.rs` | which servers a read may ask, on which lane |
 //! | `copying.rs` | which writes a server gets while its keys are still being copied |
+//! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
 
 mod copies;
 mod copying;
 mod members;
+mod moving;
 mod position;
 mod servers;
 mod session;
@@ -35,6 +37,7 @@ mod session;
 pub use copies::{Acknowledge, Copies};
 pub use copying::{Copying, Hash, Key, Treatment};
 pub use members::{Dropped, Members, MembersConfig, Refused, Standing};
+pub use moving::{Moving, Phase};
 pub use position::{Epoch, History, Position, Rejoin, Sequence};
 pub use servers::{SERVERS_MAX, ServerSet};
 pub use session::{Consistency, Lane, Reading, Session};

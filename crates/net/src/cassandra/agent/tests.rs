@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use super::{NodeAgent, NodeAgentSettings};
 use crate::cassandra::node::tests::fake::{
-    dialect, fake, limits, node, settle, spawn, tag, tagged,
+    Peer, dialect, fake, limits, node, settle, spawn, tag, tagged,
 };
 use crate::cassandra::node::tests::run;
 use crate::cassandra::node::{FeedbackSource, NodeLimits};
@@ -182,7 +182,7 @@ fn frames_damaged_on_the_way_pass_too_and_are_for_the_client_to_find() {
 #[test]
 fn bytes_cut_anywhere_arrive_whole() {
     run(async {
-        let (behind, _) = fake(|peer| peer.echo()).await;
+        let (behind, _) = fake(Peer::echo).await;
         let (address, ..) = agent(behind, None);
         let mut sent = BytesMut::new();
         let mut encoder = Encoder::new();

@@ -1,6 +1,6 @@
 //! Keeps what is known of a cluster: connects, reads, listens, and begins again elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(100)..Duration:
 /// What a node tells at the moment of an event may be half of it: it is asked once more.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// More troubles at once are not logged.
+const SAID_MAX: usize = 64;
+
 /// Keeps what is known of a cluster, for ever. Dropping it ends all connections.
 ///
 /// # Panics
@@ -36,9 +39,9 @@ pub async fn keep(settings: ClusterSettings, publisher: Publisher) {
     let rng = Rng::seeded(settings.seed);
     let limits = Rc::new(settings.limits.clone());
     let down = BTreeMap::new();
-    let read = Cluster::default();
+    let (read, said) = (Cluster::default(), BTreeSet::new());
     let mut keeper =
-        Keeper { settings, limits, publisher, checks, polls, changes, down, read, rng };
+        Keeper { settings, limits, publisher, checks, polls, changes, down, read, rng, said };
     keeper.run().await;
 }
 
@@ -54,6 +57,8 @@ struct Keeper {
     /// What was read last.
     read: Cluster,
     rng: Rng,
+    /// Troubles that were logged since a node told everything; each is logged once.
+    said: BTreeSet<Arc<str>>,
 }
 
 /// When something is to be done on the connection that tells.
@@ -101,13 +106,13 @@ impl Keeper {
 
     fn note_failure(&mut self, error: &SendError) {
         let words: Arc<str> = error.to_string().into();
+        if self.said.len() < SAID_MAX && self.said.insert(Arc::clone(&words)) {
+            tracing::warn!(%error, "a node tells nothing of its cluster: the next is asked");
+        }
         self.publisher.state.send_modify(|state| {
-            if state.trouble.as_ref() != Some(&words) {
-                tracing::warn!(%error, "a node tells nothing of its cluster: the next is asked");
-            }
             state.node = None;
             state.failures += 1;
-            state.trouble = Some(Arc::clone(&words));
+            state.trouble = Some(words);
         });
     }
 
@@ -216,6 +221,7 @@ impl Keeper {
         let nodes = &self.read.nodes;
         self.down.retain(|id, _| nodes.iter().any(|member| member.host_id == *id));
         self.publish();
+        self.said.clear();
         self.publisher.state.send_modify(|state| {
             if state.node != Some(address) {
                 let (nodes, name) = (nodes.len(), &self.read.name);

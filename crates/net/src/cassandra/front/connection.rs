@@ -29,7 +29,9 @@ const READ_BYTES: usize = 32 << 10;
 const READ_BYTES_MIN: usize = 4 << 10;
 /// Bytes of answers that may wait to be written; with more nothing further is read.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
-/// With so many the client does not read: it is cut off.
+/// Answers that are made before they are written.
+const REPLIES_MAX: usize = 256;
+/// With so many bytes of answers the client does not read: it is cut off.
 const OUT_BYTES_MAX: usize = 256 << 20;
 /// What a client may still send after the answer that ends the connection, so that it is not told
 /// by a reset, which could destroy the answer.
@@ -59,6 +61,8 @@ pub(super) struct Connection<B: Backend, S> {
     tasks: JoinSet<Done<B::Conversation>>,
     /// What came and is not understood yet.
     inbox: BytesMut,
+    /// Whether some of it was not looked at, because there was no room for answers.
+    is_paused: bool,
     /// Bytes that came before the client was logged in.
     greeting_bytes: usize,
     /// Answers that are not encoded yet.
@@ -126,6 +130,7 @@ pub(super) async fn attend<B: Backend>(
         conversation: None,
         tasks: JoinSet::new(),
         inbox: BytesMut::new(),
+        is_paused: false,
         greeting_bytes: 0,
         replies: Vec::new(),
         out: BytesMut::new(),
@@ -158,6 +163,9 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             if self.poll_write(context).is_err() || self.out.len() > OUT_BYTES_MAX {
                 return Poll::Ready(());
             }
+            if self.is_paused && self.may_take() {
+                continue; // what was written made room, and there may be requests that came
+            }
             let is_written = self.out.is_empty() && self.is_flushed;
             if self.is_over() && is_written {
                 ready!(self.poll_leave(context));
@@ -189,6 +197,7 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             && self.link.order() == Order::Serve
             && self.session.in_flight() < settings.in_flight_max
             && self.session.bytes_in_flight() < settings.in_flight_bytes_max
+            && self.replies.len() < REPLIES_MAX
             && self.out.len() < OUT_BYTES_PAUSE
     }
 
@@ -218,7 +227,10 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
     fn take_requests(&mut self) {
         while self.may_take() {
             match self.decoder.decode(&mut self.inbox) {
-                Ok(None) => return,
+                Ok(None) => {
+                    self.is_paused = false;
+                    return;
+                }
                 Ok(Some(envelope)) => {
                     count(&self.worker.counts.requests);
                     let worker = Rc::clone(&self.worker);
@@ -232,6 +244,7 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
                 }
             }
         }
+        self.is_paused = true;
     }
 
     /// Does what the session says.

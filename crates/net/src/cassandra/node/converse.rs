@@ -14,7 +14,7 @@ use super::wire::Wire;
 
 /// A connection of one client's own, for its `OPTIONS`, `STARTUP` and `AUTH_RESPONSE`.
 ///
-/// It counts among the connections to the node, and closes when it is dropped.
+/// It closes when it is dropped.
 #[derive(Debug)]
 pub struct Conversation {
     ledger: Rc<Ledger>,
@@ -58,7 +58,7 @@ impl Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        self.ledger.closed();
+        self.ledger.end_conversation();
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) struct Ledger {
     address: SocketAddr,
     limits: Rc<NodeLimits>,
     connections: Cell<usize>,
+    conversations: Cell<usize>,
     in_flight: Cell<usize>,
     orphans: Cell<usize>,
     counts: Cell<NodeCounts>,
@@ -81,6 +82,7 @@ impl Ledger {
             address,
             limits,
             connections: Cell::default(),
+            conversations: Cell::default(),
             in_flight: Cell::default(),
             orphans: Cell::default(),
             counts: Cell::default(),
@@ -125,7 +127,7 @@ impl Ledger {
 
     /// Takes a place for a connection, if there is one.
     pub(super) fn reserve(&self) -> bool {
-        let is_free = self.connections.get() < self.limits.connections_max.max(1);
+        let is_free = self.connections.get() < self.limits.connections_in_all_max.max(1);
         self.connections.update(|connections| connections + usize::from(is_free));
         is_free
     }
@@ -135,6 +137,24 @@ impl Ledger {
         let connections = self.connections.get();
         assert!(connections > 0, "a connection closes once");
         self.connections.set(connections - 1);
+    }
+
+    pub(super) fn conversations(&self) -> usize {
+        self.conversations.get()
+    }
+
+    /// Takes a place for a conversation, if there is one.
+    pub(super) fn begin_conversation(&self) -> bool {
+        let is_free = self.conversations.get() < self.limits.conversations_max.max(1);
+        self.conversations.update(|conversations| conversations + usize::from(is_free));
+        is_free
+    }
+
+    /// A conversation, or the place for one, is there no more.
+    pub(super) fn end_conversation(&self) {
+        let conversations = self.conversations.get();
+        assert!(conversations > 0, "a conversation ends once");
+        self.conversations.set(conversations - 1);
     }
 
     pub(super) fn began(&self) {

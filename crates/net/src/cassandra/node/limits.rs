@@ -11,8 +11,13 @@ use super::tls::NodeTls;
 pub struct NodeLimits {
     /// How long a connection may take until it can be used: TCP, TLS, login and keyspace together.
     pub connect: Duration,
-    /// Connections open at once, those of all dialects together.
+    /// Connections of one dialect open at once. One more is opened when all are full.
     pub connections_max: usize,
+    /// Connections open at once, those of all dialects together: every keyspace and every user that
+    /// is in use needs one. Unused ones give way.
+    pub connections_in_all_max: usize,
+    /// Conversations at once of clients that are logging in, each on a connection of its own.
+    pub conversations_max: usize,
     /// Requests in flight on one connection, from 1 to 32,767. A further connection is opened when
     /// all have so many.
     pub streams_max: usize,
@@ -46,6 +51,8 @@ impl Default for NodeLimits {
         Self {
             connect: Duration::from_secs(5),
             connections_max: 8,
+            connections_in_all_max: 128,
+            conversations_max: 256,
             streams_max: 1_024,
             waiting_max: 1_024,
             orphans_max: 256,

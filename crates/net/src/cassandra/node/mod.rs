@@ -111,11 +111,11 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// When it cannot be opened, or there are as many connections as there may be.
+    /// When it cannot be opened, or there are as many conversations as there may be.
     pub async fn converse(&self, version: Version) -> Result<Conversation, SendError> {
         let (address, limits) = (self.address(), self.ledger.limits());
-        if !self.ledger.reserve() && !self.make_room() {
-            let why = format!("all {} connections are in use", self.ledger.connections());
+        if !self.ledger.begin_conversation() {
+            let why = format!("{} clients are logging in already", self.ledger.conversations());
             return Err(SendError::unsent(SendErrorKind::Busy, address, why));
         }
         let place = Place(Some(Rc::clone(&self.ledger)));
@@ -134,6 +134,12 @@ impl Node {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.ledger.connections()
+    }
+
+    /// Conversations of clients that are logging in.
+    #[must_use]
+    pub fn conversations(&self) -> usize {
+        self.ledger.conversations()
     }
 
     /// Requests on connections that somebody waits for.
@@ -215,7 +221,7 @@ impl Drop for Node {
     }
 }
 
-/// A place for a connection, given back when it is not taken.
+/// A place for a conversation, given back when it is not taken.
 struct Place(Option<Rc<Ledger>>);
 
 impl Place {
@@ -227,7 +233,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(ledger) = &self.0 {
-            ledger.closed();
+            ledger.end_conversation();
         }
     }
 }

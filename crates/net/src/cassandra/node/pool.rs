@@ -122,15 +122,16 @@ impl Pool {
 
     /// Opens a connection if one may be; without any hope those who wait are told.
     fn open_for_waiting(self: &Rc<Self>) {
-        if self.is_opening.get() {
+        let open = self.links.borrow().len();
+        if self.is_opening.get() || open >= self.ledger.limits().connections_max.max(1) {
             return;
         }
         if self.ledger.reserve() || self.node.upgrade().is_some_and(|node| node.make_room()) {
             self.is_opening.set(true);
             tokio::task::spawn_local(Rc::clone(self).open());
-        } else if self.links.borrow().is_empty() {
-            let open = self.ledger.connections();
-            let why = format!("all {open} connections are in use by clients that speak otherwise");
+        } else if open == 0 {
+            let others = self.ledger.connections();
+            let why = format!("all {others} connections are used by clients that speak otherwise");
             self.fail_waiting(&self.busy(&why));
         }
     }

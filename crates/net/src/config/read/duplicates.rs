@@ -18,10 +18,11 @@ use super::redirect::file;
 use super::ways::Way;
 use super::{HOUR, MS, SECOND, check_name};
 use crate::config::DuplicatesConfig;
+use crate::duplicates::layout::MapPlace;
 use crate::duplicates::log::{LogSettings, Sync};
 use crate::duplicates::store::embedded::EmbeddedSettings;
 use crate::duplicates::store::zookeeper::ZooKeeperSettings;
-use crate::duplicates::{EtcdSettings, ManagerSettings, Target};
+use crate::duplicates::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, Target, ensemble};
 use crate::resp::request::Limits;
 
 const SEGMENT_BYTES: RangeInclusive<u64> = 65_536..=1 << 32;
@@ -38,6 +39,9 @@ const CONSISTENCIES: [(&str, Consistency); 3] = [
 
 const LEVELS: [(&str, Acknowledge); 3] =
     [("one", Acknowledge::One), ("majority", Acknowledge::Majority), ("all", Acknowledge::All)];
+
+/// Whether the manager does what it advises.
+const ACTS: [(&str, bool); 2] = [("advise", false), ("move", true)];
 
 /// `[duplicates.NAME]`, and what is checked against the other tables.
 pub(super) struct Duplicates<'a> {
@@ -84,6 +88,9 @@ impl<'a> Duplicates<'a> {
             Store::ZooKeeper => (ensembles(table, name), Vec::new()),
             Store::Embedded => (embedded(table, &directory), Vec::new()),
         };
+        let (spares, more) = spares(table, name, store, &password);
+        let servers: Vec<Way<'a>> = servers.into_iter().chain(more).collect();
+        super::ways::check_repeated(&servers);
         let count = partitions.len().max(1);
         let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
         let config = DuplicatesConfig {
@@ -102,6 +109,8 @@ impl<'a> Duplicates<'a> {
                 .or(SERVERS_MAX),
             members: members(table),
             log_directory: directory.join("log"),
+            map: MapPlace::File(directory.join("layout")),
+            spares,
             log: log_settings(table),
             password: table.key("password").text().optional(),
             limits: limits(table),
@@ -187,15 +196,16 @@ fn manager(table: &mut Table<'_>) -> Option<ManagerSettings> {
             per_violation: per_violation.or(default.prices.per_violation),
         }
     });
+    let acts = table.key("act").variant(&ACTS).or(default.acts);
     if table.key("objective").value().is_none() {
-        for key in ["target", "cost"] {
+        for key in ["target", "cost", "act"] {
             if table.key(key).value().is_some() {
                 let expected = "objective too, such as objective = \"5ms\"";
                 table.problem(key, Mismatch::new(format!("{key} without objective"), expected));
             }
         }
     }
-    objective.map(|_| ManagerSettings { target, prices, ..default })
+    objective.map(|_| ManagerSettings { target, prices, acts, ..default })
 }
 
 fn members(table: &mut Table<'_>) -> MembersConfig {
@@ -253,9 +263,7 @@ fn servers<'a>(
     let lists = lists(table, "a list of addresses", Way::to);
     let target = |way: &Way<'_>| target(way.address);
     let partitions = lists.iter().map(|list| list.iter().map(target).collect()).collect();
-    let servers: Vec<Way<'a>> = lists.into_iter().flatten().collect();
-    super::ways::check_repeated(&servers);
-    (partitions, servers)
+    (partitions, lists.into_iter().flatten().collect())
 }
 
 /// The duplicates of each partition, as many as there may be.
@@ -275,10 +283,48 @@ fn lists<'a, T: 'a>(
     lists.required()
 }
 
+/// `spares = ["10.0.1.4:6379", …]`: where the manager opens partitions and adds duplicates.
+fn spares<'a>(
+    table: &mut Table<'a>,
+    name: &str,
+    store: Store,
+    password: &Option<String>,
+) -> (Vec<Target>, Vec<Way<'a>>) {
+    let tcp = |address| Target::Tcp { address, password: password.clone() };
+    match store {
+        Store::Redis | Store::Memcached => {
+            let ways = table.key("spares").list(Way::to).or(Vec::new());
+            let target = |way: &Way<'_>| match store {
+                Store::Redis => tcp(way.address),
+                _ => Target::Memcached { address: way.address },
+            };
+            (ways.iter().map(target).collect(), ways)
+        }
+        Store::ZooKeeper => {
+            let read = |item: Setting<'_>| {
+                let stand_in = ZooKeeperSettings { servers: Vec::new(), root: String::new() };
+                let parse = |text: &str| {
+                    let wrong = || Mismatch::new(format!("{text:?}"), ENSEMBLE_EXPECTED);
+                    ensemble(text, name).ok_or_else(wrong)
+                };
+                let settings = item.parsed(ENSEMBLE_EXPECTED, stand_in, parse).required();
+                Target::ZooKeeper { settings }
+            };
+            (table.key("spares").list(read).or(Vec::new()), Vec::new())
+        }
+        Store::Embedded => {
+            if table.key("spares").value().is_some() {
+                let expected = "no such key: embedded duplicates are made in the directory";
+                table.problem("spares", Mismatch::new("spares", expected));
+            }
+            (Vec::new(), Vec::new())
+        }
+    }
+}
+
 /// `partitions = [["10.0.1.1:2181,10.0.1.2:2181", "10.0.2.1:2181/a/node"], …]`
 fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
-    const EXPECTED: &str = "the servers of one ensemble and perhaps a node of letters, digits, - \
-                            and _, such as 10.0.1.1:2181,10.0.1.2:2181/evenkeel/cart";
+    const EXPECTED: &str = ENSEMBLE_EXPECTED;
     let mut seen = Vec::new();
     lists(table, "a list of ensembles", |item| {
         let stand_in = ZooKeeperSettings { servers: Vec::new(), root: String::new() };
@@ -293,27 +339,6 @@ fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
         seen.push(settings.clone());
         Target::ZooKeeper { settings }
     })
-}
-
-/// `host:port,…[/node]`, as ZooKeeper's own clients are told where to connect.
-fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
-    let (servers, root) = match text.find('/') {
-        Some(at) => (&text[..at], text[at..].to_owned()),
-        None => (text, format!("/evenkeel/{}", name.replace('.', "_"))),
-    };
-    let is_server = |server: &str| {
-        let parts = server.rsplit_once(':');
-        parts.is_some_and(|(host, port)| {
-            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
-        })
-    };
-    let is_part = |part: &str| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        !part.is_empty() && part.bytes().all(is_plain)
-    };
-    let is_right = servers.split(',').all(is_server) && root[1..].split('/').all(is_part);
-    let servers = servers.split(',').map(str::to_owned).collect();
-    is_right.then_some(ZooKeeperSettings { servers, root })
 }
 
 /// `partitions = 2` and `duplicates = 3`, in files of the directory.

@@ -8,7 +8,7 @@ use evenkeel_core::request::ordered::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::super::lane::Owed;
-use super::super::log::{COMMAND_BYTES_MAX, RecordKind};
+use super::super::log::{COMMAND_BYTES_MAX, LogError, RecordKind};
 use super::clients::{ClientId, Form};
 use super::{Call, Inner, RESERVED, write_mark};
 use crate::resp::commands::{self, Class, Command, Local, Repeat, Rewrite};
@@ -200,6 +200,7 @@ impl Inner {
             is_reigns: write.is_some(),
             write,
             partition,
+            mirror: None,
             opened: self.now,
             client: Some((id, slot)),
             form,
@@ -223,7 +224,7 @@ impl Inner {
             Err(text) => return self.refuse(id, &text),
         };
         let (mut hashes, mut names) = (Vec::new(), Vec::new());
-        if self.is_being_copied(self.map.partition(shard)) {
+        if self.needs_keys(shard) {
             let keys = commands::keys(command, came.arguments()).into_iter().flatten();
             names.extend(keys.map(|index| came.argument(index)));
             hashes.extend(names.iter().map(|key| xxh3_128(key)));
@@ -247,33 +248,94 @@ impl Inner {
             return None;
         }
         let partition = self.map.partition(write.shard);
-        let (to, full) = match self.members.takers(partition) {
-            Ok(takers) => takers,
+        if let Err(refused) =
+            self.make_room(partition).and_then(|_| self.make_room_at_target(write.shard))
+        {
+            self.refuse_access(id, refused);
+            return None;
+        }
+        // Whoever was dropped for the one may have been needed for the other.
+        let to = match self.members.takers(partition) {
+            Ok((to, _)) => to,
             Err(refused) => {
                 self.refuse_access(id, refused);
                 return None;
             }
         };
-        for server in full.iter() {
-            self.drop_server(server, Dropped::Full);
-        }
         if write.commands.len() > COMMAND_BYTES_MAX {
             self.refuse(id, "ERR the command is too long for the log");
             return None;
         }
-        let position = self.history.advance();
+        let position = match self.append(partition, write) {
+            Ok(position) => position,
+            Err(error) => {
+                self.refuse(id, &format!("UNAVAILABLE the log cannot be written: {error}"));
+                return None;
+            }
+        };
         let sequence = position.sequence;
+        let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
+        self.send_write(to, call, position, write);
+        if let Some(client) = self.client(id) {
+            client.session.saw(sequence);
+        }
+        self.counts.writes += 1;
+        self.tell_joiners(partition, write);
+        self.tell_pass(partition, write);
+        if let Some(mirrored) = self.mirror(call, write)
+            && let Some(client) = self.client(id)
+        {
+            client.session.saw(mirrored);
+        }
+        self.schedule();
+        // Where the log failed meanwhile, it was told that nobody knows.
+        self.calls.contains(call).then_some(call)
+    }
+
+    /// Drops those of a partition that owe too much, if others can take the next write; who takes
+    /// it.
+    ///
+    /// # Errors
+    /// When too few could take it.
+    pub(super) fn make_room(&mut self, partition: usize) -> Result<ServerSet, Refused> {
+        let (to, full) = self.members.takers(partition)?;
+        for server in full.iter() {
+            self.drop_server(server, Dropped::Full);
+        }
+        Ok(to)
+    }
+
+    /// Gives a write its place in the stream of a partition, in the log.
+    ///
+    /// # Errors
+    /// When the log takes nothing any more.
+    pub(super) fn append(
+        &mut self,
+        partition: usize,
+        write: &Write<'_>,
+    ) -> Result<Position, LogError> {
+        let position = self.history.advance();
         let kind = match write.repeat {
             Repeat::Idempotent => RecordKind::Idempotent,
             // Whether keys have deadlines and writes fail is not known here.
             Repeat::Partial | Repeat::Once => RecordKind::Once,
         };
-        if let Err(error) = self.log.append(sequence.0, write.shard as u16, kind, write.commands) {
-            self.fail(&error);
-            self.refuse(id, &format!("UNAVAILABLE the log cannot be written: {error}"));
-            return None;
+        let place = (write.shard as u16, partition as u16);
+        let appended = self.log.append(position.sequence.0, place, kind, write.commands);
+        if let Err(error) = &appended {
+            self.fail(error);
         }
-        let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
+        appended.map(|()| position)
+    }
+
+    /// Sends the copies of a client's write to these, which are of one partition.
+    pub(super) fn send_write(
+        &mut self,
+        to: ServerSet,
+        call: usize,
+        position: Position,
+        write: &Write<'_>,
+    ) {
         for server in to.iter() {
             let lane = &mut self.servers[server].ordered;
             let owed = match write.repeat {
@@ -283,23 +345,15 @@ impl Inner {
                 }
                 Repeat::Partial | Repeat::Once => {
                     write_group(&mut lane.pending, write.commands, position);
-                    self.servers[server].marked = sequence;
+                    self.servers[server].marked = position.sequence;
                     let before = 2 + write.count;
                     let is_single = write.is_single;
                     Owed::Group { call, before, is_single, refusal: None }
                 }
             };
             self.servers[server].ordered.owed.push_back(owed);
-            self.members.sent(self.now, server, Some(sequence));
+            self.members.sent(self.now, server, Some(position.sequence));
         }
-        if let Some(client) = self.client(id) {
-            client.session.saw(sequence);
-        }
-        self.counts.writes += 1;
-        self.tell_joiners(partition, write);
-        self.tell_pass(partition, write);
-        self.schedule();
-        Some(call)
     }
 }
 

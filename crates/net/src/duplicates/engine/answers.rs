@@ -23,24 +23,13 @@ impl Inner {
         if reply.first() == Some(&b'>') {
             return Ok(()); // a push is the answer to nothing
         }
-        match state.owed.front_mut() {
-            None => return Err(Some(Dropped::Failed)),
-            Some(Owed::Group { before, refusal, .. } | Owed::Replayed { before, refusal, .. })
-                if *before > 0 =>
-            {
-                *before -= 1; // OK, QUEUED, or why EXEC will be an error
-                if reply.first() == Some(&b'-') && refusal.is_none() {
-                    *refusal = Some(reply.into());
-                }
-                return Ok(());
-            }
-            Some(_) => {}
+        let Some(first) = state.owed.front_mut() else { return Err(Some(Dropped::Failed)) };
+        if first.is_before_the_last(reply) {
+            return Ok(());
         }
         let owed = state.owed.pop_front().expect("there is a first");
-        let told = match &owed {
-            Owed::Group { refusal, .. } | Owed::Replayed { refusal, .. } => refusal.as_deref(),
-            _ => None,
-        };
+        state.answered += 1;
+        let told = owed.refusal();
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
         let is_access = matches!(owed, Owed::Access { .. } | Owed::Group { .. });
@@ -65,6 +54,7 @@ impl Inner {
                 self.access_answered(server, call, answer);
             }
             Owed::Replayed { write, .. } => self.replay_answered(server, write),
+            Owed::Moved { write, is_key, .. } => self.moved_answered(server, write, is_key, reply),
             Owed::Draw { pop } => self.drawn(server, pop, reply),
             Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
             Owed::Given { is_key } => return self.given_answered(server, is_key, reply),
@@ -100,30 +90,43 @@ impl Inner {
     }
 
     fn access_answered(&mut self, server: usize, key: usize, reply: &[u8]) {
+        let partition = self.members.partition(server);
         let call = &mut self.calls[key];
-        let write = call.write;
-        call.copies.answer(server);
+        let is_mirror = call.is_mirrored_at(partition);
+        let write = call.write_at(partition);
+        call.copies_at(partition).answer(server);
         self.members.answered(self.now, server, write);
         self.counts.answered(server, self.now.since(self.calls[key].opened));
-        if let Some(manager) = &mut self.manager {
+        if let Some(manager) = &mut self.manager
+            && !is_mirror
+        {
             let call = &mut self.calls[key];
             manager.answered(self.now, server, call.opened, call.sample.as_deref_mut());
         }
+        let mut is_torn = false;
         let call = &mut self.calls[key];
         if write.is_some() {
             let digest = xxhash_rust::xxh3::xxh3_64(reply);
-            if *call.digest.get_or_insert(digest) != digest {
+            let place = match &mut call.mirror {
+                Some(mirror) if is_mirror => &mut mirror.digest,
+                _ => &mut call.digest,
+            };
+            if *place.get_or_insert(digest) != digest {
                 self.counts.disagreements += 1;
             }
+            is_torn = self.is_mirror_different(key);
         } else if let Some((id, _)) = call.client {
             let seen = self.members.sent_to(server);
             self.saw(id, seen);
         }
         let call = &mut self.calls[key];
-        if call.client.is_some() && call.answer.is_none() {
+        if call.client.is_some() && call.answer.is_none() && !is_mirror {
             call.answer = Some(reply.to_vec());
         }
         self.settle(key);
+        if is_torn {
+            self.tear_move();
+        }
     }
 
     /// Reads never go backwards: what was answered may have held every write sent before.

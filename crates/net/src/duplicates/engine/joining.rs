@@ -61,6 +61,7 @@ impl Inner {
         let (joiner, connection) = match copy.to {
             Joiner::Server(joiner, connection) => (joiner, connection),
             Joiner::Log(pass) => return self.record(pass, copy, dump, expires_ms),
+            Joiner::Move(number) => return self.arrived(number, copy, dump, expires_ms),
         };
         let server = &mut self.servers[joiner];
         if server.connection != connection {
@@ -85,6 +86,12 @@ impl Inner {
                 self.drop_server(joiner, Dropped::Failed);
             }
             Joiner::Server(..) => {}
+            Joiner::Move(number) => {
+                if self.moving.as_ref().is_some_and(|it| it.number == number) {
+                    let reply = String::from_utf8_lossy(reply).trim_end().to_owned();
+                    self.break_move(&format!("a key cannot be copied: {reply}"));
+                }
+            }
             Joiner::Log(number) => {
                 if let Some(pass) = &mut self.state_pass
                     && pass.number == number

@@ -211,7 +211,8 @@ impl Inner {
             self.map.shards(),
             self.counts.clients,
         );
-        for (server, _) in self.servers.iter().enumerate() {
+        let is_one = |server: &usize| self.members.is_configured(*server);
+        for server in (0..self.servers.len()).filter(is_one) {
             let standing = match self.members.standing(server) {
                 Standing::Away => "away",
                 Standing::Behind => "behind",

@@ -11,13 +11,17 @@
 //! | `local.rs` | what the front answers itself |
 //! | `joining.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
+//! | `moving.rs` | what another partition gets of a shard that moves there |
+//! | `layout.rs` | partitions and duplicates that come and go |
 //! | `clients.rs` | who asked, and the order of their answers |
 
 mod access;
 mod answers;
 mod clients;
 mod joining;
+mod layout;
 mod local;
+mod moving;
 mod popping;
 mod state_pass;
 
@@ -36,8 +40,10 @@ use slab::Slab;
 use super::config::{Door, DuplicatesConfig};
 use super::counts::Counts;
 use super::lane::{LaneState, Owed};
+use super::layout::Layout;
 use super::log::{Log, LogError};
 use super::manager::{Manager, Sample};
+use super::orders::Orders;
 use super::reign::Reign;
 use crate::clock::Clock;
 use crate::resp::encode;
@@ -46,6 +52,7 @@ pub(super) use access::{Came, write_group};
 use clients::Form;
 pub(super) use clients::{Client, ClientId};
 pub(super) use joining::count_commands;
+pub(super) use moving::Move;
 pub(super) use popping::Pop;
 pub(super) use state_pass::StatePass;
 
@@ -72,7 +79,13 @@ pub(super) struct Inner {
     pub(super) clock: Clock,
     /// The time of the event that is being handled.
     pub(super) now: Instant,
+    /// That of the layout.
     pub(super) map: ShardMap,
+    pub(super) layout: Layout,
+    /// A shard on its way to another partition.
+    pub(super) moving: Option<Move>,
+    /// What was asked for, and what became of it.
+    pub(super) orders: Orders,
     pub(super) members: Members,
     pub(super) history: History,
     pub(super) log: Log,
@@ -97,6 +110,8 @@ pub(super) struct Inner {
 /// One duplicate.
 #[derive(Debug, Default)]
 pub(super) struct Server {
+    /// Rises whenever another duplicate gets this number.
+    pub(super) tenure: u64,
     /// Rises with every connection: what belongs to an earlier one is dead.
     pub(super) connection: u64,
     pub(super) ordered: LaneState,
@@ -132,6 +147,8 @@ pub(super) struct Call {
     /// The write's place; `None` for a read.
     write: Option<Sequence>,
     partition: usize,
+    /// Its copies at the partition that the shard moves to.
+    mirror: Option<moving::Mirror>,
     opened: Instant,
     /// Whose it is, until that one is told.
     client: Option<(ClientId, u64)>,
@@ -153,7 +170,7 @@ impl Engine {
         clock: Clock,
         log: Log,
         history: History,
-        map: ShardMap,
+        layout: Layout,
         reign: Option<Rc<Reign>>,
     ) -> Rc<Self> {
         let partitions: Vec<usize> = config
@@ -163,22 +180,22 @@ impl Engine {
             .flat_map(|(partition, servers)| servers.iter().map(move |_| partition))
             .collect();
         let servers = partitions.iter().map(|_| Server::default()).collect();
-        let manager = config.manager.and_then(|settings| {
-            let duplicates: Vec<usize> = config.partitions.iter().map(Vec::len).collect();
-            let seed = history.last().epoch.0;
-            Manager::start(settings, &duplicates, map.shards(), seed, clock.now())
-                .inspect_err(|error| tracing::warn!(%error, "nothing will be advised"))
-                .ok()
-        });
-        Rc::new(Self(RefCell::new(Inner {
-            members: Members::new(config.members, &partitions),
+        let mut members = Members::new(config.members, &partitions);
+        while members.partitions() < config.partitions.len() {
+            members.add_partition(); // closed
+        }
+        let mut inner = Inner {
+            members,
             counts: Counts::new(partitions.len()),
-            manager,
+            manager: None,
             config: Rc::new(config),
             doors,
             clock,
             now: clock.now(),
-            map,
+            map: layout.map.clone(),
+            layout,
+            moving: None,
+            orders: Orders::default(),
             history,
             log,
             servers,
@@ -191,7 +208,9 @@ impl Engine {
             serial: 0,
             scratch: Vec::new(),
             state_pass: None,
-        })))
+        };
+        inner.start_manager();
+        Rc::new(Self(RefCell::new(inner)))
     }
 
     /// The state, for as long as nothing is waited for.
@@ -322,6 +341,7 @@ impl Inner {
         if let Some(manager) = &mut self.manager {
             manager.tick(self.now, |shard| self.map.partition(shard));
         }
+        self.advance_move();
         self.schedule();
     }
 
@@ -349,6 +369,7 @@ impl Inner {
             self.lose(server, owed);
         }
         self.end_pass_from(server);
+        self.end_move_from(server);
         // Whoever was filled from it starts again, from another.
         for other in 0..self.servers.len() {
             let joining = self.servers[other].joining.as_ref();
@@ -361,7 +382,8 @@ impl Inner {
     fn lose(&mut self, server: usize, owed: Owed) {
         match owed {
             Owed::Access { call } | Owed::Group { call, .. } => {
-                self.calls[call].copies.lose(server);
+                let partition = self.members.partition(server);
+                self.calls[call].copies_at(partition).lose(server);
                 self.settle(call);
             }
             Owed::Draw { pop } => self.draw(pop),
@@ -376,17 +398,23 @@ impl Inner {
         let configured = self.members.configured(call.partition).len();
         let level = call.level;
         if call.client.is_some() {
-            if call.copies.is_acknowledged(level, configured) {
+            let needed = call.mirror.as_ref().filter(|mirror| mirror.is_needed);
+            let (is_there, is_hopeless) = needed.map_or((true, false), |mirror| {
+                let configured = self.members.configured(mirror.partition).len();
+                let copies = mirror.copies;
+                (copies.is_acknowledged(level, configured), copies.is_hopeless(level, configured))
+            });
+            if is_there && call.copies.is_acknowledged(level, configured) {
                 if call.is_reigns && !self.reigns() {
                     self.give_up(key, configured);
                 } else {
                     self.acknowledge(key);
                 }
-            } else if call.copies.is_hopeless(level, configured) {
+            } else if is_hopeless || call.copies.is_hopeless(level, configured) {
                 self.give_up(key, configured);
             }
         }
-        if self.calls[key].copies.owed().is_empty() {
+        if self.calls[key].is_answered() {
             let call = self.calls.remove(key);
             if let (Some(manager), Some(sample)) = (&mut self.manager, call.sample) {
                 manager.learn(*sample);

@@ -85,11 +85,11 @@ impl Inner {
         }
         let Some(held) = pass.copying.arrived(copy.hash) else { return };
         let donor = pass.donor;
-        let shard = self.map.shard(slot(&copy.key)) as u16;
+        let place = (self.map.shard(slot(&copy.key)) as u16, pass.partition as u16);
         let Sequence(last) = self.history.last().sequence;
         let command = restoring(&copy.key, dump, expires_ms);
         for command in std::iter::once(command.as_slice()).chain(held.iter().map(AsRef::as_ref)) {
-            if let Err(error) = self.log.append(last, shard, RecordKind::State, command) {
+            if let Err(error) = self.log.append(last, place, RecordKind::State, command) {
                 return self.fail(&error);
             }
         }

@@ -39,11 +39,11 @@ use rustix::fs::{FlockOperation, flock};
 pub use self::error::LogError;
 use self::keeper::{Keeper, sync, sync_directory};
 use self::reader::{Bounds, Wanted};
-pub use self::reader::{Reader, Record};
+pub use self::reader::{Part, Reader, Record};
 pub use self::recovery::Recovered;
 use self::recovery::{Found, Segment, StatePlace, path_of, recover};
 pub use self::segment::{COMMAND_BYTES_MAX, RecordKind};
-use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag};
+use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag, VERSION};
 
 /// A segment is not shorter, unless the log is.
 const SEGMENT_BYTES_MIN: u64 = 1 << 10;
@@ -144,7 +144,7 @@ impl Log {
         found: Found,
         lock: File,
     ) -> Result<Self, LogError> {
-        let Found { segments, state, end, salt, recovered } = found;
+        let Found { version, segments, state, end, salt, recovered } = found;
         let last = segments.last().expect("a log has a segment");
         let path = path_of(directory, last.begins);
         let opened = OpenOptions::new().append(true).open(&path);
@@ -152,7 +152,7 @@ impl Log {
         let (epoch, epoch_since) = recovered.epochs.last().copied().unwrap_or((0, 1));
         let position = Position { sequence: recovered.last_sequence, epoch, epoch_since };
         let every = if let Sync::Every(every) = settings.sync { every } else { Duration::ZERO };
-        Ok(Self {
+        let mut log = Self {
             directory: directory.to_owned(),
             settings,
             keeper: Keeper::start(directory, every)?,
@@ -167,7 +167,12 @@ impl Log {
             committed: position,
             failed: None,
             lock,
-        })
+        };
+        if version != VERSION {
+            let turned = log.turn(); // a segment is of one version
+            log.noted(turned)?;
+        }
+        Ok(log)
     }
 
     /// Begins anew, with nothing: what it held is of no use, since others have written meanwhile.
@@ -229,14 +234,27 @@ impl Log {
         let Position { sequence, epoch: before, .. } = self.appended;
         assert!(epoch > before, "epoch {epoch} after {before}: epochs ascend");
         let command = &epoch.to_le_bytes();
-        let frame = Frame { sequence, shard: 0, tag: Tag::Epoch, command };
+        let frame = Frame { sequence, shard: 0, partition: Some(0), tag: Tag::Epoch, command };
         segment::encode(&mut self.buffer, self.salt, &frame);
         let epoch_since = sequence.saturating_add(1);
         self.appended = Position { sequence, epoch, epoch_since };
         Ok(())
     }
 
-    /// Appends a record. Nothing is written before [`Log::commit`].
+    /// Says that the layout of this version is in use from here on. Nothing is written yet.
+    ///
+    /// # Errors
+    /// When the log has failed.
+    pub fn begin_layout(&mut self, version: u64) -> Result<(), LogError> {
+        self.check_sound()?;
+        let (sequence, command) = (self.appended.sequence, &version.to_le_bytes());
+        let frame = Frame { sequence, shard: 0, partition: Some(0), tag: Tag::Layout, command };
+        segment::encode(&mut self.buffer, self.salt, &frame);
+        Ok(())
+    }
+
+    /// Appends a record of a shard to the stream of a partition, which is the one that holds the
+    /// shard, or is to hold it. Nothing is written before [`Log::commit`].
     ///
     /// # Errors
     /// When the command is too long ([`COMMAND_BYTES_MAX`]), or the log has failed.
@@ -248,7 +266,7 @@ impl Log {
     pub fn append(
         &mut self,
         sequence: u64,
-        shard: u16,
+        (shard, partition): (u16, u16),
         kind: RecordKind,
         command: &[u8],
     ) -> Result<(), LogError> {
@@ -264,7 +282,9 @@ impl Log {
         } else {
             assert!(sequence <= last, "a state after {sequence}, the last write is {last}");
         }
-        segment::encode(&mut self.buffer, self.salt, &Frame { sequence, shard, tag, command });
+        let partition = Some(partition);
+        let frame = Frame { sequence, shard, partition, tag, command };
+        segment::encode(&mut self.buffer, self.salt, &frame);
         Ok(())
     }
 
@@ -315,12 +335,11 @@ impl Log {
         self.bounds.end() - self.segments[0].begins
     }
 
-    /// Reads the writes after this one, of these shards (by index; a shard that is not in the list
-    /// is not wanted) or of all.
+    /// Reads the writes after this one, of one partition's stream or of all.
     ///
     /// # Errors
     /// When some of them have been removed, or the segment cannot be read.
-    pub fn read_after(&self, sequence: u64, shards: Option<&[bool]>) -> Result<Reader, LogError> {
+    pub fn read_after(&self, sequence: u64, part: Option<&Part>) -> Result<Reader, LogError> {
         let first = self.first_sequence();
         if sequence.saturating_add(1) < first {
             return Err(LogError::Gone { asked: sequence, first });
@@ -330,26 +349,27 @@ impl Log {
         let landmarks = &segment.landmarks;
         let later = landmarks.partition_point(|landmark| landmark.sequence <= sequence);
         let from = segment.begins + landmarks[later.max(1) - 1].offset;
-        self.reader(Wanted::WritesAfter(sequence), shards, (segment.begins, from))
+        self.reader(Wanted::WritesAfter(sequence), part, (segment.begins, from))
     }
 
-    /// Reads all writes and states of these shards, as [`Log::read_after`], from the oldest on. A
-    /// state holds at its own sequence number: writes of that key before it may come after it.
+    /// Reads all writes and states of a partition's stream, as [`Log::read_after`], from the oldest
+    /// on. A state holds at its own sequence number: writes of that key before it may come after
+    /// it.
     ///
     /// # Errors
     /// When the segment cannot be read.
-    pub fn read_everything(&self, shards: Option<&[bool]>) -> Result<Reader, LogError> {
+    pub fn read_everything(&self, part: Option<&Part>) -> Result<Reader, LogError> {
         let begins = self.segments[0].begins;
-        self.reader(Wanted::Everything, shards, (begins, begins + HEAD_BYTES as u64))
+        self.reader(Wanted::Everything, part, (begins, begins + HEAD_BYTES as u64))
     }
 
     fn reader(
         &self,
         wanted: Wanted,
-        shards: Option<&[bool]>,
+        part: Option<&Part>,
         place: (u64, u64),
     ) -> Result<Reader, LogError> {
-        let wanted = (wanted, shards.map(<[bool]>::to_vec));
+        let wanted = (wanted, part.cloned());
         let (directory, bounds) = (self.directory.clone(), Arc::clone(&self.bounds));
         Reader::new(directory, bounds, self.salt, wanted, place)
     }
@@ -410,7 +430,7 @@ impl Log {
     fn mark(&mut self, tag: Tag, sequence: u64) {
         let last = self.appended.sequence;
         assert!(sequence <= last, "a state after {sequence}, the last write is {last}");
-        let frame = Frame { sequence, shard: 0, tag, command: &[] };
+        let frame = Frame { sequence, shard: 0, partition: Some(0), tag, command: &[] };
         segment::encode(&mut self.buffer, self.salt, &frame);
     }
 
@@ -560,6 +580,7 @@ fn begin(directory: &Path) -> Result<Found, LogError> {
     sync(&create(&path, &head)?, &path)?;
     sync_directory(directory)?;
     Ok(Found {
+        version: head.version,
         segments: vec![segment_of(&head)],
         state: None,
         end: HEAD_BYTES as u64,
@@ -569,6 +590,7 @@ fn begin(directory: &Path) -> Result<Found, LogError> {
             first_sequence: 1,
             epochs: Vec::new(),
             state: None,
+            layout: 0,
             torn_bytes: 0,
         },
     })
@@ -576,7 +598,7 @@ fn begin(directory: &Path) -> Result<Found, LogError> {
 
 const fn head_after(end: u64, position: Position, salt: u32) -> Head {
     let Position { sequence, epoch, epoch_since } = position;
-    Head { begins: end, base: sequence, epoch, epoch_since, salt }
+    Head { version: VERSION, begins: end, base: sequence, epoch, epoch_since, salt }
 }
 
 fn segment_of(head: &Head) -> Segment {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::LogError;
 use super::recovery::path_of;
-use super::segment::{Frame, HEAD_BYTES, Head, NoFrame, RecordKind, Tag, decode, fields};
+use super::segment::{Frame, HEAD_BYTES, Head, NoFrame, RecordKind, Tag, VERSION, decode, fields};
 
 /// Read at once, and kept when a longer record has been read.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -27,6 +27,25 @@ pub struct Record<'a> {
     pub kind: RecordKind,
     /// The command, as it was appended.
     pub command: &'a [u8],
+}
+
+/// A part of the log: the stream of one partition.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Which.
+    pub partition: u16,
+    /// By shard: whether it was there before shards could move. That is what records of version 1
+    /// go by, which name no partition.
+    pub shards: Vec<bool>,
+}
+
+impl Part {
+    fn has(&self, frame: &Frame<'_>) -> bool {
+        match frame.partition {
+            Some(partition) => partition == self.partition,
+            None => self.shards.get(usize::from(frame.shard)).copied().unwrap_or_default(),
+        }
+    }
 }
 
 /// What a log and its readers share.
@@ -77,9 +96,11 @@ pub struct Reader {
     bounds: Arc<Bounds>,
     salt: u32,
     wanted: Wanted,
-    shards: Option<Vec<bool>>,
+    part: Option<Part>,
     /// The segment that is open and its offset in the whole log.
     segment: Option<(File, u64)>,
+    /// Of its format.
+    version: u32,
     /// Offset of the next record in the whole log.
     at: u64,
     buffer: Vec<u8>,
@@ -94,7 +115,7 @@ impl Reader {
         directory: PathBuf,
         bounds: Arc<Bounds>,
         salt: u32,
-        (wanted, shards): (Wanted, Option<Vec<bool>>),
+        (wanted, part): (Wanted, Option<Part>),
         (begins, at): (u64, u64),
     ) -> Result<Self, LogError> {
         let passed = if let Wanted::WritesAfter(sequence) = wanted { sequence } else { 0 };
@@ -103,8 +124,9 @@ impl Reader {
             bounds,
             salt,
             wanted,
-            shards,
+            part,
             segment: None,
+            version: VERSION,
             at,
             buffer: Vec::new(),
             from: 0,
@@ -129,7 +151,7 @@ impl Reader {
             if self.at >= pause {
                 return Ok(None);
             }
-            match decode(&self.buffer[self.from..self.to], self.salt) {
+            match decode(&self.buffer[self.from..self.to], self.salt, self.version) {
                 Ok(frame) => {
                     let (length, kind) = (frame.length(), self.kind_if_wanted(&frame));
                     if frame.tag.is_write() {
@@ -151,7 +173,8 @@ impl Reader {
                 }
             }
         };
-        let (sequence, shard, command) = fields(&self.buffer[self.from - length..self.from]);
+        let (sequence, shard, command) =
+            fields(&self.buffer[self.from - length..self.from], self.version);
         Ok(Some(Record { sequence, shard, kind, command }))
     }
 
@@ -179,10 +202,8 @@ impl Reader {
             Wanted::Everything => true,
             Wanted::WritesAfter(sequence) => frame.tag.is_write() && frame.sequence > sequence,
         };
-        let shards = self.shards.as_deref();
-        let is_of_shard = shards
-            .is_none_or(|shards| shards.get(usize::from(frame.shard)).copied().unwrap_or_default());
-        (is_later && is_of_shard).then_some(kind)
+        let is_of_part = self.part.as_ref().is_none_or(|part| part.has(frame));
+        (is_later && is_of_part).then_some(kind)
     }
 
     /// Reads on until `whole` bytes are there, if so many are committed.
@@ -241,7 +262,9 @@ impl Reader {
         self.segment = Some((file, begins));
         self.at = begins;
         match Head::decode(&head[..read]) {
-            Ok(head) if head.begins == begins && head.salt == self.salt => {}
+            Ok(head) if head.begins == begins && head.salt == self.salt => {
+                self.version = head.version;
+            }
             Ok(_) => {
                 let found = "the head of another segment".to_owned();
                 return Err(self.damaged(found, "its own".to_owned()));

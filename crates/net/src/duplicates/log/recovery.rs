@@ -19,6 +19,9 @@ pub struct Recovered {
     pub epochs: Vec<(u64, u64)>,
     /// The sequence number at which the latest whole state begins, if one is in the log.
     pub state: Option<u64>,
+    /// The latest version of the layout that came into use, as far as the log reaches back; 0 =
+    /// none.
+    pub layout: u64,
     /// Bytes that a crash had cut off within a record, and that are gone.
     pub torn_bytes: u64,
 }
@@ -44,6 +47,8 @@ pub(super) struct StatePlace {
 
 /// A log as it lies in its directory.
 pub(super) struct Found {
+    /// Of the last segment's format.
+    pub version: u32,
     pub segments: Vec<Segment>,
     /// The latest that is complete.
     pub state: Option<StatePlace>,
@@ -97,12 +102,13 @@ fn found(surveys: Vec<Survey>, torn_bytes: u64) -> Option<Found> {
         first_sequence: first.head.base.saturating_add(1),
         epochs: Vec::new(),
         state: None,
+        layout: surveys.iter().map(|survey| survey.layout).max().unwrap_or(0),
         torn_bytes,
     };
     if first.head.epoch > 0 {
         recovered.epochs.push((first.head.epoch, first.head.epoch_since));
     }
-    let (end, salt) = (last.head.begins + last.length, last.head.salt);
+    let (end, salt, version) = (last.head.begins + last.length, last.head.salt, last.head.version);
     let (mut begun, mut state) = (None::<StatePlace>, None);
     for survey in &surveys {
         recovered.epochs.extend_from_slice(&survey.epochs);
@@ -120,7 +126,7 @@ fn found(surveys: Vec<Survey>, torn_bytes: u64) -> Option<Found> {
         base: head.base,
         landmarks,
     });
-    Some(Found { segments: segments.collect(), state, end, salt, recovered })
+    Some(Found { version, segments: segments.collect(), state, end, salt, recovered })
 }
 
 /// Offsets that the segments are named by, ascending. Other files are not ours to judge.

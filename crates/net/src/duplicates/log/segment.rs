@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! head    magic 8 | version 4 | crc 4 | begins 8 | base 8 | epoch 8 | epoch since 8 | salt 4 | 0 4
-//! record  crc 4 | length 4 | sequence 8 | shard 2 | kind 1 | mark 1 | command
+//! record  crc 4 | length 4 | sequence 8 | shard 2 | partition 2 | kind 1 | mark 1 | command
 //! ```
+//!
+//! Version 1, which is read still and never written, has no `partition` in its records: a shard was
+//! in one partition for ever.
 //!
 //! All numbers have their lowest byte first. `begins` is the segment's offset in the whole log,
 //! `base` the last sequence number before it; so a segment that is missing, or shorter than it was
@@ -16,14 +19,15 @@
 
 use crc32fast::Hasher;
 
-/// The version of the format that is written and read.
-pub const VERSION: u32 = 1;
+/// The version of the format that is written; those before it are read.
+pub const VERSION: u32 = 2;
 
 /// The longest command of a record, in bytes: Redis's own bound on one value, and a little more.
 pub const COMMAND_BYTES_MAX: usize = (512 << 20) + (64 << 10);
 
 pub(super) const HEAD_BYTES: usize = 56;
-const RECORD_BYTES: usize = 20;
+/// Of a record before its command, in version 1 and since.
+const RECORD_BYTES: [usize; 2] = [20, 22];
 const MAGIC: [u8; 8] = *b"EvKeeLog";
 const MARK: u8 = 0xe7;
 const CRC_BYTES: usize = 4;
@@ -53,6 +57,8 @@ pub(super) enum Tag {
     StateBegins,
     /// The whole state that began at the sequence number is there.
     StateEnds,
+    /// Its command is the version of the layout that is in use after the sequence number.
+    Layout,
 }
 
 impl Tag {
@@ -64,6 +70,7 @@ impl Tag {
             Self::Epoch => 16,
             Self::StateBegins => 17,
             Self::StateEnds => 18,
+            Self::Layout => 19,
         }
     }
 
@@ -75,6 +82,7 @@ impl Tag {
             16 => Self::Epoch,
             17 => Self::StateBegins,
             18 => Self::StateEnds,
+            19 => Self::Layout,
             _ => return None,
         })
     }
@@ -88,6 +96,8 @@ impl Tag {
 /// The beginning of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
+    /// Of the format: 1 to [`VERSION`].
+    pub version: u32,
     /// Offset of the segment's first byte in the whole log.
     pub begins: u64,
     /// The last sequence number before it.
@@ -117,7 +127,7 @@ impl Head {
     pub(super) fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         let numbers = [self.begins, self.base, self.epoch, self.epoch_since];
         for (place, number) in bytes[16..48].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -141,7 +151,7 @@ impl Head {
         let version = u32_at(bytes, 8);
         let (crc, computed) = (u32_at(bytes, 12), checksum(0, &bytes[16..]));
         // A version that is damaged and one that is newer look alike: both stop the reader.
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(NoHead::Version(version));
         }
         if crc != computed {
@@ -149,6 +159,7 @@ impl Head {
             return Err(NoHead::Damaged { offset: 12, found, expected: format!("{crc:08x}") });
         }
         Ok(Self {
+            version,
             begins: u64_at(bytes, 16),
             base: u64_at(bytes, 24),
             epoch: u64_at(bytes, 32),
@@ -163,6 +174,8 @@ impl Head {
 pub(super) struct Frame<'a> {
     pub sequence: u64,
     pub shard: u16,
+    /// Whose stream it is of; `None` in version 1.
+    pub partition: Option<u16>,
     pub tag: Tag,
     pub command: &'a [u8],
 }
@@ -181,8 +194,14 @@ pub(super) enum NoFrame {
 impl Frame<'_> {
     /// Bytes of the whole record.
     pub(super) const fn length(&self) -> usize {
-        RECORD_BYTES + self.command.len()
+        let version = if self.partition.is_some() { 2 } else { 1 };
+        head_bytes(version) + self.command.len()
     }
+}
+
+/// Bytes of a record before its command.
+const fn head_bytes(version: u32) -> usize {
+    if version == 1 { RECORD_BYTES[0] } else { RECORD_BYTES[1] }
 }
 
 /// Appends a record. The command is not longer than [`COMMAND_BYTES_MAX`].
@@ -190,24 +209,29 @@ impl Frame<'_> {
 pub(super) fn encode(buffer: &mut Vec<u8>, salt: u32, frame: &Frame<'_>) {
     let start = buffer.len();
     let length = u32::try_from(frame.command.len()).expect("commands are bounded");
-    let mut head = [0; RECORD_BYTES];
+    let mut head = [0; RECORD_BYTES[1]];
     head[4..8].copy_from_slice(&length.to_le_bytes());
     head[8..16].copy_from_slice(&frame.sequence.to_le_bytes());
     head[16..18].copy_from_slice(&frame.shard.to_le_bytes());
-    head[18] = frame.tag.byte();
-    head[19] = MARK;
-    buffer.extend_from_slice(&head);
+    let mut end = 18;
+    if let Some(partition) = frame.partition {
+        head[18..20].copy_from_slice(&partition.to_le_bytes());
+        end = 20;
+    }
+    (head[end], head[end + 1]) = (frame.tag.byte(), MARK);
+    buffer.extend_from_slice(&head[..end + 2]);
     buffer.extend_from_slice(frame.command);
     let crc = checksum(salt, &buffer[start + CRC_BYTES..]);
     buffer[start..start + CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The record at the beginning of `bytes`.
+/// The record at the beginning of `bytes`, in a segment of this version.
 #[inline]
-pub(super) fn decode(bytes: &[u8], salt: u32) -> Result<Frame<'_>, NoFrame> {
-    let Some(head) = bytes.get(..RECORD_BYTES) else { return Err(NoFrame::Short(RECORD_BYTES)) };
+pub(super) fn decode(bytes: &[u8], salt: u32, version: u32) -> Result<Frame<'_>, NoFrame> {
+    let head_bytes = head_bytes(version);
+    let Some(head) = bytes.get(..head_bytes) else { return Err(NoFrame::Short(head_bytes)) };
     let length = u32_at(head, 4) as usize;
-    let (kind, mark) = (head[18], head[19]);
+    let (kind, mark) = (head[head_bytes - 2], head[head_bytes - 1]);
     let wrong = |found: String, expected: String| Err(NoFrame::Wrong { found, expected });
     let Some(tag) = Tag::of(kind).filter(|_| mark == MARK) else {
         let expected = format!("a known kind and the mark {MARK:02x}");
@@ -217,22 +241,23 @@ pub(super) fn decode(bytes: &[u8], salt: u32) -> Result<Frame<'_>, NoFrame> {
         let found = format!("a record with a command of {length} bytes");
         return wrong(found, format!("at most {COMMAND_BYTES_MAX}"));
     }
-    let whole = RECORD_BYTES + length;
+    let whole = head_bytes + length;
     let Some(record) = bytes.get(..whole) else { return Err(NoFrame::Short(whole)) };
     let (crc, computed) = (u32_at(record, 0), checksum(salt, &record[CRC_BYTES..]));
     if crc != computed {
         let found = format!("a record with the checksum {computed:08x}");
         return wrong(found, format!("{crc:08x}"));
     }
-    let (sequence, shard, command) = fields(record);
-    Ok(Frame { sequence, shard, tag, command })
+    let (sequence, shard, command) = fields(record, version);
+    let partition = (version > 1).then(|| u16::from_le_bytes([record[18], record[19]]));
+    Ok(Frame { sequence, shard, partition, tag, command })
 }
 
 /// Sequence number, shard and command of a record that [`decode`] found whole.
 #[inline]
-pub(super) fn fields(record: &[u8]) -> (u64, u16, &[u8]) {
+pub(super) fn fields(record: &[u8], version: u32) -> (u64, u16, &[u8]) {
     let shard = u16::from_le_bytes([record[16], record[17]]);
-    (u64_at(record, 8), shard, &record[RECORD_BYTES..])
+    (u64_at(record, 8), shard, &record[head_bytes(version)..])
 }
 
 /// What was found in a whole segment.
@@ -249,6 +274,8 @@ pub(super) struct Survey {
     pub landmarks: Vec<Landmark>,
     /// States that began and ended.
     pub states: Vec<(Tag, u64)>,
+    /// The latest version of the layout that came into use; 0 = none.
+    pub layout: u64,
     /// What is behind the last whole record, when that is no record.
     pub rest: Option<Rest>,
 }
@@ -280,11 +307,12 @@ pub(super) fn survey(segment: &[u8]) -> Result<Survey, NoHead> {
         epochs: Vec::new(),
         landmarks: vec![start],
         states: Vec::new(),
+        layout: 0,
         rest: None,
     };
     let mut at = HEAD_BYTES;
     while at < segment.len() {
-        let judged = decode(&segment[at..], head.salt)
+        let judged = decode(&segment[at..], head.salt, head.version)
             .map_err(|none| match none {
                 NoFrame::Wrong { found, expected } => (found, expected),
                 NoFrame::Short(whole) => {
@@ -300,7 +328,7 @@ pub(super) fn survey(segment: &[u8]) -> Result<Survey, NoHead> {
                 survey.landmark();
             }
             Err((found, expected)) => {
-                let next = following(segment, at, head.salt);
+                let next = following(segment, at, &head);
                 survey.rest = Some(Rest { found, expected, next });
                 break;
             }
@@ -336,12 +364,16 @@ fn note(survey: &mut Survey, frame: &Frame<'_>) -> Result<(), (String, String)> 
         return Err((found, format!("at most {last}")));
     }
     match tag {
-        Tag::Epoch => {
-            let Ok(epoch) = command.try_into().map(u64::from_le_bytes) else {
-                let found = format!("an epoch of {} bytes", command.len());
+        Tag::Epoch | Tag::Layout => {
+            let Ok(number) = command.try_into().map(u64::from_le_bytes) else {
+                let found = format!("an epoch or a layout of {} bytes", command.len());
                 return Err((found, "8".to_owned()));
             };
-            survey.epochs.push((epoch, sequence.saturating_add(1)));
+            if tag == Tag::Layout {
+                survey.layout = survey.layout.max(number);
+            } else {
+                survey.epochs.push((number, sequence.saturating_add(1)));
+            }
         }
         Tag::StateBegins | Tag::StateEnds => survey.states.push((tag, sequence)),
         Tag::Command(_) => {}
@@ -351,15 +383,15 @@ fn note(survey: &mut Survey, frame: &Frame<'_>) -> Result<(), (String, String)> 
 
 /// Where behind `damaged` a record begins that is whole, or may: what a client sent can be made so
 /// that every place looks like the head of a long record, and the search must end.
-fn following(segment: &[u8], damaged: usize, salt: u32) -> Option<u64> {
-    let mut to_search = SEARCH_BYTES_MAX;
-    for start in damaged + 1..segment.len().saturating_sub(RECORD_BYTES - 1) {
+fn following(segment: &[u8], damaged: usize, head: &Head) -> Option<u64> {
+    let (mut to_search, whole) = (SEARCH_BYTES_MAX, head_bytes(head.version));
+    for start in damaged + 1..segment.len().saturating_sub(whole - 1) {
         let bytes = &segment[start..];
-        if bytes[19] != MARK || Tag::of(bytes[18]).is_none() {
+        if bytes[whole - 1] != MARK || Tag::of(bytes[whole - 2]).is_none() {
             continue;
         }
         let length = u32_at(bytes, 4) as usize;
-        if to_search == 0 || decode(bytes, salt).is_ok() {
+        if to_search == 0 || decode(bytes, head.salt, head.version).is_ok() {
             return Some(start as u64);
         }
         to_search = to_search.saturating_sub(if length < bytes.len() { length } else { 0 });

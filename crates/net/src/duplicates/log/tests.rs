@@ -65,9 +65,20 @@ fn all(mut reader: Reader) -> Vec<Owned> {
 fn write_some(log: &mut Log, sequences: impl Iterator<Item = u64>, length: usize) {
     for sequence in sequences {
         let command = vec![sequence as u8; length];
-        log.append(sequence, sequence as u16 % 3, RecordKind::Idempotent, &command).unwrap();
+        log.append(
+            sequence,
+            (sequence as u16 % 3, sequence as u16 % 3),
+            RecordKind::Idempotent,
+            &command,
+        )
+        .unwrap();
         log.commit().unwrap();
     }
+}
+
+/// In these tests a shard is in the partition of its number.
+fn part(partition: u16) -> Part {
+    Part { partition, shards: (0..4).map(|shard| shard == partition).collect() }
 }
 
 fn sequences(reader: Reader) -> Vec<u64> {
@@ -112,9 +123,9 @@ struct Model {
 }
 
 impl Model {
-    fn writes_after(&self, sequence: u64, shards: Option<&[bool]>) -> Vec<Owned> {
+    fn writes_after(&self, sequence: u64, partition: Option<u16>) -> Vec<Owned> {
         let wanted = self.records.iter().filter(|&&(of, shard, kind, _)| {
-            let is_wanted = shards.is_none_or(|shards| shards[usize::from(shard)]);
+            let is_wanted = partition.is_none_or(|partition| shard == partition);
             kind != RecordKind::State && of > sequence && is_wanted
         });
         wanted.cloned().collect()
@@ -126,12 +137,12 @@ fn take(log: &mut Log, model: &mut Model, step: &Step) {
         Step::Write(ahead, shard, once, command) => {
             model.last += u64::from(*ahead);
             let kind = if *once { RecordKind::Once } else { RecordKind::Idempotent };
-            log.append(model.last, *shard, kind, command).unwrap();
+            log.append(model.last, (*shard, *shard), kind, command).unwrap();
             model.records.push((model.last, *shard, kind, command.clone()));
         }
         Step::State(back, shard, command) => {
             let at = model.last.saturating_sub(u64::from(*back));
-            log.append(at, *shard, RecordKind::State, command).unwrap();
+            log.append(at, (*shard, *shard), RecordKind::State, command).unwrap();
             model.records.push((at, *shard, RecordKind::State, command.clone()));
         }
         Step::Commit => log.commit().unwrap(),
@@ -156,7 +167,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_committed_is_read(steps in steps(), shards in vec(any::<bool>(), 4)) {
+    fn what_is_committed_is_read(steps in steps(), partition in 0..4_u16) {
         let place = Place::new();
         let (mut log, _) = place.open();
         let mut model = Model::default();
@@ -180,8 +191,8 @@ proptest! {
             for after in [first - 1, (first + model.last) / 2, model.last] {
                 let reader = log.read_after(after, None).unwrap();
                 prop_assert_eq!(all(reader), model.writes_after(after, None));
-                let reader = log.read_after(after, Some(&shards)).unwrap();
-                prop_assert_eq!(all(reader), model.writes_after(after, Some(&shards)));
+                let reader = log.read_after(after, Some(&part(partition))).unwrap();
+                prop_assert_eq!(all(reader), model.writes_after(after, Some(partition)));
             }
             // States too, from where the log begins.
             let everything = all(log.read_everything(None).unwrap());
@@ -209,15 +220,15 @@ proptest! {
         let (path, mut bytes) = written[which].clone();
         bytes[at] ^= 1_u8 << bit;
         fs::write(&path, &bytes).unwrap();
-        // Records have 20 bytes and the command, heads 56: see the format.
-        let last_record = sizes[sizes.len() - 1] - 110;
+        // Records have 22 bytes and the command, heads 56: see the format.
+        let last_record = sizes[sizes.len() - 1] - 112;
         if which + 1 == written.len() && at >= last_record {
             let (_, recovered) = place.open();
             prop_assert_eq!(recovered.last_sequence, 29, "the end may have been torn");
-            prop_assert_eq!(recovered.torn_bytes, 110);
+            prop_assert_eq!(recovered.torn_bytes, 112);
             return Ok(());
         }
-        let starts = if at < 56 { 0 } else { (at - 56) / 110 * 110 + 56 } as u64;
+        let starts = if at < 56 { 0 } else { (at - 56) / 112 * 112 + 56 } as u64;
         match place.try_open().map(|_| ()).unwrap_err() {
             LogError::Damaged { path: named, offset, .. } => {
                 prop_assert_eq!(named, path);
@@ -233,7 +244,8 @@ proptest! {
 
     #[test]
     fn any_bytes_are_judged(bytes in vec(any::<u8>(), 0..400), salt in any::<u32>()) {
-        if let Ok(frame) = decode(&bytes, salt) {
+        for version in 1..=VERSION {
+            let Ok(frame) = decode(&bytes, salt, version) else { continue };
             let mut again = Vec::new();
             encode(&mut again, salt, &frame);
             prop_assert_eq!(&again, &bytes[..again.len()]);
@@ -250,15 +262,15 @@ fn a_cut_at_any_byte_leaves_a_prefix() {
     drop(log);
     let written = place.segments();
     let (last, whole) = written.last().unwrap();
-    let records = (whole.len() - 56) / 110;
+    let records = (whole.len() - 56) / 112;
     assert!(records >= 2 && written.len() == 2);
     for length in (0..=whole.len()).rev() {
         fs::write(last, &whole[..length]).unwrap();
         let (mut log, recovered) = place.open();
-        let kept = length.saturating_sub(56) / 110;
+        let kept = length.saturating_sub(56) / 112;
         let last_sequence = (12 - records + kept) as u64;
         assert_eq!(recovered.last_sequence, last_sequence, "of {length} bytes");
-        let torn = if length < 56 { length } else { (length - 56) % 110 };
+        let torn = if length < 56 { length } else { (length - 56) % 112 };
         assert_eq!(recovered.torn_bytes, torn as u64);
         let expected: Vec<u64> = (1..=last_sequence).collect();
         assert_eq!(sequences(log.read_after(0, None).unwrap()), expected);
@@ -282,16 +294,52 @@ fn the_format_is_this_one() {
     // Checksums by Python's zlib.crc32 over the bytes that struct.pack makes of these numbers.
     let mut bytes = Vec::new();
     let tag = Tag::Command(RecordKind::Once);
-    let frame = Frame { sequence: 7, shard: 5, tag, command: b"abc" };
-    encode(&mut bytes, 0x1234_5678, &frame);
+    let old = Frame { sequence: 7, shard: 5, partition: None, tag, command: b"abc" };
+    encode(&mut bytes, 0x1234_5678, &old);
     let mut expected = 0x8b2a_66b1_u32.to_le_bytes().to_vec();
     expected.extend([3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 2, 0xe7, b'a', b'b', b'c']);
     assert_eq!(bytes, expected);
-    let head = Head { begins: 100, base: 6, epoch: 2, epoch_since: 5, salt: 0x1234_5678 };
+    bytes.clear();
+    encode(&mut bytes, 0x1234_5678, &Frame { partition: Some(9), ..old });
+    let mut expected = 0x9571_1bbc_u32.to_le_bytes().to_vec();
+    expected.extend([3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 9, 0, 2, 0xe7, b'a', b'b', b'c']);
+    assert_eq!(bytes, expected);
+    let head =
+        Head { version: 2, begins: 100, base: 6, epoch: 2, epoch_since: 5, salt: 0x1234_5678 };
     let bytes = head.encode();
-    assert_eq!(bytes[..12], *b"EvKeeLog\x01\0\0\0");
+    assert_eq!(bytes[..12], *b"EvKeeLog\x02\0\0\0");
     assert_eq!(bytes[12..16], 0x3efa_ad7e_u32.to_le_bytes());
     assert_eq!(Head::decode(&bytes), Ok(head));
+}
+
+#[test]
+fn a_log_of_version_1_is_read_and_goes_on_in_version_2() {
+    let place = Place::new();
+    let salt = 0x1234_5678;
+    let head = Head { version: 1, begins: 0, base: 0, epoch: 0, epoch_since: 1, salt };
+    let mut bytes = head.encode().to_vec();
+    let tag = Tag::Command(RecordKind::Idempotent);
+    for (sequence, shard) in [(1, 0), (2, 1), (3, 0)] {
+        let frame = Frame { sequence, shard, partition: None, tag, command: b"old" };
+        encode(&mut bytes, salt, &frame);
+    }
+    fs::write(path_of(&place.0, 0), &bytes).unwrap();
+    for _ in 0..2 {
+        let (mut log, recovered) = place.open();
+        assert_eq!((recovered.first_sequence, recovered.layout), (1, 0));
+        let next = log.last_sequence() + 1;
+        // The shard has moved: its stream is another partition's.
+        log.append(next, (0, 1), RecordKind::Once, b"new").unwrap();
+        log.commit().unwrap();
+        let after_3 = sequences(log.read_after(3, Some(&part(1))).unwrap());
+        assert_eq!(after_3, (4..=next).collect::<Vec<_>>());
+        assert_eq!(sequences(log.read_after(0, Some(&part(0))).unwrap()), [1, 3]);
+    }
+    let (mut log, _) = place.open();
+    log.begin_layout(7).unwrap();
+    log.commit().unwrap();
+    drop(log);
+    assert_eq!(place.open().1.layout, 7);
 }
 
 #[test]
@@ -313,7 +361,7 @@ fn what_is_missing_in_the_middle_is_found() {
     let segments = place.segments();
     let (path, bytes) = &segments[1];
     // Cut at the end of a record: nothing in this segment is wrong.
-    fs::write(path, &bytes[..bytes.len() - 110]).unwrap();
+    fs::write(path, &bytes[..bytes.len() - 112]).unwrap();
     let error = place.try_open().map(|_| ()).unwrap_err();
     assert!(matches!(&error, LogError::Damaged { path, .. } if *path == segments[2].0), "{error}");
     // Cut within one: only the last segment may end so.
@@ -330,10 +378,10 @@ fn a_newer_version_is_not_read() {
     let place = Place::new();
     drop(place.open());
     let (path, mut bytes) = place.segments().pop().unwrap();
-    bytes[8] = 2;
+    bytes[8] = 3;
     fs::write(&path, bytes).unwrap();
     let error = place.try_open().map(|_| ()).unwrap_err();
-    assert!(matches!(error, LogError::Version { found: 2, .. }), "{error}");
+    assert!(matches!(error, LogError::Version { found: 3, .. }), "{error}");
 }
 
 #[test]
@@ -342,9 +390,9 @@ fn after_a_failed_write_nothing_is_taken() {
     let (mut log, _) = place.open();
     write_some(&mut log, 1..=3, 10);
     log.file = Arc::new(File::open(log.path()).unwrap()); // cannot be written to
-    log.append(4, 0, RecordKind::Once, b"lost").unwrap();
+    log.append(4, (0, 0), RecordKind::Once, b"lost").unwrap();
     assert!(matches!(log.commit(), Err(LogError::System { .. })));
-    let refused = log.append(5, 0, RecordKind::Once, b"").unwrap_err();
+    let refused = log.append(5, (0, 0), RecordKind::Once, b"").unwrap_err();
     assert!(refused.to_string().contains("cannot write"), "{refused}");
     assert!(matches!(log.commit(), Err(LogError::Refuses(_))));
     drop(log);
@@ -358,7 +406,7 @@ fn a_reader_sees_what_is_committed_meanwhile() {
     let mut reader = log.read_after(0, None).unwrap();
     assert!(reader.next().unwrap().is_none() && reader.is_at_end());
     for sequence in 1..=100 {
-        log.append(sequence, 0, RecordKind::Once, &[7; 300]).unwrap();
+        log.append(sequence, (0, 0), RecordKind::Once, &[7; 300]).unwrap();
         assert!(reader.next().unwrap().is_none(), "it is not committed");
         log.commit().unwrap();
         let record = reader.next().unwrap().unwrap();
@@ -373,12 +421,12 @@ fn a_reader_pauses_among_what_is_not_wanted() {
     let settings = LogSettings { segment_bytes: 8 << 20, bytes_max: 64 << 20, ..small() };
     let (mut log, _) = Log::open(&place.0, settings).unwrap();
     for sequence in 1..=40 {
-        log.append(sequence, 0, RecordKind::Once, &vec![1; 100 << 10]).unwrap();
+        log.append(sequence, (0, 0), RecordKind::Once, &vec![1; 100 << 10]).unwrap();
         log.commit().unwrap();
     }
-    log.append(41, 1, RecordKind::Once, b"here").unwrap();
+    log.append(41, (1, 1), RecordKind::Once, b"here").unwrap();
     log.commit().unwrap();
-    let mut reader = log.read_after(0, Some(&[false, true])).unwrap();
+    let mut reader = log.read_after(0, Some(&part(1))).unwrap();
     let mut pauses = 0;
     let found = loop {
         match reader.next().unwrap() {
@@ -401,7 +449,7 @@ fn what_is_removed_is_gone_and_said_to_be() {
     write_some(&mut log, 1..=30, 90);
     let mut behind = log.read_after(0, None).unwrap();
     log.state_begins(30).unwrap();
-    log.append(30, 0, RecordKind::State, b"all").unwrap();
+    log.append(30, (0, 0), RecordKind::State, b"all").unwrap();
     write_some(&mut log, 31..=32, 90);
     log.state_ends(30).unwrap();
     let before = log.bytes();
@@ -449,7 +497,7 @@ fn record_state(log: &mut Log, writes: u64, keys: usize) -> Vec<Vec<u8>> {
     log.state_begins(writes).unwrap();
     let keys: Vec<_> = (0..keys).map(|key| format!("{key:0100}").into_bytes()).collect();
     for key in &keys {
-        log.append(writes, 0, RecordKind::State, key).unwrap();
+        log.append(writes, (0, 0), RecordKind::State, key).unwrap();
         log.commit().unwrap();
     }
     keys
@@ -494,7 +542,7 @@ fn a_state_whose_beginning_was_dropped_is_none() {
         // More segments with the same place in the order, until the first one goes.
         while states(&log).starts_with(&keys) {
             assert_eq!(log.state(), Some(10));
-            log.append(10, 0, RecordKind::State, &[b'x'; 100]).unwrap();
+            log.append(10, (0, 0), RecordKind::State, &[b'x'; 100]).unwrap();
             log.commit().unwrap();
         }
         assert_eq!((log.state(), log.first_sequence()), (None, 11));
@@ -554,9 +602,13 @@ fn what_a_client_sent_is_not_taken_for_a_record() {
     let mut value = Vec::new();
     let tag = Tag::Command(RecordKind::Once);
     for sequence in 1..20 {
-        encode(&mut value, !log.salt, &Frame { sequence, shard: 0, tag, command: b"" });
+        encode(
+            &mut value,
+            !log.salt,
+            &Frame { sequence, shard: 0, partition: Some(0), tag, command: b"" },
+        );
     }
-    log.append(3, 0, RecordKind::Once, &value).unwrap();
+    log.append(3, (0, 0), RecordKind::Once, &value).unwrap();
     log.commit().unwrap();
     drop(log);
     let (path, bytes) = place.segments().pop().unwrap();

@@ -49,6 +49,9 @@ pub struct Advice {
     pub what: String,
     /// A sentence with the numbers that it rests on.
     pub why: String,
+    /// The same for `act = "move"`, once it is said.
+    #[serde(skip)]
+    pub steps: Vec<Move>,
     /// Windows that were looked at.
     pub windows: u64,
     /// An access whose first answer takes longer is late.
@@ -354,7 +357,11 @@ impl Adviser {
         advice.predicted_before = before.map(|late| 1.0 - late);
         advice.holds = before.map(|late| (late - measured.late).abs() <= noise(measured, late));
         let wanted = self.wanted(&advice, outlook, correlation);
-        advice.what = self.steadied(wanted);
+        let step = outlook.step.as_ref().filter(|step| told(&step.moves) == wanted);
+        advice.what = self.steadied(wanted.clone());
+        if advice.what == wanted {
+            advice.steps = step.map(|step| step.moves.clone()).unwrap_or_default();
+        }
         advice.why = self.why(&advice, outlook, correlation);
         advice
     }
@@ -381,10 +388,7 @@ impl Adviser {
         match &outlook.step {
             // Where the target is missed, outliers are soon enough to know whether more would help.
             Some(step) if !is_known && step.after.nodes > step.before.nodes => "wait".to_owned(),
-            Some(step) => {
-                let moves: Vec<String> = step.moves.iter().map(Move::told).collect();
-                moves.join(", ")
-            }
+            Some(step) => told(&step.moves),
             None => "stay".to_owned(),
         }
     }
@@ -451,6 +455,11 @@ impl Adviser {
         }
         words
     }
+}
+
+fn told(moves: &[Move]) -> String {
+    let moves: Vec<String> = moves.iter().map(Move::told).collect();
+    moves.join(", ")
 }
 
 /// How far a prediction may be off: a quarter, or three standard errors of what was measured in

@@ -24,7 +24,7 @@ fn window(rows: usize, mut is_outlier: impl FnMut() -> [bool; 2]) -> Window {
         let times: Vec<Option<Took>> = is_outlier().map(took).into();
         let first = times.iter().flatten().map(|took| took.response).min();
         let sent = Instant::ZERO + Duration::from_secs(n as u64);
-        Sample { partition: 0, sent, client: first, times }
+        Sample { arrangement: 0, partition: 0, sent, client: first, times }
     };
     Window {
         from: Instant::ZERO,
@@ -126,7 +126,8 @@ fn advice_changes_when_two_windows_in_a_row_say_so() {
 #[test]
 fn a_wait_is_not_service() {
     let settings = ManagerSettings { samples: 4, ..settings(0.99) };
-    let mut manager = Manager::start(settings, &[1, 2], 8, 1, Instant::ZERO).unwrap();
+    let mut manager =
+        Manager::start(settings, &[vec![0], vec![1, 2]], 8, 1, Instant::ZERO).unwrap();
     let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
     let mut first = manager.sent(at(10), (3, 1), 2).unwrap();
     let mut second = manager.sent(at(11), (3, 1), 2).unwrap();
@@ -155,7 +156,7 @@ fn a_wait_is_not_service() {
 #[test]
 fn a_full_window_is_computed_elsewhere() {
     let settings = ManagerSettings { window: MS, ..settings(0.99) };
-    let mut manager = Manager::start(settings, &[2], 1, 1, Instant::ZERO).unwrap();
+    let mut manager = Manager::start(settings, &[vec![0, 1]], 1, 1, Instant::ZERO).unwrap();
     manager.tick(Instant::ZERO + MS / 2, |_| 0);
     assert_eq!(manager.window.from, Instant::ZERO, "not full");
     manager.sent(Instant::ZERO, (0, 0), 2);

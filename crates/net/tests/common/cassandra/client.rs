@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::codec::{Compression, Decoder, Encoder, Limits, Side};
@@ -149,6 +149,23 @@ impl Client {
         let answer = self.query(text, Consistency::LocalQuorum).unwrap();
         assert_eq!(answer.opcode, Opcode::Result, "{text}: {}", told(&answer));
         rows_of(&answer)
+    }
+
+    /// Changes the schema and waits, as drivers do, until all nodes have the change.
+    #[track_caller]
+    pub(crate) fn change(&mut self, text: &str) {
+        self.rows(text);
+        let ends = Instant::now() + ANSWER_MAX;
+        loop {
+            let mut versions =
+                self.rows("SELECT schema_version FROM system.local WHERE key='local'");
+            versions.extend(self.rows("SELECT schema_version FROM system.peers"));
+            if versions.iter().all(|version| *version == versions[0]) {
+                return;
+            }
+            assert!(Instant::now() < ends, "nodes do not agree on {text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! Nodes have loopback addresses of their own and the standard port, as drivers expect it. They end
 //! with the process that started them, however that ends (see [`files::Reaper`]).
 
-#![allow(dead_code, reason = "each story takes what it needs")]
+#![allow(dead_code, unused_imports, reason = "each story takes what it needs")]
 
 pub(crate) mod client;
 mod files;

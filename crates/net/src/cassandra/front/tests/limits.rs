@@ -156,3 +156,35 @@ fn before_the_login_little_is_listened_to() {
         assert_eq!(client.next().await, None);
     });
 }
+
+#[test]
+fn a_client_that_reads_late_gets_every_answer() {
+    const COUNT: i16 = 6_000;
+    const TEXT: &str = "SELECT * FROM system.local WHERE key='local'";
+    run(async {
+        let front = Front::new(|_| {});
+        let mut client = front.client(Version::V4, 1);
+        client.start(None).await;
+        let mut asked = BytesMut::new();
+        for stream in 0..COUNT {
+            client.encoder.encode(&query(Version::V4, stream, TEXT), &mut asked);
+        }
+        let Client { stream, mut decoder, mut inbox, .. } = client;
+        let (mut read, mut write) = tokio::io::split(stream);
+        let writing = tokio::task::spawn_local(async move {
+            write.write_all(&asked).await.unwrap();
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!writing.is_finished(), "what is not read is not asked either");
+        let mut answered = 0;
+        while answered < COUNT {
+            while decoder.decode(&mut inbox).unwrap().is_some() {
+                answered += 1;
+            }
+            if answered < COUNT {
+                assert_ne!(read.read_buf(&mut inbox).await.unwrap(), 0, "after {answered}");
+            }
+        }
+        writing.await.unwrap();
+    });
+}

@@ -1,5 +1,6 @@
 //! Statements: what is told of them, and where they go.
 
+use evenkeel_core::Rng;
 use evenkeel_core::request::Replay;
 use evenkeel_core::request::ring::Token;
 use evenkeel_cql::request::{
@@ -256,4 +257,57 @@ fn errors_and_flags_of_nodes_pass() {
     let node = Answer { opcode: Opcode::Result, flags, body: body.clone(), feedback: None };
     let reply = small.answered(stream, then, node);
     assert_eq!((reply.flags, reply.body), (flags, body));
+}
+
+/// Whatever comes in an envelope, it is answered, or asked, and nothing else is in flight.
+#[test]
+fn messages_that_are_damaged_are_refused_and_harm_nothing() {
+    let mut rng = Rng::seeded(7);
+    for version in [Version::V4, Version::V5] {
+        let mut small = Small::ready(version);
+        let insert = "INSERT INTO k.t (a) VALUES (?)";
+        small.prepare(insert, prepared(version, b"id", &[("a", Type::Int)], &[0]));
+        let key = one();
+        let bound: &[&[u8]] = &[&key];
+        let prepare = Prepare { text: insert, keyspace: None };
+        let whole = [
+            query(version, 1, "SELECT * FROM system.peers_v2 WHERE peer = ?", &[&[127, 0, 0, 1]]),
+            query(version, 1, "USE k", &[]),
+            execute(version, b"id", &[&key], Some(7)),
+            batch(
+                version,
+                BatchKind::Logged,
+                &[
+                    (Part::Prepared(b"id"), bound),
+                    (Part::Text("INSERT INTO k.t (a) VALUES (?)"), bound),
+                ],
+            ),
+            envelope(version, 1, Opcode::Prepare, |body| prepare.write(version, body)),
+        ];
+        for _ in 0..20_000 {
+            let mut came = whole[rng.below(whole.len())].clone();
+            let mut body = came.body.to_vec();
+            for _ in 0..rng.below(4) {
+                let place = rng.below(body.len());
+                body[place] = rng.bits() as u8;
+            }
+            body.truncate(body.len() - rng.below(8).saturating_sub(4).min(body.len()));
+            came.body = body.into();
+            came.flags = Flags(rng.bits() as u8 & rng.bits() as u8 & rng.bits() as u8 & 0xFE);
+            let stream = came.stream;
+            let size = came.body.len();
+            match small.receive(came) {
+                Step::Reply(reply) => assert_eq!(reply.stream, stream),
+                Step::Ask(..) | Step::Agree(..) => {
+                    assert_eq!(
+                        (small.session.in_flight(), small.session.bytes_in_flight()),
+                        (1, size)
+                    );
+                    small.session.leave(stream);
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!((small.session.in_flight(), small.session.bytes_in_flight()), (0, 0));
+        }
+    }
 }

@@ -11,8 +11,8 @@ import sys
 import time
 import uuid
 
-from cassandra import AlreadyExists, ConsistencyLevel, InvalidRequest, OperationTimedOut, Unavailable
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra import AlreadyExists, ConsistencyLevel, InvalidRequest, Unavailable
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.protocol import SyntaxException
 from cassandra.query import BatchStatement, BatchType, SimpleStatement, UNSET_VALUE
@@ -26,8 +26,12 @@ def say(*words):
 
 def attempt(what, error, *arguments, **named):
     try:
-        what(*arguments, **named)
-        say(error.__name__, "did not come")
+        try:
+            what(*arguments, **named)
+            say(error.__name__, "did not come")
+        except NoHostAvailable as none:
+            # The driver asks the next host, and a proxy is alone.
+            raise next(iter(none.errors.values())) from none
     except error as raised:
         told = {"Unavailable": lambda: (raised.consistency, raised.required_replicas, raised.alive_replicas)}
         say(error.__name__, told.get(error.__name__, lambda: str(raised).splitlines()[0])())

@@ -3,6 +3,7 @@
 //! Prints one line for each thing tried. Lines that begin with `~` may rightly differ between a
 //! node and a proxy; all others may not. This driver speaks version 4, whatever is asked.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use futures::future::try_join_all;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::cluster::metadata::Strategy;
 use scylla::frame::Compression;
 use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::response::query_result::QueryResult;
@@ -88,7 +90,7 @@ async fn types(session: &Session) -> Done {
     println!("bind {:?}", bound.iter().map(|one| (one.name(), one.typ())).collect::<Vec<_>>());
     println!("token aware {}", insert.is_token_aware());
     let timed: CqlTimeuuid = "50554d6e-29bb-11e5-b345-feff819cdc9f".parse()?;
-    let map = std::collections::BTreeMap::from([("a", 1)]);
+    let map = BTreeMap::from([("a", 1)]);
     let (blob, at) = (vec![0_u8, 255], CqlTimestamp(1_614_834_367_000));
     let values = (
         "key",
@@ -226,7 +228,10 @@ async fn metadata(session: &Session, asked: &Asked) -> Done {
     for (name, table) in tables {
         println!("table {name} {:?} {:?}", table.partition_key, table.clustering_key);
     }
-    println!("replication {:?}", known.strategy);
+    if let Strategy::NetworkTopologyStrategy { datacenter_repfactors } = &known.strategy {
+        let factors: BTreeMap<_, _> = datacenter_repfactors.iter().collect();
+        println!("replication {factors:?}");
+    }
     let other = connected(asked).await?;
     let select = session.prepare("SELECT * FROM plain WHERE k = ?").await?;
     say("before", session.execute_unpaged(&select, (6000,)).await?)?;

@@ -1,0 +1,141 @@
+//! Shards that move, duplicates and partitions that come and go, while servers crash, lose their
+//! machines and come back, and sequencers are replaced with and without their log. Clients write
+//! and read all the while. Whatever happens, nothing acknowledged is lost, nothing is applied
+//! twice, strong reads are linearizable, sessions see what they wrote and never go back, and in the
+//! end all duplicates of a partition are equal.
+//!
+//! A key holds the list of writes appended to it, so one read tells all that it has seen.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(unreachable_pub, reason = "rooms of a test")]
+
+#[path = "ordered_moves/front.rs"]
+mod front;
+#[path = "ordered_moves/mover.rs"]
+mod mover;
+#[path = "ordered_moves/reckoning.rs"]
+mod reckoning;
+#[path = "ordered_moves/world.rs"]
+mod world;
+
+use evenkeel_core::request::ordered::Acknowledge;
+use proptest::prelude::*;
+use world::World;
+
+/// What happens next; numbers choose among what is possible.
+#[derive(Clone, Debug)]
+enum Event {
+    Write {
+        client: usize,
+        key: u8,
+    },
+    Read {
+        client: usize,
+        key: u8,
+    },
+    /// A server applies the next things on its ordered lane.
+    Apply(usize),
+    /// The sequencer hears the next answers of a server.
+    Hear(usize),
+    /// A server answers the next read that overtakes.
+    Overtake(usize),
+    /// A connection breaks: what was not applied is lost, and so are answers on their way.
+    Cut(usize),
+    /// A server loses its machine: it comes back with nothing.
+    Burn(usize),
+    /// A server is reached and brought up to date.
+    Reach(usize),
+    /// Another sequencer takes over; with the log, or from the watermarks alone.
+    Replace {
+        with_log: bool,
+    },
+    /// Somebody asks for a move.
+    Move {
+        shard: usize,
+        to: usize,
+    },
+    /// The move goes on.
+    Step,
+    /// The map that is on its way to its store is there; or it got lost.
+    Store {
+        arrives: bool,
+    },
+    /// The sequencer learns what became of it.
+    Learn,
+    /// The operator gives up on a move.
+    Abandon,
+    AddDuplicate(usize),
+    RemoveDuplicate(usize),
+    AddPartition,
+    /// For a moment all goes well.
+    Calm,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let server = || 0..world::SERVERS_AT_MOST;
+    let (client, key) = (|| 0..world::CLIENTS, || 0..world::KEYS);
+    let event = prop_oneof![
+        60 => (client(), key()).prop_map(|(client, key)| Event::Write { client, key }),
+        40 => (client(), key()).prop_map(|(client, key)| Event::Read { client, key }),
+        120 => server().prop_map(Event::Apply),
+        120 => server().prop_map(Event::Hear),
+        40 => server().prop_map(Event::Overtake),
+        1 => server().prop_map(Event::Cut),
+        2 => server().prop_map(Event::Burn),
+        60 => server().prop_map(Event::Reach),
+        2 => any::<bool>().prop_map(|with_log| Event::Replace { with_log }),
+        16 => (0..world::SHARDS, 0..4_usize).prop_map(|(shard, to)| Event::Move { shard, to }),
+        120 => Just(Event::Step),
+        40 => prop::bool::weighted(0.8).prop_map(|arrives| Event::Store { arrives }),
+        40 => Just(Event::Learn),
+        1 => Just(Event::Abandon),
+        1 => (0..4_usize).prop_map(Event::AddDuplicate),
+        1 => server().prop_map(Event::RemoveDuplicate),
+        1 => Just(Event::AddPartition),
+        50 => Just(Event::Calm),
+    ];
+    prop::collection::vec(event, 1..400)
+}
+
+fn check(level: Acknowledge, events: &[Event]) -> Result<(), TestCaseError> {
+    let mut world = World::new(level);
+    for event in events {
+        world.step(event);
+        reckoning::nothing_twice(&world)?;
+    }
+    world.calm();
+    reckoning::final_state(&world)?;
+    reckoning::reads(&world)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn nothing_acknowledged_is_lost_while_shards_move(
+        level in prop_oneof![
+            Just(Acknowledge::One), Just(Acknowledge::Majority), Just(Acknowledge::All)
+        ],
+        events in events(),
+    ) {
+        check(level, &events)?;
+    }
+}
+
+/// The histories are worth something only if moves come to their end in them, under trouble too.
+#[test]
+fn moves_come_to_their_end_in_such_histories() {
+    use proptest::strategy::ValueTree as _;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let (mut done, mut abandoned, mut reads) = (0, 0, 0);
+    for _ in 0..300 {
+        let events = events().new_tree(&mut runner).unwrap().current();
+        let mut world = World::new(Acknowledge::Majority);
+        events.iter().for_each(|event| world.step(event));
+        done += world.moves_done;
+        abandoned += world.moves_abandoned;
+        reads += world.reads.len();
+    }
+    assert!(done > 150 && abandoned > 50 && reads > 3_000, "{done} {abandoned} {reads}");
+}

@@ -1,0 +1,117 @@
+//! Partitions and duplicates that come and go.
+
+use evenkeel_core::request::ordered::Dropped;
+
+use super::super::config::Door;
+use super::super::layout::Layout;
+use super::super::log::{LogError, Part};
+use super::super::manager::Manager;
+use super::super::orders::{MoveState, MovesState, millis};
+use super::super::service::first_owners;
+use super::{Inner, Server};
+
+impl Inner {
+    /// A layout that is durable is in use from now on. The log has it before anything is sent that
+    /// follows from it.
+    ///
+    /// # Errors
+    /// When the log takes nothing any more.
+    pub(in super::super) fn adopt_layout(&mut self, next: Layout) -> Result<(), LogError> {
+        let begun = self.log.begin_layout(next.version()).and_then(|()| self.log.commit());
+        self.map = next.map.clone();
+        self.layout = next;
+        begun.inspect_err(|error| self.fail(error))
+    }
+
+    /// Another duplicate, which is away; its number. `None`: there are as many as there may be.
+    pub(in super::super) fn add_server(&mut self, partition: usize, door: Door) -> Option<usize> {
+        let server = self.members.add_server(partition)?;
+        match self.doors.get_mut(server) {
+            Some(place) => *place = door,
+            None => self.doors.push(door),
+        }
+        match self.servers.get_mut(server) {
+            Some(place) => {
+                // Its connections go on counting: those before are dead.
+                let (tenure, connection) = (place.tenure + 1, place.connection + 1);
+                *place = Server { tenure, connection, ..Server::default() };
+            }
+            None => self.servers.push(Server::default()),
+        }
+        self.counts.renew(server);
+        Some(server)
+    }
+
+    /// A duplicate is none any more: nothing is sent to it, and nobody waits for it.
+    pub(in super::super) fn remove_server(&mut self, server: usize) {
+        self.drop_server(server, Dropped::Lost);
+        self.members.drop_server(server);
+        self.members.retire(server);
+        self.servers[server].tenure += 1;
+        self.servers[server].trouble = Some("it was removed".to_owned());
+    }
+
+    /// Begins to watch whether duplicates are worth their nodes, from nothing.
+    pub(in super::super) fn start_manager(&mut self) {
+        let Some(settings) = self.config.manager else { return };
+        // One that holds nothing is not compared with the others.
+        let holds_some = |partition| self.map.shards_of(partition).next().is_some();
+        let of = |partition| {
+            let configured = self.members.configured(partition);
+            configured.iter().filter(|_| holds_some(partition)).collect()
+        };
+        let partitions: Vec<Vec<usize>> = (0..self.members.partitions()).map(of).collect();
+        let seed = self.history.last().epoch.0;
+        let now = self.clock.now();
+        self.manager = Manager::start(settings, &partitions, self.map.shards(), seed, now)
+            .inspect_err(|error| tracing::warn!(%error, "nothing will be advised"))
+            .ok();
+    }
+
+    /// What of the log is for a partition.
+    pub(in super::super) fn part(&self, partition: usize) -> Part {
+        let owners = first_owners(&self.layout);
+        let shards = owners.iter().map(|&owner| usize::from(owner) == partition).collect();
+        Part { partition: partition as u16, shards }
+    }
+
+    /// The duplicate of a partition that is named so.
+    pub(in super::super) fn server_named(&self, partition: usize, name: &str) -> Option<usize> {
+        let configured = self.members.configured(partition);
+        configured.iter().find(|&server| {
+            let door = &self.doors[server];
+            door.place() == name || door.to_string() == name
+        })
+    }
+
+    /// How changes stand.
+    pub(in super::super) fn moves_state(&self) -> MovesState {
+        let orders = &self.orders;
+        let now = orders.now.as_ref().map(|taken| {
+            let moving = self.moving.as_ref().map(|it| &it.moving);
+            MoveState {
+                what: taken.order.told(),
+                phase: match moving {
+                    Some(moving) => moving.phase().name(),
+                    None if taken.attempts == 0 => "waiting",
+                    None => "changing",
+                },
+                copied_keys: moving.map_or(0, |moving| moving.copied()),
+                attempts: taken.attempts,
+                trouble: orders.trouble.clone(),
+                lasts_ms: millis(self.now.since(taken.since)),
+            }
+        });
+        MovesState {
+            now,
+            last: orders.last.clone(),
+            done: orders.done,
+            failed: orders.failed,
+            begun_again: orders.begun_again,
+            keys: self.counts.moved_keys,
+            left: self.layout.left.len(),
+            layout: self.layout.version(),
+            owners: self.map.held_by().to_vec(),
+        }
+    }
+}

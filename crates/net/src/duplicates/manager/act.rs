@@ -1,0 +1,84 @@
+//! The manager's advice as orders: what it says, one after the other.
+//!
+//! **When.** The first advice is taken only once a second window agrees with it, as people would;
+//! after each change the manager watches the new arrangement from nothing, which is a rest as well.
+//! What needs a new duplicate needs a spare one, and waits in the advice where there is none.
+//! Partitions are closed once they hold nothing.
+
+use evenkeel_core::placement::duplicates::moves::Move;
+
+use super::super::config::Target;
+use super::super::engine::Inner;
+use super::super::orders::Order;
+
+/// Windows without which nothing is done.
+const WINDOWS_MIN: u64 = 3;
+
+impl Inner {
+    /// What the manager would have done next, if it may and nobody else is at it.
+    pub(in super::super) fn order_of_manager(&self) -> Option<Order> {
+        let manager = self.manager.as_ref()?;
+        let advice = manager.advice().filter(|advice| advice.windows >= WINDOWS_MIN)?;
+        if !self.config.manager.is_some_and(|settings| settings.acts) || self.orders.now.is_some() {
+            return None;
+        }
+        if let Some(empty) = self.empty_partition() {
+            return Some(Order::RemovePartition { partition: empty });
+        }
+        if advice.what == "wait" {
+            return None;
+        }
+        manager.steps().first().and_then(|step| self.order_of(step))
+    }
+
+    fn order_of(&self, step: &Move) -> Option<Order> {
+        Some(match *step {
+            Move::Shard { shard, from, to } => {
+                let is_there = shard < self.map.shards() && self.map.partition(shard) == from;
+                is_there.then_some(Order::MoveShard { shard, to })?
+            }
+            Move::Open { shard, duplicates, .. } => {
+                let count = duplicates.get() as usize;
+                let addresses: Vec<String> = self.spares().take(count).collect();
+                if addresses.len() < count && !self.makes_its_own() {
+                    return None;
+                }
+                let duplicates = self.makes_its_own().then_some(count);
+                Order::AddPartition { addresses, duplicates, shard: Some(shard) }
+            }
+            Move::Add { partition } => {
+                let address = self.spares().next();
+                (address.is_some() || self.makes_its_own())
+                    .then_some(Order::AddDuplicate { partition, address })?
+            }
+            Move::Remove { partition } => {
+                // One that is away is missed least; else the last that came.
+                let of = self.members.configured(partition);
+                let away = of.without(self.members.live(partition));
+                let server = away.first().or_else(|| of.iter().last())?;
+                Order::RemoveDuplicate { partition, address: self.doors[server].place() }
+            }
+        })
+    }
+
+    /// Whether further duplicates are files of this process.
+    pub(in super::super) fn makes_its_own(&self) -> bool {
+        let first = self.config.targets().next();
+        matches!(first, Some(Target::Embedded { .. }))
+    }
+
+    /// Those that are no duplicates yet.
+    fn spares(&self) -> impl Iterator<Item = String> + '_ {
+        let spares = self.config.spares.iter().map(Target::place);
+        spares.filter(|place| self.layout.partition_of(place).is_none())
+    }
+
+    /// One that lost its last shard to another.
+    fn empty_partition(&self) -> Option<usize> {
+        let partition = self.orders.emptied?;
+        let is_left = self.layout.left.iter().any(|it| it.partition == partition);
+        let is_open = !self.members.configured(partition).is_empty();
+        let holds_none = self.map.shards_of(partition).next().is_none();
+        (is_open && holds_none && !is_left).then_some(partition)
+    }
+}
