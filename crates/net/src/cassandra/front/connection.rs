@@ -488,7 +488,7 @@ fn with_world<B: Backend, T>(worker: &Worker<B>, tell: impl FnOnce(&World<'_>) -
 }
 
 /// The schema versions of all nodes: as soon as they are one, or after a while whatever they are.
-async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
+pub(super) async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
     let until = Instant::now() + wait;
     loop {
         let asked = tokio::time::timeout_at(until, backend.schema_versions());
