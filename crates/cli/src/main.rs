@@ -43,7 +43,7 @@ enum Command {
     Demo(demo::DemoArguments),
     Sim(sim::SimArguments),
     Paper(paper::PaperArguments),
-    Load(load::LoadArguments),
+    Load(Box<load::LoadArguments>),
     Profile(profile::ProfileArguments),
     Plan(plan::PlanArguments),
     Check(run::CheckArguments),
