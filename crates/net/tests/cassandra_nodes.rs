@@ -33,6 +33,10 @@ fn spec() -> Spec {
     Spec::of(&[("east", 2)])
 }
 
+fn both(cluster: &cassandra::Cluster) -> [SocketAddr; 2] {
+    [cluster.address(0), cluster.address(1)]
+}
+
 /// Runs a test as a worker runs.
 fn run(test: impl Future<Output = ()>) {
     worker_runtime().unwrap().block_on(async {
@@ -79,19 +83,30 @@ fn code_of(answer: &Answer) -> i32 {
     Reader::new(&answer.body).int("code").unwrap()
 }
 
-/// Every node shall have it, so that each can answer alone.
-fn keyspace(address: SocketAddr, name: &str) {
-    let mut client = Client::connect(address, Version::V4, None).unwrap();
+/// Every node shall have it, so that each can answer alone; waits until each knows it.
+fn keyspace(addresses: &[SocketAddr], name: &str) {
+    let mut clients: Vec<Client> = addresses
+        .iter()
+        .map(|&address| Client::connect(address, Version::V4, None).unwrap())
+        .collect();
     let replication = "{'class': 'NetworkTopologyStrategy', 'east': 2}";
-    client.rows(&format!("CREATE KEYSPACE \"{name}\" WITH replication = {replication}"));
-    client.rows(&format!("CREATE TABLE \"{name}\".t (k int PRIMARY KEY, v blob)"));
+    clients[0].rows(&format!("CREATE KEYSPACE \"{name}\" WITH replication = {replication}"));
+    clients[0].rows(&format!("CREATE TABLE \"{name}\".t (k int PRIMARY KEY, v blob)"));
+    let began = Instant::now();
+    for client in &mut clients {
+        let text = format!("SELECT k FROM \"{name}\".t");
+        while client.query(&text, Consistency::One).unwrap().opcode != Opcode::Result {
+            assert!(began.elapsed() < Duration::from_secs(30), "a schema travels in seconds");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
 #[test]
 fn many_requests_share_a_connection_in_every_version_and_compression() {
     let Some(cluster) = cassandra::shared(spec) else { return };
     let _calm = cluster.calm();
-    keyspace(cluster.address(0), "Many");
+    keyspace(&both(cluster), "Many");
     for (version, compression) in [
         (Version::V4, None),
         (Version::V4, Some(Compression::Lz4)),
@@ -142,7 +157,7 @@ fn many_requests_share_a_connection_in_every_version_and_compression() {
 fn a_statement_is_prepared_where_it_is_used() {
     let Some(cluster) = cassandra::shared(spec) else { return };
     let _calm = cluster.calm();
-    keyspace(cluster.address(0), "prepared");
+    keyspace(&both(cluster), "prepared");
     for version in [Version::V4, Version::V5] {
         run(async move {
             let limits = NodeLimits::default();
@@ -284,11 +299,18 @@ fn a_cluster_is_known_heard_and_seen_to_fail() {
         }
         assert!(known.keyspaces.contains_key("system_schema"), "{:?}", known.keyspaces);
         let mut events = view.events();
-        let first = cluster.address(0);
-        tokio::task::spawn_blocking(move || keyspace(first, "heard")).await.unwrap();
-        let event = tokio::time::timeout(Duration::from_secs(10), events.recv()).await;
-        let event = event.unwrap().unwrap();
-        assert!(matches!(event.event(), Event::Schema(change) if change.keyspace == "heard"));
+        let (first, all) = (cluster.address(0), both(cluster));
+        tokio::task::spawn_blocking(move || keyspace(&all, "heard")).await.unwrap();
+        // What other tests created may still be told.
+        let heard = async {
+            loop {
+                let event = events.recv().await.unwrap();
+                if matches!(event.event(), Event::Schema(change) if change.keyspace == "heard") {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), heard).await.expect("an event came");
         until(&view, "told of the keyspace", |known| known.keyspaces.contains_key("heard")).await;
         // The very node that tells: another one does, and says who is gone.
         disturbed.kill(1);
