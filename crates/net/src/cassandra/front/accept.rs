@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::backend::Backend;
-use super::connection::{agree, attend};
+use super::connection::{attend, settle};
 use super::counts::{FrontCounts, count};
 use super::link::{Link, Order};
 use super::settings::FrontSettings;
@@ -247,8 +247,7 @@ pub(super) async fn pass_events<B: Backend>(worker: Rc<Worker<B>>) {
         match events.recv().await {
             Ok(event) => {
                 let Some(body) = events::body(&event) else { continue };
-                // Whoever is told reads the schema at once, and may be sent to any node.
-                agree(&worker.backend, worker.settings.agreement).await;
+                settle(&worker.backend, worker.settings.agreement).await;
                 count(&worker.counts.events);
                 worker.links.borrow().values().for_each(|link| link.push(body));
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use evenkeel_cql::codec::{Decoder, Encoder, Limits, Side};
-use evenkeel_cql::{Envelope, Opcode};
+use evenkeel_cql::{Envelope, Opcode, Reader, Version, payload};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -278,8 +278,13 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             }
             Step::Ask(stream, request, then) => {
                 let backend = Rc::clone(&self.worker.backend);
+                let wait = self.worker.settings.agreement;
                 self.tasks.spawn_local(async move {
-                    Done::Answered(stream, then, backend.ask(*request).await)
+                    let answer = backend.ask(*request).await;
+                    if changes_schema(&answer) {
+                        settle(&backend, wait).await;
+                    }
+                    Done::Answered(stream, then, answer)
                 });
             }
             Step::Say(stream, says) => self.say(stream, says),
@@ -487,8 +492,33 @@ fn with_world<B: Backend, T>(worker: &Worker<B>, tell: impl FnOnce(&World<'_>) -
     })
 }
 
+/// Whether an answer says that the schema has changed.
+fn changes_schema(answer: &Answer) -> bool {
+    const SCHEMA_CHANGE: i32 = 5; // section 4.2.5 of the protocol
+    if answer.opcode != Opcode::Result {
+        return false;
+    }
+    let envelope = Envelope::new(Version::V4, 0, answer.opcode, answer.body.clone());
+    let envelope = Envelope { flags: answer.flags, ..envelope };
+    let parts = payload::split(&envelope);
+    let kind = parts.ok().and_then(|parts| Reader::new(parts.message).int("kind").ok());
+    kind == Some(SCHEMA_CHANGE)
+}
+
+/// Waits until the nodes have a change of the schema, for a while, unless none of them tells:
+/// whoever made it, or is told of it, asks for it at once, and may be sent to any node.
+pub(super) async fn settle<B: Backend>(backend: &Rc<B>, wait: Duration) {
+    let until = Instant::now() + wait;
+    while Instant::now() < until {
+        match tokio::time::timeout_at(until, backend.schema_versions()).await {
+            Ok(versions) if versions.len() > 1 => tokio::time::sleep(AGREEMENT_EVERY).await,
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
 /// The schema versions of all nodes: as soon as they are one, or after a while whatever they are.
-pub(super) async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
+async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
     let until = Instant::now() + wait;
     loop {
         let asked = tokio::time::timeout_at(until, backend.schema_versions());
