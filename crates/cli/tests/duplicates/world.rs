@@ -317,12 +317,7 @@ impl World {
     }
 }
 
-fn describe(
-    folder: &Folder,
-    name: &str,
-    partitions: &Vec<Vec<SocketAddr>>,
-    settings: &str,
-) -> Front {
+fn describe(folder: &Folder, name: &str, partitions: &[Vec<SocketAddr>], settings: &str) -> Front {
     let (address, admin) = (free_address(), free_address());
     let directory = folder.file(&format!("{name}-log"));
     let lists: Vec<Vec<String>> =

@@ -60,7 +60,7 @@ pub fn consistency(client: usize) -> Consistency {
 
 impl World {
     /// Gives a command its place in a partition's stream and sends it.
-    pub fn stream(&mut self, partition: usize, to: ServerSet, command: Command) -> Sequence {
+    pub fn stream(&mut self, partition: usize, to: ServerSet, command: &Command) -> Sequence {
         let position = self.front.history.advance();
         self.last_of[partition] = Some(position);
         self.log.push(Record { position, partition, command: command.clone() });
@@ -84,7 +84,7 @@ impl World {
         }
         let write = self.written.len() as u64 + 1;
         let command = Command::Append(key, write);
-        let of = self.stream(partition, to, command.clone());
+        let of = self.stream(partition, to, &command);
         let copies = Copies::sent(to);
         let reign = self.front.reign;
         self.written.push(Written { key, client, reign, asked: self.now, told: None });
@@ -122,7 +122,7 @@ impl World {
             self.abandon();
             return None;
         };
-        let of = self.stream(partition, to, command.clone());
+        let of = self.stream(partition, to, command);
         Some(Mirror { of, partition, copies: Copies::sent(to), is_needed })
     }
 

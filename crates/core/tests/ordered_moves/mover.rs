@@ -92,7 +92,7 @@ impl World {
         let Some(keys) = self.listed(partition, shard) else { return false };
         for key in keys {
             let Ok((to, _)) = self.front.members.takers(partition) else { return false };
-            self.stream(partition, to, Command::Put(key, None));
+            self.stream(partition, to, &Command::Put(key, None));
         }
         true
     }
@@ -146,7 +146,7 @@ impl World {
         let held = held.map(|write| Command::Append(key, write));
         for command in std::iter::once(Command::Put(key, list)).chain(held) {
             let Ok((to, _)) = self.front.members.takers(shard_to) else { return self.abandon() };
-            self.stream(shard_to, to, command);
+            self.stream(shard_to, to, &command);
         }
         let last = self.front.history.last().sequence;
         if let Some(mover) = &mut self.mover {

@@ -364,7 +364,7 @@ mod tests {
         for ours in [&own, "6 00ff cart", "7", "", "nonsense"] {
             assert_eq!(fenced(ours), None, "{ours:?}");
         }
-        assert_eq!(us(7, 1).check(&Stamp::parse(b"_\r\n"), "a:1").is_ok(), true);
+        assert!(us(7, 1).check(&Stamp::parse(b"_\r\n"), "a:1").is_ok());
         let (is_fenced, why) = fenced("8 00ff cart").unwrap();
         assert!(is_fenced && why.contains("its epoch is 8, ours 7"), "{why}");
         let other = format!("7 {:016x} cart", *NONCE ^ 1);

@@ -148,14 +148,15 @@ impl Mover {
                 Err(Stopped::GivenUp(why)) => why,
                 ended => return ended,
             };
-            let mut inner = self.engine.borrow();
-            inner.break_move(&why);
-            if inner.orders.is_unwanted || attempts >= ATTEMPTS_MAX {
-                return Err(Stopped::Failed(why));
+            {
+                let mut inner = self.engine.borrow();
+                inner.break_move(&why);
+                if inner.orders.is_unwanted || attempts >= ATTEMPTS_MAX {
+                    return Err(Stopped::Failed(why));
+                }
+                inner.orders.trouble = Some(why);
+                inner.orders.begun_again += 1;
             }
-            inner.orders.trouble = Some(why);
-            inner.orders.begun_again += 1;
-            drop(inner);
             let end = tokio::time::Instant::now() + pause;
             while tokio::time::Instant::now() < end && !self.engine.borrow().orders.is_unwanted {
                 tokio::time::sleep(LOOK_EVERY).await;

@@ -1,6 +1,6 @@
 //! Partitions and duplicates that come and go.
 
-use evenkeel_core::request::ordered::Dropped;
+use evenkeel_core::request::ordered::{Dropped, Moving};
 
 use super::super::config::Door;
 use super::super::layout::Layout;
@@ -96,7 +96,7 @@ impl Inner {
                     None if taken.attempts == 0 => "waiting",
                     None => "changing",
                 },
-                copied_keys: moving.map_or(0, |moving| moving.copied()),
+                copied_keys: moving.map_or(0, Moving::copied),
                 attempts: taken.attempts,
                 trouble: orders.trouble.clone(),
                 lasts_ms: millis(self.now.since(taken.since)),
