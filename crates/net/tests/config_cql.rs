@@ -1,7 +1,5 @@
 //! Configuration of Cassandra clusters: what is read, and what is refused.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::time::Duration;
 
 use evenkeel_net::config::{Config, Protocol};
