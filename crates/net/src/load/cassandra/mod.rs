@@ -5,8 +5,8 @@
 //! another's answer here; connections take turns. Prepared statements, the nodes' answers and
 //! timeouts are the product's own code ([`cassandra::node`](crate::cassandra::node)).
 //!
-//! *When it misleads.* It sends to the nodes (or the proxy) it is given and is not token-aware: on a
-//! cluster of several nodes a coordinator often has to ask another. Drivers are; compare through
+//! *When it misleads.* It sends to the nodes (or the proxy) it is given and is not token-aware: on
+//! a cluster of several nodes a coordinator often has to ask another. Drivers are; compare through
 //! the proxy, or with a driver's own benchmark. One thread makes all requests and reads all
 //! answers; [`Report::doubt`](super::Report::doubt) says when it was late. A request that
 //! timed out goes on in the cluster, and its stream is free when the node has answered it.
