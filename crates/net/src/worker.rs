@@ -237,6 +237,7 @@ impl AnyAgent {
             Protocol::Http => Self::Http(Agent::new(config, clock)),
             Protocol::Cql => {
                 let settings = NodeAgentSettings {
+                    concurrency: config.concurrency,
                     drain: config.limits.drain,
                     ..NodeAgentSettings::new(config.app)
                 };

@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_core::request::select::registry::NAMES;
 use evenkeel_core::site::dimmer::Law;
 use evenkeel_net::config::{Config, Inbound, Session, Switch};
+use evenkeel_net::duplicates::Target;
 use evenkeel_settings::{Node, Problems};
 use proptest::prelude::*;
 
@@ -499,7 +500,29 @@ fn duplicates_of_every_store() {
     let zookeeper = "store = 'zookeeper'\npartitions = [['a:1,b:2', '[::1]:3/x/y']]\n";
     let expected = [["ZooKeeper a:1,b:2/evenkeel/cart", "ZooKeeper [::1]:3/x/y"]];
     assert_eq!(targets(zookeeper), expected);
+    let cassandra =
+        "store = 'cassandra'\npartitions = [['10.0.0.1:1,10.0.0.2:2', '[::1]:3/x_y']]\n";
+    let expected = [["Cassandra 10.0.0.1:1,10.0.0.2:2/evenkeel_cart", "Cassandra [::1]:3/x_y"]];
+    assert_eq!(targets(cassandra), expected);
+    let access = "[duplicates.cart.cassandra]\nuser = 'cart'\npassword_file = '/tmp/secret'\n\
+                  replicas = {east = 3}\nconsistency = 'local_quorum'\n\
+                  tls = {authority = '/tmp/ca.pem', name = 'db'}\n";
+    let config = good(&format!("{head}{cassandra}{access}"));
+    let Target::Cassandra { settings } = &config.duplicates[0].partitions[0][1] else {
+        panic!("{:?}", config.duplicates[0].partitions)
+    };
+    assert_eq!(settings.access.user.as_ref().unwrap().name, "cart");
+    assert_eq!(settings.access.tls.as_ref().unwrap().name.as_deref(), Some("db"));
+    assert_eq!(settings.access.replicas, BTreeMap::from([("east".to_owned(), 3)]));
+    assert!(settings.access.is_local);
     for (text, word) in [
+        ("store = 'cassandra'\npartitions = [['10.0.0.1']]\n", "10.0.1.1:9042"),
+        ("store = 'cassandra'\npartitions = [['10.0.0.1:1/Upper']]\n", "10.0.1.1:9042"),
+        ("store = 'cassandra'\npartitions = [['10.0.0.1:1/']]\n", "10.0.1.1:9042"),
+        ("store = 'cassandra'\npartitions = [['10.0.0.1:1', '10.0.0.1:1']]\n", "one duplicate"),
+        ("cassandra = {user = 'cart', password_file = 'x'}\n", "store = \"cassandra\""),
+        ("store = 'cassandra'\npartitions = [['a:1']]\ncassandra = {user = 'cart'}\n", "password"),
+        ("store = 'cassandra'\npartitions = [['a:1']]\ncassandra.replicas.x = 0\n", "1 to 100"),
         ("store = 'memcached'\nstore_password = 'x'\npartitions = [['10.0.0.1:1']]\n", "password"),
         ("store = 'memcached'\npartitions = [['10.0.0.1:1', '10.0.0.1:1']]\n", "already"),
         ("store = 'memcached'\npartitions = [[]]\n", "a list of addresses"),

@@ -1,7 +1,5 @@
 //! Configuration of Cassandra clusters: what is read, and what is refused.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::time::Duration;
 
 use evenkeel_net::config::{Config, Protocol};
@@ -71,5 +69,5 @@ fn what_says_nothing_here_is_refused() {
     one_problem(&cql("waiting_bytes_max = '1MiB'"), 8, "room for one message");
     one_problem(&cql("tls = { authority = 'a', key = 'b' }"), 8, "its certificate too");
     let agent = "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:1'\napp = '127.0.0.1:2'\n";
-    one_problem(&format!("{agent}concurrency = 4\n"), 5, "it is of HTTP");
+    one_problem(&format!("{agent}dimmer = {{}}\n"), 5, "it is of HTTP");
 }

@@ -184,3 +184,73 @@ fn health(cluster: &Cluster, number: Option<usize>) -> Health {
         None => Health::Draining,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::request::ring::{Replication, Token};
+    use evenkeel_settings::Node;
+
+    use super::*;
+    use crate::config::Config;
+
+    const CONFIG: &str = "[[listen]]\naddress = '127.0.0.1:9042'\nupstream = 'store'\n\
+        [upstream.store]\nprotocol = 'cql'\nreplicas = ['127.0.0.2:9042']\n";
+
+    fn seating() -> Seating {
+        let config = Node::parse(CONFIG, "run.toml").and_then(|node| Config::read(&node));
+        Seating::new(&config.unwrap().upstreams[0])
+    }
+
+    fn member(host: u8, datacenter: &str, is_up: bool) -> Member {
+        let address = SocketAddr::from(([127, 0, 0, host], 9042));
+        Member {
+            address,
+            told: address,
+            host_id: [host; 16],
+            datacenter: datacenter.to_owned(),
+            rack: format!("r{host}"),
+            release_version: "5.0.9".to_owned(),
+            tokens: vec![Token(i64::from(host) << 56)],
+            is_up,
+        }
+    }
+
+    fn cluster(nodes: &[Member]) -> Arc<Cluster> {
+        let replication = Replication::NetworkTopology([("east".to_owned(), 1)].into());
+        let keyspaces = [("shop".to_owned(), replication)].into();
+        Arc::new(Cluster { nodes: nodes.to_vec(), keyspaces, ..Cluster::default() })
+    }
+
+    #[test]
+    fn home_is_where_the_contact_point_is_and_others_have_no_seat() {
+        let mut seating = seating();
+        let nodes = [member(1, "west", true), member(2, "east", true), member(3, "east", false)];
+        let members = seating.seat(cluster(&nodes));
+        let [home] = members.datacenters.as_slice() else { panic!("{members:?}") };
+        assert_eq!(home.name, "east");
+        assert_eq!(home.seats, [nodes[1].address, nodes[2].address]);
+        assert_eq!(home.plan.health, [Health::Up, Health::Down]);
+    }
+
+    #[test]
+    fn a_node_that_left_drains_and_has_its_seat_when_it_returns() {
+        let mut seating = seating();
+        let nodes = [member(2, "east", true), member(3, "east", true), member(4, "east", true)];
+        let first = seating.seat(cluster(&nodes));
+        let second = seating.seat(cluster(&nodes[1..]));
+        let home = &second.datacenters[0];
+        assert_eq!(home.plan.health, [Health::Draining, Health::Up, Health::Up]);
+        assert!(home.plan.version > first.datacenters[0].plan.version);
+        let alone = |members: &Members, token| {
+            let home = &members.datacenters[0];
+            let group = home.layout.group("shop", Some(Token(token)));
+            home.plan.groups[group.index()].iter().map(|seat| home.seats[seat.index()]).collect()
+        };
+        let before: Vec<SocketAddr> = alone(&first, 2 << 56);
+        let after: Vec<SocketAddr> = alone(&second, 2 << 56);
+        assert_eq!((before, after), (vec![nodes[0].address], vec![nodes[1].address]));
+        let third = seating.seat(cluster(&nodes));
+        assert_eq!(third.datacenters[0].seats, home.seats);
+        assert_eq!(third.datacenters[0].plan.health, [Health::Up; 3]);
+    }
+}

@@ -97,7 +97,7 @@ impl Route {
                 }
             }
         }
-        std::future::pending().await // nobody polls: that is no reason to end
+        std::future::pending::<()>().await; // nobody polls: that is no reason to end
     }
 
     /// What a node that does not report with its answers was last found to be doing.

@@ -584,7 +584,7 @@ impl<'a> Agent<'a> {
         let dimmer = dimmer.table(move |table| DimmerConfig::read(table, concurrency, timeout));
         let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
         if protocol == Protocol::Cql {
-            cql::refuse(table, &["concurrency", "queue_max", "dimmer"]);
+            cql::refuse(table, &["queue_max", "dimmer"]);
         }
         let config = AgentConfig {
             protocol,

@@ -13,6 +13,7 @@ use super::layout::MapPlace;
 use super::log::LogSettings;
 use super::manager::ManagerSettings;
 use super::reign::EtcdSettings;
+use super::store::cassandra::{Cassandra, CassandraSettings};
 use super::store::embedded::{Embedded, EmbeddedSettings};
 use super::store::memcached::Memcached;
 use super::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
@@ -88,6 +89,11 @@ pub enum Target {
         /// Its servers, and the node that everything is below.
         settings: ZooKeeperSettings,
     },
+    /// A keyspace of a Cassandra node or cluster.
+    Cassandra {
+        /// Nodes of it, and the keyspace.
+        settings: CassandraSettings,
+    },
 }
 
 /// A duplicate that can be connected to.
@@ -115,6 +121,7 @@ impl fmt::Display for Target {
             Self::ZooKeeper { settings } => {
                 write!(f, "ZooKeeper {}{}", settings.servers.join(","), settings.root)
             }
+            Self::Cassandra { settings } => write!(f, "Cassandra {settings}"),
         }
     }
 }
@@ -128,6 +135,7 @@ impl Target {
             Self::ZooKeeper { settings } => {
                 format!("{}{}", settings.servers.join(","), settings.root)
             }
+            Self::Cassandra { settings } => settings.to_string(),
         }
     }
 
@@ -157,6 +165,12 @@ impl Target {
                 let expected = || format!("came {place:?}, expected {ENSEMBLE_EXPECTED}");
                 Self::ZooKeeper { settings: settings.ok_or_else(expected)? }
             }
+            Self::Cassandra { settings } => {
+                let settings = CassandraSettings::parse(place, service, &settings.access);
+                let expected =
+                    || format!("came {place:?}, expected {}", CassandraSettings::EXPECTED);
+                Self::Cassandra { settings: settings.ok_or_else(expected)? }
+            }
         })
     }
 
@@ -171,7 +185,7 @@ impl Target {
                 let name = settings.path.display().to_string();
                 Door::Host(Host::start(&name, pauses, async move || Embedded::open(&settings))?)
             }
-            target @ (Self::Memcached { .. } | Self::ZooKeeper { .. }) => {
+            target @ (Self::Memcached { .. } | Self::ZooKeeper { .. } | Self::Cassandra { .. }) => {
                 Door::Remote(Arc::new(Remote { target, host: Mutex::new(None) }))
             }
         })
@@ -183,6 +197,7 @@ impl Target {
         match self {
             Self::Memcached { address } => Memcached::start(&name, &address.to_string(), None),
             Self::ZooKeeper { settings } => ZooKeeper::start(&name, settings.clone(), None),
+            Self::Cassandra { settings } => Cassandra::start(&name, settings.clone(), None),
             Self::Tcp { .. } | Self::Embedded { .. } => {
                 unreachable!("it is connected to, or open from the start")
             }

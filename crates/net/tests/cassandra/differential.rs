@@ -147,9 +147,14 @@ impl Side {
         }
     }
 
-    /// An answer without what is computed from the keyspace's name.
+    /// An answer without what is computed from the keyspace's name, and without a warning that a
+    /// node gives now and then only.
     fn seen(&self, answer: &Envelope) -> Seen {
-        let mut body = answer.body.to_vec();
+        let is_tired = find(&answer.body, OF_USE.as_bytes()).is_some();
+        let (mut body, flags) = match is_tired {
+            true => (message(answer).to_vec(), answer.flags.0 & !Flags::WARNING.0),
+            false => (answer.body.to_vec(), answer.flags.0),
+        };
         let mut masked = vec![(self.keyspace.clone().into_bytes(), b'k')];
         if answer.opcode == Opcode::Result {
             match Outcome::read(message(answer), answer.version).unwrap() {
@@ -173,13 +178,16 @@ impl Side {
             }
         }
         Seen {
-            flags: answer.flags.0,
+            flags,
             opcode: answer.opcode,
             body,
             told: told(answer).replace(&self.keyspace, "KEYSPACE"),
         }
     }
 }
+
+/// What a node says of `USE` and prepared statements, at most once in a while.
+const OF_USE: &str = "is considered to be an anti-pattern due to ambiguity";
 
 fn find(body: &[u8], bytes: &[u8]) -> Option<usize> {
     body.windows(bytes.len()).position(|window| window == bytes)

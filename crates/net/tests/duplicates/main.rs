@@ -4,7 +4,12 @@
 #![allow(unreachable_pub, reason = "rooms of a test")]
 
 mod advice;
+#[cfg(target_os = "linux")]
+#[path = "../common/cassandra/mod.rs"]
+mod cassandra;
 mod client;
+#[cfg(target_os = "linux")]
+mod keyspaces;
 mod stores;
 mod world;
 #[path = "../common/zookeeper.rs"]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_net::duplicates::store::Host;
+use evenkeel_net::duplicates::store::cassandra::Cassandra;
 use evenkeel_net::duplicates::store::embedded::{Embedded, EmbeddedSettings};
 use evenkeel_net::duplicates::store::memcached::Memcached;
 use evenkeel_net::duplicates::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
@@ -19,7 +20,7 @@ use super::world::World;
 use super::zookeeper::class_path;
 use super::{bulk, ok};
 
-type State = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Another program, while it is wanted.
 struct Server(Child);
@@ -60,6 +61,7 @@ fn open(target: &Target) -> Host {
         Target::Embedded { settings, .. } => Embedded::start("direct", settings.clone(), None),
         Target::Memcached { address } => Memcached::start("direct", &address.to_string(), None),
         Target::ZooKeeper { settings } => ZooKeeper::start("direct", settings.clone(), None),
+        Target::Cassandra { settings } => Cassandra::start("direct", settings.clone(), None),
         Target::Tcp { .. } => panic!("a Redis is asked directly"),
     }
     .unwrap()
@@ -87,7 +89,7 @@ fn ask(host: &Host, commands: &[String]) -> Vec<Vec<u8>> {
 }
 
 /// All strings of a store but those of ours.
-fn state(target: &Target) -> State {
+pub(super) fn state(target: &Target) -> State {
     let host = open(target);
     let mut cursor = "0".to_owned();
     let mut state = State::new();
@@ -139,7 +141,7 @@ fn read(client: &mut Client, model: &BTreeMap<String, String>) {
 
 /// Two partitions of two duplicates. `lose` makes the first of them forget everything while the
 /// front is down.
-fn story(name: &str, targets: &[Target], lose: impl FnOnce()) {
+pub(super) fn story(name: &str, targets: &[Target], lose: impl FnOnce()) {
     let change = |config: &mut DuplicatesConfig| {
         config.members.acknowledge = Acknowledge::All;
         // A log that soon does not reach back to the first write.
@@ -183,7 +185,7 @@ fn story(name: &str, targets: &[Target], lose: impl FnOnce()) {
     assert_eq!(together, expected.collect());
 }
 
-fn place(name: &str) -> std::path::PathBuf {
+pub(super) fn place(name: &str) -> std::path::PathBuf {
     let place = std::env::temp_dir().join(format!("evenkeel-stores-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&place);
     std::fs::create_dir_all(&place).unwrap();

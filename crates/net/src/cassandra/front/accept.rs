@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::agreement::agree;
+use super::agreement::settle;
 use super::backend::Backend;
 use super::connection::attend;
 use super::counts::{FrontCounts, count};
@@ -268,7 +268,7 @@ pub(super) async fn pass_events<B: Backend>(worker: Rc<Worker<B>>) {
         if bodies.is_empty() || !worker.links.borrow().values().any(wants) {
             continue;
         }
-        agree(&worker.backend, worker.settings.agreement).await;
+        settle(&worker.backend, worker.settings.agreement).await;
         for body in &bodies {
             count(&worker.counts.events);
             worker.links.borrow().values().for_each(|link| link.push(body));

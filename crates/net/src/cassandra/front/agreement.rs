@@ -27,3 +27,15 @@ pub(super) async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u
         tokio::time::sleep(EVERY).await;
     }
 }
+
+/// Waits until the nodes have a change of the schema, for a while, unless none of them tells:
+/// whoever made it, or is told of it, asks for it at once, and may be sent to any node.
+pub(super) async fn settle<B: Backend>(backend: &Rc<B>, wait: Duration) {
+    let until = Instant::now() + wait;
+    while Instant::now() < until {
+        match tokio::time::timeout_at(until, backend.schema_versions()).await {
+            Ok(versions) if versions.len() > 1 => tokio::time::sleep(EVERY).await,
+            Ok(_) | Err(_) => return,
+        }
+    }
+}

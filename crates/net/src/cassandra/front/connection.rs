@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::accept::Worker;
-use super::agreement::agree;
+use super::agreement::{agree, settle};
 use super::backend::{Backend, Conversation};
 use super::counts::count;
 use super::link::{Link, Order};
@@ -285,7 +285,7 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
                 let backend = Rc::clone(&self.worker.backend);
                 let wait = self.worker.settings.agreement;
                 self.tasks.spawn_local(async move {
-                    agree(&backend, wait).await; // if they do not, drivers ask again
+                    settle(&backend, wait).await;
                     Done::Settled(stream, reply)
                 });
             }

@@ -57,7 +57,7 @@ impl CqlConfig {
     }
 }
 
-fn user(table: &mut Table<'_>) -> Option<CqlUser> {
+pub(super) fn user(table: &mut Table<'_>) -> Option<CqlUser> {
     let name = table.key("user").text().optional();
     let password_file = table.key("password_file");
     let password_file = password_file.value().is_some().then(|| file(password_file));
@@ -95,7 +95,7 @@ fn identity(table: &mut Table<'_>) -> Option<(PathBuf, PathBuf)> {
 }
 
 impl CqlTls {
-    fn read(table: &mut Table<'_>) -> Self {
+    pub(super) fn read(table: &mut Table<'_>) -> Self {
         let is_name = |name: &String| ServerName::try_from(name.as_str()).is_ok();
         let name = table.key("name").text().check("a name as in a certificate", is_name);
         Self {

@@ -1,9 +1,10 @@
 //! `[duplicates.NAME]`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::placement::duplicates::policy::Prices;
@@ -13,13 +14,15 @@ use evenkeel_core::units::Probability;
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
+use super::cql::user;
 use super::placement::url;
 use super::redirect::file;
 use super::ways::Way;
 use super::{HOUR, MS, SECOND, check_name};
-use crate::config::DuplicatesConfig;
+use crate::config::{CqlTls, DuplicatesConfig};
 use crate::duplicates::layout::MapPlace;
 use crate::duplicates::log::{LogSettings, Sync};
+use crate::duplicates::store::cassandra::{CassandraAccess, CassandraSettings};
 use crate::duplicates::store::embedded::EmbeddedSettings;
 use crate::duplicates::store::zookeeper::ZooKeeperSettings;
 use crate::duplicates::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, Target, ensemble};
@@ -57,13 +60,15 @@ enum Store {
     Embedded,
     Memcached,
     ZooKeeper,
+    Cassandra,
 }
 
-const STORES: [(&str, Store); 4] = [
+const STORES: [(&str, Store); 5] = [
     ("embedded", Store::Embedded),
     ("redis", Store::Redis),
     ("memcached", Store::Memcached),
     ("zookeeper", Store::ZooKeeper),
+    ("cassandra", Store::Cassandra),
 ];
 
 impl<'a> Duplicates<'a> {
@@ -81,14 +86,16 @@ impl<'a> Duplicates<'a> {
             let expected = "no such key: only the servers of store = \"redis\" are told a password";
             table.problem("store_password", Mismatch::new("a password", expected));
         }
+        let access = Arc::new(access(table, store));
         let tcp = |address| Target::Tcp { address, password: password.clone() };
         let (partitions, servers) = match store {
             Store::Redis => servers(table, tcp),
             Store::Memcached => servers(table, |address| Target::Memcached { address }),
             Store::ZooKeeper => (ensembles(table, name), Vec::new()),
+            Store::Cassandra => (keyspaces(table, name, &access), Vec::new()),
             Store::Embedded => (embedded(table, &directory), Vec::new()),
         };
-        let (spares, more) = spares(table, name, store, &password);
+        let (spares, more) = spares(table, name, store, &password, &access);
         let servers: Vec<Way<'a>> = servers.into_iter().chain(more).collect();
         super::ways::check_repeated(&servers);
         let count = partitions.len().max(1);
@@ -289,6 +296,7 @@ fn spares<'a>(
     name: &str,
     store: Store,
     password: &Option<String>,
+    access: &Arc<CassandraAccess>,
 ) -> (Vec<Target>, Vec<Way<'a>>) {
     let tcp = |address| Target::Tcp { address, password: password.clone() };
     match store {
@@ -309,6 +317,13 @@ fn spares<'a>(
                 };
                 let settings = item.parsed(ENSEMBLE_EXPECTED, stand_in, parse).required();
                 Target::ZooKeeper { settings }
+            };
+            (table.key("spares").list(read).or(Vec::new()), Vec::new())
+        }
+        Store::Cassandra => {
+            let read = |item: Setting<'_>| {
+                let settings = keyspace(item, name, access, &[]);
+                Target::Cassandra { settings }
             };
             (table.key("spares").list(read).or(Vec::new()), Vec::new())
         }
@@ -339,6 +354,55 @@ fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
         seen.push(settings.clone());
         Target::ZooKeeper { settings }
     })
+}
+
+/// `[duplicates.NAME.cassandra]`: the same for all nodes.
+fn access(table: &mut Table<'_>, store: Store) -> CassandraAccess {
+    const REPLICAS_MAX: usize = 100;
+    let levels = [("quorum", false), ("local_quorum", true)];
+    if table.key("cassandra").value().is_some() && store != Store::Cassandra {
+        let expected = "store = \"cassandra\" too: other stores have no such keys";
+        table.problem("cassandra", Mismatch::new("cassandra without its store", expected));
+    }
+    table.key("cassandra").section(|table| CassandraAccess {
+        user: user(table),
+        tls: table.key("tls").table(CqlTls::read).optional(),
+        replicas: table
+            .key("replicas")
+            .named(|_, count| count.integer().between(1..=REPLICAS_MAX).required())
+            .or(BTreeMap::new()),
+        is_local: table.key("consistency").variant(&levels).or(false),
+    })
+}
+
+/// `partitions = [["10.0.1.1:9042,10.0.1.2:9042", "10.0.2.1:9042/keyspace"], …]`
+fn keyspaces(table: &mut Table<'_>, name: &str, access: &Arc<CassandraAccess>) -> Partitions {
+    let mut seen = Vec::new();
+    lists(table, "a list of nodes or clusters", |item| {
+        let settings = keyspace(item, name, access, &seen);
+        seen.push(settings.clone());
+        Target::Cassandra { settings }
+    })
+}
+
+/// One of them, which none of these is.
+fn keyspace(
+    item: Setting<'_>,
+    name: &str,
+    access: &Arc<CassandraAccess>,
+    seen: &[CassandraSettings],
+) -> CassandraSettings {
+    const EXPECTED: &str = CassandraSettings::EXPECTED;
+    let parse = |text: &str| {
+        let settings = CassandraSettings::parse(text, name, access);
+        settings.filter(|settings| !seen.contains(settings)).ok_or_else(|| {
+            let wrong = Mismatch::new(format!("{text:?}"), EXPECTED);
+            wrong.with_hint("each keyspace can be one duplicate")
+        })
+    };
+    let (contact_points, keyspace) = (Vec::new(), String::new());
+    let stand_in = CassandraSettings { contact_points, keyspace, access: Arc::clone(access) };
+    item.parsed(EXPECTED, stand_in, parse).required()
 }
 
 /// `partitions = 2` and `duplicates = 3`, in files of the directory.

@@ -16,6 +16,7 @@
 //!
 //! **Order.** Fields of hashes and members of sets come sorted; Redis promises no order.
 
+pub mod cassandra;
 pub mod clients;
 mod codec;
 mod commands;
@@ -108,7 +109,8 @@ pub trait Store {
         count: usize,
     ) -> impl Future<Output = io::Result<Page>>;
 
-    /// How many keys there are; those that have expired may count.
+    /// How many keys there are; those that have expired may count, and above some hundred it may
+    /// stop counting.
     fn count(&mut self) -> impl Future<Output = io::Result<u64>>;
 
     /// Removes everything, but may keep the epoch.

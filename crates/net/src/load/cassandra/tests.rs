@@ -59,7 +59,7 @@ impl Server {
                 }
                 let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
                 thread::spawn(move || {
-                    Client::new(connection, stream.unwrap()).serve(&seen, &*answer)
+                    Client::new(connection, stream.unwrap()).serve(&seen, &*answer);
                 });
             }
         });
