@@ -1,12 +1,14 @@
 //! One worker thread: sockets, dispatchers and connections of its own, shared with nobody.
 
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
+use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -199,11 +201,10 @@ impl AnyRoute {
                 serving.spawn_local(async { served.await.map(drop) });
             }
             Self::Cql(route) => {
-                let Some(cluster) = cluster else { return Ok(()) };
-                let settings = Rc::new(cluster.front(listen, &route.config)?);
-                let (route, counts) = (Rc::clone(route), route.new_front());
-                let served = cassandra::serve(listener, settings, route, counts, stop);
-                serving.spawn_local(async { served.await.map(drop) });
+                let Some(cluster) = cluster.cloned() else { return Ok(()) };
+                let tls = cassandra::front_tls(listen)?;
+                let (route, listen) = (Rc::clone(route), listen.clone());
+                serving.spawn_local(serve_cql(route, cluster, listen, tls, listener, stop));
             }
         }
         Ok(())
@@ -222,6 +223,28 @@ impl AnyRoute {
             Self::Cql(route) => route.calls.direct(worker, directive),
         }
     }
+}
+
+/// Serves clients of Cassandra as soon as it is known where home is; until then they wait in the
+/// kernel's backlog.
+async fn serve_cql(
+    route: Rc<cassandra::Route>,
+    cluster: Share,
+    listen: ListenConfig,
+    tls: Option<Arc<ServerConfig>>,
+    listener: Listener,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (mut home, mut stop) = (pin!(cluster.home()), pin!(stop));
+    let first = std::future::poll_fn(|context| match stop.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => home.as_mut().poll(context).map(Some),
+    });
+    let Some(home) = first.await else { return Ok(()) };
+    let cql = route.config.cql.clone().unwrap_or_default();
+    let settings = Rc::new(cluster.front(&listen, &cql, tls, &home));
+    let counts = route.new_front();
+    cassandra::serve(listener, settings, route, counts, stop).await.map(drop)
 }
 
 /// What stands before a server, by what that speaks.

@@ -1,5 +1,6 @@
 //! Configuration of Cassandra clusters: what is read, and what is refused.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenkeel_net::config::{Config, Protocol};
@@ -41,6 +42,7 @@ fn everything_may_be_said() {
         "{LISTEN}[listen.cql]\ncertificate = 'a.pem'\nkey = 'a.key'\n{STORE}\
          [upstream.store.cql]\ndatacenter = 'east'\nproxies = ['127.0.0.1:9042']\n\
          user = 'evenkeel'\npassword_file = 'secret'\ncompression = 'lz4'\npoll = '250ms'\n\
+         reached_at = {{ '127.0.0.2:9042' = '127.0.0.2:9142' }}\n\
          [upstream.store.cql.tls]\nauthority = 'nodes.pem'\nname = 'nodes.example'\n\
          [[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:9043'\napp = '127.0.0.3:9042'\n"
     );
@@ -49,6 +51,8 @@ fn everything_may_be_said() {
     assert_eq!(cql.datacenter.as_deref(), Some("east"));
     assert_eq!(cql.user.as_ref().unwrap().name, "evenkeel");
     assert_eq!(cql.poll, Some(Duration::from_millis(250)));
+    let agent: Option<&SocketAddr> = cql.reached_at.get(&config.upstreams[0].replicas[0]);
+    assert_eq!(agent.map(SocketAddr::port), Some(9142));
     assert_eq!(cql.tls.as_ref().unwrap().name.as_deref(), Some("nodes.example"));
     assert!(cql.is_compressed && config.listens[0].cql.identity.is_some());
     assert_eq!(config.agents[0].protocol, Protocol::Cql);
@@ -66,6 +70,7 @@ fn what_says_nothing_here_is_refused() {
     one_problem(&cql("user = 'me'"), 8, "password_file too");
     one_problem(&cql("password_file = 'me'"), 8, "user too");
     one_problem(&cql("poll = '1ms'"), 8, "10ms");
+    one_problem(&cql("reached_at = { here = '127.0.0.1:1' }"), 8, "the address that a node tells");
     one_problem(&cql("waiting_bytes_max = '1MiB'"), 8, "room for one message");
     one_problem(&cql("tls = { authority = 'a', key = 'b' }"), 8, "its certificate too");
     let agent = "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:1'\napp = '127.0.0.1:2'\n";

@@ -29,4 +29,4 @@ mod system;
 
 pub(crate) use front::serve;
 pub(crate) use route::Route;
-pub(crate) use share::{Keeper, Share, open_all};
+pub(crate) use share::{Keeper, Share, front_tls, open_all};

@@ -1,11 +1,12 @@
 //! What the threads of a process share of one cluster: who is in it, and what clients prepared.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use evenkeel_cql::codec::Compression;
+use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use super::cluster::{self, ClusterSettings, Publisher, View};
@@ -16,7 +17,7 @@ use super::prepared::PreparedStatements;
 use super::route::Route;
 use super::system::{Proxies, Proxy};
 use crate::board::Board;
-use crate::calls::Seat;
+use crate::calls::{HOME, Seat};
 use crate::clock::Clock;
 use crate::config::{Config, CqlConfig, CqlUser, ListenConfig, UpstreamConfig};
 
@@ -64,6 +65,7 @@ fn open(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<(Keeper, Share
     settings.login.clone_from(&login);
     settings.limits = limits.clone();
     settings.poll_every = cql.poll;
+    settings.reached_at.clone_from(&cql.reached_at);
     if let Some(health) = &upstream.health {
         (settings.check_every, settings.check_timeout) = (health.interval, health.timeout);
         (settings.fall, settings.rise) = (health.fall, health.rise);
@@ -111,7 +113,7 @@ impl Keeper {
         tokio::task::spawn_local(cluster::keep(settings, publisher));
         tokio::task::spawn_local(async move {
             let publish = |members: &Arc<Members>| {
-                let home = &members.datacenters[crate::calls::HOME];
+                let home = &members.datacenters[HOME];
                 board.set_home(upstream, &home.seats, &home.plan);
             };
             members::keep(config, view, publish, members).await;
@@ -139,28 +141,29 @@ impl Share {
         self.members.clone()
     }
 
-    /// What one listener offers its clients.
-    ///
-    /// # Errors
-    /// When its certificate or key cannot be used, with the path.
+    /// The name of the data centre of this process: as configured, or as soon as the cluster tells
+    /// where its first contact point is.
+    pub(crate) async fn home(&self) -> Arc<str> {
+        let mut members = self.members.clone();
+        let is_known = |members: &Arc<Members>| !members.datacenters[HOME].name.is_empty();
+        match members.wait_for(is_known).await {
+            Ok(members) => members.datacenters[HOME].name.as_str().into(),
+            Err(_) => std::future::pending().await, // the process is ending
+        }
+    }
+
+    /// What one listener offers its clients in this data centre, encrypted or not.
     pub(crate) fn front(
         &self,
         listen: &ListenConfig,
-        upstream: &UpstreamConfig,
-    ) -> io::Result<FrontSettings> {
-        let cql = upstream.cql.clone().unwrap_or_default();
-        let datacenter: Arc<str> = cql.datacenter.clone().unwrap_or_default().into();
+        cql: &CqlConfig,
+        tls: Option<Arc<ServerConfig>>,
+        home: &Arc<str>,
+    ) -> FrontSettings {
         let rack: Arc<str> = RACK.into();
-        let proxy = |&address: &_| Proxy {
-            datacenter: Arc::clone(&datacenter),
-            address,
-            rack: Arc::clone(&rack),
-        };
-        let tls = listen.cql.identity.as_ref().map(|(certificate, key)| {
-            let (certificate, key) = (certificate.clone(), key.clone());
-            FrontTlsFiles { certificate, key, authority: None }.load()
-        });
-        Ok(FrontSettings {
+        let proxy =
+            |&address: &_| Proxy { datacenter: Arc::clone(home), address, rack: Arc::clone(&rack) };
+        FrontSettings {
             connections_max: listen.limits.connections_max,
             frame_bytes_max: cql.frame_bytes_max,
             in_flight_max: cql.requests_max,
@@ -169,11 +172,23 @@ impl Share {
             idle: listen.limits.idle,
             write: listen.limits.write,
             drain: listen.limits.drain,
-            tls: tls.transpose()?,
+            tls,
             proxies: Proxies::new(cql.proxies.iter().map(proxy).collect()),
-            own: Own { datacenter: Arc::clone(&datacenter), rack, address: None },
+            own: Own { datacenter: Arc::clone(home), rack, address: None },
             statements: Arc::clone(&self.statements),
-            ..FrontSettings::new(&datacenter)
-        })
+            ..FrontSettings::new(home)
+        }
     }
+}
+
+/// How a listener's clients are spoken to: `None` without encryption.
+///
+/// # Errors
+/// When its certificate or key cannot be used, with the path.
+pub(crate) fn front_tls(listen: &ListenConfig) -> io::Result<Option<Arc<ServerConfig>>> {
+    let load = |(certificate, key): &(PathBuf, PathBuf)| {
+        let (certificate, key) = (certificate.clone(), key.clone());
+        FrontTlsFiles { certificate, key, authority: None }.load()
+    };
+    listen.cql.identity.as_ref().map(load).transpose()
 }

@@ -1,5 +1,6 @@
 //! `[upstream.NAME.cql]`: a Cassandra cluster behind an upstream.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub struct CqlConfig {
     /// Where clients reach the Evenkeels of this data centre, this one included: all that drivers
     /// are told of the cluster. Empty: only the address they are connected to.
     pub proxies: Vec<SocketAddr>,
+    /// Where nodes are reached, where that is not the address they tell: behind an agent, a relay
+    /// or a network's border.
+    pub reached_at: BTreeMap<SocketAddr, SocketAddr>,
     /// As whom the process itself logs in; `None` = without a login.
     pub user: Option<CqlUser>,
     /// Encryption towards the nodes; `None` = none.
@@ -56,6 +60,7 @@ impl Default for CqlConfig {
             datacenter: None,
             remote: Vec::new(),
             proxies: Vec::new(),
+            reached_at: BTreeMap::new(),
             user: None,
             tls: None,
             is_compressed: false,

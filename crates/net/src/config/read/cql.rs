@@ -1,5 +1,7 @@
 //! `[upstream.NAME.cql]` and `[listen.cql]`.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +38,7 @@ impl CqlConfig {
             datacenter,
             remote: Vec::new(), // until [redirect] is read
             proxies: proxies.or(Vec::new()),
+            reached_at: reached_at(table.key("reached_at")),
             user: user(table),
             tls: table.key("tls").table(CqlTls::read).optional(),
             is_compressed: table.key("compression").variant(&compression).or(false),
@@ -75,6 +78,21 @@ pub(super) fn user(table: &mut Table<'_>) -> Option<CqlUser> {
             None
         }
     }
+}
+
+/// Where nodes are reached, by the address that they tell.
+fn reached_at(setting: Setting<'_>) -> BTreeMap<SocketAddr, SocketAddr> {
+    let named = setting.named(|told, at| {
+        let node = told.parse::<SocketAddr>().ok();
+        if node.is_none() {
+            let expected = "the address that a node tells, such as \"10.0.0.1:9042\"";
+            at.problem(Mismatch::new(format!("the key {told:?}"), expected));
+        }
+        (node, Way::to(at).address)
+    });
+    let few = format!("at most {REPLICAS_MAX} nodes");
+    let named = named.check(&few, |all| all.len() <= REPLICAS_MAX).or(BTreeMap::new());
+    named.into_values().filter_map(|(node, at)| Some((node?, at))).collect()
 }
 
 /// A certificate and its key, both or neither.
