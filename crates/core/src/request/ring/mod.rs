@@ -7,7 +7,7 @@
 //! | [`replication`] | what a keyspace's replication options mean |
 //! | [`replicas`] | token → replicas, in Cassandra's order, for each replication |
 //! | [`layout`] | the groups of one data centre's dispatcher, and a request's group |
-//! | [`travel`] | which requests may have their coordinator in another data centre |
+//! | [`mod@travel`] | which requests may have their coordinator in another data centre |
 //!
 //! The slow loops make these tables when the cluster changes; a request searches them without an
 //! allocation.

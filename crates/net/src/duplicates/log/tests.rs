@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -22,7 +24,15 @@ impl Place {
         Self(path)
     }
 
+    /// A log that was closed a moment ago may still seem locked: a process that another test just
+    /// started has its file open until it becomes another program.
     fn open(&self) -> (Log, Recovered) {
+        for _ in 0..200 {
+            match self.try_open() {
+                Err(LogError::Locked { .. }) => thread::sleep(Duration::from_millis(5)),
+                opened => return opened.unwrap(),
+            }
+        }
         self.try_open().unwrap()
     }
 
