@@ -272,7 +272,7 @@ impl World {
             rest = others;
             these.iter().map(|redis| redis.address).collect()
         };
-        let partitions = partitions.iter().map(of).collect();
+        let partitions: Vec<Vec<SocketAddr>> = partitions.iter().map(of).collect();
         let front = describe(&folder, "one", &partitions, settings);
         let settings = settings.to_owned();
         Some(Self { redises, partitions, front, settings, folder })
