@@ -61,12 +61,17 @@ impl Etcd {
 
 /// How long until this front takes a write.
 pub(crate) fn serves_after(front: &Front, since: Instant) -> Duration {
-    until("the other one serves", || {
+    let begun = Instant::now();
+    loop {
         let asked = Client::connect(front.address, LEASE)
             .and_then(|mut client| client.ask(&["SET", "probe", "1"]));
-        matches!(Outcome::of(asked), Outcome::Done(Reply::Simple(_)))
-    });
-    since.elapsed()
+        let said = format!("{asked:?}");
+        if matches!(Outcome::of(asked), Outcome::Done(Reply::Simple(_))) {
+            return since.elapsed();
+        }
+        assert!(begun.elapsed() < 10 * LEASE, "the other one says {said}:\n{}", front.journal());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The first front goes, under load, and the second takes over by itself; what became of it.

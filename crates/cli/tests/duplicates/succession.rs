@@ -49,8 +49,14 @@ impl Scene {
     }
 
     fn owners(&self) -> Vec<u64> {
-        let moves = self.reigns().admin.moves().unwrap();
-        moves["owners"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
+        let mut owners = Vec::new();
+        until("it is told who holds what", || {
+            let moves = self.reigns().admin.moves().unwrap();
+            let told = moves["owners"].as_array().unwrap();
+            owners = told.iter().map(|it| it.as_u64().unwrap()).collect();
+            owners.len() == SHARDS
+        });
+        owners
     }
 
     /// A shard goes to whichever partition it is not in: which one, and from where to where.
