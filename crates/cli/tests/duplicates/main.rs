@@ -15,6 +15,7 @@ mod random;
 mod reign;
 mod sessions;
 mod strong;
+mod succession;
 mod trouble;
 mod world;
 
@@ -58,6 +59,21 @@ fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
 #[test]
 fn a_second_front_that_is_not_to_wait_ends() {
     reign::nobody_waits();
+}
+
+#[test]
+fn who_takes_over_has_the_layout_as_it_was_when_the_other_was_killed() {
+    succession::after_moves(11);
+}
+
+#[test]
+fn who_is_killed_in_the_middle_of_a_move_leaves_each_shard_with_one_owner() {
+    succession::in_the_middle(12);
+}
+
+#[test]
+fn who_wakes_after_another_took_over_hands_nothing_over() {
+    succession::wakes_in_the_middle(13);
 }
 
 #[test]

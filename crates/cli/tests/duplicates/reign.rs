@@ -16,15 +16,15 @@ const ETCD: &str = "/usr/bin/etcd";
 const LEASE: Duration = Duration::from_secs(2);
 
 /// One member, which is a cluster.
-struct Etcd {
+pub(crate) struct Etcd {
     process: Process,
-    settings: String,
+    pub(crate) settings: String,
     _folder: Folder,
 }
 
 impl Etcd {
     /// `None`, said aloud, where etcd is not installed.
-    fn start(name: &str) -> Option<Self> {
+    pub(crate) fn start(name: &str) -> Option<Self> {
         if !Path::new(ETCD).exists() {
             println!("SKIPPED: {ETCD} is missing (apt-get install etcd-server)");
             return None;
@@ -60,13 +60,18 @@ impl Etcd {
 }
 
 /// How long until this front takes a write.
-fn serves_after(front: &Front, since: Instant) -> Duration {
-    until("the other one serves", || {
+pub(crate) fn serves_after(front: &Front, since: Instant) -> Duration {
+    let begun = Instant::now();
+    loop {
         let asked = Client::connect(front.address, LEASE)
             .and_then(|mut client| client.ask(&["SET", "probe", "1"]));
-        matches!(Outcome::of(asked), Outcome::Done(Reply::Simple(_)))
-    });
-    since.elapsed()
+        let said = format!("{asked:?}");
+        if matches!(Outcome::of(asked), Outcome::Done(Reply::Simple(_))) {
+            return since.elapsed();
+        }
+        assert!(begun.elapsed() < 10 * LEASE, "the other one says {said}:\n{}", front.journal());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The first front goes, under load, and the second takes over by itself; what became of it.

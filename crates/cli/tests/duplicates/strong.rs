@@ -36,7 +36,7 @@ impl Shared {
         }
     }
 
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap()
     }
 }

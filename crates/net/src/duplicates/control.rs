@@ -15,6 +15,13 @@ pub(super) struct Asked {
     answer: oneshot::Sender<Result<MovesState, NotTaken>>,
 }
 
+impl Asked {
+    /// It is not taken, for this reason.
+    pub(super) fn refuse(self, why: String) {
+        let _ = self.answer.send(Err(NotTaken::Impossible(why))); // who asked has gone
+    }
+}
+
 /// Where a service takes orders; from any thread.
 #[derive(Clone, Debug)]
 pub struct Control(UnboundedSender<Asked>);
@@ -72,13 +79,6 @@ impl Inner {
         }
         if let Some(failure) = &self.failure {
             return impossible(failure.clone());
-        }
-        if self.config.etcd.is_some() && self.config.map.is_local() {
-            return impossible(
-                "processes take turns (etcd), and whoever comes next could not know the layout, \
-                 which is in a file of this machine"
-                    .to_owned(),
-            );
         }
         self.judge(&order).map_err(NotTaken::Impossible)?;
         self.orders.take(order, self.now);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{Copying, Dropped, Lane, Rejoin, Sequence};
+use evenkeel_core::request::ordered::{Copying, Dropped, Epoch, Lane, Position, Rejoin, Sequence};
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -158,10 +158,15 @@ impl Inner {
         let live = self.members.live(partition);
         let mut rejoin = self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
         // Of a partition that was opened later there is nothing before.
-        let opened = Sequence(self.layout.partitions[partition].opened);
-        let is_new = opened > Sequence(0) && looked.watermark.is_none() && !looked.holds_data;
-        if is_new && opened.next() >= self.history.held_from() {
-            rejoin = Rejoin::Replay { after: opened };
+        let place = &self.layout.partitions[partition];
+        let opened = Position { epoch: Epoch(place.epoch), sequence: Sequence(place.opened) };
+        let is_new = place.opened > 0 && looked.watermark.is_none() && !looked.holds_data;
+        // Unless it was in an earlier reign, whose writes the log does not have.
+        if is_new
+            && self.history.is_ours(opened)
+            && opened.sequence.next() >= self.history.held_from()
+        {
+            rejoin = Rejoin::Replay { after: opened.sequence };
         }
         let waits = |text: &str| Err(Trouble::Passing(text.to_owned()));
         let has_more = |other: usize| self.servers[other].holds_data == Some(true);

@@ -13,8 +13,6 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::Sequence;
-
 use super::config::Target;
 use super::connect::{Link, connect};
 use super::engine::{Engine, Inner, RESERVED};
@@ -64,17 +62,15 @@ struct Mover {
     stored: u64,
 }
 
-/// Carries out orders for as long as the service runs. Ends with an error only when another process
-/// has changed the layout.
+/// Carries out orders for as long as the service runs; `stored` is the version of the layout that
+/// is stored, 0 where none is. Ends with an error only when another process has changed the layout
+/// or may.
 pub(super) async fn keep(
     engine: Rc<Engine>,
     store: Rc<dyn MapStore>,
+    stored: u64,
     members: Members,
 ) -> io::Result<()> {
-    let stored = match store.load().await {
-        Ok(stored) => stored.map_or(0, |layout| layout.version()),
-        Err(_) => 0, // it was there a moment ago; what is wrong then is told by `store`
-    };
     let mut mover = Mover { engine, store, members, stored };
     let mut forget_at = tokio::time::Instant::now();
     loop {
@@ -318,6 +314,7 @@ impl Mover {
                     }
                 }
                 Err(StoreError::Conflict { found }) => return Err(self.fenced(found)),
+                Err(StoreError::Deposed(error)) => return Err(Stopped::Fenced(error)),
                 Err(StoreError::Refused(error)) if !is_doubtful => {
                     return Err(Stopped::GivenUp(format!("{}: {error}", self.store.place())));
                 }
@@ -521,8 +518,8 @@ impl Mover {
         }
         let next = {
             let inner = self.engine.borrow();
-            let Sequence(last) = inner.history.last().sequence;
-            inner.layout.with_partition(places, last)
+            let opened = inner.history.position(inner.history.last().sequence);
+            inner.layout.with_partition(places, opened)
         };
         self.put(&next).await?;
         self.adopt(next)?;

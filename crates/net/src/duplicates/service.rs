@@ -23,11 +23,11 @@ use super::connect::connect;
 use super::control::{self, Asked, Control};
 use super::engine::Engine;
 use super::front;
-use super::layout::{Layout, MapStore};
+use super::layout::{Layout, MapPlace, MapStore};
 use super::log::{Log, Recovered};
 use super::member;
 use super::mover;
-use super::reign::{self, Reign};
+use super::reign::{self, EtcdStore, Reign};
 use super::state::DuplicatesState;
 use crate::clock::Clock;
 use crate::http::engine::Listener;
@@ -150,13 +150,12 @@ impl Service {
         let mut stop = std::pin::pin!(stop);
         let listener = tokio::net::TcpListener::from_std(self.listener.into_std())?;
         let Self { mut config, mut doors, state, mut log, recovered, configured, .. } = self;
-        let (orders, within) = (self.orders, self.within);
-        let store = config.map.open()?;
+        let (mut orders, within) = (self.orders, self.within);
         let mut reigning = JoinSet::new();
         let reign = match &config.etcd {
             None => None,
             Some(settings) => {
-                let waiting = stand_by(&config, settings, &listener, &state);
+                let waiting = stand_by(&config, settings, &listener, &state, &mut orders);
                 let Some(reign) = before(&mut stop, &mut reigning, waiting).await else {
                     return Ok(());
                 };
@@ -165,14 +164,18 @@ impl Service {
                 Some(reign)
             }
         };
+        let store: Rc<dyn MapStore> = match &reign {
+            Some(reign) => Rc::new(EtcdStore::new(Rc::clone(reign))),
+            None => config.map.open()?,
+        };
         let begun = async {
-            let layout = known_layout(&config, &*store, configured, &recovered).await?;
+            let (layout, stored) = known_layout(&config, &*store, configured, &recovered).await?;
             let doors = arrange(&mut config, &layout, &mut doors)?;
             let history = begin(&config, &doors, &mut log, recovered, reign.as_deref()).await?;
             note_layout(&mut log, &layout)?;
-            Ok((layout, doors, history))
+            Ok((layout, stored, doors, history))
         };
-        let (layout, doors, history) = match before(&mut stop, &mut reigning, begun).await {
+        let (layout, stored, doors, history) = match before(&mut stop, &mut reigning, begun).await {
             Some(Ok(begun)) => begun,
             ended => {
                 resign(reign.as_deref()).await;
@@ -181,7 +184,7 @@ impl Service {
         };
         let servers = doors.len();
         let engine = Engine::new(config, doors, clock, log, history, layout, reign.clone());
-        let members = keep_members(&engine, servers, store);
+        let members = keep_members(&engine, servers, store, stored);
         let mut keeping = JoinSet::new();
         keeping.spawn_local(Rc::clone(&engine).keep_flushing());
         keeping.spawn_local(keep(Rc::clone(&engine), state));
@@ -212,12 +215,17 @@ impl Service {
 }
 
 /// Begins to keep the duplicates there are, and to take orders that change them.
-fn keep_members(engine: &Rc<Engine>, servers: usize, store: Rc<dyn MapStore>) -> Members {
+fn keep_members(
+    engine: &Rc<Engine>,
+    servers: usize,
+    store: Rc<dyn MapStore>,
+    stored: u64,
+) -> Members {
     let members: Members = Rc::default();
     for server in 0..servers {
         members.borrow_mut().spawn_local(member::keep(Rc::clone(engine), server));
     }
-    let moving = mover::keep(Rc::clone(engine), store, Rc::clone(&members));
+    let moving = mover::keep(Rc::clone(engine), store, stored, Rc::clone(&members));
     members.borrow_mut().spawn_local(moving);
     members
 }
@@ -259,12 +267,13 @@ async fn resign(reign: Option<&Reign>) {
     }
 }
 
-/// Waits for its turn; clients that come meanwhile are told who reigns.
+/// Waits for its turn; clients that come and orders that are given meanwhile are told who reigns.
 async fn stand_by(
     config: &DuplicatesConfig,
     settings: &reign::EtcdSettings,
     listener: &tokio::net::TcpListener,
     state: &watch::Sender<Arc<DuplicatesState>>,
+    orders: &mut UnboundedReceiver<Asked>,
 ) -> io::Result<Reign> {
     let who = format!("{} (process {})", config.listen, std::process::id());
     let tell = |holder: &str| {
@@ -274,19 +283,26 @@ async fn stand_by(
         state.send_replace(Arc::new(standing));
     };
     let mut entering = std::pin::pin!(reign::enter(settings, &config.name, &who, tell));
+    let why = || {
+        let holder = state.borrow().failure.clone().unwrap_or_default();
+        format!("this process stands by: {holder}")
+    };
     loop {
         let came = std::future::poll_fn(|context| {
             if let Poll::Ready(entered) = entering.as_mut().poll(context) {
                 return Poll::Ready(Err(entered));
+            }
+            // Not kept for its turn: nobody would expect it then.
+            while let Poll::Ready(Some(asked)) = orders.poll_recv(context) {
+                asked.refuse(why());
             }
             listener.poll_accept(context).map(Ok)
         });
         match came.await {
             Err(entered) => return entered,
             Ok(Ok((stream, _))) => {
-                let why = state.borrow().failure.clone().unwrap_or_default();
                 let mut told = Vec::new();
-                encode::error(&mut told, &format!("UNAVAILABLE this process stands by: {why}"));
+                encode::error(&mut told, &format!("UNAVAILABLE {}", why()));
                 // A new socket takes a line; what it does not take nobody misses.
                 let _ = stream.try_write(&told);
             }
@@ -344,18 +360,21 @@ fn long_from(bytes_max: u64, least: u64) -> u64 {
     (bytes_max / 2).max(least.saturating_mul(2)).min(half_way)
 }
 
-/// The layout in force: what is stored, or what the configuration says.
+/// The layout in force: what is stored, or what the configuration says; and the version of what is
+/// stored, 0 where nothing is.
 async fn known_layout(
     config: &DuplicatesConfig,
     store: &dyn MapStore,
     configured: Layout,
     recovered: &Recovered,
-) -> io::Result<Layout> {
+) -> io::Result<(Layout, u64)> {
     let told = |why: String| io::Error::other(format!("duplicates.{}: {why}", config.name));
     let stored = loop {
         match store.load().await {
             Ok(stored) => break stored,
-            Err(error) if config.map.is_local() => return Err(error),
+            Err(error) if config.etcd.is_none() => return Err(error),
+            // Waiting does not mend it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, place = store.place(), "waiting for the layout");
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;
@@ -371,7 +390,21 @@ async fn known_layout(
             recovered.layout
         )));
     }
-    Layout::reconciled(stored, configured).map_err(told)
+    if found == 0
+        && config.etcd.is_some()
+        && let Some(left) = config.map.open()?.load().await?
+    {
+        let MapPlace::File(path) = &config.map;
+        return Err(told(format!(
+            "{} has no layout, but {} has version {} of one, by which shards have moved: put that \
+             file there as it is, under the key map (etcdctl put PREFIX/map < FILE)",
+            store.place(),
+            path.display(),
+            left.version()
+        )));
+    }
+    let layout = Layout::reconciled(stored, configured).map_err(told)?;
+    Ok((layout, found))
 }
 
 /// Tells the log which layout is in force, since what it said of that may be forgotten.

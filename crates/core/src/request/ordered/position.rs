@@ -190,8 +190,10 @@ impl History {
         };
         match watermark {
             Some(watermark) => {
-                let is_held = watermark.sequence.next() >= self.held_from;
-                if self.is_ours(watermark) && is_held {
+                // Of one that is not ours, such as that of a server whose filling was broken off,
+                // the number means nothing, and may have no next one.
+                let is_held = || watermark.sequence.next() >= self.held_from;
+                if self.is_ours(watermark) && is_held() {
                     Rejoin::Replay { after: watermark.sequence }
                 } else {
                     copied
@@ -256,6 +258,7 @@ mod tests {
         assert_eq!(history.rejoin(Some(at(1, 5)), true, true), replay(5));
         assert_eq!(history.rejoin(Some(at(1, 4)), true, true), Rejoin::Copy, "6 needs 5 before it");
         assert_eq!(history.rejoin(Some(at(1, 12)), true, false), Rejoin::Wait);
+        assert_eq!(history.rejoin(Some(at(u64::MAX, u64::MAX)), true, true), Rejoin::Copy);
         assert_eq!(history.rejoin(None, false, true), Rejoin::Copy);
         assert_eq!(history.rejoin(None, false, false), Rejoin::Wait);
         assert_eq!(history.rejoin(None, true, true), Rejoin::Stranger);

@@ -15,7 +15,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use evenkeel_core::request::ordered::SERVERS_MAX;
+use evenkeel_core::request::ordered::{Epoch, Position, SERVERS_MAX, Sequence};
 use evenkeel_core::request::partition::ShardMap;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,9 @@ pub struct PartitionLayout {
     pub duplicates: Vec<String>,
     /// The write after which it was opened; 0 = it was there from the beginning.
     pub opened: u64,
+    /// The epoch that this write was given in: numbers alone are given again when a log is lost.
+    #[serde(default)]
+    pub epoch: u64,
 }
 
 /// Keys of a shard at a partition that no longer holds it.
@@ -79,7 +82,7 @@ impl Layout {
     pub fn configured(shards: usize, partitions: &[Vec<String>]) -> Option<Self> {
         let of = |duplicates: &Vec<String>| PartitionLayout {
             duplicates: duplicates.clone(),
-            opened: 0,
+            ..PartitionLayout::default()
         };
         Some(Self {
             map: ShardMap::even(shards, partitions.len())?,
@@ -204,9 +207,10 @@ impl Layout {
 
     /// With another partition, the last, that holds nothing yet.
     #[must_use]
-    pub fn with_partition(&self, duplicates: Vec<String>, opened: u64) -> Self {
+    pub fn with_partition(&self, duplicates: Vec<String>, opened: Position) -> Self {
         let mut next = Self { map: self.map.extended(), ..self.clone() };
-        next.partitions.push(PartitionLayout { duplicates, opened });
+        let Position { epoch: Epoch(epoch), sequence: Sequence(opened) } = opened;
+        next.partitions.push(PartitionLayout { duplicates, opened, epoch });
         next
     }
 

@@ -1,4 +1,4 @@
-//! Where a layout is kept: a file, by default.
+//! Where a layout is kept: a file, unless processes take turns (`reign/layout.rs`).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -38,6 +38,8 @@ pub enum StoreError {
         /// The version that is there.
         found: u64,
     },
+    /// Another process may reign by now. Certainly not stored, and never to be.
+    Deposed(io::Error),
     /// Certainly not stored.
     Refused(io::Error),
     /// Nobody knows. The caller loads until it knows, and serves as before meanwhile.
@@ -50,6 +52,7 @@ impl fmt::Display for StoreError {
             Self::Conflict { found } => {
                 write!(f, "another process has stored version {found} of the layout")
             }
+            Self::Deposed(error) => write!(f, "the layout is another's to store: {error}"),
             Self::Refused(error) => write!(f, "the layout was not stored: {error}"),
             Self::Unknown(error) => write!(f, "whether the layout is stored is not known: {error}"),
         }
@@ -66,12 +69,6 @@ pub enum MapPlace {
 }
 
 impl MapPlace {
-    /// Whether it is on this machine: what it does not tell now it will not tell later.
-    #[must_use]
-    pub const fn is_local(&self) -> bool {
-        matches!(self, Self::File(_))
-    }
-
     /// The store.
     ///
     /// # Errors

@@ -14,7 +14,8 @@ fn layout() -> Layout {
 
 #[test]
 fn a_layout_is_read_as_it_was_written() {
-    let layout = layout().with_partition(vec!["d".to_owned()], 17).moved(0, 2).unwrap();
+    let opened = Position { epoch: Epoch(3), sequence: Sequence(17) };
+    let layout = layout().with_partition(vec!["d".to_owned()], opened).moved(0, 2).unwrap();
     let layout = layout.with_duplicate(1, "e").without_duplicate(0, "b");
     assert_eq!(Layout::decode(&layout.encode()), Ok(layout.clone()));
     assert_eq!(layout.version(), 5);

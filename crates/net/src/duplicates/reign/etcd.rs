@@ -200,7 +200,7 @@ impl Election {
                 {"request_range": {"key": self.reign}},
             ],
         });
-        let swapped = self.post("/v3/kv/txn", &swap).await?;
+        let swapped = self.gateway.change_any("/v3/kv/txn", &swap).await?;
         if succeeded(&swapped) {
             return Ok(Swapped::Done);
         }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `reign` | who reigns | the lease ends |
 //! | `epoch` | the last epoch that was given, a number that only rises | for ever |
-//! | `map` | who holds which shard | for ever |
+//! | `map` | who holds which shard, and who the duplicates are: a [`Layout`](super::layout::Layout) | for ever |
 //!
 //! **Two lines of defence.** The lease says who *should* write, the epoch at every duplicate who
 //! *can* (`claim.rs`). Where a majority acknowledges, the second alone is enough: whoever reigns
@@ -22,6 +22,7 @@
 //! were given, fences them off and begins from what a majority has.
 
 mod etcd;
+mod layout;
 #[cfg(test)]
 mod tests;
 
@@ -31,8 +32,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use self::etcd::{Election, Held, Renewed};
-pub(super) use self::etcd::{Kept, Swapped};
+use self::etcd::{Election, Held, Kept, Renewed, Swapped};
+pub(super) use self::layout::EtcdStore;
 use crate::placement::act::Trouble;
 
 /// Parts of a lease between two renewals.
@@ -178,14 +179,15 @@ impl Reign {
     }
 
     /// The map, as whoever reigned last stored it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the map in etcd waits for moves of shards"))]
-    pub(super) async fn load_map(&self) -> Result<Option<Kept>, Trouble> {
+    async fn load_map(&self) -> Result<Option<Kept>, Trouble> {
         self.election.read_map().await
     }
 
     /// Replaces the map of this revision (0: there is none), unless another one reigns by now.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the map in etcd waits for moves of shards"))]
-    pub(super) async fn swap_map(&self, revision: u64, bytes: &[u8]) -> Result<Swapped, Trouble> {
+    ///
+    /// # Errors
+    /// One that may pass: nobody knows whether it was replaced. Otherwise it was not.
+    async fn swap_map(&self, revision: u64, bytes: &[u8]) -> Result<Swapped, Trouble> {
         self.election.swap_map(&self.held, revision, bytes).await
     }
 

@@ -104,17 +104,29 @@ impl Gateway {
 
     /// A request to whoever answers first, beginning with who did last.
     pub(crate) async fn post_any(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
-        let mut last = Trouble::lasting("no members to ask");
+        self.post_each(path, body).await.map_err(|(trouble, _)| trouble)
+    }
+
+    /// The same for what changes something: a trouble that does not pass says that nobody did it.
+    pub(crate) async fn change_any(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
+        self.post_each(path, body).await.map_err(|(Trouble { words, may_pass }, was_asked)| {
+            Trouble { words, may_pass: may_pass || was_asked }
+        })
+    }
+
+    /// With a trouble: whether another member was asked before who may have done it.
+    async fn post_each(&self, path: &str, body: &Value) -> Result<Value, (Trouble, bool)> {
+        let mut last = None;
         let (first, count) = (self.preferred.get(), self.members.len());
         for member in (0..count).map(|place| (first + place) % count) {
             match self.post(member, path, body).await {
-                Err(trouble) if trouble.may_pass => last = trouble,
+                Err(trouble) if trouble.may_pass => last = Some(trouble),
                 answered => {
                     self.preferred.set(member);
-                    return answered;
+                    return answered.map_err(|trouble| (trouble, last.is_some()));
                 }
             }
         }
-        Err(last)
+        Err((last.unwrap_or_else(|| Trouble::lasting("no members to ask")), false))
     }
 }
