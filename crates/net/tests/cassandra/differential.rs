@@ -150,11 +150,13 @@ impl Side {
     /// An answer without what is computed from the keyspace's name, and without a warning that a
     /// node gives now and then only.
     fn seen(&self, answer: &Envelope) -> Seen {
-        let is_tired = find(&answer.body, OF_USE.as_bytes()).is_some();
-        let (mut body, flags) = match is_tired {
-            true => (message(answer).to_vec(), answer.flags.0 & !Flags::WARNING.0),
-            false => (answer.body.to_vec(), answer.flags.0),
-        };
+        let mut plain = answer.clone();
+        if find(&answer.body, OF_USE.as_bytes()).is_some() {
+            plain.flags = answer.flags.without(Flags::WARNING);
+            plain.body = message(answer).to_vec().into();
+        }
+        let answer = &plain;
+        let mut body = answer.body.to_vec();
         let mut masked = vec![(self.keyspace.clone().into_bytes(), b'k')];
         if answer.opcode == Opcode::Result {
             match Outcome::read(message(answer), answer.version).unwrap() {
@@ -178,7 +180,7 @@ impl Side {
             }
         }
         Seen {
-            flags,
+            flags: answer.flags.0,
             opcode: answer.opcode,
             body,
             told: told(answer).replace(&self.keyspace, "KEYSPACE"),
