@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use bytes::{BufMut, BytesMut};
 use evenkeel_cql::codec::Compression;
 use evenkeel_cql::response::Result as Outcome;
-use evenkeel_cql::{Envelope, Flags, Opcode, Version};
+use evenkeel_cql::{Envelope, ErrorCode, Flags, Opcode, Version};
 
 use crate::cassandra;
 use crate::cassandra::client::{Client, message, told};
@@ -78,8 +78,7 @@ impl Side {
         }
         let mut state = None;
         for _ in 0..PAGES_MAX {
-            let (opcode, body) = self.request(asked, state.as_deref());
-            let answer = self.ask(opcode, body);
+            let answer = self.ask_prepared(asked, state.as_deref());
             state = paging_state(&answer);
             seen.push(self.seen(&answer));
             if state.is_none() {
@@ -87,6 +86,23 @@ impl Side {
             }
         }
         seen
+    }
+
+    /// The answer to one page. A node may have forgotten a statement since: clients that know a
+    /// node prepare it again, and Evenkeel does that for its own.
+    fn ask_prepared(&mut self, asked: &Asked, state: Option<&[u8]>) -> Envelope {
+        let (opcode, body) = self.request(asked, state);
+        let answer = self.ask(opcode, body);
+        if !told(&answer).starts_with(ErrorCode::Unprepared.name()) {
+            return answer;
+        }
+        let texts: Vec<String> = self.prepared.keys().cloned().collect();
+        self.prepared.clear();
+        for text in texts {
+            self.prepare(&text, &mut Vec::new());
+        }
+        let (opcode, body) = self.request(asked, state);
+        self.ask(opcode, body)
     }
 
     /// Whether a text is prepared now; its first preparation is an answer.

@@ -267,8 +267,14 @@ func failures(session *gocql.Session) {
 }
 
 func metadata(session *gocql.Session) {
+	// What it read before the tables were there is forgotten when it hears of them, a while later.
 	known, err := session.KeyspaceMetadata(keyspace)
 	must(err)
+	for ends := time.Now().Add(20 * time.Second); len(known.Tables) < 4 && time.Now().Before(ends); {
+		time.Sleep(100 * time.Millisecond)
+		known, err = session.KeyspaceMetadata(keyspace)
+		must(err)
+	}
 	tables := make([]string, 0, len(known.Tables))
 	for name, table := range known.Tables {
 		tables = append(tables, fmt.Sprint(name, table.OrderedColumns, len(table.PartitionKey)))
