@@ -650,7 +650,7 @@ fn what_is_removed_goes_at_once_however_rare_a_sync_is() {
     // At most five segments of 1 KiB, and the lock.
     while held() > 6 {
         assert!(std::time::Instant::now() < until, "{} files are there", held());
-        sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
     // Nor is the end waited for.
     drop(log);
