@@ -64,14 +64,7 @@ impl Side {
     /// All answers to one statement: to its preparation, and a page each.
     fn answers(&mut self, asked: &Asked) -> Vec<Seen> {
         let mut seen = Vec::new();
-        let parts: Vec<&Part> = match &asked.form {
-            Form::Query(_) => Vec::new(),
-            Form::Prepared(part) => vec![part],
-            Form::Batch { parts, .. } => {
-                parts.iter().filter(|(_, prepared)| *prepared).map(|(part, _)| part).collect()
-            }
-        };
-        for part in parts {
+        for part in prepared_parts(asked) {
             if !self.prepare(&part.text, &mut seen) {
                 return seen;
             }
@@ -96,10 +89,9 @@ impl Side {
         if !told(&answer).starts_with(ErrorCode::Unprepared.name()) {
             return answer;
         }
-        let texts: Vec<String> = self.prepared.keys().cloned().collect();
-        self.prepared.clear();
-        for text in texts {
-            self.prepare(&text, &mut Vec::new());
+        for part in prepared_parts(asked) {
+            self.prepared.remove(&part.text);
+            self.prepare(&part.text, &mut Vec::new());
         }
         let (opcode, body) = self.request(asked, state);
         self.ask(opcode, body)
@@ -200,6 +192,17 @@ impl Side {
             opcode: answer.opcode,
             body,
             told: told(answer).replace(&self.keyspace, "KEYSPACE"),
+        }
+    }
+}
+
+/// The parts of a statement that are prepared.
+fn prepared_parts(asked: &Asked) -> Vec<&Part> {
+    match &asked.form {
+        Form::Query(_) => Vec::new(),
+        Form::Prepared(part) => vec![part],
+        Form::Batch { parts, .. } => {
+            parts.iter().filter(|(_, prepared)| *prepared).map(|(part, _)| part).collect()
         }
     }
 }
