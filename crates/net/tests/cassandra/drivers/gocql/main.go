@@ -267,7 +267,8 @@ func failures(session *gocql.Session) {
 }
 
 func metadata(session *gocql.Session) {
-	// A session that has read nothing yet: another may know the keyspace as it was.
+	// A session that has read nothing yet: through a proxy another may know the keyspace as it was
+	// before its tables (docs/cassandra.md, what is left out). To be this session's again.
 	fresh, err := cluster(keyspace).CreateSession()
 	must(err)
 	defer fresh.Close()
