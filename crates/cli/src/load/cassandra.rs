@@ -4,15 +4,13 @@ use anyhow::{Context as _, bail};
 use evenkeel_core::request::ring::Consistency;
 use evenkeel_net::cassandra::node::Login;
 use evenkeel_net::load::{
-    CassandraLoad, CassandraTarget, Popularity, RecordSize, Stop, Version, Workload,
+    CassandraLoad, CassandraTarget, PASSWORD_VARIABLE, Popularity, RecordSize, Stop, Version,
+    Workload,
 };
 use evenkeel_settings::{Mismatch, parse_bytes, parse_share};
 
 use super::LoadArguments;
 use crate::terminal::Progress;
-
-/// Where a password is looked for: what is typed on a command line is seen by everybody.
-const PASSWORD: &str = "EVENKEEL_CQL_PASSWORD";
 
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Cassandra (cql://HOST:PORT[,HOST:PORT…]/KEYSPACE)")]
@@ -124,8 +122,9 @@ impl CassandraArguments {
 
     fn login(&self) -> anyhow::Result<Option<Login>> {
         let Some(user) = &self.user else { return Ok(None) };
-        let password = std::env::var(PASSWORD);
-        let password = password.with_context(|| format!("--user: {PASSWORD} is not set"))?;
+        let password = std::env::var(PASSWORD_VARIABLE);
+        let password =
+            password.with_context(|| format!("--user: {PASSWORD_VARIABLE} is not set"))?;
         Ok(Some(Login::plain(user, &password)))
     }
 }

@@ -49,7 +49,8 @@ use tokio::sync::watch;
 
 pub use arrivals::{Arrivals, RATE_MAX, Schedule, Spacing};
 pub use cassandra::{
-    CassandraLoad, CassandraParameters, CassandraTarget, Popularity, RecordSize, Version, Workload,
+    CassandraLoad, CassandraParameters, CassandraTarget, PASSWORD_VARIABLE, Popularity, RecordSize,
+    Version, Workload,
 };
 pub use error::LoadError;
 pub use expect::{Expectation, Mismatch};

@@ -11,8 +11,9 @@ use evenkeel_settings::profile::SERVERS_MAX;
 use evenkeel_settings::{Mismatch, Node, Problems, Reading, Setting, Table, Value};
 use http::Method;
 
+use super::cassandra;
 use super::search::SearchConfig;
-use crate::load::{Keys, LATENCY_MAX, LoadError, Target};
+use crate::load::{CassandraLoad, Keys, LATENCY_MAX, LoadError, Target};
 
 const MS: Duration = Duration::from_millis(1);
 const S: Duration = Duration::from_secs(1);
@@ -48,11 +49,17 @@ pub struct ProfileConfig {
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub struct Requests {
-    /// Reads.
-    pub read: Target,
-    /// Writes, on the same host.
-    pub write: Option<Target>,
+pub enum Requests {
+    /// Requests over HTTP.
+    Http {
+        /// Reads.
+        read: Target,
+        /// Writes, on the same host.
+        write: Option<Target>,
+    },
+    /// Records of a table of Cassandra; the share of writes, the arrivals and the bounds are those
+    /// of each step.
+    Cassandra(Box<CassandraLoad>),
 }
 
 /// How one load is offered.
@@ -120,29 +127,49 @@ fn config(root: &mut Table<'_>, hash: u64) -> ProfileConfig {
     let name = name.check("a name of up to 64 letters, digits, -, _ and .", is_name).required();
     let servers = root.key("servers").integer().between(1..=SERVERS_MAX).required();
     let objective = root.key("objective").duration().between(MS..=OBJECTIVE_MAX).optional();
-    let keys = root.key("keys").section(keys);
-    let read = root.key("read").table(move |table| target(table, keys, "GET")).required();
-    let write =
-        root.key("write").table(move |table| target(table, keys, "POST")).optional().flatten();
     let steps = root.key("steps").section(steps);
     let (write_shares, search) = root.key("loads").section(loads);
     let seed = root.key("seed").integer().or(1);
-    if root.is_sound() {
-        check_writes(root, read.as_ref(), write.as_ref(), &write_shares);
-    }
-    let nowhere = || Target::new(["http://127.0.0.1/"]).expect("that is a URL");
+    let requests = if root.key("cassandra").value().is_some() {
+        cassandra(root, &steps)
+    } else {
+        http(root, &write_shares)
+    };
     ProfileConfig {
         name,
         servers: NonZeroU32::new(servers).unwrap_or(NonZeroU32::MIN),
         objective,
-        // Without a sound target there is a problem, and nobody sees this one.
-        requests: Requests { read: read.unwrap_or_else(nowhere), write },
+        requests,
         steps,
         write_shares,
         search,
         seed,
         hash,
     }
+}
+
+fn http(root: &mut Table<'_>, write_shares: &[Probability]) -> Requests {
+    let keys = root.key("keys").section(keys);
+    let read = root.key("read").table(move |table| target(table, keys, "GET")).required();
+    let write =
+        root.key("write").table(move |table| target(table, keys, "POST")).optional().flatten();
+    if root.is_sound() {
+        check_writes(root, read.as_ref(), write.as_ref(), write_shares);
+    }
+    // Without a sound target there is a problem, and nobody sees this one.
+    let nowhere = || Target::new(["http://127.0.0.1/"]).expect("that is a URL");
+    Requests::Http { read: read.unwrap_or_else(nowhere), write }
+}
+
+fn cassandra(root: &mut Table<'_>, steps: &StepConfig) -> Requests {
+    for key in ["read", "write", "keys"] {
+        if root.key(key).value().is_some() {
+            let came = format!("[{key}] beside [cassandra]");
+            root.problem(key, Mismatch::new(came, "either requests over HTTP or [cassandra]"));
+        }
+    }
+    let load = root.key("cassandra").table(cassandra::load).required();
+    Requests::Cassandra(Box::new(CassandraLoad { timeout: steps.timeout, ..load }))
 }
 
 fn check_writes(
@@ -291,7 +318,8 @@ mod tests {
         assert_eq!(config.steps.duration, 10 * S);
         assert_eq!((config.search.rate_min, config.search.rate_max), (None, None));
         let config = read(&format!("{SMALL}{WRITE}")).unwrap();
-        assert_eq!(config.requests.write.unwrap().method, "POST");
+        let Requests::Http { write, .. } = config.requests else { panic!("it is over HTTP") };
+        assert_eq!(write.unwrap().method, "POST");
     }
 
     #[test]

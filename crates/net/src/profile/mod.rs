@@ -7,7 +7,8 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `config` | what people write |
+//! | `config`, `cassandra` | what people write |
+//! | `offer` | one load, over HTTP or Cassandra's protocol |
 //! | `search` | which load next: up by a factor, halving near saturation, then the steep part |
 //! | `step` | one load: warm-up, measurement, verdict |
 //! | `summary` | the curve: violations by load, saturation, the 5 % point |
@@ -18,7 +19,9 @@
 //! Source: Bogdanov et al., "Fast and accurate load balancing for geo-distributed storage systems"
 //! (Kurma), SoCC 2018, section 4.1, which profiles by exponentially spaced loads up to saturation.
 
+mod cassandra;
 mod config;
+mod offer;
 mod search;
 mod step;
 mod summary;

@@ -21,7 +21,8 @@ use evenkeel_settings::profile::Step;
 
 use super::ProfileError;
 use super::config::ProfileConfig;
-use crate::load::{Arrivals, Load, LoadError, Outcome, Progress, Stop, Target};
+use super::offer::Offer;
+use crate::load::{Arrivals, LoadError, Outcome, Progress, Stop};
 
 /// Throughput this far below the offered load is saturation.
 const SHORTFALL_MAX: f64 = 0.02;
@@ -50,15 +51,17 @@ pub(super) fn measure(
     stop: &Stop,
     mut on_progress: impl FnMut(&Progress),
 ) -> Result<Option<StepDone>, LoadError> {
-    let mut plan = Load::new(target(config, write_share)?, Arrivals::poisson(load)?);
     let measured = measured_for(config, load);
-    plan.warm_up = config.steps.warm_up;
-    plan.duration = Some(plan.warm_up + measured);
-    plan.timeout = config.steps.timeout;
-    plan.connections_max = config.steps.connections_max;
-    plan.seed = seed;
-    let mut backlog = Backlog::new(plan.warm_up, measured);
-    let outcome = plan.run(stop, |progress| {
+    let warm_up = config.steps.warm_up;
+    let offer = Offer {
+        write_share,
+        warm_up,
+        duration: Some(warm_up + measured),
+        seed,
+        ..Offer::new(config, Arrivals::poisson(load)?)
+    };
+    let mut backlog = Backlog::new(warm_up, measured);
+    let outcome = offer.make(config, stop, |progress| {
         backlog.look(progress);
         on_progress(progress);
     })?;
@@ -89,11 +92,12 @@ pub(super) fn measured_for(config: &ProfileConfig, load: f64) -> Duration {
 pub(super) fn alone(config: &ProfileConfig, stop: &Stop) -> Result<Option<Duration>, ProfileError> {
     const REQUESTS: u64 = 20;
     const PER_SECOND: f64 = 20.0;
-    let mut plan = Load::new(config.requests.read.clone(), Arrivals::constant(PER_SECOND)?);
-    plan.requests_max = Some(REQUESTS);
-    plan.timeout = config.steps.timeout;
-    plan.connections_max = 1;
-    let outcome = plan.run(stop, |_| ())?;
+    let offer = Offer {
+        requests_max: Some(REQUESTS),
+        connections_max: 1,
+        ..Offer::new(config, Arrivals::constant(PER_SECOND)?)
+    };
+    let outcome = offer.make(config, stop, |_| ())?;
     if outcome.report.cancelled {
         return Ok(None);
     }
@@ -102,14 +106,6 @@ pub(super) fn alone(config: &ProfileConfig, stop: &Stop) -> Result<Option<Durati
         return Err(ProfileError::Silent { load: PER_SECOND, failure });
     };
     Ok(Some(Duration::from_secs_f64(median_ms / 1e3)))
-}
-
-fn target(config: &ProfileConfig, write_share: Probability) -> Result<Target, LoadError> {
-    let read = config.requests.read.clone();
-    match &config.requests.write {
-        Some(write) if write_share.value() > 0.0 => read.mixed(write.clone(), write_share.value()),
-        _ => Ok(read),
-    }
 }
 
 fn load_step(

@@ -16,12 +16,12 @@ use evenkeel_core::site::redirect::split::{PlanRow, SplitWindow};
 use evenkeel_net::board::{Directive, LaneTally, SplitTally};
 use evenkeel_net::clock::Clock;
 use evenkeel_net::redirect::{Files, Home, Mesh, MeshConfig, RedirectState, SiteState};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
-};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+
+#[path = "../common/authority.rs"]
+mod authority;
+pub(crate) use authority::Authority;
 
 /// Short, and long enough for a machine that does other things too.
 pub(crate) const PERIOD: Duration = Duration::from_millis(400);
@@ -30,49 +30,6 @@ pub(crate) const NAMES: [&str; 3] = ["london", "ireland", "frankfurt"];
 /// Runs a test as a worker thread runs: one thread, local tasks.
 pub(crate) fn on_one_thread<T>(test: impl Future<Output = T>) -> T {
     evenkeel_net::http::engine::worker_runtime().unwrap().block_on(test)
-}
-
-/// An authority of certificates.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    pub(crate) fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// A certificate for these names and its key, PEM.
-    pub(crate) fn issue(&self, names: &[&str]) -> (String, String) {
-        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let mut params = CertificateParams::new(names).unwrap();
-        let (server, client) =
-            (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);
-        params.extended_key_usages = vec![server, client];
-        let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
-    }
-
-    /// Writes the files of one site.
-    pub(crate) fn write(&self, directory: &Path, names: &[&str]) -> Files {
-        std::fs::create_dir_all(directory).unwrap();
-        let (certificate, key) = self.issue(names);
-        let write = |name: &str, text: &str| -> PathBuf {
-            let path = directory.join(name);
-            std::fs::write(&path, text).unwrap();
-            path
-        };
-        Files {
-            certificate: write("site.pem", &certificate),
-            key: write("site.key", &key),
-            authority: write("authority.pem", &self.pem()),
-        }
-    }
 }
 
 /// A directory of its own for a test.

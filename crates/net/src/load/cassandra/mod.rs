@@ -32,6 +32,9 @@ pub use workload::{Popularity, RecordSize, Workload};
 
 /// Where the native protocol is spoken when an address has no port.
 const PORT: u16 = 9042;
+/// The environment variable with the password, where nodes want one: what is typed on a command
+/// line is seen by everybody.
+pub const PASSWORD_VARIABLE: &str = "EVENKEEL_CQL_PASSWORD";
 /// The table, by the name YCSB gives it.
 const TABLE: &str = "usertable";
 /// The most connections: one node's threads do not get more done with more.
@@ -253,7 +256,8 @@ impl CassandraLoad {
         })
     }
 
-    fn check(&self) -> Result<(), LoadError> {
+    /// Whether every setting is in its range.
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
         let outside = |name, came: &dyn std::fmt::Debug, expected: &str| {
             Err(LoadError::setting(name, format!("{came:?}"), expected))
         };

@@ -1,0 +1,157 @@
+//! Redirect over Cassandra's protocol on a real cluster of three data centres: what a plan sends to
+//! coordinators elsewhere, what must stay and why, and what becomes of it when a node dies.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../common/authority.rs"]
+mod authority;
+#[path = "../common/cassandra/mod.rs"]
+mod cassandra;
+mod world;
+
+use std::time::Duration;
+
+use evenkeel_core::request::ring::Stays;
+use evenkeel_cql::{Consistency, Version};
+use evenkeel_settings::profile::Record;
+
+use cassandra::Cluster;
+use cassandra::client::Client;
+use world::{SITES, Setup, Sites, Users, asked, curves, fill, load, spec};
+
+const LONDON: usize = 0;
+/// Requests per second of london's users: above what the curves say that one site can serve.
+const HOT_PER_S: f64 = 120.0;
+const CALM_PER_S: f64 = 20.0;
+
+/// 60/s are no trouble, 80/s make one of two late, 100/s are too much.
+fn steep() -> Record {
+    curves(&[(20.0, 1.0), (40.0, 1.0), (60.0, 1.0), (80.0, 0.5), (100.0, 0.1)], 100.0)
+}
+
+/// Users everywhere; london's are many and ask as they are told.
+fn crowd(sites: &Sites<'_>, keyspace: &str, consistency: Consistency) -> Vec<Users> {
+    let begin = |site: usize| {
+        let per_s = if site == LONDON { HOT_PER_S } else { CALM_PER_S };
+        let mut load = load(sites.entrance(site), "everywhere", per_s);
+        if site == LONDON {
+            load = world::load(sites.entrance(site), keyspace, per_s);
+            load.consistency = consistency;
+        }
+        Users::begin(load)
+    };
+    (0..SITES.len()).map(begin).collect()
+}
+
+fn stayed(sites: &Sites<'_>, why: Stays) -> u64 {
+    sites.standing(LONDON).cluster().stayed[why.index()]
+}
+
+fn away(sites: &Sites<'_>) -> u64 {
+    let total = sites.standing(LONDON).split.unwrap().total();
+    total.lanes.iter().skip(1).map(|lane| lane.sent).sum()
+}
+
+/// The cluster, with a table that all data centres have and one that only `east` has.
+fn prepared() -> Option<&'static Cluster> {
+    let cluster = cassandra::shared(spec)?;
+    fill(cluster, "everywhere", &["east", "west", "far"]);
+    fill(cluster, "at_home", &["east"]);
+    Some(cluster)
+}
+
+#[test]
+fn a_hot_site_reads_elsewhere_as_much_as_is_planned() {
+    let Some(cluster) = prepared() else { return };
+    let curves = steep();
+    let sites = Sites::start(cluster, &Setup::new("hot", &curves));
+    let users = crowd(&sites, "everywhere", Consistency::One);
+    sites.wait_for_a_common_plan();
+    world::until("london sends", || away(&sites) > 0);
+    std::thread::sleep(3 * world::PERIOD);
+
+    let nodes = |of: fn(&Cluster, usize) -> i64| [of(cluster, 0), of(cluster, 1), of(cluster, 2)];
+    let (before, sent_before) = (nodes(asked), away(&sites));
+    std::thread::sleep(Duration::from_secs(6));
+    let (after, sent) = (nodes(asked), away(&sites) - sent_before);
+    let had: Vec<i64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
+
+    // Of 120/s about 60 are more than one site can serve well: between a third and two thirds go.
+    assert!((200..=480).contains(&sent), "{sent} of about 720 went: {:?}", sites.flows(LONDON));
+    // What the nodes say agrees: their own users' 120 each, and what was sent. 10 % for what is
+    // asked about the cluster.
+    let elsewhere = had[1] + had[2];
+    let expected = 2.0 * 6.0 * CALM_PER_S + sent as f64;
+    let error = (elsewhere as f64 - expected).abs() / expected;
+    assert!(error < 0.15, "{had:?}, expected {expected} at the other two");
+    for user in users {
+        let report = user.end().report;
+        assert_eq!(report.failed + report.timeouts, 0, "{report:?}");
+    }
+}
+
+#[test]
+fn what_means_replicas_at_home_stays_and_is_planned_as_such() {
+    let Some(cluster) = prepared() else { return };
+    let curves = steep();
+    let sites = Sites::start(cluster, &Setup::new("bound", &curves));
+    for (keyspace, consistency, why) in [
+        ("everywhere", Consistency::LocalQuorum, Stays::LocalConsistency),
+        ("at_home", Consistency::One, Stays::NoReplica),
+    ] {
+        let users = crowd(&sites, keyspace, consistency);
+        sites.wait_for_a_common_plan();
+        world::until("london's load is known to stay", || stayed(&sites, why) > 300);
+        // Demand is a mean over two epochs.
+        std::thread::sleep(4 * world::PERIOD);
+        let sent = away(&sites);
+        let flows = sites.flows(LONDON);
+        let planned = [1, 2].map(|to| sites.planned(LONDON, to).unwrap());
+        std::thread::sleep(2 * world::PERIOD);
+        assert_eq!(away(&sites) - sent, 0, "{consistency:?} of {keyspace}");
+        assert_eq!(planned, [0.0, 0.0], "what cannot move is not planned to: {flows:?}");
+        for user in users {
+            let report = user.end().report;
+            assert_eq!(report.failed + report.timeouts, 0, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn conditional_writes_stay_while_the_rest_goes() {
+    let Some(cluster) = prepared() else { return };
+    let curves = steep();
+    let sites = Sites::start(cluster, &Setup::new("conditional", &curves));
+    let users = crowd(&sites, "everywhere", Consistency::One);
+    let mut client = Client::connect(sites.entrance(LONDON), Version::V4, None).unwrap();
+    let made = "create table if not exists everywhere.turns (id int primary key, turn int)";
+    client.rows(made);
+    client.rows("insert into everywhere.turns (id, turn) values (1, 0)");
+    sites.wait_for_a_common_plan();
+    world::until("london sends", || away(&sites) > 0);
+    let before = stayed(&sites, Stays::Conditional);
+    for turn in 0..20 {
+        let next = turn + 1;
+        let text =
+            format!("update everywhere.turns set turn = {next} where id = 1 if turn = {turn}");
+        let rows = client.rows(&text);
+        assert_eq!(rows[0][0].as_deref(), Some(&[1][..]), "turn {turn} was applied");
+    }
+    world::until("they are counted", || stayed(&sites, Stays::Conditional) >= before + 20);
+    users.into_iter().for_each(|user| _ = user.end());
+}
+
+#[test]
+fn what_a_dead_node_elsewhere_had_comes_home() {
+    let Some(cluster) = prepared() else { return };
+    let curves = steep();
+    let sites = Sites::start(cluster, &Setup::new("dead", &curves));
+    let users = Users::begin(load(sites.entrance(LONDON), "everywhere", HOT_PER_S));
+    sites.wait_for_a_common_plan();
+    world::until("london sends", || away(&sites) > 100);
+    sites.turn().kill(1);
+    std::thread::sleep(Duration::from_secs(5));
+    let report = users.end().report;
+    assert_eq!(report.failed + report.timeouts, 0, "{report:?}");
+}
