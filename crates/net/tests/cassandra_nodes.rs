@@ -24,7 +24,9 @@ use evenkeel_net::cassandra::node::{
     Prepared, SendErrorKind,
 };
 use evenkeel_net::clock::Clock;
+use evenkeel_net::config::Config;
 use evenkeel_net::http::engine::worker_runtime;
+use evenkeel_net::process::Process;
 
 use cassandra::Spec;
 use cassandra::client::Client;
@@ -373,6 +375,54 @@ fn an_agent_beside_a_node_reports_with_every_answer_to_those_who_ask() {
             assert_eq!((agent.state().waiting, agent.state().in_service), (0, 0));
         });
     }
+}
+
+/// What `evenkeel run` makes of a configuration.
+fn run_as_configured(text: &str) -> Process {
+    let node = evenkeel_settings::Node::parse(text, "run.toml").unwrap();
+    let config = Config::read(&node).unwrap_or_else(|found| panic!("{found}\nin\n{text}"));
+    Process::start(config).unwrap()
+}
+
+#[test]
+fn agents_of_a_configuration_are_what_a_proxy_learns_from() {
+    let Some(cluster) = cassandra::shared(spec) else { return };
+    let _calm = cluster.calm();
+    let nodes = both(cluster);
+    let agents = nodes.map(|node| {
+        let agent = "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:0'\n";
+        run_as_configured(&format!("{agent}app = '{node}'\n"))
+    });
+    let reached = nodes
+        .iter()
+        .zip(&agents)
+        .map(|(node, agent)| format!("'{node}' = '{}'", agent.agents()[0]));
+    let reached = reached.collect::<Vec<_>>().join(", ");
+    let proxy = run_as_configured(&format!(
+        "[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'store'\n\
+         [upstream.store]\nprotocol = 'cql'\nreplicas = ['{}']\npolicy = 'c3'\n\
+         [upstream.store.cql]\ndatacenter = 'east'\nreached_at = {{ {reached} }}\n",
+        nodes[0]
+    ));
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < Duration::from_secs(20), "no reports came");
+        std::thread::sleep(Duration::from_millis(100));
+        let Ok(mut client) = Client::connect(proxy.listens()[0], Version::V5, None) else {
+            continue;
+        };
+        for _ in 0..20 {
+            client.rows("select cluster_name from system.local");
+            client.rows("select * from system_schema.tables where keyspace_name = 'system'");
+        }
+        let sources: Vec<FeedbackSource> =
+            proxy.board().standing(0).cluster().nodes.iter().map(|node| node.source).collect();
+        if sources == [FeedbackSource::Agent; 2] {
+            break;
+        }
+    }
+    proxy.stop().unwrap();
+    agents.into_iter().for_each(|agent| agent.stop().unwrap());
 }
 
 #[test]

@@ -21,6 +21,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use evenkeel_cql::Version;
 use files::Reaper;
 use node::Node;
 pub(crate) use node::processor_time;
@@ -154,6 +155,10 @@ impl Cluster {
             let made = "Created default superuser role";
             this.wait("the first user", || this.any_log_has(made));
         }
+        for index in 0..this.nodes.len() {
+            let of = format!("node {index} to know the tokens of all others");
+            this.wait(&of, || this.knows_all_tokens(index));
+        }
         this
     }
 
@@ -249,6 +254,20 @@ impl Cluster {
                 told(index, &is_up(other)) && told(other, &is_up(index))
             });
         }
+    }
+
+    /// Whether a node has the tokens of all others: it may see that they are up before it does, and
+    /// refuse keyspaces that are to have replicas there.
+    fn knows_all_tokens(&self, index: usize) -> bool {
+        let address = self.address(index);
+        let client = match self.authority() {
+            Some(authority) => client::Client::connect_tls(address, authority, Version::V4),
+            None => client::Client::connect(address, Version::V4, None),
+        };
+        let Ok(mut client) = client else { return false };
+        let peers = client.rows("select tokens from system.peers");
+        let known = peers.iter().filter(|peer| peer[0].is_some()).count();
+        known + 1 == self.nodes.len()
     }
 
     fn wait(&self, what: &str, is_true: impl Fn() -> bool) {
