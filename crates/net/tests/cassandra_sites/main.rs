@@ -8,6 +8,7 @@
 mod authority;
 #[path = "../common/cassandra/mod.rs"]
 mod cassandra;
+mod experiment;
 mod world;
 
 use std::time::Duration;

@@ -66,7 +66,7 @@ impl<'a> Setup<'a> {
 pub(crate) struct Sites<'a> {
     processes: Vec<Process>,
     _lanes: Lanes,
-    _turn: Disturbed<'a>,
+    turn: Disturbed<'a>,
     folder: PathBuf,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Sites<'a> {
             Process::start(config).unwrap()
         };
         let processes = (0..SITES.len()).map(start).collect();
-        let this = Self { processes, _lanes: lanes, _turn: turn, folder };
+        let this = Self { processes, _lanes: lanes, turn, folder };
         for site in 0..SITES.len() {
             until("a site serves", || {
                 Client::connect(this.entrance(site), Version::V4, None).is_ok()
@@ -107,7 +107,7 @@ impl<'a> Sites<'a> {
 
     /// The right to pause and kill nodes.
     pub(crate) const fn turn(&self) -> &Disturbed<'a> {
-        &self._turn
+        &self.turn
     }
 
     /// How the upstream of a site stands.
@@ -124,6 +124,12 @@ impl<'a> Sites<'a> {
             pair.from == SITES[from].0 && pair.to == SITES[to].0
         };
         Some(plan.pairs.iter().find(is_it).map_or(0.0, |pair| pair.rate_per_s))
+    }
+
+    /// The share of a site's requests predicted to be late with the plan in force.
+    pub(crate) fn predicted(&self, site: usize) -> Option<f64> {
+        let state = self.processes[site].redirect()?.borrow().clone();
+        state.sites[site].planned_share
     }
 
     /// The sentences of the plan in force at a site.
@@ -282,6 +288,11 @@ impl Users {
 
     pub(crate) fn end(self) -> Outcome {
         self.stop.stop();
+        self.wait()
+    }
+
+    /// Until its own end.
+    pub(crate) fn wait(self) -> Outcome {
         self.running.join().unwrap()
     }
 }
