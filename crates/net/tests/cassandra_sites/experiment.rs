@@ -2,7 +2,7 @@
 //!
 //! Each node is limited to a share of a processor, the curves are what `evenkeel profile` measures
 //! of one of them through its proxy, 4 % of the requests write, and rounds with and without plans
-//! take turns. It measures for some six minutes and asserts little: its figures are for people.
+//! take turns. It measures for some ten minutes and asserts little: its figures are for people.
 //!
 //! ```text
 //! cargo test --release -p evenkeel-net --test cassandra_sites -- --ignored --nocapture
@@ -140,7 +140,7 @@ fn turn(cluster: &Cluster, curves: &Record, is_planned: bool) -> [(f64, Option<f
 }
 
 #[test]
-#[ignore = "some six minutes, of a machine of its own"]
+#[ignore = "some ten minutes, of a machine of its own"]
 fn kurma_on_cassandra() {
     if let Err(missing) = cassandra::possible() {
         return cassandra::skipped(&missing);
