@@ -136,7 +136,7 @@ impl Options {
             let value = words.next().copied().unwrap_or_default();
             match *word {
                 "--scenarios" => {
-                    options.scenarios = some_of(word, value, &SCENARIOS, |it| it.name)?
+                    options.scenarios = some_of(word, value, &SCENARIOS, |it| it.name)?;
                 }
                 "--mixes" => options.mixes = some_of(word, value, &MIXES, |it| it.name)?,
                 "--ways" => options.ways = chosen_ways(value)?,
