@@ -51,8 +51,8 @@ usage: cargo xtask bench cassandra [OPTIONS]
                      adaptive-speculative, java (a reference), java-proxy; default all but the
                      speculative ones
   --rounds N         rounds, each measuring every way once; at least 6, default 6
-  --seconds N        length of one measurement, 2 to 300; default 20
-  --rate N           requests per second in open loop, 10 to 100000; default 400
+  --seconds N        length of one measurement, 2 to 300; default 15
+  --rate N           requests per second in open loop, 10 to 100000; default 500
   --users N          clients in closed loop, 1 to 1000; default 16
   --records N        records, zipfian (0.99), 100 to 10000000; default 20000
   --bytes N          length of a record, 1 to 100000; default 1000
@@ -111,8 +111,8 @@ impl Default for Options {
             mixes: MIXES.iter().collect(),
             ways: WAYS.iter().filter(|way| way.is_usual).collect(),
             rounds: ROUNDS_MIN,
-            seconds: 20,
-            rate: 400,
+            seconds: 15,
+            rate: 500,
             users: 16,
             records: 20_000,
             bytes: 1_000,
