@@ -158,9 +158,19 @@ impl Cell {
         value: impl Fn(&Measurement) -> f64,
         compare: fn(f64, f64) -> f64,
     ) -> Estimate {
-        let pairs = series.values(&value).into_iter().zip(self.reference(series).values(&value));
-        let compared: Vec<f64> = pairs.map(|(own, other)| compare(own, other)).collect();
-        Estimate::of_rounds(&compared)
+        beside(series, self.reference(series), value, compare)
+    }
+
+    /// By how much the proxy makes the median later, in us: beside the driver's default policy, and
+    /// beside a way that chooses alike.
+    fn added_us(&self, series: &Series) -> Vec<(&'static str, Estimate)> {
+        let names = [Some(series.way.reference), series.way.without_proxy];
+        let others = names.into_iter().flatten().filter_map(|name| {
+            let other = self.series.iter().find(|other| other.way.name == name)?;
+            let median = |round: &Measurement| round.quantile_us(0.5);
+            Some((name, beside(series, other, median, |own, other| own - other)))
+        });
+        others.collect()
     }
 
     /// The ratio of a percentile of all rounds together to the reference's.
@@ -173,6 +183,18 @@ impl Cell {
         let interval = statistics::bootstrap_interval(all.len(), ratio);
         Estimate { value: ratio(&all), interval: interval.unwrap_or((0.0, f64::INFINITY)) }
     }
+}
+
+/// In each round, a way's value beside another's.
+fn beside(
+    own: &Series,
+    other: &Series,
+    value: impl Fn(&Measurement) -> f64,
+    compare: fn(f64, f64) -> f64,
+) -> Estimate {
+    let pairs = own.values(&value).into_iter().zip(other.values(&value));
+    let compared: Vec<f64> = pairs.map(|(own, other)| compare(own, other)).collect();
+    Estimate::of_rounds(&compared)
 }
 
 /// A whole benchmark.

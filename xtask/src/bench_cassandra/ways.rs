@@ -18,6 +18,8 @@ pub(super) struct Way {
     pub(super) is_proxied: bool,
     /// The way that it is compared with.
     pub(super) reference: &'static str,
+    /// One that chooses nodes alike without a proxy: what is between them is the proxy alone.
+    pub(super) without_proxy: Option<&'static str>,
     pub(super) about: &'static str,
     /// Whether it is measured unless something else is asked for.
     pub(super) is_usual: bool,
@@ -32,6 +34,7 @@ const USUAL: Way = Way {
     word: "default",
     is_proxied: false,
     reference: DEFAULT,
+    without_proxy: None,
     about: "scylla (Rust), its default policy: a replica at random",
     is_usual: true,
 };
@@ -48,6 +51,7 @@ pub(super) const WAYS: [Way; 7] = [
         name: "proxy",
         word: "proxy",
         is_proxied: true,
+        without_proxy: Some("adaptive"),
         about: "scylla, its default policy, through evenkeel: c3, copies after the 99th percentile",
         ..USUAL
     },

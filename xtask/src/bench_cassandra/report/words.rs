@@ -12,6 +12,9 @@ const PAUSED_RATIO_MAX: f64 = 0.5;
 const CALM_RATIO_MAX: f64 = 1.05;
 const ADDED_US_MAX: f64 = 100.0;
 
+/// A percentile of more than this is the load's own lateness, not that of nodes.
+const LATE_US_MAX: u64 = 5_000;
+
 impl Report {
     /// A table for each load, verdicts, and reading aids.
     pub(in super::super) fn tables(&self) -> String {
@@ -159,6 +162,14 @@ impl Cell {
                 let reference = series.way.reference;
                 remarks.push(format!("{name}: {} of {reference}'s answers/s", in_words(rate, 3)));
             }
+            let late = series.rounds.iter().filter(|round| round.late_us > LATE_US_MAX).count();
+            if late > 0 {
+                let all = series.rounds.len();
+                remarks.push(format!(
+                    "NOTE: {name}: in {late} of {all} rounds requests were sent late: the machine \
+                     was too busy to tell"
+                ));
+            }
             let error = series.rounds.iter().find_map(|round| round.error.as_ref());
             remarks.extend(error.map(|error| format!("{name}: first error: {error}")));
         }
@@ -168,23 +179,28 @@ impl Cell {
     /// What is to be said of the bars.
     fn verdicts(&self) -> Vec<String> {
         let ours = self.series.iter().filter(|series| series.way.is_ours());
+        if self.scenario.arrival == Arrival::Lonely {
+            return ours.filter(|it| it.way.is_proxied).flat_map(|it| self.added(it)).collect();
+        }
         ours.filter_map(|series| self.verdict(series)).collect()
+    }
+
+    fn added(&self, series: &Series) -> Vec<String> {
+        let (scenario, name) = (self.scenario.name, series.way.name);
+        let estimates = self.added_us(series).into_iter();
+        let lines = estimates.map(|(other, added)| {
+            let (words, verdict) = (in_words(added, 0), judged(added, ADDED_US_MAX));
+            let same = if series.way.reference == other { "" } else { ", which chooses alike" };
+            format!(
+                "{scenario}: {name} adds {words} us to the p50 of {other}{same}; 100: {verdict}"
+            )
+        });
+        lines.collect()
     }
 
     fn verdict(&self, series: &Series) -> Option<String> {
         let (scenario, name) = (self.scenario.name, series.way.name);
         let reference = series.way.reference;
-        if self.scenario.arrival == Arrival::Lonely {
-            let added = self.within_rounds(
-                series,
-                |round| round.quantile_us(0.5),
-                |own, other| own - other,
-            );
-            let (words, verdict) = (in_words(added, 0), judged(added, ADDED_US_MAX));
-            return series.way.is_proxied.then(|| {
-                format!("{scenario}: {name} adds {words} us to {reference}'s p50; 100: {verdict}")
-            });
-        }
         let bar = match (self.scenario.disturbance, self.scenario.arrival) {
             (Disturbance::None, Arrival::Open) => CALM_RATIO_MAX,
             (Disturbance::Pauses, Arrival::Open) => PAUSED_RATIO_MAX,
@@ -317,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_bar_has_its_verdict() {
-        let verdict = "lonely: proxy adds -37500 (-45000--30000) us to default's p50; 100: met";
+        let verdict = "proxy adds -37500 (-45000--30000) us to the p50 of default; 100: met";
         assert!(report("lonely").tables().contains(verdict), "{}", report("lonely").tables());
         assert!(report("calm").tables().contains("0.40 (0.40-0.40) of default's; 1.05: met"));
         assert!(report("joining").tables().contains("proxy: p99.9 29.8 ms before, 59.8 after"));
