@@ -38,7 +38,7 @@ use cluster::{Cluster, NODES, machine_ticks};
 use generator::{Driver, Generator};
 use report::{Cell, Measurement, Report};
 use scenario::{Disturbance, MIXES, Mix, Plan, SCENARIOS, Scenario};
-use ways::{DEFAULT, WAYS, Way};
+use ways::{Copies, DEFAULT, WAYS, Way};
 
 const USAGE: &str = "\
 usage: cargo xtask bench cassandra [OPTIONS]
@@ -218,10 +218,20 @@ fn file(value: &str) -> Result<PathBuf, UsageError> {
 }
 
 /// Everything that runs. What comes first ends first.
-struct Stage {
+struct Stage<'a> {
     generators: Vec<Generator>,
     proxy: Option<Server>,
     cluster: Cluster,
+    bench: &'a Workbench,
+}
+
+/// What processes have done so far.
+struct Done {
+    proxy_us: f64,
+    nodes_us: f64,
+    copies: Copies,
+    /// Of all processors: at work, and all.
+    machine: (u64, u64),
 }
 
 /// A turn that is to be taken.
@@ -233,8 +243,8 @@ struct Turn<'a> {
     quota: Option<f64>,
 }
 
-impl Stage {
-    fn set_up(options: &Options, bench: &Workbench) -> Result<Self> {
+impl<'a> Stage<'a> {
+    fn set_up(options: &Options, bench: &'a Workbench) -> Result<Self> {
         let is_proxied = options.ways.iter().any(|way| way.is_proxied);
         let binary = options.binary.clone().unwrap_or_else(workspace::release_binary);
         if is_proxied && options.binary.is_none() {
@@ -255,7 +265,7 @@ impl Stage {
             false => None,
         };
         eprintln!("connecting, and writing {} records", options.records);
-        let mut stage = Self { generators: Vec::new(), proxy, cluster };
+        let mut stage = Self { generators: Vec::new(), proxy, cluster, bench };
         for driver in drivers {
             let words = stage.connection_words(options, driver);
             stage.generators.push(Generator::start(driver, bench, &words)?);
@@ -281,10 +291,18 @@ impl Stage {
         words
     }
 
-    /// What all that runs on this machine has used so far: of the proxy, of the nodes in µs.
-    fn cpu_us(&self) -> Result<(f64, f64)> {
-        let proxy = self.proxy.as_ref().map_or(Ok(0), Server::cpu_ns)?;
-        Ok((proxy as f64 / 1e3, self.cluster.cpu_s()? * 1e6))
+    fn done(&self) -> Result<Done> {
+        let proxy_ns = self.proxy.as_ref().map_or(Ok(0), Server::cpu_ns)?;
+        let copies = match &self.proxy {
+            Some(_) => Copies::of_proxy(self.bench)?,
+            None => Copies::default(),
+        };
+        Ok(Done {
+            proxy_us: proxy_ns as f64 / 1e3,
+            nodes_us: self.cluster.cpu_s()? * 1e6,
+            copies,
+            machine: machine_ticks()?,
+        })
     }
 
     fn take(&mut self, turn: &Turn<'_>) -> Result<Measurement> {
@@ -292,7 +310,7 @@ impl Stage {
         if let Some(share) = quota {
             self.cluster.tell(&format!("quota {} {share}", plan.node))?;
         }
-        let (before, ticks) = (self.cpu_us()?, machine_ticks()?);
+        let before = self.done()?;
         let is_over = AtomicBool::new(false);
         let Self { generators, cluster, .. } = self;
         let generator = generators.iter_mut().find(|one| one.driver == way.driver);
@@ -306,7 +324,7 @@ impl Stage {
         });
         disturbed?;
         let outcome = outcome?;
-        let (after, ticks_after) = (self.cpu_us()?, machine_ticks()?);
+        let after = self.done()?;
         if quota.is_some() {
             self.cluster.tell(&format!("unlimited {}", plan.node))?;
         }
@@ -314,9 +332,17 @@ impl Stage {
             proxy.check_alive()?;
         }
         thread::sleep(SETTLE);
-        let busy = (ticks_after.0 - ticks.0) as f64 / (ticks_after.1 - ticks.1).max(1) as f64;
-        let (proxy_us, nodes_us) = (after.0 - before.0, after.1 - before.1);
-        Ok(Measurement::new(outcome, proxy_us, nodes_us, busy))
+        let at_work = (after.machine.0 - before.machine.0) as f64;
+        let all = (after.machine.1 - before.machine.1).max(1) as f64;
+        Ok(Measurement::new(
+            outcome,
+            report::Cost {
+                proxy_us: after.proxy_us - before.proxy_us,
+                nodes_us: after.nodes_us - before.nodes_us,
+                copies: after.copies.since(before.copies),
+                busy: at_work / all,
+            },
+        ))
     }
 }
 
@@ -342,7 +368,7 @@ fn measure(options: &Options) -> Result<Report> {
 }
 
 fn measure_cell(
-    stage: &mut Stage,
+    stage: &mut Stage<'_>,
     options: &Options,
     scenario: &'static Scenario,
     mix: &'static Mix,
@@ -375,7 +401,7 @@ fn measure_cell(
 
 /// What a node uses of a processor under this load when it has as much as it likes.
 fn usual_share(
-    stage: &mut Stage,
+    stage: &mut Stage<'_>,
     options: &Options,
     scenario: &'static Scenario,
     mix: &'static Mix,
@@ -386,7 +412,7 @@ fn usual_share(
     let way = options.ways.iter().find(|way| way.name == DEFAULT);
     let way = way.expect("options without it are refused");
     let measured = stage.take(&Turn { way, words: &words, plan: &plan, quota: None })?;
-    Ok(measured.nodes_us / measured.elapsed_us / NODES as f64)
+    Ok(measured.cost.nodes_us / measured.elapsed_us / NODES as f64)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod words;
 use super::Options;
 use super::generator::Outcome;
 use super::scenario::{Mix, Scenario};
-use super::ways::Way;
+use super::ways::{Copies, Way};
 use crate::bench::{load_average, processors, statistics};
 
 /// The percentile that the bars are about.
@@ -23,18 +23,25 @@ pub(super) struct Measurement {
     pub(super) elapsed_us: f64,
     /// CPU time of the load's process with the driver.
     driver_us: f64,
-    /// CPU time of the proxy.
-    proxy_us: f64,
-    /// CPU time of all nodes.
-    pub(super) nodes_us: f64,
     /// By how much too late requests were sent, 99.9th percentile.
     late_us: u64,
+    pub(super) cost: Cost,
+}
+
+/// What a turn took besides.
+#[derive(Debug, Default)]
+pub(super) struct Cost {
+    /// CPU time of the proxy.
+    pub(super) proxy_us: f64,
+    /// CPU time of all nodes.
+    pub(super) nodes_us: f64,
+    pub(super) copies: Copies,
     /// The share of all processors' time that anything on this machine used.
-    busy: f64,
+    pub(super) busy: f64,
 }
 
 impl Measurement {
-    pub(super) fn new(outcome: Outcome, proxy_us: f64, nodes_us: f64, busy: f64) -> Self {
+    pub(super) fn new(outcome: Outcome, cost: Cost) -> Self {
         let mut latencies_us = outcome.halves_us.concat();
         latencies_us.sort_unstable();
         Self {
@@ -44,10 +51,8 @@ impl Measurement {
             error: outcome.error,
             elapsed_us: outcome.elapsed_us as f64,
             driver_us: outcome.cpu_us as f64,
-            proxy_us,
-            nodes_us,
             late_us: outcome.late_us,
-            busy,
+            cost,
         }
     }
 

@@ -132,9 +132,9 @@ impl Cell {
             statistics::median(&series.values(Measurement::answered_per_s)),
             series.errors(),
             series.each(|round| round.driver_us),
-            series.each(|round| round.proxy_us),
-            series.each(|round| round.nodes_us),
-            statistics::median(&series.values(|round| round.busy)),
+            series.each(|round| round.cost.proxy_us),
+            series.each(|round| round.cost.nodes_us),
+            statistics::median(&series.values(|round| round.cost.busy)),
             late_us as f64 / 1e3
         );
         if !series.way.is_reference() {
@@ -161,6 +161,16 @@ impl Cell {
                 let rate = self.within_rounds(series, Measurement::answered_per_s, |a, b| a / b);
                 let reference = series.way.reference;
                 remarks.push(format!("{name}: {} of {reference}'s answers/s", in_words(rate, 3)));
+            }
+            if series.way.is_proxied {
+                let percent = |value: fn(&Measurement) -> f64| 100.0 * series.each(value);
+                remarks.push(format!(
+                    "{name}: copies of {:.2} % of requests, {:.2} % answered first; {:.2} % were \
+                     denied for the budget",
+                    percent(|round| round.cost.copies.sent),
+                    percent(|round| round.cost.copies.won),
+                    percent(|round| round.cost.copies.denied)
+                ));
             }
             let late = series.rounds.iter().filter(|round| round.late_us > LATE_US_MAX).count();
             if late > 0 {
@@ -233,7 +243,9 @@ impl Cell {
             "{}:{{\"p50_ms\":{},\"p99_ms\":{},\"p999_ms\":{},\"p999_ms_of_all\":{:.4},\
              \"p999_ms_of_halves\":{},\"answered_per_s\":{},\"errors\":{},\
              \"driver_cpu_us_per_request\":{},\"proxy_cpu_us_per_request\":{},\
-             \"nodes_cpu_us_per_request\":{},\"busy\":{},\"late_us\":{}",
+             \"nodes_cpu_us_per_request\":{},\"copies_per_request\":{},\
+             \"copies_won_per_request\":{},\"copies_denied_per_request\":{},\"busy\":{},\
+             \"late_us\":{}",
             quoted(series.way.name),
             quantile(0.5),
             quantile(0.99),
@@ -243,9 +255,12 @@ impl Cell {
             list(&series.values(Measurement::answered_per_s)),
             list(&series.values(|round| round.errors as f64)),
             each(|round| round.driver_us),
-            each(|round| round.proxy_us),
-            each(|round| round.nodes_us),
-            list(&series.values(|round| round.busy)),
+            each(|round| round.cost.proxy_us),
+            each(|round| round.cost.nodes_us),
+            each(|round| round.cost.copies.sent),
+            each(|round| round.cost.copies.won),
+            each(|round| round.cost.copies.denied),
+            list(&series.values(|round| round.cost.busy)),
             list(&series.values(|round| round.late_us as f64)),
         );
         if !series.way.is_reference() {
@@ -284,7 +299,8 @@ mod tests {
     use super::super::super::Options;
     use super::super::super::generator::Outcome;
     use super::super::super::scenario::{MIXES, SCENARIOS};
-    use super::super::super::ways::WAYS;
+    use super::super::super::ways::{Copies, WAYS};
+    use super::super::Cost;
     use super::*;
 
     /// Latencies of 1 to 1000 units of `scale` us, the machine slower round by round.
@@ -307,7 +323,10 @@ mod tests {
                     cpu_us: 50_000,
                     late_us: 70,
                 };
-                cell.add(place, Measurement::new(outcome, 20_000.0, 900_000.0, 0.5));
+                let (proxy_us, nodes_us, busy) = (20_000.0, 900_000.0, 0.5);
+                let copies = Copies { sent: 12.0, won: 5.0, denied: 1.0 };
+                let cost = Cost { proxy_us, nodes_us, copies, busy };
+                cell.add(place, Measurement::new(outcome, cost));
             }
         }
         report.add(cell);
@@ -327,6 +346,8 @@ mod tests {
         assert_eq!(row[4..10].join(" "), "500.0 6 50 20 900 0.50", "{text}");
         assert_eq!(row[11..].join(" "), "0.40 (0.40-0.40) 0.40 (0.40-0.40) 0.40 (0.40-0.40)");
         assert!(text.contains("proxy: first error: late"), "{text}");
+        let copies = "proxy: copies of 1.20 % of requests, 0.50 % answered first; 0.10 % were";
+        assert!(text.contains(copies), "{text}");
         let verdict = "paused, read-heavy: p99.9 of proxy 0.40 (0.40-0.40) of default's; 0.5: met";
         assert!(text.contains(verdict), "{text}");
     }
