@@ -117,7 +117,7 @@ pub(super) struct Copies {
     pub(super) sent: f64,
     /// Whose answer was the first.
     pub(super) won: f64,
-    /// That were due and not sent, since the budget was spent.
+    /// That were due and not sent, for the budget or the gate.
     pub(super) denied: f64,
 }
 
@@ -128,8 +128,11 @@ impl Copies {
     /// When it does not answer, or something else.
     pub(super) fn of_proxy(bench: &Workbench) -> Result<Self> {
         let ask = || -> std::io::Result<String> {
-            let mut stream = TcpStream::connect(("127.0.0.1", bench.ports()[1]))?;
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+            let host = format!("127.0.0.1:{}", bench.ports()[1]);
+            let mut stream = TcpStream::connect(&host)?;
+            let request =
+                format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes())?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
             Ok(text)

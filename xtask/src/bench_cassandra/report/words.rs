@@ -166,7 +166,7 @@ impl Cell {
                 let percent = |value: fn(&Measurement) -> f64| 100.0 * series.each(value);
                 remarks.push(format!(
                     "{name}: copies of {:.2} % of requests, {:.2} % answered first; {:.2} % were \
-                     denied for the budget",
+                     due and denied",
                     percent(|round| round.cost.copies.sent),
                     percent(|round| round.cost.copies.won),
                     percent(|round| round.cost.copies.denied)
