@@ -1,6 +1,7 @@
 //! What the benchmarks of proxies share: servers as children, turns, summaries, words and figures
 //! for people and for programs.
 
+pub(crate) mod dialogue;
 pub(crate) mod process;
 pub(crate) mod statistics;
 
@@ -41,6 +42,16 @@ pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
 pub(crate) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+/// What processors this machine has, by their maker's name.
+pub(crate) fn processors() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name"));
+    let model =
+        model.map_or("processor of unknown make", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{cores} x {model}")
 }
 
 /// A JSON list.

@@ -4,6 +4,7 @@
 //! formatted and tested like the rest and needs no tool beyond cargo.
 
 mod bench;
+mod bench_cassandra;
 mod bench_http;
 mod bench_redirect;
 mod bench_redis;
@@ -34,6 +35,9 @@ usage: cargo xtask COMMAND
   bench agent [OPTIONS] CPU per request of an agent and its dimmer beside plain proxying
   bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis beside Envoy and
                         twemproxy
+  bench cassandra [OPTIONS]
+                        tail latency, throughput and CPU beside drivers' default policies, with
+                        nodes of a real Cassandra paused, throttled and compacting
 
 example: cargo xtask bench http --rounds 12 --json";
 
@@ -83,6 +87,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["bench", "http", options @ ..] => bench_http::run(options),
         ["bench", "agent", options @ ..] => bench_http::run_agent(options),
         ["bench", "redis", options @ ..] => bench_redis::run(options),
+        ["bench", "cassandra", options @ ..] => bench_cassandra::run(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),
         _ => {
             let command = words.join(" ");

@@ -1,0 +1,146 @@
+//! The ways to the cluster, each a session of its own, and the records that all of them ask for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_scylla::AdaptivePolicy;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::policies::load_balancing::LoadBalancingPolicy;
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
+use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
+use scylla::statement::Consistency;
+use scylla::statement::prepared::PreparedStatement;
+
+use crate::Problem;
+use crate::flags::Flags;
+
+/// How long a proxy that has just been started may not serve yet.
+const CONNECT_MAX: Duration = Duration::from_secs(20);
+/// Writers that fill the table side by side.
+const FILLERS: usize = 16;
+
+/// One way to the cluster.
+pub(crate) struct Way {
+    pub(crate) name: String,
+    pub(crate) policy: Option<Arc<AdaptivePolicy>>,
+    pub(crate) asking: Asking,
+}
+
+/// What one request needs of its way.
+#[derive(Clone)]
+pub(crate) struct Asking {
+    pub(crate) session: Arc<Session>,
+    pub(crate) read: PreparedStatement,
+    pub(crate) write: PreparedStatement,
+}
+
+impl Way {
+    /// Connects by the way with this name.
+    pub(crate) async fn new(name: &str, flags: &Flags) -> Result<Self, Problem> {
+        let (place, is_speculative) = match name.strip_suffix("-speculative") {
+            Some(place) => (place, true),
+            None => (name, false),
+        };
+        let mut policy = None;
+        let nodes = match place {
+            "default" => flags.nodes.clone(),
+            "adaptive" => {
+                let builder = AdaptivePolicy::builder().policy(&flags.policy).seed(flags.seed);
+                policy = Some(builder.build()?);
+                flags.nodes.clone()
+            }
+            "proxy" => vec![flags.proxy.clone().ok_or("proxy=ADDRESS is missing")?],
+            _ => return Err(format!("\"{name}\": there is no such way").into()),
+        };
+        let balancing = policy.clone().map(|it| it as Arc<dyn LoadBalancingPolicy>);
+        let began = Instant::now();
+        let session = loop {
+            match connect(&nodes, flags, balancing.clone(), is_speculative).await {
+                Ok(session) => break session,
+                Err(problem) if began.elapsed() > CONNECT_MAX => return Err(problem),
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        };
+        let read = "select value from evenkeel_compare.records where id = ?";
+        let write = "insert into evenkeel_compare.records (id, value) values (?, ?)";
+        let mut read = session.prepare(read).await?;
+        let mut write = session.prepare(write).await?;
+        read.set_is_idempotent(true);
+        write.set_is_idempotent(true);
+        let asking = Asking { session: Arc::new(session), read, write };
+        Ok(Self { name: name.to_owned(), policy, asking })
+    }
+}
+
+/// A session that stamps its writes, as other drivers do unasked: without, a proxy may not send
+/// them twice.
+async fn connect(
+    nodes: &[String],
+    flags: &Flags,
+    policy: Option<Arc<dyn LoadBalancingPolicy>>,
+    is_speculative: bool,
+) -> Result<Session, Problem> {
+    let profile = ExecutionProfile::builder()
+        .consistency(flags.consistency)
+        .request_timeout(Some(Duration::from_secs(5)));
+    let profile = match policy {
+        Some(policy) => profile.load_balancing_policy(policy),
+        None => profile,
+    };
+    let copies = is_speculative.then(|| SimpleSpeculativeExecutionPolicy {
+        max_retry_count: 1,
+        retry_interval: Duration::from_millis(flags.copy_ms),
+    });
+    let profile = profile.speculative_execution_policy(copies.map(|it| Arc::new(it) as _));
+    let session = SessionBuilder::new()
+        .known_nodes(nodes)
+        .timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()))
+        .default_execution_profile_handle(profile.build().into_handle());
+    Ok(session.build().await?)
+}
+
+/// Makes the records, in each data centre on as many nodes as it has, at most three.
+pub(crate) async fn fill(flags: &Flags) -> Result<(), Problem> {
+    let session = Arc::new(connect(&flags.nodes, flags, None, false).await?);
+    let mut nodes = BTreeMap::new();
+    for node in session.get_cluster_state().get_nodes_info() {
+        *nodes.entry(node.datacenter.clone().unwrap_or_default()).or_insert(0) += 1;
+    }
+    let factors: Vec<_> =
+        nodes.iter().map(|(name, n)| format!("'{name}': {}", 3.min(*n))).collect();
+    let keyspace = format!(
+        "create keyspace if not exists evenkeel_compare with replication = \
+         {{'class': 'NetworkTopologyStrategy', {}}}",
+        factors.join(", ")
+    );
+    session.query_unpaged(keyspace, ()).await?;
+    let table = format!(
+        "create table if not exists evenkeel_compare.records \
+         (id bigint primary key, value blob) with speculative_retry = '{}'",
+        flags.speculative
+    );
+    session.query_unpaged(table, ()).await?;
+    session.await_schema_agreement().await?;
+    let insert = "insert into evenkeel_compare.records (id, value) values (?, ?)";
+    let mut insert = session.prepare(insert).await?;
+    insert.set_consistency(Consistency::All);
+    let value: Arc<[u8]> = vec![7; flags.bytes].into();
+    let mut fillers = Vec::new();
+    for first in 0..FILLERS {
+        let (session, insert, value) = (Arc::clone(&session), insert.clone(), Arc::clone(&value));
+        let ids = (first..flags.keys).step_by(FILLERS);
+        fillers.push(tokio::spawn(async move {
+            for id in ids {
+                session.execute_unpaged(&insert, (id as i64, &*value)).await?;
+            }
+            Ok::<_, Problem>(())
+        }));
+    }
+    for filler in fillers {
+        filler.await??;
+    }
+    Ok(())
+}

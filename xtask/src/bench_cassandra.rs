@@ -1,0 +1,458 @@
+//! `cargo xtask bench cassandra`: drivers with their default policies beside the same drivers with
+//! Evenkeel, on nodes of a real Cassandra that are paused, throttled, or compacting.
+//!
+//! Signals, all from the same turns: latency from the moment a request was due (open loop, so that
+//! a stall counts for all who came meanwhile), answers per second, errors, and CPU time for each
+//! request of the load's own process, of the proxy and of the nodes. The question is the tail, so
+//! ratios are of percentiles: *within a round*, by their median and a distribution-free interval;
+//! and, since the 99.9th percentile of one turn rests on a handful of requests, of all rounds
+//! together with an interval from drawing rounds anew ([`crate::bench::statistics`]).
+//!
+//! All ways run against the same nodes, in turns in every round, in an order that rotates, with the
+//! same requests and pauses of the same nodes at the same times. Cassandra's own dynamic snitch is
+//! a setting of nodes: it is on, as it is by default, and helps all ways alike. So is the table's
+//! speculative retry (`99p`). The proxy is a plain child with the configuration that
+//! `docs/cassandra.md` tells users to write. Drivers send timestamps, java-driver unasked and
+//! scylla with a generator set: what proves to a proxy that a write may be sent twice.
+//!
+//! It says nothing about nodes on machines of their own, larger data than memory, or saturation:
+//! nodes, load and proxy share this machine, and how busy it was stands in the report.
+
+mod cluster;
+mod generator;
+mod report;
+mod scenario;
+mod ways;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::bench::process::{Server, Workbench};
+use crate::bench::{ROUNDS_MIN, number, order};
+use crate::{UsageError, workspace};
+use cluster::{Cluster, NODES, machine_ticks};
+use generator::{Driver, Generator};
+use report::{Cell, Measurement, Report};
+use scenario::{Disturbance, MIXES, Mix, Plan, SCENARIOS, Scenario};
+use ways::{Copies, DEFAULT, WAYS, Way};
+
+const USAGE: &str = "\
+usage: cargo xtask bench cassandra [OPTIONS]
+
+  --scenarios A,B,…  of lonely (one client: what the proxy adds), calm, paused, quota, compaction,
+                     joining (writers from half time on), closed (throughput); default all
+  --mixes A,B,…      of read-heavy (5 % updates), update-heavy (50 %), read-only; default all
+                     (lonely and joining have their own)
+  --ways A,B,…       of default (the reference), adaptive, proxy, default-speculative,
+                     adaptive-speculative, java (a reference), java-proxy; default all but the
+                     speculative ones
+  --rounds N         rounds, each measuring every way once; at least 6, default 6
+  --seconds N        length of one measurement, 2 to 300; default 15
+  --rate N           requests per second in open loop, 10 to 100000; default 500
+  --users N          clients in closed loop, 1 to 1000; default 16
+  --records N        records, zipfian (0.99), 100 to 10000000; default 20000
+  --bytes N          length of a record, 1 to 100000; default 1000
+  --snitch on|off    the nodes' own dynamic snitch; default on, as is Cassandra's
+  --quota N          in `quota`: the node's processor time, in per cent of what it uses when nothing
+                     is wrong, 10 to 1000; default 120
+  --binary PATH      the evenkeel to measure; default is to build target/release/evenkeel
+  --json             print one JSON document instead of the tables
+
+example: cargo xtask bench cassandra --scenarios calm,paused --mixes read-heavy --rounds 12";
+
+/// How long nodes may work off what a turn left.
+const SETTLE: Duration = Duration::from_millis(700);
+
+/// Measures what `words` ask for and prints the result on standard output.
+///
+/// # Errors
+/// When an option is wrong, something is missing, or somebody does not start or answers nothing.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    if matches!(words, ["--help" | "-h"]) {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let options = Options::parse(words)?;
+    let report = measure(&options)?;
+    if options.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", report.tables());
+    }
+    Ok(())
+}
+
+/// What a user may choose.
+#[derive(Clone, Debug)]
+struct Options {
+    scenarios: Vec<&'static Scenario>,
+    mixes: Vec<&'static Mix>,
+    ways: Vec<&'static Way>,
+    rounds: usize,
+    seconds: u64,
+    rate: u32,
+    users: u32,
+    records: u32,
+    bytes: u32,
+    dynamic_snitch: bool,
+    quota_percent: u32,
+    binary: Option<PathBuf>,
+    json: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            scenarios: SCENARIOS.iter().collect(),
+            mixes: MIXES.iter().collect(),
+            ways: WAYS.iter().filter(|way| way.is_usual).collect(),
+            rounds: ROUNDS_MIN,
+            seconds: 15,
+            rate: 500,
+            users: 16,
+            records: 20_000,
+            bytes: 1_000,
+            dynamic_snitch: true,
+            quota_percent: 120,
+            binary: None,
+            json: false,
+        }
+    }
+}
+
+impl Options {
+    fn parse(words: &[&str]) -> Result<Self, UsageError> {
+        let mut options = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if *word == "--json" {
+                options.json = true;
+                continue;
+            }
+            let value = words.next().copied().unwrap_or_default();
+            match *word {
+                "--scenarios" => {
+                    options.scenarios = some_of(word, value, &SCENARIOS, |it| it.name)?;
+                }
+                "--mixes" => options.mixes = some_of(word, value, &MIXES, |it| it.name)?,
+                "--ways" => options.ways = chosen_ways(value)?,
+                "--rounds" => options.rounds = number(word, value, ROUNDS_MIN as u64, 1000)?,
+                "--seconds" => options.seconds = number(word, value, 2, 300)?,
+                "--rate" => options.rate = number(word, value, 10, 100_000)?,
+                "--users" => options.users = number(word, value, 1, 1000)?,
+                "--records" => options.records = number(word, value, 100, 10_000_000)?,
+                "--bytes" => options.bytes = number(word, value, 1, 100_000)?,
+                "--quota" => options.quota_percent = number(word, value, 10, 1000)?,
+                "--snitch" => options.dynamic_snitch = on_or_off(word, value)?,
+                "--binary" => options.binary = Some(file(value)?),
+                _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Each scenario with each of its mixes.
+    fn cells(&self) -> Vec<(&'static Scenario, &'static Mix)> {
+        let scenarios = self.scenarios.iter();
+        let with_mixes = |scenario: &&'static Scenario| {
+            let scenario = *scenario;
+            scenario.mixes(&self.mixes).into_iter().map(move |mix| (scenario, mix))
+        };
+        scenarios.flat_map(with_mixes).collect()
+    }
+
+    /// Shorter: it is not counted.
+    fn warm_up_seconds(&self) -> u64 {
+        (self.seconds / 2).clamp(2, 10)
+    }
+
+    fn minutes(&self) -> u64 {
+        let round = self.rounds as u64 * (self.seconds + 1) + self.warm_up_seconds() + 1;
+        (self.cells().len() + 1) as u64 * round * self.ways.len() as u64 / 60
+    }
+}
+
+fn chosen_ways(value: &str) -> Result<Vec<&'static Way>, UsageError> {
+    let ways = some_of("--ways", value, &WAYS, |way| way.name)?;
+    for needed in ways.iter().map(|way| way.reference).chain([DEFAULT]) {
+        if !ways.iter().any(|way| way.name == needed) {
+            let message = format!("--ways: `{needed}` must be among them: ratios are to it");
+            return Err(UsageError::new(message));
+        }
+    }
+    Ok(ways)
+}
+
+fn some_of<T>(
+    option: &str,
+    value: &str,
+    known: &'static [T],
+    name: fn(&T) -> &'static str,
+) -> Result<Vec<&'static T>, UsageError> {
+    let find = |word| {
+        known.iter().find(|one| name(one) == word).ok_or_else(|| {
+            let known = known.iter().map(name).collect::<Vec<_>>().join(", ");
+            UsageError::new(format!("{option}: got `{word}`, expected some of {known}"))
+        })
+    };
+    value.split(',').map(find).collect()
+}
+
+fn on_or_off(option: &str, value: &str) -> Result<bool, UsageError> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(UsageError::new(format!("{option}: got `{value}`, expected on or off"))),
+    }
+}
+
+/// Servers start in a folder of their own, so the path must not be relative.
+fn file(value: &str) -> Result<PathBuf, UsageError> {
+    std::fs::canonicalize(value).ok().filter(|path| path.is_file()).ok_or_else(|| {
+        UsageError::new(format!("--binary: got `{value}`, expected the path of a program"))
+    })
+}
+
+/// Everything that runs. What comes first ends first.
+struct Stage<'a> {
+    generators: Vec<Generator>,
+    proxy: Option<Server>,
+    cluster: Cluster,
+    bench: &'a Workbench,
+}
+
+/// What processes have done so far.
+struct Done {
+    proxy_us: f64,
+    nodes_us: f64,
+    copies: Copies,
+    /// Of all processors: at work, and all.
+    machine: (u64, u64),
+}
+
+/// A turn that is to be taken.
+struct Turn<'a> {
+    way: &'static Way,
+    words: &'a str,
+    plan: &'a Plan,
+    /// What the plan's node may use of a processor.
+    quota: Option<f64>,
+}
+
+impl<'a> Stage<'a> {
+    fn set_up(options: &Options, bench: &'a Workbench) -> Result<Self> {
+        let is_proxied = options.ways.iter().any(|way| way.is_proxied);
+        let binary = options.binary.clone().unwrap_or_else(workspace::release_binary);
+        if is_proxied && options.binary.is_none() {
+            eprintln!("building evenkeel");
+            workspace::run_cargo(&["build", "--release", "-p", "evenkeel"], &[])?;
+        }
+        // The first makes the records.
+        let is_used = |driver: &Driver| options.ways.iter().any(|way| way.driver == *driver);
+        let drivers: Vec<Driver> =
+            [Driver::Scylla, Driver::Java].into_iter().filter(is_used).collect();
+        for driver in &drivers {
+            generator::build(*driver)?;
+        }
+        eprintln!("starting {NODES} nodes (compiling their rig first)");
+        let cluster = Cluster::start(options.dynamic_snitch)?;
+        let proxy = match is_proxied {
+            true => Some(ways::start_proxy(bench, &cluster, &binary)?),
+            false => None,
+        };
+        eprintln!("connecting, and writing {} records", options.records);
+        let mut stage = Self { generators: Vec::new(), proxy, cluster, bench };
+        for driver in drivers {
+            let words = stage.connection_words(options, driver);
+            stage.generators.push(Generator::start(driver, bench, &words)?);
+        }
+        Ok(stage)
+    }
+
+    /// Where a generator connects to, and what it asks for in all turns.
+    fn connection_words(&self, options: &Options, driver: Driver) -> Vec<String> {
+        let own = options.ways.iter().filter(|way| way.driver == driver);
+        let ways: Vec<&str> = own.map(|way| way.word).collect();
+        let mut words = vec![
+            format!("node={}", self.cluster.addresses().join(",")),
+            format!("ways={}", ways.join(",")),
+            format!("keys={}", options.records),
+            format!("bytes={}", options.bytes),
+            "zipf=0.99".to_owned(),
+            "speculative=99p".to_owned(),
+        ];
+        if let Some(proxy) = &self.proxy {
+            words.push(format!("proxy=127.0.0.1:{}", proxy.port()));
+        }
+        words
+    }
+
+    fn done(&self) -> Result<Done> {
+        let proxy_ns = self.proxy.as_ref().map_or(Ok(0), Server::cpu_ns)?;
+        let copies = match &self.proxy {
+            Some(_) => Copies::of_proxy(self.bench)?,
+            None => Copies::default(),
+        };
+        Ok(Done {
+            proxy_us: proxy_ns as f64 / 1e3,
+            nodes_us: self.cluster.cpu_s()? * 1e6,
+            copies,
+            machine: machine_ticks()?,
+        })
+    }
+
+    fn take(&mut self, turn: &Turn<'_>) -> Result<Measurement> {
+        let Turn { way, words, plan, quota } = turn;
+        if let Some(share) = quota {
+            self.cluster.tell(&format!("quota {} {share}", plan.node))?;
+        }
+        let before = self.done()?;
+        let is_over = AtomicBool::new(false);
+        let Self { generators, cluster, .. } = self;
+        let generator = generators.iter_mut().find(|one| one.driver == way.driver);
+        let generator = generator.expect("every driver of a way has its generator");
+        let line = format!("way={} {words}", way.word);
+        let (outcome, disturbed) = thread::scope(|scope| {
+            let disturbing = scope.spawn(|| plan.carry_out(cluster, &is_over));
+            let outcome = generator.take(&line);
+            is_over.store(true, Relaxed);
+            (outcome, disturbing.join().expect("it does not panic"))
+        });
+        disturbed?;
+        let outcome = outcome?;
+        let after = self.done()?;
+        if quota.is_some() {
+            self.cluster.tell(&format!("unlimited {}", plan.node))?;
+        }
+        if let Some(proxy) = &mut self.proxy {
+            proxy.check_alive()?;
+        }
+        thread::sleep(SETTLE);
+        let at_work = (after.machine.0 - before.machine.0) as f64;
+        let all = (after.machine.1 - before.machine.1).max(1) as f64;
+        Ok(Measurement::new(
+            outcome,
+            report::Cost {
+                proxy_us: after.proxy_us - before.proxy_us,
+                nodes_us: after.nodes_us - before.nodes_us,
+                copies: after.copies.since(before.copies),
+                busy: at_work / all,
+            },
+        ))
+    }
+}
+
+fn measure(options: &Options) -> Result<Report> {
+    let bench = Workbench::create("cassandra", 2)?;
+    let mut stage = Stage::set_up(options, &bench)?;
+    let mut report = Report::new(options.clone());
+    eprintln!("about {} minutes; warming up", options.minutes());
+    for way in &options.ways {
+        // Java compiles what it has run often: the nodes' code, and that of its driver.
+        let words = format!("rate={} updates=0.5 seed=1", options.rate);
+        let words = format!("{words} seconds={}", options.seconds);
+        let plan = Plan::new(&SCENARIOS[1], 0, 1, options.seconds);
+        stage.take(&Turn { way, words: &words, plan: &plan, quota: None })?;
+    }
+    for (scenario, mix) in options.cells() {
+        let cell = measure_cell(&mut stage, options, scenario, mix);
+        let cell = cell.with_context(|| format!("{}, {}", scenario.name, mix.name))?;
+        eprint!("{}", report.table(&cell));
+        report.add(cell);
+    }
+    Ok(report)
+}
+
+fn measure_cell(
+    stage: &mut Stage<'_>,
+    options: &Options,
+    scenario: &'static Scenario,
+    mix: &'static Mix,
+) -> Result<Cell> {
+    let mut cell = Cell::new(scenario, mix, &options.ways);
+    let mut quota = None;
+    if scenario.disturbance == Disturbance::Quota {
+        let share = usual_share(stage, options, scenario, mix)?;
+        let share = share * f64::from(options.quota_percent) / 100.0;
+        cell.note = Some(format!("one node at a time has {share:.2} of a processor"));
+        quota = Some(share);
+    }
+    for round in 0..=options.rounds {
+        // The first is not counted.
+        let seconds = if round == 0 { options.warm_up_seconds() } else { options.seconds };
+        eprintln!("{}, {}: round {round} of {}", scenario.name, mix.name, options.rounds);
+        let seed = round as u64 + 100;
+        let words = scenario.turn(mix, options, seed, seconds);
+        let plan = Plan::new(scenario, round, seed, seconds);
+        for index in order(round, options.ways.len()) {
+            let way = options.ways[index];
+            let measured = stage.take(&Turn { way, words: &words, plan: &plan, quota })?;
+            if round > 0 {
+                cell.add(index, measured);
+            }
+        }
+    }
+    Ok(cell)
+}
+
+/// What a node uses of a processor under this load when it has as much as it likes.
+fn usual_share(
+    stage: &mut Stage<'_>,
+    options: &Options,
+    scenario: &'static Scenario,
+    mix: &'static Mix,
+) -> Result<f64> {
+    let seconds = options.warm_up_seconds();
+    let words = scenario.turn(mix, options, 99, seconds);
+    let plan = Plan::new(scenario, 0, 99, seconds);
+    let way = options.ways.iter().find(|way| way.name == DEFAULT);
+    let way = way.expect("options without it are refused");
+    let measured = stage.take(&Turn { way, words: &words, plan: &plan, quota: None })?;
+    Ok(measured.cost.nodes_us / measured.elapsed_us / NODES as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let words = ["--ways", "proxy,default", "--snitch", "off", "--binary", "/bin/sh"];
+        let options = Options::parse(&words).unwrap();
+        let names: Vec<&str> = options.ways.iter().map(|way| way.name).collect();
+        assert_eq!(names, ["proxy", "default"]);
+        assert!(!options.dynamic_snitch && options.binary.unwrap().is_absolute());
+    }
+
+    #[test]
+    fn mixes_are_crossed_with_scenarios_that_take_any() {
+        let words = ["--scenarios", "lonely,paused", "--mixes", "read-only,update-heavy"];
+        let cells = Options::parse(&words).unwrap().cells();
+        let names: Vec<_> = cells.iter().map(|(scenario, mix)| (scenario.name, mix.name)).collect();
+        let expected =
+            [("lonely", "read-only"), ("paused", "read-only"), ("paused", "update-heavy")];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn wrong_options_say_what_came_and_what_was_expected() {
+        for (words, expected) in [
+            (&["--rounds", "5"][..], "--rounds: got `5`, expected a number from 6 to 1000"),
+            (&["--ways", "default,direct"], "--ways: got `direct`, expected some of default, ad"),
+            (&["--ways", "proxy"], "--ways: `default` must be among them"),
+            (&["--ways", "default,java-proxy"], "--ways: `java` must be among them"),
+            (&["--mixes", "b"], "--mixes: got `b`, expected some of read-heavy, update-heavy"),
+            (&["--scenarios", ""], "--scenarios: got ``, expected some of lonely, calm"),
+            (&["--snitch", "yes"], "--snitch: got `yes`, expected on or off"),
+            (&["--binary", "/no/such"], "--binary: got `/no/such`, expected the path of a program"),
+            (&["--jsn"], "unknown option `--jsn`"),
+        ] {
+            let error = Options::parse(words).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

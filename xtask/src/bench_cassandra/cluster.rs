@@ -1,0 +1,142 @@
+//! The nodes: real ones, by the rig of the tests, which does to them what it is told.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::bench::dialogue::Dialogue;
+use crate::workspace;
+
+/// Of all nodes; they are seeds of each other and hold every record.
+pub(super) const NODES: usize = 3;
+pub(super) const DATA_CENTER: &str = "dc1";
+/// Java's heap for each.
+pub(super) const HEAP_MIB: usize = 512;
+
+/// The unit of processor times in proc(5), per second.
+const USER_HZ: f64 = 100.0;
+
+/// Running nodes. They end with this.
+pub(super) struct Cluster {
+    rig: Dialogue,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    address: String,
+    process: u32,
+}
+
+impl Cluster {
+    /// Starts them, with what that needs compiled first.
+    ///
+    /// # Errors
+    /// When there is no Cassandra here, or it does not start.
+    pub(super) fn start(dynamic_snitch: bool) -> Result<Self> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .args(["test", "--quiet", "-p", "evenkeel-net", "--test", "cassandra", "--"])
+            .args(["--ignored", "--exact", "hold::obey", "--nocapture"])
+            .current_dir(workspace::root());
+        let mut rig = Dialogue::start("the cluster", &mut command)?;
+        let line = format!(
+            "start nodes={NODES} dynamic_snitch={dynamic_snitch} optimized=true \
+             heap_mib={HEAP_MIB}"
+        );
+        let words = rig.ask(&line, "held ")?;
+        let nodes = read_nodes(&words)?;
+        Ok(Self { rig, nodes })
+    }
+
+    pub(super) fn addresses(&self) -> Vec<&str> {
+        self.nodes.iter().map(|node| node.address.as_str()).collect()
+    }
+
+    /// Tells the rig to do something to a node; answers what it says of it.
+    ///
+    /// # Errors
+    /// When the rig has ended or refuses.
+    pub(super) fn tell(&mut self, line: &str) -> Result<String> {
+        let words = self.rig.ask(line, "held ")?;
+        if words.starts_with("error ") {
+            bail!("the cluster: {words}");
+        }
+        Ok(words)
+    }
+
+    /// User and system time that all nodes have used, in seconds; in steps of 10 ms for each.
+    ///
+    /// # Errors
+    /// When a node is gone.
+    pub(super) fn cpu_s(&self) -> Result<f64> {
+        self.nodes.iter().try_fold(0.0, |sum, node| {
+            let path = format!("/proc/{}/stat", node.process);
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("node {} has ended", node.address))?;
+            let ticks = ticks(&text).with_context(|| format!("{path}: got `{text}`"))?;
+            Ok(sum + ticks as f64 / USER_HZ)
+        })
+    }
+}
+
+/// `nodes 127.0.0.1:9042=4711 …`
+fn read_nodes(words: &str) -> Result<Vec<Node>> {
+    let Some(words) = words.strip_prefix("nodes ") else {
+        bail!("no cluster: {words}");
+    };
+    let node = |word: &str| {
+        let (address, process) = word.split_once('=')?;
+        Some(Node { address: address.to_owned(), process: process.parse().ok()? })
+    };
+    let nodes = words.split_whitespace().map(node).collect::<Option<Vec<_>>>();
+    nodes.filter(|nodes| nodes.len() == NODES).with_context(|| format!("the cluster: `{words}`"))
+}
+
+/// Times are fields 14 and 15; the second, a name, may contain anything.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// All processors' ticks since the machine started: those at work, and all.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub(super) fn machine_ticks() -> Result<(u64, u64)> {
+    let text = fs::read_to_string("/proc/stat").context("/proc/stat cannot be read")?;
+    read_machine(&text).with_context(|| format!("/proc/stat: got `{text}`"))
+}
+
+fn read_machine(text: &str) -> Option<(u64, u64)> {
+    let words = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+    let numbers = words.map(|word| word.parse::<u64>().ok()).collect::<Option<Vec<_>>>()?;
+    // user nice system idle iowait irq softirq steal; guests are in user.
+    let all: u64 = numbers.iter().take(8).sum();
+    let idle: u64 = numbers.get(3..5)?.iter().sum();
+    Some((all - idle, all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rigs_answer_is_read() {
+        let nodes = read_nodes("nodes 127.1.1.1:9042=5 127.1.1.2:9042=6 127.1.1.3:9042=7").unwrap();
+        assert_eq!((nodes[2].address.as_str(), nodes[2].process), ("127.1.1.3:9042", 7));
+        let error = read_nodes("error no `java`").err().unwrap().to_string();
+        assert_eq!(error, "no cluster: error no `java`");
+        read_nodes("nodes 127.1.1.1:9042=5").err().unwrap();
+    }
+
+    /// The line of a process whose name was chosen to mislead, with 250 and 40 ticks.
+    #[test]
+    fn processor_times_are_read() {
+        let stat = "12 (a) b) S 1 12 12 0 -1 4194560 100 0 0 0 250 40 0 0 20 0 1 0 99 0 0";
+        assert_eq!(ticks(stat), Some(290));
+        let machine = "cpu  100 1 50 800 20 3 4 5 7 0\ncpu0 1 2 3";
+        assert_eq!(read_machine(machine), Some((163, 983)));
+    }
+}

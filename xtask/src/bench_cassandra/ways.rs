@@ -1,0 +1,231 @@
+//! The ways to the nodes that are compared, and the proxy on two of them.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::cluster::{Cluster, DATA_CENTER};
+use super::generator::Driver;
+use crate::bench::process::{Server, Workbench};
+
+/// All others are compared with a way that has no proxy and decides by itself.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    pub(super) driver: Driver,
+    /// The driver's own word for it.
+    pub(super) word: &'static str,
+    pub(super) is_proxied: bool,
+    /// The way that it is compared with.
+    pub(super) reference: &'static str,
+    /// One that chooses nodes alike without a proxy: what is between them is the proxy alone.
+    pub(super) without_proxy: Option<&'static str>,
+    pub(super) about: &'static str,
+    /// Whether it is measured unless something else is asked for.
+    pub(super) is_usual: bool,
+}
+
+/// What the bars are about.
+pub(super) const DEFAULT: &str = "default";
+
+const USUAL: Way = Way {
+    name: DEFAULT,
+    driver: Driver::Scylla,
+    word: "default",
+    is_proxied: false,
+    reference: DEFAULT,
+    without_proxy: None,
+    about: "scylla (Rust), its default policy: a replica at random",
+    is_usual: true,
+};
+
+pub(super) const WAYS: [Way; 7] = [
+    USUAL,
+    Way {
+        name: "adaptive",
+        word: "adaptive",
+        about: "scylla with sdk/scylla's policy, c3",
+        ..USUAL
+    },
+    Way {
+        name: "proxy",
+        word: "proxy",
+        is_proxied: true,
+        without_proxy: Some("adaptive"),
+        about: "scylla, its default policy, through evenkeel: c3, copies after the 99th percentile",
+        ..USUAL
+    },
+    Way {
+        name: "default-speculative",
+        word: "default-speculative",
+        about: "`default` with the driver's speculative execution, a copy after 20 ms",
+        is_usual: false,
+        ..USUAL
+    },
+    Way {
+        name: "adaptive-speculative",
+        word: "adaptive-speculative",
+        about: "`adaptive` with the driver's speculative execution, a copy after 20 ms",
+        is_usual: false,
+        ..USUAL
+    },
+    Way {
+        name: "java",
+        driver: Driver::Java,
+        reference: "java",
+        about: "java-driver 4, its default policy: a replica at random that is not slow",
+        ..USUAL
+    },
+    Way {
+        name: "java-proxy",
+        driver: Driver::Java,
+        word: "proxy",
+        is_proxied: true,
+        reference: "java",
+        about: "java-driver 4 through the same evenkeel",
+        ..USUAL
+    },
+];
+
+impl Way {
+    pub(super) fn is_reference(&self) -> bool {
+        self.name == self.reference
+    }
+
+    /// Whether something of ours chooses the node.
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_proxied || self.word.starts_with("adaptive")
+    }
+}
+
+/// Starts `binary` as `docs/cassandra.md` has it.
+///
+/// # Errors
+/// When it does not come to listen.
+pub(super) fn start_proxy(bench: &Workbench, cluster: &Cluster, binary: &Path) -> Result<Server> {
+    let (port, admin) = (bench.ports()[0], bench.ports()[1]);
+    let path = bench.write("store.toml", &proxy_config(&cluster.addresses(), port, admin))?;
+    let path = path.to_str().context("the path of the target folder is not UTF-8")?;
+    Server::start(bench, "evenkeel", port, binary, &["run", path])
+}
+
+/// Second copies that a proxy has sent so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Copies {
+    pub(super) sent: f64,
+    /// Whose answer was the first.
+    pub(super) won: f64,
+    /// That were due and not sent, for the budget or the gate.
+    pub(super) denied: f64,
+}
+
+impl Copies {
+    /// What the proxy's metrics say.
+    ///
+    /// # Errors
+    /// When it does not answer, or something else.
+    pub(super) fn of_proxy(bench: &Workbench) -> Result<Self> {
+        let ask = || -> std::io::Result<String> {
+            let host = format!("127.0.0.1:{}", bench.ports()[1]);
+            let mut stream = TcpStream::connect(&host)?;
+            let request =
+                format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes())?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = ask().context("the proxy's metrics")?;
+        Self::read(&text).with_context(|| format!("the proxy's metrics: got `{text}`"))
+    }
+
+    fn read(metrics: &str) -> Option<Self> {
+        let value = |result| {
+            let name = format!("evenkeel_hedges_total{{upstream=\"store\",result=\"{result}\"}} ");
+            metrics.lines().find_map(|line| line.strip_prefix(&name))?.trim().parse().ok()
+        };
+        Some(Self { sent: value("sent")?, won: value("won")?, denied: value("denied")? })
+    }
+
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            sent: self.sent - before.sent,
+            won: self.won - before.won,
+            denied: self.denied - before.denied,
+        }
+    }
+}
+
+fn proxy_config(nodes: &[&str], port: u16, admin: u16) -> String {
+    let nodes: Vec<String> = nodes.iter().map(|node| format!("\"{node}\"")).collect();
+    format!(
+        "[[listen]]
+address = \"127.0.0.1:{port}\"
+upstream = \"store\"
+
+[upstream.store]
+protocol = \"cql\"
+replicas = [{}]
+policy = \"c3\"
+
+[upstream.store.cql]
+datacenter = \"{DATA_CENTER}\"
+
+[upstream.store.hedge]
+quantile = 0.99
+budget = \"3%\"
+
+[admin]
+address = \"127.0.0.1:{admin}\"
+",
+        nodes.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+    use crate::workspace;
+
+    #[test]
+    fn names_are_told_apart_and_every_reference_is_one_without_a_proxy() {
+        let names: BTreeSet<&str> = WAYS.iter().map(|way| way.name).collect();
+        assert_eq!(names.len(), WAYS.len());
+        for way in &WAYS {
+            let reference = WAYS.iter().find(|other| other.name == way.reference).unwrap();
+            assert!(reference.is_reference() && !reference.is_ours(), "{}", way.name);
+            assert_eq!(reference.driver, way.driver, "{}", way.name);
+        }
+    }
+
+    #[test]
+    fn copies_are_read_and_counted_from_a_moment_on() {
+        let line = |result, value| {
+            format!("evenkeel_hedges_total{{upstream=\"store\",result=\"{result}\"}} {value}\r\n")
+        };
+        let text = [line("sent", 139), line("won", 25), line("denied", 26)].concat();
+        let copies = Copies::read(&text).unwrap();
+        let before = Copies { sent: 100.0, won: 20.0, denied: 26.0 };
+        assert_eq!(copies.since(before), Copies { sent: 39.0, won: 5.0, denied: 0.0 });
+        assert_eq!(Copies::read(&line("sent", 139)), None);
+    }
+
+    /// Nothing is set to win: what is measured is what the document tells users to write.
+    #[test]
+    fn the_configuration_is_that_of_the_document() {
+        let document = fs::read_to_string(workspace::root().join("docs/cassandra.md")).unwrap();
+        let (_, rest) = document.split_once("```toml\n").unwrap();
+        let (example, _) = rest.split_once("```").unwrap();
+        let config = proxy_config(&["10.0.0.1:9042", "10.0.0.2:9042"], 9042, 9901);
+        let lines = |text: &str| {
+            let lines = text.lines().map(|line| line.split('#').next().unwrap_or(line).trim_end());
+            lines.filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&config.replace("\"dc1\"", "\"east\"")), lines(example));
+    }
+}
