@@ -44,7 +44,9 @@ pub(super) async fn versions(route: &Rc<Route>) -> Vec<[u8; 16]> {
     let silent: BTreeSet<[u8; 16]> = silent.map(|node| node.host_id).collect();
     // When these are not one already, nobody else makes them so.
     if found.len() == 1 && !silent.is_empty() {
-        let answers = ask_all(route, &nodes[..at_home], ask_peers).await;
+        let at_home = nodes[..at_home].iter().filter(|node| said.contains(&node.address()));
+        let at_home: Vec<_> = at_home.cloned().collect();
+        let answers = ask_all(route, &at_home, ask_peers).await;
         let told = answers.into_iter().flatten();
         let told = told.filter(|(_, of)| of.is_some_and(|of| silent.contains(&of)));
         found.extend(told.map(|(version, _)| version));
@@ -101,4 +103,139 @@ fn versions_in(answer: &Answer) -> Option<Versions> {
     // A node that is only just coming has told no version yet.
     let versions = rows.iter().filter_map(|row| Some((uuid(row.at(0))?, uuid(row.at(1)))));
     Some(versions.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use evenkeel_core::request::ring::Token;
+    use evenkeel_cql::ErrorCode;
+    use evenkeel_cql::rows::Writer;
+    use evenkeel_cql::types::Type;
+    use evenkeel_settings::Node as Tree;
+
+    use super::*;
+    use crate::calls::Seat;
+    use crate::cassandra::cluster::{Cluster, Member, channel};
+    use crate::cassandra::members::Members;
+    use crate::cassandra::node::tests::fake::{Peer, fake, limits};
+    use crate::cassandra::node::tests::run;
+    use crate::clock::Clock;
+    use crate::config::Config;
+
+    /// What a node says of itself, and what it has heard of others by their numbers.
+    #[derive(Clone, Default)]
+    struct Says {
+        own: Option<u8>,
+        heard: Vec<(u8, Option<u8>)>,
+        has_peers_v2: bool,
+    }
+
+    type Script = Rc<RefCell<Says>>;
+
+    async fn serve(mut peer: Peer, script: Script) {
+        while let Some(request) = peer.work().await {
+            let says = script.borrow().clone();
+            let text = Query::read(&request.body, Version::V4).unwrap().text;
+            let mut rows = Writer::new(
+                "system",
+                "versions",
+                &[("schema_version", Type::Uuid), ("host_id", Type::Uuid)],
+            );
+            let id = |number: u8| [number; 16];
+            if text.contains("system.local") {
+                let Some(own) = says.own else { continue };
+                rows.value(Some(&id(own))).value(None).end_row();
+            } else if text.ends_with("peers_v2") && !says.has_peers_v2 {
+                peer.error(&request, ErrorCode::Invalid, &[]).await;
+                continue;
+            } else {
+                for (host, version) in says.heard {
+                    let version = version.map(id);
+                    let version = version.as_ref().map(<[u8; 16]>::as_slice);
+                    rows.value(version).value(Some(&id(host))).end_row();
+                }
+            }
+            peer.answer(&request, Opcode::Result, &rows.finish()).await;
+        }
+    }
+
+    fn member(number: u8, address: SocketAddr, datacenter: &str) -> Member {
+        Member {
+            address,
+            told: address,
+            host_id: [number; 16],
+            datacenter: datacenter.to_owned(),
+            rack: "r1".to_owned(),
+            release_version: "5.0.9".to_owned(),
+            tokens: vec![Token(i64::from(number))],
+            is_up: true,
+        }
+    }
+
+    /// Two nodes at home, and one elsewhere that nothing listens for.
+    async fn route() -> (Rc<Route>, Arc<Cluster>, [Script; 2]) {
+        let scripts = [Script::default(), Script::default()];
+        let mut nodes = Vec::new();
+        for (number, script) in (1..).zip(&scripts) {
+            let script = Rc::clone(script);
+            let (address, _) = fake(move |peer| serve(peer, Rc::clone(&script))).await;
+            nodes.push(member(number, address, "east"));
+        }
+        nodes.push(member(3, "127.0.0.1:1".parse().unwrap(), "west"));
+        let text = format!(
+            "[[listen]]\naddress = '127.0.0.1:9042'\nupstream = 'store'\n\
+             [upstream.store]\nprotocol = 'cql'\nreplicas = ['{}']\n\
+             [upstream.store.timeouts]\nattempt = '200ms'\n",
+            nodes[0].address
+        );
+        let config = Tree::parse(&text, "run.toml").and_then(|tree| Config::read(&tree)).unwrap();
+        let config = &config.upstreams[0];
+        let (_, view) = channel();
+        let seat = Seat { clients: 1, seed: 1 };
+        let route = Route::new(config, (limits(), None), view, Clock::start(), seat).unwrap();
+        let cluster = Arc::new(Cluster { nodes, ..Cluster::default() });
+        route.adopt(Arc::new(Members::of(config, Arc::clone(&cluster))));
+        (route, cluster, scripts)
+    }
+
+    #[test]
+    fn nodes_elsewhere_count_by_what_those_at_home_have_heard() {
+        run(async {
+            let (route, cluster, [first, second]) = route().await;
+            let set = |script: &Script, own, west, has_peers_v2| {
+                let heard = vec![(1, Some(1)), (2, Some(1)), (3, west), (9, Some(7))];
+                *script.borrow_mut() = Says { own, heard, has_peers_v2 };
+            };
+            let one = [[1; 16]];
+            for is_new in [true, false] {
+                set(&first, Some(1), Some(1), is_new);
+                set(&second, Some(1), Some(1), is_new);
+                assert_eq!(versions(&route).await, one, "9 is not known");
+                set(&second, Some(1), Some(2), is_new);
+                assert_eq!(versions(&route).await, [[1; 16], [2; 16]]);
+                set(&second, Some(1), None, is_new);
+                assert_eq!(versions(&route).await, one, "it is only just coming");
+            }
+            // Home alone is enough for a no.
+            set(&second, Some(4), Some(1), true);
+            assert_eq!(versions(&route).await, [[1; 16], [4; 16]]);
+            // One that is silent counts by what the other has heard.
+            set(&second, None, Some(2), true);
+            assert_eq!(versions(&route).await, one);
+            first.borrow_mut().heard[1].1 = Some(5);
+            assert_eq!(versions(&route).await, [[1; 16], [5; 16]]);
+            // Who is down does not count.
+            set(&first, Some(1), Some(6), true);
+            set(&second, Some(1), Some(6), true);
+            let mut nodes = cluster.nodes.clone();
+            nodes[2].is_up = false;
+            let cluster = Arc::new(Cluster { nodes, ..Cluster::default() });
+            route.members.replace(Arc::new(Members::of(&route.config, cluster)));
+            assert_eq!(versions(&route).await, one);
+        });
+    }
 }
