@@ -18,7 +18,7 @@ use evenkeel_cql::request::{Execute, Prepare, Query, QueryParameters};
 use evenkeel_cql::response::{Event, Result as Answered};
 use evenkeel_cql::{Consistency, Envelope, Flags, Opcode, Reader, Version, payload};
 use evenkeel_net::cassandra::agent::{NodeAgent, NodeAgentSettings};
-use evenkeel_net::cassandra::cluster::{Cluster, ClusterSettings, View, channel, keep};
+use evenkeel_net::cassandra::cluster::{Cluster, ClusterSettings, Notice, View, channel, keep};
 use evenkeel_net::cassandra::node::{
     Answer, Ask, Dialect, FeedbackSource, Known, Login, Node, NodeLimits, NodeTls, NodeTlsFiles,
     Prepared, SendErrorKind,
@@ -306,7 +306,7 @@ fn a_cluster_is_known_heard_and_seen_to_fail() {
         // What other tests created may still be told.
         let heard = async {
             loop {
-                let event = events.recv().await.unwrap();
+                let Notice::Event(event) = events.recv().await.unwrap() else { continue };
                 if matches!(event.event(), Event::Schema(change) if change.keyspace == "heard") {
                     return;
                 }

@@ -4,6 +4,10 @@
 //! start or stop are none of the clients' affair: they know proxies only, and would look for the
 //! nodes, or close their connections to the wrong address. Of the other proxies nobody knows more
 //! than a driver finds out by itself.
+//!
+//! A change that no node told ([`Notice::SchemaMissed`](super::cluster::Notice::SchemaMissed))
+//! cannot be put into words. At a node, a driver would have lost its connection and begun anew: so
+//! it does here.
 
 use bytes::Bytes;
 use evenkeel_cql::response::Event;

@@ -81,6 +81,12 @@ impl Members {
         seating.version = 0;
         seating.seat(Arc::default())
     }
+
+    /// Those of a cluster that is known from the beginning.
+    #[cfg(test)]
+    pub(crate) fn of(config: &UpstreamConfig, cluster: Arc<Cluster>) -> Self {
+        Seating::new(config).seat(cluster)
+    }
 }
 
 impl Seating {

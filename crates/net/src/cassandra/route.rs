@@ -14,7 +14,7 @@ use evenkeel_core::{Feedback, GroupId, Health};
 use evenkeel_cql::Version;
 use tokio::sync::{broadcast, watch};
 
-use super::cluster::{Cluster, ClusterEvent, View};
+use super::cluster::{Cluster, Notice, View};
 use super::exchange::Exchange;
 use super::front::{Asked, Backend, FrontCounts, Refusal, Request};
 use super::members::Members;
@@ -207,6 +207,24 @@ impl Route {
         })
     }
 
+    /// All nodes that are up and that requests may go to, those at home first, with how many these
+    /// are.
+    fn reached(&self) -> (Vec<Rc<Node>>, usize) {
+        let members = self.members.borrow();
+        let nodes = self.nodes.borrow();
+        let mut reached = Vec::new();
+        let mut at_home = 0;
+        for (place, datacenter) in members.datacenters.iter().enumerate() {
+            let up = nodes[place].iter().zip(&datacenter.plan.health);
+            let up = up.filter(|(_, health)| **health == Health::Up);
+            reached.extend(up.map(|(node, _)| Rc::clone(node)));
+            if place == HOME {
+                at_home = reached.len();
+            }
+        }
+        (reached, at_home)
+    }
+
     /// Nodes at home that are up, the next in turn first.
     fn ready(&self) -> Vec<Rc<Node>> {
         let members = self.members.borrow();
@@ -232,7 +250,7 @@ impl Backend for Route {
         Arc::clone(&self.members.borrow().cluster)
     }
 
-    fn events(&self) -> broadcast::Receiver<ClusterEvent> {
+    fn events(&self) -> broadcast::Receiver<Notice> {
         self.view.events()
     }
 

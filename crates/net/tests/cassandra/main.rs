@@ -12,6 +12,7 @@ mod faults;
 mod hold;
 mod proxy;
 mod rig;
+mod schema;
 
 use cassandra::Spec;
 

@@ -16,13 +16,16 @@ use tokio::time::Instant;
 
 use super::checks::{Change, Checks};
 use super::polls::Polls;
-use super::{Cluster, ClusterEvent, ClusterSettings, Publisher, read};
+use super::{Cluster, ClusterEvent, ClusterSettings, Member, Notice, Publisher, read};
 use crate::cassandra::node::{Dialect, NodeLimits, SendError, Single};
 
 /// Pauses between attempts to find a node that tells; each is drawn from this and doubles.
 const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(10);
 /// What a node tells at the moment of an event may be half of it: it is asked once more.
 const AGAIN: Duration = Duration::from_secs(2);
+/// For so long after an event about the schema, another version of it is no surprise: longer than
+/// a node takes to change its tables, and than it is until everything is read again.
+const EXPLAINED: Duration = Duration::from_secs(10);
 
 /// More troubles at once are not logged.
 const SAID_MAX: usize = 64;
@@ -67,6 +70,8 @@ struct Timetable {
     /// When what events said is read.
     settle_at: Option<Instant>,
     heard_at: Instant,
+    /// When a change of the schema was last told.
+    schema_at: Option<Instant>,
 }
 
 impl Keeper {
@@ -136,10 +141,12 @@ impl Keeper {
         if answer.opcode != Opcode::Ready {
             return Err(link.nonsense(format!("{} came to REGISTER", answer.opcode)));
         }
-        self.read(&mut link, address).await?;
         let now = Instant::now();
         let mut times =
-            Timetable { refresh_at: now + self.settings.refresh, settle_at: None, heard_at: now };
+            Timetable { refresh_at: now, settle_at: None, heard_at: now, schema_at: None };
+        self.read(&mut link, address, &mut times).await?;
+        // A change that was being made right then was told to others and is in no table yet.
+        times.refresh_at = Instant::now() + AGAIN.min(self.settings.refresh);
         loop {
             self.turn(&mut link, address, &mut times).await?;
         }
@@ -153,19 +160,21 @@ impl Keeper {
     ) -> Result<(), SendError> {
         match self.next(link, times).await {
             Next::Event(event) => {
-                let event = event?;
-                times.heard_at = Instant::now();
-                self.take_event(link, &event)?;
-                let settle_at = times.heard_at + self.settings.settle;
-                times.settle_at.get_or_insert(settle_at);
+                self.take_event(link, &event?, times)?;
             }
-            Next::Change(change) => self.judge(change),
+            Next::Change((id, health)) => {
+                self.judge((id, health));
+                let is_it = |member: &Member| member.host_id == id && member.address == address;
+                if health == Health::Down && self.read.nodes.iter().any(is_it) {
+                    return Err(link.silent("its checks fail"));
+                }
+            }
             Next::Due => {
                 let now = Instant::now();
                 if times.settle_at.is_some_and(|at| at <= now) || times.refresh_at <= now {
                     let pause =
                         if times.settle_at.take().is_some() { AGAIN } else { Duration::MAX };
-                    self.read(link, address).await?;
+                    self.read(link, address, times).await?;
                     times.refresh_at = Instant::now() + pause.min(self.settings.refresh);
                 } else {
                     let answer = link.ask(Opcode::Options, Bytes::new()).await?;
@@ -199,23 +208,58 @@ impl Keeper {
         tokio::time::timeout_at(due_at, first).await.unwrap_or(Next::Due)
     }
 
-    fn take_event(&mut self, link: &Single, event: &Envelope) -> Result<(), SendError> {
+    fn take_event(
+        &mut self,
+        link: &Single,
+        event: &Envelope,
+        times: &mut Timetable,
+    ) -> Result<(), SendError> {
+        times.heard_at = Instant::now();
+        times.settle_at.get_or_insert(times.heard_at + self.settings.settle);
         // An event of a kind that is not known is of no use, and no harm.
         let Ok(event) = ClusterEvent::read(&event.body) else { return Ok(()) };
-        if let Event::Status { node, .. } = event.event() {
-            let port = u16::try_from(node.port)
-                .map_err(|_| link.nonsense(format!("port {} came in an event", node.port)))?;
-            let told = SocketAddr::new(node.address, port);
-            for member in self.read.nodes.iter().filter(|member| member.told == told) {
-                self.checks.hurry(&member.host_id);
+        match event.event() {
+            Event::Schema(_) => times.schema_at = Some(times.heard_at),
+            Event::Status { node, .. } => {
+                let port = u16::try_from(node.port)
+                    .map_err(|_| link.nonsense(format!("port {} came in an event", node.port)))?;
+                let told = SocketAddr::new(node.address, port);
+                for member in self.read.nodes.iter().filter(|member| member.told == told) {
+                    self.checks.hurry(&member.host_id);
+                }
             }
+            Event::Topology { .. } => {}
         }
-        let _ = self.publisher.events.send(event);
+        let _ = self.publisher.events.send(Notice::Event(event));
         Ok(())
     }
 
-    async fn read(&mut self, link: &mut Single, address: SocketAddr) -> Result<(), SendError> {
-        self.read = read::read(link, address, &self.settings).await?;
+    /// Whether the schema that is known changes into this one without anybody having told so.
+    fn is_schema_missed(&self, read: &Cluster, times: &Timetable) -> bool {
+        let is_told = times.schema_at.is_some_and(|at| at.elapsed() < EXPLAINED);
+        let before = self.read.schema_version;
+        before.is_some() && before != read.schema_version && !is_told
+    }
+
+    async fn read(
+        &mut self,
+        link: &mut Single,
+        address: SocketAddr,
+        times: &mut Timetable,
+    ) -> Result<(), SendError> {
+        let is_first = self.publisher.state.borrow().node != Some(address);
+        let read = read::read(link, address, &self.settings).await?;
+        // On a new connection an event that came already explains nothing: others may not have.
+        let mut is_missed = is_first && self.is_schema_missed(&read, times);
+        while let Some(event) = link.kept_event() {
+            self.take_event(link, &event, times)?;
+        }
+        is_missed |= self.is_schema_missed(&read, times);
+        self.read = read;
+        if is_missed {
+            tracing::info!(%address, "the schema has changed, and no node has told how");
+            let _ = self.publisher.events.send(Notice::SchemaMissed);
+        }
         self.checks.follow(&self.read.nodes);
         self.polls.follow(&self.read.nodes);
         let nodes = &self.read.nodes;

@@ -1,8 +1,17 @@
 //! Who is there: the nodes of a cluster, its keyspaces, and what changes.
 //!
 //! One connection, to one node at a time, reads the cluster's tables and hears its events; the
-//! next node is asked when it breaks. What a cluster says of its nodes' health is gossip: whether
-//! a node is up *here* is found out by asking it (`OPTIONS`), every node, every interval.
+//! next node is asked when it breaks, or when that node is found to be down. What a cluster says of
+//! its nodes' health is gossip: whether a node is up *here* is found out by asking it (`OPTIONS`),
+//! every node, every interval.
+//!
+//! **What nobody told.** Between two such connections a cluster's events are told to nobody. The
+//! schema's version says whether one was about the schema: a node sends the event of a change
+//! before its `system.local` has the change's version, so a version that was read on a connection
+//! with events is one whose events have come. When another is read and no event of this connection
+//! explains it, changes were missed ([`Notice::SchemaMissed`]). **When it misleads**: a change that
+//! was told right before the connection broke is taken for one that was not, until the version is
+//! read after it; whoever hears of it reads the schema once more than needed.
 //!
 //! Runs on the control thread ([`keep`]); workers see the newest [`Cluster`] whole ([`View`]).
 
@@ -168,11 +177,20 @@ impl ClusterEvent {
     }
 }
 
+/// What whoever waits for events has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// What a node told.
+    Event(ClusterEvent),
+    /// The schema is another, and no node told how: the one that tells had gone.
+    SchemaMissed,
+}
+
 /// What there is to know of a cluster; clones share it.
 #[derive(Clone, Debug)]
 pub struct View {
     cluster: watch::Receiver<Arc<Cluster>>,
-    events: broadcast::Sender<ClusterEvent>,
+    events: broadcast::Sender<Notice>,
     state: watch::Receiver<Watching>,
     reports: watch::Receiver<Arc<Reports>>,
 }
@@ -195,7 +213,7 @@ impl View {
 
     /// Events from now on.
     #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<ClusterEvent> {
+    pub fn events(&self) -> broadcast::Receiver<Notice> {
         self.events.subscribe()
     }
 
@@ -239,7 +257,7 @@ impl fmt::Display for Watching {
 #[derive(Debug)]
 pub struct Publisher {
     cluster: watch::Sender<Arc<Cluster>>,
-    events: broadcast::Sender<ClusterEvent>,
+    events: broadcast::Sender<Notice>,
     state: watch::Sender<Watching>,
     reports: watch::Sender<Arc<Reports>>,
 }

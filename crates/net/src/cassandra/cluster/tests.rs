@@ -16,7 +16,7 @@ use evenkeel_cql::{Envelope, ErrorCode, Opcode, Version, value};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::broadcast;
 
-use super::{Cluster, ClusterSettings, View, channel, keep};
+use super::{Cluster, ClusterSettings, Notice, View, channel, keep};
 use crate::cassandra::node::tests::fake::{Peer, fake, limits};
 use crate::cassandra::node::tests::run;
 
@@ -37,6 +37,8 @@ struct World {
     has_peers_v2: bool,
     /// What is said instead of the cluster's name.
     is_nonsense: std::cell::Cell<bool>,
+    /// The schema's version.
+    schema: std::cell::Cell<u8>,
     events: broadcast::Sender<Vec<u8>>,
     /// Closes the connections that were asked for events.
     hang_up: tokio::sync::Notify,
@@ -49,6 +51,7 @@ impl World {
             mute: RefCell::default(),
             has_peers_v2,
             is_nonsense: std::cell::Cell::new(false),
+            schema: std::cell::Cell::new(1),
             events: broadcast::Sender::new(16),
             hang_up: tokio::sync::Notify::new(),
         })
@@ -158,6 +161,7 @@ impl World {
             ("data_center", Type::Text),
             ("rack", Type::Text),
             ("host_id", Type::Uuid),
+            ("schema_version", Type::Uuid),
             ("release_version", Type::Text),
             ("tokens", Type::set(Type::Text)),
         ];
@@ -171,6 +175,7 @@ impl World {
                 .value(Some(node.datacenter.as_bytes()))
                 .value(Some(b"r1"))
                 .value(Some(&[node.id; 16]))
+                .value(Some(&[self.schema.get(); 16]))
                 .value(Some(b"5.0.9"))
                 .value(Some(&value::write_texts(&node.tokens)))
                 .end_row();
@@ -268,16 +273,10 @@ fn events_are_passed_on_and_what_they_say_is_read() {
         until(&view, "known", Cluster::is_known).await;
         let mut events = view.events();
         world.add(2, "east", &["2"]).await;
-        let change = SchemaChange {
-            change: "CREATED",
-            keyspace: "shop",
-            target: SchemaTarget::Table("cart"),
-        };
-        let mut body = Vec::new();
-        Event::Schema(change.clone()).write(&mut body);
+        let body = created("cart");
         world.events.send(body.clone()).unwrap();
-        let came = events.recv().await.unwrap();
-        assert_eq!((came.event(), &came.body()[..]), (Event::Schema(change), &body[..]));
+        let Notice::Event(came) = events.recv().await.unwrap() else { panic!("nothing is missed") };
+        assert_eq!((came.event(), &came.body()[..]), (Event::read(&body).unwrap(), &body[..]));
         until(&view, "of two nodes", |cluster| cluster.nodes.len() == 2).await;
         assert_eq!(view.watching().failures, 0);
         // An event of a kind of later releases is no harm.
@@ -312,6 +311,80 @@ fn when_the_node_that_tells_goes_away_another_one_does() {
         world.mute.borrow_mut().clear();
         let cluster = until(&view, "whole again", |cluster| cluster.nodes[0].is_up).await;
         assert!(cluster.nodes.iter().all(|node| node.is_up));
+    });
+}
+
+fn created(table: &str) -> Vec<u8> {
+    let target = SchemaTarget::Table(table);
+    let change = SchemaChange { change: "CREATED", keyspace: "shop", target };
+    let mut body = Vec::new();
+    Event::Schema(change).write(&mut body);
+    body
+}
+
+/// Waits until everything was read so many times more.
+async fn read_again(view: &View, times: u64) {
+    let until = view.watching().reads + times;
+    while view.watching().reads < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_change_of_the_schema_that_nobody_told_is_said_to_be_missed() {
+    run(async {
+        let world = World::new(true);
+        world.add(1, "east", &["1"]).await;
+        world.add(2, "east", &["2"]).await;
+        let view =
+            watch(ClusterSettings { refresh: Duration::from_millis(50), ..settings(&world) });
+        until(&view, "of two nodes", |cluster| cluster.nodes.len() == 2).await;
+        let mut events = view.events();
+        // Another one tells, and nothing has changed.
+        world.hang_up.notify_waiters();
+        read_again(&view, 2).await;
+        assert_eq!(view.watching().failures, 1);
+        assert!(events.is_empty());
+        // Something has changed before another one tells.
+        world.schema.set(2);
+        world.hang_up.notify_waiters();
+        assert_eq!(events.recv().await.unwrap(), Notice::SchemaMissed);
+        // It tells of a change before it counts it.
+        world.events.send(created("cart")).unwrap();
+        assert!(matches!(events.recv().await.unwrap(), Notice::Event(_)));
+        read_again(&view, 2).await;
+        world.schema.set(3);
+        read_again(&view, 2).await;
+        assert!(events.is_empty());
+        // The version that was told is the one that is compared with.
+        world.hang_up.notify_waiters();
+        read_again(&view, 2).await;
+        assert!(events.is_empty());
+        // A node counts a change that it has not told.
+        world.schema.set(4);
+        assert_eq!(events.recv().await.unwrap(), Notice::SchemaMissed);
+        read_again(&view, 2).await;
+        assert!(events.is_empty(), "it is said once");
+    });
+}
+
+#[test]
+fn a_node_that_tells_is_left_when_it_is_down() {
+    run(async {
+        let world = World::new(true);
+        world.add(1, "east", &["1"]).await;
+        world.add(2, "east", &["2"]).await;
+        let view = watch(settings(&world));
+        until(&view, "of two nodes", |cluster| cluster.nodes.len() == 2).await;
+        let [first, second] = [0, 1].map(|place| world.nodes.borrow()[place].address);
+        assert_eq!(view.watching().node, Some(first));
+        // Its connections stay, and it says nothing.
+        world.mute.borrow_mut().push(first);
+        while view.watching().node != Some(second) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let cluster = until(&view, "without the first", |cluster| !cluster.nodes[0].is_up).await;
+        assert!(cluster.nodes[1].is_up);
     });
 }
 

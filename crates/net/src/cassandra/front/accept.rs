@@ -16,12 +16,13 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::agreement::settle;
+use super::agreement::settle_event;
 use super::backend::Backend;
 use super::connection::attend;
 use super::counts::{FrontCounts, count};
 use super::link::{Link, Order};
 use super::settings::FrontSettings;
+use crate::cassandra::cluster::Notice;
 use crate::cassandra::events;
 use crate::cassandra::prepared::StatementView;
 use crate::cassandra::session::Supported;
@@ -250,25 +251,28 @@ pub(super) async fn pass_events<B: Backend>(worker: Rc<Worker<B>>) {
             RecvError::Closed => TryRecvError::Closed,
             RecvError::Lagged(missed) => TryRecvError::Lagged(missed),
         });
-        let mut bodies = Vec::new();
+        let (mut bodies, mut is_missed) = (Vec::new(), false);
         loop {
             match came {
-                Ok(event) => bodies.extend(events::body(&event).cloned()),
+                Ok(Notice::Event(event)) => bodies.extend(events::body(&event).cloned()),
+                // What was missed was, or may have been, a change of the schema, and which is not
+                // known: clients that wait for those begin anew, and read the schema when they do.
+                Ok(Notice::SchemaMissed) | Err(TryRecvError::Lagged(_)) => is_missed = true,
                 Err(TryRecvError::Closed) => return,
-                // What was missed may have been a change of the schema, and which is not known:
-                // clients that wait for those begin anew, and read the schema when they do.
-                Err(TryRecvError::Lagged(_)) => {
-                    worker.links.borrow().values().for_each(|link| link.miss());
-                }
                 Err(TryRecvError::Empty) => break,
             }
             came = events.try_recv();
         }
         let wants = |link: &Rc<Link>| link.wants_schema();
-        if bodies.is_empty() || !worker.links.borrow().values().any(wants) {
+        let is_news = is_missed || !bodies.is_empty();
+        if !is_news || !worker.links.borrow().values().any(wants) {
             continue;
         }
-        settle(&worker.backend, worker.settings.agreement).await;
+        settle_event(&worker.backend, worker.settings.agreement).await;
+        if is_missed {
+            worker.links.borrow().values().for_each(|link| link.miss());
+            continue;
+        }
         for body in &bodies {
             count(&worker.counts.events);
             worker.links.borrow().values().for_each(|link| link.push(body));

@@ -28,6 +28,13 @@ pub(super) async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u
     }
 }
 
+/// The same for a change that a node told: it does so a moment before it counts the change, so the
+/// first look would find all of them at the version before.
+pub(super) async fn settle_event<B: Backend>(backend: &Rc<B>, wait: Duration) {
+    tokio::time::sleep(EVERY).await;
+    settle(backend, wait).await;
+}
+
 /// Waits until the nodes have a change of the schema, for a while, unless none of them tells:
 /// whoever made it, or is told of it, asks for it at once, and may be sent to any node.
 pub(super) async fn settle<B: Backend>(backend: &Rc<B>, wait: Duration) {

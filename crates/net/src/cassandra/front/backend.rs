@@ -11,7 +11,7 @@ use evenkeel_cql::{Consistency, Opcode, Version};
 use tokio::sync::broadcast;
 
 use super::Refusal;
-use crate::cassandra::cluster::{Cluster, ClusterEvent};
+use crate::cassandra::cluster::{Cluster, Notice};
 use crate::cassandra::node::{Answer, Ask, Dialect};
 
 /// One request of a client, with what its route must know.
@@ -55,7 +55,7 @@ pub(crate) trait Backend: 'static {
     fn cluster(&self) -> Arc<Cluster>;
 
     /// What happens in the cluster, from now on.
-    fn events(&self) -> broadcast::Receiver<ClusterEvent>;
+    fn events(&self) -> broadcast::Receiver<Notice>;
 
     /// Sends one request to whoever answers best. There always is an answer: an ERROR at the
     /// worst.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use evenkeel_cql::codec::{Decoder, Encoder, Limits, Side};
-use evenkeel_cql::{Envelope, Opcode};
+use evenkeel_cql::{Envelope, Opcode, Version};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -37,6 +37,8 @@ const OUT_BYTES_MAX: usize = 256 << 20;
 /// What a client may still send after the answer that ends the connection, so that it is not told
 /// by a reset, which could destroy the answer.
 const LEAVING_BYTES_MAX: usize = 1 << 20;
+/// Nodes that are asked what a client's connection begins with, when one does not answer.
+const GREETED_MAX: usize = 3;
 /// All that a client may say before it is logged in.
 const GREETING_BYTES_MAX: usize = 64 << 10;
 /// What a task found.
@@ -316,22 +318,20 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             Says::Options | Says::Startup(_) => None,
         };
         self.tasks.spawn_local(async move {
-            let mut conversation = match kept {
-                Some(conversation) => conversation,
-                None if matches!(says, Says::AuthResponse(_)) => {
-                    let refusal = Refusal::server_error(
-                        "the connection to the node that the login began at is lost: connect again",
-                    );
-                    return Done::Said(stream, says, None, Err(refusal));
-                }
-                None => match backend.greet(version).await {
-                    Ok(conversation) => conversation,
-                    Err(refusal) => return Done::Said(stream, says, None, Err(refusal)),
-                },
-            };
             let (opcode, body) = says.parts();
-            match conversation.say(opcode, body).await {
-                Ok(answer) => Done::Said(stream, says, Some(conversation), Ok(answer)),
+            let said = match kept {
+                Some(mut conversation) => {
+                    conversation.say(opcode, body).await.map(|answer| (conversation, answer))
+                }
+                None if matches!(says, Says::AuthResponse(_)) => Err(Refusal::server_error(
+                    "the connection to the node that the login began at is lost: connect again",
+                )),
+                None => begin(&backend, version, opcode, &body).await,
+            };
+            match said {
+                Ok((conversation, answer)) => {
+                    Done::Said(stream, says, Some(conversation), Ok(answer))
+                }
                 Err(refusal) => Done::Said(stream, says, None, Err(refusal)),
             }
         });
@@ -487,6 +487,25 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             }
         }
         false
+    }
+}
+
+/// Says what a connection begins with to the first node that answers it: one that takes
+/// connections may be paused all the same.
+async fn begin<B: Backend>(
+    backend: &Rc<B>,
+    version: Version,
+    opcode: Opcode,
+    body: &Bytes,
+) -> Result<(B::Conversation, Answer), Refusal> {
+    let mut attempt = 1;
+    loop {
+        let mut conversation = backend.greet(version).await?;
+        match conversation.say(opcode, body.clone()).await {
+            Ok(answer) => return Ok((conversation, answer)),
+            Err(refusal) if attempt == GREETED_MAX => return Err(refusal),
+            Err(_) => attempt += 1,
+        }
     }
 }
 

@@ -76,10 +76,11 @@ impl Link {
         self.wake();
     }
 
-    /// Events were lost on the way here.
+    /// Events were lost on the way here: a client that waits for them is to begin anew, when what
+    /// it has asked is answered.
     pub(super) fn miss(&self) {
         if self.wants_schema.get() {
-            self.tell(Order::Close);
+            self.tell(Order::Drain);
         }
     }
 

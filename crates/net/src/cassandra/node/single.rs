@@ -16,6 +16,10 @@ use super::ledger::Ledger;
 use super::limits::NodeLimits;
 use super::wire::Wire;
 
+/// How long a node may take to answer at least, if it may take longer to answer requests: one that
+/// is slow is not one that is gone, and may have more to tell.
+const ANSWER_MIN: Duration = Duration::from_secs(5);
+
 /// A connection that nobody shares.
 #[derive(Debug)]
 pub(in crate::cassandra) struct Single {
@@ -34,7 +38,8 @@ impl Single {
     ) -> Result<Self, SendError> {
         let ledger = Rc::new(Ledger::new(address, Rc::clone(limits)));
         let wire = handshake::open(&ledger, dialect).await?;
-        Ok(Self { address, version: dialect.version, patience: limits.connect, wire })
+        let patience = limits.connect.max(limits.silence_max.min(ANSWER_MIN));
+        Ok(Self { address, version: dialect.version, patience, wire })
     }
 
     /// Opens a connection on which only `OPTIONS` may be asked. The caller limits the time.
@@ -75,6 +80,16 @@ impl Single {
     /// The next event. Nothing is lost when it is dropped.
     pub(in crate::cassandra) async fn event(&mut self) -> Result<Envelope, SendError> {
         self.wire.event().await.map_err(|end| self.failed(end))
+    }
+
+    /// An event that came while an answer was awaited.
+    pub(in crate::cassandra) fn kept_event(&mut self) -> Option<Envelope> {
+        self.wire.kept_event()
+    }
+
+    /// An error of this connection: nothing comes any more.
+    pub(in crate::cassandra) fn silent(&self, why: &str) -> SendError {
+        self.failed(End::new(SendErrorKind::Silent, why))
     }
 
     /// An error of this connection: what came is not what it should be.

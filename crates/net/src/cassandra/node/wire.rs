@@ -20,7 +20,7 @@ use super::transport::Transport;
 
 /// What is read at once at least.
 const READ_BYTES: usize = 16 << 10;
-/// Events that are kept while an answer is awaited; of more the oldest are lost.
+/// Events that are kept while an answer is awaited; with more the connection is given up.
 const EVENTS_MAX: usize = 1_024;
 
 /// One connection to a node.
@@ -92,7 +92,7 @@ impl Wire {
             let answer = self.read().await?;
             match answer.stream {
                 0 => return Ok(answer),
-                _ if answer.opcode == Opcode::Event => self.keep_event(answer),
+                _ if answer.opcode == Opcode::Event => self.keep_event(answer)?,
                 stream => {
                     let why = format!("{} on stream {stream}, expected 0", answer.opcode);
                     return Err(End::new(SendErrorKind::Protocol, why));
@@ -103,7 +103,7 @@ impl Wire {
 
     /// The next event; nothing is lost when it is dropped. For as long as nothing is asked.
     pub(super) async fn event(&mut self) -> Result<Envelope, End> {
-        if let Some(event) = self.events.pop_front() {
+        if let Some(event) = self.kept_event() {
             return Ok(event);
         }
         let event = self.read().await?;
@@ -114,11 +114,19 @@ impl Wire {
         Ok(event)
     }
 
-    fn keep_event(&mut self, event: Envelope) {
+    /// An event that came while an answer was awaited.
+    pub(super) fn kept_event(&mut self) -> Option<Envelope> {
+        self.events.pop_front()
+    }
+
+    fn keep_event(&mut self, event: Envelope) -> Result<(), End> {
         if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
+            // Rather than to leave one out in silence.
+            let why = format!("more than {EVENTS_MAX} events came before an answer");
+            return Err(End::new(SendErrorKind::Silent, why));
         }
         self.events.push_back(event);
+        Ok(())
     }
 
     async fn read(&mut self) -> Result<Envelope, End> {

@@ -11,7 +11,7 @@ use evenkeel_cql::request::{AuthResponse, Query};
 use evenkeel_cql::{Flags, Opcode, Version, response, write};
 use tokio::sync::{Notify, broadcast};
 
-use crate::cassandra::cluster::{Cluster, ClusterEvent, Member};
+use crate::cassandra::cluster::{Cluster, Member, Notice};
 use crate::cassandra::front::{Backend, Conversation, Refusal, Request};
 use crate::cassandra::node::Answer;
 
@@ -21,12 +21,14 @@ pub(super) struct Fake {
     pub(super) in_flight: Cell<usize>,
     /// Whoever waits because of `HOLD` goes on.
     pub(super) release: Notify,
-    pub(super) events: broadcast::Sender<ClusterEvent>,
+    pub(super) events: broadcast::Sender<Notice>,
     /// Answers of the nodes about their schema's version; the last stays.
     pub(super) versions: RefCell<VecDeque<Vec<[u8; 16]>>>,
     /// The only password, if one is asked for.
     pub(super) password: RefCell<Option<&'static str>>,
     pub(super) greeted: Cell<usize>,
+    /// So many conversations more are not answered.
+    pub(super) deaf: Cell<usize>,
 }
 
 impl Default for Fake {
@@ -39,6 +41,7 @@ impl Default for Fake {
             versions: RefCell::new([vec![[1; 16]]].into()),
             password: RefCell::default(),
             greeted: Cell::new(0),
+            deaf: Cell::new(0),
         }
     }
 }
@@ -78,7 +81,7 @@ impl Backend for Fake {
         })
     }
 
-    fn events(&self) -> broadcast::Receiver<ClusterEvent> {
+    fn events(&self) -> broadcast::Receiver<Notice> {
         self.events.subscribe()
     }
 
@@ -110,7 +113,9 @@ impl Backend for Fake {
 
     async fn greet(self: &Rc<Self>, version: Version) -> Result<Login, Refusal> {
         self.greeted.set(self.greeted.get() + 1);
-        Ok(Login { version, password: *self.password.borrow() })
+        let is_deaf = self.deaf.get() > 0;
+        self.deaf.set(self.deaf.get().saturating_sub(1));
+        Ok(Login { version, password: *self.password.borrow(), is_deaf })
     }
 
     async fn schema_versions(self: &Rc<Self>) -> Vec<[u8; 16]> {
@@ -122,11 +127,15 @@ impl Backend for Fake {
 pub(super) struct Login {
     version: Version,
     password: Option<&'static str>,
+    is_deaf: bool,
 }
 
 impl Conversation for Login {
     async fn say(&mut self, opcode: Opcode, body: Bytes) -> Result<Answer, Refusal> {
         tokio::task::yield_now().await;
+        if self.is_deaf {
+            return Err(Refusal::overloaded("the made up node says nothing"));
+        }
         let mut told = BytesMut::new();
         let opcode = match opcode {
             Opcode::Options => {

@@ -8,7 +8,7 @@ use evenkeel_cql::{Inet, value};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::cassandra::cluster::ClusterEvent;
+use crate::cassandra::cluster::{ClusterEvent, Notice};
 use crate::cassandra::front::accept::pass_events;
 use crate::cassandra::front::{FrontTlsFiles, serve};
 use crate::http::engine::Listener;
@@ -94,6 +94,20 @@ fn a_password_is_for_the_cluster_to_judge() {
 }
 
 #[test]
+fn a_connection_begins_at_the_first_node_that_answers() {
+    run(async {
+        let front = Front::new(|_| {});
+        front.fake.deaf.set(2);
+        front.client(Version::V5, 1).start(None).await;
+        assert_eq!(front.fake.greeted.get(), 3);
+        front.fake.deaf.set(3);
+        let reply = front.client(Version::V5, 2).startup(None).await;
+        assert_eq!(error_in(&reply).0, ErrorCode::Overloaded);
+        assert_eq!(front.fake.greeted.get(), 6);
+    });
+}
+
+#[test]
 fn changes_of_the_schema_reach_who_asked_for_them_and_nodes_reach_nobody() {
     run(async {
         let front = Front::new(|_| {});
@@ -122,7 +136,8 @@ fn changes_of_the_schema_reach_who_asked_for_them_and_nodes_reach_nobody() {
         ] {
             let mut body = BytesMut::new();
             event.write(&mut body);
-            front.fake.events.send(ClusterEvent::read(&body).unwrap()).unwrap();
+            let event = ClusterEvent::read(&body).unwrap();
+            front.fake.events.send(Notice::Event(event)).unwrap();
         }
         for (number, client) in clients.iter_mut().enumerate() {
             if number < 2 {
@@ -134,6 +149,37 @@ fn changes_of_the_schema_reach_who_asked_for_them_and_nodes_reach_nobody() {
             let reply = client.ask(query(client.version, 1, "ECHO 1")).await;
             assert_eq!(reply.opcode, Opcode::Result, "no other event came before");
         }
+        events.abort();
+    });
+}
+
+#[test]
+fn who_missed_a_change_of_the_schema_begins_anew_when_what_it_asked_is_answered() {
+    run(async {
+        let front = Front::new(|_| {});
+        let events = tokio::task::spawn_local(pass_events(Rc::clone(&front.worker)));
+        let mut clients = Vec::new();
+        for kinds in [vec![Event::SCHEMA_CHANGE], vec![Event::STATUS_CHANGE]] {
+            let mut client = front.client(Version::V5, 1);
+            client.start(None).await;
+            let mut body = BytesMut::new();
+            Register { kinds }.write(&mut body);
+            let register = Envelope::new(Version::V5, 1, Opcode::Register, body.freeze());
+            assert_eq!(client.ask(register).await.opcode, Opcode::Ready);
+            clients.push(client);
+        }
+        let [mut waiting, mut other] = <[_; 2]>::try_from(clients).ok().unwrap();
+        waiting.send(&[query(Version::V5, 7, "HOLD 1")]).await;
+        while front.fake.in_flight.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        front.fake.events.send(Notice::SchemaMissed).unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        front.fake.release.notify_waiters();
+        assert_eq!(waiting.next().await.unwrap().stream, 7);
+        assert_eq!(waiting.next().await, None);
+        let reply = other.ask(query(Version::V5, 1, "ECHO 1")).await;
+        assert_eq!(reply.opcode, Opcode::Result);
         events.abort();
     });
 }
