@@ -19,7 +19,7 @@ fn keyspace(cluster: &Cluster, name: &str) {
     client.change(&format!("DROP KEYSPACE IF EXISTS {name}"));
     client.change(&format!(
         "CREATE KEYSPACE {name} WITH replication = \
-         {{'class': 'NetworkTopologyStrategy', 'east': 2, 'west': 1}}"
+         {{'class': 'NetworkTopologyStrategy', 'east': 2}}"
     ));
 }
 
