@@ -104,10 +104,44 @@ pub enum Health {
 /// any answer can be late: then the replica was restarted and its clock began anew.
 const OVERTAKEN_WITHIN: Duration = Duration::from_secs(10);
 
+/// Copies that were given up unanswered since the replica answered last.
+///
+/// A copy that is given up is not gone: the replica may work on it for a while, or stands still.
+/// Taken off the books at once it would make a replica that has stopped look idle, and the next
+/// request would follow it there. How much longer it will take nobody knows; what has taken long
+/// already takes longer (Lindy's law: of service times with a Pareto tail of exponent 1, the chance
+/// that one of age t is not over after another s is t / (t + s)), so that is how it is forgotten.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct GivenUp {
+    copies: f64,
+    /// How long the one that waited longest had waited.
+    waited_ns: u64,
+    at: Instant,
+}
+
+impl GivenUp {
+    /// How many of them the replica still has to do with, as far as one can expect.
+    #[inline]
+    fn left(&self, now: Instant) -> f64 {
+        if self.copies == 0.0 {
+            return 0.0; // the usual case
+        }
+        let (waited, since) = (self.waited_ns as f64, now.nanos_since(self.at) as f64);
+        self.copies * waited / (waited + since).max(1.0)
+    }
+
+    pub(crate) fn add(&mut self, now: Instant, waited_ns: u64) {
+        self.copies = self.left(now) + 1.0;
+        self.waited_ns = self.waited_ns.max(waited_ns);
+        self.at = now;
+    }
+}
+
 /// What is known about one replica.
 #[derive(Clone, Debug)]
 pub struct Replica {
     pub(crate) in_flight: u32,
+    pub(crate) given_up: GivenUp,
     pub(crate) consecutive_failures: u32,
     pub(crate) health: Health,
     pub(crate) feedback: Option<Feedback>,
@@ -126,6 +160,14 @@ impl Replica {
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// What it has to do for this dispatcher: attempts in flight, and copies that were given up and
+    /// may still be with it.
+    #[inline]
+    #[must_use]
+    pub fn burden(&self, now: Instant) -> f64 {
+        f64::from(self.in_flight) + self.given_up.left(now)
     }
 
     /// The newest report, if it ever sent one.
@@ -283,6 +325,7 @@ impl Fleet {
     pub(crate) fn add(&mut self, joined: Option<Instant>) -> ReplicaId {
         self.replicas.push(Replica {
             in_flight: 0,
+            given_up: GivenUp::default(),
             consecutive_failures: 0,
             health: Health::Up,
             feedback: None,
@@ -338,6 +381,7 @@ impl Fleet {
     pub(crate) fn succeeded(&mut self, now: Instant, id: ReplicaId) {
         let replica = self.replica_mut(id);
         replica.consecutive_failures = 0;
+        replica.given_up = GivenUp::default(); // whatever held it up is over
         replica.ejections = 0;
         replica.failures.add(now, 0.0);
     }
@@ -406,6 +450,32 @@ mod tests {
     fn a_group_that_names_a_replica_twice_is_a_mistake() {
         let id = ReplicaId::new(0);
         let _ = Fleet::new(1, vec![vec![id, id]]);
+    }
+
+    #[test]
+    fn what_was_given_up_is_forgotten_as_slowly_as_it_took() {
+        let mut fleet = Fleet::single_group(1);
+        let id = ReplicaId::new(0);
+        let at = Instant::from_millis;
+        fleet.replica_mut(id).given_up.add(at(50), 10_000_000);
+        let burden = |fleet: &Fleet, ms| fleet.replica(id).burden(at(ms));
+        // 10 / (10 + s): one half after as long again, a tenth after nine times as long.
+        assert_eq!([50, 60, 140].map(|ms| burden(&fleet, ms)), [1.0, 0.5, 0.1]);
+        // Half of the first is left when a second comes that had waited longer.
+        fleet.replica_mut(id).given_up.add(at(60), 30_000_000);
+        assert_eq!([60, 90].map(|ms| burden(&fleet, ms)), [1.5, 0.75]);
+        fleet.replica_mut(id).in_flight = 2;
+        assert_eq!(burden(&fleet, 60), 3.5);
+        fleet.succeeded(at(61), id);
+        assert_eq!(burden(&fleet, 61), 2.0, "who answers is not held up any more");
+    }
+
+    #[test]
+    fn a_copy_given_up_at_once_is_forgotten_at_once() {
+        let mut fleet = Fleet::single_group(1);
+        let id = ReplicaId::new(0);
+        fleet.replica_mut(id).given_up.add(Instant::ZERO, 0);
+        assert_eq!(fleet.replica(id).burden(Instant::ZERO), 0.0);
     }
 
     #[test]

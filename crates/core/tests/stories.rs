@@ -242,6 +242,25 @@ fn hedges_cut_the_tail_within_their_budget() {
 }
 
 #[test]
+fn copies_given_up_do_not_make_a_replica_that_stands_still_look_idle() {
+    for policy in ["least-outstanding", "two-choices", "c3"] {
+        let config = HedgeConfig { budget_share: 1.0, ..HedgeConfig::default() };
+        let mut world = World::new(policy, 3, 12).with_redundancy(Hedge::new(config));
+        world.run_until(secs(10.0));
+        world.replica_does(0, Behaviour::Hangs);
+        world.run_until(secs(12.0));
+        // Every copy there is given up some 50 ms later, when another has answered.
+        let share = world.share(0, from(10.1, 12.0));
+        assert!(share < 0.1, "{policy}: {share} of the requests still go there");
+        // And it is asked again now and then, so that it can clear its name.
+        world.replica_does(0, WELL);
+        world.run_until(secs(30.0));
+        let regained = world.share(0, from(25.0, 30.0));
+        assert!(regained > 0.25, "{policy}: {regained} of a fair third");
+    }
+}
+
+#[test]
 fn a_hedge_does_not_turn_a_slow_answer_into_an_error() {
     let mut world = World::new("round-robin", 2, 11)
         .with_rate(100.0)

@@ -170,6 +170,8 @@ impl Dispatcher {
             Outcome::Failed(failure) => self.learn_failure(now, attempt, *failure),
             Outcome::Cancelled => {
                 self.window.replicas[attempt.replica.index()].cancelled += 1;
+                let waited_ns = now.nanos_since(attempt.sent_at);
+                self.fleet.replica_mut(attempt.replica).given_up.add(now, waited_ns);
                 End::Cancelled
             }
         };

@@ -16,6 +16,7 @@
 //! | averages begin | with the first sample | with the first sample | with the first sample | at 0 |
 //! | replica never heard from | typical, own requests count | score 0 | score 0 | score 0 |
 //! | old estimates | fade to typical, τ = 10 s | stay | stay | stay |
+//! | copies given up unanswered | count until forgotten | do not count | do not count | do not count |
 //! | ties | random | random | order of the group | order of the group |
 //! | rate control | off | on | on | on |
 //! | interval δ | (20 ms) | 20 ms (sec. 3.3) | 20 ms | 20 ms |
@@ -71,6 +72,9 @@ pub struct C3Config {
     pub fade_ms: f64,
     /// Ties are broken at random instead of by the order of the group.
     pub random_ties: bool,
+    /// Whether copies that were given up unanswered count as requests in flight until they are
+    /// forgotten ([`Replica::burden`](crate::fleet::Replica::burden)).
+    pub counts_given_up: bool,
     /// Whether replicas are ranked at all; without it any candidate that has a token is taken.
     pub ranking: bool,
     /// Whether requests are held back when a replica is at its rate.
@@ -87,6 +91,7 @@ impl C3Config {
             name: "c3",
             unheard: Unheard::Typical,
             fade_ms: 10_000.0,
+            counts_given_up: true,
             rate_control: false,
             ..Self::paper(clients)
         }
@@ -103,6 +108,7 @@ impl C3Config {
             unheard: Unheard::Best,
             fade_ms: f64::INFINITY,
             random_ties: true,
+            counts_given_up: false,
             ranking: true,
             rate_control: true,
             cubic: CubicConfig::paper(),
@@ -166,8 +172,8 @@ struct Heard {
 
 /// C3 eq. (1) and (2): Ψ = R̄ − 1/µ̄ + q̂ᵇ·(1/µ̄) with q̂ = 1 + os·w + q̄, in milliseconds.
 #[inline]
-fn score(estimate: &Estimate, in_flight: u32, weight: f64, exponent: f64) -> f64 {
-    let queue = 1.0 + f64::from(in_flight) * weight + estimate.queue;
+fn score(estimate: &Estimate, burden: f64, weight: f64, exponent: f64) -> f64 {
+    let queue = 1.0 + burden * weight + estimate.queue;
     let powered = if exponent == 3.0 { queue * queue * queue } else { queue.powf(exponent) };
     estimate.waiting_ms + powered * estimate.service_ms
 }
@@ -216,8 +222,12 @@ impl C3 {
             (None, Unheard::Typical) => self.typical(),
             (None, Unheard::Best | Unheard::Zero) => return 0.0,
         };
-        let in_flight = fleet.replica(id).in_flight();
-        score(&estimate, in_flight, self.config.weight, self.config.exponent)
+        let replica = fleet.replica(id);
+        let burden = match self.config.counts_given_up {
+            true => replica.burden(now),
+            false => f64::from(replica.in_flight()),
+        };
+        score(&estimate, burden, self.config.weight, self.config.exponent)
     }
 
     fn typical(&self) -> Estimate {
@@ -377,8 +387,8 @@ mod tests {
         let estimate = Estimate { waiting_ms: 2.0, service_ms: 4.0, queue: 5.0 };
         // q̂ = 1 + 2·150 + 5 = 306; Ψ = 2 + 306³·4.
         let expected = 2.0 + 306.0_f64.powi(3) * 4.0;
-        assert_eq!(score(&estimate, 2, 150.0, 3.0), expected);
-        assert!((score(&estimate, 2, 150.0, 3.0000001) / expected - 1.0).abs() < 1e-4);
+        assert_eq!(score(&estimate, 2.0, 150.0, 3.0), expected);
+        assert!((score(&estimate, 2.0, 150.0, 3.0000001) / expected - 1.0).abs() < 1e-4);
     }
 
     #[test]
@@ -386,7 +396,7 @@ mod tests {
         // Talk: with a linear queue, servers of 4 and 20 ms cost the same at 100 and 20 requests;
         // cubed, the fast one's queue may be only ∛5 times as long.
         let at = |service_ms, queue: f64, exponent| {
-            score(&Estimate { waiting_ms: 0.0, service_ms, queue: queue - 1.0 }, 0, 1.0, exponent)
+            score(&Estimate { waiting_ms: 0.0, service_ms, queue: queue - 1.0 }, 0.0, 1.0, exponent)
         };
         assert_eq!(at(4.0, 100.0, 1.0), at(20.0, 20.0, 1.0));
         let fast_queue = 20.0 * 5.0_f64.cbrt();

@@ -1,7 +1,8 @@
 //! `two-choices` (P2C): of two random candidates the one with fewer own requests in flight.
 //!
 //! Nearly as good as looking at all, and many clients do not all run to the same replica
-//! (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
+//! (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001). Copies given up
+//! that the replica may still be busy with count as in flight.
 
 use crate::fleet::{Fleet, ReplicaId};
 use crate::request::select::{Candidates, Choice, Selector, cheapest, two_of};
@@ -17,14 +18,14 @@ impl Selector for TwoChoices {
         "two-choices"
     }
 
-    fn select(&mut self, _now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
+    fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
         let (one, other) = two_of(candidates.ids, rng);
         let fleet = candidates.fleet;
-        let in_flight = |id| f64::from(fleet.replica(id).in_flight());
-        Choice::Send(cheapest(&[one, other], rng, in_flight))
+        let burden = |id| fleet.replica(id).burden(now);
+        Choice::Send(cheapest(&[one, other], rng, burden))
     }
 
-    fn cost(&self, _now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
-        Some(f64::from(fleet.replica(replica).in_flight()))
+    fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
+        Some(fleet.replica(replica).burden(now))
     }
 }
