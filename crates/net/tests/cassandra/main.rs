@@ -6,6 +6,7 @@
 #[path = "../common/cassandra/mod.rs"]
 mod cassandra;
 
+mod altered;
 mod differential;
 mod drivers;
 mod faults;

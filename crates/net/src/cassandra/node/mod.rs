@@ -15,6 +15,7 @@ mod ledger;
 mod limits;
 mod pool;
 mod prepare;
+mod result_columns;
 mod single;
 mod streams;
 mod tls;
@@ -39,6 +40,7 @@ pub use dialect::{Dialect, Login};
 pub use error::{SendError, SendErrorKind};
 pub use ledger::{FeedbackSource, NodeCounts};
 pub use limits::NodeLimits;
+pub use result_columns::ResultColumns;
 pub use tls::{NodeTls, NodeTlsFiles};
 
 use ledger::Ledger;
@@ -96,7 +98,8 @@ impl Node {
     pub async fn ask(self: &Rc<Self>, dialect: &Dialect, ask: Ask) -> Result<Answer, SendError> {
         // Every statement may be forgotten once.
         for _ in 0..ask.prepared.len() {
-            let arrived = self.ask_once(dialect, &ask).await?;
+            let changed = ask.with_metadata(dialect.version);
+            let arrived = self.ask_once(dialect, changed.as_ref().unwrap_or(&ask)).await?;
             let Some(statement) = prepare::forgotten(&arrived.envelope, &ask.prepared) else {
                 return Ok(arrived.into());
             };
@@ -104,7 +107,8 @@ impl Node {
                 return Ok(refusal);
             }
         }
-        self.ask_once(dialect, &ask).await.map(Answer::from)
+        let changed = ask.with_metadata(dialect.version);
+        self.ask_once(dialect, changed.as_ref().unwrap_or(&ask)).await.map(Answer::from)
     }
 
     /// A connection for one client's `OPTIONS`, `STARTUP` and login.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::request::Prepare;
+use evenkeel_cql::response::Result as Outcome;
 use evenkeel_cql::{Envelope, ErrorCode, Flags, Opcode, Reader, payload};
 use tokio::sync::watch;
 
@@ -117,6 +118,11 @@ impl Node {
         });
         // The request that is to be repeated was not done, whatever became of this one.
         let answer = answer.map_err(SendError::not_sent)?;
+        let parts = payload::split(&answer.envelope);
+        let read = parts.and_then(|parts| Outcome::read(parts.message, dialect.version));
+        if let (Opcode::Result, Ok(Outcome::Prepared(prepared))) = (answer.envelope.opcode, read) {
+            statement.result.compare(prepared.result.columns.as_ref());
+        }
         Ok((answer.envelope.opcode == Opcode::Error).then(|| Answer::from(answer)))
     }
 }

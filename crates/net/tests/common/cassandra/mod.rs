@@ -56,6 +56,8 @@ pub(crate) struct Spec {
     pub(crate) yaml: String,
     /// More options of Java.
     pub(crate) options: Vec<String>,
+    /// The first node's address, after which the others count up; by default a free one.
+    pub(crate) first: Option<Ipv4Addr>,
 }
 
 impl Spec {
@@ -75,6 +77,7 @@ impl Spec {
             optimized: false,
             yaml: String::new(),
             options: Vec::new(),
+            first: None,
         }
     }
 }
@@ -132,7 +135,8 @@ impl Cluster {
     /// When there is no Cassandra here (ask [`possible`]), or it does not start.
     pub(crate) fn start(spec: &Spec) -> Self {
         let lib = possible().unwrap_or_else(|missing| panic!("{missing}"));
-        let addresses = own_addresses(spec.places.len());
+        let count = spec.places.len();
+        let addresses = spec.first.map_or_else(|| own_addresses(count), |it| following(it, count));
         let folder = files::own_folder(addresses[0]);
         let reaper = Reaper::start(&folder);
         let authority = spec.tls.then(|| files::write_certificates(&folder, &addresses));
@@ -325,6 +329,11 @@ impl Drop for Disturbed<'_> {
             }
         }
     }
+}
+
+/// So many addresses, from this on.
+pub(crate) fn following(first: Ipv4Addr, count: usize) -> Vec<Ipv4Addr> {
+    (0..count as u32).map(|step| Ipv4Addr::from(u32::from(first) + step)).collect()
 }
 
 /// Loopback addresses on which nobody listens, unlike those of other processes.
