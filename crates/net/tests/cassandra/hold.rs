@@ -67,6 +67,7 @@ fn suite_spec(whom: &str) -> Spec {
     // A keyspace in which every write fails, for tests of errors.
     options.push("-Dcassandra.test.fail_writes_ks=test".to_owned());
     Spec {
+        name: "TestCluster",
         options,
         yaml: SUITE_YAML.to_owned(),
         places: vec![("datacenter1".to_owned(), "rack1".to_owned()); SUITE_NODES],

@@ -38,6 +38,8 @@ const VERSION: &str = "5.0.9";
 /// What cluster a test wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
+    /// The cluster's name.
+    pub(crate) name: &'static str,
     /// The data centre and rack of each node, in the order of their addresses.
     pub(crate) places: Vec<(String, String)>,
     /// How many tokens each node has. They are spread evenly, and the same in every run.
@@ -68,6 +70,7 @@ impl Spec {
             places.extend((1..=*nodes).map(|rack| ((*name).to_owned(), format!("r{rack}"))));
         }
         Self {
+            name: "keel",
             places,
             tokens: 4,
             heap_mib: 384,
