@@ -32,7 +32,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use evenkeel_core::Feedback;
-use evenkeel_cql::Version;
+use evenkeel_cql::{Opcode, Version};
 
 pub use ask::{Answer, Ask, Known, Prepared};
 pub use converse::Conversation;
@@ -45,7 +45,7 @@ pub use tls::{NodeTls, NodeTlsFiles};
 
 use ledger::Ledger;
 use pool::Pool;
-use prepare::Preparing;
+use prepare::{Preparing, Told};
 pub(in crate::cassandra) use single::Single;
 use streams::{Arrived, Outgoing};
 use wire::Wire;
@@ -85,7 +85,8 @@ impl Node {
     ///
     /// A node that does not know a prepared statement is told it, in its keyspace, and asked
     /// again: it has done nothing by then. When it cannot prepare the statement either, its
-    /// `ERROR` to that is the answer.
+    /// `ERROR` to that is the answer. When the result has other columns now, it is `UNPREPARED`:
+    /// who asked must know them.
     ///
     /// # Errors
     ///
@@ -103,8 +104,10 @@ impl Node {
             let Some(statement) = prepare::forgotten(&arrived.envelope, &ask.prepared) else {
                 return Ok(arrived.into());
             };
-            if let Some(refusal) = self.prepare_again(dialect, statement).await? {
-                return Ok(refusal);
+            match self.prepare_again(dialect, statement).await? {
+                Told::Refused(refusal) => return Ok(refusal),
+                Told::Changed if ask.opcode == Opcode::Execute => return Ok(arrived.into()),
+                Told::Changed | Told::Alike => {}
             }
         }
         let changed = ask.with_metadata(dialect.version);

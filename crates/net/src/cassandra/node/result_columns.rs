@@ -1,10 +1,11 @@
 //! What the result of a prepared statement looks like, and whether that has changed.
 //!
 //! A table that is altered gives `SELECT *` other columns. Nodes then forget the statement, and a
-//! client that is told so prepares it again and learns the new ones. Here it is prepared again
-//! without the client's notice ([`prepare`](super::prepare)), so that a client which asks for rows
-//! without metadata would read them by the columns of before. Version 5 has a number for that;
-//! for version 4 the change is remembered, and rows come with metadata from then on.
+//! client that is told so prepares it again and learns the new ones. So it is here: a statement is
+//! prepared again without the client's notice ([`prepare`](super::prepare)) only where it gives
+//! what it gave. That tells one client of all. The others would read rows without metadata by the
+//! columns of before: version 5 has a number against that; for version 4 the change is remembered
+//! here, and rows come with metadata from then on.
 //!
 //! *When it misleads.* Names are compared, no types: those are written differently in either
 //! version, and a type that gets a field more is read by the old one. Who else has a node prepare
@@ -37,17 +38,20 @@ impl ResultColumns {
         self.has_changed.load(Ordering::Relaxed)
     }
 
-    /// A node tells these now.
-    pub(super) fn compare(&self, columns: Option<&Columns<'_>>) {
-        if self.digest.is_some_and(|digest_then| digest_then != digest(columns)) {
-            self.has_changed.store(true, Ordering::Relaxed);
-        }
+    /// Whether they are these.
+    pub(super) fn are(&self, columns: Option<&Columns<'_>>) -> bool {
+        self.digest.is_none_or(|known| known == digest(columns))
+    }
+
+    /// A node has told of others.
+    pub(super) fn change(&self) {
+        self.has_changed.store(true, Ordering::Relaxed);
     }
 
     /// These are in place of earlier ones, which some clients know.
     pub(crate) fn follow(&self, earlier: &Self) {
         if earlier.has_changed() || self.digest != earlier.digest {
-            self.has_changed.store(true, Ordering::Relaxed);
+            self.change();
         }
     }
 }
