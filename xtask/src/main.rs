@@ -81,7 +81,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["tidy"] => tidy::run(),
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
-        ["drivers", suites @ ..] => drivers::run(suites),
+        ["drivers", suites @ ..] => drivers::run_suites(suites),
         ["bench", "core"] => workspace::run_cargo(&["bench", "-p", "evenkeel-core"], &[]),
         ["bench", "redirect", options @ ..] => bench_redirect::run(options),
         ["bench", "http", options @ ..] => bench_http::run(options),

@@ -21,7 +21,7 @@ use evenkeel_net::cassandra::agent::{NodeAgent, NodeAgentSettings};
 use evenkeel_net::cassandra::cluster::{Cluster, ClusterSettings, Notice, View, channel, keep};
 use evenkeel_net::cassandra::node::{
     Answer, Ask, Dialect, FeedbackSource, Known, Login, Node, NodeLimits, NodeTls, NodeTlsFiles,
-    Prepared, SendErrorKind,
+    Prepared, ResultColumns, SendErrorKind,
 };
 use evenkeel_net::clock::Clock;
 use evenkeel_net::config::Config;
@@ -187,6 +187,7 @@ fn a_statement_is_prepared_where_it_is_used() {
                 id: Bytes::from(id),
                 text: Arc::from(text),
                 keyspace: Some(Arc::from("prepared")),
+                result: ResultColumns::default(),
             });
             let execute = |prepared| Ask {
                 opcode: Opcode::Execute,

@@ -212,7 +212,7 @@ fn effort(root: &mut Table<'_>) -> Effort {
     let accesses = root.key("accesses").integer().between(1_000..=1_000_000_000);
     let accesses = accesses.or(default.accesses);
     let most = root.key("accesses_max").integer().between(1_000..=1_000_000_000);
-    let most = most.or(accesses.saturating_mul(10));
+    let most = most.or(accesses.saturating_mul(100));
     if root.is_sound() && most < accesses {
         let expected = format!("at least accesses, which is {accesses}");
         root.problem("accesses_max", Mismatch::new(most.to_string(), expected));

@@ -38,7 +38,7 @@ impl Cluster {
         let mut command = Command::new(cargo);
         command
             .args(["test", "--quiet", "-p", "evenkeel-net", "--test", "cassandra", "--"])
-            .args(["--ignored", "--exact", "hold::obey", "--nocapture"])
+            .args(["--ignored", "--exact", "obey::obey", "--nocapture"])
             .current_dir(workspace::root());
         let mut rig = Dialogue::start("the cluster", &mut command)?;
         let line = format!(

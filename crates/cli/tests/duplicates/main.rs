@@ -8,11 +8,13 @@
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod handover;
 mod history;
 mod mixed;
 mod moves;
 mod random;
 mod reign;
+mod secure;
 mod sessions;
 mod strong;
 mod succession;
@@ -59,6 +61,11 @@ fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
 #[test]
 fn a_second_front_that_is_not_to_wait_ends() {
     reign::nobody_waits();
+}
+
+#[test]
+fn all_of_it_works_with_an_etcd_that_wants_tls_and_a_user() {
+    secure::takes_turns();
 }
 
 #[test]
@@ -131,6 +138,21 @@ fn sessions_hold_while_shards_move() {
 #[test]
 fn duplicates_and_partitions_come_and_go_under_load() {
     moves::come_and_go();
+}
+
+#[test]
+fn while_a_shard_is_handed_over_both_partitions_must_have_a_write() {
+    handover::both_must_have_a_write();
+}
+
+#[test]
+fn while_the_map_is_stored_nothing_is_acknowledged_without_the_target() {
+    handover::nothing_is_acknowledged_without_the_target();
+}
+
+#[test]
+fn a_partition_that_was_opened_in_an_earlier_reign_lacks_nothing() {
+    moves::opened_in_an_earlier_reign();
 }
 
 #[test]

@@ -4,12 +4,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::client::{Reply, encode};
 use super::history::Access;
 use super::mixed::{self, Ledger, SILENCE};
 use super::random::Random;
 use super::strong::{self, STRONG, Shared};
 use super::trouble::Troubles;
-use super::world::{Admin, World};
+use super::world::{Admin, World, until};
 
 const SHARDS: usize = 8;
 
@@ -186,7 +187,7 @@ pub(crate) fn come_and_go() {
         let before = ended();
         let told = admin.order(json).unwrap();
         assert_eq!(told.0, 202, "{json}: {}", told.1);
-        super::world::until("it is carried out", || ended() > before);
+        until("it is carried out", || ended() > before);
         admin.wait_moved();
         let moves = admin.moves().unwrap();
         assert!(moves["last"]["trouble"].is_null(), "{json}: {moves}");
@@ -249,6 +250,62 @@ pub(crate) fn come_and_go() {
     world.redises[1].wipe();
     world.redises[1].start();
     reckon(&world, Some(&ledger), "after a duplicate was filled anew");
+}
+
+/// A partition is opened behind writes that nobody ever got. Their numbers are given again when the
+/// log is lost: a duplicate of that partition that comes late lacks nothing nonetheless.
+pub(crate) fn opened_in_an_earlier_reign() {
+    const LOST: usize = 600;
+    let settings = settings("silence_max = \"20s\"\nlog_sync = \"never\"");
+    let Some(mut world) = World::of("earlier", &settings, &[1], 3) else { return };
+    world.front.start();
+    world.front.wait_live(1);
+    let mut client = world.front.client();
+    assert_eq!(client.ask(&["SET", "before", "1"]).unwrap(), Reply::Simple("OK".to_owned()));
+    world.front.settle(1);
+    world.redises[0].process.signal("-STOP");
+    let mut text = String::new();
+    (0..LOST).for_each(|n| encode(&mut text, &["SET", &format!("lost{n}"), "1"]));
+    client.send(&text).unwrap();
+    let owes = || {
+        let info = world.front.info();
+        let (_, rest) = info.split_once("owes=")?;
+        rest.split_whitespace().next()?.parse::<usize>().ok()
+    };
+    until("writes are on their way", || owes() >= Some(LOST));
+    world.redises[1..].iter_mut().for_each(|redis| redis.process.kill());
+    let added: Vec<String> = world.redises[1..].iter().map(|it| it.address.to_string()).collect();
+    let order = format!("{{\"add_partition\": {{\"addresses\": {added:?}}}}}");
+    let (status, said) = world.front.admin.order(&order).unwrap();
+    assert_eq!(status, 202, "{said}");
+    until("it is opened", || world.front.admin.moves().unwrap()["done"] == 1);
+    // The log is gone, and of the duplicate what it had not taken yet.
+    world.front.process.kill();
+    world.redises[0].process.kill();
+    std::fs::remove_dir_all(world.front.directory.join("log")).unwrap();
+    world.redises[..3].iter_mut().for_each(super::world::Redis::start);
+    world.front.start();
+    world.front.wait_live(3);
+    let mut client = world.front.client();
+    for shard in 0..3 {
+        let order = format!("{{\"shard\": {shard}, \"to\": 1}}");
+        let (status, said) = world.front.admin.order(&order).unwrap();
+        assert_eq!(status, 202, "{said}");
+        until("it has moved", || world.front.admin.moves().unwrap()["owners"][shard] == 1);
+        world.front.admin.wait_moved();
+    }
+    for n in 0..100 {
+        let set = client.ask(&["SET", &format!("v{n}"), &n.to_string()]).unwrap();
+        assert_eq!(set, Reply::Simple("OK".to_owned()));
+    }
+    world.redises[3].start();
+    world.partitions = vec![
+        vec![world.redises[0].address],
+        world.redises[1..].iter().map(|it| it.address).collect(),
+    ];
+    reckon(&world, None, "a partition that was opened in an earlier reign");
+    let state = world.converged_in(&world.partitions);
+    assert_eq!(state.len(), 101, "what was acknowledged, and nothing of what was lost: {state:?}");
 }
 
 fn duplicate(what: &str, partition: usize, address: impl std::fmt::Display) -> String {

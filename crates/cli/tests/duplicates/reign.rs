@@ -1,6 +1,7 @@
 //! Fronts that take turns by a lease in a real etcd: the one that reigns is killed and stopped
 //! under load.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -18,19 +19,33 @@ const LEASE: Duration = Duration::from_secs(2);
 /// One member, which is a cluster.
 pub(crate) struct Etcd {
     process: Process,
+    pub(crate) address: SocketAddr,
     pub(crate) settings: String,
-    _folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 impl Etcd {
     /// `None`, said aloud, where etcd is not installed.
     pub(crate) fn start(name: &str) -> Option<Self> {
+        Self::with(name, "http", |_| Vec::new(), |_, _| String::new())
+    }
+
+    /// With these further arguments, and words of the settings; given where its files may be, and
+    /// for the words its URL too.
+    pub(crate) fn with(
+        name: &str,
+        scheme: &str,
+        arguments: impl FnOnce(&Folder) -> Vec<String>,
+        settings: impl FnOnce(&Folder, &str) -> String,
+    ) -> Option<Self> {
         if !Path::new(ETCD).exists() {
             println!("SKIPPED: {ETCD} is missing (apt-get install etcd-server)");
             return None;
         }
         let folder = Folder::new(&format!("etcd-{name}"));
-        let [client, peer] = [(); 2].map(|()| format!("http://{}", free_address()));
+        let address = free_address();
+        let client = format!("{scheme}://{address}");
+        let peer = format!("http://{}", free_address());
         let log = std::fs::File::create(folder.file("log")).unwrap();
         let child = Command::new(ETCD)
             .args(["--name", "one", "--unsafe-no-fsync", "--log-level", "error"])
@@ -39,14 +54,18 @@ impl Etcd {
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("one={peer}")])
+            .args(arguments(&folder))
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .unwrap();
+        let process = Process::of(child);
+        let more = settings(&folder, &client);
         let settings = format!(
-            "standby = true\nmap = {{store = \"etcd\", endpoints = [\"{client}\"], lease = \"2s\"}}"
+            "standby = true\nmap = {{store = \"etcd\", endpoints = [\"{client}\"], \
+             lease = \"2s\"{more}}}"
         );
-        Some(Self { process: Process::of(child), settings, _folder: folder })
+        Some(Self { process, address, settings, folder })
     }
 
     /// Two fronts before three duplicates: one reigns, one stands by.

@@ -126,8 +126,14 @@ impl Front {
 
     /// It reaches this server by another way.
     pub(crate) fn replace_in_config(&self, server: SocketAddr, by: SocketAddr) {
+        self.replace_words(&server.to_string(), &by.to_string());
+    }
+
+    /// Its configuration says this instead of that.
+    pub(crate) fn replace_words(&self, words: &str, by: &str) {
         let text = std::fs::read_to_string(&self.config).unwrap();
-        std::fs::write(&self.config, text.replace(&server.to_string(), &by.to_string())).unwrap();
+        assert!(text.contains(words), "{words:?} is nowhere in {text}");
+        std::fs::write(&self.config, text.replace(words, by)).unwrap();
     }
 
     /// What it said, for people.
@@ -139,7 +145,7 @@ impl Front {
         Client::connect(self.address, PATIENCE).unwrap()
     }
 
-    fn info(&self) -> String {
+    pub(crate) fn info(&self) -> String {
         let asked = Client::connect(self.address, PATIENCE).and_then(|mut it| it.ask(&["INFO"]));
         let Ok(Reply::Bulk(info)) = asked else { return String::new() };
         info

@@ -126,13 +126,15 @@ impl World {
         Some(Mirror { of, partition, copies: Copies::sent(to), is_needed })
     }
 
-    pub fn read(&mut self, client: usize, key: u8) {
+    /// Asks so many at most; which of them answers first nobody knows, and the others' answers
+    /// change nothing.
+    pub fn read(&mut self, client: usize, key: u8, copies: usize, first: usize) {
         let (level, session) = (consistency(client), self.front.sessions[client]);
         let partition = self.front.map.partition(shard_of(key));
-        let reading = self.front.members.reading(partition, level, session, 1);
+        let reading = self.front.members.reading(partition, level, session, copies);
         let Ok(reading) = reading else { return };
         let read = self.reads.len();
-        let server = reading.to.first().unwrap();
+        let server = reading.to.iter().nth(first % reading.to.len()).unwrap();
         let (reign, life) = (self.front.reign, self.logs_lost);
         self.reads.push(Read { key, client, reign, life, asked: self.now, answer: None });
         match reading.lane {

@@ -77,7 +77,8 @@ impl World {
         let listing = &mut self.mover.as_mut().unwrap().listing;
         let is_live = |&(server, _): &(usize, Sequence)| members.live(partition).contains(server);
         let Some((server, until)) = listing.filter(is_live) else {
-            *listing = members.live(partition).first().map(|it| (it, members.sent_to(it)));
+            let least = members.live(partition).iter().min_by_key(|&it| members.owed(it));
+            *listing = least.map(|it| (it, members.sent_to(it)));
             return None;
         };
         if members.applied(server) < until || !members.is_settled(server) {
@@ -100,7 +101,9 @@ impl World {
     fn clear(&mut self) {
         let moving = &self.mover.as_ref().unwrap().moving;
         let (shard, from, to) = (moving.shard(), moving.from(), moving.to());
-        let Some(donor) = self.front.members.live(from).first() else { return };
+        let members = &self.front.members;
+        let least = members.live(from).iter().min_by_key(|&it| members.owed(it));
+        let Some(donor) = least else { return };
         if self.remove_all(to, shard) {
             let until = self.front.members.sent_to(donor);
             let mover = self.mover.as_mut().unwrap();

@@ -118,6 +118,8 @@ pub struct World {
     pub moves_abandoned: usize,
     pub logs_lost: usize,
     pub now: u64,
+    /// Those that apply nothing on their ordered lanes, by bit.
+    lagging: u8,
     pub written: Vec<Written>,
     pub reads: Vec<Read>,
 }
@@ -145,6 +147,7 @@ impl World {
             moves_abandoned: 0,
             logs_lost: 0,
             now: 0,
+            lagging: 0,
             written: Vec::new(),
             reads: Vec::new(),
         };
@@ -156,7 +159,7 @@ impl World {
         self.now += 1;
         match *event {
             Event::Write { client, key } => self.write(client, key),
-            Event::Read { client, key } => self.read(client, key),
+            Event::Read { client, key, copies, first } => self.read(client, key, copies, first),
             Event::Apply(server) => (0..4).for_each(|_| self.apply(self.one(server))),
             Event::Hear(server) => (0..4).for_each(|_| self.hear(self.one(server))),
             Event::Overtake(server) => self.overtake(self.one(server)),
@@ -173,6 +176,10 @@ impl World {
             Event::RemoveDuplicate(server) => self.remove_duplicate(server),
             Event::AddPartition => self.add_partition(),
             Event::Calm => self.round(),
+            Event::Work { servers } => (0..self.servers.len())
+                .filter(|server| servers >> server & 1 == 1)
+                .for_each(|server| self.work(server)),
+            Event::Lag { servers } => self.lagging = servers,
         }
     }
 
@@ -185,12 +192,16 @@ impl World {
     }
 
     pub fn apply(&mut self, server: usize) {
-        if self.is_there(server) {
+        if self.is_there(server) && !self.lags(server) {
             self.servers[server].apply();
             let of = self.servers[server].partition;
             let has_all = self.servers[server].watermark >= self.last_of[of];
             self.servers[server].is_burnt &= !has_all;
         }
+    }
+
+    const fn lags(&self, server: usize) -> bool {
+        self.lagging >> server & 1 == 1
     }
 
     fn burn(&mut self, server: usize) {
@@ -202,6 +213,7 @@ impl World {
 
     /// Everybody is reached, everything applied, every move brought to its end.
     pub fn calm(&mut self) {
+        self.lagging = 0;
         for _ in 0..60 {
             self.now += 1;
             self.round();
@@ -209,21 +221,23 @@ impl World {
     }
 
     fn round(&mut self) {
-        for server in 0..self.servers.len() {
-            self.reach(server);
-            while !self.servers[server].lane.is_empty() {
-                self.apply(server);
-            }
-            while !self.servers[server].answers.is_empty() {
-                self.hear(server);
-            }
-            while !self.servers[server].free.is_empty() {
-                self.overtake(server);
-            }
-        }
+        (0..self.servers.len()).for_each(|server| self.work(server));
         self.step_move();
         self.store(true);
         self.learn();
+    }
+
+    fn work(&mut self, server: usize) {
+        self.reach(server);
+        while !self.servers[server].lane.is_empty() && !self.lags(server) {
+            self.apply(server);
+        }
+        while !self.servers[server].answers.is_empty() {
+            self.hear(server);
+        }
+        while !self.servers[server].free.is_empty() {
+            self.overtake(server);
+        }
     }
 
     fn add_duplicate(&mut self, partition: usize) {

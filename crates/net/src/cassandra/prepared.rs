@@ -124,6 +124,7 @@ impl PreparedStatements {
                 earlier.used.store(now, Ordering::Relaxed);
                 return;
             }
+            statement.known.result.follow(&earlier.known.result);
             table.bytes -= earlier.size();
             self.changes.fetch_add(1, Ordering::Release);
         }
@@ -222,6 +223,7 @@ impl StatementView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cassandra::node::ResultColumns;
 
     fn learnt(name: &str, text_bytes: usize) -> Learnt {
         let text = format!("SELECT * FROM {name} {}", " ".repeat(text_bytes));
@@ -231,6 +233,7 @@ mod tests {
                 id: Bytes::copy_from_slice(name.as_bytes()),
                 text: text.into(),
                 keyspace: None,
+                result: ResultColumns::default(),
             },
             keyspace: Some("k".into()),
             key: None,

@@ -304,7 +304,96 @@ pub(super) async fn found(door: &Door, name: &str, history: Position) -> io::Res
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command, Stdio};
+
     use super::*;
+
+    /// A real Redis that ends with the test.
+    struct Redis(Child);
+
+    impl Drop for Redis {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// `None`, said aloud, where Redis is not installed.
+    fn redis() -> Option<(Redis, Door)> {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let port = address.port().to_string();
+        let child = Command::new("redis-server")
+            .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
+            .stdout(Stdio::null())
+            .spawn();
+        match child {
+            Ok(child) => Some((Redis(child), Door::Tcp { address, password: None })),
+            Err(error) => {
+                eprintln!("SKIPPED: redis-server: {error} (apt-get install redis-server)");
+                None
+            }
+        }
+    }
+
+    async fn linked(door: &Door) -> Link {
+        let begun = std::time::Instant::now();
+        loop {
+            match connect(door, "evenkeel-cart-look").await {
+                Ok(link) => return link,
+                Err(error) => assert!(begun.elapsed().as_secs() < 10, "{error}"),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
+    fn run(story: impl AsyncFnOnce()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        tokio::task::LocalSet::new().block_on(&runtime.unwrap(), story());
+    }
+
+    /// Both have seen what was there when one of them writes: the other one must see that.
+    #[test]
+    fn of_two_in_the_same_moment_the_later_epoch_stays() {
+        let Some((_redis, door)) = redis() else { return };
+        run(async || {
+            let (mut one, mut other) = (linked(&door).await, linked(&door).await);
+            for round in 0..20 {
+                let (early, late) = (us(2 * round + 1, 0), us(2 * round + 2, 0));
+                let its_door = door.clone();
+                let raising = tokio::task::spawn_local(async move {
+                    let _ = raise(&mut other, &early, &its_door).await; // it may come too late
+                    other
+                });
+                assert!(raise(&mut one, &late, &door).await.is_ok());
+                other = raising.await.unwrap();
+                let stamp = Stamp::parse(&one.ask(&[b"GET", EPOCH]).await.unwrap());
+                assert_eq!(stamp.epoch, late.epoch, "an epoch is never lowered");
+            }
+        });
+    }
+
+    /// It was restarted with an older state: whoever wrote then may be writing again.
+    #[test]
+    fn a_duplicate_that_lost_our_epoch_is_not_emptied_before_it_is_fenced_off_anew() {
+        let Some((_redis, door)) = redis() else { return };
+        run(async || {
+            let mut link = linked(&door).await;
+            assert!(fence(&mut link, &us(7, 1), &door).await.is_ok());
+            for theirs in ["6 00ff cart", ""] {
+                link.expect_ok(&[b"SET", EPOCH, theirs.as_bytes()]).await.unwrap();
+                link.expect_ok(&[b"SET", b"k", b"1"]).await.unwrap();
+                let emptied = empty(&mut link, &us(7, 1), &door).await;
+                let Err(Trouble::Passing(why)) = emptied else { panic!("it was emptied") };
+                assert!(why.contains("lost its epoch"), "{why}");
+                assert_eq!(payload(&link.ask(&[b"GET", b"k"]).await.unwrap()), Some(&b"1"[..]));
+            }
+            assert!(fence(&mut link, &us(7, 1), &door).await.is_ok());
+            assert!(empty(&mut link, &us(7, 1), &door).await.is_ok());
+            assert_eq!(link.ask(&[b"EXISTS", b"k"]).await.unwrap(), b":0\r\n");
+        });
+    }
 
     fn us(epoch: u64, number: u64) -> Us {
         Us { name: "cart".to_owned(), epoch: Epoch(epoch), number }

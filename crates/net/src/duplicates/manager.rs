@@ -100,6 +100,19 @@ pub(super) struct Window {
     pub(super) samples: Vec<Sample>,
 }
 
+/// How a manager begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Begun {
+    pub(super) at: Instant,
+    /// Equal seeds sample alike.
+    pub(super) seed: u64,
+    /// No other one has the same: what was sampled before is of other partitions or duplicates,
+    /// though they may have the same numbers.
+    pub(super) arrangement: u64,
+    /// Duplicates that it may take itself; `None`: as many as it likes.
+    pub(super) spares: Option<usize>,
+}
+
 /// Takes samples, and keeps what was advised.
 #[derive(Debug)]
 pub(super) struct Manager {
@@ -122,8 +135,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// Starts the thread that computes. `partitions` has the servers of each; equal seeds sample
-    /// alike.
+    /// Starts the thread that computes. `partitions` has the servers of each.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -131,9 +143,9 @@ impl Manager {
         settings: ManagerSettings,
         partitions: &[Vec<usize>],
         shards: usize,
-        seed: u64,
-        now: Instant,
+        begun: Begun,
     ) -> io::Result<Self> {
+        let Begun { at: now, seed, arrangement, spares } = begun;
         let (numbers, partitions): (Vec<usize>, Vec<Vec<usize>>) = (partitions.iter().cloned())
             .enumerate()
             .filter(|(_, servers)| !servers.is_empty())
@@ -142,7 +154,7 @@ impl Manager {
         // One window waits at most: an older one is worth nothing.
         let (to, windows) = sync_channel::<Window>(1);
         let (told, from) = channel();
-        let mut adviser = Adviser::new(settings, &duplicates);
+        let mut adviser = Adviser::new(settings, &duplicates, spares);
         std::thread::Builder::new().name("advice".to_owned()).spawn(move || {
             for window in windows {
                 let told = told.send(adviser.learn(&window));
@@ -163,9 +175,7 @@ impl Manager {
             settings,
             rng: Rng::seeded(seed),
             one_in: 1,
-            arrangement: numbers
-                .iter()
-                .fold(seed, |sum, &number| sum.wrapping_mul(31).wrapping_add(number as u64)),
+            arrangement,
             answered: vec![now; servers],
             partitions,
             numbers,

@@ -1,102 +1,78 @@
-//! A cluster for whoever asks: for people, for drivers' own suites (`cargo xtask drivers`), and for
-//! measurements (`cargo xtask bench cassandra`), which also say what is to be done to nodes.
+//! A cluster for whoever asks: for people, and for drivers' own suites (`cargo xtask drivers`).
 
-use std::fmt::Write as _;
-use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cassandra::{self, Cluster, Disturbed, Spec};
+use crate::cassandra::{self, PORT, Spec};
 use crate::proxy::Proxy;
 
-/// Writes the nodes' addresses and a proxy's to the file that `EVENKEEL_CASSANDRA_HOLD` names, and
-/// stays until that file is gone.
+/// The nodes of a cluster for suites, as those expect it.
+const SUITE_NODES: usize = 3;
+
+/// Where suites look for them: some have these addresses in their text.
+const SUITE_FIRST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// What the suites' own clusters have. Their tests of materialized views, functions, transient
+/// replicas and indexes need them, and their nodes wait longer, since several share a processor.
+const SUITE_YAML: &str = "user_defined_functions_enabled: true
+materialized_views_enabled: true
+sasi_indexes_enabled: true
+transient_replication_enabled: true
+drop_compact_storage_enabled: true
+read_request_timeout: 5000ms
+write_request_timeout: 5000ms
+";
+
+/// Writes the nodes' addresses and those of proxies to the file that `EVENKEEL_CASSANDRA_HOLD`
+/// names, and stays until that file is gone.
+///
+/// With `EVENKEEL_CASSANDRA_HOLD_FOR=nodes` or `=proxies` it is a cluster for suites, with as many
+/// proxies as nodes: these, or those, are at 127.0.0.1 and the addresses after it.
 #[test]
 #[ignore = "holds a cluster until its file is removed"]
 fn hold() {
     let file = std::env::var_os("EVENKEEL_CASSANDRA_HOLD").expect("EVENKEEL_CASSANDRA_HOLD=FILE");
     let file = PathBuf::from(file);
-    let Some(cluster) = cassandra::shared(crate::spec) else { return };
-    let proxy = Proxy::start(cluster, "hedge = {}");
+    let suites = std::env::var("EVENKEEL_CASSANDRA_HOLD_FOR").ok();
+    let spec = || match suites.as_deref() {
+        None => crate::spec(),
+        Some(whom) => suite_spec(whom),
+    };
+    let Some(cluster) = cassandra::shared(spec) else { return };
+    let proxies = match suites.as_deref() {
+        None => vec![Proxy::start(cluster, "hedge = {}")],
+        Some("proxies") => {
+            let addresses = cassandra::following(SUITE_FIRST, SUITE_NODES);
+            let addresses: Vec<_> =
+                addresses.iter().map(|address| SocketAddr::from((*address, PORT))).collect();
+            Proxy::start_all(&addresses, cluster, "hedge = {}")
+        }
+        Some(_) => Vec::new(),
+    };
     let nodes = (0..cluster.nodes()).map(|node| cluster.address(node));
-    let all = nodes.chain([proxy.address()]).map(|address| format!("{address}\n"));
+    let all = nodes.chain(proxies.iter().map(Proxy::address));
     let part = file.with_extension("part");
-    std::fs::write(&part, all.collect::<String>()).unwrap();
+    std::fs::write(&part, all.map(|address| format!("{address}\n")).collect::<String>()).unwrap();
     std::fs::rename(part, &file).unwrap();
     while file.exists() {
         std::thread::sleep(Duration::from_millis(200));
     }
 }
 
-/// A cluster of its own that does what lines on standard input say, until that ends. Every line is
-/// answered by one that begins with `held`, on standard output; [`obeyed`] has the words.
-#[test]
-#[ignore = "holds a cluster for whoever tells it what to do"]
-fn obey() {
-    let mut lines = std::io::stdin().lines().map(|line| line.expect("standard input"));
-    let Some(first) = lines.next() else { return };
-    if let Err(missing) = cassandra::possible() {
-        return answer(&format!("error {missing}"));
+fn suite_spec(whom: &str) -> Spec {
+    assert!(["nodes", "proxies"].contains(&whom), "EVENKEEL_CASSANDRA_HOLD_FOR={whom}");
+    let base = crate::spec();
+    let mut options = base.options;
+    // A keyspace in which every write fails, for tests of errors.
+    options.push("-Dcassandra.test.fail_writes_ks=test".to_owned());
+    Spec {
+        name: "TestCluster",
+        options,
+        yaml: SUITE_YAML.to_owned(),
+        places: vec![("datacenter1".to_owned(), "rack1".to_owned()); SUITE_NODES],
+        first: (whom == "nodes").then_some(SUITE_FIRST),
+        optimized: true,
+        ..base
     }
-    let cluster = Cluster::start(&spec(&first).unwrap_or_else(|problem| panic!("{problem}")));
-    let disturbed = cluster.disturb();
-    let mut nodes = "nodes".to_owned();
-    for node in 0..cluster.nodes() {
-        let process = cluster.process(node).expect("it has just started");
-        write!(nodes, " {}={process}", cluster.address(node)).expect("memory");
-    }
-    answer(&nodes);
-    for line in lines {
-        match obeyed(&cluster, &disturbed, &line) {
-            Some(words) => answer(&words),
-            None => answer(&format!("error \"{line}\": not understood")),
-        }
-    }
-}
-
-/// On a line of its own, whatever the test harness has written.
-fn answer(words: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\nheld {words}").and_then(|()| out.flush()).expect("standard output");
-}
-
-/// `start nodes=3 dynamic_snitch=true optimized=true heap_mib=512`
-fn spec(line: &str) -> Result<Spec, String> {
-    let mut spec = Spec::of(&[("dc1", 3)]);
-    let problem = || format!("\"{line}\": expected start nodes=3 dynamic_snitch=true …");
-    let words = line.strip_prefix("start").ok_or_else(problem)?;
-    for word in words.split_whitespace() {
-        let (name, value) = word.split_once('=').ok_or_else(problem)?;
-        let number = || value.parse::<usize>().map_err(|_| problem());
-        match name {
-            "nodes" => spec.places = Spec::of(&[("dc1", number()?)]).places,
-            "dynamic_snitch" => spec.dynamic_snitch = value == "true",
-            "optimized" => spec.optimized = value == "true",
-            "heap_mib" => spec.heap_mib = number()?,
-            _ => return Err(problem()),
-        }
-    }
-    Ok(spec)
-}
-
-/// `pause NODE`, `resume NODE`, `quota NODE SHARE`, `unlimited NODE`, `nodetool NODE WORD…`
-fn obeyed(cluster: &Cluster, disturbed: &Disturbed<'_>, line: &str) -> Option<String> {
-    let mut words = line.split_whitespace();
-    let verb = words.next()?;
-    let node = words.next()?.parse().ok().filter(|node| *node < cluster.nodes())?;
-    match verb {
-        "pause" => disturbed.pause(node),
-        "resume" => disturbed.resume(node),
-        "quota" => {
-            let share = words.next()?.parse().ok().filter(|share| *share > 0.0)?;
-            return Some(format!("{:?}", disturbed.quota(node, share)));
-        }
-        "unlimited" => disturbed.unlimited(node),
-        "nodetool" => {
-            let said = cluster.nodetool(node, &words.collect::<Vec<_>>());
-            return Some(said.lines().collect::<Vec<_>>().join("; "));
-        }
-        _ => return None,
-    }
-    Some("done".to_owned())
 }

@@ -6,10 +6,12 @@
 #[path = "../common/cassandra/mod.rs"]
 mod cassandra;
 
+mod altered;
 mod differential;
 mod drivers;
 mod faults;
 mod hold;
+mod obey;
 mod proxy;
 mod rig;
 mod schema;

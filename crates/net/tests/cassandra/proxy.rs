@@ -20,13 +20,23 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts one for `east`, with these lines more about the upstream; waits until it serves.
     pub(crate) fn start(cluster: &Cluster, more: &str) -> Self {
+        Self::start_at(own_address(cluster), cluster, more, "datacenter = 'east'")
+    }
+
+    /// Starts one for each of these addresses, which tell clients of each other.
+    pub(crate) fn start_all(addresses: &[SocketAddr], cluster: &Cluster, more: &str) -> Vec<Self> {
+        let all: Vec<String> = addresses.iter().map(|address| format!("'{address}'")).collect();
+        let cql = format!("proxies = [{}]", all.join(", "));
+        addresses.iter().map(|address| Self::start_at(*address, cluster, more, &cql)).collect()
+    }
+
+    fn start_at(address: SocketAddr, cluster: &Cluster, more: &str, cql: &str) -> Self {
         let nodes: Vec<String> =
             (0..cluster.nodes()).map(|node| format!("'{}'", cluster.address(node))).collect();
         let text = format!(
-            "[[listen]]\naddress = '{}'\nupstream = 'store'\n\
+            "[[listen]]\naddress = '{address}'\nupstream = 'store'\n\
              [upstream.store]\nprotocol = 'cql'\nreplicas = [{}]\n{more}\n\
-             [upstream.store.cql]\ndatacenter = 'east'\n",
-            own_address(cluster),
+             [upstream.store.cql]\n{cql}\n",
             nodes.join(", ")
         );
         let node = Node::parse(&text, "run.toml").unwrap_or_else(|found| panic!("{found}"));

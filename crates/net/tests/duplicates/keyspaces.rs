@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_cql::Version;
-use evenkeel_net::config::CqlUser;
+use evenkeel_net::config::{CqlTls, CqlUser};
 use evenkeel_net::duplicates::store::Host;
 use evenkeel_net::duplicates::store::cassandra::{Cassandra, CassandraAccess, CassandraSettings};
 use evenkeel_net::duplicates::store::embedded::EmbeddedSettings;
@@ -487,5 +487,65 @@ fn a_node_that_was_killed_is_brought_up_to_date() {
     let [one, other] = targets.each_ref().map(state);
     assert_eq!(one, other);
     assert_eq!(one.len(), 8);
+    let _ = std::fs::remove_dir_all(place);
+}
+
+/// A duplicate that is a cluster of its own, behind TLS, with a majority of one data centre. The
+/// node that is connected to dies, and the others go on.
+#[test]
+#[ignore = "a minute: a cluster of its own, of four nodes"]
+fn a_cluster_behind_tls_is_a_duplicate() {
+    if let Err(missing) = cassandra::possible() {
+        println!("SKIPPED: {missing}");
+        return;
+    }
+    let places = [("east", 3), ("west", 1)];
+    let cluster = Cluster::start(&Spec { password: true, tls: true, ..Spec::of(&places) });
+    let place = place("cluster");
+    let authority = place.join("authority.pem");
+    std::fs::write(&authority, cluster.authority().unwrap()).unwrap();
+    let user = CqlUser { name: "cassandra".to_owned(), password_file: password_file() };
+    let access = CassandraAccess {
+        user: Some(user),
+        tls: Some(CqlTls { authority, name: None, identity: None }),
+        replicas: [("east".to_owned(), 3), ("west".to_owned(), 1)].into(),
+        is_local: true,
+    };
+    let settings = CassandraSettings {
+        contact_points: (0..3).map(|node| cluster.address(node)).collect(),
+        keyspace: "clustered".to_owned(),
+        access: Arc::new(access),
+    };
+    let beside = EmbeddedSettings::at(&place.join("beside.redb"));
+    let targets =
+        [Target::Cassandra { settings }, Target::Embedded { settings: beside, pauses: None }];
+    let change = |config: &mut DuplicatesConfig| config.members.acknowledge = Acknowledge::All;
+    let mut world = World::over("cluster", vec![targets.to_vec()], 2, change);
+    let mut client = world.client();
+    let mut write = |from: i64| {
+        for n in from..from + 40 {
+            assert_eq!(client.ask(&["INCR", "n"]), Reply::Integer(n + 1));
+            assert_eq!(client.ask(&["SET", &format!("k{}", n % 7), &n.to_string()]), ok());
+        }
+    };
+    write(0);
+    let disturbed = cluster.disturb();
+    // Of the other data centre nobody is asked.
+    disturbed.kill(3);
+    write(40);
+    world.settle();
+    assert_eq!(world.live(), 2);
+    // Two of three are a majority; the next contact point is one of them.
+    disturbed.kill(0);
+    write(80);
+    world.wait_live(2, PATIENCE);
+    write(120);
+    world.settle();
+    assert_eq!(world.state().disagreements, 0);
+    world.stop();
+    let [one, other] = targets.each_ref().map(state);
+    assert_eq!(one, other);
+    assert_eq!((one.len(), one.get(&b"n"[..])), (8, Some(&b"160".to_vec())));
+    drop(disturbed);
     let _ = std::fs::remove_dir_all(place);
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 #![allow(unreachable_pub, reason = "rooms of a test")]
 
+mod acting;
 mod advice;
 #[cfg(target_os = "linux")]
 #[path = "../common/cassandra/mod.rs"]
@@ -10,6 +11,7 @@ mod cassandra;
 mod client;
 #[cfg(target_os = "linux")]
 mod keyspaces;
+mod online;
 mod stores;
 mod world;
 #[path = "../common/zookeeper.rs"]

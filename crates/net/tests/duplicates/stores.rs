@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use super::{bulk, ok};
 pub(super) type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Another program, while it is wanted.
-struct Server(Child);
+pub(super) struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -32,7 +33,7 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -132,7 +133,7 @@ fn write(client: &mut Client, model: &mut BTreeMap<String, String>, round: usize
     }
 }
 
-fn read(client: &mut Client, model: &BTreeMap<String, String>) {
+pub(super) fn read(client: &mut Client, model: &BTreeMap<String, String>) {
     for (key, value) in model {
         assert_eq!(client.ask(&["GET", key]), bulk(value), "{key}");
     }
@@ -185,7 +186,7 @@ pub(super) fn story(name: &str, targets: &[Target], lose: impl FnOnce()) {
     assert_eq!(together, expected.collect());
 }
 
-pub(super) fn place(name: &str) -> std::path::PathBuf {
+pub(super) fn place(name: &str) -> PathBuf {
     let place = std::env::temp_dir().join(format!("evenkeel-stores-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&place);
     std::fs::create_dir_all(&place).unwrap();
@@ -202,7 +203,7 @@ fn embedded_stores_are_duplicates() {
     let _ = std::fs::remove_dir_all(place);
 }
 
-fn memcached(port: u16) -> Option<Server> {
+pub(super) fn memcached(port: u16) -> Option<Server> {
     let arguments = ["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-m", "64", "-M", "-p"];
     let mut command = Command::new("memcached");
     let server = start(command.args(arguments).arg(port.to_string()), "memcached");
@@ -227,13 +228,14 @@ fn memcacheds_are_duplicates() {
     });
 }
 
-#[test]
-fn zookeeper_nodes_are_duplicates() {
+/// One server, and where it listens and keeps its files. `None`, said aloud, where ZooKeeper is not
+/// installed.
+pub(super) fn zookeeper(name: &str) -> Option<(Server, u16, PathBuf)> {
     let Some(classes) = class_path() else {
         println!("SKIPPED: ZooKeeper is missing (apt-get install zookeeper)");
-        return;
+        return None;
     };
-    let (place, port) = (place("zookeeper"), free_port());
+    let (place, port) = (place(name), free_port());
     let config = place.join("zoo.cfg");
     let settings = format!(
         "tickTime=500\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
@@ -248,8 +250,14 @@ fn zookeeper_nodes_are_duplicates() {
         .args(["-cp", &format!("/etc/zookeeper/conf_example:{classes}")])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
         .arg(&config);
-    let Some(server) = start(&mut command, "default-jre-headless") else { return };
+    let server = start(&mut command, "default-jre-headless")?;
     wait_for(port);
+    Some((server, port, place))
+}
+
+#[test]
+fn zookeeper_nodes_are_duplicates() {
+    let Some((server, port, place)) = zookeeper("zookeeper") else { return };
     // One ensemble for all, since this is about what is kept and not about how fast.
     let target = |n: usize| Target::ZooKeeper {
         settings: ZooKeeperSettings {

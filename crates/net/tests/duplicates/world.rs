@@ -12,7 +12,8 @@ use evenkeel_net::clock::Clock;
 use evenkeel_net::duplicates::client::Entrance;
 use evenkeel_net::duplicates::layout::MapPlace;
 use evenkeel_net::duplicates::log::LogSettings;
-use evenkeel_net::duplicates::{DuplicatesConfig, DuplicatesState, Service, Target};
+use evenkeel_net::duplicates::orders::{NotTaken, Order};
+use evenkeel_net::duplicates::{Control, DuplicatesConfig, DuplicatesState, Service, Target};
 use evenkeel_net::http::engine::worker_runtime;
 use evenkeel_net::resp::request::Limits;
 use tokio::sync::watch;
@@ -68,6 +69,11 @@ impl Redis {
 
     pub fn client(&self) -> Client {
         Client::connect(self.address)
+    }
+
+    /// Its number in the system.
+    pub fn process(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
     }
 }
 
@@ -129,6 +135,7 @@ pub struct World {
     config: DuplicatesConfig,
     state: Option<watch::Receiver<Arc<DuplicatesState>>>,
     pub entrance: Option<Entrance>,
+    control: Option<Control>,
     running: Option<Running>,
     directory: PathBuf,
     /// Duplicates that must be live before a test goes on.
@@ -142,16 +149,28 @@ impl World {
         duplicates: usize,
         change: impl FnOnce(&mut DuplicatesConfig),
     ) -> Option<Self> {
+        Self::with_spares(name, duplicates, 0, change)
+    }
+
+    /// Further servers that are no duplicates yet.
+    pub fn with_spares(
+        name: &str,
+        duplicates: usize,
+        spares: usize,
+        change: impl FnOnce(&mut DuplicatesConfig),
+    ) -> Option<Self> {
         if !Path::new(REDIS).exists() {
             println!("SKIPPED: {REDIS} is missing (apt-get install redis-server)");
             return None;
         }
         let directory = place(name);
-        let redises: Vec<Redis> =
-            (0..duplicates).map(|n| Redis::new(directory.join(format!("redis-{n}")))).collect();
+        let redises: Vec<Redis> = (0..duplicates + spares)
+            .map(|n| Redis::new(directory.join(format!("redis-{n}"))))
+            .collect();
         let target = |redis: &Redis| Target::Tcp { address: redis.address, password: None };
-        let partitions = vec![redises.iter().map(target).collect()];
-        let config = config(name, partitions, &directory);
+        let partitions = vec![redises[..duplicates].iter().map(target).collect()];
+        let mut config = config(name, partitions, &directory);
+        config.spares = redises[duplicates..].iter().map(target).collect();
         Some(Self::run(redises, duplicates, config, directory, change))
     }
 
@@ -177,9 +196,18 @@ impl World {
         change(&mut config);
         let address = config.listen;
         let (state, running) = (None, None);
-        let entrance = None;
-        let mut world =
-            Self { redises, address, config, state, entrance, running, directory, expected };
+        let (entrance, control) = (None, None);
+        let mut world = Self {
+            redises,
+            address,
+            config,
+            state,
+            entrance,
+            control,
+            running,
+            directory,
+            expected,
+        };
         world.restart();
         world
     }
@@ -196,6 +224,7 @@ impl World {
         self.address = service.address().unwrap();
         self.state = Some(service.state());
         self.entrance = Some(service.entrance());
+        self.control = Some(service.control());
         let (stop, stopping) = watch::channel(false);
         let thread = std::thread::spawn(move || {
             worker_runtime()?.block_on(service.run(Clock::start(), async move {
@@ -214,6 +243,38 @@ impl World {
     /// What the service says of itself.
     pub fn state(&self) -> Arc<DuplicatesState> {
         Arc::clone(&self.state.as_ref().unwrap().borrow())
+    }
+
+    /// Gives an order and waits for its end; else why it was not taken, or was given up.
+    pub fn order(&self, order: Order) -> Result<(), String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let taken = runtime.block_on(self.control.as_ref().unwrap().order(order));
+        let before = taken.map_err(|why| match why {
+            NotTaken::Busy(why) | NotTaken::Impossible(why) => why,
+        })?;
+        let begun = Instant::now();
+        loop {
+            std::thread::sleep(Duration::from_millis(10));
+            let now = self.state();
+            if now.moves.done + now.moves.failed > before.done + before.failed {
+                let last = now.moves.last.as_ref().unwrap();
+                return last.trouble.clone().map_or(Ok(()), Err);
+            }
+            assert!(begun.elapsed() < Duration::from_secs(40), "it does not end: {now:#?}");
+        }
+    }
+
+    /// Who holds each shard, once that is told.
+    pub fn owners(&self) -> Vec<u16> {
+        let begun = Instant::now();
+        loop {
+            let owners = self.state().moves.owners.clone();
+            if !owners.is_empty() {
+                return owners;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "nobody tells who holds what");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Duplicates that are live, as the front says.

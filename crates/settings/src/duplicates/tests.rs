@@ -47,7 +47,7 @@ fn everything_can_be_said() {
     assert!((input.objective.prices.per_node - 1e-3).abs() < 1e-15);
     assert_eq!(input.objective.prices.per_violation, 0.5);
     assert_eq!((input.sweep.clone(), input.per), (vec![1.0, 2.0], Duration::from_secs(3_600)));
-    assert_eq!((input.effort.accesses, input.effort.accesses_max), (5_000, 50_000));
+    assert_eq!((input.effort.accesses, input.effort.accesses_max), (5_000, 500_000));
     let today = input.today.clone().unwrap();
     let three = core::num::NonZeroU32::new(3).unwrap();
     assert_eq!(today.arrangement.partitions[1], Partition { shards: vec![1], duplicates: three });

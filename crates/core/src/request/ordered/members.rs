@@ -583,6 +583,21 @@ mod tests {
         assert!(!members.has_applied(1, Sequence(0)), "nobody is live");
     }
 
+    /// A write to a key that has come says nothing of the keys that have not.
+    #[test]
+    fn one_that_is_being_filled_counts_once_everything_has_come() {
+        let mut members = live(Acknowledge::All);
+        members.drop_server(0);
+        members.reached(0, Sequence(0));
+        members.sent(Instant::ZERO, 0, Some(Sequence(9)));
+        members.sent(Instant::ZERO, 0, Some(Sequence(10)));
+        members.answered(Instant::ZERO, 0, Some(Sequence(9)));
+        members.caught_up(0, Sequence(10));
+        assert!(!members.has_applied(0, Sequence(8)), "8 came before its key was asked for");
+        members.answered(Instant::ZERO, 0, Some(Sequence(10)));
+        assert!(members.has_applied(0, Sequence(8)));
+    }
+
     #[test]
     fn whoever_is_brought_up_to_date_is_not_read_from() {
         let mut members = live(Acknowledge::One);

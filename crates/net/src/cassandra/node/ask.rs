@@ -3,10 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use evenkeel_core::Feedback;
-use evenkeel_cql::{Envelope, Flags, Opcode};
+use evenkeel_cql::request::{Execute, QueryParameters};
+use evenkeel_cql::{Envelope, Flags, Opcode, Version, payload};
 
+use super::result_columns::ResultColumns;
 use super::streams::Arrived;
 
 /// One request, as it goes to a node.
@@ -21,6 +23,31 @@ pub struct Ask {
     pub body: Bytes,
     /// The prepared statements that the body names.
     pub prepared: Prepared,
+}
+
+impl Ask {
+    /// The same, but that rows come with their metadata, where that must be: the client does
+    /// without it, and what it knows of the columns is not so any more.
+    ///
+    /// In version 5 the node sees by itself what the client does not know.
+    pub(super) fn with_metadata(&self, version: Version) -> Option<Self> {
+        let Prepared::One(statement) = &self.prepared else { return None };
+        let is_meant = version == Version::V4 && self.opcode == Opcode::Execute;
+        if !is_meant || !statement.result.has_changed() {
+            return None;
+        }
+        let Self { opcode, flags, body, prepared } = self.clone();
+        let envelope = Envelope { flags, ..Envelope::new(version, 0, opcode, body.clone()) };
+        let message = payload::split(&envelope).ok()?.message;
+        let execute = Execute::read(message, version).ok()?;
+        if !execute.parameters.skip_metadata {
+            return None;
+        }
+        let mut changed = BytesMut::from(&body[..body.len() - message.len()]);
+        let parameters = QueryParameters { skip_metadata: false, ..execute.parameters };
+        Execute { parameters, ..execute }.write(version, &mut changed);
+        Some(Self { opcode, flags, body: changed.freeze(), prepared })
+    }
 }
 
 /// The prepared statements of a request: what to prepare again when the node does not know one.
@@ -65,6 +92,8 @@ pub struct Known {
     pub text: Arc<str>,
     /// The keyspace that was in force then.
     pub keyspace: Option<Arc<str>>,
+    /// What its result looked like then.
+    pub result: ResultColumns,
 }
 
 /// What a node answered: a `RESULT` or an `ERROR`.

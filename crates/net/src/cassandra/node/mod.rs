@@ -15,6 +15,7 @@ mod ledger;
 mod limits;
 mod pool;
 mod prepare;
+mod result_columns;
 mod single;
 mod streams;
 mod tls;
@@ -31,7 +32,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use evenkeel_core::Feedback;
-use evenkeel_cql::Version;
+use evenkeel_cql::{Opcode, Version};
 
 pub use ask::{Answer, Ask, Known, Prepared};
 pub use converse::Conversation;
@@ -39,11 +40,12 @@ pub use dialect::{Dialect, Login};
 pub use error::{SendError, SendErrorKind};
 pub use ledger::{FeedbackSource, NodeCounts};
 pub use limits::NodeLimits;
+pub use result_columns::ResultColumns;
 pub use tls::{NodeTls, NodeTlsFiles};
 
 use ledger::Ledger;
 use pool::Pool;
-use prepare::Preparing;
+use prepare::{Preparing, Told};
 pub(in crate::cassandra) use single::Single;
 use streams::{Arrived, Outgoing};
 use wire::Wire;
@@ -83,7 +85,8 @@ impl Node {
     ///
     /// A node that does not know a prepared statement is told it, in its keyspace, and asked
     /// again: it has done nothing by then. When it cannot prepare the statement either, its
-    /// `ERROR` to that is the answer.
+    /// `ERROR` to that is the answer. When the result has other columns now, it is `UNPREPARED`:
+    /// who asked must know them.
     ///
     /// # Errors
     ///
@@ -96,15 +99,19 @@ impl Node {
     pub async fn ask(self: &Rc<Self>, dialect: &Dialect, ask: Ask) -> Result<Answer, SendError> {
         // Every statement may be forgotten once.
         for _ in 0..ask.prepared.len() {
-            let arrived = self.ask_once(dialect, &ask).await?;
+            let changed = ask.with_metadata(dialect.version);
+            let arrived = self.ask_once(dialect, changed.as_ref().unwrap_or(&ask)).await?;
             let Some(statement) = prepare::forgotten(&arrived.envelope, &ask.prepared) else {
                 return Ok(arrived.into());
             };
-            if let Some(refusal) = self.prepare_again(dialect, statement).await? {
-                return Ok(refusal);
+            match self.prepare_again(dialect, statement).await? {
+                Told::Refused(refusal) => return Ok(refusal),
+                Told::Changed if ask.opcode == Opcode::Execute => return Ok(arrived.into()),
+                Told::Changed | Told::Alike => {}
             }
         }
-        self.ask_once(dialect, &ask).await.map(Answer::from)
+        let changed = ask.with_metadata(dialect.version);
+        self.ask_once(dialect, changed.as_ref().unwrap_or(&ask)).await.map(Answer::from)
     }
 
     /// A connection for one client's `OPTIONS`, `STARTUP` and login.

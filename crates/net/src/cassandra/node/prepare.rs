@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::request::Prepare;
+use evenkeel_cql::response::Result as Message;
 use evenkeel_cql::{Envelope, ErrorCode, Flags, Opcode, Reader, payload};
 use tokio::sync::watch;
 
@@ -18,8 +19,16 @@ use super::dialect::Dialect;
 use super::error::SendError;
 use super::error::SendErrorKind;
 
-/// What came of it: nothing to add, or the node's `ERROR`.
-type Told = Result<Option<Answer>, SendError>;
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    /// The node knows it, and its result looks as clients know it.
+    Alike,
+    /// The node knows it, and its result has other columns than clients know.
+    Changed,
+    /// The node's `ERROR`.
+    Refused(Answer),
+}
 
 /// The statements that the node is being told.
 #[derive(Debug, Default)]
@@ -30,8 +39,11 @@ pub(super) struct Preparing(RefCell<Vec<Telling>>);
 struct Telling {
     dialect: Dialect,
     id: Bytes,
-    told: watch::Receiver<Option<Told>>,
+    told: watch::Receiver<Outcome>,
 }
+
+/// What came of it, when something did.
+type Outcome = Option<Result<Told, SendError>>;
 
 impl Telling {
     fn is_of(&self, dialect: &Dialect, statement: &Known) -> bool {
@@ -54,13 +66,12 @@ pub(super) fn forgotten<'a>(answer: &Envelope, prepared: &'a Prepared) -> Option
 }
 
 impl Node {
-    /// Has the node prepare a statement again, in the keyspace in which it was prepared. `Some` is
-    /// the node's `ERROR`.
+    /// Has the node prepare a statement again, in the keyspace in which it was prepared.
     pub(super) async fn prepare_again(
         self: &Rc<Self>,
         dialect: &Dialect,
         statement: &Arc<Known>,
-    ) -> Told {
+    ) -> Result<Told, SendError> {
         let dialect = dialect.in_keyspace(statement.keyspace.clone());
         let mut told = self.telling(&dialect, statement);
         let told = match told.wait_for(Option::is_some).await {
@@ -79,7 +90,7 @@ impl Node {
         self: &Rc<Self>,
         dialect: &Dialect,
         statement: &Arc<Known>,
-    ) -> watch::Receiver<Option<Told>> {
+    ) -> watch::Receiver<Outcome> {
         let mut preparing = self.preparing.0.borrow_mut();
         if let Some(telling) = preparing.iter().find(|telling| telling.is_of(dialect, statement)) {
             return telling.told.clone();
@@ -100,7 +111,11 @@ impl Node {
         told
     }
 
-    async fn tell(self: &Rc<Self>, dialect: &Dialect, statement: &Known) -> Told {
+    async fn tell(
+        self: &Rc<Self>,
+        dialect: &Dialect,
+        statement: &Known,
+    ) -> Result<Told, SendError> {
         let mut body = BytesMut::new();
         Prepare { text: &statement.text, keyspace: None }.write(dialect.version, &mut body);
         let ask = Ask {
@@ -117,6 +132,20 @@ impl Node {
         });
         // The request that is to be repeated was not done, whatever became of this one.
         let answer = answer.map_err(SendError::not_sent)?;
-        Ok((answer.envelope.opcode == Opcode::Error).then(|| Answer::from(answer)))
+        if answer.envelope.opcode == Opcode::Error {
+            return Ok(Told::Refused(Answer::from(answer)));
+        }
+        let parts = payload::split(&answer.envelope);
+        let read = parts.and_then(|parts| Message::read(parts.message, dialect.version));
+        Ok(match read {
+            Ok(Message::Prepared(prepared)) => match prepared.result.columns.as_ref() {
+                columns if statement.result.are(columns) => Told::Alike,
+                _ => {
+                    statement.result.change();
+                    Told::Changed
+                }
+            },
+            _ => Told::Alike,
+        })
     }
 }

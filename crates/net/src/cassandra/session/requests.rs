@@ -18,7 +18,7 @@ use evenkeel_cql::{Consistency, Envelope, Flags, Malformed, Opcode, Value, paylo
 
 use super::{Agreement, Session, Step, Then, World};
 use crate::cassandra::front::{Asked, Refusal, Request};
-use crate::cassandra::node::{Ask, Known, Prepared};
+use crate::cassandra::node::{Ask, Known, Prepared, ResultColumns};
 use crate::cassandra::prepared::{Learnt, PreparedStatement};
 use crate::cassandra::system::{self, ResultColumn, View};
 
@@ -314,7 +314,12 @@ impl Text {
         let select = statement.system.as_ref().filter(|_| is_system);
         let result = select.map(|query| columns(query, prepared.result.columns.as_ref()));
         world.statements.learn(Learnt {
-            known: Known { id: Bytes::copy_from_slice(prepared.id), text, keyspace: in_force },
+            known: Known {
+                id: Bytes::copy_from_slice(prepared.id),
+                text,
+                keyspace: in_force,
+                result: ResultColumns::new(prepared.result.columns.as_ref()),
+            },
             key: KeyPlan::new(&prepared.partition_key, &prepared.variables),
             shapes: prepared.variables.iter().map(|column| shape(column.kind.id())).collect(),
             statement,

@@ -5,7 +5,7 @@ use evenkeel_core::request::ordered::{Dropped, Moving};
 use super::super::config::Door;
 use super::super::layout::Layout;
 use super::super::log::{LogError, Part};
-use super::super::manager::Manager;
+use super::super::manager::{Begun, Manager};
 use super::super::orders::{MoveState, MovesState, millis};
 use super::super::service::first_owners;
 use super::{Inner, Server};
@@ -61,9 +61,14 @@ impl Inner {
             configured.iter().filter(|_| holds_some(partition)).collect()
         };
         let partitions: Vec<Vec<usize>> = (0..self.members.partitions()).map(of).collect();
-        let seed = self.history.last().epoch.0;
-        let now = self.clock.now();
-        self.manager = Manager::start(settings, &partitions, self.map.shards(), seed, now)
+        self.serial += 1;
+        let begun = Begun {
+            at: self.clock.now(),
+            seed: self.history.last().epoch.0,
+            arrangement: self.serial,
+            spares: self.spares_left(),
+        };
+        self.manager = Manager::start(settings, &partitions, self.map.shards(), begun)
             .inspect_err(|error| tracing::warn!(%error, "nothing will be advised"))
             .ok();
     }

@@ -2,7 +2,8 @@
 //!
 //! **When.** The first advice is taken only once a second window agrees with it, as people would;
 //! after each change the manager watches the new arrangement from nothing, which is a rest as well.
-//! What needs a new duplicate needs a spare one, and waits in the advice where there is none.
+//! What needs a new duplicate needs a spare one: where there are fewer, the best of what can be
+//! done is done, and the cheapest policy in the advice says what nodes would be good for.
 //! Partitions are closed once they hold nothing.
 
 use evenkeel_core::placement::duplicates::moves::Move;
@@ -65,6 +66,12 @@ impl Inner {
     pub(in super::super) fn makes_its_own(&self) -> bool {
         let first = self.config.targets().next();
         matches!(first, Some(Target::Embedded { .. }))
+    }
+
+    /// Duplicates that the manager may take itself, where they are counted.
+    pub(in super::super) fn spares_left(&self) -> Option<usize> {
+        let acts = self.config.manager.is_some_and(|settings| settings.acts);
+        (acts && !self.makes_its_own()).then(|| self.spares().count())
     }
 
     /// Those that are no duplicates yet.

@@ -121,9 +121,19 @@ pub(super) struct Adviser {
     apart: Vec<Option<Rows>>,
     windows: u64,
     predicted: Option<f64>,
+    /// Duplicates that may be taken; `None`: people decide that, or there are enough.
+    spares: Option<usize>,
     /// What is said, and what would be said but for how many windows.
-    standing: Option<String>,
-    pending: Option<(String, u32)>,
+    standing: Option<Wanted>,
+    pending: Option<(Wanted, u32)>,
+}
+
+/// What a window says is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Wanted {
+    pub(super) what: String,
+    /// None where it is no step.
+    pub(super) steps: Vec<Move>,
 }
 
 /// What a window has of one partition.
@@ -150,7 +160,11 @@ struct Outlook {
 }
 
 impl Adviser {
-    pub(super) fn new(settings: ManagerSettings, duplicates: &[usize]) -> Self {
+    pub(super) fn new(
+        settings: ManagerSettings,
+        duplicates: &[usize],
+        spares: Option<usize>,
+    ) -> Self {
         let rows = |&count: &usize| (count > 1).then(|| Rows::new(count, ROWS_MAX).ok()).flatten();
         Self {
             settings,
@@ -158,6 +172,7 @@ impl Adviser {
             apart: duplicates.iter().map(rows).collect(),
             windows: 0,
             predicted: None,
+            spares,
             standing: None,
             pending: None,
         }
@@ -302,6 +317,9 @@ impl Adviser {
         } else {
             let steadiness = Steadiness::default();
             let model = Model::Lindley;
+            // A step that cannot be made keeps none from being made that can.
+            let spares = self.spares.map(|spares| (nodes + spares) as u32);
+            let nodes_max = spares.map_or(nodes_max, |most| most.min(nodes_max));
             let planner = Planner { model, question, target, nodes_max, prices, steadiness };
             planner.next(&self.arrangement(window), &shard_rates(window, parts), None)?
         };
@@ -356,12 +374,10 @@ impl Adviser {
         let before = self.predicted.replace(outlook.now.violations);
         advice.predicted_before = before.map(|late| 1.0 - late);
         advice.holds = before.map(|late| (late - measured.late).abs() <= noise(measured, late));
-        let wanted = self.wanted(&advice, outlook, correlation);
-        let step = outlook.step.as_ref().filter(|step| told(&step.moves) == wanted);
-        advice.what = self.steadied(wanted.clone());
-        if advice.what == wanted {
-            advice.steps = step.map(|step| step.moves.clone()).unwrap_or_default();
-        }
+        let what = self.wanted(&advice, outlook, correlation);
+        let step = outlook.step.as_ref().filter(|step| told(&step.moves) == what);
+        let steps = step.map(|step| step.moves.clone()).unwrap_or_default();
+        (advice.what, advice.steps) = self.steadied(Wanted { what, steps });
         advice.why = self.why(&advice, outlook, correlation);
         advice
     }
@@ -393,27 +409,24 @@ impl Adviser {
         }
     }
 
-    /// What was said before, until enough windows in a row say something else.
-    pub(super) fn steadied(&mut self, wanted: String) -> String {
-        let Some(standing) = &self.standing else {
-            self.standing = Some(wanted.clone());
-            return wanted;
-        };
-        if *standing == wanted {
+    /// What was said before, until enough windows in a row say something else; and its steps,
+    /// unless this window says something else.
+    pub(super) fn steadied(&mut self, wanted: Wanted) -> (String, Vec<Move>) {
+        let standing = self.standing.get_or_insert_with(|| wanted.clone());
+        if standing.is_like(&wanted) {
             self.pending = None;
-            return wanted;
+            return (standing.what.clone(), standing.steps.clone());
         }
         let times = match self.pending.take() {
-            Some((pending, times)) if pending == wanted => times + 1,
+            Some((pending, times)) if pending.is_like(&wanted) => times + 1,
             _ => 1,
         };
         if times >= AGREE {
-            self.standing = Some(wanted.clone());
-            return wanted;
+            *standing = wanted;
+            return (standing.what.clone(), standing.steps.clone());
         }
-        let standing = standing.clone();
         self.pending = Some((wanted, times));
-        standing
+        (standing.what.clone(), Vec::new())
     }
 
     fn why(&self, advice: &Advice, outlook: &Outlook, correlation: Option<&Correlation>) -> String {
@@ -450,10 +463,30 @@ impl Adviser {
         if let Some(step) = &outlook.step {
             words += &format!("; {}", step.why);
         }
-        if let Some((pending, _)) = &self.pending {
-            words += &format!("; the last window alone says: {pending}");
+        if let Some((Wanted { what, .. }, _)) = &self.pending {
+            words += &format!("; the last window alone says: {what}");
         }
         words
+    }
+}
+
+impl Wanted {
+    /// Whether both want the same, whichever shards are moved: where shards are alike, chance says
+    /// which of them is the best, and another one in each window.
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |steps: &[Move]| -> Vec<Move> { steps.iter().map(shardless).collect() };
+        match (self.steps.is_empty(), other.steps.is_empty()) {
+            (false, false) => of(&self.steps) == of(&other.steps),
+            _ => self.what == other.what,
+        }
+    }
+}
+
+fn shardless(step: &Move) -> Move {
+    match *step {
+        Move::Shard { from, to, .. } => Move::Shard { shard: 0, from, to },
+        Move::Open { from, duplicates, .. } => Move::Open { shard: 0, from, duplicates },
+        same @ (Move::Add { .. } | Move::Remove { .. }) => same,
     }
 }
 

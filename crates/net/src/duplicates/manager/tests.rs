@@ -2,16 +2,21 @@
 
 use std::time::Duration;
 
+use evenkeel_core::placement::duplicates::moves::Move;
 use evenkeel_core::units::Probability;
 use evenkeel_core::{Instant, Rng};
 
-use super::advise::{Advice, Adviser};
-use super::{Manager, ManagerSettings, Sample, Took, Window};
+use super::advise::{Advice, Adviser, Wanted};
+use super::{Begun, Manager, ManagerSettings, Sample, Took, Window};
 
 const MS: Duration = Duration::from_millis(1);
 
 fn settings(target: f64) -> ManagerSettings {
     ManagerSettings { target: Probability::clamped(target), ..ManagerSettings::new(5 * MS) }
+}
+
+fn begun() -> Begun {
+    Begun { at: Instant::ZERO, seed: 1, arrangement: 1, spares: None }
 }
 
 /// One access in a second, so that there are no queues; 20 ms where it is an outlier, else 1 ms.
@@ -42,7 +47,7 @@ fn independent(seed: u64, share: f64) -> Window {
 }
 
 fn told(target: f64, window: &Window) -> Advice {
-    Adviser::new(settings(target), &[2]).learn(window)
+    Adviser::new(settings(target), &[2], None).learn(window)
 }
 
 #[test]
@@ -96,7 +101,7 @@ fn outliers_that_coincide_say_that_duplicates_do_not_help() {
 
 #[test]
 fn what_was_predicted_is_compared_with_what_came() {
-    let mut adviser = Adviser::new(settings(0.99), &[2]);
+    let mut adviser = Adviser::new(settings(0.99), &[2], None);
     assert_eq!(adviser.learn(&independent(1, 0.05)).holds, None);
     let second = adviser.learn(&independent(2, 0.05));
     assert_eq!(second.holds, Some(true), "{second:?}");
@@ -118,16 +123,81 @@ fn few_rows_say_nothing() {
 
 #[test]
 fn advice_changes_when_two_windows_in_a_row_say_so() {
-    let mut adviser = Adviser::new(settings(0.99), &[2]);
-    let said = ["a", "b", "a", "b", "b", "b", "a"].map(|it| adviser.steadied(it.to_owned()));
+    let mut adviser = Adviser::new(settings(0.99), &[2], None);
+    let said = ["a", "b", "a", "b", "b", "b", "a"]
+        .map(|it| adviser.steadied(Wanted { what: it.to_owned(), ..Wanted::default() }).0);
     assert_eq!(said, ["a", "a", "a", "a", "b", "b", "b"]);
+}
+
+/// Shards that are asked for alike are moved, whichever of them seems to be the best just now.
+#[test]
+fn windows_that_differ_in_the_shard_agree() {
+    let mut adviser = Adviser::new(settings(0.99), &[1, 1], None);
+    let shard = |shard: usize| Move::Shard { shard, from: 0, to: 1 };
+    let add = Move::Add { partition: 0 };
+    let said = [add, shard(3), shard(5), shard(2), add, shard(1)].map(|step| {
+        let wanted = Wanted { what: step.told(), steps: vec![step] };
+        adviser.steadied(wanted).1
+    });
+    let moved = vec![shard(5)];
+    assert_eq!(said, [vec![add], vec![], moved.clone(), moved.clone(), vec![], moved]);
+}
+
+/// What cannot be done for want of spare nodes keeps nobody from doing what can.
+#[test]
+fn without_spares_what_is_there_is_used_better() {
+    let queue = |spares: Option<usize>| {
+        let mut rng = Rng::seeded(3);
+        let mut at = Duration::ZERO;
+        // 300 accesses in a second of 2 ms each at the first partition, 100 at the second.
+        let mut samples = Vec::new();
+        while at < Duration::from_secs(10) {
+            at += Duration::from_secs_f64(rng.exponential() / 400.0);
+            let partition = usize::from(rng.below(4) == 0);
+            let took = Took { response: 3 * MS, service: 2 * MS };
+            let sent = Instant::ZERO + at;
+            let client = Some(3 * MS);
+            samples.push(Sample {
+                arrangement: 0,
+                partition,
+                sent,
+                client,
+                times: vec![Some(took)],
+            });
+        }
+        let window = Window {
+            from: Instant::ZERO,
+            until: Instant::ZERO + Duration::from_secs(10),
+            accesses: vec![750, 750, 750, 750, 500, 500],
+            copies: vec![3_000, 1_000],
+            owners: vec![0, 0, 0, 0, 1, 1],
+            samples,
+        };
+        Adviser::new(settings(0.999), &[1, 1], spares).learn(&window)
+    };
+    let wanted = queue(None);
+    assert!(wanted.what.contains("new partition"), "{wanted:?}");
+    let possible = queue(Some(0));
+    assert!(possible.what.starts_with("move shard"), "{possible:?}");
+    assert!(possible.what.ends_with("from partition 0 to partition 1"), "{possible:?}");
+    assert_eq!(possible.cheapest, wanted.cheapest, "what more nodes would be good for");
+}
+
+/// The same partitions by number, but one has another duplicate now: rows of before are too short.
+#[test]
+fn what_was_sampled_before_a_change_is_not_learnt_from() {
+    let begun = |arrangement| Begun { at: Instant::ZERO, seed: 1, arrangement, spares: None };
+    let mut before = Manager::start(settings(0.99), &[vec![0]], 8, begun(1)).unwrap();
+    let sample = before.sent(Instant::ZERO, (3, 0), 1).unwrap();
+    let mut after = Manager::start(settings(0.99), &[vec![0, 1]], 8, begun(2)).unwrap();
+    after.learn(*sample);
+    assert!(after.window.samples.is_empty());
 }
 
 #[test]
 fn a_wait_is_not_service() {
     let settings = ManagerSettings { samples: 4, ..settings(0.99) };
-    let mut manager =
-        Manager::start(settings, &[vec![0], vec![1, 2]], 8, 1, Instant::ZERO).unwrap();
+    let mut manager = Manager::start(settings, &[vec![0], vec![1, 2]], 8, begun()).unwrap();
     let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
     let mut first = manager.sent(at(10), (3, 1), 2).unwrap();
     let mut second = manager.sent(at(11), (3, 1), 2).unwrap();
@@ -156,7 +226,7 @@ fn a_wait_is_not_service() {
 #[test]
 fn a_full_window_is_computed_elsewhere() {
     let settings = ManagerSettings { window: MS, ..settings(0.99) };
-    let mut manager = Manager::start(settings, &[vec![0, 1]], 1, 1, Instant::ZERO).unwrap();
+    let mut manager = Manager::start(settings, &[vec![0, 1]], 1, begun()).unwrap();
     manager.tick(Instant::ZERO + MS / 2, |_| 0);
     assert_eq!(manager.window.from, Instant::ZERO, "not full");
     manager.sent(Instant::ZERO, (0, 0), 2);

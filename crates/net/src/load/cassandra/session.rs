@@ -14,7 +14,9 @@ use evenkeel_cql::{Envelope, ErrorCode, Flags, Opcode, Reader, Version, payload,
 use super::super::LoadError;
 use super::CassandraLoad;
 use super::workload::{FIELDS, Operation, Values, key};
-use crate::cassandra::node::{Answer, Ask, Dialect, Known, Node, NodeLimits, Prepared, SendError};
+use crate::cassandra::node::{
+    Answer, Ask, Dialect, Known, Node, NodeLimits, Prepared, ResultColumns, SendError,
+};
 
 /// Requests in flight on a connection: all that the protocol has numbers for.
 const STREAMS_MAX: usize = 32_767;
@@ -253,7 +255,12 @@ fn prepared(answer: &Answer, version: Version, text: &str) -> Result<Statement, 
         Ok(Answered::Prepared(prepared)) => {
             let id = Bytes::copy_from_slice(prepared.id);
             let result_metadata_id = Bytes::copy_from_slice(prepared.result_metadata_id);
-            let known = Arc::new(Known { id, text: text.into(), keyspace: None });
+            let known = Arc::new(Known {
+                id,
+                text: text.into(),
+                keyspace: None,
+                result: ResultColumns::default(),
+            });
             Ok(Statement { known, result_metadata_id })
         }
         Ok(_) => Err("another result came, expected that of PREPARE".into()),

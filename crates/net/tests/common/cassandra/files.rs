@@ -222,9 +222,9 @@ fn yaml(spec: &Spec, home: &Path, addresses: &[Ipv4Addr], index: usize) -> Strin
         false => ("AllowAllAuthenticator", "AllowAllAuthorizer"),
     };
     let tls = if spec.tls { TLS.replace("HOME", &home.to_string()) } else { String::new() };
-    let Spec { dynamic_snitch, yaml, .. } = spec;
+    let Spec { name, dynamic_snitch, yaml, .. } = spec;
     format!(
-        "cluster_name: keel
+        "cluster_name: {name}
 num_tokens: {count}
 initial_token: '{tokens}'
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner

@@ -39,6 +39,8 @@ const VERSION: &str = "5.0.9";
 /// What cluster a test wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
+    /// The cluster's name.
+    pub(crate) name: &'static str,
     /// The data centre and rack of each node, in the order of their addresses.
     pub(crate) places: Vec<(String, String)>,
     /// How many tokens each node has. They are spread evenly, and the same in every run.
@@ -57,6 +59,8 @@ pub(crate) struct Spec {
     pub(crate) yaml: String,
     /// More options of Java.
     pub(crate) options: Vec<String>,
+    /// The first node's address, after which the others count up; by default a free one.
+    pub(crate) first: Option<Ipv4Addr>,
 }
 
 impl Spec {
@@ -67,6 +71,7 @@ impl Spec {
             places.extend((1..=*nodes).map(|rack| ((*name).to_owned(), format!("r{rack}"))));
         }
         Self {
+            name: "keel",
             places,
             tokens: 4,
             heap_mib: 384,
@@ -76,6 +81,7 @@ impl Spec {
             optimized: false,
             yaml: String::new(),
             options: Vec::new(),
+            first: None,
         }
     }
 }
@@ -133,7 +139,8 @@ impl Cluster {
     /// When there is no Cassandra here (ask [`possible`]), or it does not start.
     pub(crate) fn start(spec: &Spec) -> Self {
         let lib = possible().unwrap_or_else(|missing| panic!("{missing}"));
-        let addresses = own_addresses(spec.places.len());
+        let count = spec.places.len();
+        let addresses = spec.first.map_or_else(|| own_addresses(count), |it| following(it, count));
         let folder = files::own_folder(addresses[0]);
         let reaper = Reaper::start(&folder);
         let authority = spec.tls.then(|| files::write_certificates(&folder, &addresses));
@@ -344,6 +351,11 @@ impl Drop for Disturbed<'_> {
             }
         }
     }
+}
+
+/// So many addresses, from this on.
+pub(crate) fn following(first: Ipv4Addr, count: usize) -> Vec<Ipv4Addr> {
+    (0..count as u32).map(|step| Ipv4Addr::from(u32::from(first) + step)).collect()
 }
 
 /// Loopback addresses on which nobody listens, unlike those of other processes.

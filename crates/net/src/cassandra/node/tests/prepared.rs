@@ -7,7 +7,7 @@ use std::sync::Arc;
 use evenkeel_cql::request::{Prepare, Query};
 use evenkeel_cql::{Envelope, ErrorCode, Opcode, Version};
 
-use super::super::{Ask, Known, Prepared};
+use super::super::{Ask, Known, Prepared, ResultColumns};
 use super::fake::{Peer, dialect, fake, limits, node, spawn, tagged};
 use super::run;
 
@@ -16,6 +16,7 @@ fn known(id: u8, keyspace: Option<&str>) -> Arc<Known> {
         id: vec![id; 4].into(),
         text: Arc::from(format!("SELECT {id}")),
         keyspace: keyspace.map(Arc::from),
+        result: ResultColumns::default(),
     })
 }
 

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::CassandraAccess;
 use crate::cassandra::node::{
     Answer, Ask, Dialect, Known, Login, Node, NodeLimits, NodeTls, NodeTlsFiles, Prepared,
+    ResultColumns,
 };
 use crate::pem;
 
@@ -149,7 +150,12 @@ impl Link {
             return Err(within(text, &io::Error::other("a RESULT of another kind to PREPARE")));
         };
         let id = Bytes::copy_from_slice(prepared.id);
-        let known = Arc::new(Known { id, text: text.into(), keyspace: None });
+        let known = Arc::new(Known {
+            id,
+            text: text.into(),
+            keyspace: None,
+            result: ResultColumns::default(),
+        });
         if self.prepared.len() >= PREPARED_MAX {
             self.prepared.clear();
         }

@@ -16,7 +16,7 @@ use super::journal::{self, Record};
 use super::link::{execute, message, rows};
 use super::schema::{generation, replication};
 use super::{CassandraAccess, JOURNAL_BYTES_MAX, parts, swept_after};
-use crate::cassandra::node::{Answer, Known};
+use crate::cassandra::node::{Answer, Known, ResultColumns};
 use crate::duplicates::store::{Change, Entry, Value};
 
 fn text(text: impl Into<Vec<u8>>) -> Entry {
@@ -110,7 +110,8 @@ fn a_keyspace_is_kept_as_often_as_is_said() {
 #[test]
 fn statements_say_what_is_bound_and_how_serial_they_are() {
     let id = Bytes::from_static(b"\x01\x02");
-    let known = Known { id, text: "SELECT".into(), keyspace: None };
+    let known =
+        Known { id, text: "SELECT".into(), keyspace: None, result: ResultColumns::default() };
     let mut values = Bound::new();
     values.push(Term::Bytes(b"\0key")).push(Term::Bytes(&7_i32.to_be_bytes()));
     for (level, serial) in [
