@@ -51,15 +51,19 @@ pub struct ProfileConfig {
 #[derive(Clone, Debug)]
 pub enum Requests {
     /// Requests over HTTP.
-    Http {
-        /// Reads.
-        read: Target,
-        /// Writes, on the same host.
-        write: Option<Target>,
-    },
+    Http(Box<HttpRequests>),
     /// Records of a table of Cassandra; the share of writes, the arrivals and the bounds are those
     /// of each step.
     Cassandra(Box<CassandraLoad>),
+}
+
+/// Requests over HTTP.
+#[derive(Clone, Debug)]
+pub struct HttpRequests {
+    /// Reads.
+    pub read: Target,
+    /// Writes, on the same host.
+    pub write: Option<Target>,
 }
 
 /// How one load is offered.
@@ -158,7 +162,7 @@ fn http(root: &mut Table<'_>, write_shares: &[Probability]) -> Requests {
     }
     // Without a sound target there is a problem, and nobody sees this one.
     let nowhere = || Target::new(["http://127.0.0.1/"]).expect("that is a URL");
-    Requests::Http { read: read.unwrap_or_else(nowhere), write }
+    Requests::Http(Box::new(HttpRequests { read: read.unwrap_or_else(nowhere), write }))
 }
 
 fn cassandra(root: &mut Table<'_>, steps: &StepConfig) -> Requests {
@@ -318,8 +322,8 @@ mod tests {
         assert_eq!(config.steps.duration, 10 * S);
         assert_eq!((config.search.rate_min, config.search.rate_max), (None, None));
         let config = read(&format!("{SMALL}{WRITE}")).unwrap();
-        let Requests::Http { write, .. } = config.requests else { panic!("it is over HTTP") };
-        assert_eq!(write.unwrap().method, "POST");
+        let Requests::Http(http) = config.requests else { panic!("it is over HTTP") };
+        assert_eq!(http.write.unwrap().method, "POST");
     }
 
     #[test]

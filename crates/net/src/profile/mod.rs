@@ -36,7 +36,7 @@ use evenkeel_core::units::{Probability, Rate};
 use evenkeel_settings::profile::{Record, Run, Step, read_record};
 use evenkeel_settings::{DOCUMENT_BYTES_MAX, Node, Problems};
 
-pub use config::{ProfileConfig, Requests, StepConfig, WRITE_SHARES_MAX};
+pub use config::{HttpRequests, ProfileConfig, Requests, StepConfig, WRITE_SHARES_MAX};
 pub use search::{Next, STEPS_PER_SHARE_MAX, SearchConfig, Tried};
 pub use step::StepDone;
 pub use summary::{CurveSummary, LoadSummary, Summary};

@@ -42,8 +42,9 @@ impl Offer {
         on_progress: impl FnMut(&Progress),
     ) -> Result<Outcome, LoadError> {
         match &config.requests {
-            Requests::Http { read, write } => {
-                let mut load = Load::new(self.target(read, write.as_ref())?, self.arrivals);
+            Requests::Http(http) => {
+                let target = self.target(&http.read, http.write.as_ref())?;
+                let mut load = Load::new(target, self.arrivals);
                 load.warm_up = self.warm_up;
                 load.duration = self.duration;
                 load.requests_max = self.requests_max;

@@ -207,9 +207,9 @@ const fn lane(from: usize, to: usize, kind: usize) -> usize {
 fn lanes(cluster: &Cluster, meshes: &[SocketAddr], way: fn(usize, usize) -> Duration) -> Lanes {
     let mut lanes = Vec::new();
     for from in 0..SITES.len() {
-        for to in 0..SITES.len() {
+        for (to, mesh) in meshes.iter().enumerate() {
             let base = if from == to { Duration::ZERO } else { way(from, to) };
-            for target in [cluster.address(to), meshes[to]] {
+            for target in [cluster.address(to), *mesh] {
                 lanes.push(Lane { target, base, residual: None });
             }
         }
