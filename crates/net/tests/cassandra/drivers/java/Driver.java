@@ -318,7 +318,10 @@ public final class Driver {
       PreparedStatement select = session.prepare("SELECT * FROM plain WHERE k = ?");
       say("before", session.execute(select.bind(6000)));
       other.execute("ALTER TABLE plain ADD more int");
-      say("altered", session.execute(select.bind(6000)));
+      // In version 4 a node does not tell of new columns and this driver misreads the row; Evenkeel
+      // has it prepare anew, so that it reads well. tests/cassandra/altered.rs looks at that.
+      boolean isTold = session.getContext().getProtocolVersion().getCode() > 4;
+      say(isTold ? "altered" : "~altered", session.execute(select.bind(6000)));
     }
   }
 }
