@@ -7,7 +7,7 @@
 //! loop {
 //!     match dispatcher.step(now, &mut call) {
 //!         Step::Send(attempt)    => send a copy to attempt.replica()
-//!         Step::Cancel(copy)     => give that attempt up, then learn Cancelled and finish it
+//!         Step::Cancel(copy)     => give_up that attempt, and finish it
 //!         Step::Wait { until }   => wait for an outcome, for `until`, or to be resumed
 //!         Step::Answered(copy)   => hand that attempt's answer to the caller; close
 //!         Step::Refused(refusal) => tell the caller why; close
@@ -170,8 +170,6 @@ impl Dispatcher {
             Outcome::Failed(failure) => self.learn_failure(now, attempt, *failure),
             Outcome::Cancelled => {
                 self.window.replicas[attempt.replica.index()].cancelled += 1;
-                let waited_ns = now.nanos_since(attempt.sent_at);
-                self.fleet.replica_mut(attempt.replica).given_up.add(now, waited_ns);
                 End::Cancelled
             }
         };
@@ -180,6 +178,19 @@ impl Dispatcher {
         }
         self.selector.on_outcome(now, attempt, outcome, &self.fleet);
         Settled { call: attempt.call, copy: attempt.copy, end }
+    }
+
+    /// Gives a copy up because another won ([`Step::Cancel`]), and learns that. Its replica may be
+    /// busy with it for a while: that is what is different from [`Outcome::Cancelled`], which says
+    /// nothing of the replica.
+    ///
+    /// # Panics
+    /// When this attempt was learnt from before.
+    #[inline]
+    pub fn give_up(&mut self, now: Instant, attempt: &mut Attempt) -> Settled {
+        let waited_ns = now.nanos_since(attempt.sent_at);
+        self.fleet.replica_mut(attempt.replica).given_up.add(now, waited_ns);
+        self.learn(now, attempt, &Outcome::Cancelled)
     }
 
     /// Hears the dimmer that came on an attempt's answer outside the replica's report. Call it

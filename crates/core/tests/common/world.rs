@@ -321,7 +321,7 @@ impl World {
     fn cancel(&mut self, open: &mut OpenCall, copy: usize) {
         let job = &mut self.jobs[open.jobs[copy]];
         let mut attempt = job.attempt.take().expect("only attempts on their way are cancelled");
-        open.call.settle(self.dispatcher.learn(self.now, &mut attempt, &Outcome::Cancelled));
+        open.call.settle(self.dispatcher.give_up(self.now, &mut attempt));
         self.dispatcher.finish(self.now, attempt);
     }
 

@@ -280,7 +280,7 @@ impl History {
         };
         let flight = self.in_flight.iter().position(is_it).expect("it is in flight");
         let mut flight = self.in_flight.remove(flight);
-        let settled = self.dispatcher.learn(self.now, &mut flight.attempt, &Outcome::Cancelled);
+        let settled = self.dispatcher.give_up(self.now, &mut flight.attempt);
         self.calls[place].settle(settled, copy, Fate::Cancelled, None);
         self.seat(flight.attempt.replica().index()).cancelled += 1;
         self.dispatcher.finish(self.now, flight.attempt);

@@ -161,15 +161,18 @@ impl<A, K> Flights<A, K> {
         }
     }
 
-    /// Gives a copy up.
+    /// Gives a copy up that lost.
     pub(crate) fn cancel(&mut self, call: &mut OpenCall, copy: usize) {
         let Some(mut attempt) = self.land(copy) else { return };
-        call.settle(attempt.learn(&Outcome::Cancelled));
+        call.settle(attempt.give_up());
     }
 
     /// Gives every copy up, for what is not the replicas' doing.
     pub(crate) fn cancel_all(&mut self, call: &mut OpenCall) {
-        (0..self.copies.len()).for_each(|copy| self.cancel(call, copy));
+        for copy in 0..self.copies.len() {
+            let Some(mut attempt) = self.land(copy) else { continue };
+            call.settle(attempt.learn(&Outcome::Cancelled));
+        }
     }
 
     /// A copy that still flies, for whoever waits for it from now on.

@@ -130,6 +130,13 @@ impl OpenAttempt {
         let _ = self.learn(outcome); // nobody waits for it
     }
 
+    /// Gives a copy up that lost; hand the answer to [`OpenCall::settle`].
+    pub(crate) fn give_up(&mut self) -> Settled {
+        let now = self.calls.read_at.get();
+        let attempt = self.attempt.as_mut().expect(Self::OPEN);
+        self.calls.dispatcher(self.datacenter).give_up(now, attempt)
+    }
+
     /// Learns the outcome; hand the answer to [`OpenCall::settle`].
     pub(crate) fn learn(&mut self, outcome: &Outcome) -> Settled {
         let now = self.calls.read_at.get();

@@ -172,7 +172,7 @@ impl World<'_> {
         let job = &mut self.jobs[id as usize];
         let Some(mut attempt) = job.attempt.take() else { return };
         let dispatcher = &mut self.clients[job.client as usize].dispatcher;
-        call.settle(dispatcher.learn(self.now, &mut attempt, &Outcome::Cancelled));
+        call.settle(dispatcher.give_up(self.now, &mut attempt));
         dispatcher.finish(self.now, attempt);
         if self.scenario.workload.cancel {
             self.abandon(id);
