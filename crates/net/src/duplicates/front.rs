@@ -202,7 +202,9 @@ impl Session {
                     if !self.parser.is_empty() {
                         let buffer = self.inbox.filled();
                         let came = Came { parser: &self.parser, buffer, length };
-                        inner.submit(self.id, came);
+                        if !inner.submit(self.id, came) {
+                            return; // its bytes stay for when it is no longer held
+                        }
                     }
                     self.inbox.consume(length);
                 }

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_core::request::ordered::{
-    Acknowledge, Consistency, Copies, Dropped, Hash, Position, Refused, Sequence, ServerSet,
+    Acknowledge, Consistency, Copies, Dropped, Hash, Lane, Position, Refused, Sequence, ServerSet,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -63,16 +63,27 @@ pub(super) struct Write<'a> {
 }
 
 impl Inner {
-    /// Takes one command of a client.
-    pub(in super::super) fn submit(&mut self, id: ClientId, came: Came<'_>) {
-        let name = came.argument(0);
-        let Some(command) = commands::lookup(name) else {
-            return self.refuse_as(id, |out| commands::unknown(came.arguments(), out));
+    /// Takes one command of a client; false = not yet: it is to be asked again when the client is
+    /// no longer held.
+    #[must_use]
+    pub(in super::super) fn submit(&mut self, id: ClientId, came: Came<'_>) -> bool {
+        let Some(command) = commands::lookup(came.argument(0)) else {
+            self.refuse_as(id, |out| commands::unknown(came.arguments(), out));
+            return true;
         };
         if !command.accepts(came.len()) {
-            return self.refuse_as(id, |out| commands::wrong_arity(command, out));
+            self.refuse_as(id, |out| commands::wrong_arity(command, out));
+            return true;
         }
         let class = commands::classify(command, came.arguments());
+        if self.holds_behind_reads(id, command, class, came) {
+            return false;
+        }
+        self.take(id, command, class, came);
+        true
+    }
+
+    fn take(&mut self, id: ClientId, command: &Command, class: Class, came: Came<'_>) {
         let Some(client) = self.client(id) else { return };
         let is_known = client.is_known;
         let in_transaction = client.transaction.is_some();
@@ -164,6 +175,9 @@ impl Inner {
         let call = self.open(id, (shard, partition), None, reading.to, form);
         let opened = &mut self.calls[call];
         (opened.level, opened.is_reigns) = (reading.needs, is_reigns);
+        if reading.lane == Lane::Free {
+            self.note_overtaking(id, command, came);
+        }
         for server in reading.to.iter() {
             let lane = self.servers[server].lane(reading.lane);
             came.write(&mut lane.pending);

@@ -9,6 +9,7 @@ use std::task::Waker;
 use evenkeel_core::request::ordered::{Consistency, Session};
 
 use super::Inner;
+use super::overtaking::Overtaking;
 use crate::resp::reply::{self, Shape};
 use crate::resp::{Protocol, encode};
 
@@ -54,9 +55,20 @@ pub(in super::super) struct Client {
     pub(in super::super) out: Vec<u8>,
     /// No further command is read; the connection ends when all is answered and written.
     pub(in super::super) is_ending: bool,
-    /// A command is under way that those behind it wait for: none of them is taken yet.
-    is_held: bool,
+    /// Its reads that may overtake its writes.
+    pub(super) overtaking: Overtaking,
+    /// What its next command waits for.
+    held: Option<Held>,
     pub(in super::super) waker: Option<Waker>,
+}
+
+/// Why a client's next command is not taken yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Held {
+    /// A command is under way that has no slot yet.
+    UntilReleased,
+    /// The read whose answer goes to this slot must be answered before.
+    Behind(u64),
 }
 
 /// Between MULTI and EXEC.
@@ -77,12 +89,23 @@ pub(super) struct Transaction {
 impl Client {
     /// Commands that were read and are not answered.
     pub(in super::super) fn waiting(&self) -> usize {
-        self.slots.len() + usize::from(self.is_held)
+        self.slots.len() + usize::from(self.is_held())
     }
 
     /// Whether its next command has to wait.
     pub(in super::super) const fn is_held(&self) -> bool {
-        self.is_held
+        self.held.is_some()
+    }
+
+    /// The numbers of its first and its last slot.
+    pub(super) fn slots(&self) -> (u64, u64) {
+        (self.first, self.first + self.slots.len().saturating_sub(1) as u64)
+    }
+
+    /// Whether the command of this slot is not answered.
+    pub(super) fn is_waiting(&self, slot: u64) -> bool {
+        let place = slot.checked_sub(self.first).and_then(|index| self.slots.get(index as usize));
+        place.is_some_and(Option::is_none)
     }
 
     /// Whether it has said the password, if there is one.
@@ -108,7 +131,8 @@ impl Inner {
             first: 0,
             out: Vec::new(),
             is_ending: false,
-            is_held: false,
+            overtaking: Overtaking::default(),
+            held: None,
             waker: None,
         });
         self.counts.clients += 1;
@@ -145,13 +169,20 @@ impl Inner {
     /// Takes no more commands of this client until it is released.
     pub(super) fn hold(&mut self, id: ClientId) {
         if let Some(client) = self.client(id) {
-            client.is_held = true;
+            client.held = Some(Held::UntilReleased);
+        }
+    }
+
+    /// Takes no more commands of this client until the one of this slot is answered.
+    pub(super) fn hold_behind(&mut self, id: ClientId, slot: u64) {
+        if let Some(client) = self.client(id) {
+            client.held = Some(Held::Behind(slot));
         }
     }
 
     pub(super) fn release(&mut self, id: ClientId) {
         if let Some(client) = self.client(id) {
-            client.is_held = false;
+            client.held = None;
             if let Some(waker) = &client.waker {
                 waker.wake_by_ref();
             }
@@ -166,6 +197,9 @@ impl Inner {
             let mut kept = Vec::with_capacity(answer.len());
             write(client.protocol, answer, form, &mut kept);
             client.slots[index] = Some(kept);
+            if client.held == Some(Held::Behind(slot)) {
+                self.release(id);
+            }
             return;
         }
         write(client.protocol, answer, form, &mut client.out);
@@ -175,6 +209,9 @@ impl Inner {
             client.out.extend_from_slice(next);
             client.slots.pop_front();
             client.first += 1;
+        }
+        if client.held == Some(Held::Behind(slot)) {
+            client.held = None;
         }
         if let Some(waker) = &client.waker {
             waker.wake_by_ref();

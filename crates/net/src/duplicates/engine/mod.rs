@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `access.rs` | a client's command becomes a read or a write of so many servers |
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
+//! | `overtaking.rs` | a read does not see what its client wrote behind it |
 //! | `popping.rs` | `SPOP`: drawn by one, removed from all |
 //! | `local.rs` | what the front answers itself |
 //! | `joining.rs` | writes and keys for servers that are being filled |
@@ -22,6 +23,7 @@ mod joining;
 mod layout;
 mod local;
 mod moving;
+mod overtaking;
 mod popping;
 mod state_pass;
 
