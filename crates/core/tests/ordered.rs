@@ -158,12 +158,13 @@ impl World {
 
     fn settle(&mut self) {
         let (level, acknowledged) = (self.level, &mut self.acknowledged);
+        let voters = self.members.voters(0);
         self.calls.retain(|&(_, write, copies)| {
-            let is_done = copies.is_acknowledged(level, SERVERS);
+            let is_done = copies.is_acknowledged(level, voters);
             if is_done {
                 acknowledged.push(write);
             }
-            !is_done && !copies.is_hopeless(level, SERVERS)
+            !is_done && !copies.is_hopeless(level, voters)
         });
     }
 

@@ -202,7 +202,7 @@ impl World {
         call.copies.answer(server);
         call.saw.get_or_insert_with(|| holds.clone());
         of.members.answered(Instant::ZERO, server, None);
-        if call.is_told || !call.copies.is_acknowledged(call.needs, SERVERS) {
+        if call.is_told || !call.copies.is_acknowledged(call.needs, of.members.voters(0)) {
             return Ok(());
         }
         call.is_told = true;

@@ -68,6 +68,8 @@ enum Event {
     /// The operator gives up on a move.
     Abandon,
     AddDuplicate(usize),
+    /// One that was added and has everything counts from now on.
+    Admit(usize),
     RemoveDuplicate(usize),
     AddPartition,
     /// For a moment all goes well, but with those that lag.
@@ -101,6 +103,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         40 => Just(Event::Learn),
         1 => Just(Event::Abandon),
         1 => (0..4_usize).prop_map(Event::AddDuplicate),
+        20 => server().prop_map(Event::Admit),
         1 => server().prop_map(Event::RemoveDuplicate),
         1 => Just(Event::AddPartition),
         50 => Just(Event::Calm),

@@ -200,17 +200,16 @@ impl World {
         let (level, members, now) = (self.level, &self.front.members, self.now);
         let written = &mut self.written;
         self.front.calls.retain(|call| {
-            let configured = members.configured(call.partition).len();
+            let voters = members.voters(call.partition);
             let mirror = call.mirror.filter(|mirror| mirror.is_needed);
             let there = mirror.is_none_or(|mirror| {
-                let configured = members.configured(mirror.partition).len();
-                mirror.copies.is_acknowledged(level, configured)
+                mirror.copies.is_acknowledged(level, members.voters(mirror.partition))
             });
-            let is_done = there && call.copies.is_acknowledged(level, configured);
+            let is_done = there && call.copies.is_acknowledged(level, voters);
             if is_done {
                 written[call.write as usize - 1].told = Some(now);
             }
-            !is_done && !call.copies.is_hopeless(level, configured)
+            !is_done && !call.copies.is_hopeless(level, voters)
         });
     }
 
@@ -299,6 +298,8 @@ impl World {
     pub fn replace(&mut self, with_log: bool) {
         let with_log = with_log || !(0..self.opened.len()).all(|it| self.is_promised(it));
         (0..self.servers.len()).for_each(|server| self.cut(server));
+        // Nobody knows of guests but the one that is gone.
+        self.servers.iter_mut().for_each(|server| server.is_there &= !server.is_guest);
         // What was on its way to the map's store is refused there from now on.
         (self.mover, self.storing, self.outcome) = (None, None, None);
         let epoch = Epoch(self.front.history.last().epoch.0 + 1);
@@ -323,7 +324,8 @@ impl World {
     }
 
     fn is_promised(&self, partition: usize) -> bool {
-        let servers = self.servers.iter().filter(|it| it.is_there && it.partition == partition);
+        let counts = |it: &&Server| it.is_there && !it.is_guest && it.partition == partition;
+        let servers = self.servers.iter().filter(counts);
         let burnt = servers.clone().filter(|server| server.is_burnt).count();
         let count = servers.clone().count();
         let is_known = servers.clone().any(|server| server.watermark.is_some());

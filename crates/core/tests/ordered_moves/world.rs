@@ -50,6 +50,8 @@ pub struct Server {
     pub free: VecDeque<(usize, u8)>,
     /// Its machine was lost (or it is new), and it has not had everything since.
     pub is_burnt: bool,
+    /// The layout that is stored does not have it.
+    pub is_guest: bool,
 }
 
 impl Server {
@@ -172,7 +174,8 @@ impl World {
             Event::Store { arrives } => self.store(arrives),
             Event::Learn => self.learn(),
             Event::Abandon => self.abandon(),
-            Event::AddDuplicate(partition) => self.add_duplicate(partition),
+            Event::AddDuplicate(partition) => drop(self.add_duplicate(partition)),
+            Event::Admit(server) => self.admit(self.one(server)),
             Event::RemoveDuplicate(server) => self.remove_duplicate(server),
             Event::AddPartition => self.add_partition(),
             Event::Calm => self.round(),
@@ -222,6 +225,7 @@ impl World {
 
     fn round(&mut self) {
         (0..self.servers.len()).for_each(|server| self.work(server));
+        (0..self.servers.len()).for_each(|server| self.admit(server));
         self.step_move();
         self.store(true);
         self.learn();
@@ -240,16 +244,26 @@ impl World {
         }
     }
 
-    fn add_duplicate(&mut self, partition: usize) {
+    fn add_duplicate(&mut self, partition: usize) -> Option<usize> {
         let partition = partition % self.opened.len();
-        if self.servers.iter().filter(|it| it.is_there).count() < SERVERS_AT_MOST
-            && let Some(server) = self.front.members.add_server(partition)
-        {
-            let new = Server::empty(partition);
-            match self.servers.get_mut(server) {
-                Some(place) => *place = new,
-                None => self.servers.push(new),
-            }
+        if self.servers.iter().filter(|it| it.is_there).count() >= SERVERS_AT_MOST {
+            return None;
+        }
+        let server = self.front.members.add_guest(partition)?;
+        let new = Server { is_guest: true, ..Server::empty(partition) };
+        match self.servers.get_mut(server) {
+            Some(place) => *place = new,
+            None => self.servers.push(new),
+        }
+        Some(server)
+    }
+
+    /// The layout with it is stored, and it counts.
+    fn admit(&mut self, server: usize) {
+        let is_guest = self.is_there(server) && self.servers[server].is_guest;
+        if is_guest && self.front.members.may_admit(server) {
+            self.servers[server].is_guest = false;
+            self.front.members.admit(server);
         }
     }
 
@@ -260,8 +274,12 @@ impl World {
             self.front.members.add_partition();
             self.opened.push(self.front.history.last().sequence);
             self.last_of.push(None);
-            self.add_duplicate(self.opened.len() - 1);
-            self.add_duplicate(self.opened.len() - 1);
+            for _ in 0..2 {
+                // It was opened with them.
+                let Some(server) = self.add_duplicate(self.opened.len() - 1) else { continue };
+                self.servers[server].is_guest = false;
+                self.front.members.admit(server);
+            }
         }
     }
 }

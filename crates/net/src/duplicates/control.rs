@@ -192,8 +192,8 @@ impl Inner {
         let Some(server) = self.server_named(partition, address) else {
             return Err(format!("{address} is no duplicate of partition {partition}"));
         };
-        let configured = self.members.configured(partition);
-        let (count, mut rest) = (configured.len() - 1, self.members.live(partition));
+        let voters = self.members.voters(partition);
+        let (count, mut rest) = (voters.len() - 1, self.members.live(partition).and(voters));
         rest.remove(server);
         let needed = self.members.acknowledge().live_min(count);
         if count == 0 {

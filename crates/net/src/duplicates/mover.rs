@@ -13,6 +13,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use evenkeel_core::request::ordered::Standing;
+
 use super::config::Target;
 use super::connect::{Link, connect};
 use super::engine::{Engine, Inner, RESERVED};
@@ -31,6 +33,8 @@ const PHASE_EVERY: Duration = Duration::from_millis(1);
 const AGAIN_AFTER: std::ops::Range<Duration> = Duration::from_millis(200)..Duration::from_secs(10);
 /// A move that was given up so often is given up for good.
 const ATTEMPTS_MAX: u32 = 20;
+/// A new duplicate that was away for so long is given up.
+const UNREACHED_MAX: Duration = Duration::from_secs(30);
 /// How long after the layout could not be stored it is tried again.
 const STORE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Keys removed by one command.
@@ -246,10 +250,7 @@ impl Mover {
                     return Ok(());
                 }
                 if let Some(to) = inner.moving.as_ref().map(|it| it.moving.to()) {
-                    for server in inner.members.live(to).iter() {
-                        inner.mark(server);
-                    }
-                    inner.schedule();
+                    inner.mark_all(to);
                 }
             }
             tokio::time::sleep(PHASE_EVERY).await;
@@ -484,20 +485,71 @@ impl Mover {
     ) -> Result<(), Stopped> {
         let place = self.new_place(partition, address)?;
         let target = self.engine.borrow().config.target(&place).map_err(Stopped::Failed)?;
-        let door = target.open()?;
-        let next = self.engine.borrow().layout.with_duplicate(partition, &place);
-        self.put(&next).await?;
-        self.adopt(next)?;
-        self.start(partition, door);
-        Ok(())
+        let server = self.start(partition, target.open()?)?;
+        if let Err(stopped) = self.store_guest(partition, server, &place).await {
+            self.engine.borrow().remove_server(server);
+            return Err(stopped);
+        }
+        // From the next write on a majority has the new one too; what was acknowledged before that
+        // it has when it has answered it.
+        let last = self.engine.borrow().history.last().sequence;
+        loop {
+            {
+                let mut inner = self.engine.borrow();
+                // One that is lost now comes back as any other.
+                let is_live = inner.members.standing(server) == Standing::Live;
+                if !is_live || inner.members.has_applied(partition, last) {
+                    return Ok(());
+                }
+                inner.mark_all(partition);
+            }
+            tokio::time::sleep(PHASE_EVERY).await;
+        }
     }
 
-    fn start(&self, partition: usize, door: super::config::Door) {
-        let server = self.engine.borrow().add_server(partition, door);
-        if let Some(server) = server {
-            let keeping = member::keep(Rc::clone(&self.engine), server);
-            self.members.borrow_mut().spawn_local(keeping);
+    /// Waits until a guest has everything, and makes durable that it counts.
+    async fn store_guest(
+        &mut self,
+        partition: usize,
+        server: usize,
+        place: &str,
+    ) -> Result<(), Stopped> {
+        let mut reached = tokio::time::Instant::now();
+        loop {
+            {
+                let mut inner = self.engine.borrow();
+                if inner.orders.is_unwanted {
+                    return Err(Stopped::Failed("it is not wanted any more".to_owned()));
+                }
+                if inner.members.standing(server) != Standing::Away {
+                    reached = tokio::time::Instant::now();
+                }
+                let trouble = inner.servers[server].trouble.clone();
+                if reached.elapsed() >= UNREACHED_MAX {
+                    let why = trouble.unwrap_or_else(|| "it was not reached".to_owned());
+                    return Err(Stopped::Failed(format!("{place}: {why}")));
+                }
+                inner.orders.trouble = trouble.map(|why| format!("{place}: {why}"));
+                if inner.members.may_admit(server) {
+                    break;
+                }
+                inner.mark_all(partition);
+            }
+            tokio::time::sleep(PHASE_EVERY).await;
         }
+        let next = self.engine.borrow().layout.with_duplicate(partition, place);
+        self.put(&next).await?;
+        self.engine.borrow().members.admit(server);
+        self.adopt(next)
+    }
+
+    /// Another duplicate, which is a guest; its number.
+    fn start(&self, partition: usize, door: super::config::Door) -> Result<usize, Stopped> {
+        let server = self.engine.borrow().add_guest(partition, door);
+        let server = server.ok_or_else(|| Stopped::Failed("no number is free".to_owned()))?;
+        let keeping = member::keep(Rc::clone(&self.engine), server);
+        self.members.borrow_mut().spawn_local(keeping);
+        Ok(server)
     }
 
     async fn add_partition(
@@ -524,7 +576,10 @@ impl Mover {
         self.put(&next).await?;
         self.adopt(next)?;
         self.engine.borrow().members.add_partition();
-        doors.into_iter().for_each(|door| self.start(number, door));
+        for door in doors {
+            let server = self.start(number, door)?;
+            self.engine.borrow().members.admit(server); // there is nothing that it could lack
+        }
         Ok(number)
     }
 
@@ -548,10 +603,7 @@ impl Mover {
                 if inner.members.has_applied(partition, last) {
                     break;
                 }
-                for server in inner.members.live(partition).iter() {
-                    inner.mark(server);
-                }
-                inner.schedule();
+                inner.mark_all(partition);
             }
             tokio::time::sleep(PHASE_EVERY).await;
         }

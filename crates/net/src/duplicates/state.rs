@@ -95,6 +95,8 @@ pub struct DuplicateState {
     pub address: String,
     /// `away`, `behind` or `live`.
     pub standing: &'static str,
+    /// It is being added: no acknowledgement needs it yet, and nobody reads from it.
+    pub is_guest: bool,
     /// The last write it has answered.
     pub applied: u64,
     /// Answers it owes.
@@ -219,6 +221,7 @@ impl Inner {
         DuplicateState {
             address: self.doors[server].to_string(),
             standing: standing(self.members.standing(server)),
+            is_guest: self.members.is_guest(server),
             applied: self.members.applied(server).0,
             owed: self.members.owed(server),
             trouble: state.trouble.clone(),

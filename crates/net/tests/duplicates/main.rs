@@ -17,10 +17,12 @@ mod world;
 #[path = "../common/zookeeper.rs"]
 mod zookeeper;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::{Client, Reply};
 use evenkeel_core::request::ordered::Acknowledge;
+use evenkeel_net::duplicates::orders::Order;
 use world::World;
 
 fn ok() -> Reply {
@@ -209,6 +211,117 @@ fn a_session_carries_what_it_wrote_to_another_connection() {
     assert_eq!(other.ask(&["GET", "a"]), bulk("1"));
     let stale = other.ask(&["EK.SESSION", "1-99999"]);
     assert!(matches!(&stale, Reply::Error(text) if text.starts_with("STALE")), "{stale:?}");
+}
+
+/// Nobody waited between them: as with Redis itself, the read comes first.
+#[test]
+fn a_read_does_not_see_what_its_client_wrote_behind_it() {
+    let Some(world) = World::start("behind", 2, |_| {}) else { return };
+    let mut client = world.client();
+    client.ask(&["EK.SESSION", "eventual"]);
+    let whole = |reply: Reply| match reply {
+        Reply::Bulk(text) => String::from_utf8(text).unwrap().parse().unwrap(),
+        Reply::Null => 0,
+        other => panic!("{other:?}"),
+    };
+    let mut count = 0;
+    for round in 0..300 {
+        if round == 100 {
+            client.ask(&["EK.SESSION", "read-my-own-writes"]);
+        }
+        for command in [
+            &["GET", "{n}"][..],
+            &["MGET", "other{n}", "{n}"],
+            &["INCR", "{n}"],
+            &["SET", "{n}third", "1"],
+            &["GET", "{n}"],
+            &["MULTI"],
+            &["INCRBY", "{n}", "1"],
+            &["EXEC"],
+            &["SADD", "{n}set", "a"],
+            &["SCARD", "{n}set"],
+            &["SPOP", "{n}set"],
+        ] {
+            client.tell(command);
+        }
+        let mut next = || client.read();
+        let is_exact = round >= 100;
+        let check = |seen: i64, count| assert!(seen <= count && (!is_exact || seen == count));
+        check(whole(next()), count);
+        let Reply::Array(values) = next() else { panic!("an MGET has many") };
+        check(whole(values[1].clone()), count);
+        assert_eq!(next(), Reply::Integer(count + 1));
+        assert_eq!(next(), ok());
+        check(whole(next()), count + 1);
+        assert_eq!(next(), ok());
+        assert_eq!(next(), Reply::Simple("QUEUED".to_owned()));
+        assert_eq!(next(), Reply::Array(vec![Reply::Integer(count + 2)]));
+        count += 2;
+        assert_eq!(next(), Reply::Integer(1));
+        let before = next();
+        assert!(!is_exact || before == Reply::Integer(1), "{before:?}, popped behind it");
+        assert_eq!(next(), bulk("a"));
+    }
+}
+
+/// A partition of one that gets a second: with a majority of two nobody could write until that is
+/// filled, if it counted from the start.
+#[test]
+fn one_that_is_added_counts_once_it_has_everything() {
+    let Some(mut world) = World::with_spares("second", 1, 1, |_| {}) else { return };
+    let mut client = world.client();
+    let value = "v".repeat(200);
+    (0..5_000).for_each(|n| client.tell(&["SET", &format!("filling{n}"), &value]));
+    (0..5_000).for_each(|_| assert_eq!(client.read(), ok()));
+    let address = world.redises[1].address.to_string();
+    let add = || world.order(Order::AddDuplicate { partition: 0, address: Some(address.clone()) });
+    let is_over = AtomicBool::new(false);
+    let count = || {
+        let (mut client, mut count) = (world.client(), 0);
+        while !is_over.load(Ordering::Relaxed) {
+            count += 1;
+            assert_eq!(client.ask(&["INCR", &format!("k{count}")]), Reply::Integer(1));
+        }
+        count
+    };
+    let written = std::thread::scope(|scope| {
+        let writing = scope.spawn(count);
+        let added = add();
+        is_over.store(true, Ordering::Relaxed);
+        added.unwrap();
+        writing.join().unwrap()
+    });
+    assert!(written > 0);
+    let state = world.state();
+    let duplicates = &state.partitions[0].duplicates;
+    assert!(duplicates.len() == 2 && duplicates.iter().all(|it| !it.is_guest), "{duplicates:?}");
+    world.settle();
+    assert_eq!(world.states().len(), 1, "duplicates differ");
+    world.redises[1].kill();
+    let told = client.ask(&["SET", "a", "1"]);
+    assert!(matches!(told, Reply::Error(_)), "two are two from now on: {told:?}");
+}
+
+#[test]
+fn one_that_is_added_and_never_reached_stops_nobody() {
+    let Some(mut world) = World::with_spares("unreached", 1, 1, |_| {}) else { return };
+    let mut client = world.client();
+    world.redises[1].kill();
+    let address = Some(world.redises[1].address.to_string());
+    let add = || world.order(Order::AddDuplicate { partition: 0, address });
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(add);
+        while world.state().moves.now.as_ref().is_none_or(|now| now.trouble.is_none()) {
+            assert!(matches!(client.ask(&["INCR", "n"]), Reply::Integer(_)));
+        }
+        let now = world.state();
+        assert!(now.partitions[0].duplicates[1].is_guest, "{now:#?}");
+        let why = world.order(Order::Abandon {}).unwrap_err();
+        assert!(why.contains("not wanted any more"), "{why}");
+        assert!(adding.join().unwrap().is_err());
+    });
+    assert_eq!(world.state().partitions[0].duplicates.len(), 1);
+    assert_eq!(client.ask(&["SET", "a", "1"]), ok());
 }
 
 #[test]

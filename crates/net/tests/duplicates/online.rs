@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_net::duplicates::orders::Order;
 use evenkeel_net::duplicates::store::embedded::EmbeddedSettings;
 use evenkeel_net::duplicates::store::zookeeper::ZooKeeperSettings;
@@ -66,11 +65,7 @@ impl Scene<'_> {
     /// The whole story. What was acknowledged is there, once, in one partition, at all duplicates.
     pub(super) fn play(&self, name: &str) {
         let partitions = self.targets.chunks(2).map(<[Target]>::to_vec).collect();
-        let change = |config: &mut DuplicatesConfig| {
-            config.members.acknowledge = Acknowledge::All;
-            config.shards = 8;
-        };
-        let mut world = World::over(name, partitions, 4, change);
+        let mut world = World::over(name, partitions, 4, |config| config.shards = 8);
         let (stop, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
         let address = world.address;
         let model: Model = std::thread::scope(|scope| {

@@ -16,7 +16,7 @@ use super::ServerSet;
 pub enum Acknowledge {
     /// The first answer (the paper's rule).
     One,
-    /// More than half of the duplicates that are configured, live or not.
+    /// More than half of the duplicates that count, live or not.
     #[default]
     Majority,
     /// Every duplicate that is live; one that is dropped meanwhile no longer counts.
@@ -24,13 +24,13 @@ pub enum Acknowledge {
 }
 
 impl Acknowledge {
-    /// Answers needed from a partition of `configured` duplicates before a write may be accepted
-    /// at all.
+    /// Answers needed from a partition in which `count` duplicates count before a write may be
+    /// accepted at all.
     #[must_use]
-    pub const fn live_min(self, configured: usize) -> usize {
+    pub const fn live_min(self, count: usize) -> usize {
         match self {
             Self::One | Self::All => 1,
-            Self::Majority => configured / 2 + 1,
+            Self::Majority => count / 2 + 1,
         }
     }
 }
@@ -81,14 +81,16 @@ impl Copies {
         self.answered
     }
 
-    /// Whether the client may be told, in a partition of `configured` duplicates.
+    /// Whether the client may be told, when these are the partition's duplicates that count
+    /// ([`voters`](super::Members::voters)).
     #[inline]
     #[must_use]
-    pub const fn is_acknowledged(self, level: Acknowledge, configured: usize) -> bool {
+    pub const fn is_acknowledged(self, level: Acknowledge, voters: ServerSet) -> bool {
+        let answered = self.answered.and(voters);
         match level {
-            Acknowledge::One => !self.answered.is_empty(),
-            Acknowledge::Majority => self.answered.len() > configured / 2,
-            Acknowledge::All => !self.answered.is_empty() && self.owed.is_empty(),
+            Acknowledge::One => !answered.is_empty(),
+            Acknowledge::Majority => answered.len() > voters.len() / 2,
+            Acknowledge::All => !answered.is_empty() && self.owed.and(voters).is_empty(),
         }
     }
 
@@ -96,11 +98,11 @@ impl Copies {
     /// knows yet. (The write is in the log and will be applied.)
     #[inline]
     #[must_use]
-    pub const fn is_hopeless(self, level: Acknowledge, configured: usize) -> bool {
-        let reachable = self.answered.or(self.owed).len();
+    pub const fn is_hopeless(self, level: Acknowledge, voters: ServerSet) -> bool {
+        let reachable = self.answered.or(self.owed).and(voters).len();
         match level {
             Acknowledge::One | Acknowledge::All => reachable == 0,
-            Acknowledge::Majority => reachable <= configured / 2,
+            Acknowledge::Majority => reachable <= voters.len() / 2,
         }
     }
 }
@@ -121,7 +123,7 @@ mod tests {
         copies.answer(1);
         let met = |copies: Copies| {
             [Acknowledge::One, Acknowledge::Majority, Acknowledge::All]
-                .map(|level| copies.is_acknowledged(level, 3))
+                .map(|level| copies.is_acknowledged(level, (0..3).collect()))
         };
         assert_eq!(met(copies), [true, false, false]);
         copies.answer(0);
@@ -132,15 +134,35 @@ mod tests {
 
     #[test]
     fn half_of_four_is_no_majority() {
-        let mut copies = Copies::sent([0, 1, 2, 3].into_iter().collect());
+        let four: ServerSet = (0..4).collect();
+        let mut copies = Copies::sent(four);
         copies.answer(0);
         copies.answer(1);
-        assert!(!copies.is_acknowledged(Acknowledge::Majority, 4));
+        assert!(!copies.is_acknowledged(Acknowledge::Majority, four));
         copies.lose(2);
-        assert!(!copies.is_hopeless(Acknowledge::Majority, 4));
+        assert!(!copies.is_hopeless(Acknowledge::Majority, four));
         copies.lose(3);
-        assert!(copies.is_hopeless(Acknowledge::Majority, 4));
+        assert!(copies.is_hopeless(Acknowledge::Majority, four));
         assert_eq!(Acknowledge::Majority.live_min(4), 3);
+    }
+
+    #[test]
+    fn a_guest_counts_for_nobody() {
+        let (one, level) = (ServerSet::only(0), Acknowledge::Majority);
+        let mut copies = Copies::sent([0, 1].into_iter().collect());
+        copies.answer(1);
+        for level in [Acknowledge::One, Acknowledge::Majority, Acknowledge::All] {
+            assert!(!copies.is_acknowledged(level, one), "{level:?}");
+            assert!(!copies.is_hopeless(level, one), "{level:?}");
+        }
+        let mut lost = copies;
+        lost.lose(0);
+        assert!(lost.is_hopeless(level, one), "what only the guest has may be gone");
+        copies.answer(0);
+        assert!(copies.is_acknowledged(level, one));
+        let mut slow = Copies::sent([0, 1].into_iter().collect());
+        slow.answer(0);
+        assert!(slow.is_acknowledged(Acknowledge::All, one), "nobody waits for a guest");
     }
 
     proptest! {
@@ -150,14 +172,15 @@ mod tests {
         fn every_access_ends(configured in 1_usize..7, fates: [bool; 7], level in 0..3) {
             let level =
                 [Acknowledge::One, Acknowledge::Majority, Acknowledge::All][level as usize];
-            let mut copies = Copies::sent((0..configured).collect());
+            let voters = (0..configured).collect();
+            let mut copies = Copies::sent(voters);
             for (server, answers) in (0..configured).zip(fates) {
-                let is_done = copies.is_acknowledged(level, configured);
-                assert!(!is_done || !copies.is_hopeless(level, configured));
+                let is_done = copies.is_acknowledged(level, voters);
+                assert!(!is_done || !copies.is_hopeless(level, voters));
                 if answers { copies.answer(server) } else { copies.lose(server) }
             }
-            let is_done = copies.is_acknowledged(level, configured);
-            assert_ne!(is_done, copies.is_hopeless(level, configured));
+            let is_done = copies.is_acknowledged(level, voters);
+            assert_ne!(is_done, copies.is_hopeless(level, voters));
         }
     }
 }

@@ -5,7 +5,18 @@
 //! only not hold memory without end, nor keep clients of level `All` waiting for ever. **When it
 //! misleads**: a long command on an idle server looks like silence; the bound must be above the
 //! longest command. **Recovery**: a dropped server replays the log and is live again when it has
-//! all of it. **Source**: Zoolander, section 3.2, removes a duplicate "between storage accesses"
+//! all of it.
+//!
+//! **Guests.** A duplicate that is added holds nothing. If it counted from the start, a partition
+//! of one would have a majority of two, of whom one cannot answer, until gigabytes are copied. So
+//! it is a guest first: filled, then sent every write, but its answers count for nobody and no
+//! level needs it. Once it is live and all writes that it was not sent are acknowledged without it
+//! ([`Members::may_admit`]), the layout with it is made durable, and then it counts
+//! ([`Members::admit`]). A majority before and one after share a duplicate, since one at a time is
+//! admitted: a successor with either layout meets every acknowledged write (Ongaro, *Consensus:
+//! Bridging Theory and Practice*, section 4, single-server changes and non-voting members).
+//!
+//! **Source**: Zoolander, section 3.2, removes a duplicate "between storage accesses"
 //! when TCP keep-alive tells (two hours, by default); bounds and replay are ours.
 
 use core::fmt;
@@ -130,8 +141,11 @@ struct Member {
 pub struct Members {
     config: MembersConfig,
     members: Vec<Member>,
-    /// Per partition.
+    /// Per partition: with guests.
     configured: Vec<ServerSet>,
+    /// Per partition: those that do not count yet.
+    guests: Vec<ServerSet>,
+    /// Per partition: with guests.
     live: Vec<ServerSet>,
 }
 
@@ -150,24 +164,26 @@ impl Members {
         }
         let member = |&partition| Member { partition, ..Member::default() };
         let members = partitions.iter().map(member).collect();
-        Self { config, members, live: vec![ServerSet::EMPTY; count], configured }
+        let nobody = vec![ServerSet::EMPTY; count];
+        Self { config, members, live: nobody.clone(), guests: nobody, configured }
     }
 
     /// A partition without duplicates, the last.
     pub fn add_partition(&mut self) -> usize {
         self.configured.push(ServerSet::EMPTY);
+        self.guests.push(ServerSet::EMPTY);
         self.live.push(ServerSet::EMPTY);
         self.configured.len() - 1
     }
 
-    /// Another duplicate of a partition, which is away; its number. That of one that was retired
-    /// is given again.
+    /// Another duplicate of a partition, which is away and a guest; its number. That of one that
+    /// was retired is given again.
     ///
     /// `None` when there are [`SERVERS_MAX`] already.
     ///
     /// # Panics
     /// When there is no such partition.
-    pub fn add_server(&mut self, partition: usize) -> Option<usize> {
+    pub fn add_guest(&mut self, partition: usize) -> Option<usize> {
         let is_retired = |server: &usize| !self.is_configured(*server);
         let free = (0..self.members.len()).find(is_retired);
         let server = free.unwrap_or(self.members.len());
@@ -180,7 +196,28 @@ impl Members {
             None => self.members.push(member),
         }
         self.configured[partition].insert(server);
+        self.guests[partition].insert(server);
         Some(server)
+    }
+
+    /// Whether a duplicate does not count yet.
+    #[must_use]
+    pub fn is_guest(&self, server: usize) -> bool {
+        self.guests[self.members[server].partition].contains(server)
+    }
+
+    /// Whether a guest has everything, and every write that it was not sent is acknowledged
+    /// without it: the layout with it may be made durable, and then it may be admitted.
+    #[must_use]
+    pub fn may_admit(&self, server: usize) -> bool {
+        let member = &self.members[server];
+        self.is_settled(server) && self.has_applied(member.partition, member.live_from)
+    }
+
+    /// A guest counts from now on. That it does is durable.
+    pub fn admit(&mut self, server: usize) {
+        let partition = self.members[server].partition;
+        self.guests[partition].remove(server);
     }
 
     /// A duplicate that was dropped is no longer one.
@@ -191,6 +228,7 @@ impl Members {
         let member = &self.members[server];
         assert_eq!(member.standing, Standing::Away, "it is dropped first");
         self.configured[member.partition].remove(server);
+        self.guests[member.partition].remove(server);
     }
 
     /// Whether a server is one of those of its partition, live or not.
@@ -215,8 +253,8 @@ impl Members {
         }
     }
 
-    /// Whether so many live duplicates of a partition have applied the writes up to `sequence`, as
-    /// far as they were theirs, that the level of acknowledgement is met.
+    /// Whether so many live duplicates that count have applied the writes of a partition up to
+    /// `sequence`, as far as they were theirs, that the level of acknowledgement is met.
     #[must_use]
     pub fn has_applied(&self, partition: usize, sequence: Sequence) -> bool {
         let mut copies = Copies::sent(self.live[partition]);
@@ -225,7 +263,7 @@ impl Members {
             member.applied >= sequence.min(member.sent) && self.is_settled(*server)
         };
         self.live[partition].iter().filter(has_all).for_each(|server| copies.answer(server));
-        copies.is_acknowledged(self.config.acknowledge, self.configured[partition].len())
+        copies.is_acknowledged(self.config.acknowledge, self.voters(partition))
     }
 
     /// The level of acknowledgement.
@@ -240,14 +278,21 @@ impl Members {
         self.config.owed_max
     }
 
-    /// Duplicates of a partition, live or not.
+    /// Duplicates of a partition, live or not, with guests.
     #[inline]
     #[must_use]
     pub fn configured(&self, partition: usize) -> ServerSet {
         self.configured[partition]
     }
 
-    /// Those of a partition that are live.
+    /// Those of a partition whose answers count, live or not.
+    #[inline]
+    #[must_use]
+    pub fn voters(&self, partition: usize) -> ServerSet {
+        self.configured[partition].without(self.guests[partition])
+    }
+
+    /// Those of a partition that are live, with guests.
     #[inline]
     #[must_use]
     pub fn live(&self, partition: usize) -> ServerSet {
@@ -300,19 +345,18 @@ impl Members {
     /// When too few could take it; nobody is to be dropped then.
     #[inline]
     pub fn takers(&self, partition: usize) -> Result<(ServerSet, ServerSet), Refused> {
-        let live = self.live[partition];
-        let configured = self.configured[partition].len();
-        let needed = self.config.acknowledge.live_min(configured);
-        if live.len() < needed {
-            return Err(if live.is_empty() {
-                Refused::NobodyLive { configured }
-            } else {
-                Refused::TooFew { live: live.len(), needed }
+        let (live, voters) = (self.live[partition], self.voters(partition));
+        let needed = self.config.acknowledge.live_min(voters.len());
+        let counting = live.and(voters).len();
+        if counting < needed {
+            return Err(match counting {
+                0 => Refused::NobodyLive { configured: voters.len() },
+                live => Refused::TooFew { live, needed },
             });
         }
         let full: ServerSet = live.iter().filter(|&server| self.is_full(server)).collect();
         let rest = live.without(full);
-        if rest.len() < needed {
+        if rest.and(voters).len() < needed {
             return Err(Refused::Busy { owed_max: self.config.owed_max });
         }
         Ok((rest, full))
@@ -549,23 +593,68 @@ mod tests {
     #[test]
     fn duplicates_and_partitions_come_and_go() {
         let mut members = live(Acknowledge::Majority);
-        let fourth = members.add_server(0).unwrap();
+        let fourth = members.add_guest(0).unwrap();
         assert_eq!((fourth, members.configured(0)), (4, set([0, 1, 2, 4])));
         members.drop_server(1);
+        assert_eq!(members.takers(0).unwrap().0, set([0, 2]), "two of three");
+        members.admit(fourth);
         members.drop_server(2);
         let few = Err(Refused::TooFew { live: 1, needed: 3 });
-        assert_eq!(members.takers(0), few, "the new one counts from the start");
+        assert_eq!(members.takers(0), few, "one of four");
         members.retire(1);
         members.retire(2);
         assert_eq!(members.configured(0), set([0, 4]));
         let third = members.add_partition();
-        assert_eq!(members.add_server(third), Some(1), "a number that is free");
+        assert_eq!(members.add_guest(third), Some(1), "a number that is free");
         assert_eq!((members.partition(1), members.configured(third)), (2, set([1])));
         assert!(members.is_configured(1) && !members.is_configured(2));
         (0..60).for_each(|_| {
-            let _ = members.add_server(third);
+            let _ = members.add_guest(third);
         });
-        assert_eq!(members.add_server(third), None, "64 are enough");
+        assert_eq!(members.add_guest(third), None, "64 are enough");
+    }
+
+    #[test]
+    fn a_guest_is_filled_and_sent_everything_before_it_counts() {
+        let mut members = Members::new(MembersConfig::default(), &[0]);
+        members.reached(0, Sequence(0));
+        members.caught_up(0, Sequence(0));
+        members.sent(Instant::ZERO, 0, Some(Sequence(1)));
+        let guest = members.add_guest(0).unwrap();
+        assert_eq!((members.voters(0), members.configured(0)), (set([0]), set([0, guest])));
+        let alone = Ok((set([0]), ServerSet::EMPTY));
+        assert_eq!(members.takers(0), alone, "one is the majority of one");
+        members.reached(guest, Sequence(0));
+        assert!(!members.may_admit(guest));
+        members.sent(Instant::ZERO, guest, None);
+        members.caught_up(guest, Sequence(1));
+        assert_eq!(members.takers(0), Ok((set([0, guest]), ServerSet::EMPTY)));
+        let read = members.reading(0, Consistency::Eventual, Session::default(), 64);
+        assert_eq!(read.unwrap().to, set([0]), "nobody reads from a guest");
+        members.answered(Instant::ZERO, 0, Some(Sequence(1)));
+        assert!(!members.may_admit(guest), "a key is on its way");
+        members.answered(Instant::ZERO, guest, None);
+        assert!(members.may_admit(guest));
+        members.admit(guest);
+        members.drop_server(0);
+        let few = Err(Refused::TooFew { live: 1, needed: 2 });
+        assert_eq!((members.voters(0), members.takers(0)), (set([0, guest]), few));
+    }
+
+    /// A write that the guest was not sent and that nobody has acknowledged would need an answer
+    /// that cannot come, if the guest counted.
+    #[test]
+    fn no_guest_is_admitted_before_the_writes_it_was_not_sent_are_acknowledged() {
+        let mut members = live(Acknowledge::Majority);
+        (0..3).for_each(|server| members.sent(Instant::ZERO, server, Some(Sequence(7))));
+        let guest = members.add_guest(0).unwrap();
+        members.reached(guest, Sequence(0));
+        members.caught_up(guest, Sequence(7));
+        assert!(members.is_settled(guest) && !members.may_admit(guest));
+        members.answered(Instant::ZERO, 0, Some(Sequence(7)));
+        assert!(!members.may_admit(guest), "one of three, and the guest is none of them");
+        members.answered(Instant::ZERO, 2, Some(Sequence(7)));
+        assert!(members.may_admit(guest));
     }
 
     #[test]

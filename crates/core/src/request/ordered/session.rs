@@ -51,7 +51,7 @@ pub struct Reading {
     /// Whom: all at once, the first valid answer wins.
     pub to: ServerSet,
     /// How many must have answered before the reader is told: [`Acknowledge::One`], or a majority
-    /// of the duplicates that are configured. All give the same answer, in the same order.
+    /// of the duplicates that count. All give the same answer, in the same order.
     pub needs: Acknowledge,
 }
 
@@ -90,15 +90,15 @@ impl Members {
         session: Session,
         copies_max: usize,
     ) -> Result<Reading, Refused> {
-        let live = self.live(partition);
-        let configured = self.configured(partition).len();
+        let voters = self.voters(partition);
         let needs = match (consistency, self.acknowledge()) {
             (Consistency::Strong, Acknowledge::Majority) => Acknowledge::Majority,
             _ => Acknowledge::One,
         };
-        let needed = needs.live_min(configured);
+        let needed = needs.live_min(voters.len());
+        let live = self.live(partition).and(voters);
         if live.is_empty() {
-            return Err(Refused::NobodyLive { configured });
+            return Err(Refused::NobodyLive { configured: voters.len() });
         }
         if live.len() < needed {
             return Err(Refused::TooFew { live: live.len(), needed });

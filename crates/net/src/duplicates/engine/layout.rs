@@ -23,9 +23,10 @@ impl Inner {
         begun.inspect_err(|error| self.fail(error))
     }
 
-    /// Another duplicate, which is away; its number. `None`: there are as many as there may be.
-    pub(in super::super) fn add_server(&mut self, partition: usize, door: Door) -> Option<usize> {
-        let server = self.members.add_server(partition)?;
+    /// Another duplicate, which is away and a guest; its number. `None`: there are as many as there
+    /// may be.
+    pub(in super::super) fn add_guest(&mut self, partition: usize, door: Door) -> Option<usize> {
+        let server = self.members.add_guest(partition)?;
         match self.doors.get_mut(server) {
             Some(place) => *place = door,
             None => self.doors.push(door),

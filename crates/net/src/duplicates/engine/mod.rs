@@ -329,6 +329,14 @@ impl Inner {
         self.members.sent(self.now, server, None);
     }
 
+    /// Tells all live duplicates of a partition what they have, so that they say it.
+    pub(super) fn mark_all(&mut self, partition: usize) {
+        for server in self.members.live(partition).iter() {
+            self.mark(server);
+        }
+        self.schedule();
+    }
+
     /// Once in a while: who is silent, and who does not know what it has.
     pub(super) fn keep(&mut self) {
         self.read_clock();
@@ -397,23 +405,22 @@ impl Inner {
     /// nobody owes an answer.
     pub(super) fn settle(&mut self, key: usize) {
         let call = &mut self.calls[key];
-        let configured = self.members.configured(call.partition).len();
+        let voters = self.members.voters(call.partition);
         let level = call.level;
         if call.client.is_some() {
             let needed = call.mirror.as_ref().filter(|mirror| mirror.is_needed);
             let (is_there, is_hopeless) = needed.map_or((true, false), |mirror| {
-                let configured = self.members.configured(mirror.partition).len();
-                let copies = mirror.copies;
-                (copies.is_acknowledged(level, configured), copies.is_hopeless(level, configured))
+                let (copies, voters) = (mirror.copies, self.members.voters(mirror.partition));
+                (copies.is_acknowledged(level, voters), copies.is_hopeless(level, voters))
             });
-            if is_there && call.copies.is_acknowledged(level, configured) {
+            if is_there && call.copies.is_acknowledged(level, voters) {
                 if call.is_reigns && !self.reigns() {
-                    self.give_up(key, configured);
+                    self.give_up(key, voters);
                 } else {
                     self.acknowledge(key);
                 }
-            } else if is_hopeless || call.copies.is_hopeless(level, configured) {
-                self.give_up(key, configured);
+            } else if is_hopeless || call.copies.is_hopeless(level, voters) {
+                self.give_up(key, voters);
             }
         }
         if self.calls[key].is_answered() {
@@ -440,11 +447,11 @@ impl Inner {
         }
     }
 
-    fn give_up(&mut self, key: usize, configured: usize) {
+    fn give_up(&mut self, key: usize, voters: ServerSet) {
         let deposed = (!self.reigns()).then(|| self.why_deposed());
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
-        let have = call.copies.answered().len();
+        let (have, count) = (call.copies.answered().and(voters).len(), voters.len());
         let (is_write, pop) = (call.write.is_some(), call.pop.take());
         let text = if let (true, Some(why)) = (call.is_reigns, &deposed) {
             match is_write {
@@ -456,7 +463,7 @@ impl Inner {
                 .to_owned()
         } else if is_write {
             format!(
-                "UNCERTAIN {have} of {configured} duplicates have this write, fewer than asked \
+                "UNCERTAIN {have} of {count} duplicates have this write, fewer than asked \
                  for; it is in the log and will be applied by all"
             )
         } else {
