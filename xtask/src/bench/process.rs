@@ -18,6 +18,8 @@ use crate::workspace;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// By how much what goes before others does.
+const FIRST: &str = "-10";
 
 /// A folder for configurations and logs, and ports that were free a moment ago.
 pub(crate) struct Workbench {
@@ -85,6 +87,14 @@ pub(crate) fn child(program: &Path) -> Command {
     command
 }
 
+/// A child that goes before all others where processors are short. Where that is not allowed, it is
+/// one of them, and `nice` says so.
+pub(crate) fn first_child(program: &Path) -> Command {
+    let mut command = child(Path::new("nice"));
+    command.args(["-n", FIRST]).arg(program);
+    command
+}
+
 /// A server that listens; stopped when dropped.
 pub(crate) struct Server {
     name: String,
@@ -105,15 +115,28 @@ impl Server {
         program: &Path,
         arguments: &[&str],
     ) -> Result<Self> {
+        let mut command = child(program);
+        Self::of(bench, name, port, command.args(arguments))
+    }
+
+    /// As [`Self::start`], of a command.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn of(
+        bench: &Workbench,
+        name: &str,
+        port: u16,
+        command: &mut Command,
+    ) -> Result<Self> {
         let log = bench.folder().join(format!("{name}.log"));
         let output = File::create(&log).with_context(|| format!("cannot create {log:?}"))?;
-        let child = child(program)
-            .args(arguments)
+        let child = command
             .current_dir(bench.folder())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
-            .with_context(|| format!("{name} ({}) could not be started", program.display()))?;
+            .with_context(|| format!("{name} ({command:?}) could not be started"))?;
         let mut server = Self { name: name.to_owned(), port, child, log };
         server.wait_until_listening()?;
         Ok(server)

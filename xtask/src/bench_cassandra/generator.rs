@@ -48,7 +48,7 @@ impl Generator {
         let (name, mut command) = match driver {
             Driver::Scylla => {
                 let program = workspace::target().join("release/examples/compare");
-                ("the load by scylla", process::child(&program))
+                ("the load by scylla", process::first_child(&program))
             }
             Driver::Java => ("the load by java-driver", java(bench)?),
         };
@@ -100,7 +100,7 @@ fn java(bench: &Workbench) -> Result<Command> {
     let mut compiler = Command::new(needs::require("javac")?);
     compiler.arg("-d").arg(&classes).args(["-cp", &jars]).arg(&source);
     workspace::run_to_success(&mut compiler, "javac Load.java")?;
-    let mut command = process::child(&java_program()?);
+    let mut command = process::first_child(&java_program()?);
     command.args(["-Xmx256M", "-cp", &format!("{}:{jars}", classes.display()), "Load"]);
     Ok(command)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::cluster::{Cluster, DATA_CENTER};
 use super::generator::Driver;
-use crate::bench::process::{Server, Workbench};
+use crate::bench::process::{self, Server, Workbench};
 
 /// All others are compared with a way that has no proxy and decides by itself.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(super) fn start_proxy(bench: &Workbench, cluster: &Cluster, binary: &Path) -
     let (port, admin) = (bench.ports()[0], bench.ports()[1]);
     let path = bench.write("store.toml", &proxy_config(&cluster.addresses(), port, admin))?;
     let path = path.to_str().context("the path of the target folder is not UTF-8")?;
-    Server::start(bench, "evenkeel", port, binary, &["run", path])
+    Server::of(bench, "evenkeel", port, process::first_child(binary).args(["run", path]))
 }
 
 /// Second copies that a proxy has sent so far.
