@@ -360,6 +360,7 @@ impl World {
         rest.drop_server(server);
         rest.retire(server);
         if rest.has_applied(partition, last) {
+            self.front.members.dismiss(server);
             self.cut(server);
             self.front.members.retire(server);
             self.servers[server].is_there = false;

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::Standing;
+use evenkeel_core::request::ordered::{Sequence, Standing};
 
 use super::config::Target;
 use super::connect::{Link, connect};
@@ -344,7 +344,8 @@ impl Mover {
         )))
     }
 
-    /// Removes the keys of a shard from a partition that does not hold it.
+    /// Removes the keys of a shard from a partition that does not hold it. When this returns they
+    /// are gone whatever dies: it may be written down that nothing is left.
     async fn remove_all(
         &self,
         partition: usize,
@@ -368,7 +369,30 @@ impl Mover {
                 tokio::time::sleep(PHASE_EVERY).await;
             }
         }
-        Ok(())
+        let last = self.engine.borrow().history.last().sequence;
+        self.await_applied(partition, last, number).await
+    }
+
+    /// Waits until as many as acknowledge a write have all writes up to this one.
+    async fn await_applied(
+        &self,
+        partition: usize,
+        last: Sequence,
+        number: Option<u64>,
+    ) -> Result<(), Stopped> {
+        loop {
+            {
+                let mut inner = self.engine.borrow();
+                if inner.members.has_applied(partition, last) {
+                    return Ok(());
+                }
+                self.check(&inner, number)?;
+                let takers = inner.members.takers(partition);
+                takers.map_err(|why| Stopped::GivenUp(format!("partition {partition}: {why}")))?;
+                inner.mark_all(partition);
+            }
+            tokio::time::sleep(PHASE_EVERY).await;
+        }
     }
 
     /// The source's keys of a shard that has moved away go, once no read that overtakes can ask for

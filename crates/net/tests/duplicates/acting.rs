@@ -194,8 +194,8 @@ fn a_duplicate_comes_where_one_stumbles_and_goes_where_none_does() {
     }
 }
 
-/// Before a Redis that takes so long for each `GET`, one after the other.
-pub(super) fn slow(server: SocketAddr, each: Duration) -> SocketAddr {
+/// Before a Redis that takes so long for each of these commands, one after the other.
+pub(super) fn slow(server: SocketAddr, command: &'static [u8], each: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -209,20 +209,20 @@ pub(super) fn slow(server: SocketAddr, each: Duration) -> SocketAddr {
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = to.shutdown(std::net::Shutdown::Both); // it may be gone
             });
-            std::thread::spawn(move || forward(client, server, each));
+            std::thread::spawn(move || forward(client, server, command, each));
         }
     });
     address
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, each: Duration) {
+fn forward(mut from: TcpStream, mut to: TcpStream, slow: &[u8], each: Duration) {
     let (mut parser, mut inbox, mut some) = (RequestParser::default(), Vec::new(), [0; 16_384]);
     while let Ok(count @ 1..) = from.read(&mut some) {
         inbox.extend_from_slice(&some[..count]);
         while let Some(length) = parser.parse(&inbox).unwrap() {
-            let is_get = parser.arguments(&inbox).iter().next().is_some_and(|it| it == b"GET");
+            let is_slow = parser.arguments(&inbox).iter().next().is_some_and(|it| it == slow);
             let command: Vec<u8> = inbox.drain(..length).collect();
-            if is_get {
+            if is_slow {
                 std::thread::sleep(each);
             }
             if to.write_all(&command).is_err() {
@@ -244,7 +244,7 @@ fn shards_move_away_from_where_the_queue_is_too_long() {
         let Some(Target::Tcp { address: other, .. }) = config.spares.pop() else {
             unreachable!("a Redis")
         };
-        let target = |server| Target::Tcp { address: slow(server, 3 * MS), password: None };
+        let target = |server| Target::Tcp { address: slow(server, b"GET", 3 * MS), password: None };
         config.partitions = vec![vec![target(address)], vec![target(other)]];
         config.shards = 8;
     };

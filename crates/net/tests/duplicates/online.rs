@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use evenkeel_net::duplicates::orders::Order;
 use evenkeel_net::duplicates::store::embedded::EmbeddedSettings;
@@ -81,7 +82,7 @@ impl Scene<'_> {
                 && rounds.load(Ordering::Relaxed) < self.rounds
                 && !clients.iter().any(std::thread::ScopedJoinHandle::is_finished)
             {
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(5));
             }
             stop.store(true, Ordering::Relaxed);
             told.unwrap_or_else(|failed| std::panic::resume_unwind(failed));
@@ -128,7 +129,7 @@ impl Scene<'_> {
         let first = place_of(0);
         let address = self.spares.as_ref().map(|[_, (_, second)]| second.clone());
         order(Order::AddDuplicate { partition: 2, address });
-        world.wait_live(6, std::time::Duration::from_secs(20));
+        world.wait_live(6, Duration::from_secs(20));
         let second = place_of(1);
         order(Order::RemoveDuplicate { partition: 2, address: first.clone() });
         for shard in [3, 4] {
@@ -228,13 +229,13 @@ fn shards_move_between_nodes_of_zookeeper() {
 fn a_read_that_is_slow_finds_its_key_where_it_was() {
     let behind = |config: &mut DuplicatesConfig| {
         let Target::Tcp { address, .. } = config.partitions[0][0] else { unreachable!("a Redis") };
-        let address = slow(address, std::time::Duration::from_millis(100));
+        let address = slow(address, b"GET", Duration::from_millis(100));
         config.partitions[0][0] = Target::Tcp { address, password: None };
         config.partitions.push(vec![config.spares.pop().unwrap()]);
         config.shards = 8;
     };
     let Some(world) = World::with_spares("slow-reads", 1, 1, behind) else { return };
-    world.wait_live(2, std::time::Duration::from_secs(20));
+    world.wait_live(2, Duration::from_secs(20));
     let (mut client, mut reader) = (world.client(), world.client());
     assert_eq!(client.ask(&["SET", BUSY[3], "1"]), ok());
     (0..8).for_each(|_| reader.tell(&["GET", BUSY[3]]));
@@ -244,4 +245,24 @@ fn a_read_that_is_slow_finds_its_key_where_it_was() {
     world.order(Order::MoveShard { shard: 3, to: 1 }).unwrap();
     (0..8).for_each(|_| assert_eq!(reader.read(), bulk("1")));
     assert_eq!(client.ask(&["GET", BUSY[3]]), bulk("1"));
+}
+
+/// Nobody would remove them any more: that a shard has left nothing is written down only when its
+/// keys are gone from where it was.
+#[test]
+fn a_move_ends_when_the_keys_are_gone_from_where_they_were() {
+    let behind = |config: &mut DuplicatesConfig| {
+        let Target::Tcp { address, .. } = config.partitions[0][0] else { unreachable!("a Redis") };
+        let address = slow(address, b"DEL", Duration::from_millis(400));
+        config.partitions[0][0] = Target::Tcp { address, password: None };
+        config.partitions.push(vec![config.spares.pop().unwrap()]);
+        config.shards = 8;
+    };
+    let Some(world) = World::with_spares("slow-removal", 1, 1, behind) else { return };
+    world.wait_live(2, Duration::from_secs(20));
+    assert_eq!(world.client().ask(&["SET", BUSY[3], "1"]), ok());
+    assert_eq!(world.owners()[3], 0);
+    world.order(Order::MoveShard { shard: 3, to: 1 }).unwrap();
+    assert_eq!(world.redises[0].client().ask(&["GET", BUSY[3]]), Reply::Null);
+    assert_eq!(world.redises[1].client().ask(&["GET", BUSY[3]]), bulk("1"));
 }

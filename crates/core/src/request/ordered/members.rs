@@ -220,6 +220,13 @@ impl Members {
         self.guests[partition].remove(server);
     }
 
+    /// A duplicate counts no more, from before it is dropped: writes on their way that it has not
+    /// answered need the others' answers, and not one that can no longer come.
+    pub fn dismiss(&mut self, server: usize) {
+        let partition = self.members[server].partition;
+        self.guests[partition].insert(server);
+    }
+
     /// A duplicate that was dropped is no longer one.
     ///
     /// # Panics
@@ -655,6 +662,20 @@ mod tests {
         assert!(!members.may_admit(guest), "one of three, and the guest is none of them");
         members.answered(Instant::ZERO, 2, Some(Sequence(7)));
         assert!(members.may_admit(guest));
+    }
+
+    #[test]
+    fn one_that_is_dismissed_is_needed_by_no_write_on_its_way() {
+        let mut members = Members::new(MembersConfig::default(), &[0, 0]);
+        (0..2).for_each(|server| members.reached(server, Sequence(0)));
+        (0..2).for_each(|server| members.caught_up(server, Sequence(0)));
+        let mut write = Copies::sent(members.takers(0).unwrap().0);
+        members.dismiss(1);
+        write.lose(1);
+        let level = Acknowledge::Majority;
+        assert!(!write.is_hopeless(level, members.voters(0)), "0 will answer");
+        write.answer(0);
+        assert!(write.is_acknowledged(level, members.voters(0)));
     }
 
     #[test]

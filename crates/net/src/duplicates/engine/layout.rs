@@ -45,6 +45,7 @@ impl Inner {
 
     /// A duplicate is none any more: nothing is sent to it, and nobody waits for it.
     pub(in super::super) fn remove_server(&mut self, server: usize) {
+        self.members.dismiss(server);
         self.drop_server(server, Dropped::Lost);
         self.members.drop_server(server);
         self.members.retire(server);
