@@ -131,6 +131,17 @@ mod tests {
         for expected in expected {
             assert!(told.contains(expected), "{expected}\nis not in\n{told}");
         }
+        // Whatever was written there: it is one problem.
+        for connections in ["50", "0"] {
+            let steps = format!("{SMALL}[steps]\nconnections = {connections}\n");
+            let told = read(&steps).expect_err("connections of HTTP").to_string();
+            assert_eq!(
+                told.trim_end(),
+                "s.toml:6:15: steps.connections: came connections beside [cassandra], expected \
+                 none: it is the most connections over HTTP; how many connections requests share \
+                 is cassandra.connections"
+            );
+        }
         let told = read(&format!("{SMALL}records = 0\n")).expect_err("no record").to_string();
         assert!(told.contains("cassandra.records: came 0, expected at least one"), "{told}");
     }
