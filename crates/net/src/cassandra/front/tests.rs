@@ -3,6 +3,7 @@
 mod fake;
 mod limits;
 mod serving;
+mod tls;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -221,7 +221,10 @@ fn yaml(spec: &Spec, home: &Path, addresses: &[Ipv4Addr], index: usize) -> Strin
         true => ("PasswordAuthenticator", "CassandraAuthorizer"),
         false => ("AllowAllAuthenticator", "AllowAllAuthorizer"),
     };
-    let tls = if spec.tls { TLS.replace("HOME", &home.to_string()) } else { String::new() };
+    let mut tls = if spec.tls { TLS.replace("HOME", &home.to_string()) } else { String::new() };
+    if let Some(version) = spec.tls_version {
+        tls.push_str(&format!("  accepted_protocols: [{version}]\n"));
+    }
     let Spec { name, dynamic_snitch, yaml, .. } = spec;
     format!(
         "cluster_name: {name}

@@ -49,8 +49,10 @@ pub(crate) struct Spec {
     pub(crate) heap_mib: usize,
     /// Whether clients log in (user and password `cassandra`).
     pub(crate) password: bool,
-    /// Whether clients speak TLS 1.3, with [`Cluster::authority`].
+    /// Whether clients speak TLS, with [`Cluster::authority`].
     pub(crate) tls: bool,
+    /// The one version of it that nodes know, such as `TLSv1.2`; by default all of Java's.
+    pub(crate) tls_version: Option<&'static str>,
     /// Whether nodes themselves prefer replicas that were quick of late.
     pub(crate) dynamic_snitch: bool,
     /// Whether Java optimizes as it does in production: starts later, runs faster.
@@ -77,6 +79,7 @@ impl Spec {
             heap_mib: 384,
             password: false,
             tls: false,
+            tls_version: None,
             dynamic_snitch: false,
             optimized: false,
             yaml: String::new(),
