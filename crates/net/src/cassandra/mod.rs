@@ -31,4 +31,4 @@ mod tls;
 
 pub(crate) use front::serve;
 pub(crate) use route::Route;
-pub(crate) use share::{Keeper, Share, front_tls, open_all};
+pub(crate) use share::{Keeper, Share, front_tls, node_tls, open_all};

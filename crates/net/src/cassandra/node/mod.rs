@@ -42,6 +42,7 @@ pub use ledger::{FeedbackSource, NodeCounts};
 pub use limits::NodeLimits;
 pub use result_columns::ResultColumns;
 pub use tls::{NodeTls, NodeTlsFiles};
+pub(in crate::cassandra) use transport::Transport;
 
 use ledger::Ledger;
 use pool::Pool;

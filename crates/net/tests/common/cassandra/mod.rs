@@ -193,6 +193,11 @@ impl Cluster {
         self.authority.as_deref()
     }
 
+    /// A node's certificate and key, in one file as PEM, where clients speak TLS.
+    pub(crate) fn identity(&self, node: usize) -> PathBuf {
+        files::home(&self.folder, node).join("identity.pem")
+    }
+
     /// The process of a node, while it runs.
     pub(crate) fn process(&self, node: usize) -> Option<u32> {
         self.node(node).process()
