@@ -2,6 +2,7 @@
 
 mod fake;
 mod limits;
+mod login;
 mod serving;
 mod tls;
 

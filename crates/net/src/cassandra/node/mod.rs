@@ -36,7 +36,7 @@ use evenkeel_cql::{Opcode, Version};
 
 pub use ask::{Answer, Ask, Known, Prepared};
 pub use converse::Conversation;
-pub use dialect::{Dialect, Login};
+pub use dialect::{Challenge, Dialect, Login};
 pub use error::{SendError, SendErrorKind};
 pub use ledger::{FeedbackSource, NodeCounts};
 pub use limits::NodeLimits;
