@@ -32,3 +32,5 @@ mod tls;
 pub(crate) use front::serve;
 pub(crate) use route::Route;
 pub(crate) use share::{Keeper, Share, front_tls, node_tls, open_all};
+#[cfg(test)]
+pub(crate) use tls::tests::Certificate;
