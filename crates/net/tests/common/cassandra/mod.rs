@@ -18,6 +18,7 @@ pub(crate) mod statements;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -368,12 +369,14 @@ pub(crate) fn following(first: Ipv4Addr, count: usize) -> Vec<Ipv4Addr> {
 
 /// Loopback addresses on which nobody listens, unlike those of other processes.
 fn own_addresses(nodes: usize) -> Vec<Ipv4Addr> {
+    // Clusters of one process may start at once, before any of them has taken its ports.
+    static STEPS: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
     let free = |address: &Ipv4Addr| {
         [PORT, 7000].iter().all(|port| TcpListener::bind((*address, *port)).is_ok())
     };
-    for step in 0..250 {
-        let third = (process + step) % 250 + 1;
+    for _ in 0..250 {
+        let third = (process + STEPS.fetch_add(1, Ordering::Relaxed)) % 250 + 1;
         let second = 160 + (process / 250) % 90;
         let address = |node| Ipv4Addr::new(127, second as u8, third as u8, node as u8 + 1);
         let addresses: Vec<Ipv4Addr> = (0..nodes).map(address).collect();
