@@ -21,8 +21,8 @@ use anyhow::Context as _;
 use evenkeel_core::Rng;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_net::config::{
-    AdminConfig, AgentConfig, Config, CqlListenConfig, Edge, ListenConfig, ProcessConfig, Protocol,
-    Timeouts, UpstreamConfig,
+    AdminConfig, AgentConfig, Config, CqlAgentConfig, CqlListenConfig, Edge, ListenConfig,
+    ProcessConfig, Protocol, Timeouts, UpstreamConfig,
 };
 use evenkeel_net::embedded::{self, Embedded, EmbeddedConfig, Mishap};
 use evenkeel_net::http::engine::{ServerLimits, UpstreamLimits};
@@ -313,6 +313,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         queue_max: 10_000,
         timeout: Duration::from_secs(60),
         dimmer: None,
+        cql: CqlAgentConfig::default(),
         limits: server_limits(),
         upstream_limits: upstream_limits(),
     };

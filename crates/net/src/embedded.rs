@@ -17,7 +17,7 @@ use http::{Request, Response, StatusCode};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::config::{AgentConfig, Protocol};
+use crate::config::{AgentConfig, CqlAgentConfig, Protocol};
 use crate::http::engine::{self, Body, Listener, ServerLimits, UpstreamLimits, worker_runtime};
 use crate::replica;
 use crate::timer::Timer;
@@ -156,6 +156,7 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
         queue_max: 10_000,
         timeout: minute,
         dimmer: None,
+        cql: CqlAgentConfig::default(),
         limits: ServerLimits {
             head_bytes_max: 16 * 1024,
             body_bytes_max: 1024 * 1024,

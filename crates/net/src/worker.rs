@@ -61,12 +61,9 @@ impl Worker {
             }
         }
         // None where this worker has no listeners for them.
-        let agents: Vec<(AnyAgent, Listener)> = config
-            .agents
-            .iter()
-            .zip(agents)
-            .map(|(agent, listener)| (AnyAgent::new(agent, clock), listener))
-            .collect();
+        let opened = config.agents.iter().zip(agents);
+        let opened = opened.map(|(agent, listener)| Ok((AnyAgent::new(agent, clock)?, listener)));
+        let agents: Vec<(AnyAgent, Listener)> = opened.collect::<io::Result<_>>()?;
         let seats = Rc::new(Seats {
             number,
             routes: routes.clone(),
@@ -202,7 +199,7 @@ impl AnyRoute {
             }
             Self::Cql(route) => {
                 let Some(cluster) = cluster.cloned() else { return Ok(()) };
-                let tls = cassandra::front_tls(listen)?;
+                let tls = cassandra::front_tls(listen.cql.identity.as_ref())?;
                 let (route, listen) = (Rc::clone(route), listen.clone());
                 serving.spawn_local(serve_cql(route, cluster, listen, tls, listener, stop));
             }
@@ -255,18 +252,21 @@ enum AnyAgent {
 }
 
 impl AnyAgent {
-    fn new(config: &AgentConfig, clock: Clock) -> Self {
-        match config.protocol {
+    fn new(config: &AgentConfig, clock: Clock) -> io::Result<Self> {
+        Ok(match config.protocol {
             Protocol::Http => Self::Http(Agent::new(config, clock)),
             Protocol::Cql => {
                 let settings = NodeAgentSettings {
                     concurrency: config.concurrency,
+                    client_tls: cassandra::front_tls(config.cql.identity.as_ref())?,
+                    node_tls: cassandra::node_tls(config.cql.tls.as_ref())?,
+                    handshake: config.limits.head,
                     drain: config.limits.drain,
                     ..NodeAgentSettings::new(config.app)
                 };
                 Self::Cql(NodeAgent::new(settings, clock))
             }
-        }
+        })
     }
 
     fn serve(

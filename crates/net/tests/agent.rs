@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_core::Feedback;
 use evenkeel_net::clock::Clock;
-use evenkeel_net::config::{AgentConfig, Protocol};
+use evenkeel_net::config::{AgentConfig, CqlAgentConfig, Protocol};
 use evenkeel_net::http::engine::{Body, Client, Listener, SendError, Upstream, serve};
 use evenkeel_net::http::orca;
 use evenkeel_net::replica::{PROBE_PATH, serve_agent};
@@ -109,6 +109,7 @@ impl Proxy {
             queue_max: 100,
             timeout: Duration::from_secs(10),
             dimmer: None,
+            cql: CqlAgentConfig::default(),
             limits: LIMITS,
             upstream_limits: UPSTREAM,
         };
@@ -466,6 +467,7 @@ fn the_end_waits_for_what_is_in_flight() {
             queue_max: 10,
             timeout: Duration::from_secs(10),
             dimmer: None,
+            cql: CqlAgentConfig::default(),
             limits: LIMITS,
             upstream_limits: UPSTREAM,
         };

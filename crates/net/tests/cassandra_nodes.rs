@@ -509,3 +509,56 @@ fn nodes_that_want_tls_and_a_login_get_both() {
         assert_eq!(welcome.opcode, Opcode::AuthSuccess);
     });
 }
+
+/// As beside Cassandra on an early Java 8, and with a driver of that time: an agent and a proxy on
+/// the node's own machine, by its own certificate.
+#[test]
+fn where_all_know_tls_1_2_only_agents_and_proxies_of_a_configuration_speak_it() {
+    if let Err(missing) = cassandra::possible() {
+        return cassandra::skipped(&missing);
+    }
+    let tls_version = Some("TLSv1.2");
+    let own =
+        cassandra::Cluster::start(&Spec { tls: true, tls_version, ..Spec::of(&[("east", 1)]) });
+    let (node, identity) = (own.address(0), own.identity(0).display().to_string());
+    let authority = own.identity(0).with_file_name("authority.pem").display().to_string();
+    let agent = run_as_configured(&format!(
+        "[[agent]]\nprotocol = 'cql'\nlisten = '{}:0'\napp = '{node}'\n[agent.cql]\n\
+         certificate = '{identity}'\nkey = '{identity}'\ntls = {{ authority = '{authority}' }}\n",
+        node.ip()
+    ));
+    let proxy = run_as_configured(&format!(
+        "[[listen]]\naddress = '{}:0'\nupstream = 'store'\n\
+         [listen.cql]\ncertificate = '{identity}'\nkey = '{identity}'\n\
+         [upstream.store]\nprotocol = 'cql'\nreplicas = ['{node}']\n\
+         [upstream.store.cql]\ndatacenter = 'east'\n\
+         reached_at = {{ '{node}' = '{}' }}\ntls = {{ authority = '{authority}' }}\n",
+        node.ip(),
+        agent.agents()[0]
+    ));
+    let began = Instant::now();
+    let (old, new) = (&[&rustls::version::TLS12], &[&rustls::version::TLS13]);
+    let authority = own.authority().unwrap();
+    Client::connect_tls_of(new, node, authority, Version::V5).map(drop).unwrap_err();
+    let mut client = loop {
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody was let in");
+        match Client::connect_tls_of(old, proxy.listens()[0], authority, Version::V5) {
+            Ok(client) => break client,
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    };
+    let rows = client.rows("SELECT key FROM system.peers_v2");
+    assert_eq!(rows.len(), 0);
+    let is_told = || {
+        let nodes = proxy.board().standing(0).cluster().nodes;
+        nodes.iter().map(|node| node.source).eq([FeedbackSource::Agent])
+    };
+    while !is_told() {
+        assert!(began.elapsed() < Duration::from_secs(40), "no report came through the agent");
+        let columns = client.rows("SELECT * FROM system_schema.columns");
+        assert!(columns.len() > 100, "{}", columns.len());
+    }
+    drop(client);
+    proxy.stop().unwrap();
+    agent.stop().unwrap();
+}

@@ -44,7 +44,9 @@ fn everything_may_be_said() {
          user = 'evenkeel'\npassword_file = 'secret'\ncompression = 'lz4'\npoll = '250ms'\n\
          reached_at = {{ '127.0.0.2:9042' = '127.0.0.2:9142' }}\n\
          [upstream.store.cql.tls]\nauthority = 'nodes.pem'\nname = 'nodes.example'\n\
-         [[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:9043'\napp = '127.0.0.3:9042'\n"
+         [[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:9043'\napp = '127.0.0.3:9042'\n\
+         [agent.cql]\ncertificate = 'b.pem'\nkey = 'b.key'\n\
+         [agent.cql.tls]\nauthority = 'node.pem'\ncertificate = 'c.pem'\nkey = 'c.key'\n"
     );
     let config = good(&text);
     let cql = config.upstreams[0].cql.as_ref().unwrap();
@@ -55,7 +57,11 @@ fn everything_may_be_said() {
     assert_eq!(agent.map(SocketAddr::port), Some(9142));
     assert_eq!(cql.tls.as_ref().unwrap().name.as_deref(), Some("nodes.example"));
     assert!(cql.is_compressed && config.listens[0].cql.identity.is_some());
-    assert_eq!(config.agents[0].protocol, Protocol::Cql);
+    let agent = &config.agents[0];
+    assert_eq!(agent.protocol, Protocol::Cql);
+    assert_eq!(agent.cql.identity, Some(("b.pem".into(), "b.key".into())));
+    let tls = agent.cql.tls.as_ref().unwrap();
+    assert_eq!((tls.authority.to_str(), tls.identity.is_some()), (Some("node.pem"), true));
 }
 
 #[test]
@@ -75,4 +81,8 @@ fn what_says_nothing_here_is_refused() {
     one_problem(&cql("tls = { authority = 'a', key = 'b' }"), 8, "its certificate too");
     let agent = "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:1'\napp = '127.0.0.1:2'\n";
     one_problem(&format!("{agent}dimmer = {{}}\n"), 5, "it is of HTTP");
+    one_problem(&format!("{agent}[agent.cql]\ncertificate = 'a'\n"), 6, "its key too");
+    one_problem(&format!("{agent}[agent.cql]\ntls = {{}}\n"), 6, "authority");
+    let of_http = agent.replace("protocol = 'cql'\n", "");
+    one_problem(&format!("{of_http}cql = {{}}\n"), 4, "protocol = \"cql\" too");
 }

@@ -142,6 +142,12 @@ fn who_has_not_the_certificate_of_a_site_is_not_heard() {
             let what = format!("{reason} counted");
             until(SOON, &what, || to.refused(reason) > before).await;
         }
+        // Who is who it says, in a version that is spoken with drivers of Cassandra only.
+        let (before, shown) = (to.refused("tls"), authority.issue(&["ireland"]));
+        let old = &rustls::version::TLS12;
+        let outsider = Outsider::connect_in(old, to.address, NAMES[0], &pem, Some(&shown)).await;
+        assert!(outsider.is_err(), "TLS 1.2 between data centres");
+        until(SOON, "TLS 1.2 counted", || to.refused("tls") > before).await;
         // Who speaks no TLS at all.
         let before = to.refused("tls");
         let mut plain = tokio::net::TcpStream::connect(to.address).await.unwrap();

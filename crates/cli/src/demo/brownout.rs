@@ -11,7 +11,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_core::site::dimmer::Law;
 use evenkeel_net::board::Board;
-use evenkeel_net::config::{AgentConfig, Config, DimmerConfig, Inbound, Protocol, Switch};
+use evenkeel_net::config::{
+    AgentConfig, Config, CqlAgentConfig, DimmerConfig, Inbound, Protocol, Switch,
+};
 use evenkeel_net::load::{Arrivals, Latencies, Load, Stop, Target};
 use evenkeel_net::process::Process;
 use evenkeel_shop::{CatalogueArguments, Place};
@@ -249,6 +251,7 @@ impl<'a> Stage<'a> {
             queue_max: 10_000,
             timeout: Duration::from_secs(60),
             dimmer: Some(dimmer),
+            cql: CqlAgentConfig::default(),
             limits: server_limits(),
             upstream_limits: upstream_limits(),
         }

@@ -1,8 +1,10 @@
 //! `evenkeel load cql://…`: YCSB's workloads on a table of Cassandra.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, bail};
 use evenkeel_core::request::ring::Consistency;
-use evenkeel_net::cassandra::node::Login;
+use evenkeel_net::cassandra::node::{Login, NodeTls, NodeTlsFiles};
 use evenkeel_net::load::{
     CassandraLoad, CassandraTarget, PASSWORD_VARIABLE, Popularity, RecordSize, Stop, Version,
     Workload,
@@ -46,6 +48,18 @@ pub(super) struct CassandraArguments {
     /// Log in by this name; the password is taken from EVENKEEL_CQL_PASSWORD.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Speak TLS, with those only who show a certificate of the authorities in this file, PEM.
+    #[arg(long, value_name = "FILE")]
+    authority: Option<PathBuf>,
+    /// With --authority: the name in the certificates; unless said, the address of each.
+    #[arg(long, value_name = "NAME", requires = "authority")]
+    certificate_name: Option<String>,
+    /// With --authority: our own certificate, PEM, for nodes that ask for one.
+    #[arg(long, value_name = "FILE", requires_all = ["authority", "key"])]
+    certificate: Option<PathBuf>,
+    /// The private key of --certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
     /// First create the table, if there is none, and write every record.
     #[arg(long)]
     fill: bool,
@@ -77,6 +91,7 @@ impl CassandraArguments {
             ("--protocol", self.protocol.is_some()),
             ("--server-timestamps", self.server_timestamps),
             ("--user", self.user.is_some()),
+            ("--authority", self.authority.is_some()),
             ("--fill", self.fill),
         ];
         given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
@@ -127,6 +142,14 @@ impl CassandraArguments {
             password.with_context(|| format!("--user: {PASSWORD_VARIABLE} is not set"))?;
         Ok(Some(Login::plain(user, &password)))
     }
+
+    fn tls(&self) -> anyhow::Result<Option<NodeTls>> {
+        let Some(authority) = self.authority.clone() else { return Ok(None) };
+        let identity = self.certificate.clone().zip(self.key.clone());
+        let name = self.certificate_name.clone();
+        let tls = NodeTls::load(&NodeTlsFiles { authority, identity, name });
+        tls.map(Some).context("TLS")
+    }
 }
 
 /// The load that the arguments ask for.
@@ -147,6 +170,7 @@ pub(super) fn prepare(arguments: &LoadArguments) -> anyhow::Result<CassandraLoad
     load.consistency = cassandra.consistency()?;
     load.version = cassandra.version()?;
     load.login = cassandra.login()?;
+    load.tls = cassandra.tls()?;
     load.has_timestamps = !cassandra.server_timestamps;
     load.seed = arguments.seed;
     load.timeout = arguments.timeout;

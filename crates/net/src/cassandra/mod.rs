@@ -11,6 +11,7 @@
 //! | [`cluster`] | who is there, watched on the control thread |
 //! | `agent`, `feedback`, `poll` | how nodes tell what they are doing |
 //! | `share` | what the threads of a process share of one cluster |
+//! | `tls` | which versions of it are spoken |
 
 pub mod agent;
 pub mod cluster;
@@ -26,7 +27,10 @@ mod route;
 mod session;
 mod share;
 mod system;
+mod tls;
 
 pub(crate) use front::serve;
 pub(crate) use route::Route;
-pub(crate) use share::{Keeper, Share, front_tls, open_all};
+pub(crate) use share::{Keeper, Share, front_tls, node_tls, open_all};
+#[cfg(test)]
+pub(crate) use tls::tests::Certificate;

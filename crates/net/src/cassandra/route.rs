@@ -18,7 +18,7 @@ use super::cluster::{Cluster, Notice, View};
 use super::exchange::Exchange;
 use super::front::{Asked, Backend, FrontCounts, Refusal, Request};
 use super::members::Members;
-use super::node::{Answer, FeedbackSource, Login, Node, NodeLimits};
+use super::node::{Answer, Dialect, FeedbackSource, Login, Node, NodeLimits};
 use crate::board::{ClusterState, NodeState, Observation};
 use crate::calls::{Calls, HOME, OpenAttempt, Seat};
 use crate::clock::Clock;
@@ -260,6 +260,10 @@ impl Backend for Route {
 
     async fn greet(self: &Rc<Self>, version: Version) -> Result<Greeting, Refusal> {
         Greeting::begin(self, version).await
+    }
+
+    async fn prove(self: &Rc<Self>, dialect: &Dialect) -> Result<(), Refusal> {
+        greeting::prove(self, dialect).await
     }
 
     async fn schema_versions(self: &Rc<Self>) -> Vec<[u8; 16]> {

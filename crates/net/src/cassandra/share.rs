@@ -19,7 +19,7 @@ use super::system::{Proxies, Proxy};
 use crate::board::Board;
 use crate::calls::{HOME, Seat};
 use crate::clock::Clock;
-use crate::config::{Config, CqlConfig, CqlUser, ListenConfig, UpstreamConfig};
+use crate::config::{Config, CqlConfig, CqlTls, CqlUser, ListenConfig, UpstreamConfig};
 
 /// The rack that clients are told: proxies have none, and drivers want one.
 const RACK: &str = "evenkeel";
@@ -77,10 +77,6 @@ fn open(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<(Keeper, Share
 }
 
 fn limits(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<NodeLimits> {
-    let tls = cql.tls.as_ref().map(|tls| {
-        let (authority, identity) = (tls.authority.clone(), tls.identity.clone());
-        NodeTls::load(&NodeTlsFiles { authority, identity, name: tls.name.clone() })
-    });
     Ok(NodeLimits {
         connect: upstream.limits.connect,
         connections_max: cql.connections_max,
@@ -89,7 +85,7 @@ fn limits(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<NodeLimits> 
         silence_max: upstream.timeouts.attempt,
         frame_bytes_max: cql.frame_bytes_max,
         compression: cql.is_compressed.then_some(Compression::Lz4),
-        tls: tls.transpose()?,
+        tls: node_tls(cql.tls.as_ref())?,
         asks_for_feedback: true,
         ..NodeLimits::default()
     })
@@ -181,14 +177,28 @@ impl Share {
     }
 }
 
-/// How a listener's clients are spoken to: `None` without encryption.
+/// How nodes are spoken to: `None` without encryption.
+///
+/// # Errors
+/// When a file of it cannot be used, with the path.
+pub(crate) fn node_tls(tls: Option<&CqlTls>) -> io::Result<Option<NodeTls>> {
+    let load = |tls: &CqlTls| {
+        let (authority, identity) = (tls.authority.clone(), tls.identity.clone());
+        NodeTls::load(&NodeTlsFiles { authority, identity, name: tls.name.clone() })
+    };
+    tls.map(load).transpose()
+}
+
+/// How clients are spoken to, by our certificate and its key: `None` without encryption.
 ///
 /// # Errors
 /// When its certificate or key cannot be used, with the path.
-pub(crate) fn front_tls(listen: &ListenConfig) -> io::Result<Option<Arc<ServerConfig>>> {
+pub(crate) fn front_tls(
+    identity: Option<&(PathBuf, PathBuf)>,
+) -> io::Result<Option<Arc<ServerConfig>>> {
     let load = |(certificate, key): &(PathBuf, PathBuf)| {
         let (certificate, key) = (certificate.clone(), key.clone());
         FrontTlsFiles { certificate, key, authority: None }.load()
     };
-    listen.cql.identity.as_ref().map(load).transpose()
+    identity.map(load).transpose()
 }

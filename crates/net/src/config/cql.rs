@@ -105,6 +105,15 @@ pub struct CqlTls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+/// `[agent.cql]`: encryption on either side of an agent beside a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CqlAgentConfig {
+    /// Certificate and key, PEM: clients must speak TLS.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Encryption towards the node; `None` = none.
+    pub tls: Option<CqlTls>,
+}
+
 /// `[listen.cql]`: what is offered to clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CqlListenConfig {

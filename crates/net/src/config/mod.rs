@@ -27,7 +27,9 @@ use http::HeaderName;
 pub use crate::duplicates::DuplicatesConfig;
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use crate::split::SplitSetup;
-pub use cql::{CqlConfig, CqlListenConfig, CqlTls, CqlUser, Protocol, RemoteDatacenter};
+pub use cql::{
+    CqlAgentConfig, CqlConfig, CqlListenConfig, CqlTls, CqlUser, Protocol, RemoteDatacenter,
+};
 pub use envoy::EnvoyConfig;
 pub use placement::{
     DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, StoreConfig, SystemConfig,
@@ -243,6 +245,8 @@ pub struct AgentConfig {
     pub timeout: Duration,
     /// `[agent.dimmer]`; absent = no brownout.
     pub dimmer: Option<DimmerConfig>,
+    /// `[agent.cql]`: encryption, where Cassandra's protocol is spoken.
+    pub cql: CqlAgentConfig,
     /// What each worker allows the proxies.
     pub limits: ServerLimits,
     /// What each worker allows itself towards the application.

@@ -27,9 +27,9 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value, format_duration};
 use http::uri::PathAndQuery;
 
 use super::{
-    AdminConfig, AgentConfig, Config, CountedAs, CqlConfig, CqlListenConfig, DimmerConfig, Edge,
-    HealthConfig, ListenConfig, PlacementConfig, ProcessConfig, Protocol, RedirectConfig,
-    SiteReplicas, Timeouts, UpstreamConfig,
+    AdminConfig, AgentConfig, Config, CountedAs, CqlAgentConfig, CqlConfig, CqlListenConfig,
+    DimmerConfig, Edge, HealthConfig, ListenConfig, PlacementConfig, ProcessConfig, Protocol,
+    RedirectConfig, SiteReplicas, Timeouts, UpstreamConfig,
 };
 use crate::http::engine::{ServerLimits, UpstreamLimits};
 use duplicates::Duplicates;
@@ -583,8 +583,14 @@ impl<'a> Agent<'a> {
         let dimmer = table.key("dimmer");
         let dimmer = dimmer.table(move |table| DimmerConfig::read(table, concurrency, timeout));
         let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
-        if protocol == Protocol::Cql {
-            cql::refuse(table, &["queue_max", "dimmer"]);
+        let cql = table.key("cql");
+        match protocol {
+            Protocol::Cql => cql::refuse(table, &["queue_max", "dimmer"]),
+            Protocol::Http if cql.value().is_some() => {
+                let expected = "protocol = \"cql\" too: HTTP is spoken else, without TLS";
+                table.problem("cql", Mismatch::new("cql alone", expected));
+            }
+            Protocol::Http => {}
         }
         let config = AgentConfig {
             protocol,
@@ -594,6 +600,7 @@ impl<'a> Agent<'a> {
             queue_max: table.key("queue_max").integer().between(0..=1_000_000).or(10_000),
             timeout,
             dimmer: dimmer.optional().flatten(),
+            cql: cql.section(CqlAgentConfig::read),
             limits: ServerLimits { drain, ..AGENT_LIMITS },
             upstream_limits: AGENT_UPSTREAM_LIMITS,
         };

@@ -3,7 +3,9 @@
 use evenkeel_cql::{Consistency, Version};
 use evenkeel_settings::{Mismatch, Table};
 
-use crate::cassandra::node::Login;
+use crate::cassandra::node::{Login, NodeTls};
+use crate::cassandra::node_tls;
+use crate::config::CqlTls;
 use crate::load::{
     Arrivals, CassandraLoad, CassandraTarget, LoadError, PASSWORD_VARIABLE, Popularity, RecordSize,
 };
@@ -29,6 +31,7 @@ pub(super) fn load(table: &mut Table<'_>) -> CassandraLoad {
         consistency: table.key("consistency").variant(&levels()).or(usual.consistency),
         version: table.key("protocol").variant(&versions).or(usual.version),
         login: login(table),
+        tls: tls(table),
         has_timestamps: !table.key("server_timestamps").boolean().or(!usual.has_timestamps),
         connections: table.key("connections").integer().or(usual.connections as u32) as usize,
         ..usual
@@ -78,10 +81,27 @@ fn login(table: &mut Table<'_>) -> Option<Login> {
     Some(Login::plain(&user, &password))
 }
 
+/// What nodes are believed by; the files are looked at here, so that a profile begins or does not.
+fn tls(table: &mut Table<'_>) -> Option<NodeTls> {
+    let tls = table.key("tls").table(CqlTls::read).optional()?;
+    if !table.is_sound() {
+        return None;
+    }
+    match node_tls(Some(&tls)) {
+        Ok(tls) => tls,
+        Err(error) => {
+            let expected = "the certificates of the nodes' authority, PEM";
+            table.problem("tls", Mismatch::new(error.to_string(), expected));
+            None
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{ProfileConfig, Requests};
     use super::*;
+    use crate::cassandra::Certificate;
     use evenkeel_settings::{Node, Problems};
 
     const SMALL: &str = "name = 'store'\nservers = 3\n[cassandra]\nurl = 'cql://127.0.0.1/shop'\n";
@@ -118,6 +138,16 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_as_towards_the_nodes_of_a_proxy() {
+        let certificate = Certificate::new();
+        let authority = certificate.file().display().to_string();
+        let more = format!("tls = {{ authority = '{authority}', name = 'nodes.example' }}\n");
+        let load = read(&format!("{SMALL}{more}")).expect("it is sound");
+        let tls = load.tls.expect("it was asked for");
+        assert_eq!(format!("{tls:?}"), "NodeTls(Some(DnsName(\"nodes.example\")))");
+    }
+
+    #[test]
     fn every_problem_is_told_with_its_place() {
         let text = "name = 's'\nservers = 1\n[read]\nurls = ['http://a/']\n[cassandra]\n\
                     url = 'http://a/'\nconsistency = 'TWOO'\npopularity = 'uniform'\nskew = 1\n";
@@ -131,6 +161,20 @@ mod tests {
         for expected in expected {
             assert!(told.contains(expected), "{expected}\nis not in\n{told}");
         }
+        // Whatever was written there: it is one problem.
+        for connections in ["50", "0"] {
+            let steps = format!("{SMALL}[steps]\nconnections = {connections}\n");
+            let told = read(&steps).expect_err("connections of HTTP").to_string();
+            assert_eq!(
+                told.trim_end(),
+                "s.toml:6:15: steps.connections: came connections beside [cassandra], expected \
+                 none: it is the most connections over HTTP; how many connections requests share \
+                 is cassandra.connections"
+            );
+        }
+        let told = read(&format!("{SMALL}tls = {{ authority = '/none.pem' }}\n"));
+        let told = told.expect_err("there is no such file").to_string();
+        assert!(told.starts_with("s.toml:5:7: cassandra.tls: came /none.pem: "), "{told}");
         let told = read(&format!("{SMALL}records = 0\n")).expect_err("no record").to_string();
         assert!(told.contains("cassandra.records: came 0, expected at least one"), "{told}");
     }

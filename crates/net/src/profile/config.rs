@@ -131,14 +131,11 @@ fn config(root: &mut Table<'_>, hash: u64) -> ProfileConfig {
     let name = name.check("a name of up to 64 letters, digits, -, _ and .", is_name).required();
     let servers = root.key("servers").integer().between(1..=SERVERS_MAX).required();
     let objective = root.key("objective").duration().between(MS..=OBJECTIVE_MAX).optional();
-    let steps = root.key("steps").section(steps);
+    let is_cassandra = root.key("cassandra").value().is_some();
+    let steps = root.key("steps").section(move |table| steps(table, is_cassandra));
     let (write_shares, search) = root.key("loads").section(loads);
     let seed = root.key("seed").integer().or(1);
-    let requests = if root.key("cassandra").value().is_some() {
-        cassandra(root, &steps)
-    } else {
-        http(root, &write_shares)
-    };
+    let requests = if is_cassandra { cassandra(root, &steps) } else { http(root, &write_shares) };
     ProfileConfig {
         name,
         servers: NonZeroU32::new(servers).unwrap_or(NonZeroU32::MIN),
@@ -254,15 +251,31 @@ fn told<T>(table: &mut Table<'_>, key: &str, result: Result<T, LoadError>) -> Op
     None
 }
 
-fn steps(table: &mut Table<'_>) -> StepConfig {
-    let connections = table.key("connections").integer().between(1..=50_000_u32);
+fn steps(table: &mut Table<'_>, is_cassandra: bool) -> StepConfig {
+    let connections = if is_cassandra {
+        refuse_connections(table);
+        None
+    } else {
+        table.key("connections").integer().between(1..=50_000_u32).optional()
+    };
     StepConfig {
         duration: table.key("duration").duration().between(S..=3_600 * S).or(10 * S),
         warm_up: table.key("warm_up").duration().between(Duration::ZERO..=600 * S).or(3 * S),
         timeout: table.key("timeout").duration().between(10 * MS..=LATENCY_MAX).or(5 * S),
-        connections_max: connections.or(1_000) as usize,
+        connections_max: connections.unwrap_or(1_000) as usize,
         requests_min: table.key("requests_min").integer().between(20..=1_000_000).or(100),
         unanswered_max: table.key("unanswered_max").probability().between(0.0..=0.5).or(0.01),
+    }
+}
+
+/// Over HTTP a request has a connection to itself; Cassandra's share a few, which are not opened
+/// as a step needs them.
+fn refuse_connections(table: &mut Table<'_>) {
+    if table.key("connections").value().is_some() {
+        let expected = "none: it is the most connections over HTTP";
+        let wrong = Mismatch::new("connections beside [cassandra]", expected);
+        let hint = "how many connections requests share is cassandra.connections";
+        table.problem("connections", wrong.with_hint(hint));
     }
 }
 

@@ -28,11 +28,22 @@ impl Outsider {
         authority: &str,
         shown: Shown<'_>,
     ) -> std::io::Result<Self> {
+        Self::connect_in(&rustls::version::TLS13, to, name, authority, shown).await
+    }
+
+    /// The same in this version of TLS.
+    pub(crate) async fn connect_in(
+        version: &'static rustls::SupportedProtocolVersion,
+        to: SocketAddr,
+        name: &str,
+        authority: &str,
+        shown: Shown<'_>,
+    ) -> std::io::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
         let config =
             rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-                .with_protocol_versions(&[&rustls::version::TLS13])
+                .with_protocol_versions(&[version])
                 .unwrap()
                 .with_root_certificates(roots);
         let mut config = match shown {

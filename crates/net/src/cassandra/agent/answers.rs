@@ -5,8 +5,7 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::codec::{Decoder, Encoder, Side};
 use evenkeel_cql::{Envelope, Opcode, WireError, payload};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::session::{Phase, Session};
 use crate::cassandra::feedback;
@@ -16,8 +15,8 @@ const READ_BYTES: usize = 16 << 10;
 
 pub(super) async fn pass(
     session: &Session,
-    mut node: OwnedReadHalf,
-    mut client: OwnedWriteHalf,
+    mut node: impl AsyncRead + Unpin,
+    mut client: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let mut input = BytesMut::new();
     let mut way = Way {
@@ -35,6 +34,7 @@ pub(super) async fn pass(
         let passed = way.through(session, input.split().freeze())?;
         if !passed.is_empty() {
             client.write_all(&passed).await?;
+            client.flush().await?;
         }
     }
 }

@@ -17,7 +17,9 @@
 //! ([`FEEDBACK_KEY`]).
 //!
 //! **One thread.** The counts are those of the whole node, so one agent runs on one worker thread.
-//! It speaks no TLS: it stands on the node's own machine, and so may what it listens on.
+//!
+//! **TLS** is its own on either side: it must read what passes. A client's certificate is not
+//! passed on; where the node asks for one (`require_client_auth`), the agent shows its own.
 //!
 //! [`FEEDBACK_OPTION`]: super::node::FEEDBACK_OPTION
 //! [`FEEDBACK_KEY`]: super::node::FEEDBACK_KEY
@@ -35,20 +37,25 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use evenkeel_core::Feedback;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+use super::node::{NodeTls, Transport};
 use crate::clock::Clock;
 use crate::replica::AgentState;
 use census::Census;
 use session::Session;
 
 /// How an agent beside a node is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct NodeAgentSettings {
     /// The node's native address.
     pub node: SocketAddr,
@@ -57,7 +64,13 @@ pub struct NodeAgentSettings {
     pub concurrency: Option<u32>,
     /// Clients at once; one more is turned away.
     pub connections_max: usize,
-    /// How long connecting to the node may take.
+    /// With what clients are spoken to, if encrypted.
+    pub client_tls: Option<Arc<ServerConfig>>,
+    /// With what the node is spoken to, if encrypted.
+    pub node_tls: Option<NodeTls>,
+    /// How long a client's TLS may take.
+    pub handshake: Duration,
+    /// How long connecting to the node may take, TLS with it.
     pub connect: Duration,
     /// The longest frame that is looked into, in bytes.
     pub frame_bytes_max: usize,
@@ -73,6 +86,9 @@ impl NodeAgentSettings {
             node,
             concurrency: None,
             connections_max: 10_000,
+            client_tls: None,
+            node_tls: None,
+            handshake: Duration::from_secs(10),
             connect: Duration::from_secs(5),
             frame_bytes_max: 16 << 20,
             drain: Duration::from_secs(5),
@@ -124,7 +140,7 @@ impl NodeAgent {
             match next.await {
                 None => break,
                 Some(Ok((client, _))) if serving.len() < self.settings.connections_max => {
-                    serving.spawn_local(Rc::clone(&self).pass(client));
+                    serving.spawn_local(Rc::clone(&self).attend(client));
                 }
                 Some(Ok(_)) => tracing::warn!(node = %self.settings.node, "too many clients"),
                 Some(Err(error)) => {
@@ -153,10 +169,25 @@ impl NodeAgent {
         self.census.report(None)
     }
 
-    async fn pass(self: Rc<Self>, client: TcpStream) {
+    /// Greets one client and serves it to its end.
+    async fn attend(self: Rc<Self>, client: TcpStream) {
         let node = self.settings.node;
-        let connecting = tokio::time::timeout(self.settings.connect, TcpStream::connect(node));
-        match connecting.await {
+        if client.set_nodelay(true).is_err() {
+            return; // it is gone
+        }
+        let Some(tls) = &self.settings.client_tls else { return self.pass(client).await };
+        let greeting = TlsAcceptor::from(Arc::clone(tls)).accept(client);
+        match tokio::time::timeout(self.settings.handshake, greeting).await {
+            Ok(Ok(client)) => self.pass(client).await,
+            Ok(Err(error)) => tracing::debug!(%node, %error, "a client: no TLS"),
+            Err(_) => tracing::debug!(%node, "a client: no TLS in time"),
+        }
+    }
+
+    async fn pass(&self, client: impl AsyncRead + AsyncWrite + Unpin) {
+        let node = self.settings.node;
+        let connecting = Transport::open(node, self.settings.node_tls.as_ref());
+        match tokio::time::timeout(self.settings.connect, connecting).await {
             Ok(Ok(stream)) => {
                 let session = Session::new(&self.census, self.settings.frame_bytes_max);
                 if let Err(error) = session::pass(&session, client, stream).await {

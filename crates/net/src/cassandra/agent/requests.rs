@@ -7,8 +7,7 @@ use bytes::{Bytes, BytesMut};
 use evenkeel_cql::codec::{Decoder, Encoder, Side};
 use evenkeel_cql::request::Startup;
 use evenkeel_cql::{Envelope, Opcode, Version, WireError};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::session::{Agreed, Phase, Session};
 use crate::cassandra::node::FEEDBACK_OPTION;
@@ -22,8 +21,8 @@ const BEGINNING_BYTES_MAX: usize = 1 << 20;
 
 pub(super) async fn pass(
     session: &Session,
-    mut client: OwnedReadHalf,
-    mut node: OwnedWriteHalf,
+    mut client: impl AsyncRead + Unpin,
+    mut node: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let mut input = BytesMut::new();
     let mut watcher = None;
@@ -52,6 +51,7 @@ pub(super) async fn pass(
         };
         if !passed.is_empty() {
             node.write_all(&passed).await?;
+            node.flush().await?;
             continue;
         }
         if session.phase.get() == Phase::Blind && !input.is_empty() {

@@ -3,13 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
 use evenkeel_cql::Version;
 use evenkeel_cql::codec::{Compression, Limits};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
 use super::census::{Census, Residents};
@@ -71,16 +71,28 @@ impl Session {
 }
 
 /// Passes bytes in both directions until one of them ends.
-pub(super) async fn pass(session: &Session, client: TcpStream, node: TcpStream) -> io::Result<()> {
-    client.set_nodelay(true)?;
-    node.set_nodelay(true)?;
-    let (from_client, to_client) = client.into_split();
-    let (from_node, to_node) = node.into_split();
-    let mut up = pin!(requests::pass(session, from_client, to_node));
-    let mut down = pin!(answers::pass(session, from_node, to_client));
-    std::future::poll_fn(|context| match up.as_mut().poll(context) {
-        Poll::Ready(ended) => Poll::Ready(ended),
-        Poll::Pending => down.as_mut().poll(context),
+pub(super) async fn pass(
+    session: &Session,
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    mut node: impl AsyncRead + AsyncWrite + Unpin,
+) -> io::Result<()> {
+    let ended = {
+        let (from_client, to_client) = tokio::io::split(&mut client);
+        let (from_node, to_node) = tokio::io::split(&mut node);
+        let mut up = pin!(requests::pass(session, from_client, to_node));
+        let mut down = pin!(answers::pass(session, from_node, to_client));
+        std::future::poll_fn(|context| match up.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(ended),
+            Poll::Pending => down.as_mut().poll(context),
+        })
+        .await
+    };
+    // TLS tells an end from a break by a last word: whoever takes it at once hears it.
+    std::future::poll_fn(|context| {
+        let _ = Pin::new(&mut client).poll_shutdown(context);
+        let _ = Pin::new(&mut node).poll_shutdown(context);
+        Poll::Ready(())
     })
-    .await
+    .await;
+    ended
 }

@@ -14,12 +14,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use super::{NodeAgent, NodeAgentSettings};
+use crate::cassandra::front::FrontTlsFiles;
 use crate::cassandra::node::tests::fake::{
     Peer, dialect, fake, limits, node, settle, spawn, tag, tagged,
 };
 use crate::cassandra::node::tests::run;
 use crate::cassandra::node::{FeedbackSource, NodeLimits};
+use crate::cassandra::tls::tests::{Certificate, ENDS};
 use crate::clock::Clock;
+use crate::config::Config;
+use crate::process::Process;
 
 /// An agent before this node, and where it listens.
 fn agent(of: SocketAddr, concurrency: Option<u32>) -> (SocketAddr, Rc<NodeAgent>, AbortHandle) {
@@ -135,6 +139,9 @@ async fn raw(reply: &'static [u8]) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
             }
             record.borrow_mut().extend_from_slice(&bytes[..count]);
             stream.write_all(reply).await.unwrap();
+            if bytes[..count].ends_with(b"bye") {
+                return;
+            }
         }
     });
     (address, came)
@@ -201,5 +208,88 @@ fn bytes_cut_anywhere_arrive_whole() {
         client.read_exact(&mut came).await.unwrap();
         assert_eq!(&came[..11], b"\x84\0\0\0\x06\0\0\0\x02\0\0");
         assert_eq!(&came[11..], b"\x84\0\0\0\x02\0\0\0\0");
+    });
+}
+
+/// An agent before this node, with TLS on either side.
+fn agent_in_tls(of: SocketAddr, certificate: &Certificate) -> SocketAddr {
+    let (file, key) = (certificate.file(), certificate.key());
+    let files = FrontTlsFiles { certificate: file, key, authority: None };
+    let settings = NodeAgentSettings {
+        client_tls: Some(files.load().unwrap()),
+        node_tls: Some(certificate.of_nodes()),
+        ..NodeAgentSettings::new(of)
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let agent = NodeAgent::new(settings, Clock::start());
+    tokio::task::spawn_local(agent.serve(listener, std::future::pending()));
+    address
+}
+
+#[test]
+fn tls_of_either_version_is_spoken_on_either_side_and_ended_with_its_last_word() {
+    for (versions, expected) in ENDS {
+        run(async move {
+            let certificate = Certificate::new();
+            let reply = b"\x84\0\0\0\x06\0\0\0\x02\0\0";
+            let (behind, came) = raw(reply).await;
+            let (behind, mut agreed) = certificate.before(behind, versions).await;
+            let address = agent_in_tls(behind, &certificate);
+            let mut client = certificate.connect(address, versions).await.unwrap();
+            assert_eq!(client.get_ref().1.protocol_version(), Some(expected));
+            client.write_all(b"\x04\0\0\0\x05\0\0\0\0").await.unwrap();
+            let mut bytes = [0; 11];
+            client.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(&bytes, reply);
+            assert_eq!(&came.borrow()[..], b"\x04\0\0\0\x05\0\0\0\0");
+            assert_eq!(agreed.recv().await, Some(expected));
+            // Bytes that no version begins with, after which this node leaves.
+            client.write_all(b"bye").await.unwrap();
+            client.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(client.read(&mut bytes).await.unwrap(), 0, "an end, and no break");
+        });
+    }
+}
+
+#[test]
+fn what_a_configuration_says_of_tls_is_what_an_agent_speaks() {
+    run(async {
+        let (certificate, other) = (Certificate::new(), Certificate::new());
+        let (behind, seen) = fake(Peer::echo).await;
+        let (app, mut agreed) = certificate.before(behind, ENDS[0].0).await;
+        let start = |authority: &Certificate| {
+            let text = format!(
+                "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:0'\napp = '{app}'\n\
+                 [agent.cql]\ncertificate = '{}'\nkey = '{}'\ntls = {{ authority = '{}' }}\n",
+                certificate.file().display(),
+                certificate.key().display(),
+                authority.file().display(),
+            );
+            let read = evenkeel_settings::Node::parse(&text, "run.toml").unwrap();
+            Process::start(Config::read(&read).unwrap()).unwrap()
+        };
+        let agent = start(&certificate);
+        let in_tls = NodeLimits { tls: Some(certificate.of_nodes()), ..limits() };
+        let asking = NodeLimits { asks_for_feedback: true, ..in_tls.clone() };
+        let asking = node(agent.agents()[0], asking);
+        for (tag, bytes) in [(1, 8), (2, 300_000)] {
+            let answer = asking.ask(&dialect(Version::V5), tagged(tag, bytes)).await.unwrap();
+            assert_eq!((answer.body.len(), answer.feedback.is_some()), (bytes, true));
+        }
+        assert_eq!(agreed.recv().await, Some(ENDS[0].1));
+        // Whoever speaks none is not served.
+        let plain = node(agent.agents()[0], limits());
+        plain.ask(&dialect(Version::V5), tagged(3, 8)).await.unwrap_err();
+        drop((asking, plain));
+        agent.stop().unwrap();
+        // A node with another's certificate is told nothing.
+        let asked = seen.borrow().len();
+        let wary = start(&other);
+        let node = node(wary.agents()[0], in_tls);
+        node.ask(&dialect(Version::V5), tagged(4, 8)).await.unwrap_err();
+        assert_eq!(seen.borrow().len(), asked);
+        drop(node);
+        wary.stop().unwrap();
     });
 }

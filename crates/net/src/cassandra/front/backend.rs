@@ -67,6 +67,12 @@ pub(crate) trait Backend: 'static {
     /// What the client is told when there is none.
     async fn greet(self: &Rc<Self>, version: Version) -> Result<Self::Conversation, Refusal>;
 
+    /// Logs in as this client on a connection that its requests will share.
+    ///
+    /// # Errors
+    /// What the client is told when its login cannot be replayed.
+    async fn prove(self: &Rc<Self>, dialect: &Dialect) -> Result<(), Refusal>;
+
     /// The schema versions of the nodes that are up, as they are now, without repetition: one
     /// when they agree. None when nobody could be asked.
     async fn schema_versions(self: &Rc<Self>) -> Vec<[u8; 16]>;

@@ -47,6 +47,7 @@ enum Done<C> {
     Said(i16, Says, Option<C>, Result<Answer, Refusal>),
     Agreed(i16, Agreement, Vec<[u8; 16]>),
     Settled(i16, Envelope),
+    Proven(i16, Envelope, Result<(), Refusal>),
 }
 
 /// One connection of a client.
@@ -292,6 +293,13 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
                 });
             }
             Step::Say(stream, says) => self.say(stream, says),
+            Step::Prove(stream, reply) => {
+                let backend = Rc::clone(&self.worker.backend);
+                let dialect = self.session.dialect().clone();
+                self.tasks.spawn_local(async move {
+                    Done::Proven(stream, reply, backend.prove(&dialect).await)
+                });
+            }
             Step::Agree(stream, agreement) => {
                 let backend = Rc::clone(&self.worker.backend);
                 let wait = self.worker.settings.agreement;
@@ -368,6 +376,11 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
                     });
                     self.replies.push(reply);
                 }
+                Done::Proven(stream, reply, outcome) => {
+                    let step = self.session.proven(stream, reply, outcome);
+                    self.logged_in();
+                    self.take(step);
+                }
                 Done::Said(stream, says, conversation, answer) => {
                     self.take_said(stream, &says, conversation, answer);
                 }
@@ -390,11 +403,18 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
         if *says != Says::Options {
             self.conversation = conversation;
         }
-        if self.session.is_ready() && *says != Says::Options {
+        if *says != Says::Options {
+            self.logged_in();
+        }
+        self.take(step);
+    }
+
+    /// What a client has no use for any more that may ask, and what it needs then.
+    fn logged_in(&mut self) {
+        if self.session.is_ready() {
             self.conversation = None;
             self.worker.look_at_partitioner();
         }
-        self.take(step);
     }
 
     fn take_events(&mut self) {

@@ -12,6 +12,7 @@ use rustls::server::WebPkiClientVerifier;
 
 use crate::cassandra::prepared::PreparedStatements;
 use crate::cassandra::system::{Proxies, Proxy};
+use crate::cassandra::tls::VERSIONS;
 use crate::pem::{self, at};
 
 /// What one worker allows its clients, and what it tells them it is.
@@ -104,14 +105,14 @@ pub(crate) struct FrontTlsFiles {
 }
 
 impl FrontTlsFiles {
-    /// Reads the files. TLS 1.3 is spoken.
+    /// Reads the files. TLS 1.3 and 1.2 are spoken.
     ///
     /// # Errors
     /// When one cannot be read or is not what it should be, with its path.
     pub(crate) fn load(&self) -> io::Result<Arc<ServerConfig>> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])
+            .with_protocol_versions(&VERSIONS)
             .map_err(io::Error::other)?;
         let builder = match &self.authority {
             None => builder.with_no_client_auth(),

@@ -2,7 +2,9 @@
 
 mod fake;
 mod limits;
+mod login;
 mod serving;
+mod tls;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -30,14 +30,25 @@ impl Dialect {
 
 /// A client's login, to be replayed on connections that are opened for it.
 ///
-/// Only logins of one message can be: those of `PasswordAuthenticator` (SASL PLAIN) and of others
-/// that answer the first `AUTH_RESPONSE` with `AUTH_SUCCESS`.
+/// Those can be that have the same answers on every connection: of one message, as those of
+/// `PasswordAuthenticator` (SASL PLAIN), and of several where every node asks the same.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Login {
     /// The class that the node named in `AUTHENTICATE` when the client logged in.
     pub authenticator: String,
     /// The client's first `AUTH_RESPONSE`, without its length.
     pub token: Bytes,
+    /// What it was asked then, in turn; nothing where one message is enough.
+    pub further: Vec<Challenge>,
+}
+
+/// A question of a login, and the client's answer; both without their lengths.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Challenge {
+    /// What was in `AUTH_CHALLENGE`.
+    pub question: Bytes,
+    /// What was in the `AUTH_RESPONSE` to it.
+    pub answer: Bytes,
 }
 
 impl Login {
@@ -46,14 +57,22 @@ impl Login {
     pub fn plain(user: &str, password: &str) -> Self {
         let token = [b"\0", user.as_bytes(), b"\0", password.as_bytes()].concat();
         let authenticator = "org.apache.cassandra.auth.PasswordAuthenticator".to_owned();
-        Self { authenticator, token: token.into() }
+        Self { authenticator, token: token.into(), further: Vec::new() }
     }
 }
 
 impl fmt::Debug for Login {
     /// Leaves the token out: it has the password in it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Login({}, {} bytes)", self.authenticator, self.token.len())
+        let (bytes, further) = (self.token.len(), &self.further);
+        write!(formatter, "Login({}, {bytes} bytes, {further:?})", self.authenticator)
+    }
+}
+
+impl fmt::Debug for Challenge {
+    /// Leaves both out, for the same reason.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Challenge({} bytes)", self.answer.len())
     }
 }
 
@@ -66,5 +85,10 @@ mod tests {
         let login = Login::plain("cassandra", "s3cret");
         assert_eq!(&login.token[..], b"\0cassandra\0s3cret");
         assert!(!format!("{login:?}").contains("s3cret"));
+        let (question, answer) = (Bytes::new(), Bytes::from_static(b"s3cret"));
+        let login = Login { further: vec![Challenge { question, answer }], ..login };
+        assert!(
+            !format!("{login:?}").contains("s3cret") && format!("{login:?}").contains("6 bytes")
+        );
     }
 }

@@ -5,11 +5,12 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::codec::Compression;
 use evenkeel_cql::request::{AuthResponse, Query, QueryParameters, Startup};
+use evenkeel_cql::response::AuthToken;
 use evenkeel_cql::{Consistency, Envelope, ErrorCode, Flags, Opcode, Reader, Version};
 
 use super::FEEDBACK_OPTION;
 use super::connection::End;
-use super::dialect::{Dialect, Login};
+use super::dialect::Dialect;
 use super::error::{SendError, SendErrorKind};
 use super::ledger::Ledger;
 use super::wire::Wire;
@@ -88,16 +89,31 @@ impl Opening<'_> {
             let why = format!("it wants a login ({wanted}), and the client gave none");
             return Err(self.error(SendErrorKind::Authentication, why));
         };
-        let answer = self.exchange(wire, Opcode::AuthResponse, auth_response(login)).await?;
+        let mut answer = self.respond(wire, &login.token).await?;
+        let mut further = login.further.iter();
+        while answer.opcode == Opcode::AuthChallenge {
+            let known = further.next();
+            let asked = AuthToken::read(&answer.body).ok().and_then(|asked| asked.token);
+            let known = known.filter(|known| known.question == asked.unwrap_or_default());
+            let Some(known) = known else {
+                let why = format!(
+                    "{wanted} asks what the login has no answer to: one is replayed where the \
+                     same answers do on every connection"
+                );
+                return Err(self.error(SendErrorKind::Authentication, why));
+            };
+            answer = self.respond(wire, &known.answer).await?;
+        }
         match answer.opcode {
             Opcode::AuthSuccess => Ok(()),
-            Opcode::AuthChallenge => {
-                let why =
-                    format!("{wanted} asks for more than one message, which cannot be replayed");
-                Err(self.error(SendErrorKind::Authentication, why))
-            }
             _ => Err(self.unexpected("AUTH_RESPONSE", "AUTH_SUCCESS", answer)),
         }
+    }
+
+    async fn respond(&self, wire: &mut Wire, token: &Bytes) -> Result<Envelope, SendError> {
+        let mut body = BytesMut::new();
+        AuthResponse { token: Some(token) }.write(&mut body);
+        self.exchange(wire, Opcode::AuthResponse, body.freeze()).await
     }
 
     async fn exchange(
@@ -139,12 +155,6 @@ pub(super) fn error_of(answer: &Envelope) -> (Option<ErrorCode>, &str) {
     let mut reader = Reader::new(&answer.body);
     let code = reader.int("code").ok().and_then(|code| ErrorCode::of(code.cast_unsigned()));
     (code, reader.string("message").unwrap_or("an error that cannot be read"))
-}
-
-fn auth_response(login: &Login) -> Bytes {
-    let mut body = BytesMut::new();
-    AuthResponse { token: Some(&login.token) }.write(&mut body);
-    body.freeze()
 }
 
 /// `USE`, with the keyspace's name letter by letter.

@@ -36,12 +36,13 @@ use evenkeel_cql::{Opcode, Version};
 
 pub use ask::{Answer, Ask, Known, Prepared};
 pub use converse::Conversation;
-pub use dialect::{Dialect, Login};
+pub use dialect::{Challenge, Dialect, Login};
 pub use error::{SendError, SendErrorKind};
 pub use ledger::{FeedbackSource, NodeCounts};
 pub use limits::NodeLimits;
 pub use result_columns::ResultColumns;
 pub use tls::{NodeTls, NodeTlsFiles};
+pub(in crate::cassandra) use transport::Transport;
 
 use ledger::Ledger;
 use pool::Pool;

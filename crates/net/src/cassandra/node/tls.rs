@@ -11,6 +11,7 @@ use rustls::crypto::ring;
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
+use crate::cassandra::tls::VERSIONS;
 use crate::pem::{self, at};
 
 /// Where the certificates are that nodes are believed by.
@@ -25,8 +26,8 @@ pub struct NodeTlsFiles {
     pub name: Option<String>,
 }
 
-/// What connections to nodes are encrypted with: TLS 1.3, and no node without a certificate of
-/// the authority in its name.
+/// What connections to nodes are encrypted with: TLS 1.3 or 1.2, and no node without a certificate
+/// of the authority in its name.
 #[derive(Clone)]
 pub struct NodeTls {
     connector: TlsConnector,
@@ -42,7 +43,7 @@ impl NodeTls {
         let authority = &files.authority;
         let roots = pem::roots(authority, &pem::read(authority)?)?;
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
+            .with_protocol_versions(&VERSIONS)
             .map_err(io::Error::other)?
             .with_root_certificates(roots);
         let config = match &files.identity {

@@ -13,14 +13,17 @@ use super::tls::NodeTls;
 
 /// A connection's bytes.
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(in crate::cassandra) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Transport {
     /// Opens a connection. The caller limits the time.
-    pub(super) async fn open(address: SocketAddr, tls: Option<&NodeTls>) -> io::Result<Self> {
+    pub(in crate::cassandra) async fn open(
+        address: SocketAddr,
+        tls: Option<&NodeTls>,
+    ) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         match tls {

@@ -5,7 +5,7 @@ use evenkeel_cql::{Flags, Opcode, Version};
 
 use super::Route;
 use crate::cassandra::front::{Conversation, Refusal};
-use crate::cassandra::node::{self, Answer, SendError};
+use crate::cassandra::node::{self, Answer, Ask, Dialect, Prepared, SendError, SendErrorKind};
 
 /// A conversation of one client with one node.
 #[derive(Debug)]
@@ -26,6 +26,31 @@ impl Greeting {
         }
         Err(told.unwrap_or_else(|| route.nobody()))
     }
+}
+
+/// Logs in as this client on a connection of requests, at the first node in turn that can be
+/// reached.
+///
+/// # Errors
+/// When the login cannot be replayed, or nobody can be reached.
+pub(super) async fn prove(route: &Route, dialect: &Dialect) -> Result<(), Refusal> {
+    let mut told = None;
+    for node in route.ready() {
+        let (flags, body) = (Flags::NONE, Bytes::new());
+        let ask = Ask { opcode: Opcode::Options, flags, body, prepared: Prepared::None };
+        match node.ask(dialect, ask).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == SendErrorKind::Authentication => {
+                return Err(Refusal::bad_credentials(format!(
+                    "the login is good for one connection and for no other ({error}). This proxy \
+                     logs in to every node as its clients do, which it can where every node asks \
+                     the same (PLAIN, as PasswordAuthenticator has it), and not with this mechanism"
+                )));
+            }
+            Err(error) => told = Some(refusal(&error)),
+        }
+    }
+    Err(told.unwrap_or_else(|| route.nobody()))
 }
 
 fn refusal(error: &SendError) -> Refusal {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::request::{AuthResponse, Register, Startup};
-use evenkeel_cql::response::{self, Authenticate, Event};
+use evenkeel_cql::response::{self, AuthToken, Authenticate, Event};
 use evenkeel_cql::{Envelope, Opcode, Version};
 
 use super::{Phase, Session, Step, World};
 use crate::cassandra::front::Refusal;
-use crate::cassandra::node::{Answer, Login};
+use crate::cassandra::node::{Answer, Challenge, Login};
 
 /// The versions that are spoken here, as SUPPORTED names them.
 const VERSIONS: [&str; 2] = ["4/v4", "5/v5"];
@@ -137,13 +137,33 @@ impl Session {
         says: &Says,
         answer: Result<Answer, Refusal>,
     ) -> (Step, Option<Supported>) {
-        self.leave(stream);
         let answer = answer.unwrap_or_else(|refusal| refusal.answer());
         let reply = self.passed(stream, answer);
-        match says {
+        let (step, supported) = match says {
             Says::Options => self.supported(reply),
             Says::Startup(_) => (self.started(reply), None),
             Says::AuthResponse(_) => (self.authenticated(reply), None),
+        };
+        if !matches!(step, Step::Prove(..)) {
+            self.leave(stream);
+        }
+        (step, supported)
+    }
+
+    /// Whether a login could be replayed that a node has found good.
+    pub(crate) fn proven(
+        &mut self,
+        stream: i16,
+        reply: Envelope,
+        outcome: Result<(), Refusal>,
+    ) -> Step {
+        self.leave(stream);
+        match outcome {
+            Ok(()) => {
+                self.phase = Phase::Ready;
+                Step::Reply(reply)
+            }
+            Err(refusal) => self.end(stream, &refusal),
         }
     }
 
@@ -168,7 +188,8 @@ impl Session {
             Opcode::Authenticate => match Authenticate::read(&reply.body) {
                 Ok(Authenticate { authenticator }) => {
                     let authenticator = authenticator.to_owned();
-                    self.phase = Phase::Authenticating { authenticator, token: None };
+                    let (token, said) = (None, Vec::new());
+                    self.phase = Phase::Authenticating { authenticator, token, said };
                 }
                 Err(_) => return self.not_started(&reply),
             },
@@ -187,33 +208,55 @@ impl Session {
     }
 
     fn authenticated(&mut self, reply: Envelope) -> Step {
-        let Phase::Authenticating { authenticator, token } = &mut self.phase else {
+        let Phase::Authenticating { authenticator, token, said } = &mut self.phase else {
             return Step::End(self.unexpected(&reply, "nothing"));
         };
         let token = token.take().unwrap_or_default();
         match reply.opcode {
             Opcode::AuthSuccess => {
-                let authenticator = std::mem::take(authenticator);
-                self.dialect.login = Some(Arc::new(Login { authenticator, token }));
-                self.phase = Phase::Ready;
+                let login = login(std::mem::take(authenticator), std::mem::take(said), token);
+                let is_one_message = login.further.is_empty();
+                self.dialect.login = Some(Arc::new(login));
+                if is_one_message {
+                    self.phase = Phase::Ready;
+                    return Step::Reply(reply);
+                }
+                self.phase = Phase::Proving;
+                Step::Prove(reply.stream, reply)
+            }
+            // It may try another password, from the beginning.
+            Opcode::Error => {
+                said.clear();
                 Step::Reply(reply)
             }
-            // It may try another password.
-            Opcode::Error => Step::Reply(reply),
-            Opcode::AuthChallenge => {
-                let words = format!(
-                    "{authenticator} answered the login with a further question. This proxy logs \
-                     in to every node as its clients do, which it can where one message is \
-                     enough (PLAIN, as PasswordAuthenticator has it), and not with this mechanism"
-                );
-                Step::End(self.refused(reply.stream, &Refusal::bad_credentials(words)))
-            }
-            _ => Step::End(self.unexpected(&reply, "AUTH_SUCCESS")),
+            Opcode::AuthChallenge => match AuthToken::read(&reply.body) {
+                Ok(AuthToken { token: question }) => {
+                    let question = Bytes::copy_from_slice(question.unwrap_or_default());
+                    said.push((token, question));
+                    Step::Reply(reply)
+                }
+                Err(_) => Step::End(self.unexpected(&reply, "AUTH_CHALLENGE that can be read")),
+            },
+            _ => Step::End(self.unexpected(&reply, "AUTH_SUCCESS or AUTH_CHALLENGE")),
         }
     }
 
     fn unexpected(&self, reply: &Envelope, expected: &str) -> Envelope {
         let words = format!("the node answered {}, expected {expected}", reply.opcode);
         self.refused(reply.stream, &Refusal::server_error(words))
+    }
+}
+
+/// What was said, each with what was asked then, and what was said last.
+fn login(authenticator: String, said: Vec<(Bytes, Bytes)>, last: Bytes) -> Login {
+    let (mut answers, questions): (Vec<_>, Vec<_>) = said.into_iter().unzip();
+    answers.push(last);
+    let mut answers = answers.into_iter();
+    let token = answers.next().expect("something was said last");
+    let challenge = |(question, answer)| Challenge { question, answer };
+    Login {
+        authenticator,
+        token,
+        further: questions.into_iter().zip(answers).map(challenge).collect(),
     }
 }

@@ -60,6 +60,8 @@ pub(crate) enum Step {
     Ask(i16, Box<Request>, Then),
     /// The node that the client logs in at is to be told this.
     Say(i16, Says),
+    /// The login is to be replayed on another connection before this, which says that it is good.
+    Prove(i16, Envelope),
     /// The answer is to be made when the nodes agree on their schema.
     Agree(i16, Agreement),
     /// The answer, which tells of a change of the schema, is to be kept back until they do.
@@ -98,7 +100,11 @@ enum Phase {
         authenticator: String,
         /// What was said last and is not answered.
         token: Option<Bytes>,
+        /// What was said before, each with what was asked then.
+        said: Vec<(Bytes, Bytes)>,
     },
+    /// It is found out whether its login, of several messages, can be replayed.
+    Proving,
     /// It may ask.
     Ready,
 }
@@ -191,7 +197,9 @@ impl Session {
                     Phase::New => "STARTUP or OPTIONS",
                     Phase::Starting(_) => "nothing until STARTUP is answered",
                     Phase::Authenticating { token: None, .. } => "AUTH_RESPONSE",
-                    Phase::Authenticating { .. } => "nothing until AUTH_RESPONSE is answered",
+                    Phase::Authenticating { .. } | Phase::Proving => {
+                        "nothing until AUTH_RESPONSE is answered"
+                    }
                     Phase::Ready => "OPTIONS, QUERY, PREPARE, EXECUTE, BATCH or REGISTER",
                 };
                 let words = format!("{opcode} came, expected {expected}");

@@ -12,7 +12,7 @@ use rustls_pki_types::ServerName;
 use super::redirect::file;
 use super::ways::Way;
 use super::{MS, NAME_BYTES_MAX, REPLICAS_MAX};
-use crate::config::{CqlConfig, CqlListenConfig, CqlTls, CqlUser};
+use crate::config::{CqlAgentConfig, CqlConfig, CqlListenConfig, CqlTls, CqlUser};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -113,7 +113,7 @@ fn identity(table: &mut Table<'_>) -> Option<(PathBuf, PathBuf)> {
 }
 
 impl CqlTls {
-    pub(super) fn read(table: &mut Table<'_>) -> Self {
+    pub(crate) fn read(table: &mut Table<'_>) -> Self {
         let is_name = |name: &String| ServerName::try_from(name.as_str()).is_ok();
         let name = table.key("name").text().check("a name as in a certificate", is_name);
         Self {
@@ -121,6 +121,12 @@ impl CqlTls {
             name: name.optional(),
             identity: identity(table),
         }
+    }
+}
+
+impl CqlAgentConfig {
+    pub(super) fn read(table: &mut Table<'_>) -> Self {
+        Self { identity: identity(table), tls: table.key("tls").table(CqlTls::read).optional() }
     }
 }
 

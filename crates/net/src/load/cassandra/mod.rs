@@ -25,7 +25,7 @@ use evenkeel_cql::Consistency;
 use super::{
     Arrivals, LATENCY_MAX, LoadError, Outcome, Parameters, Progress, SPIN_MAX, Stop, on_thread,
 };
-use crate::cassandra::node::Login;
+use crate::cassandra::node::{Login, NodeTls};
 
 pub use evenkeel_cql::Version;
 pub use workload::{Popularity, RecordSize, Workload};
@@ -59,6 +59,8 @@ pub struct CassandraLoad {
     pub version: Version,
     /// Who asks; `None` where nodes let everybody in.
     pub login: Option<Login>,
+    /// With what connections are encrypted; `None`: they are not.
+    pub tls: Option<NodeTls>,
     /// Whether updates carry the time at which they were due to leave, as drivers' do. Without it
     /// each coordinator stamps them, and a proxy may not send them twice.
     pub has_timestamps: bool,
@@ -177,6 +179,7 @@ impl CassandraLoad {
             consistency: Consistency::LocalQuorum,
             version: Version::V5,
             login: None,
+            tls: None,
             has_timestamps: true,
             arrivals,
             policy: "load".into(),

@@ -87,6 +87,7 @@ impl Session {
             orphans_max: STREAMS_MAX / 2,
             idle: Duration::from_secs(3_600),
             connect: load.timeout.max(Duration::from_secs(5)),
+            tls: load.tls.clone(),
             ..NodeLimits::default()
         });
         let node = |index: usize| -> Rc<Node> {

@@ -15,6 +15,8 @@ use evenkeel_cql::{Consistency, Envelope, ErrorCode, Opcode, Version, rows};
 
 use super::super::{Arrivals, Outcome, Stop};
 use super::{CassandraLoad, CassandraTarget, Popularity, RecordSize, Workload};
+use crate::cassandra::Certificate;
+use crate::http::engine::worker_runtime;
 
 /// A request as it came.
 #[derive(Clone, PartialEq, Debug)]
@@ -370,6 +372,31 @@ fn a_load_that_cannot_begin_says_why() {
     let refused = error(CassandraLoad { target, ..load() });
     assert!(refused.starts_with("cannot connect: node 127.0.0.1:"), "{refused}");
     assert!(refused.contains("is it running"), "{refused}");
+}
+
+#[test]
+fn over_tls_it_is_the_same() {
+    let (server, certificate) = (Server::healthy(), Arc::new(Certificate::new()));
+    let (sender, encrypted) = std::sync::mpsc::channel();
+    let (behind, own) = (server.address.parse().unwrap(), Arc::clone(&certificate));
+    thread::spawn(move || {
+        worker_runtime().unwrap().block_on(async {
+            let (address, _agreed) = own.before(behind, rustls::ALL_VERSIONS).await;
+            sender.send(address).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    let target = format!("cql://{}/shop", encrypted.recv().unwrap());
+    let target = CassandraTarget::parse(&target).unwrap();
+    let load = CassandraLoad { target, ..server.load(Workload::A, 200.0, 300) };
+    let plain = load.clone().run(&Stop::new(), |_| {}).unwrap_err().to_string();
+    assert!(plain.starts_with("cannot connect"), "{plain}");
+    let other = CassandraLoad { tls: Some(Certificate::new().of_nodes()), ..load.clone() };
+    let other = other.run(&Stop::new(), |_| {}).unwrap_err().to_string();
+    assert!(other.contains("certificate"), "{other}");
+    let load = CassandraLoad { tls: Some(certificate.of_nodes()), ..load };
+    let report = load.run(&Stop::new(), |_| {}).unwrap().report;
+    assert!(report.requests > 20 && report.served == report.requests, "{report:?}");
 }
 
 #[test]

@@ -52,10 +52,20 @@ impl Client {
         authority: &str,
         version: Version,
     ) -> io::Result<Self> {
+        Self::connect_tls_of(rustls::ALL_VERSIONS, to, authority, version)
+    }
+
+    /// The same in one of these versions of TLS.
+    pub(crate) fn connect_tls_of(
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        to: SocketAddr,
+        authority: &str,
+        version: Version,
+    ) -> io::Result<Self> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
-        let config = rustls::ClientConfig::builder().with_root_certificates(roots);
-        let config = Arc::new(config.with_no_client_auth());
+        let config = rustls::ClientConfig::builder_with_protocol_versions(versions);
+        let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
         let name = ServerName::IpAddress(to.ip().into());
         let session = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
         let stream = TcpStream::connect(to)?;

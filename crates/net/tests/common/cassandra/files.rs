@@ -191,7 +191,7 @@ impl Java {
 
 /// Writes what one node reads; answers its folder.
 pub(super) fn write(spec: &Spec, folder: &Path, addresses: &[Ipv4Addr], index: usize) -> PathBuf {
-    let home = folder.join(format!("node-{index}"));
+    let home = home(folder, index);
     fs::create_dir_all(home.join("logs")).unwrap();
     fs::write(home.join("cassandra.yaml"), yaml(spec, &home, addresses, index)).unwrap();
     let (data_center, rack) = &spec.places[index];
@@ -221,7 +221,10 @@ fn yaml(spec: &Spec, home: &Path, addresses: &[Ipv4Addr], index: usize) -> Strin
         true => ("PasswordAuthenticator", "CassandraAuthorizer"),
         false => ("AllowAllAuthenticator", "AllowAllAuthorizer"),
     };
-    let tls = if spec.tls { TLS.replace("HOME", &home.to_string()) } else { String::new() };
+    let mut tls = if spec.tls { TLS.replace("HOME", &home.to_string()) } else { String::new() };
+    if let Some(version) = spec.tls_version {
+        tls.push_str(&format!("  accepted_protocols: [{version}]\n"));
+    }
     let Spec { name, dynamic_snitch, yaml, .. } = spec;
     format!(
         "cluster_name: {name}
@@ -287,6 +290,11 @@ pub(super) fn tokens(nodes: usize, each: usize, index: usize) -> Vec<i64> {
     (0..each).map(token).collect()
 }
 
+/// Where a node has its files.
+pub(super) fn home(folder: &Path, index: usize) -> PathBuf {
+    folder.join(format!("node-{index}"))
+}
+
 /// An authority, and for each node a certificate of its own; answers the authority's as PEM.
 pub(super) fn write_certificates(folder: &Path, addresses: &[Ipv4Addr]) -> String {
     let key = KeyPair::generate().unwrap();
@@ -295,7 +303,7 @@ pub(super) fn write_certificates(folder: &Path, addresses: &[Ipv4Addr]) -> Strin
     let authority = parameters.self_signed(&key).unwrap().pem();
     let issuer = Issuer::new(parameters, key);
     for (index, address) in addresses.iter().enumerate() {
-        let home = folder.join(format!("node-{index}"));
+        let home = home(folder, index);
         fs::create_dir_all(&home).unwrap();
         let key = KeyPair::generate().unwrap();
         let parameters = CertificateParams::new([address.to_string()]).unwrap();

@@ -18,6 +18,7 @@ pub(crate) mod statements;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -49,8 +50,10 @@ pub(crate) struct Spec {
     pub(crate) heap_mib: usize,
     /// Whether clients log in (user and password `cassandra`).
     pub(crate) password: bool,
-    /// Whether clients speak TLS 1.3, with [`Cluster::authority`].
+    /// Whether clients speak TLS, with [`Cluster::authority`].
     pub(crate) tls: bool,
+    /// The one version of it that nodes know, such as `TLSv1.2`; by default all of Java's.
+    pub(crate) tls_version: Option<&'static str>,
     /// Whether nodes themselves prefer replicas that were quick of late.
     pub(crate) dynamic_snitch: bool,
     /// Whether Java optimizes as it does in production: starts later, runs faster.
@@ -77,6 +80,7 @@ impl Spec {
             heap_mib: 384,
             password: false,
             tls: false,
+            tls_version: None,
             dynamic_snitch: false,
             optimized: false,
             yaml: String::new(),
@@ -188,6 +192,11 @@ impl Cluster {
     /// Who signed the nodes' certificates, as PEM, where clients speak TLS.
     pub(crate) fn authority(&self) -> Option<&str> {
         self.authority.as_deref()
+    }
+
+    /// A node's certificate and key, in one file as PEM, where clients speak TLS.
+    pub(crate) fn identity(&self, node: usize) -> PathBuf {
+        files::home(&self.folder, node).join("identity.pem")
     }
 
     /// The process of a node, while it runs.
@@ -360,12 +369,14 @@ pub(crate) fn following(first: Ipv4Addr, count: usize) -> Vec<Ipv4Addr> {
 
 /// Loopback addresses on which nobody listens, unlike those of other processes.
 fn own_addresses(nodes: usize) -> Vec<Ipv4Addr> {
+    // Clusters of one process may start at once, before any of them has taken its ports.
+    static STEPS: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
     let free = |address: &Ipv4Addr| {
         [PORT, 7000].iter().all(|port| TcpListener::bind((*address, *port)).is_ok())
     };
-    for step in 0..250 {
-        let third = (process + step) % 250 + 1;
+    for _ in 0..250 {
+        let third = (process + STEPS.fetch_add(1, Ordering::Relaxed)) % 250 + 1;
         let second = 160 + (process / 250) % 90;
         let address = |node| Ipv4Addr::new(127, second as u8, third as u8, node as u8 + 1);
         let addresses: Vec<Ipv4Addr> = (0..nodes).map(address).collect();

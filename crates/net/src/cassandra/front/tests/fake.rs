@@ -13,7 +13,7 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::cassandra::cluster::{Cluster, Member, Notice};
 use crate::cassandra::front::{Backend, Conversation, Refusal, Request};
-use crate::cassandra::node::Answer;
+use crate::cassandra::node::{Answer, Dialect};
 
 /// Answers what a statement says: `ECHO n`, `HOLD`, `LONG n`, `CREATE`.
 pub(super) struct Fake {
@@ -116,6 +116,10 @@ impl Backend for Fake {
         let is_deaf = self.deaf.get() > 0;
         self.deaf.set(self.deaf.get().saturating_sub(1));
         Ok(Login { version, password: *self.password.borrow(), is_deaf })
+    }
+
+    async fn prove(self: &Rc<Self>, _: &Dialect) -> Result<(), Refusal> {
+        unreachable!("no login here has several messages")
     }
 
     async fn schema_versions(self: &Rc<Self>) -> Vec<[u8; 16]> {

@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use evenkeel_cql::request::{AuthResponse, Register};
 use evenkeel_cql::response::{self, Event, SchemaChange, SchemaTarget};
 use evenkeel_cql::{Inet, value};
-use tokio::net::TcpStream;
 
 use super::*;
 use crate::cassandra::cluster::{ClusterEvent, Notice};
 use crate::cassandra::front::accept::pass_events;
-use crate::cassandra::front::{FrontTlsFiles, serve};
-use crate::http::engine::Listener;
 
 #[test]
 fn answers_come_to_who_asked_however_bytes_are_cut() {
@@ -211,61 +208,5 @@ fn a_driver_that_waits_for_agreement_waits_until_there_is_one() {
         assert_eq!(error_in(&reply).0, ErrorCode::Overloaded);
         let reply = client.ask(query(Version::V5, 1, "CREATE 1")).await;
         assert_eq!(reply.opcode, Opcode::Result);
-    });
-}
-
-#[test]
-fn over_tls_and_sockets_what_is_in_flight_is_answered_before_the_end() {
-    let folder = std::env::temp_dir().join(format!("evenkeel-front-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let signed = rcgen::generate_simple_self_signed(vec!["proxy".to_owned()]).unwrap();
-    let files = FrontTlsFiles {
-        certificate: folder.join("certificate.pem"),
-        key: folder.join("key.pem"),
-        authority: None,
-    };
-    std::fs::write(&files.certificate, signed.cert.pem()).unwrap();
-    std::fs::write(&files.key, signed.signing_key.serialize_pem()).unwrap();
-    let server = files.load().unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(signed.cert.der().clone()).unwrap();
-    run(async {
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.address().unwrap();
-        let mut settings = FrontSettings::new("east");
-        settings.tls = Some(server);
-        let fake = Rc::new(Fake::default());
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let serving = serve(listener, Rc::new(settings), Rc::clone(&fake), Rc::default(), async {
-            drop(stopped.await);
-        });
-        let serving = tokio::task::spawn_local(serving);
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
-        let stream = TcpStream::connect(address).await.unwrap();
-        let stream = connector.connect("proxy".try_into().unwrap(), stream).await.unwrap();
-        let mut client = Client::new(stream, Version::V5, 1);
-        client.start(Some(Compression::Lz4)).await;
-        let reply = client.ask(query(Version::V5, 2, "LONG 300000")).await;
-        assert_eq!(reply.body.len(), 11 + 300_000);
-
-        client.send(&[query(Version::V5, 3, "HOLD")]).await;
-        while fake.in_flight.get() == 0 {
-            tokio::task::yield_now().await;
-        }
-        stop.send(()).unwrap();
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        assert!(TcpStream::connect(address).await.is_err(), "nobody is taken any more");
-        fake.release.notify_waiters();
-        assert_eq!(client.next().await.unwrap().body, "HOLD");
-        assert_eq!(client.next().await, None);
-        let served = serving.await.unwrap().unwrap();
-        assert_eq!((served.accepted, served.cut_off), (1, 0));
     });
 }

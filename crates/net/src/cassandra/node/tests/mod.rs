@@ -6,6 +6,7 @@ pub(in crate::cassandra) mod fake;
 mod limited;
 mod prepared;
 mod shared;
+mod tls;
 
 /// Runs a test as a worker runs.
 pub(in crate::cassandra) fn run(test: impl Future<Output = ()>) {

@@ -10,7 +10,7 @@ use evenkeel_cql::codec::Compression;
 use evenkeel_cql::request::{AuthResponse, Query, Startup};
 use evenkeel_cql::{ErrorCode, Flags, Opcode, Version};
 
-use super::super::{Dialect, Login, NodeLimits, SendErrorKind};
+use super::super::{Challenge, Dialect, Login, NodeLimits, SendErrorKind};
 use super::fake::{Peer, dialect, fake, limits, node, settle, spawn, tag, tagged};
 use super::run;
 
@@ -117,6 +117,55 @@ fn a_login_is_replayed_and_a_refused_one_is_said_in_the_nodes_words() {
             .collect();
         assert_eq!(asked, [1]);
         assert_eq!((node.connections(), node.counts().opened, node.counts().failed), (1, 1, 2));
+    });
+}
+
+#[test]
+fn a_login_of_several_messages_is_replayed_as_far_as_the_same_is_asked() {
+    run(async {
+        // Asks as often as there are questions, the last of which a connection may have its own of.
+        for (questions, is_same) in [
+            (vec!["start"], true),
+            (vec!["start", "more"], true),
+            (vec!["start", "other"], false),
+            (vec!["start", "more", "again"], false),
+            (vec![], true),
+        ] {
+            let (address, seen) = fake(move |mut peer| {
+                let questions = questions.clone();
+                async move {
+                    let startup = peer.next().await.unwrap();
+                    peer.started(&startup, Opcode::Authenticate, b"\0\x04Some").await;
+                    for question in questions {
+                        let Some(said) = peer.next().await else { return };
+                        let body = [&[0, 0, 0, question.len() as u8], question.as_bytes()];
+                        peer.answer(&said, Opcode::AuthChallenge, &body.concat()).await;
+                    }
+                    let Some(said) = peer.next().await else { return };
+                    peer.answer(&said, Opcode::AuthSuccess, &[255; 4]).await;
+                    peer.echo().await;
+                }
+            })
+            .await;
+            let challenge = |(question, answer): (&str, &str)| Challenge {
+                question: question.to_owned().into(),
+                answer: answer.to_owned().into(),
+            };
+            let further = [("start", "first"), ("more", "second")].map(challenge).to_vec();
+            let login = Arc::new(Login { further, ..Login::plain("ann", "right") });
+            let as_ann = Dialect { login: Some(login), ..dialect(Version::V5) };
+            let answered = node(address, limits()).ask(&as_ann, tagged(1, 0)).await;
+            assert_eq!(answered.is_ok(), is_same, "{answered:?}");
+            if let Err(error) = answered {
+                assert_eq!(error.kind(), SendErrorKind::Authentication, "{error}");
+                assert!(!error.was_sent() && error.to_string().contains("Some"), "{error}");
+            }
+            let said = seen.borrow();
+            let said = said.iter().filter(|said| said.opcode == Opcode::AuthResponse);
+            let said = said.map(|said| AuthResponse::read(&said.body).unwrap().token.unwrap());
+            let script: [&[u8]; 3] = [b"\0ann\0right", b"first", b"second"];
+            assert!(said.zip(script).all(|(said, script)| said == script));
+        }
     });
 }
 

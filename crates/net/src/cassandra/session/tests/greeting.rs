@@ -125,18 +125,59 @@ fn a_login_is_the_nodes_to_judge_and_kept_for_the_others() {
     );
 }
 
-#[test]
-fn a_login_of_several_steps_is_refused_with_the_reason() {
-    let mut small = authenticating();
-    let Step::Say(2, says) = small.receive(auth_response(b"GSSAPI")) else { panic!() };
+/// Says this, and what the node says to it.
+fn exchange(small: &mut Small, token: &[u8], opcode: Opcode, told: Option<&[u8]>) -> Step {
+    let Step::Say(2, says) = small.receive(auth_response(token)) else { panic!() };
     let mut body = BytesMut::new();
-    write::bytes(&mut body, Some(b"GSSAPI-START"));
-    let challenge = answer(Opcode::AuthChallenge, body.freeze());
-    let (step, _) = small.session.said(2, &says, Ok(challenge));
-    assert!(matches!(step, Step::End(_)));
-    let (code, words) = error_of(&step);
-    assert_eq!(code, ErrorCode::BadCredentials);
-    assert!(words.contains("PasswordAuthenticator") && words.contains("one message"), "{words}");
+    write::bytes(&mut body, told);
+    small.session.said(2, &says, Ok(answer(opcode, body.freeze()))).0
+}
+
+/// A client whose login of two messages a node has found good.
+fn proving() -> (Small, Envelope) {
+    let mut small = authenticating();
+    // What is said before a refusal is forgotten with it.
+    for is_good in [false, true] {
+        let step = exchange(&mut small, b"PLAIN", Opcode::AuthChallenge, Some(b"PLAIN-START"));
+        let Step::Reply(reply) = step else { panic!("{step:?}") };
+        assert_eq!((reply.opcode, &reply.body[4..]), (Opcode::AuthChallenge, &b"PLAIN-START"[..]));
+        if !is_good {
+            let Step::Say(2, says) = small.receive(auth_response(b"wrong")) else { panic!() };
+            let refused = Refusal::bad_credentials("no").answer();
+            small.session.said(2, &says, Ok(refused));
+        }
+    }
+    let step = exchange(&mut small, b"\0me\0right", Opcode::AuthSuccess, None);
+    let Step::Prove(2, reply) = step else { panic!("{step:?}") };
+    assert!(!small.session.is_ready());
+    assert_eq!((small.session.in_flight(), reply.opcode), (1, Opcode::AuthSuccess));
+    (small, reply)
+}
+
+#[test]
+fn a_login_of_several_messages_is_good_when_it_could_be_replayed() {
+    let (mut small, reply) = proving();
+    let login = small.session.dialect().login.clone().unwrap();
+    assert_eq!(&login.token[..], b"PLAIN");
+    let [challenge] = &login.further[..] else { panic!("{login:?}") };
+    assert_eq!(&challenge.question[..], b"PLAIN-START");
+    assert_eq!(&challenge.answer[..], b"\0me\0right");
+    let Step::Reply(passed) = small.session.proven(2, reply.clone(), Ok(())) else { panic!() };
+    assert_eq!(passed, reply);
+    assert!(small.session.is_ready() && small.session.in_flight() == 0);
+}
+
+#[test]
+fn nothing_is_asked_of_a_login_that_is_not_proven() {
+    let (mut small, _) = proving();
+    let step = small.query("SELECT * FROM k.t");
+    assert!(matches!(step, Step::End(_)), "{step:?}");
+    let (mut small, reply) = proving();
+    let refused = Err(Refusal::bad_credentials("for one connection"));
+    let step = small.session.proven(2, reply, refused);
+    assert!(matches!(step, Step::End(_)), "{step:?}");
+    assert_eq!(error_of(&step), (ErrorCode::BadCredentials, "for one connection".to_owned()));
+    assert!(!small.session.is_ready());
 }
 
 #[test]

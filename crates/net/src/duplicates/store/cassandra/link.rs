@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 use super::CassandraAccess;
 use crate::cassandra::node::{
-    Answer, Ask, Dialect, Known, Login, Node, NodeLimits, NodeTls, NodeTlsFiles, Prepared,
-    ResultColumns,
+    Answer, Ask, Dialect, Known, Login, Node, NodeLimits, Prepared, ResultColumns,
 };
+use crate::cassandra::node_tls;
 use crate::pem;
 
 /// How long a node that is there may take.
@@ -58,16 +58,12 @@ impl Link {
     /// # Errors
     /// When password or certificates cannot be read.
     pub(super) fn new(address: SocketAddr, access: &CassandraAccess) -> io::Result<Self> {
-        let tls = access.tls.as_ref().map(|tls| {
-            let (authority, identity) = (tls.authority.clone(), tls.identity.clone());
-            NodeTls::load(&NodeTlsFiles { authority, identity, name: tls.name.clone() })
-        });
         let login = access.user.as_ref().map(|user| {
             let text = pem::read(&user.password_file)?;
             let text = String::from_utf8_lossy(&text);
             io::Result::Ok(Login::plain(&user.name, text.lines().next().unwrap_or_default()))
         });
-        let limits = NodeLimits { tls: tls.transpose()?, ..NodeLimits::default() };
+        let limits = NodeLimits { tls: node_tls(access.tls.as_ref())?, ..NodeLimits::default() };
         let login = login.transpose()?.map(Arc::new);
         let dialect = Rc::new(Dialect { version: VERSION, keyspace: None, login });
         Ok(Self { node: Node::new(address, Rc::new(limits)), dialect, prepared: BTreeMap::new() })
