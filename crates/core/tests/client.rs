@@ -2,6 +2,7 @@
 //! the other.
 
 use evenkeel_core::fleet::{Fleet, GroupId, ReplicaId};
+use evenkeel_core::request::call::ATTEMPTS_MAX;
 use evenkeel_core::request::redundancy::{Hedge, HedgeConfig};
 use evenkeel_core::request::select::Policy;
 use evenkeel_core::request::{
@@ -158,4 +159,19 @@ fn what_is_forgotten_teaches_nothing() {
         assert_eq!(dispatcher.fleet().replica(replica).burden(now), 0.0);
     }
     assert!(is_about_2_ms(dispatcher.copy_due(1)), "{:?}", dispatcher.copy_due(1));
+}
+
+#[test]
+fn a_call_makes_as_many_attempts_as_it_has_room_for() {
+    let policy = "least-outstanding".parse::<Policy>().expect("a policy of the registry");
+    let fleet = Fleet::single_group(ATTEMPTS_MAX + 1);
+    let mut dispatcher = Dispatcher::new(fleet, policy.make(1), DispatcherConfig::default());
+    let (mut call, first) = open(&mut dispatcher, at(1), 1);
+    let mut attempts = vec![first];
+    while let Some(retry) = dispatcher.retry(at(1), &mut call) {
+        attempts.push(retry);
+    }
+    assert_eq!(attempts.len(), ATTEMPTS_MAX);
+    attempts.into_iter().for_each(|attempt| dispatcher.finish(at(2), attempt));
+    dispatcher.close(at(2), call);
 }

@@ -197,6 +197,10 @@ fn a_retry_of_a_later_page_knows_where_that_failed_and_the_next_request_does_not
     chooser.failed(now, ONE, NODES[0], 4 * MS, Some(Failure::Broken));
     chooser.begin(now + MS, ONE);
     assert_eq!(chooser.tried(ONE).count(), 0);
+    let chosen = first(&mut chooser, now, ONE);
+    chooser.failed(soon, ONE, chosen, MS / 10, None);
+    chooser.begin(soon, ONE);
+    assert_eq!(chooser.tried(ONE).count(), 0, "its retries do not begin anew");
 }
 
 #[test]
@@ -207,6 +211,31 @@ fn a_target_without_a_connection_was_not_sent_however_late_that_is_found() {
     assert_eq!(chooser.in_flight(node), 1);
     assert!(!chooser.asks_for_copy(at(10_003), ONE, Some(node)));
     assert_eq!(in_flight(&chooser), [0; 3]);
+    assert!(!chooser.asks_for_copy(at(10_004), ONE, None), "of nothing there is no copy");
+}
+
+#[test]
+fn a_request_that_was_never_heard_of_again_has_no_copies() {
+    let mut chooser = taught(HedgeConfig::default());
+    first(&mut chooser, at(10_000), ONE);
+    chooser.begin(at(70_001), RequestId(2));
+    assert_eq!(chooser.counts().untold, 1);
+    chooser.sent(at(70_001), ONE, NODES[0]);
+    assert_eq!(copy(&mut chooser, at(70_004), ONE), None);
+}
+
+#[test]
+fn a_retry_avoids_a_node_that_stands_still() {
+    let mut chooser = taught(HedgeConfig::default());
+    let [stopped, quick, failing] = NODES;
+    chooser.begin(at(10_000), ONE);
+    assert_eq!(chooser.choose(at(10_000), ONE, &[stopped]), Some(0));
+    assert_eq!(chooser.copy(at(10_003), ONE, &[quick]), Some(0));
+    chooser.answered(at(10_004), ONE, quick, MS);
+    chooser.begin(at(10_004), ONE);
+    assert_eq!(chooser.choose(at(10_004), ONE, &[failing]), Some(0));
+    chooser.failed(at(10_004), ONE, failing, Duration::ZERO, Some(Failure::Broken));
+    assert_eq!(chooser.choose(at(10_004), ONE, &[stopped, quick]), Some(1));
 }
 
 #[test]
