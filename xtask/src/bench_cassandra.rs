@@ -47,9 +47,9 @@ usage: cargo xtask bench cassandra [OPTIONS]
                      joining (writers from half time on), closed (throughput); default all
   --mixes A,B,…      of read-heavy (5 % updates), update-heavy (50 %), read-only; default all
                      (lonely and joining have their own)
-  --ways A,B,…       of default (the reference), adaptive, proxy, default-speculative,
-                     adaptive-speculative, java (a reference), java-proxy; default all but the
-                     speculative ones
+  --ways A,B,…       of default (the reference), adaptive, adaptive-hedged, proxy,
+                     default-speculative, adaptive-speculative, java (a reference), java-proxy;
+                     default all but the speculative ones
   --rounds N         rounds, each measuring every way once; at least 6, default 6
   --seconds N        length of one measurement, 2 to 300; default 15
   --rate N           requests per second in open loop, 10 to 100000; default 500
@@ -332,6 +332,10 @@ impl<'a> Stage<'a> {
             proxy.check_alive()?;
         }
         thread::sleep(SETTLE);
+        let copies = match way.is_proxied {
+            true => after.copies.since(before.copies),
+            false => outcome.copies,
+        };
         let at_work = (after.machine.0 - before.machine.0) as f64;
         let all = (after.machine.1 - before.machine.1).max(1) as f64;
         Ok(Measurement::new(
@@ -339,7 +343,7 @@ impl<'a> Stage<'a> {
             report::Cost {
                 proxy_us: after.proxy_us - before.proxy_us,
                 nodes_us: after.nodes_us - before.nodes_us,
-                copies: after.copies.since(before.copies),
+                copies,
                 busy: at_work / all,
             },
         ))

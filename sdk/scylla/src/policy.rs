@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_core::request::Failure;
+use evenkeel_core::request::redundancy::{HedgeConfig, HedgeStanding};
 use evenkeel_core::request::select::{Policy, PolicyError};
 use scylla::cluster::{ClusterState, NodeRef};
 use scylla::errors::{DbError, RequestAttemptError};
 use scylla::policies::load_balancing::{
     DefaultPolicy, FallbackPlan, LoadBalancingPolicy, RoutingInfo,
 };
+use scylla::policies::speculative_execution::{Context, SpeculativeExecutionPolicy};
 use scylla::routing::Shard;
 
 use crate::chooser::{Chooser, Counts, Limits, NodeId, RequestId};
@@ -22,6 +24,9 @@ type Target<'a> = (NodeRef<'a>, Option<Shard>);
 /// Chooses among the replicas of a key by Evenkeel's policies; everything else (other data centres,
 /// nodes that are not replicas, nodes that seem down, conditional requests) is left to the driver's
 /// default policy and counted.
+///
+/// With [`AdaptivePolicyBuilder::hedge`] it also says when a request that takes long is given a
+/// copy. For that, give it to the driver once more, as the profile's speculative execution policy.
 ///
 /// One policy may serve several sessions of one cluster. It has one lock, held for about a
 /// microsecond at each send and each end.
@@ -43,6 +48,7 @@ impl AdaptivePolicy {
             clients: 1,
             datacenter: None,
             may_leave_datacenter: false,
+            hedge: None,
             limits: Limits { seed: seed_of_process(), ..Limits::default() },
         }
     }
@@ -57,6 +63,12 @@ impl AdaptivePolicy {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.chooser().counts()
+    }
+
+    /// How the hedge stands; `None` without one.
+    #[must_use]
+    pub fn hedge(&self) -> Option<HedgeStanding> {
+        self.chooser().hedge()
     }
 
     fn chooser(&self) -> MutexGuard<'_, Chooser> {
@@ -98,6 +110,12 @@ impl AdaptivePolicy {
     fn choose<'a>(&self, request: RequestId, candidates: &[Target<'a>]) -> Option<Target<'a>> {
         let nodes: Vec<_> = candidates.iter().map(|&(node, _)| node_id(node)).collect();
         let place = self.chooser().choose(self.now(), request, &nodes)?;
+        candidates.get(place).copied()
+    }
+
+    fn copy<'a>(&self, request: RequestId, candidates: &[Target<'a>]) -> Option<Target<'a>> {
+        let nodes: Vec<_> = candidates.iter().map(|&(node, _)| node_id(node)).collect();
+        let place = self.chooser().copy(self.now(), request, &nodes)?;
         candidates.get(place).copied()
     }
 }
@@ -155,7 +173,10 @@ impl LoadBalancingPolicy for AdaptivePolicy {
             self.chooser().sent(self.now(), id, node_id(picked.0));
             return Some(picked);
         }
-        self.choose(id, &self.candidates(request, cluster))
+        let mut candidates = self.candidates(request, cluster);
+        let tried: Vec<_> = self.chooser().tried(id).collect(); // a page's; hardly ever any
+        candidates.retain(|&(node, _)| !tried.contains(&node_id(node)));
+        self.choose(id, &candidates)
     }
 
     fn fallback<'a>(
@@ -195,6 +216,21 @@ impl LoadBalancingPolicy for AdaptivePolicy {
     }
 }
 
+/// The driver asks once for each request that may be sent twice, before anything is sent. What it
+/// is told here is when to come again: whether a copy leaves is decided then, in [`Rest`].
+impl SpeculativeExecutionPolicy for AdaptivePolicy {
+    fn max_retry_count(&self, _: &Context) -> usize {
+        self.chooser().copies_max()
+    }
+
+    fn retry_interval(&self, _: &Context) -> Duration {
+        self.chooser().copy_due().unwrap_or(NEVER)
+    }
+}
+
+/// A timer that rings when no request lives any more.
+const NEVER: Duration = Duration::from_secs(3_600);
+
 /// What a request may still try. Each target counts as sent to when it is taken.
 struct Rest<'a> {
     policy: &'a AdaptivePolicy,
@@ -206,12 +242,32 @@ struct Rest<'a> {
     others: Option<FallbackPlan<'a>>,
 }
 
+impl Rest<'_> {
+    fn is_for_copy(&self) -> bool {
+        let lost = self.tried.last().copied().filter(|last| {
+            let mut nodes = self.cluster.get_nodes_info().iter();
+            nodes.find(|node| node_id(node) == *last).is_none_or(|node| !is_alive(node))
+        });
+        self.policy.chooser().asks_for_copy(self.policy.now(), self.id, lost)
+    }
+}
+
+/// For a copy that must not leave now there is no target: the driver takes that for the end of the
+/// plan, starts no further copies of this request and waits for what is under way. A retry that
+/// comes later is given targets again.
 impl<'a> Iterator for Rest<'a> {
     type Item = Target<'a>;
 
     fn next(&mut self) -> Option<Target<'a>> {
+        let is_for_copy = self.is_for_copy();
         let Self { policy, request, cluster, tried, .. } = self;
         self.candidates.retain(|&(node, _)| !tried.contains(&node_id(node)));
+        if is_for_copy {
+            // Rounds of Paxos have no candidates here, so they have no copies.
+            let target = policy.copy(self.id, &self.candidates)?;
+            tried.push(node_id(target.0));
+            return Some(target);
+        }
         if let Some(target) = policy.choose(self.id, &self.candidates) {
             tried.push(node_id(target.0));
             return Some(target);
@@ -234,6 +290,7 @@ pub struct AdaptivePolicyBuilder {
     clients: u32,
     datacenter: Option<String>,
     may_leave_datacenter: bool,
+    hedge: Option<HedgeConfig>,
     limits: Limits,
 }
 
@@ -271,6 +328,14 @@ impl AdaptivePolicyBuilder {
         self
     }
 
+    /// When a request that takes long is given a copy, and how many requests may be. For statements
+    /// that are marked idempotent, in profiles whose speculative execution policy this is, too.
+    #[must_use]
+    pub const fn hedge(mut self, config: HedgeConfig) -> Self {
+        self.hedge = Some(config);
+        self
+    }
+
     /// After how long a request is given up whose end the driver never told: longer than the
     /// longest request timeout. 60 s unless set.
     #[must_use]
@@ -300,8 +365,13 @@ impl AdaptivePolicyBuilder {
             Some(name) => others.prefer_datacenter(name.clone()),
             None => others,
         };
+        let chooser = Chooser::new(&policy, self.clients, self.limits);
+        let chooser = match self.hedge {
+            Some(config) => chooser.with_hedge(config),
+            None => chooser,
+        };
         Ok(Arc::new(AdaptivePolicy {
-            chooser: Mutex::new(Chooser::new(&policy, self.clients, self.limits)),
+            chooser: Mutex::new(chooser),
             began: std::time::Instant::now(),
             others: others.build(),
             datacenter: self.datacenter,

@@ -1,6 +1,7 @@
 //! What is in flight where, through random lives of a driver, beside a slow and obvious model.
 
 use evenkeel_core::request::Failure;
+use evenkeel_core::request::redundancy::HedgeConfig;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_scylla::Policy;
 use evenkeel_scylla::chooser::{Chooser, Limits, NodeId, RequestId};
@@ -71,39 +72,17 @@ fn a_node_that_failed_a_request_is_known_to_have_been_tried() {
 }
 
 #[test]
-fn a_copy_that_lost_counts_until_its_node_answers_something_later_or_for_a_second() {
+fn an_answer_ends_all_that_its_request_was_sent_to() {
     let mut chooser = chooser("c3", Limits::default());
     chooser.begin(at(1), FIRST);
     chooser.sent(at(1), FIRST, node(0));
     chooser.sent(at(5), FIRST, node(1));
     chooser.begin(at(6), SECOND);
     chooser.sent(at(6), SECOND, node(0));
+    assert_eq!((chooser.in_flight(node(0)), chooser.in_flight(node(1))), (2, 1));
     chooser.answered(at(7), FIRST, node(1), 2 * MS);
-    assert_eq!((chooser.in_flight(node(0)), chooser.counts().abandoned), (2, 1));
-    chooser.answered(at(8), SECOND, node(0), 2 * MS);
-    assert_eq!(chooser.in_flight(node(0)), 0, "it answered what was sent to it later");
-
-    chooser.begin(at(10), FIRST);
-    chooser.sent(at(10), FIRST, node(0));
-    chooser.sent(at(11), FIRST, node(1));
-    chooser.answered(at(12), FIRST, node(1), MS);
-    chooser.begin(at(1_011), SECOND);
-    assert_eq!(chooser.in_flight(node(0)), 1);
-    chooser.begin(at(1_012), SECOND);
-    assert_eq!(chooser.in_flight(node(0)), 0);
-}
-
-#[test]
-fn an_answer_to_something_earlier_does_not_clear_a_copy_that_lost() {
-    let mut chooser = chooser("c3", Limits::default());
-    chooser.begin(at(1), SECOND);
-    chooser.sent(at(1), SECOND, node(0));
-    chooser.begin(at(2), FIRST);
-    chooser.sent(at(2), FIRST, node(0));
-    chooser.sent(at(3), FIRST, node(1));
-    chooser.answered(at(4), FIRST, node(1), MS);
-    chooser.answered(at(5), SECOND, node(0), 4 * MS);
-    assert_eq!(chooser.in_flight(node(0)), 1);
+    assert_eq!((chooser.in_flight(node(0)), chooser.in_flight(node(1))), (1, 0));
+    assert_eq!((chooser.counts().lost, chooser.counts().abandoned), (1, 0));
 }
 
 #[test]
@@ -112,10 +91,8 @@ fn a_caller_that_left_is_noticed_when_its_place_is_taken() {
     chooser.begin(at(1), FIRST);
     chooser.sent(at(1), FIRST, node(0));
     chooser.begin(at(50), FIRST);
-    assert_eq!((chooser.in_flight(node(0)), chooser.counts().abandoned), (1, 1));
+    assert_eq!((chooser.in_flight(node(0)), chooser.counts().abandoned), (0, 1));
     assert_eq!(chooser.tried(FIRST).count(), 0, "that was another request");
-    chooser.begin(at(1_050), SECOND);
-    assert_eq!(chooser.in_flight(node(0)), 0);
 }
 
 #[test]
@@ -185,6 +162,7 @@ fn a_policy_that_would_hold_sends_where_least_is_in_flight() {
 enum Deed {
     Begin(usize),
     Choose { request: usize, nodes: usize },
+    Copy { request: usize, nodes: usize },
     Send { request: usize, node: usize },
     Succeed(usize),
     Fail { target: usize, tells: bool },
@@ -196,6 +174,8 @@ fn deeds() -> impl Strategy<Value = Deed> {
         3 => (0..REQUESTS).prop_map(Deed::Begin),
         4 => (0..REQUESTS, 1..1_usize << NODES)
             .prop_map(|(request, nodes)| Deed::Choose { request, nodes }),
+        2 => (0..REQUESTS, 1..1_usize << NODES)
+            .prop_map(|(request, nodes)| Deed::Copy { request, nodes }),
         2 => (0..REQUESTS, 0..NODES).prop_map(|(request, node)| Deed::Send { request, node }),
         4 => (0..64_usize).prop_map(Deed::Succeed),
         2 => (0..64_usize, proptest::bool::ANY)
@@ -212,8 +192,6 @@ struct Sent {
     node: usize,
     number: u64,
     at_ms: u64,
-    /// When it was given up.
-    given_up_ms: Option<u64>,
 }
 
 #[derive(Default)]
@@ -227,48 +205,46 @@ impl Model {
     fn send(&mut self, request: usize, node: usize) {
         self.number += 1;
         let (number, at_ms) = (self.number, self.now_ms);
-        self.sent.push(Sent { request, node, number, at_ms, given_up_ms: None });
+        self.sent.push(Sent { request, node, number, at_ms });
     }
 
     fn begin(&mut self, request: usize) {
         let now = self.now_ms;
-        self.sent.retain(|sent| match sent.given_up_ms {
-            Some(at) => now < at + 1_000,
-            None => now < sent.at_ms + 60_000,
-        });
-        self.give_up(request);
-    }
-
-    fn give_up(&mut self, request: usize) {
-        let now = self.now_ms;
-        let of_it = |sent: &&mut Sent| sent.request == request && sent.given_up_ms.is_none();
-        self.sent.iter_mut().filter(of_it).for_each(|sent| sent.given_up_ms = Some(now));
+        self.sent.retain(|sent| sent.request != request && now < sent.at_ms + 60_000);
     }
 
     /// The n-th that somebody waits for, first of its request at its node.
     fn waited_for(&self, n: usize) -> Option<Sent> {
-        let live: Vec<_> = self.sent.iter().filter(|sent| sent.given_up_ms.is_none()).collect();
-        let one = **live.get(n % live.len().max(1))?;
-        let same = |sent: &&&Sent| sent.request == one.request && sent.node == one.node;
-        live.iter().find(same).map(|sent| **sent)
+        let one = *self.sent.get(n % self.sent.len().max(1))?;
+        let same = |sent: &&Sent| sent.request == one.request && sent.node == one.node;
+        self.sent.iter().find(same).copied()
     }
 
-    fn end(&mut self, of: Sent) {
+    fn fail(&mut self, of: Sent) {
         self.sent.retain(|sent| sent.number != of.number);
     }
 
     fn succeed(&mut self, of: Sent) {
-        self.end(of);
-        self.give_up(of.request);
-        let is_cleared = |sent: &Sent| {
-            sent.given_up_ms.is_some() && sent.node == of.node && sent.number < of.number
-        };
-        self.sent.retain(|sent| !is_cleared(sent));
+        self.sent.retain(|sent| sent.request != of.request);
     }
 
     fn in_flight(&self, node: usize) -> u32 {
         self.sent.iter().filter(|sent| sent.node == node).count() as u32
     }
+}
+
+/// One that has learnt when copies leave, in ten seconds.
+fn taught(policy: &str) -> Chooser {
+    let limits = Limits { groups_max: 3, ..Limits::default() };
+    let mut chooser = chooser(policy, limits).with_hedge(HedgeConfig::default());
+    for n in 0..1_000 {
+        chooser.begin(at(10 * n), FIRST);
+        let place =
+            chooser.choose(at(10 * n), FIRST, &nodes(&[0, 1, 2, 3])).expect("there are candidates");
+        chooser.answered(at(10 * n + 2), FIRST, node(place), 2 * MS);
+    }
+    assert_eq!(chooser.copies_max(), 1);
+    chooser
 }
 
 fn config() -> ProptestConfig {
@@ -283,8 +259,8 @@ proptest! {
         deeds in proptest::collection::vec(deeds(), 1..120),
         policy in proptest::sample::select(vec!["c3", "c3-paper", "two-choices", "prequal"]),
     ) {
-        let mut chooser = chooser(policy, Limits { groups_max: 3, ..Limits::default() });
-        let mut model = Model::default();
+        let mut chooser = taught(policy);
+        let mut model = Model { now_ms: 10_000, ..Model::default() };
         for deed in deeds {
             let now = at(model.now_ms);
             match deed {
@@ -297,6 +273,13 @@ proptest! {
                     let place = chooser.choose(now, RequestId(request), &nodes(&numbers));
                     prop_assert!(place.is_some_and(|place| place < numbers.len()));
                     model.send(request, numbers[place.unwrap()]);
+                }
+                Deed::Copy { request, nodes: set } => {
+                    let numbers: Vec<_> = (0..NODES).filter(|n| set >> n & 1 == 1).collect();
+                    let place = chooser.copy(now, RequestId(request), &nodes(&numbers));
+                    if let Some(place) = place {
+                        model.send(request, numbers[place]);
+                    }
                 }
                 Deed::Send { request, node: number } => {
                     chooser.sent(now, RequestId(request), node(number));
@@ -312,7 +295,7 @@ proptest! {
                     let Some(of) = model.waited_for(target) else { continue };
                     let failure = tells.then_some(Failure::Unavailable);
                     chooser.failed(now, RequestId(of.request), node(of.node), MS, failure);
-                    model.end(of);
+                    model.fail(of);
                 }
                 Deed::Pass(ms) => model.now_ms += ms,
             }

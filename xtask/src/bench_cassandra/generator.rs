@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::ways::Copies;
 use crate::bench::dialogue::Dialogue;
 use crate::bench::process::{self, Workbench};
 use crate::{needs, workspace};
@@ -37,6 +38,8 @@ pub(super) struct Outcome {
     pub(super) cpu_us: u64,
     /// The 99.9th percentile of how much too late requests were sent.
     pub(super) late_us: u64,
+    /// That our policy sent in the driver; none where it has none of ours.
+    pub(super) copies: Copies,
 }
 
 impl Generator {
@@ -118,6 +121,7 @@ fn read(answer: &str) -> Option<Outcome> {
     let words: BTreeMap<&str, &str> =
         words.split_whitespace().map(|word| word.split_once('=')).collect::<Option<_>>()?;
     let number = |name| words.get(name)?.parse().ok();
+    let counted = |name| words.get(name).map_or(Some(0.0), |value| value.parse().ok());
     let list = |name| {
         let items = words.get(name)?.split(',').filter(|item| !item.is_empty());
         let mut list = items.map(|item| item.parse().ok()).collect::<Option<Vec<u64>>>()?;
@@ -131,6 +135,11 @@ fn read(answer: &str) -> Option<Outcome> {
         elapsed_us: number("elapsed_us")?,
         cpu_us: number("cpu_us")?,
         late_us: number("late_us")?,
+        copies: Copies {
+            sent: counted("copies")?,
+            won: counted("won")?,
+            denied: counted("denied")?,
+        },
     })
 }
 
@@ -149,8 +158,12 @@ mod tests {
             elapsed_us: 1000,
             cpu_us: 300,
             late_us: 9,
+            copies: Copies::default(),
         };
         assert_eq!(read(answer), Some(expected));
+        let copies = read(&format!("copies=7 won=5 denied=1 {answer}")).unwrap().copies;
+        assert_eq!(copies, Copies { sent: 7.0, won: 5.0, denied: 1.0 });
+        assert_eq!(read(&format!("copies=many {answer}")), None);
         assert_eq!(read("errors=2 elapsed_us=1000"), None);
     }
 }

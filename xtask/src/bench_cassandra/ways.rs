@@ -41,7 +41,7 @@ const USUAL: Way = Way {
     is_usual: true,
 };
 
-pub(super) const WAYS: [Way; 7] = [
+pub(super) const WAYS: [Way; 8] = [
     USUAL,
     Way {
         name: "adaptive",
@@ -50,10 +50,16 @@ pub(super) const WAYS: [Way; 7] = [
         ..USUAL
     },
     Way {
+        name: "adaptive-hedged",
+        word: "adaptive-hedged",
+        about: "`adaptive` with sdk/scylla's copies too, after the 99th percentile",
+        ..USUAL
+    },
+    Way {
         name: "proxy",
         word: "proxy",
         is_proxied: true,
-        without_proxy: Some("adaptive"),
+        without_proxy: Some("adaptive-hedged"),
         about: "scylla, its default policy, through evenkeel: c3, copies after the 99th percentile",
         ..USUAL
     },
@@ -94,6 +100,11 @@ impl Way {
         self.name == self.reference
     }
 
+    /// Whether something of ours sends copies.
+    pub(super) fn has_copies(&self) -> bool {
+        self.is_proxied || self.word.ends_with("-hedged")
+    }
+
     /// Whether something of ours chooses the node.
     pub(super) fn is_ours(&self) -> bool {
         self.is_proxied || self.word.starts_with("adaptive")
@@ -111,7 +122,7 @@ pub(super) fn start_proxy(bench: &Workbench, cluster: &Cluster, binary: &Path) -
     Server::of(bench, "evenkeel", port, process::first_child(binary).args(["run", path]))
 }
 
-/// Second copies that a proxy has sent so far.
+/// Second copies that something of ours has sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Copies {
     pub(super) sent: f64,

@@ -265,6 +265,16 @@ impl Call {
         self.opened_at
     }
 
+    /// Gives it other replicas to choose among from now on: the client lost a connection, or found
+    /// one. Those that were tried stay tried.
+    ///
+    /// # Panics
+    /// When the call is held: it has its place in the backlog of its group.
+    pub fn regroup(&mut self, group: GroupId) {
+        assert!(!self.held, "a held call waits for its group");
+        self.request.group = group;
+    }
+
     /// Takes over what became of one of its attempts; then call `step` again. A mirror's outcome
     /// changes nothing.
     ///

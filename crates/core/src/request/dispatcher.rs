@@ -31,7 +31,7 @@ use crate::request::redundancy::{Budget, HedgeStanding, Lasted, Redundancy, Sing
 use crate::request::safeguards::Safeguards;
 use crate::request::select::{Candidates, Choice, Selector};
 use crate::rng::Rng;
-use crate::time::{Deadline, Instant, Why};
+use crate::time::{Deadline, Duration, Instant, Why};
 use crate::units::Dimmer;
 use crate::window::{ReplicaWindow, RequestWindow};
 
@@ -300,12 +300,8 @@ impl Dispatcher {
         if now < due {
             return Step::Wait { until: Some(Deadline { at: due, why: Why::Hedge }) };
         }
-        call.hedge_due = None;
-        if let Some(replica) = self.choose_for_hedge(now, call) {
-            return Step::Send(self.send(now, call, replica, Kind::Hedge));
-        }
-        self.window.hedges_denied += 1;
-        Step::Wait { until: None }
+        let copy = self.copy(now, call);
+        copy.map_or(Step::Wait { until: None }, Step::Send)
     }
 
     fn choose_for_hedge(&mut self, now: Instant, call: &Call) -> Option<ReplicaId> {
@@ -450,6 +446,54 @@ fn lasted(now: Instant, attempt: &Attempt, outcome: &Outcome) -> Lasted {
         behind: attempt.sent_at.since(attempt.first_sent_at),
         in_flight: attempt.firsts,
         report: if let Outcome::Replied(report) = outcome { *report } else { None },
+    }
+}
+
+/// For drivers under a client that has timers and retries of its own: it asks for the next replica
+/// of a call and is not told when. Attempts are learnt from as ever; `step` is for the first alone.
+impl Dispatcher {
+    /// After how long a call would be given its next copy if that many were sent; `None` while no
+    /// copy is foreseen, or while so many calls are late that none may leave.
+    pub fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
+        let is_gated = self.redundancy.standing().is_some_and(|standing| standing.is_gated);
+        if is_gated { None } else { self.redundancy.copy_due(copies_sent) }
+    }
+
+    /// The copy of a call that was foreseen when the one before was sent; whoever calls this says
+    /// that it is due. `None` when budget, gate or policy keep it back: then it will never leave.
+    pub fn copy(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
+        call.hedge_due.take()?;
+        if let Some(replica) = self.choose_for_hedge(now, call) {
+            return Some(self.send(now, call, replica, Kind::Hedge));
+        }
+        self.window.hedges_denied += 1;
+        None
+    }
+
+    /// One more attempt of a call because one failed: the client has its own mind about how often.
+    /// `None` when no replica is left, the policy would hold it back, or the call made as many as
+    /// it can ([`ATTEMPTS_MAX`](crate::request::call::ATTEMPTS_MAX)).
+    pub fn retry(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
+        if call.copies.is_full() {
+            return None;
+        }
+        match self.choose(now, call) {
+            Choice::Send(replica) => Some(self.send(now, call, replica, Kind::Retry)),
+            Choice::Hold { .. } | Choice::Refuse => None,
+        }
+    }
+
+    /// Learns nothing of an attempt: it was never sent after all, or nobody told when it ended, so
+    /// that its age does not say how long answers take.
+    ///
+    /// # Panics
+    /// When this attempt was learnt from before.
+    pub fn forget(&mut self, now: Instant, attempt: &mut Attempt) -> Settled {
+        assert!(!attempt.learnt, "what was learnt from is not forgotten");
+        attempt.learnt = true;
+        self.window.replicas[attempt.replica.index()].cancelled += 1;
+        self.selector.on_outcome(now, attempt, &Outcome::Cancelled, &self.fleet);
+        Settled { call: attempt.call, copy: attempt.copy, end: End::Cancelled }
     }
 }
 

@@ -8,6 +8,8 @@
 use std::fmt::Write as _;
 use std::io::{BufRead as _, Write as _};
 
+use evenkeel_scylla::chooser::Counts;
+
 use crate::Problem;
 use crate::flags::Flags;
 use crate::load::{Taken, quantile, take_turn};
@@ -31,18 +33,24 @@ pub(crate) async fn obey(ways: &[Way], flags: &Flags) -> Result<(), Problem> {
             }
         }
         let way = way.ok_or_else(|| format!("\"{line}\": no such way is connected"))?;
+        let before = way.counts();
         let taken = take_turn(&way.asking, &flags).await?;
-        println!("{}", answer(&taken));
+        println!("{}", answer(&taken, before, way.counts()));
         std::io::stdout().flush()?;
     }
     Ok(())
 }
 
-fn answer(taken: &Taken) -> String {
+/// What came of a turn; copies, as far as the way's policy counts them.
+fn answer(taken: &Taken, before: Counts, after: Counts) -> String {
     let [first, second] = &taken.latencies_us;
     let mut line = format!(
-        "turn errors={} elapsed_us={} cpu_us={} late_us={} first_us={} second_us={}",
+        "turn errors={} copies={} won={} denied={} elapsed_us={} cpu_us={} late_us={} \
+         first_us={} second_us={}",
         taken.errors,
+        after.copies - before.copies,
+        after.won - before.won,
+        after.denied - before.denied,
         taken.elapsed.as_micros(),
         taken.cpu.as_micros(),
         quantile(&taken.late_us, 0.999).unwrap_or_default(),

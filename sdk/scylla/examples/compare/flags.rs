@@ -8,7 +8,8 @@ pub(crate) const USAGE: &str = "flags: node=ADDRESS[,ADDRESS] proxy=ADDRESS poli
     rate=500 (requests/s) seconds=20 rounds=3 updates=0.05 (share) keys=10000 \
     zipf=0 (exponent) bytes=100 pause=PID[,PID] seed=1 \
     consistency=ONE|LOCAL_ONE|QUORUM|LOCAL_QUORUM speculative=NEVER \
-    ways=default,adaptive,proxy,default-speculative,adaptive-speculative copy_ms=20 \
+    ways=default,adaptive,adaptive-hedged,proxy,default-speculative,adaptive-speculative \
+    copy_ms=20 (of speculative ones) quantile=0.99 budget=0.03 (of hedged ones, share) \
     joining=0 (requests/s from half time on, half of them updates) \
     users=0 (one request each at a time, instead of a rate) commands=no|yes";
 
@@ -16,7 +17,7 @@ pub(crate) const USAGE: &str = "flags: node=ADDRESS[,ADDRESS] proxy=ADDRESS poli
 pub(crate) struct Flags {
     pub(crate) nodes: Vec<String>,
     pub(crate) proxy: Option<String>,
-    /// Nothing: the default, the adaptive one, and the proxy if there is one.
+    /// Nothing: the default, the adaptive ones, and the proxy if there is one.
     pub(crate) ways: Vec<String>,
     pub(crate) policy: String,
     pub(crate) rate: f64,
@@ -38,6 +39,10 @@ pub(crate) struct Flags {
     pub(crate) speculative: String,
     /// How late a request is when ways that end in `-speculative` send a copy.
     pub(crate) copy_ms: u64,
+    /// After which quantile of latency ways that end in `-hedged` send a copy.
+    pub(crate) quantile: f64,
+    /// Their copies as a share of requests.
+    pub(crate) budget: f64,
     pub(crate) commands: bool,
 }
 
@@ -62,6 +67,8 @@ impl Flags {
             consistency: Consistency::One,
             speculative: "NEVER".to_owned(),
             copy_ms: 20,
+            quantile: 0.99,
+            budget: 0.03,
             commands: false,
         };
         flags.set_all(arguments)?;
@@ -99,6 +106,8 @@ impl Flags {
             "seed" => self.seed = value.parse()?,
             "speculative" => value.clone_into(&mut self.speculative),
             "copy_ms" => self.copy_ms = value.parse()?,
+            "quantile" => self.quantile = value.parse()?,
+            "budget" => self.budget = value.parse()?,
             "commands" => self.commands = value == "yes",
             "consistency" => self.consistency = consistency(value)?,
             _ => return Err("there is no such flag".into()),
@@ -111,7 +120,11 @@ impl Flags {
             return self.ways.clone();
         }
         let proxy = self.proxy.as_ref().map(|_| "proxy");
-        ["default", "adaptive"].into_iter().chain(proxy).map(str::to_owned).collect()
+        ["default", "adaptive", "adaptive-hedged"]
+            .into_iter()
+            .chain(proxy)
+            .map(str::to_owned)
+            .collect()
     }
 }
 

@@ -1,5 +1,5 @@
-//! The driver's default policy, the adaptive one, and the driver through a proxy, in turns in one
-//! process, with the same requests at the same times and the same pauses.
+//! The driver's default policy, the adaptive one without copies and with, and the driver through a
+//! proxy, in turns in one process, with the same requests at the same times and the same pauses.
 //!
 //! ```text
 //! cargo run --release -p evenkeel-scylla --features driver --example compare -- \

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_scylla::AdaptivePolicy;
+use evenkeel_scylla::chooser::Counts;
+use evenkeel_scylla::{AdaptivePolicy, HedgeConfig, Probability};
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::policies::load_balancing::LoadBalancingPolicy;
-use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
+use scylla::policies::speculative_execution::{
+    SimpleSpeculativeExecutionPolicy, SpeculativeExecutionPolicy,
+};
 use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
@@ -40,25 +43,40 @@ pub(crate) struct Asking {
 impl Way {
     /// Connects by the way with this name.
     pub(crate) async fn new(name: &str, flags: &Flags) -> Result<Self, Problem> {
-        let (place, is_speculative) = match name.strip_suffix("-speculative") {
-            Some(place) => (place, true),
-            None => (name, false),
-        };
+        let place = name.strip_suffix("-speculative").unwrap_or(name);
+        let mut policies = Policies::default();
+        if place != name {
+            policies.copies = Some(Arc::new(SimpleSpeculativeExecutionPolicy {
+                max_retry_count: 1,
+                retry_interval: Duration::from_millis(flags.copy_ms),
+            }));
+        }
+        let builder = AdaptivePolicy::builder().policy(&flags.policy).seed(flags.seed);
         let mut policy = None;
         let nodes = match place {
             "default" => flags.nodes.clone(),
             "adaptive" => {
-                let builder = AdaptivePolicy::builder().policy(&flags.policy).seed(flags.seed);
                 policy = Some(builder.build()?);
+                flags.nodes.clone()
+            }
+            "adaptive-hedged" => {
+                let hedge = HedgeConfig {
+                    quantile: Probability::clamped(flags.quantile),
+                    budget_share: flags.budget,
+                    ..HedgeConfig::default()
+                };
+                let hedged = builder.hedge(hedge).build()?;
+                policies.copies = Some(Arc::clone(&hedged) as Arc<_>);
+                policy = Some(hedged);
                 flags.nodes.clone()
             }
             "proxy" => vec![flags.proxy.clone().ok_or("proxy=ADDRESS is missing")?],
             _ => return Err(format!("\"{name}\": there is no such way").into()),
         };
-        let balancing = policy.clone().map(|it| it as Arc<dyn LoadBalancingPolicy>);
+        policies.balancing = policy.clone().map(|it| it as Arc<_>);
         let began = Instant::now();
         let session = loop {
-            match connect(&nodes, flags, balancing.clone(), is_speculative).await {
+            match connect(&nodes, flags, &policies).await {
                 Ok(session) => break session,
                 Err(problem) if began.elapsed() > CONNECT_MAX => return Err(problem),
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -73,28 +91,31 @@ impl Way {
         let asking = Asking { session: Arc::new(session), read, write };
         Ok(Self { name: name.to_owned(), policy, asking })
     }
+
+    /// What its policy counted so far; nothing where it has none of ours.
+    pub(crate) fn counts(&self) -> Counts {
+        self.policy.as_ref().map_or_else(Counts::default, |policy| policy.counts())
+    }
+}
+
+/// What a session is set up with; otherwise it has the driver's defaults.
+#[derive(Default)]
+struct Policies {
+    balancing: Option<Arc<dyn LoadBalancingPolicy>>,
+    copies: Option<Arc<dyn SpeculativeExecutionPolicy>>,
 }
 
 /// A session that stamps its writes, as other drivers do unasked: without, a proxy may not send
 /// them twice.
-async fn connect(
-    nodes: &[String],
-    flags: &Flags,
-    policy: Option<Arc<dyn LoadBalancingPolicy>>,
-    is_speculative: bool,
-) -> Result<Session, Problem> {
+async fn connect(nodes: &[String], flags: &Flags, policies: &Policies) -> Result<Session, Problem> {
     let profile = ExecutionProfile::builder()
         .consistency(flags.consistency)
-        .request_timeout(Some(Duration::from_secs(5)));
-    let profile = match policy {
-        Some(policy) => profile.load_balancing_policy(policy),
+        .request_timeout(Some(Duration::from_secs(5)))
+        .speculative_execution_policy(policies.copies.clone());
+    let profile = match &policies.balancing {
+        Some(policy) => profile.load_balancing_policy(Arc::clone(policy)),
         None => profile,
     };
-    let copies = is_speculative.then(|| SimpleSpeculativeExecutionPolicy {
-        max_retry_count: 1,
-        retry_interval: Duration::from_millis(flags.copy_ms),
-    });
-    let profile = profile.speculative_execution_policy(copies.map(|it| Arc::new(it) as _));
     let session = SessionBuilder::new()
         .known_nodes(nodes)
         .timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()))
@@ -104,7 +125,7 @@ async fn connect(
 
 /// Makes the records, in each data centre on as many nodes as it has, at most three.
 pub(crate) async fn fill(flags: &Flags) -> Result<(), Problem> {
-    let session = Arc::new(connect(&flags.nodes, flags, None, false).await?);
+    let session = Arc::new(connect(&flags.nodes, flags, &Policies::default()).await?);
     let mut nodes = BTreeMap::new();
     for node in session.get_cluster_state().get_nodes_info() {
         *nodes.entry(node.datacenter.clone().unwrap_or_default()).or_insert(0) += 1;

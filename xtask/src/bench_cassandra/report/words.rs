@@ -163,7 +163,7 @@ impl Cell {
                 let reference = series.way.reference;
                 remarks.push(format!("{name}: {} of {reference}'s answers/s", in_words(rate, 3)));
             }
-            if series.way.is_proxied {
+            if series.way.has_copies() {
                 let percent = |value: fn(&Measurement) -> f64| 100.0 * series.each(value);
                 remarks.push(format!(
                     "{name}: copies of {:.2} % of requests, {:.2} % answered first; {:.2} % were \
@@ -306,7 +306,8 @@ mod tests {
 
     /// Latencies of 1 to 1000 units of `scale` us, the machine slower round by round.
     fn report(scenario: &'static str) -> Report {
-        let ways = vec![&WAYS[0], &WAYS[2]];
+        let ways = ["default", "proxy"].map(|name| WAYS.iter().find(|way| way.name == name));
+        let ways: Vec<_> = ways.into_iter().flatten().collect();
         let options = Options { ways, ..Options::default() };
         let mut report = Report::new(options.clone());
         let scenario = SCENARIOS.iter().find(|one| one.name == scenario).unwrap();
@@ -323,6 +324,7 @@ mod tests {
                     elapsed_us: 2_000_000,
                     cpu_us: 50_000,
                     late_us: 70,
+                    copies: Copies::default(),
                 };
                 let (proxy_us, nodes_us, busy) = (20_000.0, 900_000.0, 0.5);
                 let copies = Copies { sent: 12.0, won: 5.0, denied: 1.0 };
