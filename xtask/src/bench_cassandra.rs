@@ -34,7 +34,7 @@ use anyhow::{Context, Result};
 use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, number, order};
 use crate::{UsageError, workspace};
-use cluster::{Cluster, NODES, machine_ticks};
+use cluster::{Cluster, NODES, Ticks, machine_ticks};
 use generator::{Driver, Generator};
 use report::{Cell, Measurement, Report};
 use scenario::{Disturbance, MIXES, Mix, Plan, SCENARIOS, Scenario};
@@ -230,8 +230,7 @@ struct Done {
     proxy_us: f64,
     nodes_us: f64,
     copies: Copies,
-    /// Of all processors: at work, and all.
-    machine: (u64, u64),
+    machine: Ticks,
 }
 
 /// A turn that is to be taken.
@@ -336,15 +335,18 @@ impl<'a> Stage<'a> {
             true => after.copies.since(before.copies),
             false => outcome.copies,
         };
-        let at_work = (after.machine.0 - before.machine.0) as f64;
-        let all = (after.machine.1 - before.machine.1).max(1) as f64;
+        let share = |ticks: fn(&Ticks) -> u64| {
+            let all = (after.machine.all - before.machine.all).max(1);
+            (ticks(&after.machine) - ticks(&before.machine)) as f64 / all as f64
+        };
         Ok(Measurement::new(
             outcome,
             report::Cost {
                 proxy_us: after.proxy_us - before.proxy_us,
                 nodes_us: after.nodes_us - before.nodes_us,
                 copies,
-                busy: at_work / all,
+                busy: share(|ticks| ticks.at_work),
+                stolen: share(|ticks| ticks.stolen),
             },
         ))
     }

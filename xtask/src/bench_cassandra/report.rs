@@ -38,6 +38,8 @@ pub(super) struct Cost {
     pub(super) copies: Copies,
     /// The share of all processors' time that anything on this machine used.
     pub(super) busy: f64,
+    /// The share that was wanted and that the machine's host gave to other machines.
+    pub(super) stolen: f64,
 }
 
 impl Measurement {

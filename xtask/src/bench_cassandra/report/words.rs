@@ -15,6 +15,9 @@ const ADDED_US_MAX: f64 = 100.0;
 /// A percentile of more than this is the load's own lateness, not that of nodes.
 const LATE_US_MAX: u64 = 5_000;
 
+/// With more of the processors' time taken away, one request in a thousand waits for that.
+const STOLEN_MAX: f64 = 0.001;
+
 impl Report {
     /// A table for each load, verdicts, and reading aids.
     pub(in super::super) fn tables(&self) -> String {
@@ -181,6 +184,16 @@ impl Cell {
                      was too busy to tell"
                 ));
             }
+            let stolen = series.values(|round| round.cost.stolen);
+            let robbed = stolen.iter().filter(|&&share| share > STOLEN_MAX).count();
+            if robbed > 0 {
+                remarks.push(format!(
+                    "NOTE: {name}: in {robbed} of {} rounds the host gave processors to other \
+                     machines (in the middle one {:.1} % of the time): the tail is theirs",
+                    stolen.len(),
+                    100.0 * statistics::median(&stolen)
+                ));
+            }
             let error = series.rounds.iter().find_map(|round| round.error.as_ref());
             remarks.extend(error.map(|error| format!("{name}: first error: {error}")));
         }
@@ -246,7 +259,7 @@ impl Cell {
              \"driver_cpu_us_per_request\":{},\"proxy_cpu_us_per_request\":{},\
              \"nodes_cpu_us_per_request\":{},\"copies_per_request\":{},\
              \"copies_won_per_request\":{},\"copies_denied_per_request\":{},\"busy\":{},\
-             \"late_us\":{}",
+             \"stolen\":{},\"late_us\":{}",
             quoted(series.way.name),
             quantile(0.5),
             quantile(0.99),
@@ -262,6 +275,7 @@ impl Cell {
             each(|round| round.cost.copies.won),
             each(|round| round.cost.copies.denied),
             list(&series.values(|round| round.cost.busy)),
+            list(&series.values(|round| round.cost.stolen)),
             list(&series.values(|round| round.late_us as f64)),
         );
         if !series.way.is_reference() {
@@ -326,9 +340,9 @@ mod tests {
                     late_us: 70,
                     copies: Copies::default(),
                 };
-                let (proxy_us, nodes_us, busy) = (20_000.0, 900_000.0, 0.5);
+                let (proxy_us, nodes_us, busy, stolen) = (20_000.0, 900_000.0, 0.5, 0.02);
                 let copies = Copies { sent: 12.0, won: 5.0, denied: 1.0 };
-                let cost = Cost { proxy_us, nodes_us, copies, busy };
+                let cost = Cost { proxy_us, nodes_us, copies, busy, stolen };
                 cell.add(place, Measurement::new(outcome, cost));
             }
         }
@@ -349,6 +363,8 @@ mod tests {
         assert_eq!(row[4..10].join(" "), "500.0 6 50 20 900 0.50", "{text}");
         assert_eq!(row[11..].join(" "), "0.40 (0.40-0.40) 0.40 (0.40-0.40) 0.40 (0.40-0.40)");
         assert!(text.contains("proxy: first error: late"), "{text}");
+        assert!(text.contains("in 6 of 6 rounds the host gave"), "{text}");
+        assert!(text.contains("(in the middle one 2.0 % of the time)"), "{text}");
         let copies = "proxy: copies of 1.20 % of requests, 0.50 % answered first; 0.10 % were";
         assert!(text.contains(copies), "{text}");
         let verdict = "paused, read-heavy: p99.9 of proxy 0.40 (0.40-0.40) of default's; 0.5: met";
