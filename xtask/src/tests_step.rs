@@ -6,7 +6,7 @@
 //! that is often on that list is a defect.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -41,8 +41,7 @@ pub(crate) fn run() -> Result<()> {
 
 /// Whether all passed, and the targets that did not as cargo would be asked for them.
 fn all() -> Result<(bool, Vec<String>)> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut cargo = Command::new(program);
+    let mut cargo = workspace::cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]).current_dir(workspace::root());
     cargo.env("PATH", workspace::search_path()).stdin(Stdio::null()).stderr(Stdio::piped());
     let mut running = cargo.spawn().context("cargo test")?;

@@ -1,6 +1,6 @@
 //! Where the workspace is, and how its cargo and other programs are started.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,14 +32,34 @@ pub(crate) fn release_binary() -> PathBuf {
     target().join("release").join("evenkeel")
 }
 
+/// The cargo that runs us, as a person starts it.
+///
+/// What cargo says of us in the environment is left out: it is not there when a person starts
+/// cargo, and build scripts that look at it, such as ring's, would run again at every change of
+/// hands.
+pub(crate) fn cargo() -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    for (name, _) in std::env::vars_os() {
+        if about_us(&name) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn about_us(name: &OsStr) -> bool {
+    let of = |prefix| name.as_encoded_bytes().starts_with(prefix);
+    of(b"CARGO_PKG_") || of(b"CARGO_MANIFEST_")
+}
+
 /// Runs the cargo that runs us, in the workspace root, and waits for its success.
 ///
 /// # Errors
 /// When cargo cannot be started or exits with a failure.
 pub(crate) fn run_cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let line = format!("cargo {}", arguments.join(" "));
-    let mut command = Command::new(cargo);
+    let mut command = cargo();
     command.args(arguments).envs(environment.iter().copied());
     run_to_success(&mut command, &line)
 }
@@ -88,6 +108,15 @@ mod tests {
     #[test]
     fn the_root_holds_this_crate() {
         assert!(root().join("xtask/src/workspace.rs").is_file());
+    }
+
+    #[test]
+    fn what_cargo_says_of_us_is_not_passed_on() {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "cargo runs this test");
+        let cargo = cargo();
+        let removed = |name: &str| cargo.get_envs().any(|(of, to)| of == name && to.is_none());
+        assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"));
+        assert!(!removed("CARGO") && !removed("CARGO_TARGET_DIR"));
     }
 
     #[test]

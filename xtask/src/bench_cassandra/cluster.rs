@@ -1,7 +1,6 @@
 //! The nodes: real ones, by the rig of the tests, which does to them what it is told.
 
 use std::fs;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -34,8 +33,7 @@ impl Cluster {
     /// # Errors
     /// When there is no Cassandra here, or it does not start.
     pub(super) fn start(dynamic_snitch: bool) -> Result<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
+        let mut command = workspace::cargo();
         command
             .args(["test", "--quiet", "-p", "evenkeel-net", "--test", "cassandra", "--"])
             .args(["--ignored", "--exact", "obey::obey", "--nocapture"])
