@@ -547,7 +547,7 @@ fn where_all_know_tls_1_2_only_agents_and_proxies_of_a_configuration_speak_it() 
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     };
-    let rows = client.rows("SELECT key FROM system.peers_v2");
+    let rows = client.rows("SELECT peer FROM system.peers_v2");
     assert_eq!(rows.len(), 0);
     let is_told = || {
         let nodes = proxy.board().standing(0).cluster().nodes;
