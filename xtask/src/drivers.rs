@@ -23,6 +23,9 @@ use crate::{UsageError, workspace};
 /// How long a cluster may take, with the compilation of the tests that start it.
 const START_MAX: Duration = Duration::from_secs(900);
 
+/// How long a suite may take: several times what the longest takes with two cores to itself.
+const LIMIT: Duration = Duration::from_secs(3600);
+
 /// How often a test is tried through Evenkeel that passed at nodes.
 const TRIES: usize = 3;
 
@@ -88,18 +91,22 @@ impl Suite {
     fn compare(&self, folder: &Path, version: u8) -> Result<usize> {
         let nodes = {
             let _cluster = Cluster::start("nodes")?;
-            self.verdicts(folder, version, "nodes", &[])?
+            let (verdicts, ended) = self.verdicts(folder, version, "nodes", &[])?;
+            if ended == Ended::CutOff {
+                bail!("{}: what it did not come to at nodes cannot be compared", self.name);
+            }
+            verdicts
         };
         let _cluster = Cluster::start("proxies")?;
-        let mut proxies = self.verdicts(folder, version, "proxies", &[])?;
+        let (mut proxies, _) = self.verdicts(folder, version, "proxies", &[])?;
         for again in 2..=TRIES {
             let missing: Vec<String> = missing(&nodes, &proxies).map(str::to_owned).collect();
             if missing.is_empty() {
                 break;
             }
             // Those that hang for want of what others leave behind may leave no verdict at all.
-            if let Ok(more) = self.verdicts(folder, version, &format!("proxies-{again}"), &missing)
-            {
+            let whom = format!("proxies-{again}");
+            if let Ok((more, _)) = self.verdicts(folder, version, &whom, &missing) {
                 proxies.extend(more.into_iter().filter(|(_, passed)| *passed));
             }
         }
@@ -140,7 +147,7 @@ impl Suite {
         version: u8,
         whom: &str,
         only: &[String],
-    ) -> Result<Verdicts> {
+    ) -> Result<(Verdicts, Ended)> {
         let log = suites::folder().join(format!("{}-v{version}-{whom}.log", self.name));
         println!("{} with version {version} at {whom}; it says: {}", self.name, log.display());
         let file = fs::File::create(&log).with_context(|| format!("cannot write {log:?}"))?;
@@ -153,7 +160,7 @@ impl Suite {
             .process_group(0)
             .spawn()
             .with_context(|| format!("`{command:?}` could not be started in {folder:?}"))?;
-        let ended = wait(child, self.limit)?;
+        let ended = wait(child, LIMIT)?;
         let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
         let mut verdicts = Verdicts::new();
         for (name, passed) in said.lines().filter_map(self.read) {
@@ -161,9 +168,9 @@ impl Suite {
             *verdicts.entry(name).or_insert(true) &= passed;
         }
         if verdicts.is_empty() {
-            bail!("{}: no test ran ({ended}); see {}", self.name, log.display());
+            bail!("{}: no test ran; see {}", self.name, log.display());
         }
-        Ok(verdicts)
+        Ok((verdicts, ended))
     }
 }
 
@@ -189,19 +196,27 @@ fn run(command: &mut Command, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a suite, which leads a group of processes; says how it ended.
-fn wait(mut child: Child, limit: Duration) -> Result<String> {
+/// How a suite ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    ByItself,
+    /// It took longer than it may, and may not have come to all of its tests.
+    CutOff,
+}
+
+/// Waits for a suite, which leads a group of processes.
+fn wait(mut child: Child, limit: Duration) -> Result<Ended> {
     let began = Instant::now();
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.to_string());
+        if child.try_wait()?.is_some() {
+            return Ok(Ended::ByItself);
         }
         if began.elapsed() > limit {
             let group = format!("-{}", child.id());
             Command::new("kill").args(["-KILL", "--", &group]).status()?;
             let _ = child.wait();
             println!("  cut off after {} s", limit.as_secs());
-            return Ok("cut off".to_owned());
+            return Ok(Ended::CutOff);
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -218,9 +233,8 @@ impl Cluster {
     fn start(whom: &str) -> Result<Self> {
         let file = suites::folder().join("cluster");
         let _ = fs::remove_file(&file);
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let test = ["test", "-p", "evenkeel-net", "--test", "cassandra", "--", "--ignored"];
-        let child = Command::new(cargo)
+        let child = workspace::cargo()
             .args(test)
             .args(["--exact", "hold::hold", "--nocapture"])
             .env("EVENKEEL_CASSANDRA_HOLD", &file)
@@ -291,7 +305,7 @@ mod tests {
         let mut command = Command::new("sh");
         let child = command.args(["-c", "sleep 60 & wait"]).process_group(0).spawn().unwrap();
         let began = Instant::now();
-        assert_eq!(wait(child, Duration::from_millis(300)).unwrap(), "cut off");
+        assert_eq!(wait(child, Duration::from_millis(300)).unwrap(), Ended::CutOff);
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 }

@@ -66,6 +66,8 @@ fn suite_spec(whom: &str) -> Spec {
     let mut options = base.options;
     // A keyspace in which every write fails, for tests of errors.
     options.push("-Dcassandra.test.fail_writes_ks=test".to_owned());
+    // Suites change the schema all the time: none of it need survive a node.
+    options.push("-Dcassandra.test.flush_local_schema_changes=false".to_owned());
     Spec {
         name: "TestCluster",
         options,
