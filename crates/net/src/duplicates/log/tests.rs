@@ -585,9 +585,13 @@ fn a_lost_log_begins_again_later() {
     let place = Place::new();
     let (mut log, _) = place.open();
     log.begin_epoch(3).unwrap();
+    log.commit().unwrap();
+    // Read before it is removed, which happens at any time from then on.
+    let mut as_in_a_crash = place.segments();
     log.begin_after(5000).unwrap();
     assert_eq!(log.first_sequence(), 5001);
-    let as_in_a_crash = place.segments();
+    let begun = path_of(&place.0, log.segments[log.segments.len() - 1].begins);
+    as_in_a_crash.push((begun.clone(), fs::read(begun).unwrap()));
     write_some(&mut log, 5001..=5003, 90);
     drop(log);
     let (log, recovered) = place.open();

@@ -58,13 +58,13 @@ async fn create(
         let text = format!(
             "CREATE KEYSPACE IF NOT EXISTS \"{keyspace}\" WITH replication = {replication}"
         );
-        session.query(&text).await?;
+        session.change(&text).await?;
     }
     let columns = (0..FIELDS).map(|field| format!(", field{field} text")).collect::<String>();
     let text = format!(
         "CREATE TABLE IF NOT EXISTS \"{keyspace}\".{TABLE} (y_id text PRIMARY KEY{columns})"
     );
-    session.query(&text).await
+    session.change(&text).await
 }
 
 async fn write_all(

@@ -1,5 +1,6 @@
 //! Loads against a small server that speaks the native protocol and has known faults.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,6 +33,8 @@ struct Seen {
 #[derive(Clone, Copy)]
 enum Reply {
     Rows(u32),
+    /// One row with this.
+    Row(u8),
     Void,
     Error(ErrorCode),
     /// It does not know the statement, whatever it was told.
@@ -195,6 +198,10 @@ fn written(reply: Reply, version: Version, text: &str) -> Option<(Opcode, Bytes)
             }
             (0..count).for_each(|_| out.put_slice(b"\0\0\0\x01x"));
         }
+        Reply::Row(value) => {
+            [2, 4, 1, 1, 1].iter().for_each(|number| out.put_u32(*number));
+            out.put_u8(value);
+        }
         Reply::Error(code) => return error(Error::new(code, "in the node's words")),
         Reply::Forgotten => {
             let fields = Fields::Unprepared { id: text.as_bytes() };
@@ -356,6 +363,32 @@ fn filling_creates_the_table_and_writes_each_record_once() {
     let mut expected = (0..300).map(|n| super::workload::key(n).into_bytes()).collect::<Vec<_>>();
     expected.sort();
     assert_eq!(keys, expected);
+}
+
+#[test]
+fn nothing_is_written_before_all_nodes_have_the_table() {
+    let looks = AtomicUsize::new(0);
+    let server = Server::start(move |seen| match seen.text.as_str() {
+        "SELECT schema_version FROM system.local" => Reply::Row(b'2'),
+        "SELECT schema_version FROM system.peers" => {
+            let is_late = (1..5).contains(&looks.fetch_add(1, Ordering::Relaxed));
+            Reply::Row(if is_late { b'1' } else { b'2' })
+        }
+        _ => Reply::Void,
+    });
+    let mut load = server.load(Workload::C, 1.0, 1);
+    load.records = 10;
+    load.fill(Some("{'class': 'SimpleStrategy'}"), &Stop::new(), |_| ()).unwrap();
+    let seen = server.seen.lock().unwrap();
+    let count = |of: &str| seen.iter().filter(|one| one.text.contains(of)).count();
+    // Once after the keyspace, and after the table until the fifth look finds it everywhere.
+    assert_eq!((count("peers"), count("INSERT")), (6, 10));
+    let at = |of: &str| seen.iter().position(|one| one.text.contains(of)).unwrap();
+    let last_look = seen.iter().rposition(|one| one.text.contains("peers")).unwrap();
+    assert!(at("CREATE TABLE") < last_look && last_look < at("INSERT"));
+    let changes = seen.iter().filter(|one| !one.text.starts_with("INSERT"));
+    let connections: BTreeSet<usize> = changes.skip(3).map(|one| one.connection).collect();
+    assert_eq!(connections.len(), 1, "who made the table is the first to know its version");
 }
 
 #[test]
