@@ -230,10 +230,13 @@ impl Cluster {
         self.turn.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The right to pause and kill nodes. Letting go makes all well again.
+    /// The right to pause and kill nodes. Letting go makes all well again, as does this where a
+    /// test that failed has left nodes dead.
     pub(crate) fn disturb(&self) -> Disturbed<'_> {
         let turn = self.turn.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Disturbed { cluster: self, _turn: turn }
+        let disturbed = Disturbed { cluster: self, _turn: turn };
+        disturbed.restart_dead();
+        disturbed
     }
 
     fn node(&self, index: usize) -> std::sync::MutexGuard<'_, Node> {
@@ -334,6 +337,14 @@ impl Disturbed<'_> {
         self.cluster.wait_for(node, &marks);
     }
 
+    fn restart_dead(&self) {
+        for index in 0..self.cluster.nodes() {
+            if self.cluster.process(index).is_none() {
+                self.restart(index);
+            }
+        }
+    }
+
     /// Limits a node to a share of one processor until [`Self::unlimited`]; says by what means.
     pub(crate) fn quota(&self, node: usize, share: f64) -> Way {
         self.cluster.node(node).limit(share)
@@ -353,11 +364,7 @@ impl Drop for Disturbed<'_> {
         }
         // A second panic would abort and hide the first.
         if !std::thread::panicking() {
-            for index in 0..self.cluster.nodes() {
-                if self.cluster.process(index).is_none() {
-                    self.restart(index);
-                }
-            }
+            self.restart_dead();
         }
     }
 }
