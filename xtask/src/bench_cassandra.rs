@@ -52,6 +52,9 @@ usage: cargo xtask bench cassandra [OPTIONS]
                      default all but the speculative ones
   --rounds N         rounds, each measuring every way once; at least 6, default 6
   --seconds N        length of one measurement, 2 to 300; default 15
+  --warm-up N        seconds for which each way first asks as fast as it is answered, and then for
+                     which it asks as it will be measured, 2 to 600; default 30: Java compiles
+                     what has run often, and the tail is Java's meanwhile
   --rate N           requests per second in open loop, 10 to 100000; default 500
   --users N          clients in closed loop, 1 to 1000; default 16
   --records N        records, zipfian (0.99), 100 to 10000000; default 20000
@@ -94,6 +97,7 @@ struct Options {
     ways: Vec<&'static Way>,
     rounds: usize,
     seconds: u64,
+    warm_up: u64,
     rate: u32,
     users: u32,
     records: u32,
@@ -112,6 +116,7 @@ impl Default for Options {
             ways: WAYS.iter().filter(|way| way.is_usual).collect(),
             rounds: ROUNDS_MIN,
             seconds: 15,
+            warm_up: 30,
             rate: 500,
             users: 16,
             records: 20_000,
@@ -142,6 +147,7 @@ impl Options {
                 "--ways" => options.ways = chosen_ways(value)?,
                 "--rounds" => options.rounds = number(word, value, ROUNDS_MIN as u64, 1000)?,
                 "--seconds" => options.seconds = number(word, value, 2, 300)?,
+                "--warm-up" => options.warm_up = number(word, value, 2, 600)?,
                 "--rate" => options.rate = number(word, value, 10, 100_000)?,
                 "--users" => options.users = number(word, value, 1, 1000)?,
                 "--records" => options.records = number(word, value, 100, 10_000_000)?,
@@ -165,14 +171,15 @@ impl Options {
         scenarios.flat_map(with_mixes).collect()
     }
 
-    /// Shorter: it is not counted.
-    fn warm_up_seconds(&self) -> u64 {
+    /// Of a turn that is not counted.
+    fn first_seconds(&self) -> u64 {
         (self.seconds / 2).clamp(2, 10)
     }
 
     fn minutes(&self) -> u64 {
-        let round = self.rounds as u64 * (self.seconds + 1) + self.warm_up_seconds() + 1;
-        (self.cells().len() + 1) as u64 * round * self.ways.len() as u64 / 60
+        let rounds = self.rounds as u64 * (self.seconds + 1) + self.first_seconds() + 1;
+        let seconds = 2 * self.warm_up + self.cells().len() as u64 * rounds;
+        (seconds * self.ways.len() as u64).div_ceil(60)
     }
 }
 
@@ -357,13 +364,7 @@ fn measure(options: &Options) -> Result<Report> {
     let mut stage = Stage::set_up(options, &bench)?;
     let mut report = Report::new(options.clone());
     eprintln!("about {} minutes; warming up", options.minutes());
-    for way in &options.ways {
-        // Java compiles what it has run often: the nodes' code, and that of its driver.
-        let words = format!("rate={} updates=0.5 seed=1", options.rate);
-        let words = format!("{words} seconds={}", options.seconds);
-        let plan = Plan::new(&SCENARIOS[1], 0, 1, options.seconds);
-        stage.take(&Turn { way, words: &words, plan: &plan, quota: None })?;
-    }
+    warm_up(&mut stage, options)?;
     for (scenario, mix) in options.cells() {
         let cell = measure_cell(&mut stage, options, scenario, mix);
         let cell = cell.with_context(|| format!("{}, {}", scenario.name, mix.name))?;
@@ -371,6 +372,21 @@ fn measure(options: &Options) -> Result<Report> {
         report.add(cell);
     }
     Ok(report)
+}
+
+/// Lets Java compile the nodes' code, and that of its driver.
+fn warm_up(stage: &mut Stage<'_>, options: &Options) -> Result<()> {
+    let (users, seconds) = (options.users, options.warm_up);
+    let hasty = format!("users={users} updates=0.5 seed=1 seconds={seconds}");
+    let (scenario, mix) = options.cells()[0];
+    let usual = scenario.turn(mix, options, 2, seconds);
+    let plan = Plan::undisturbed(seconds);
+    for words in [hasty, usual] {
+        for way in &options.ways {
+            stage.take(&Turn { way, words: &words, plan: &plan, quota: None })?;
+        }
+    }
+    Ok(())
 }
 
 fn measure_cell(
@@ -389,7 +405,7 @@ fn measure_cell(
     }
     for round in 0..=options.rounds {
         // The first is not counted.
-        let seconds = if round == 0 { options.warm_up_seconds() } else { options.seconds };
+        let seconds = if round == 0 { options.first_seconds() } else { options.seconds };
         eprintln!("{}, {}: round {round} of {}", scenario.name, mix.name, options.rounds);
         let seed = round as u64 + 100;
         let words = scenario.turn(mix, options, seed, seconds);
@@ -412,7 +428,7 @@ fn usual_share(
     scenario: &'static Scenario,
     mix: &'static Mix,
 ) -> Result<f64> {
-    let seconds = options.warm_up_seconds();
+    let seconds = options.first_seconds();
     let words = scenario.turn(mix, options, 99, seconds);
     let plan = Plan::new(scenario, 0, 99, seconds);
     let way = options.ways.iter().find(|way| way.name == DEFAULT);

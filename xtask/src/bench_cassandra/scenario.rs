@@ -144,6 +144,12 @@ impl Plan {
         Self { disturbance: scenario.disturbance, seed, node: round % NODES, length }
     }
 
+    /// Nothing is done.
+    pub(super) fn undisturbed(seconds: u64) -> Self {
+        let length = Duration::from_secs(seconds);
+        Self { disturbance: Disturbance::None, seed: 0, node: 0, length }
+    }
+
     /// Does it while a turn runs. A quota is for who calls this to set.
     ///
     /// # Errors

@@ -84,9 +84,8 @@ impl Side {
         seen
     }
 
-    /// The answer to one page. A node may have forgotten a statement since, also at once, when it
-    /// has as many as it keeps: clients that know a node prepare it again, and Evenkeel does that
-    /// for its own.
+    /// The answer to one page. A node may have forgotten a statement since: clients that know a
+    /// node prepare it again, and Evenkeel does that for its own.
     fn ask_prepared(&mut self, asked: &Asked, state: Option<&[u8]>) -> Envelope {
         for _ in 0..PREPARED_AGAIN_MAX {
             let (opcode, body) = self.request(asked, state);

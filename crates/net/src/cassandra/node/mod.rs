@@ -46,7 +46,7 @@ pub(in crate::cassandra) use transport::Transport;
 
 use ledger::Ledger;
 use pool::Pool;
-use prepare::{Preparing, Told};
+use prepare::{Preparing, TELLINGS_MAX, Told};
 pub(in crate::cassandra) use single::Single;
 use streams::{Arrived, Outgoing};
 use wire::Wire;
@@ -85,9 +85,9 @@ impl Node {
     /// limited by the caller.
     ///
     /// A node that does not know a prepared statement is told it, in its keyspace, and asked
-    /// again: it has done nothing by then. When it cannot prepare the statement either, its
-    /// `ERROR` to that is the answer. When the result has other columns now, it is `UNPREPARED`:
-    /// who asked must know them.
+    /// again: it has done nothing by then. One that forgets it at once is told it several times.
+    /// When it cannot prepare the statement either, its `ERROR` to that is the answer. When the
+    /// result has other columns now, it is `UNPREPARED`: who asked must know them.
     ///
     /// # Errors
     ///
@@ -98,8 +98,7 @@ impl Node {
     /// Outside a [`worker_runtime`](crate::http::engine::worker_runtime), whose tasks drive the
     /// connections.
     pub async fn ask(self: &Rc<Self>, dialect: &Dialect, ask: Ask) -> Result<Answer, SendError> {
-        // Every statement may be forgotten once.
-        for _ in 0..ask.prepared.len() {
+        for _ in 0..ask.prepared.len() * TELLINGS_MAX {
             let changed = ask.with_metadata(dialect.version);
             let arrived = self.ask_once(dialect, changed.as_ref().unwrap_or(&ask)).await?;
             let Some(statement) = prepare::forgotten(&arrived.envelope, &ask.prepared) else {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use evenkeel_cql::request::{Prepare, Query};
 use evenkeel_cql::{Envelope, ErrorCode, Opcode, Version};
 
+use super::super::prepare::TELLINGS_MAX;
 use super::super::{Ask, Known, Prepared, ResultColumns};
 use super::fake::{Peer, dialect, fake, limits, node, spawn, tagged};
 use super::run;
@@ -112,29 +113,33 @@ fn a_batch_may_need_several_and_what_nobody_knows_is_an_answer() {
     });
 }
 
+/// Knows a statement once it was told it so often.
+async fn reluctant(mut peer: Peer, told: Rc<Cell<usize>>, wants: usize) {
+    while let Some(request) = peer.work().await {
+        if request.opcode == Opcode::Prepare {
+            told.set(told.get() + 1);
+            peer.answer(&request, Opcode::Result, b"prepared").await;
+        } else if told.get() < wants {
+            peer.error(&request, ErrorCode::Unprepared, &[0, 4, 6, 6, 6, 6]).await;
+        } else {
+            peer.answer(&request, Opcode::Result, b"done").await;
+        }
+    }
+}
+
 #[test]
-fn a_node_that_forgets_at_once_is_told_once_and_then_believed() {
+fn a_node_that_forgets_at_once_is_told_several_times_and_then_believed() {
     run(async {
-        let told = Rc::new(Cell::new(0));
-        let count = Rc::clone(&told);
-        let (address, _) = fake(move |mut peer| {
-            let count = Rc::clone(&count);
-            async move {
-                while let Some(request) = peer.work().await {
-                    if request.opcode == Opcode::Prepare {
-                        count.set(count.get() + 1);
-                        peer.answer(&request, Opcode::Result, b"prepared").await;
-                    } else {
-                        peer.error(&request, ErrorCode::Unprepared, &[0, 4, 6, 6, 6, 6]).await;
-                    }
-                }
-            }
-        })
-        .await;
-        let node = node(address, limits());
-        let answer = node.ask(&dialect(Version::V4), execute(&known(6, None))).await.unwrap();
-        assert_eq!((answer.opcode, &answer.body[..4]), (Opcode::Error, &[0, 0, 0x25, 0][..]));
-        assert_eq!(told.get(), 1);
+        for wants in [1, TELLINGS_MAX, TELLINGS_MAX + 1] {
+            let told = Rc::new(Cell::new(0));
+            let count = Rc::clone(&told);
+            let (address, _) = fake(move |peer| reluctant(peer, Rc::clone(&count), wants)).await;
+            let node = node(address, limits());
+            let answer = node.ask(&dialect(Version::V4), execute(&known(6, None))).await.unwrap();
+            assert_eq!(told.get(), wants.min(TELLINGS_MAX));
+            let expected = if wants > TELLINGS_MAX { &[0, 0, 0x25, 0][..] } else { &b"done"[..] };
+            assert_eq!(&answer.body[..4], expected, "{wants}");
+        }
     });
 }
 
