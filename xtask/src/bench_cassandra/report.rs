@@ -11,6 +11,12 @@ use crate::bench::{load_average, processors, statistics};
 /// The percentile that the bars are about.
 const TAIL: f64 = 0.999;
 
+/// A percentile of more than this is the load's own lateness, not that of nodes.
+const LATE_US_MAX: u64 = 5_000;
+
+/// With more of the processors' time taken away, one request in a thousand waits for that.
+const STOLEN_MAX: f64 = 0.001;
+
 /// One way in one turn.
 #[derive(Debug)]
 pub(super) struct Measurement {
@@ -68,6 +74,19 @@ impl Measurement {
 
     fn quantile_us(&self, share: f64) -> f64 {
         quantile_us(&[&self.latencies_us], share)
+    }
+
+    fn was_late(&self) -> bool {
+        self.late_us > LATE_US_MAX
+    }
+
+    fn was_robbed(&self) -> bool {
+        self.cost.stolen > STOLEN_MAX
+    }
+
+    /// Whether its tail is that of what was measured, as far as the machine tells.
+    fn was_alone(&self) -> bool {
+        !self.was_late() && !self.was_robbed()
     }
 }
 
@@ -180,13 +199,26 @@ impl Cell {
         others.collect()
     }
 
-    /// The ratio of a percentile of all rounds together to the reference's.
-    fn pooled(&self, series: &Series, share: f64) -> Estimate {
+    fn all_rounds(&self) -> Vec<usize> {
+        let rounds = self.series.iter().map(|series| series.rounds.len()).min().unwrap_or(0);
+        (0..rounds).collect()
+    }
+
+    /// The rounds in which the machine was the benchmark's alone, by what was not measured of it:
+    /// latencies have no say.
+    fn own_rounds(&self) -> Vec<usize> {
+        let is_own = |round: &usize| self.series.iter().all(|one| one.rounds[*round].was_alone());
+        self.all_rounds().into_iter().filter(is_own).collect()
+    }
+
+    /// The ratio of a percentile of all these rounds together to the reference's.
+    fn pooled(&self, series: &Series, rounds: &[usize], share: f64) -> Estimate {
         let reference = self.reference(series);
-        let ratio = |rounds: &[usize]| {
-            series.quantile_of_us(rounds, share) / reference.quantile_of_us(rounds, share)
+        let ratio = |drawn: &[usize]| {
+            let drawn: Vec<usize> = drawn.iter().map(|&place| rounds[place]).collect();
+            series.quantile_of_us(&drawn, share) / reference.quantile_of_us(&drawn, share)
         };
-        let all: Vec<usize> = (0..series.rounds.len()).collect();
+        let all: Vec<usize> = (0..rounds.len()).collect();
         let interval = statistics::bootstrap_interval(all.len(), ratio);
         Estimate { value: ratio(&all), interval: interval.unwrap_or((0.0, f64::INFINITY)) }
     }

@@ -5,18 +5,12 @@ use std::fmt::Write;
 use super::super::cluster::{HEAP_MIB, NODES};
 use super::super::scenario::{Arrival, Disturbance};
 use super::{Cell, Estimate, Measurement, Report, Series, TAIL};
-use crate::bench::{list, quoted, statistics};
+use crate::bench::{ROUNDS_MIN, list, quoted, statistics};
 
 /// Bars of issue 7.
 const PAUSED_RATIO_MAX: f64 = 0.5;
 const CALM_RATIO_MAX: f64 = 1.05;
 const ADDED_US_MAX: f64 = 100.0;
-
-/// A percentile of more than this is the load's own lateness, not that of nodes.
-const LATE_US_MAX: u64 = 5_000;
-
-/// With more of the processors' time taken away, one request in a thousand waits for that.
-const STOLEN_MAX: f64 = 0.001;
 
 impl Report {
     /// A table for each load, verdicts, and reading aids.
@@ -144,7 +138,8 @@ impl Cell {
         if !series.way.is_reference() {
             let ratio =
                 |share| self.within_rounds(series, |round| round.quantile_us(share), |a, b| a / b);
-            let estimates = [ratio(0.5), ratio(TAIL), self.pooled(series, TAIL)];
+            let pooled = self.pooled(series, &self.all_rounds(), TAIL);
+            let estimates = [ratio(0.5), ratio(TAIL), pooled];
             for estimate in estimates {
                 let _ = write!(row, " {:>18}", in_words(estimate, 2));
             }
@@ -176,7 +171,7 @@ impl Cell {
                     percent(|round| round.cost.copies.denied)
                 ));
             }
-            let late = series.rounds.iter().filter(|round| round.late_us > LATE_US_MAX).count();
+            let late = series.rounds.iter().filter(|round| round.was_late()).count();
             if late > 0 {
                 let all = series.rounds.len();
                 remarks.push(format!(
@@ -185,7 +180,7 @@ impl Cell {
                 ));
             }
             let stolen = series.values(|round| round.cost.stolen);
-            let robbed = stolen.iter().filter(|&&share| share > STOLEN_MAX).count();
+            let robbed = series.rounds.iter().filter(|round| round.was_robbed()).count();
             if robbed > 0 {
                 remarks.push(format!(
                     "NOTE: {name}: in {robbed} of {} rounds the host gave processors to other \
@@ -230,11 +225,20 @@ impl Cell {
             (Disturbance::Pauses, Arrival::Open) => PAUSED_RATIO_MAX,
             _ => return None,
         };
-        let ratio = self.pooled(series, TAIL);
-        let (words, verdict, mix) = (in_words(ratio, 2), judged(ratio, bar), self.mix.name);
-        Some(format!(
-            "{scenario}, {mix}: p99.9 of {name} {words} of {reference}'s; {bar}: {verdict}"
-        ))
+        let (all, own) = (self.all_rounds(), self.own_rounds());
+        let told = |rounds: &[usize]| {
+            let ratio = self.pooled(series, rounds, TAIL);
+            format!("{} of {reference}'s; {bar}: {}", in_words(ratio, 2), judged(ratio, bar))
+        };
+        let mut line = format!("{scenario}, {}: p99.9 of {name} {}", self.mix.name, told(&all));
+        if (ROUNDS_MIN..all.len()).contains(&own.len()) {
+            let (own, all, alone) = (own.len(), all.len(), told(&own));
+            let _ = write!(
+                line,
+                "; in the {own} of {all} rounds with no way sent late or robbed, {alone}"
+            );
+        }
+        Some(line)
     }
 
     fn json(&self) -> String {
@@ -279,7 +283,7 @@ impl Cell {
             list(&series.values(|round| round.late_us as f64)),
         );
         if !series.way.is_reference() {
-            let ratio = self.pooled(series, TAIL);
+            let ratio = self.pooled(series, &self.all_rounds(), TAIL);
             let _ = write!(
                 text,
                 ",\"reference\":{},\"p999_ratio_of_all\":{:.4},\"p999_ratio_of_all_95\":{}",
@@ -320,14 +324,25 @@ mod tests {
 
     /// Latencies of 1 to 1000 units of `scale` us, the machine slower round by round.
     fn report(scenario: &'static str) -> Report {
+        report_of(scenario, 6, |_, scale| (scale, 0.02))
+    }
+
+    /// So many rounds; `given` says of each with what scale and share of stolen time it ran, from
+    /// the scale it has.
+    fn report_of(
+        scenario: &'static str,
+        rounds: u64,
+        given: impl Fn(u64, u64) -> (u64, f64),
+    ) -> Report {
         let ways = ["default", "proxy"].map(|name| WAYS.iter().find(|way| way.name == name));
         let ways: Vec<_> = ways.into_iter().flatten().collect();
         let options = Options { ways, ..Options::default() };
         let mut report = Report::new(options.clone());
         let scenario = SCENARIOS.iter().find(|one| one.name == scenario).unwrap();
         let mut cell = Cell::new(scenario, &MIXES[0], &options.ways);
-        for round in 0..6 {
+        for round in 0..rounds {
             for (place, scale) in [(0, 100), (1, 40)] {
+                let (scale, stolen) = given(round, scale);
                 let units = |range: std::ops::Range<u64>| {
                     range.map(|unit| unit * scale * (10 + round) / 10).collect::<Vec<_>>()
                 };
@@ -340,7 +355,7 @@ mod tests {
                     late_us: 70,
                     copies: Copies::default(),
                 };
-                let (proxy_us, nodes_us, busy, stolen) = (20_000.0, 900_000.0, 0.5, 0.02);
+                let (proxy_us, nodes_us, busy) = (20_000.0, 900_000.0, 0.5);
                 let copies = Copies { sent: 12.0, won: 5.0, denied: 1.0 };
                 let cost = Cost { proxy_us, nodes_us, copies, busy, stolen };
                 cell.add(place, Measurement::new(outcome, cost));
@@ -378,6 +393,23 @@ mod tests {
         assert!(report("calm").tables().contains("0.40 (0.40-0.40) of default's; 1.05: met"));
         assert!(report("joining").tables().contains("proxy: p99.9 29.8 ms before, 59.8 after"));
         assert!(report("closed").tables().contains("proxy: 1.000 (1.000-1.000) of default's ans"));
+    }
+
+    #[test]
+    fn rounds_that_the_machine_was_shared_in_are_judged_apart() {
+        // The proxy's scale is ten times as great in four rounds, in which time was stolen.
+        let given = |round, scale| match (round, scale) {
+            (0..4, 40) => (400, 0.02),
+            _ => (scale, 0.0),
+        };
+        let text = report_of("calm", 12, given).tables();
+        let verdict = "; in the 8 of 12 rounds with no way sent late or robbed, 0.40 (0.40-0.40) \
+                       of default's; 1.05: met";
+        let line = text.lines().find(|line| line.starts_with("calm, read-heavy: p99.9")).unwrap();
+        assert!(line.ends_with(verdict), "{line}");
+        assert!(line.contains("of default's; 1.05: missed; in"), "{line}");
+        let none = report_of("calm", 12, |_, scale| (scale, 0.0)).tables();
+        assert!(!none.contains("rounds with no way"), "{none}");
     }
 
     #[test]
