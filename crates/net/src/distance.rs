@@ -297,13 +297,13 @@ mod tests {
         let law = LogNormal::with_median_sigma(Duration::from_millis(5), 0.1).unwrap();
         let far = Lane { residual: Some(Arc::new(law)), ..lane(20) };
         let lanes = Lanes::start(vec![lane(20), far], 1).unwrap();
-        for (lane, least_ms, most_ms) in [(0, 20, 24), (1, 23, 33)] {
+        for (lane, least_ms, most_ms) in [(0, 20, 24), (1, 23, 30)] {
             let mut stream = TcpStream::connect(lanes.address(lane)).unwrap();
             stream.set_nodelay(true).unwrap();
-            let mut trips: Vec<Duration> = (0..9).map(|_| round_trip(&mut stream)).collect();
-            trips.sort_unstable();
-            assert!(trips[0] >= Duration::from_millis(least_ms), "{trips:?}");
-            assert!(trips[4] <= Duration::from_millis(most_ms), "{trips:?}");
+            // The quickest: a busy machine adds to the others.
+            let trip = (0..15).map(|_| round_trip(&mut stream)).min().unwrap();
+            let expected = Duration::from_millis(least_ms)..=Duration::from_millis(most_ms);
+            assert!(expected.contains(&trip), "{trip:?}, expected {expected:?}");
         }
     }
 

@@ -154,6 +154,10 @@ fn the_file_follows_and_a_directory_that_comes_late_is_found() {
                 while version_in(&path).as_deref() != Some(version) {
                     tokio::time::sleep(MS).await;
                 }
+                // It is counted once it is there.
+                while world.plane.counts().files < epoch - 6 {
+                    tokio::time::sleep(MS).await;
+                }
             };
             tokio::time::timeout(5_000 * MS, written).await.expect(version);
         }
@@ -193,6 +197,10 @@ fn a_disk_that_waits_holds_up_the_file_and_nothing_else() {
         // The pipe itself was moved into place; the newest assignment replaces it.
         let written = async {
             while !path.is_file() || version_in(&path).as_deref() != Some("8.2") {
+                tokio::time::sleep(MS).await;
+            }
+            // It is counted once it is there.
+            while world.plane.counts().files < 2 {
                 tokio::time::sleep(MS).await;
             }
         };

@@ -182,7 +182,10 @@ pub(in crate::cassandra) fn spawn(
     tokio::task::spawn_local(async move { node.ask(&dialect, ask).await })
 }
 
-/// Lets everything run that can.
+/// Lets everything run that can: in many turns of the runtime, not only for some time, of which a
+/// busy machine may give this process little.
 pub(in crate::cassandra) async fn settle() {
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
