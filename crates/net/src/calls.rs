@@ -347,9 +347,9 @@ impl Calls {
 /// Whether what ended with a refusal or (`None`) an answer of "unavailable" may be sent once more,
 /// to another data centre.
 pub(crate) fn may_begin_again(refusal: Option<Refusal>, replay: Replay) -> bool {
-    let is_unsent = refusal.is_some_and(|refusal| match refusal {
-        Refusal::NoReplica | Refusal::BacklogFull => true,
-        Refusal::Failed(failure) => failure == Failure::Unsent,
-    });
-    is_unsent || replay == Replay::Always
+    match refusal {
+        Some(Refusal::NoReplica | Refusal::BacklogFull) => true,
+        Some(Refusal::Failed(failure)) => replay.is_allowed_after(failure),
+        None => replay.is_allowed_after(Failure::Unavailable),
+    }
 }

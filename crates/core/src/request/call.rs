@@ -29,8 +29,30 @@ pub struct Request {
 pub enum Replay {
     /// Only when certainly nothing of it reached a replica (a connection that was refused).
     IfUnsent,
+    /// When an earlier copy has failed, but not in haste: the request is idempotent, and two of it
+    /// at once would hinder each other (a read that takes a round of Paxos).
+    AfterFailure,
     /// Whenever it helps: the request is idempotent and its body is still at hand.
     Always,
+}
+
+impl Replay {
+    /// Whether it may be sent again after this.
+    #[inline]
+    #[must_use]
+    pub const fn is_allowed_after(self, failure: Failure) -> bool {
+        match self {
+            Self::IfUnsent => matches!(failure, Failure::Unsent),
+            Self::AfterFailure | Self::Always => true,
+        }
+    }
+
+    /// Whether it may be sent again while an earlier copy is on its way.
+    #[inline]
+    #[must_use]
+    pub const fn is_allowed_in_haste(self) -> bool {
+        matches!(self, Self::Always)
+    }
 }
 
 /// Why an attempt was sent.

@@ -25,7 +25,7 @@ use crate::plan::RoutePlan;
 use crate::request::backlog::Backlog;
 use crate::request::call::{
     Attempt, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, MIRROR, Outcome, Phase,
-    Refusal, Replay, Request, Settled, Step,
+    Refusal, Request, Settled, Step,
 };
 use crate::request::redundancy::{Budget, HedgeStanding, Lasted, Redundancy, Single};
 use crate::request::safeguards::Safeguards;
@@ -282,7 +282,7 @@ impl Dispatcher {
 
     fn retry_or_refuse(&mut self, now: Instant, call: &mut Call) -> Step {
         let failure = call.last_failure.unwrap_or(Failure::Broken);
-        let safe = failure == Failure::Unsent || call.request.replay == Replay::Always;
+        let safe = call.request.replay.is_allowed_after(failure);
         let room = call.retries < self.config.retries_max && !call.copies.is_full();
         if safe && room {
             if self.config.retry_budget.withdraw() {
@@ -366,11 +366,9 @@ impl Dispatcher {
             }
             Kind::First | Kind::Mirror => {}
         }
-        call.hedge_due = match call.request.replay {
-            Replay::Always => self.redundancy.copy_due(1 + usize::from(call.hedges)),
-            Replay::IfUnsent => None,
-        }
-        .map(|delay| now + delay);
+        let in_haste = call.request.replay.is_allowed_in_haste();
+        let delay = in_haste.then(|| self.redundancy.copy_due(1 + usize::from(call.hedges)));
+        call.hedge_due = delay.flatten().map(|delay| now + delay);
         self.launch((call.first_sent_at, now), call.id, replica, kind, copy)
     }
 

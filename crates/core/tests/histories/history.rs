@@ -84,7 +84,7 @@ impl History {
 
     pub(crate) fn live(&mut self, moment: &Moment) {
         match *moment {
-            Moment::Open { group, idempotent } => self.open(group % GROUPS_MAX, idempotent),
+            Moment::Open { group, replay } => self.open(group % GROUPS_MAX, replay),
             Moment::StepAgain(call) => {
                 if let Some(call) = nth(&self.calls, call) {
                     self.step(call);
@@ -130,17 +130,16 @@ impl History {
         self.check();
     }
 
-    fn open(&mut self, group: usize, idempotent: bool) {
+    fn open(&mut self, group: usize, replay: Replay) {
         self.opened += 1;
         self.expected.opened += 1;
-        let replay = if idempotent { Replay::Always } else { Replay::IfUnsent };
         let request = Request { group: GroupId::new(group), replay };
         let call = self.dispatcher.open(self.now, CallId(self.opened), request);
         self.calls.push(OpenCall {
             call,
             id: self.opened,
             group,
-            idempotent,
+            replay,
             copies: Vec::new(),
             answer: None,
             first_error: None,
@@ -210,10 +209,15 @@ impl History {
             Kind::First => assert!(open.copies.is_empty()),
             Kind::Retry => {
                 assert!(open.flying() == 0 && open.retries < RETRIES_MAX);
-                assert!(open.idempotent || open.last_failure == Some(Failure::Unsent));
+                let was_unsent = open.last_failure == Some(Failure::Unsent);
+                assert!(open.replay != Replay::IfUnsent || was_unsent);
             }
             Kind::Hedge => {
-                assert!(open.idempotent && open.flying() > 0, "a hedge is a further copy");
+                assert!(
+                    open.replay == Replay::Always,
+                    "only what may be in flight twice is hedged"
+                );
+                assert!(open.flying() > 0, "a hedge is a further copy");
                 assert!(self.plan.health[seat] == Health::Up && queue.is_empty());
             }
             Kind::Mirror => panic!("step sends no mirrors"),

@@ -1,6 +1,6 @@
 //! The slow model of one call: all its copies, and the answer its caller must get.
 
-use evenkeel_core::request::{Call, Failure, Kind, Settled};
+use evenkeel_core::request::{Call, Failure, Kind, Replay, Settled};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Fate {
@@ -24,7 +24,7 @@ pub(crate) struct OpenCall {
     pub(crate) call: Call,
     pub(crate) id: u64,
     pub(crate) group: usize,
-    pub(crate) idempotent: bool,
+    pub(crate) replay: Replay,
     pub(crate) copies: Vec<Copy>,
     /// The copy whose answer the caller must get, once that is certain.
     pub(crate) answer: Option<usize>,

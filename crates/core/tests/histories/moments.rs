@@ -1,13 +1,13 @@
 //! What may befall a fleet.
 
 use evenkeel_core::fleet::Health;
-use evenkeel_core::request::Failure;
+use evenkeel_core::request::{Failure, Replay};
 use proptest::prelude::*;
 
 /// A moment in the life of a fleet. Numbers choose among what there is, modulo how many there are.
 #[derive(Clone, Debug)]
 pub(crate) enum Moment {
-    Open { group: usize, idempotent: bool },
+    Open { group: usize, replay: Replay },
     StepAgain(usize),
     Reply { attempt: usize, queue: u32, service_us: u32 },
     Fail { attempt: usize, failure: Failure },
@@ -36,11 +36,15 @@ fn failures() -> impl Strategy<Value = Failure> {
     ])
 }
 
+fn replays() -> impl Strategy<Value = Replay> {
+    let (often, seldom) = (Just(Replay::Always), Just(Replay::AfterFailure));
+    prop_oneof![7 => often, 1 => seldom, 2 => Just(Replay::IfUnsent)]
+}
+
 pub(crate) fn moments() -> impl Strategy<Value = Moment> {
     let n = 0..64_usize;
     prop_oneof![
-        12 => (n.clone(), prop::bool::weighted(0.8))
-            .prop_map(|(group, idempotent)| Moment::Open { group, idempotent }),
+        12 => (n.clone(), replays()).prop_map(|(group, replay)| Moment::Open { group, replay }),
         8 => n.clone().prop_map(Moment::StepAgain),
         8 => (n.clone(), prop_oneof![0..20_u32, Just(u32::MAX)], 0..50_000_u32)
             .prop_map(|(attempt, queue, service_us)| Moment::Reply { attempt, queue, service_us }),

@@ -68,6 +68,22 @@ fn a_good_answer_is_preferred_to_an_error_that_came_first() {
     }
 }
 
+#[test]
+fn what_hinders_itself_has_no_copy_in_haste_and_one_after_a_failure() {
+    let mut dispatcher = dispatcher("c3");
+    let request = Request { group: GroupId::new(0), replay: Replay::AfterFailure };
+    let mut call = dispatcher.open(NOW, CallId(1), request);
+    let mut first = sent(dispatcher.step(NOW, &mut call));
+    let late = NOW + Duration::from_millis(100);
+    assert!(matches!(dispatcher.step(late, &mut call), Step::Wait { until: None }));
+    call.settle(dispatcher.learn(late, &mut first, &Outcome::Failed(Failure::TimedOut)));
+    let second = sent(dispatcher.step(late, &mut call));
+    assert_ne!(second.replica(), first.replica());
+    dispatcher.close(late, call);
+    dispatcher.finish(late, first);
+    dispatcher.finish(late, second);
+}
+
 /// A request that must not be sent twice may have left with an attempt that was given up.
 #[test]
 fn an_attempt_given_up_forbids_what_an_unsent_one_before_it_allowed() {

@@ -5,7 +5,8 @@
 //! connection has its own) and what is computed from a keyspace's name: the name itself and ids of
 //! prepared statements and their results.
 //!
-//! A thousand statements for each version; `EVENKEEL_CASSANDRA_STATEMENTS=100000` for more.
+//! A thousand statements for each version; `EVENKEEL_CASSANDRA_STATEMENTS=100000` for more, and
+//! `EVENKEEL_CASSANDRA_SEED=73` to begin with the thousand that failed.
 
 use std::collections::BTreeMap;
 
@@ -311,6 +312,7 @@ fn compare(version: Version, compression: Option<Compression>, names: [&str; 2],
     let proxy = Proxy::start(cluster, "hedge = {}");
     let count = std::env::var("EVENKEEL_CASSANDRA_STATEMENTS");
     let count = count.map_or(STATEMENTS, |count| count.parse().unwrap());
+    let seed = std::env::var("EVENKEEL_CASSANDRA_SEED").map_or(seed, |seed| seed.parse().unwrap());
     let connect = |to| Client::connect(to, version, compression).unwrap();
     let (mut errors, mut answers) = (0, 0);
     // A node forgets prepared statements of a keyspace that is gone; those of more rounds than one

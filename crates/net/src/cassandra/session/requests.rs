@@ -372,10 +372,14 @@ fn asked(
     })
 }
 
-/// What follows from its idempotence.
+/// What follows from its idempotence. A serial read takes a round of Paxos: two at once collide,
+/// and then neither may know what it read ("CAS operation result is unknown").
 fn settled(what: Asked) -> Asked {
-    let is_proven = what.idempotence.is_proven();
-    let replay = if is_proven { Replay::Always } else { Replay::IfUnsent };
+    let replay = match what.idempotence.is_proven() {
+        false => Replay::IfUnsent,
+        true if what.consistency.is_serial() => Replay::AfterFailure,
+        true => Replay::Always,
+    };
     Asked { replay, ..what }
 }
 

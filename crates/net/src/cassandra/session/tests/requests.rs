@@ -99,6 +99,17 @@ fn what_a_query_tells_goes_with_it() {
     assert_eq!(consistency, Consistency::LocalQuorum);
     assert_eq!((is_write, replay), (false, Replay::Always));
 
+    for (consistency, expected) in [
+        (Consistency::Quorum, Replay::Always),
+        (Consistency::Serial, Replay::AfterFailure),
+        (Consistency::LocalSerial, Replay::AfterFailure),
+    ] {
+        let parameters = QueryParameters::new(consistency);
+        let read = Query { text: "SELECT * FROM k.t WHERE a = 1", parameters };
+        let came = envelope(Version::V4, 1, Opcode::Query, |body| read.write(Version::V4, body));
+        assert_eq!(small.asked(came).0.what.replay, expected, "{consistency:?}");
+    }
+
     let lwt = "INSERT INTO k.t (a) VALUES (1) IF NOT EXISTS";
     let (request, _) = small.asked(query(Version::V4, 1, lwt, &[]));
     let Asked { is_conditional, is_write, idempotence, replay, .. } = request.what;
