@@ -414,7 +414,9 @@ pub(crate) fn relay(server: SocketAddr, delay: Duration) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for client in listener.incoming() {
-            let (client, server) = (client.unwrap(), TcpStream::connect(server).unwrap());
+            let client = client.unwrap();
+            // One that is not there yet: the client's connection ends, as it would without this.
+            let Ok(server) = TcpStream::connect(server) else { continue };
             for (mut from, mut to) in [
                 (client.try_clone().unwrap(), server.try_clone().unwrap()),
                 (server.try_clone().unwrap(), client.try_clone().unwrap()),
