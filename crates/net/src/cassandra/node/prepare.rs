@@ -19,9 +19,10 @@ use super::dialect::Dialect;
 use super::error::SendError;
 use super::error::SendErrorKind;
 
-/// How often a node is told one statement for one request. A node that has as many as it keeps
-/// weighs a new one against them, and may forget it at once; whenever it is told again the new one
-/// weighs more (Cassandra 5.0's cache, W-TinyLFU). A large one it may refuse for good.
+/// How often a node is told a statement for one request, on average over those of a batch. A node
+/// that has as many as it keeps weighs a new one against them, and may forget it at once; whenever
+/// it is told again the new one weighs more (Cassandra 5.0's cache, W-TinyLFU). A large one it may
+/// refuse for good.
 pub(super) const TELLINGS_MAX: usize = 8;
 
 /// What came of it.

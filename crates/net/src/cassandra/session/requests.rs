@@ -372,8 +372,8 @@ fn asked(
     })
 }
 
-/// What follows from its idempotence. A serial read takes a round of Paxos: two at once collide,
-/// and then neither may know what it read ("CAS operation result is unknown").
+/// What follows from its idempotence. A serial read takes a round of Paxos: two at once can
+/// collide, and then neither may know what it read ("CAS operation result is unknown").
 fn settled(what: Asked) -> Asked {
     let replay = match what.idempotence.is_proven() {
         false => Replay::IfUnsent,
