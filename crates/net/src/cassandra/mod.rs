@@ -10,6 +10,7 @@
 //! | [`node`] | connections to one node, shared by requests |
 //! | [`cluster`] | who is there, watched on the control thread |
 //! | `agent`, `feedback`, `poll` | how nodes tell what they are doing |
+//! | `schema` | whether all nodes have one version of it |
 //! | `share` | what the threads of a process share of one cluster |
 //! | `tls` | which versions of it are spoken |
 
@@ -24,6 +25,7 @@ pub mod node;
 mod poll;
 mod prepared;
 mod route;
+pub(crate) mod schema;
 mod session;
 mod share;
 mod system;

@@ -11,13 +11,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use evenkeel_cql::request::{Query, QueryParameters};
-use evenkeel_cql::response::Result as Told;
-use evenkeel_cql::{Consistency, Flags, Opcode, Version, value};
+use evenkeel_cql::{Version, value};
 
 use super::Route;
-use crate::cassandra::node::{Answer, Ask, Dialect, Node, Prepared};
+use crate::cassandra::node::{Dialect, Node};
+use crate::cassandra::schema::ask;
 
 const LOCAL: &str = "SELECT schema_version FROM system.local WHERE key = 'local'";
 const PEERS: &str = "SELECT schema_version, host_id FROM system.peers_v2";
@@ -86,23 +84,10 @@ async fn ask_peers(node: Rc<Node>, dialect: Dialect) -> Versions {
 }
 
 async fn query(node: &Rc<Node>, dialect: &Dialect, text: &str) -> Option<Versions> {
-    let query = Query { text, parameters: QueryParameters::new(Consistency::One) };
-    let mut body = BytesMut::new();
-    query.write(dialect.version, &mut body);
-    let body = body.freeze();
-    let ask = Ask { opcode: Opcode::Query, flags: Flags::NONE, body, prepared: Prepared::None };
-    versions_in(&node.ask(dialect, ask).await.ok()?)
-}
-
-fn versions_in(answer: &Answer) -> Option<Versions> {
-    if answer.opcode != Opcode::Result {
-        return None;
-    }
-    let Told::Rows(rows) = Told::read(&answer.body, Version::V4).ok()? else { return None };
     let uuid = |cell: Option<&[u8]>| cell.and_then(value::uuid);
+    let told = ask(node, dialect, text, |row| (uuid(row.at(0)), uuid(row.at(1)))).await.ok()?;
     // A node that is only just coming has told no version yet.
-    let versions = rows.iter().filter_map(|row| Some((uuid(row.at(0))?, uuid(row.at(1)))));
-    Some(versions.collect())
+    Some(told.into_iter().filter_map(|(version, of)| Some((version?, of))).collect())
 }
 
 #[cfg(test)]
@@ -112,9 +97,10 @@ mod tests {
     use std::sync::Arc;
 
     use evenkeel_core::request::ring::Token;
-    use evenkeel_cql::ErrorCode;
+    use evenkeel_cql::request::Query;
     use evenkeel_cql::rows::Writer;
     use evenkeel_cql::types::Type;
+    use evenkeel_cql::{ErrorCode, Opcode};
     use evenkeel_settings::Node as Tree;
 
     use super::*;

@@ -1,11 +1,10 @@
 //! Conversations with the cluster: connections, prepared statements, what answers mean.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_cql::request::{Execute, Prepare, Query, QueryParameters, Values as BoundValues};
@@ -18,13 +17,10 @@ use super::workload::{FIELDS, Operation, Values, key};
 use crate::cassandra::node::{
     Answer, Ask, Dialect, Known, Node, NodeLimits, Prepared, ResultColumns, SendError,
 };
+use crate::cassandra::schema;
 
 /// Requests in flight on a connection: all that the protocol has numbers for.
 const STREAMS_MAX: usize = 32_767;
-/// How long nodes may take to agree on the schema; the usual default of drivers.
-const AGREEMENT_MAX: Duration = Duration::from_secs(10);
-/// Between two looks at whether they do.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Connections, which take turns.
 pub(super) struct Session {
@@ -155,40 +151,11 @@ impl Session {
         self.nodes.iter().map(|node| node.counts().opened).sum()
     }
 
-    /// Changes the schema and waits until all nodes have the change. One that has heard of a table
-    /// and not made it yet drops what is written to it, and *acknowledges* that (Cassandra 5.0:
-    /// "Attempting to mutate non-existant table" in its log).
+    /// Changes the schema and waits until all nodes have the change.
     pub(super) async fn change(&self, text: &str) -> Result<(), LoadError> {
         let node = self.next_node();
         self.query(node, text).await?;
-        let until = Instant::now() + AGREEMENT_MAX;
-        loop {
-            let versions = self.schema_versions(node).await?.len();
-            if versions <= 1 {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                let why = format!(
-                    "nodes have {versions} versions of the schema after {AGREEMENT_MAX:?}, \
-                     expected one (is a node down? `nodetool describecluster` says which)"
-                );
-                return Err(LoadError::cassandra(text, why));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// The versions of the schema that nodes have, as this one knows them.
-    async fn schema_versions(&self, node: &Rc<Node>) -> Result<BTreeSet<Bytes>, LoadError> {
-        let mut versions = BTreeSet::new();
-        for text in
-            ["SELECT schema_version FROM system.local", "SELECT schema_version FROM system.peers"]
-        {
-            let answer = self.query(node, text).await?;
-            let its = first_column(&answer, self.load.version);
-            versions.extend(its.map_err(|why| LoadError::cassandra(text, why))?);
-        }
-        Ok(versions)
+        schema::agree(node, &self.dialect).await.map_err(|why| LoadError::cassandra(text, why))
     }
 
     async fn query(&self, node: &Rc<Node>, text: &str) -> Result<Answer, LoadError> {
@@ -323,19 +290,6 @@ pub(super) fn read(answer: &Answer, version: Version) -> Result<Given, String> {
         },
         Opcode::Error => Err(refusal(message, version)),
         other => Err(format!("{other} came, expected RESULT or ERROR")),
-    }
-}
-
-/// The values of an answer's first column, without nulls.
-fn first_column(answer: &Answer, version: Version) -> Result<Vec<Bytes>, String> {
-    let envelope = envelope(answer, version);
-    let message = payload::split(&envelope).map_err(|error| error.to_string())?.message;
-    match Answered::read(message, version) {
-        Ok(Answered::Rows(rows)) => {
-            let values = rows.iter().filter_map(|row| row.at(0));
-            Ok(values.map(Bytes::copy_from_slice).collect())
-        }
-        _ => Err("a RESULT without rows came".to_owned()),
     }
 }
 

@@ -19,7 +19,7 @@ use super::CassandraAccess;
 use crate::cassandra::node::{
     Answer, Ask, Dialect, Known, Login, Node, NodeLimits, Prepared, ResultColumns,
 };
-use crate::cassandra::node_tls;
+use crate::cassandra::{node_tls, schema};
 use crate::pem;
 
 /// How long a node that is there may take.
@@ -76,6 +76,17 @@ impl Link {
         Query { text, parameters }.write(VERSION, &mut body);
         let answer = self.ask(Opcode::Query, body, Prepared::None).await;
         answer.map_err(|error| within(text, &error))
+    }
+
+    /// Waits until all nodes have one version of the schema.
+    ///
+    /// # Errors
+    /// When they have several after ten seconds: what would be written now could be lost.
+    pub(super) async fn agree(&mut self) -> io::Result<()> {
+        let agreed = schema::agree(&self.node, &self.dialect).await;
+        agreed.map_err(|words| {
+            io::Error::other(format!("Cassandra {}: {words}", self.node.address()))
+        })
     }
 
     /// Asks all of these, whatever becomes first of which; the messages of their results, in their

@@ -4,18 +4,13 @@
 //! a duplicate cannot be emptied.
 
 use std::io;
-use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_cql::value;
-use tokio::time::Instant;
 
 use super::link::{Link, Step, rows};
 use super::{CassandraAccess, CassandraSettings};
 
-/// How long all nodes may take to know of a table. One that is down never says that it does.
-const AGREEMENT_MAX: Duration = Duration::from_secs(3);
-const AGREEMENT_EVERY: Duration = Duration::from_millis(50);
 /// Keys are found by the tokens of this one.
 const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 /// The table that the first entries are in.
@@ -48,7 +43,7 @@ pub(super) async fn prepare(link: &mut Link, settings: &CassandraSettings) -> io
                      {{{data_center} = 3}}"
                 ))
             })?;
-        change(
+        make(
             link,
             &format!("CREATE KEYSPACE IF NOT EXISTS \"{name}\" WITH replication = {replication}"),
         )
@@ -63,7 +58,7 @@ pub(super) async fn prepare(link: &mut Link, settings: &CassandraSettings) -> io
             "CREATE TABLE IF NOT EXISTS \"{name}\".journal (name text PRIMARY KEY, stamp bigint, \
              generation bigint, changes blob)"
         );
-        change(link, &text).await?;
+        make(link, &text).await?;
     }
     begin_journal(link, settings).await
 }
@@ -88,6 +83,8 @@ async fn begin_journal(link: &mut Link, settings: &CassandraSettings) -> io::Res
             return Err(io::Error::other(words));
         }
     }
+    // Whoever made the tables may have ended before all nodes had them.
+    link.agree().await?;
     let first = format!(
         "INSERT INTO \"{name}\".journal (name, stamp, generation) VALUES ('last', 0, {FIRST}) IF \
          NOT EXISTS"
@@ -122,10 +119,11 @@ pub(super) async fn make_entries(
         "CREATE TABLE IF NOT EXISTS \"{name}\".{ENTRIES}{generation} (key blob PRIMARY KEY, entry \
          blob) WITH allow_auto_snapshot = false"
     );
-    change(link, &text).await
+    make(link, &text).await
 }
 
-/// Drops the tables of entries before this one.
+/// Drops the tables of entries before this one. Nobody has to have heard of it: none of them is
+/// written to any more.
 pub(super) async fn drop_before(
     link: &mut Link,
     settings: &CassandraSettings,
@@ -134,7 +132,7 @@ pub(super) async fn drop_before(
     let name = &settings.keyspace;
     let tables = tables(link, name).await?;
     for table in tables.iter().filter(|table| generation(table).is_some_and(|it| it < present)) {
-        change(link, &format!("DROP TABLE IF EXISTS \"{name}\".{table}")).await?;
+        link.query(&format!("DROP TABLE IF EXISTS \"{name}\".{table}")).await?;
     }
     Ok(())
 }
@@ -152,26 +150,8 @@ async fn tables(link: &mut Link, keyspace: &str) -> io::Result<Vec<String>> {
     rows(&answer, |row| row.at(0).and_then(value::text).map(str::to_owned))
 }
 
-/// Changes the schema, and waits until all nodes know of it.
-async fn change(link: &mut Link, text: &str) -> io::Result<()> {
+/// Makes something, and waits until all nodes have it.
+async fn make(link: &mut Link, text: &str) -> io::Result<()> {
     link.query(text).await?;
-    let until = Instant::now() + AGREEMENT_MAX;
-    loop {
-        let mut versions = Vec::new();
-        for table in ["local", "peers"] {
-            let text = format!("SELECT schema_version FROM system.{table}");
-            let answer = link.query(&text).await?;
-            versions.extend(rows(&answer, |row| Some(row.at(0).map(<[u8]>::to_vec)))?);
-        }
-        versions.sort_unstable();
-        versions.dedup();
-        if versions.len() <= 1 {
-            return Ok(());
-        }
-        if Instant::now() > until {
-            tracing::warn!(%text, "not all nodes know of a change of the schema");
-            return Ok(());
-        }
-        tokio::time::sleep(AGREEMENT_EVERY).await;
-    }
+    link.agree().await
 }
