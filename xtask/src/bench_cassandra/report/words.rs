@@ -44,7 +44,7 @@ impl Report {
             "CPU us: for each answered request, of the load's process with the driver, of the \
              proxy, of all nodes; busy: share of the machine's processors in use, by anybody\n\
              late: by how much too late requests were sent, p99.9, worst round; the load and the \
-             proxy go before the nodes (nice -10), as if they were elsewhere\n\
+             proxy go before the nodes (SCHED_RR where allowed), as if they were elsewhere\n\
              ratios are to the same driver's default policy; in a round: median over rounds \
              (95 % interval of the sign test); pooled: of all rounds together (95 % by drawing \
              rounds anew, which covers less when rounds are few)\n\
