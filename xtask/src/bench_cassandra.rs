@@ -33,8 +33,9 @@ use anyhow::{Context, Result};
 
 use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, number, order};
+use crate::machine::Ticks;
 use crate::{UsageError, workspace};
-use cluster::{Cluster, NODES, Ticks, machine_ticks};
+use cluster::{Cluster, NODES};
 use generator::{Driver, Generator};
 use report::{Cell, Measurement, Report};
 use scenario::{Disturbance, MIXES, Mix, Plan, SCENARIOS, Scenario};
@@ -307,7 +308,7 @@ impl<'a> Stage<'a> {
             proxy_us: proxy_ns as f64 / 1e3,
             nodes_us: self.cluster.cpu_s()? * 1e6,
             copies,
-            machine: machine_ticks()?,
+            machine: Ticks::now()?,
         })
     }
 
@@ -342,18 +343,15 @@ impl<'a> Stage<'a> {
             true => after.copies.since(before.copies),
             false => outcome.copies,
         };
-        let share = |ticks: fn(&Ticks) -> u64| {
-            let all = (after.machine.all - before.machine.all).max(1);
-            (ticks(&after.machine) - ticks(&before.machine)) as f64 / all as f64
-        };
+        let processors = after.machine.since(before.machine);
         Ok(Measurement::new(
             outcome,
             report::Cost {
                 proxy_us: after.proxy_us - before.proxy_us,
                 nodes_us: after.nodes_us - before.nodes_us,
                 copies,
-                busy: share(|ticks| ticks.at_work),
-                stolen: share(|ticks| ticks.stolen),
+                busy: processors.at_work,
+                stolen: processors.stolen,
             },
         ))
     }

@@ -10,6 +10,7 @@ mod bench_redirect;
 mod bench_redis;
 mod ci;
 mod drivers;
+mod machine;
 mod needs;
 mod tests_step;
 mod tidy;

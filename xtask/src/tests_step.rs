@@ -1,85 +1,213 @@
-//! The tests of the workspace.
+//! Tests, through cargo.
 //!
 //! Many of them measure real servers on sockets. On a machine that is busy with something else one
-//! of hundreds may fail for that reason alone, so what fails is run once more, by itself: what then
-//! passes is named as *unsteady*, aloud and at the end, and what fails again ends the run. A test
-//! that is often on that list is a defect.
+//! of hundreds may fail for that reason alone, so each test that fails is run once more, by itself,
+//! and again for as long as it fails while the machine is robbed (see [`machine`]). What then
+//! passes is named as *unsteady*, aloud and at the end. A test that is often on that list is a
+//! defect, and so is more than a few of them on a machine that was left alone.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::machine::{self, Mark, Taken, Watch};
 use crate::workspace;
 
-/// Targets that may fail at first; with more of them it is no accident.
+/// Tests that may fail at first on a machine that was left alone; more of them are no accident.
 const UNSTEADY_MAX: usize = 3;
 
-/// Runs all tests.
+/// Tests that are judged again at all: who fails everywhere is not measured, but broken.
+const AGAIN_MAX: usize = 40;
+
+/// A test that failed among the others.
+#[derive(Clone, Debug, PartialEq)]
+struct Failed {
+    /// As cargo would be asked for its target, such as `-p evenkeel-net --test redirect`.
+    target: String,
+    name: String,
+    taken: Taken,
+}
+
+impl Failed {
+    /// Cargo's arguments for this test alone: of all the packages that `arguments` asked for, or
+    /// cargo would build what they share for this one anew.
+    fn alone<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+        let of_target = match arguments.contains(&"--workspace") {
+            true => self.target.split(' ').skip(2).collect(),
+            false => Vec::new(),
+        };
+        let asked = arguments.iter().copied().filter(|argument| *argument != "--no-fail-fast");
+        // Some ask for the tests of one module already: its name would be a second filter.
+        let asked = asked.filter(|argument| !argument.ends_with("::"));
+        asked.chain(of_target).chain(["--", "--exact", &self.name]).collect()
+    }
+}
+
+/// Runs the tests that cargo finds with `arguments`.
 ///
 /// # Errors
-/// When a target fails twice, too many fail at once, or something does not compile.
-pub(crate) fn run() -> Result<()> {
-    let (passed, failed) = all()?;
+/// When a test fails whatever the machine does, too many fail at once, or something does not
+/// compile or crashes.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let mut reader = Reader::new(Watch::start());
+    let passed = pass_on(arguments, |line| reader.read(line))?;
     if passed {
         return Ok(());
     }
-    if failed.is_empty() {
-        bail!("the tests did not run to their end (see above)");
+    let failed = reader.failed;
+    if failed.is_empty() || reader.crashed.is_some() {
+        bail!(
+            "the tests did not run to their end (see above) {}",
+            reader.crashed.unwrap_or_default()
+        );
     }
-    if failed.len() > UNSTEADY_MAX {
-        bail!("{} targets failed: {}", failed.len(), failed.join(", "));
+    let unexcused = failed.iter().filter(|failed| !failed.taken.is_much()).count();
+    if unexcused > UNSTEADY_MAX || failed.len() > AGAIN_MAX {
+        bail!("{} tests failed: {}", failed.len(), names(&failed));
     }
-    for target in &failed {
-        println!("=== failed among the others, once more by itself: cargo test {target}");
-        let arguments: Vec<&str> = ["test"].into_iter().chain(target.split(' ')).collect();
-        workspace::run_cargo(&arguments, &[])?;
+    for failed in &failed {
+        machine::judge(&failed.name, || run_alone(failed, arguments))?;
     }
-    println!("=== UNSTEADY: failed among the others, passed alone: {}", failed.join(", "));
+    println!("=== UNSTEADY: failed among the others, passed alone: {}", names(&failed));
     Ok(())
 }
 
-/// Whether all passed, and the targets that did not as cargo would be asked for them.
-fn all() -> Result<(bool, Vec<String>)> {
-    let mut cargo = workspace::cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast"]).current_dir(workspace::root());
-    cargo.env("PATH", workspace::search_path()).stdin(Stdio::null()).stderr(Stdio::piped());
-    let mut running = cargo.spawn().context("cargo test")?;
-    let told = running.stderr.take().context("cargo's errors")?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(told).lines() {
-        let line = line.context("cargo's errors")?;
-        eprintln!("{line}");
-        lines.push(line);
-    }
-    let status = running.wait().context("cargo test")?;
-    Ok((status.success(), failed_targets(&lines)))
+fn names(failed: &[Failed]) -> String {
+    let names = failed
+        .iter()
+        .map(|Failed { target, name, taken }| format!("\n      {name} ({target}; {taken})"));
+    names.collect()
 }
 
-/// Cargo's list at the end: lines such as "    `-p evenkeel --test profile`".
-fn failed_targets(lines: &[String]) -> Vec<String> {
-    let start = lines.iter().rposition(|line| {
-        line.starts_with("error: ") && line.contains("target") && line.contains("failed:")
-    });
-    let after = start.map_or(&[][..], |start| &lines[start + 1..]);
-    let target = |line: &String| {
-        let inner = line.trim().strip_prefix('`')?.strip_suffix('`')?;
-        inner.starts_with("-p ").then(|| inner.to_owned())
-    };
-    after.iter().map_while(target).collect()
+fn run_alone(failed: &Failed, arguments: &[&str]) -> Result<()> {
+    let alone = failed.alone(arguments);
+    let line = format!("cargo {}", alone.join(" "));
+    println!("=== failed among the others, once more by itself: {line}");
+    let mut has_passed = false;
+    let passed = pass_on(&alone, |line| {
+        has_passed |= outcome(line) == Some((failed.name.as_str(), "ok"));
+    })?;
+    if !passed || !has_passed {
+        bail!("`{line}` failed");
+    }
+    Ok(())
+}
+
+/// Runs cargo, passes on what it and the tests say in the order in which they say it, and tells
+/// whether all is well.
+fn pass_on(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<bool> {
+    let (told, ear) = io::pipe().context("a pipe for cargo's words")?;
+    let mut cargo = workspace::cargo();
+    cargo.args(arguments).current_dir(workspace::root());
+    cargo.env("PATH", workspace::search_path()).env("CARGO_TERM_COLOR", "never");
+    cargo.stdin(Stdio::null()).stdout(ear.try_clone().context("a pipe's end")?).stderr(ear);
+    let mut running = cargo.spawn().context("cargo could not be started")?;
+    // Holds the pipe's other end, which would otherwise never end.
+    drop(cargo);
+    for line in BufReader::new(told).split(b'\n') {
+        let line = String::from_utf8_lossy(&line.context("cargo's words")?).into_owned();
+        println!("{line}");
+        hear(&line);
+    }
+    Ok(running.wait().context("cargo")?.success())
+}
+
+/// The name and the outcome of a test, from its line.
+fn outcome(line: &str) -> Option<(&str, &str)> {
+    let (name, outcome) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    Some((name.strip_suffix(" - should panic").unwrap_or(name), outcome))
+}
+
+/// Learns from the lines of cargo and the tests which failed, and what was taken from the machine
+/// while their target ran.
+struct Reader {
+    watch: Watch,
+    target_began: Mark,
+    failing: Vec<String>,
+    failed: Vec<Failed>,
+    /// A target that failed and told of no test that did.
+    crashed: Option<String>,
+}
+
+impl Reader {
+    fn new(watch: Watch) -> Self {
+        let target_began = watch.mark();
+        Self { watch, target_began, failing: Vec::new(), failed: Vec::new(), crashed: None }
+    }
+
+    fn read(&mut self, line: &str) {
+        if line.starts_with("     Running ") || line.starts_with("   Doc-tests ") {
+            self.target_began = self.watch.mark();
+        } else if let Some((name, "FAILED")) = outcome(line) {
+            self.failing.push(name.to_owned());
+        } else if let Some(target) = failed_target(line) {
+            let taken = self.watch.since(&self.target_began);
+            if self.failing.is_empty() || target.ends_with("--doc") {
+                self.crashed = Some(target.to_owned());
+            }
+            self.failed.extend(self.failing.drain(..).map(|name| Failed {
+                target: target.to_owned(),
+                name,
+                taken,
+            }));
+        }
+    }
+}
+
+/// Cargo's line after a target that failed: "error: test failed, to rerun pass `-p x --lib`".
+fn failed_target(line: &str) -> Option<&str> {
+    let (what, pass) = line.strip_prefix("error: ")?.split_once(" failed, to rerun pass `")?;
+    ["test", "doctest"].contains(&what).then(|| pass.strip_suffix('`'))?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Reader {
+        let mut reader = Reader::new(Watch::start());
+        text.lines().for_each(|line| reader.read(line));
+        reader
+    }
+
+    const OUTPUT: &str = "     Running unittests src/lib.rs (target/debug/deps/keel-1)
+test bow::is_bent ... FAILED
+test stern::panics - should panic ... ok
+error: test failed, to rerun pass `-p keel --lib`
+     Running tests/sail.rs (target/debug/deps/sail-1)
+test mast ... ok
+test rope::tears - should panic ... FAILED
+error: test failed, to rerun pass `-p keel --test sail`
+error: 2 targets failed:
+    `-p keel --lib`
+";
+
     #[test]
-    fn failed_targets_are_those_of_cargos_list() {
-        let text = "warning: `-p nothing`\nerror: 2 targets failed:\n    `-p evenkeel --test \
-                    profile`\n    `-p evenkeel-net --lib`\n";
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        assert_eq!(failed_targets(&lines), ["-p evenkeel --test profile", "-p evenkeel-net --lib"]);
-        let broken = ["error: could not compile `x`".to_owned()];
-        assert!(failed_targets(&broken).is_empty());
+    fn failed_tests_are_found_with_their_targets() {
+        let reader = read(OUTPUT);
+        let found: Vec<_> = reader.failed.iter().map(|f| (&*f.target, &*f.name)).collect();
+        let expected = [("-p keel --lib", "bow::is_bent"), ("-p keel --test sail", "rope::tears")];
+        assert_eq!(found, expected);
+        assert_eq!(reader.crashed, None);
+    }
+
+    #[test]
+    fn a_crash_and_a_failing_example_are_not_judged_again() {
+        let crash =
+            "     Running tests/sail.rs (x)\nerror: test failed, to rerun pass `-p k --lib`";
+        assert_eq!(read(crash).crashed.as_deref(), Some("-p k --lib"));
+        let example = "   Doc-tests keel\ntest src/lib.rs - bow (line 3) ... FAILED\nerror: doctest \
+                       failed, to rerun pass `-p keel --doc`";
+        assert_eq!(read(example).crashed.as_deref(), Some("-p keel --doc"));
+    }
+
+    #[test]
+    fn a_test_alone_is_asked_for_with_the_same_packages() {
+        let failed = &read(OUTPUT).failed[1];
+        let alone = failed.alone(&["test", "--workspace", "--no-fail-fast"]).join(" ");
+        assert_eq!(alone, "test --workspace --test sail -- --exact rope::tears");
+        let alone = failed.alone(&["test", "-p", "keel", "--test", "sail", "rope::"]).join(" ");
+        assert_eq!(alone, "test -p keel --test sail -- --exact rope::tears");
     }
 }

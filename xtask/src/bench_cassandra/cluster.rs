@@ -98,32 +98,6 @@ fn ticks(stat: &str) -> Option<u64> {
     fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// All processors' ticks since the machine started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ticks {
-    pub(super) at_work: u64,
-    /// That somebody wanted and the machine's host gave to other machines.
-    pub(super) stolen: u64,
-    pub(super) all: u64,
-}
-
-/// # Errors
-/// When the kernel does not tell.
-pub(super) fn machine_ticks() -> Result<Ticks> {
-    let text = fs::read_to_string("/proc/stat").context("/proc/stat cannot be read")?;
-    read_machine(&text).with_context(|| format!("/proc/stat: got `{text}`"))
-}
-
-fn read_machine(text: &str) -> Option<Ticks> {
-    let words = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-    let numbers = words.map(|word| word.parse::<u64>().ok()).collect::<Option<Vec<_>>>()?;
-    // user nice system idle iowait irq softirq steal; guests are in user.
-    let all: u64 = numbers.iter().take(8).sum();
-    let idle: u64 = numbers.get(3..5)?.iter().sum();
-    let stolen = numbers.get(7).copied().unwrap_or_default();
-    Some(Ticks { at_work: all - idle - stolen, stolen, all })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,8 +116,5 @@ mod tests {
     fn processor_times_are_read() {
         let stat = "12 (a) b) S 1 12 12 0 -1 4194560 100 0 0 0 250 40 0 0 20 0 1 0 99 0 0";
         assert_eq!(ticks(stat), Some(290));
-        let machine = "cpu  100 1 50 800 20 3 4 5 7 0\ncpu0 1 2 3";
-        let expected = Ticks { at_work: 158, stolen: 5, all: 983 };
-        assert_eq!(read_machine(machine), Some(expected));
     }
 }
