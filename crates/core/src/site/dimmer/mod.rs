@@ -454,6 +454,11 @@ impl Brownout {
         let is_idle = self.crowd.present() == 0 && !self.left_early;
         if (count < SAMPLES_MIN && self.periods < PERIODS_MAX) || (count == 0 && !is_idle) {
             self.samples_s.truncate(ended); // who is still here is older the next time
+            if count == 0 && self.crowd.present() == 0 && self.periods >= PERIODS_MAX {
+                // Who left early was asked about for long enough: five periods more without anybody
+                // are idle ones.
+                (self.left_early, self.periods) = (false, 0);
+            }
             return None;
         }
         let over = self.config.period * self.periods.min(PERIODS_MAX);
