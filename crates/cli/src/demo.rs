@@ -386,7 +386,7 @@ fn proxy_config(
         proxies: 1,
         timeouts: Timeouts { attempt: Duration::from_secs(15), total: Duration::from_secs(30) },
         retries_max: scenario.run.retries_max,
-        retry_budget: Budget::share(0.2, 20.0),
+        retry_budget: Budget::of_retries(0.2),
         replay_bytes_max: 64 * 1024,
         hedge: spelling.hedge(&scenario.run.hedge),
         safeguards,

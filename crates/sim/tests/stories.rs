@@ -131,6 +131,23 @@ fn a_crash_costs_retries_but_no_answers_and_a_restored_replica_works_again() {
     }
 }
 
+/// Many slow requests are in flight at once, and the crash fails all of its replica's together.
+#[test]
+fn a_replica_that_dies_with_hundreds_in_flight_fails_none_of_them() {
+    let sets = [
+        "workload.clients=1",
+        "cluster.concurrency=400",
+        "cluster.service_mean=400ms",
+        "workload.utilisation=0.5",
+        "faults=[{at = '3s', crash = 2}]",
+    ];
+    for policy in ["c3", "least-outstanding"] {
+        let run = run(CALM, &sets, policy, 1);
+        assert!(run.retries > 150, "{policy}: {} were in flight", run.retries);
+        assert_eq!((run.failed, run.served), (0, 15_000), "{policy}: every request is answered");
+    }
+}
+
 #[test]
 fn without_retries_a_crash_fails_what_it_must_and_no_more() {
     let sets = ["run.retries_max=0", "faults=[{at = '1s', crash = 2}]"];

@@ -57,7 +57,7 @@ impl Default for DispatcherConfig {
         Self {
             safeguards: Safeguards::default(),
             retries_max: 1,
-            retry_budget: Budget::share(0.2, 20.0),
+            retry_budget: Budget::of_retries(0.2),
             backlog_calls_max: 1_024,
             record_latency: false,
             seed: 0,
@@ -134,7 +134,7 @@ impl Dispatcher {
     #[inline]
     pub fn open(&mut self, now: Instant, id: CallId, request: Request) -> Call {
         self.window.opened += 1;
-        self.config.retry_budget.deposit();
+        self.config.retry_budget.deposit(now);
         self.redundancy.on_open(now);
         Call::new(now, id, request)
     }

@@ -16,8 +16,8 @@ use evenkeel_core::time::{Duration, Instant};
 pub(crate) struct HedgeAfter(pub(crate) Duration, pub(crate) Budget);
 
 impl Redundancy for HedgeAfter {
-    fn on_open(&mut self, _now: Instant) {
-        self.1.deposit();
+    fn on_open(&mut self, now: Instant) {
+        self.1.deposit(now);
     }
 
     fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {

@@ -59,9 +59,6 @@ const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("cql", Prot
 
 const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
 
-/// Retries in one burst, as in the dispatcher's own default.
-const RETRY_BURST_MAX: f64 = 20.0;
-
 /// What an agent allows the proxies. They have limited the body already.
 const AGENT_LIMITS: ServerLimits = ServerLimits {
     head_bytes_max: 65_536,
@@ -409,7 +406,7 @@ impl UpstreamConfig {
             proxies: table.key("proxies").integer().between(1..=10_000).or(1),
             timeouts,
             retries_max: table.key("retries_max").integer().between(0..=6).or(1),
-            retry_budget: Budget::share(retry_budget, RETRY_BURST_MAX),
+            retry_budget: Budget::of_retries(retry_budget),
             replay_bytes_max: table.key("replay_bytes_max").bytes().between(0..=1 << 24).or(65_536),
             hedge: table.key("hedge").table(shared::hedge).optional(),
             safeguards: table.key("safeguards").section(shared::safeguards),

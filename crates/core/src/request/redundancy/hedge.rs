@@ -160,8 +160,8 @@ impl Hedge {
 }
 
 impl Redundancy for Hedge {
-    fn on_open(&mut self, _now: Instant) {
-        self.budget.deposit();
+    fn on_open(&mut self, now: Instant) {
+        self.budget.deposit(now);
     }
 
     fn on_end(&mut self, now: Instant, copy: &Lasted) {
