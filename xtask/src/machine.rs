@@ -141,7 +141,7 @@ impl std::fmt::Display for Taken {
 const TRIES: u32 = 4;
 
 /// How long a machine is waited for until it is left alone.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs `check`, and again when it failed while the machine was robbed.
 ///

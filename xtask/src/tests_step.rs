@@ -8,6 +8,7 @@
 
 use std::io::{self, BufRead as _, BufReader};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -19,6 +20,9 @@ const UNSTEADY_MAX: usize = 3;
 
 /// Tests that are judged again at all: who fails everywhere is not measured, but broken.
 const AGAIN_MAX: usize = 40;
+
+/// How long failed tests are judged again, all together; a test that is under way is let end.
+const AGAIN_TIME: Duration = Duration::from_secs(20 * 60);
 
 /// A test that failed among the others.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +70,12 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     if unexcused > UNSTEADY_MAX || failed.len() > AGAIN_MAX {
         bail!("{} tests failed: {}", failed.len(), names(&failed));
     }
-    for failed in &failed {
-        machine::judge(&failed.name, || run_alone(failed, arguments))?;
+    let began = Instant::now();
+    for (index, again) in failed.iter().enumerate() {
+        if began.elapsed() > AGAIN_TIME {
+            bail!("{index} of these passed alone in {AGAIN_TIME:?}: {}", names(&failed));
+        }
+        machine::judge(&again.name, || run_alone(again, arguments))?;
     }
     println!("=== UNSTEADY: failed among the others, passed alone: {}", names(&failed));
     Ok(())

@@ -159,7 +159,7 @@ impl Cluster for Store {
 }
 
 const RULES: Rules = Rules {
-    step: Duration::from_millis(60),
+    step: Duration::from_millis(300),
     poll: Duration::from_millis(1),
     lag_max: 10,
     window: None,
@@ -231,7 +231,10 @@ fn what_was_changed_since_the_decision_is_not_undone() {
 #[test]
 fn a_plan_is_run_step_by_step_and_written_down() {
     let store = Store::new("run", Plot { delayed: Some(1), seen_late: 3, ..Plot::default() });
-    assert_eq!(run(&store, Mode::Act), Ok(Outcome::Reached(WAY.to_vec())));
+    // However long this machine takes for what is not yet seen.
+    let patient = Rules { step: Duration::from_secs(10), ..RULES };
+    let reached = run_with(&store, Mode::Act, patient, &store.audit());
+    assert_eq!(reached, Ok(Outcome::Reached(WAY.to_vec())));
     assert_eq!(*store.layout.borrow(), layout(3, &[1, 2, 3]));
     // What was only delayed is asked again, what is only not yet seen is not.
     let mut asked = WAY.to_vec();

@@ -176,7 +176,7 @@ fn a_client_in_the_middle_of_a_long_upload_still_reads_its_refusal() {
 fn slow_heads_and_idle_connections_are_closed_in_time() {
     run(async {
         let replica = polite_replica().await;
-        let (head, idle) = (Duration::from_millis(100), Duration::from_millis(300));
+        let (head, idle) = (Duration::from_millis(100), Duration::from_secs(1));
         let server = ServerLimits { head, idle, ..SERVER };
         let proxy = proxy_with(replica.address, server, UPSTREAM);
         let started = std::time::Instant::now();
@@ -188,7 +188,7 @@ fn slow_heads_and_idle_connections_are_closed_in_time() {
         assert!(silent.is_closed().await);
         assert!(slow.is_closed().await);
         let spent = started.elapsed();
-        assert!(spent >= head && spent < Duration::from_millis(250), "{spent:?}");
+        assert!(spent >= head && spent < idle, "{spent:?}");
         idle_client.ask(GET, "hello").await; // still open, and its idle time starts anew
         let used = std::time::Instant::now();
         assert!(idle_client.is_closed().await);

@@ -48,10 +48,18 @@ fn the_connection_that_became_idle_last_is_reused_first() {
 #[test]
 fn a_connection_closed_while_idle_is_replaced_without_notice() {
     run(async {
-        let replica = replica(|mut peer, _| async move {
-            peer.head().await;
-            peer.send(OK).await;
-            pause(10).await;
+        // Replicas hang up when they are told, and say when they have.
+        let (told, closed) = (Rc::new(Notify::new()), Rc::new(Cell::new(0)));
+        let (tell, has_closed) = (Rc::clone(&told), Rc::clone(&closed));
+        let replica = replica(move |mut peer, _| {
+            let (told, closed) = (Rc::clone(&told), Rc::clone(&closed));
+            async move {
+                peer.head().await;
+                peer.send(OK).await;
+                told.notified().await;
+                drop(peer);
+                closed.set(closed.get() + 1);
+            }
         })
         .await;
         let upstream = Upstream::new(replica.address, UPSTREAM);
@@ -62,6 +70,8 @@ fn a_connection_closed_while_idle_is_replaced_without_notice() {
             assert_eq!(response.into_body().collect(10).await.unwrap(), "hello");
             assert_eq!(replica.accepted.get(), round);
             assert_eq!(upstream.connections_idle(), 1);
+            tell.notify_one();
+            until("the replica hung up", || has_closed.get() == round).await;
             pause(30).await; // the close arrives
         }
         assert_eq!(upstream.connections(), 1);
