@@ -117,7 +117,7 @@ fn look(late_us: &Weak<AtomicU64>) {
         let asleep = Instant::now();
         thread::sleep(NAP);
         let Some(late_us) = late_us.upgrade() else { return };
-        let late = asleep.elapsed() - NAP;
+        let late = asleep.elapsed().saturating_sub(NAP);
         if late > WAKED_LATE {
             late_us.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
         }

@@ -202,11 +202,10 @@ error: 2 targets failed:
 
     #[test]
     fn a_crash_and_a_failing_example_are_not_judged_again() {
-        let crash =
-            "     Running tests/sail.rs (x)\nerror: test failed, to rerun pass `-p k --lib`";
+        let crash = "     Running tests/a.rs (x)\nerror: test failed, to rerun pass `-p k --lib`";
         assert_eq!(read(crash).crashed.as_deref(), Some("-p k --lib"));
-        let example = "   Doc-tests keel\ntest src/lib.rs - bow (line 3) ... FAILED\nerror: doctest \
-                       failed, to rerun pass `-p keel --doc`";
+        let example = "test src/lib.rs - bow (line 3) ... FAILED\n\
+                       error: doctest failed, to rerun pass `-p keel --doc`";
         assert_eq!(read(example).crashed.as_deref(), Some("-p keel --doc"));
     }
 
