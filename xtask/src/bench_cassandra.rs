@@ -48,9 +48,9 @@ usage: cargo xtask bench cassandra [OPTIONS]
                      joining (writers from half time on), closed (throughput); default all
   --mixes A,B,…      of read-heavy (5 % updates), update-heavy (50 %), read-only; default all
                      (lonely and joining have their own)
-  --ways A,B,…       of default (the reference), adaptive, adaptive-hedged, proxy,
-                     default-speculative, adaptive-speculative, java (a reference), java-proxy;
-                     default all but the speculative ones
+  --ways A,B,…       of default (the reference), adaptive, adaptive-hedged, proxy, relay (HAProxy
+                     passes bytes on), default-speculative, adaptive-speculative, java (a
+                     reference), java-proxy; default all but relay and the speculative ones
   --rounds N         rounds, each measuring every way once; at least 6, default 6
   --seconds N        length of one measurement, 2 to 300; default 15
   --warm-up N        seconds for which each way first asks as fast as it is answered, and then for
@@ -229,6 +229,7 @@ fn file(value: &str) -> Result<PathBuf, UsageError> {
 struct Stage<'a> {
     generators: Vec<Generator>,
     proxy: Option<Server>,
+    relay: Option<Server>,
     cluster: Cluster,
     bench: &'a Workbench,
 }
@@ -271,8 +272,10 @@ impl<'a> Stage<'a> {
             true => Some(ways::start_proxy(bench, &cluster, &binary)?),
             false => None,
         };
+        let is_relayed = options.ways.iter().any(|way| way.name == ways::RELAY);
+        let relay = is_relayed.then(|| ways::start_relay(bench, &cluster)).transpose()?;
         eprintln!("connecting, and writing {} records", options.records);
-        let mut stage = Self { generators: Vec::new(), proxy, cluster, bench };
+        let mut stage = Self { generators: Vec::new(), proxy, relay, cluster, bench };
         for driver in drivers {
             let words = stage.connection_words(options, driver);
             stage.generators.push(Generator::start(driver, bench, &words)?);
@@ -294,6 +297,11 @@ impl<'a> Stage<'a> {
         ];
         if let Some(proxy) = &self.proxy {
             words.push(format!("proxy=127.0.0.1:{}", proxy.port()));
+        }
+        if self.relay.is_some() {
+            let ports = ways::relay_ports(self.bench).iter();
+            let relays: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+            words.push(format!("relay={}", relays.join(",")));
         }
         words
     }
@@ -335,8 +343,8 @@ impl<'a> Stage<'a> {
         if quota.is_some() {
             self.cluster.tell(&format!("unlimited {}", plan.node))?;
         }
-        if let Some(proxy) = &mut self.proxy {
-            proxy.check_alive()?;
+        for server in self.proxy.iter_mut().chain(&mut self.relay) {
+            server.check_alive()?;
         }
         thread::sleep(SETTLE);
         let copies = match way.is_proxied {
@@ -358,7 +366,7 @@ impl<'a> Stage<'a> {
 }
 
 fn measure(options: &Options) -> Result<Report> {
-    let bench = Workbench::create("cassandra", 2)?;
+    let bench = Workbench::create("cassandra", 2 + NODES)?;
     let mut stage = Stage::set_up(options, &bench)?;
     let mut report = Report::new(options.clone());
     eprintln!("about {} minutes; warming up", options.minutes());

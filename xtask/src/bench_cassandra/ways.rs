@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::cluster::{Cluster, DATA_CENTER};
 use super::generator::Driver;
 use crate::bench::process::{self, Server, Workbench};
+use crate::needs;
 
 /// All others are compared with a way that has no proxy and decides by itself.
 #[derive(Debug)]
@@ -30,6 +31,9 @@ pub(super) struct Way {
 /// What the bars are about.
 pub(super) const DEFAULT: &str = "default";
 
+/// A hop that neither reads nor decides.
+pub(super) const RELAY: &str = "relay";
+
 const USUAL: Way = Way {
     name: DEFAULT,
     driver: Driver::Scylla,
@@ -41,7 +45,7 @@ const USUAL: Way = Way {
     is_usual: true,
 };
 
-pub(super) const WAYS: [Way; 8] = [
+pub(super) const WAYS: [Way; 9] = [
     USUAL,
     Way {
         name: "adaptive",
@@ -61,6 +65,13 @@ pub(super) const WAYS: [Way; 8] = [
         is_proxied: true,
         without_proxy: Some("adaptive-hedged"),
         about: "scylla, its default policy, through evenkeel: c3, copies after the 99th percentile",
+        ..USUAL
+    },
+    Way {
+        name: RELAY,
+        word: RELAY,
+        about: "`default` through HAProxy, which passes bytes on: what any hop costs",
+        is_usual: false,
         ..USUAL
     },
     Way {
@@ -120,6 +131,40 @@ pub(super) fn start_proxy(bench: &Workbench, cluster: &Cluster, binary: &Path) -
     let path = bench.write("store.toml", &proxy_config(&cluster.addresses(), port, admin))?;
     let path = path.to_str().context("the path of the target folder is not UTF-8")?;
     Server::of(bench, "evenkeel", port, process::first_child(binary).args(["run", path]))
+}
+
+/// Starts HAProxy with a port before each node.
+///
+/// # Errors
+/// When there is none, or it does not come to listen.
+pub(super) fn start_relay(bench: &Workbench, cluster: &Cluster) -> Result<Server> {
+    let ports = relay_ports(bench);
+    let path = bench.write("relay.cfg", &relay_config(&cluster.addresses(), ports))?;
+    let path = path.to_str().context("the path of the target folder is not UTF-8")?;
+    let mut command = process::first_child(Path::new(&needs::require("haproxy")?));
+    Server::of(bench, "haproxy", ports[0], command.args(["-db", "-f", path]))
+}
+
+/// One for each node, after the proxy's two.
+pub(super) fn relay_ports(bench: &Workbench) -> &[u16] {
+    &bench.ports()[2..]
+}
+
+fn relay_config(nodes: &[&str], ports: &[u16]) -> String {
+    let relays = nodes.iter().zip(ports).map(|(node, port)| {
+        format!("listen {port}\n  bind 127.0.0.1:{port}\n  server node {node}\n")
+    });
+    let relays: String = relays.collect();
+    format!(
+        "global
+  nbthread 2
+defaults
+  mode tcp
+  timeout connect 5s
+  timeout client 1h
+  timeout server 1h
+{relays}"
+    )
 }
 
 /// Second copies that something of ours has sent so far.

@@ -4,11 +4,12 @@ use scylla::statement::Consistency;
 
 use crate::Problem;
 
-pub(crate) const USAGE: &str = "flags: node=ADDRESS[,ADDRESS] proxy=ADDRESS policy=c3 \
+pub(crate) const USAGE: &str = "flags: node=ADDRESS[,ADDRESS] proxy=ADDRESS \
+    relay=ADDRESS[,ADDRESS] (one before each node) policy=c3 \
     rate=500 (requests/s) seconds=20 rounds=3 updates=0.05 (share) keys=10000 \
     zipf=0 (exponent) bytes=100 pause=PID[,PID] seed=1 \
     consistency=ONE|LOCAL_ONE|QUORUM|LOCAL_QUORUM speculative=NEVER \
-    ways=default,adaptive,adaptive-hedged,proxy,default-speculative,adaptive-speculative \
+    ways=default,adaptive,adaptive-hedged,proxy,relay,default-speculative,adaptive-speculative \
     copy_ms=20 (of speculative ones) quantile=0.99 budget=0.03 (of hedged ones, share) \
     joining=0 (requests/s from half time on, half of them updates) \
     users=0 (one request each at a time, instead of a rate) commands=no|yes";
@@ -17,6 +18,8 @@ pub(crate) const USAGE: &str = "flags: node=ADDRESS[,ADDRESS] proxy=ADDRESS poli
 pub(crate) struct Flags {
     pub(crate) nodes: Vec<String>,
     pub(crate) proxy: Option<String>,
+    /// Before each of the nodes one that passes bytes on, in their order.
+    pub(crate) relays: Vec<String>,
     /// Nothing: the default, the adaptive ones, and the proxy if there is one.
     pub(crate) ways: Vec<String>,
     pub(crate) policy: String,
@@ -51,6 +54,7 @@ impl Flags {
         let mut flags = Self {
             nodes: vec!["127.0.0.1:9042".to_owned()],
             proxy: None,
+            relays: Vec::new(),
             ways: Vec::new(),
             policy: "c3".to_owned(),
             rate: 500.0,
@@ -91,6 +95,7 @@ impl Flags {
         match name {
             "node" => self.nodes = value.split(',').map(str::to_owned).collect(),
             "proxy" => self.proxy = Some(value.to_owned()),
+            "relay" => self.relays = value.split(',').map(str::to_owned).collect(),
             "ways" => self.ways = value.split(',').map(str::to_owned).collect(),
             "policy" => value.clone_into(&mut self.policy),
             "rate" => self.rate = value.parse()?,

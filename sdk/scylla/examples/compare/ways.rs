@@ -1,6 +1,7 @@
 //! The ways to the cluster, each a session of its own, and the records that all of them ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,10 @@ impl Way {
                 policy = Some(hedged);
                 flags.nodes.clone()
             }
+            "relay" => {
+                policies.relays = Some(Arc::new(relays(flags)?));
+                flags.relays.clone()
+            }
             "proxy" => vec![flags.proxy.clone().ok_or("proxy=ADDRESS is missing")?],
             _ => return Err(format!("\"{name}\": there is no such way").into()),
         };
@@ -103,6 +108,24 @@ impl Way {
 struct Policies {
     balancing: Option<Arc<dyn LoadBalancingPolicy>>,
     copies: Option<Arc<dyn SpeculativeExecutionPolicy>>,
+    /// Where nodes are to be reached instead of where they say.
+    relays: Option<Arc<HashMap<SocketAddr, SocketAddr>>>,
+}
+
+fn relays(flags: &Flags) -> Result<HashMap<SocketAddr, SocketAddr>, Problem> {
+    if flags.relays.len() != flags.nodes.len() {
+        return Err(format!("relay={}: one for each node", flags.relays.join(",")).into());
+    }
+    let addresses = |texts: &[String]| -> Result<Vec<SocketAddr>, Problem> {
+        texts.iter().map(|text| Ok(text.parse()?)).collect()
+    };
+    let (nodes, relays) = (addresses(&flags.nodes)?, addresses(&flags.relays)?);
+    // The driver believes that all nodes have the port that it connected to first.
+    let rules = nodes.iter().zip(&relays).flat_map(|(node, relay)| {
+        let ports = relays.iter().map(SocketAddr::port).chain([node.port()]);
+        ports.map(|port| (SocketAddr::new(node.ip(), port), *relay))
+    });
+    Ok(rules.collect())
 }
 
 /// A session that stamps its writes, as other drivers do unasked: without, a proxy may not send
@@ -120,6 +143,10 @@ async fn connect(nodes: &[String], flags: &Flags, policies: &Policies) -> Result
         .known_nodes(nodes)
         .timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()))
         .default_execution_profile_handle(profile.build().into_handle());
+    let session = match &policies.relays {
+        Some(relays) => session.address_translator(Arc::clone(relays) as Arc<_>),
+        None => session,
+    };
     Ok(session.build().await?)
 }
 
