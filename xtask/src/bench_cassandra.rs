@@ -306,8 +306,9 @@ impl<'a> Stage<'a> {
         words
     }
 
-    fn done(&self) -> Result<Done> {
-        let proxy_ns = self.proxy.as_ref().map_or(Ok(0), Server::cpu_ns)?;
+    fn done(&self, way: &Way) -> Result<Done> {
+        let between = if way.name == ways::RELAY { &self.relay } else { &self.proxy };
+        let proxy_ns = between.as_ref().map_or(Ok(0), Server::cpu_ns)?;
         let copies = match &self.proxy {
             Some(_) => Copies::of_proxy(self.bench)?,
             None => Copies::default(),
@@ -325,7 +326,7 @@ impl<'a> Stage<'a> {
         if let Some(share) = quota {
             self.cluster.tell(&format!("quota {} {share}", plan.node))?;
         }
-        let before = self.done()?;
+        let before = self.done(way)?;
         let is_over = AtomicBool::new(false);
         let Self { generators, cluster, .. } = self;
         let generator = generators.iter_mut().find(|one| one.driver == way.driver);
@@ -339,7 +340,7 @@ impl<'a> Stage<'a> {
         });
         disturbed?;
         let outcome = outcome?;
-        let after = self.done()?;
+        let after = self.done(way)?;
         if quota.is_some() {
             self.cluster.tell(&format!("unlimited {}", plan.node))?;
         }

@@ -59,7 +59,8 @@ impl Ticks {
 const NAP: Duration = Duration::from_millis(10);
 
 /// Whoever sleeps most of the time is waked within a few slices of a millisecond or three, however
-/// many others want to run. Later than this is somebody else's doing.
+/// many others want to run. Later than this something holds up the whole machine: its host, a quota
+/// that is used up, memory or a disk.
 const WAKED_LATE: Duration = Duration::from_millis(25);
 
 /// A share of the time above which checks of real time say nothing against what they check.

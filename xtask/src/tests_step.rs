@@ -8,6 +8,8 @@
 
 use std::io::{self, BufRead as _, BufReader};
 use std::process::Stdio;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -60,10 +62,11 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         return Ok(());
     }
     let failed = reader.failed;
-    if failed.is_empty() || reader.crashed.is_some() {
+    if failed.is_empty() || !reader.crashed.is_empty() {
+        let crashed = reader.crashed.join(", ");
         bail!(
-            "the tests did not run to their end (see above) {}",
-            reader.crashed.unwrap_or_default()
+            "something did not compile, crashed or is a wrong example (see above): {crashed}{}",
+            names(&failed)
         );
     }
     let unexcused = failed.iter().filter(|failed| !failed.taken.is_much()).count();
@@ -75,7 +78,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         if began.elapsed() > AGAIN_TIME {
             bail!("{index} of these passed alone in {AGAIN_TIME:?}: {}", names(&failed));
         }
-        machine::judge(&again.name, || run_alone(again, arguments))?;
+        machine::judge(&again.name, || run_alone(again, arguments))
+            .with_context(|| format!("of {} failed tests: {}", failed.len(), names(&failed)))?;
     }
     println!("=== UNSTEADY: failed among the others, passed alone: {}", names(&failed));
     Ok(())
@@ -113,10 +117,26 @@ fn pass_on(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<bool> {
     let mut running = cargo.spawn().context("cargo could not be started")?;
     // Holds the pipe's other end, which would otherwise never end.
     drop(cargo);
-    for line in BufReader::new(told).split(b'\n') {
-        let line = String::from_utf8_lossy(&line.context("cargo's words")?).into_owned();
-        println!("{line}");
-        hear(&line);
+    let (tell, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut lines = BufReader::new(told).split(b'\n').map_while(Result::ok);
+        lines.try_for_each(|line| tell.send(line))
+    });
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(line) => {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                println!("{line}");
+                hear(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if running.try_wait().context("cargo")?.is_some() {
+                    println!("=== somebody whom the tests started outlives them");
+                    break;
+                }
+            }
+        }
     }
     Ok(running.wait().context("cargo")?.success())
 }
@@ -131,8 +151,9 @@ struct Reader {
     /// How many tests of the target failed by its own count.
     counted: usize,
     failed: Vec<Failed>,
-    /// A target that failed and did not tell of each test that did.
-    crashed: Option<String>,
+    /// Targets that are not judged again: that did not tell of each test that failed, or are
+    /// examples.
+    crashed: Vec<String>,
 }
 
 impl Reader {
@@ -145,7 +166,7 @@ impl Reader {
             is_listing: false,
             counted: 0,
             failed: Vec::new(),
-            crashed: None,
+            crashed: Vec::new(),
         }
     }
 
@@ -166,7 +187,7 @@ impl Reader {
             let taken = self.watch.since(&self.target_began);
             let knows_all = !self.failing.is_empty() && self.failing.len() == self.counted;
             if !knows_all || target.ends_with("--doc") {
-                self.crashed = Some(target.to_owned());
+                self.crashed.push(target.to_owned());
             }
             self.counted = 0;
             self.failed.extend(self.failing.drain(..).map(|name| Failed {
@@ -231,17 +252,17 @@ error: 2 targets failed:
         let found: Vec<_> = reader.failed.iter().map(|f| (&*f.target, &*f.name)).collect();
         let expected = [("-p keel --lib", "bow::is_bent"), ("-p keel --test sail", "rope::tears")];
         assert_eq!(found, expected);
-        assert_eq!(reader.crashed, None);
+        assert!(reader.crashed.is_empty());
     }
 
     #[test]
     fn a_crash_and_a_failing_example_are_not_judged_again() {
         let crash = "     Running tests/a.rs (x)\nerror: test failed, to rerun pass `-p k --lib`";
-        assert_eq!(read(crash).crashed.as_deref(), Some("-p k --lib"));
+        assert_eq!(read(crash).crashed, ["-p k --lib"]);
         let unheard = OUTPUT.replace("1 passed; 1 failed", "0 passed; 2 failed");
-        assert_eq!(read(&unheard).crashed.as_deref(), Some("-p keel --test sail"));
+        assert_eq!(read(&unheard).crashed, ["-p keel --lib", "-p keel --test sail"]);
         let example = OUTPUT.replace("--lib`", "--doc`");
-        assert_eq!(read(&example).crashed.as_deref(), Some("-p keel --doc"));
+        assert_eq!(read(&example).crashed, ["-p keel --doc"]);
     }
 
     #[test]

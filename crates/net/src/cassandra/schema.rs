@@ -48,9 +48,14 @@ async fn agree_within(node: &Rc<Node>, dialect: &Dialect, wait: Duration) -> Res
             return Ok(());
         }
         if Instant::now() > until {
+            let untold = if versions.contains(&None) {
+                "; a row of system.peers tells none, perhaps left over from a node that is gone"
+            } else {
+                ""
+            };
             return Err(format!(
                 "nodes have {} versions of the schema after {wait:?}, expected one (is a node \
-                 down? `nodetool describecluster` says which)",
+                 down? `nodetool describecluster` says which{untold})",
                 versions.len()
             ));
         }

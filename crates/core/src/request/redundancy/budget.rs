@@ -51,7 +51,8 @@ impl Budget {
     ///
     /// A replica that dies fails all that it has in flight at the same moment, which may be
     /// hundreds; any fixed burst is too small for somebody. What was saved fades, so an idle fleet
-    /// has 20 again. (Finagle's retry budget counts the deposits of ten seconds too.)
+    /// has 20 again at its next request. (Finagle's retry budget counts the deposits of ten seconds
+    /// too.)
     #[must_use]
     pub fn of_retries(share: f64) -> Self {
         let step = Duration::from_secs(10) / Savings::STEPS;

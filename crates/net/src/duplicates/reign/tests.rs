@@ -105,8 +105,11 @@ fn one_reigns_at_a_time_and_who_is_deposed_gives_no_epoch_and_stores_no_map() {
         let second = second.await.unwrap();
         assert!(begun.elapsed() > relied_on(Duration::from_secs(1)), "the lease had to end");
         // A machine that stood still does not hear who reigns in time, and says so.
+        let heard = said.len();
         said.retain(|who| !who.contains("no answer within"));
-        said.dedup();
+        if said.len() < heard {
+            said.dedup();
+        }
         assert_eq!(said, ["the first reigns"]);
         assert!(!first.is_valid(), "it knows by its own clock");
         let lost = first.epoch_above(0).await.unwrap_err();
