@@ -6,8 +6,8 @@
 
 #![no_main]
 
-use evenkeel_core::site::dimmer::wire::is_part;
-use evenkeel_net::http::brownout::{
+use evenkeel_core::dimmer::wire::is_part;
+use evenkeel_http_proxy::brownout::{
     DIMMER, DIMMER_2014, OPTIONAL, SERVED, decision, forbid_storing, served, strip_decision,
     take_dimmer, translate_served, write_decision, write_dimmer,
 };

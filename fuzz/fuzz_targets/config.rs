@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use evenkeel_net::config::Config;
+use evenkeel_server::config::Config;
 use evenkeel_settings::Node;
 use libfuzzer_sys::fuzz_target;
 
@@ -48,9 +48,9 @@ fn check_accepted(config: &Config) {
         assert!(listen.upstream < config.upstreams.len(), "{listen:?}");
     }
     for upstream in &config.upstreams {
-        assert!(!upstream.replicas.is_empty(), "{upstream:?}");
-        let clients = config.clients(upstream);
+        assert!(!upstream.common.replicas.is_empty(), "{upstream:?}");
+        let clients = config.clients(&upstream.common);
         assert!(clients >= 1);
-        let _ = upstream.policy.make(clients);
+        let _ = upstream.common.policy.make(clients);
     }
 }

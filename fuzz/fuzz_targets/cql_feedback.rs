@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use evenkeel_net::cassandra::feedback::{read, write};
+use evenkeel_cql::client::feedback::{read, write};
 use libfuzzer_sys::fuzz_target;
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -6,10 +6,10 @@
 
 #![no_main]
 
-use evenkeel_core::site::redirect::epoch::{
-    AnswerHashes, Counts, EpochConfig, Exchange, Path, Report, Row, SiteId, SiteSet, Step, wire,
-};
 use evenkeel_core::{Duration, Instant};
+use evenkeel_geo::epoch::{
+    AnswerHashes, Counts, EpochConfig, EpochSync, Path, Report, Row, SiteId, SiteSet, Step, wire,
+};
 use libfuzzer_sys::fuzz_target;
 
 const SITES: usize = 3;
@@ -30,7 +30,7 @@ fn read(data: &[u8]) {
 
 /// What a driver keeps.
 struct Life {
-    exchange: Exchange,
+    sync: EpochSync,
     now: Instant,
     unix_ns: u64,
     received: u64,
@@ -40,9 +40,9 @@ struct Life {
 
 fn live(data: &[u8]) {
     let config = EpochConfig::new(SiteId::new(0), SITES);
-    let exchange = Exchange::new(config).expect("the default is in its ranges");
+    let sync = EpochSync::new(config).expect("the default is in its ranges");
     let (now, unix_ns) = (Instant::ZERO, START_NS);
-    let mut life = Life { exchange, now, unix_ns, received: 0, planned: None };
+    let mut life = Life { sync, now, unix_ns, received: 0, planned: None };
     let (moments, rest) = data.as_chunks::<4>();
     for moment in moments.iter().take(512) {
         life.live(*moment, rest);
@@ -68,14 +68,14 @@ impl Life {
 
     /// A row of a peer that is right, or nearly so.
     fn row(&self, which: u8, how: u8, at: u8) -> Vec<u8> {
-        let epoch = self.exchange.epoch().unwrap_or(0) + 1;
+        let epoch = self.sync.epoch().unwrap_or(0) + 1;
         let answer = AnswerHashes { inputs: how.into(), plan: at.into() };
         let path = Path { base_rtt_us: 900, residual_bins: [how.into(); 6], beyond_ppm: 7 };
         let row = Row {
             site: SiteId::new(usize::from(which) % SITES),
             epoch: (epoch + u64::from(how % 4)).saturating_sub(1),
             settings: 0,
-            heard: SiteSet::from_bits((at % 8).into()),
+            received: SiteSet::from_bits((at % 8).into()),
             answers: [Some(answer), None],
             report: Report {
                 demand_per_1000_s: at.into(),
@@ -94,25 +94,25 @@ impl Life {
     fn receive(&mut self, which: u8, bytes: &[u8]) {
         let peer = SiteId::new(usize::from(which) % (SITES + 1));
         self.received += 1;
-        let _ = self.exchange.receive(self.now, self.unix_ns, peer, bytes);
+        let _ = self.sync.receive(self.now, self.unix_ns, peer, bytes);
     }
 
     fn step(&mut self) {
         for _ in 0..4 {
-            match self.exchange.step(self.now, self.unix_ns) {
+            match self.sync.step(self.now, self.unix_ns) {
                 Step::Wait { until } => return assert!(until >= self.now),
                 Step::Publish { epoch } => {
                     let report = Report::empty(SITES);
-                    let bytes = self.exchange.publish(self.now, self.unix_ns, epoch, report);
+                    let bytes = self.sync.publish(self.now, self.unix_ns, epoch, report);
                     assert!(wire::decode(&bytes.expect("it is its turn")).is_ok());
                 }
                 Step::Plan(snapshot) => {
-                    let planned = (self.exchange.counts().clock_steps, snapshot.epoch);
+                    let planned = (self.sync.counts().clock_steps, snapshot.epoch);
                     assert!(self.planned < Some(planned), "epochs are planned in their order");
                     self.planned = Some(planned);
                     let inputs = snapshot.hash();
                     let answer = AnswerHashes { inputs, plan: snapshot.members().bits() };
-                    self.exchange.answered(snapshot.epoch, answer);
+                    self.sync.answered(snapshot.epoch, answer);
                 }
             }
         }
@@ -120,10 +120,10 @@ impl Life {
     }
 
     fn check(&mut self) {
-        let Counts { in_time, late, again, rejected, .. } = self.exchange.counts();
+        let Counts { in_time, late, again, rejected, .. } = self.sync.counts();
         let counted = in_time + late + again + rejected.iter().sum::<u64>();
         assert_eq!(counted, self.received, "every row is counted once");
-        assert!(self.exchange.take_alarms().len() <= 256);
+        assert!(self.sync.take_alarms().len() <= 256);
     }
 }
 

@@ -6,15 +6,15 @@
 #![no_main]
 
 use evenkeel_core::Instant;
-use evenkeel_core::site::redirect::epoch::{EpochConfig, Exchange, SiteId};
-use evenkeel_net::redirect::frame::{FRAME_BYTES_MAX, Frame, decode};
+use evenkeel_geo::epoch::{EpochConfig, EpochSync, SiteId};
+use evenkeel_mesh::frame::{FRAME_BYTES_MAX, Frame, decode};
 use libfuzzer_sys::fuzz_target;
 
 const UNIX_NS: u64 = 1_790_000_000_000_000_000;
 
 fuzz_target!(|data: &[u8]| {
     let config = EpochConfig::new(SiteId::new(0), 3);
-    let mut exchange = Exchange::new(config).expect("the defaults are sound");
+    let mut sync = EpochSync::new(config).expect("the defaults are sound");
     let mut rest = data;
     let mut rows = 0;
     loop {
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
                 if let Frame::Row(row) = frame {
                     rows += 1;
                     let peer = SiteId::new(usize::from(row.len() % 2 == 0) + 1);
-                    let _ = exchange.receive(Instant::ZERO, UNIX_NS, peer, row);
+                    let _ = sync.receive(Instant::ZERO, UNIX_NS, peer, row);
                 }
                 rest = &rest[length..];
             }
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    let counts = exchange.counts();
+    let counts = sync.counts();
     let judged = counts.in_time + counts.late + counts.again + counts.rejected.iter().sum::<u64>();
     assert_eq!(judged, rows, "every row is counted once");
 });

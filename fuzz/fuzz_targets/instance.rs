@@ -6,10 +6,10 @@
 #![no_main]
 
 #[allow(dead_code, reason = "the command line uses what this target does not")]
-#[path = "../../crates/cli/src/plan/instance.rs"]
+#[path = "../../crates/tools/cli/src/plan/instance.rs"]
 mod instance;
 
-use evenkeel_core::site::redirect::{Effort, Objective, Overload, Question, solve};
+use evenkeel_geo::{Effort, Objective, Overload, Question, solve};
 use instance::{Instance, parse};
 use libfuzzer_sys::fuzz_target;
 
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     match parse(data) {
         Ok(instance) if is_small(&instance) => check(&instance),
         Ok(_) => {}
-        Err(problem) => assert!(problem.contains("came"), "{problem}"),
+        Err(error) => assert!(error.to_string().contains("got"), "{error}"),
     }
 });
 

@@ -6,7 +6,7 @@
 #![no_main]
 
 use evenkeel_core::Feedback;
-use evenkeel_net::http::orca::{HEADER, HEADER_BINARY, take_feedback, write};
+use evenkeel_http_proxy::orca::{HEADER, HEADER_BINARY, take_feedback, write};
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 

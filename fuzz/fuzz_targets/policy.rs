@@ -7,12 +7,12 @@
 
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId, ReplicaId};
 use evenkeel_core::request::select::{Candidates, Choice, Policy, Selector, registry};
-use evenkeel_core::request::{CallId, Dispatcher, Outcome, Replay, Request, Step};
+use evenkeel_core::request::{BodyEnd, CallId, Dispatcher, Outcome, Replay, Request, Step};
 use evenkeel_core::{Duration, Instant, Rng};
 use libfuzzer_sys::fuzz_target;
 
 const GROUP: GroupId = GroupId::new(0);
-const REQUEST: Request = Request { group: GROUP, replay: Replay::Always };
+const REQUEST: Request = Request::new(GROUP, Replay::Always);
 
 fuzz_target!(|data: &[u8]| {
     let text = &*String::from_utf8_lossy(data);
@@ -50,7 +50,7 @@ fn dispatch(policy: Box<dyn Selector>, seed: u64) {
             now += Duration::from_nanos(rng.bits() >> (24 + id));
             let report = Feedback::measured(rng.bits() as u32, 1, Duration::from_nanos(id));
             call.settle(dispatcher.learn(now, &mut attempt, &Outcome::Replied(Some(report))));
-            dispatcher.finish(now, attempt);
+            dispatcher.finish(now, attempt, BodyEnd::Complete);
         }
         assert!(dispatcher.cost(now, ReplicaId::new(0)).is_none_or(|cost| cost >= 0.0));
         dispatcher.close(now, call);

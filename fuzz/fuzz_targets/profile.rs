@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use evenkeel_core::site::redirect::curve::{Conditions, Family, Profile, ResponseCurves};
 use evenkeel_core::units::Rate;
+use evenkeel_geo::curve::{Conditions, Family, Profile, ResponseCurves};
 use evenkeel_settings::Node;
 use evenkeel_settings::profile::{hash, read, read_record, write, write_record};
 use libfuzzer_sys::fuzz_target;

@@ -6,13 +6,13 @@
 
 #![no_main]
 
-use evenkeel_net::resp::ProtocolError;
-use evenkeel_net::resp::commands::{self, Class};
-use evenkeel_net::resp::reply::{
+use evenkeel_stores::resp::ProtocolError;
+use evenkeel_stores::resp::commands::{self, Class};
+use evenkeel_stores::resp::reply::{
     self, ReplyLimits, ReplyScanner, Shape, down_convert, strip_attributes,
 };
-use evenkeel_net::resp::request::{Arguments, Limits, RequestParser};
-use evenkeel_net::resp::rewrite::{pop_answer, pop_question, rewrite};
+use evenkeel_stores::resp::request::{Arguments, Limits, RequestParser};
+use evenkeel_stores::resp::rewrite::{pop_answer, pop_question, rewrite};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {

@@ -6,15 +6,15 @@
 
 #![no_main]
 
-use evenkeel_net::placement::act::nats::wire::{LINE_BYTES_MAX, MESSAGE_BYTES_MAX, next};
-use evenkeel_net::placement::act::zookeeper::wire;
+use evenkeel_stores::clients::nats::wire::{LINE_BYTES_MAX, MESSAGE_BYTES_MAX, next};
+use evenkeel_stores::clients::zookeeper::wire;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let _ = (wire::connected(data), wire::data(data));
     if let Ok(reply) = wire::reply(data) {
         assert!(data.ends_with(reply.body));
-        assert!(!wire::trouble(reply.error).words.is_empty());
+        assert!(!wire::error_of_code(reply.error).message.is_empty());
     }
     let text = String::from_utf8_lossy(data);
     let _ = wire::status(&text);

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use evenkeel_net::load::{RATE_MAX, Scale, Trace, TraceOptions, TraceStart, Values};
+use evenkeel_load::{RATE_MAX, Scale, Trace, TraceOptions, TraceStart, Values};
 use libfuzzer_sys::fuzz_target;
 
 const SCALES: [fn(f64) -> Scale; 3] = [Scale::Factor, Scale::Mean, Scale::Peak];

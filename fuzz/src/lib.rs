@@ -1,12 +1,13 @@
 //! A driver that obeys the dispatcher's protocol and keeps the simplest book there is: the list of
-//! what is in flight. `crates/core/tests/histories.rs` keeps all the others.
+//! what is in flight. `crates/decide/core/tests/histories.rs` keeps all the others.
 
 use evenkeel_core::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::Redundancy;
 use evenkeel_core::request::select::Selector;
 use evenkeel_core::request::{
-    Attempt, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Replay, Request, Step,
+    Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Replay,
+    Request, Step,
 };
 use evenkeel_core::{Duration, Instant};
 
@@ -54,7 +55,7 @@ impl Life {
         Self {
             dispatcher: dispatcher.with_redundancy(Box::new(Eager)),
             now: Instant::from_millis(1),
-            plan: RoutePlan { version: 0, health: vec![Health::Up; 4], groups },
+            plan: RoutePlan { groups, ..RoutePlan::single_group(4) },
             opened: 0,
             calls: Vec::new(),
             in_flight: Vec::new(),
@@ -96,7 +97,7 @@ impl Life {
             self.close(0);
         }
         for attempt in self.in_flight.drain(..) {
-            self.dispatcher.finish(self.now, attempt);
+            self.dispatcher.finish(self.now, attempt, BodyEnd::Complete);
         }
         self.resume();
         assert_eq!((self.dispatcher.fleet().in_flight(), self.dispatcher.held()), (0, 0));
@@ -109,7 +110,7 @@ impl Life {
     fn open(&mut self, group: usize, how: u8) {
         self.opened += 1;
         let replay = if how.is_multiple_of(4) { Replay::IfUnsent } else { Replay::Always };
-        let request = Request { group: GroupId::new(group % 3), replay };
+        let request = Request::new(GroupId::new(group % 3), replay);
         self.calls.push(self.dispatcher.open(self.now, CallId(self.opened), request));
         self.step(self.calls.len() - 1);
     }
@@ -133,7 +134,7 @@ impl Life {
         let found = self.in_flight.iter().position(is_it).expect("the loser is in flight");
         let mut attempt = self.in_flight.swap_remove(found);
         call.settle(self.dispatcher.learn(now, &mut attempt, &Outcome::Cancelled));
-        self.dispatcher.finish(now, attempt);
+        self.dispatcher.finish(now, attempt, BodyEnd::Complete);
     }
 
     fn end(&mut self, which: usize, outcome: &Outcome) {
@@ -143,7 +144,7 @@ impl Life {
         let mut attempt = self.in_flight.swap_remove(which % self.in_flight.len());
         let settled = self.dispatcher.learn(self.now, &mut attempt, outcome);
         let call = attempt.call();
-        self.dispatcher.finish(self.now, attempt);
+        self.dispatcher.finish(self.now, attempt, BodyEnd::Complete);
         if let Some(place) = self.place(call) {
             self.calls[place].settle(settled);
             self.step(place);
@@ -166,8 +167,8 @@ impl Life {
     }
 
     fn change_health(&mut self, which: usize, health: Health) {
-        let seat = which % self.plan.health.len();
-        self.plan.health[seat] = health;
+        let slot = which % self.plan.health.len();
+        self.plan.health[slot] = health;
         self.plan.version += 1;
         self.dispatcher.adopt(self.now, &self.plan);
     }
@@ -194,10 +195,10 @@ impl Life {
     fn check(&self) {
         let fleet = self.dispatcher.fleet();
         assert_eq!(fleet.in_flight(), self.in_flight.len() as u64);
-        for seat in 0..fleet.len() {
-            let id = ReplicaId::new(seat);
+        for slot in 0..fleet.len() {
+            let id = ReplicaId::new(slot);
             let its = self.in_flight.iter().filter(|attempt| attempt.replica() == id).count();
-            assert_eq!(fleet.replica(id).in_flight() as usize, its, "replica {seat}");
+            assert_eq!(fleet.replica(id).in_flight() as usize, its, "replica {slot}");
         }
         assert!(self.dispatcher.held() <= self.calls.len());
     }

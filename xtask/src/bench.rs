@@ -6,6 +6,7 @@ pub(crate) mod process;
 pub(crate) mod statistics;
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use crate::UsageError;
 
@@ -25,6 +26,55 @@ pub(crate) fn number<T: TryFrom<u64>>(
     let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
     parsed.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
         UsageError::new(format!("{option}: got `{value}`, expected a number from {min} to {max}"))
+    })
+}
+
+/// Those of `known` that an option asks for, in its order.
+///
+/// # Errors
+/// When it asks for another.
+pub(crate) fn some_of<T>(
+    option: &str,
+    value: &str,
+    known: &'static [T],
+    name: fn(&T) -> &'static str,
+) -> Result<Vec<&'static T>, UsageError> {
+    let find = |word| {
+        known.iter().find(|one| name(one) == word).ok_or_else(|| {
+            let known = known.iter().map(name).collect::<Vec<_>>().join(", ");
+            UsageError::new(format!("{option}: got `{word}`, expected some of {known}"))
+        })
+    };
+    value.split(',').map(find).collect()
+}
+
+/// The names of those that an option asks for, where the one that ratios are to must be among them.
+///
+/// # Errors
+/// When it is not, or another is asked for.
+pub(crate) fn with_reference<T>(
+    option: &str,
+    value: &str,
+    known: &'static [T],
+    name: fn(&T) -> &'static str,
+    reference: &str,
+) -> Result<Vec<&'static str>, UsageError> {
+    let names: Vec<_> = some_of(option, value, known, name)?.into_iter().map(name).collect();
+    if names.contains(&reference) {
+        return Ok(names);
+    }
+    let what = format!("{option}: `{reference}` must be among them: ratios are to it");
+    Err(UsageError::new(what))
+}
+
+/// The program that `--binary` names. Servers start in a folder of their own, so the path must not
+/// be relative.
+///
+/// # Errors
+/// When there is no such file.
+pub(crate) fn file(value: &str) -> Result<PathBuf, UsageError> {
+    std::fs::canonicalize(value).ok().filter(|path| path.is_file()).ok_or_else(|| {
+        UsageError::new(format!("--binary: got `{value}`, expected the path of a program"))
     })
 }
 

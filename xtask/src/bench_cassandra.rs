@@ -19,6 +19,7 @@
 //! nodes, load and proxy share this machine, and how busy it was stands in the report.
 
 mod cluster;
+mod copies;
 mod generator;
 mod report;
 mod scenario;
@@ -32,14 +33,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::bench::process::{Server, Workbench};
-use crate::bench::{ROUNDS_MIN, number, order};
+use crate::bench::{ROUNDS_MIN, file, number, order, some_of};
 use crate::machine::Ticks;
 use crate::{UsageError, workspace};
 use cluster::{Cluster, NODES};
+use copies::Copies;
 use generator::{Driver, Generator};
 use report::{Cell, Measurement, Report};
 use scenario::{Disturbance, MIXES, Mix, Plan, SCENARIOS, Scenario};
-use ways::{Copies, DEFAULT, WAYS, Way};
+use ways::{DEFAULT, WAYS, Way};
 
 const USAGE: &str = "\
 usage: cargo xtask bench cassandra [OPTIONS]
@@ -63,7 +65,7 @@ usage: cargo xtask bench cassandra [OPTIONS]
   --snitch on|off    the nodes' own dynamic snitch; default on, as is Cassandra's
   --quota N          in `quota`: the node's processor time, in per cent of what it uses when nothing
                      is wrong, 10 to 1000; default 120
-  --binary PATH      the evenkeel to measure; default is to build target/release/evenkeel
+  --binary PATH      the evenkeel to measure; default is to build target/dist/evenkeel
   --json             print one JSON document instead of the tables
 
 example: cargo xtask bench cassandra --scenarios calm,paused --mixes read-heavy --rounds 12";
@@ -195,34 +197,12 @@ fn chosen_ways(value: &str) -> Result<Vec<&'static Way>, UsageError> {
     Ok(ways)
 }
 
-fn some_of<T>(
-    option: &str,
-    value: &str,
-    known: &'static [T],
-    name: fn(&T) -> &'static str,
-) -> Result<Vec<&'static T>, UsageError> {
-    let find = |word| {
-        known.iter().find(|one| name(one) == word).ok_or_else(|| {
-            let known = known.iter().map(name).collect::<Vec<_>>().join(", ");
-            UsageError::new(format!("{option}: got `{word}`, expected some of {known}"))
-        })
-    };
-    value.split(',').map(find).collect()
-}
-
 fn on_or_off(option: &str, value: &str) -> Result<bool, UsageError> {
     match value {
         "on" => Ok(true),
         "off" => Ok(false),
         _ => Err(UsageError::new(format!("{option}: got `{value}`, expected on or off"))),
     }
-}
-
-/// Servers start in a folder of their own, so the path must not be relative.
-fn file(value: &str) -> Result<PathBuf, UsageError> {
-    std::fs::canonicalize(value).ok().filter(|path| path.is_file()).ok_or_else(|| {
-        UsageError::new(format!("--binary: got `{value}`, expected the path of a program"))
-    })
 }
 
 /// Everything that runs. What comes first ends first.
@@ -254,10 +234,10 @@ struct Turn<'a> {
 impl<'a> Stage<'a> {
     fn set_up(options: &Options, bench: &'a Workbench) -> Result<Self> {
         let is_proxied = options.ways.iter().any(|way| way.is_proxied);
-        let binary = options.binary.clone().unwrap_or_else(workspace::release_binary);
+        let binary = options.binary.clone().unwrap_or_else(workspace::dist_binary);
         if is_proxied && options.binary.is_none() {
             eprintln!("building evenkeel");
-            workspace::run_cargo(&["build", "--release", "-p", "evenkeel"], &[])?;
+            workspace::build_dist()?;
         }
         // The first makes the records.
         let is_used = |driver: &Driver| options.ways.iter().any(|way| way.driver == *driver);

@@ -27,7 +27,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::bench::process::{Server, Workbench};
-use crate::bench::{ROUNDS_MIN, number, order};
+use crate::bench::{ROUNDS_MIN, number, order, with_reference};
 use crate::{UsageError, needs, workspace};
 use proxies::{AGENT, HTTP, Proxy, Suite};
 use report::{Measurement, Report};
@@ -102,31 +102,16 @@ impl Options {
                 "--rounds" => options.rounds = number(word, value, ROUNDS_MIN as u64, 1000)?,
                 "--seconds" => options.seconds = number(word, value, 1, 60)?,
                 "--connections" => options.connections = number(word, value, 1, 1000)?,
-                "--proxies" => options.proxies = chosen(suite, value)?,
+                "--proxies" => {
+                    let name = |proxy: &Proxy| proxy.name;
+                    options.proxies =
+                        with_reference(word, value, suite.proxies, name, suite.reference)?;
+                }
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }
         Ok(options)
     }
-}
-
-fn chosen(suite: &Suite, value: &str) -> Result<Vec<&'static str>, UsageError> {
-    let known: Vec<&str> = suite.proxies.iter().map(|proxy| proxy.name).collect();
-    let mut names = Vec::new();
-    for word in value.split(',') {
-        let Some(proxy) = suite.proxies.iter().find(|proxy| proxy.name == word) else {
-            let known = known.join(", ");
-            let message = format!("--proxies: got `{word}`, expected some of {known}");
-            return Err(UsageError::new(message));
-        };
-        names.push(proxy.name);
-    }
-    if !names.contains(&suite.reference) {
-        let message =
-            format!("--proxies: `{}` must be among them: ratios are to it", suite.reference);
-        return Err(UsageError::new(message));
-    }
-    Ok(names)
 }
 
 /// A started proxy.
@@ -140,9 +125,8 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Report> {
     let is_chosen = |proxy: &&Proxy| options.proxies.contains(&proxy.name);
     let chosen: Vec<&'static Proxy> = suite.proxies.iter().filter(is_chosen).collect();
     if chosen.iter().any(|proxy| proxy.is_ours()) {
-        // A stale binary would be measured without anyone noticing.
         eprintln!("building evenkeel");
-        workspace::run_cargo(&["build", "--release", "-p", "evenkeel"], &[])?;
+        workspace::build_dist()?;
     }
     let bench = Workbench::create(suite.name, proxies::BACKEND_PORTS + chosen.len())?;
     let (backend_ports, proxy_ports) = bench.ports().split_at(proxies::BACKEND_PORTS);

@@ -11,14 +11,14 @@
 //! we know: Gecode the paper's own with a search order, HiGHS one over load levels, whose
 //! relaxation is nearly tight, with roles fixed for the cost objective.
 
-#[path = "../../crates/core/src/site/redirect/tests/instances.rs"]
+#[path = "../../crates/decide/geo/src/tests/instances.rs"]
 mod instances;
 mod problem;
 mod rival;
 
 use anyhow::{Context, Result};
 
-use crate::bench::statistics;
+use crate::bench::{number, statistics};
 use crate::{UsageError, needs, workspace};
 use instances::Family;
 use problem::{Case, Workplace};
@@ -55,7 +55,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
     let options = Options::parse(words)?;
     let rivals = rivals()?;
-    workspace::run_cargo(&["build", "--release", "--package", "evenkeel"], &[])?;
+    workspace::build_dist()?;
     let workplace = Workplace::create()?;
     println!(
         "CPU of a whole process to a proven answer, quantum 1 %, {} rounds; `solve` is the solver \
@@ -94,10 +94,10 @@ impl Options {
         for pair in words.chunks(2) {
             let value = pair.get(1).copied().unwrap_or_default();
             match pair[0] {
-                "--rounds" => options.rounds = number(pair[0], value, 1, 50)? as usize,
+                "--rounds" => options.rounds = number(pair[0], value, 1, 50)?,
                 "--cap-seconds" => options.cap_seconds = number(pair[0], value, 1, 600)?,
                 "--sites" => {
-                    let one = |value| number("--sites", value, 2, 32).map(|sites| sites as usize);
+                    let one = |value| number("--sites", value, 2, 32);
                     options.sites = value.split(',').map(one).collect::<Result<_, _>>()?;
                 }
                 word => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
@@ -107,16 +107,9 @@ impl Options {
     }
 }
 
-fn number(option: &str, value: &str, min: u64, max: u64) -> Result<u64, UsageError> {
-    let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
-    parsed.ok_or_else(|| {
-        UsageError::new(format!("{option}: got `{value}`, expected a number from {min} to {max}"))
-    })
-}
-
 fn rivals() -> Result<Vec<Rival>> {
     Ok(vec![
-        Rival::Evenkeel(workspace::release_binary()),
+        Rival::Evenkeel(workspace::dist_binary()),
         Rival::Gecode(needs::require("minizinc")?),
         Rival::Highs(needs::highs_python()?),
     ])

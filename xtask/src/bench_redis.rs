@@ -22,6 +22,7 @@
 
 mod load;
 mod report;
+mod stumbles;
 mod subjects;
 
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::bench::process::Workbench;
-use crate::bench::{ROUNDS_MIN, number, order};
+use crate::bench::{ROUNDS_MIN, file, number, order, some_of, with_reference};
 use crate::{UsageError, needs, workspace};
 use load::{LOADS, Load, Tool};
 use report::{Measurement, Report};
@@ -45,13 +46,20 @@ usage: cargo xtask bench redis [OPTIONS]
                      twemproxy; default all
   --loads A,B,…      of set_50x16, get_50x16, set_50x1, get_50x1, set_1x1, get_1x1 (connections
                      x pipeline); default all
-  --binary PATH      the evenkeel to measure; default is to build target/release/evenkeel
+  --binary PATH      the evenkeel to measure; default is to build target/dist/evenkeel
+  --stumbles         instead: the 99.9th percentile of reads while one Redis stands still now and
+                     then, with one duplicate, and with three of which are asked all, one, or one
+                     and after a while another; without --subjects and --loads
   --json             print one JSON document instead of the tables
 
-example: cargo xtask bench redis --subjects direct,evenkeel-1,envoy --rounds 12";
+examples: cargo xtask bench redis --subjects direct,evenkeel-1,envoy --rounds 12
+          cargo xtask bench redis --stumbles --rounds 12 --seconds 10";
 
 /// Commands of the run that finds out how many make a measurement, for each connection.
 const WARM_UP_COMMANDS: u64 = 2000;
+
+/// Options without a value.
+const FLAGS: [&str; 2] = ["--json", "--stumbles"];
 
 /// Measures what `words` ask for and prints the result on standard output.
 ///
@@ -63,6 +71,10 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         return Ok(());
     }
     let options = Options::parse(words)?;
+    if options.is_stumbling {
+        println!("{}", stumbles::run(&options, &binary(&options, true)?)?.trim_end());
+        return Ok(());
+    }
     let report = measure(&options)?;
     if options.json {
         println!("{}", report.json());
@@ -81,26 +93,32 @@ struct Options {
     loads: Vec<&'static str>,
     binary: Option<PathBuf>,
     json: bool,
+    /// One Redis stands still now and then.
+    is_stumbling: bool,
 }
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Self, UsageError> {
         let subjects = SUBJECTS.iter().map(|subject| subject.name).collect();
         let loads = LOADS.iter().map(|load| load.key).collect();
+        let [json, is_stumbling] = FLAGS.map(|flag| words.contains(&flag));
         let mut options =
-            Self { rounds: 9, seconds: 1, subjects, loads, binary: None, json: false };
-        let mut words = words.iter();
+            Self { rounds: 9, seconds: 1, subjects, loads, binary: None, json, is_stumbling };
+        let mut words = words.iter().filter(|word| !FLAGS.contains(word));
         while let Some(word) = words.next() {
-            if *word == "--json" {
-                options.json = true;
-                continue;
-            }
             let value = words.next().copied().unwrap_or_default();
             match *word {
                 "--rounds" => options.rounds = number(word, value, ROUNDS_MIN as u64, 1000)?,
                 "--seconds" => options.seconds = number(word, value, 1, 60)?,
-                "--subjects" => options.subjects = chosen(value)?,
-                "--loads" => options.loads = some_of(word, value, &LOADS.map(|load| load.key))?,
+                "--subjects" => {
+                    let reference = subjects::REFERENCE;
+                    options.subjects =
+                        with_reference(word, value, &SUBJECTS, |one| one.name, reference)?;
+                }
+                "--loads" => {
+                    let loads = some_of(word, value, &LOADS, |load| load.key)?;
+                    options.loads = loads.iter().map(|load| load.key).collect();
+                }
                 "--binary" => options.binary = Some(file(value)?),
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
@@ -109,66 +127,33 @@ impl Options {
     }
 }
 
-fn chosen(value: &str) -> Result<Vec<&'static str>, UsageError> {
-    let known: Vec<&str> = SUBJECTS.iter().map(|subject| subject.name).collect();
-    let names = some_of("--subjects", value, &known)?;
-    if !names.contains(&subjects::REFERENCE) {
-        let reference = subjects::REFERENCE;
-        let message = format!("--subjects: `{reference}` must be among them: ratios are to it");
-        return Err(UsageError::new(message));
-    }
-    Ok(names)
-}
-
-fn some_of(
-    option: &str,
-    value: &str,
-    known: &[&'static str],
-) -> Result<Vec<&'static str>, UsageError> {
-    let find = |word| {
-        known.iter().copied().find(|name| *name == word).ok_or_else(|| {
-            let known = known.join(", ");
-            UsageError::new(format!("{option}: got `{word}`, expected some of {known}"))
-        })
-    };
-    value.split(',').map(find).collect()
-}
-
-/// Servers start in a folder of their own, so the path must not be relative.
-fn file(value: &str) -> Result<PathBuf, UsageError> {
-    std::fs::canonicalize(value).ok().filter(|path| path.is_file()).ok_or_else(|| {
-        UsageError::new(format!("--binary: got `{value}`, expected the path of a program"))
-    })
-}
-
 fn measure(options: &Options) -> Result<Report> {
     let tool = Tool { program: needs::require("redis-benchmark")? };
     let is_chosen = |subject: &&Subject| options.subjects.contains(&subject.name);
     let chosen: Vec<&'static Subject> = SUBJECTS.iter().filter(is_chosen).collect();
-    let binary = options.binary.clone().unwrap_or_else(workspace::release_binary);
-    if options.binary.is_none() && chosen.iter().any(|subject| subject.is_ours()) {
-        // A stale binary would be measured without anyone noticing.
-        eprintln!("building evenkeel");
-        workspace::run_cargo(&["build", "--release", "-p", "evenkeel"], &[])?;
-    }
+    let binary = binary(options, chosen.iter().any(|subject| subject.is_ours()))?;
     let port_count = chosen.iter().map(|subject| subject.port_count()).sum();
     let bench = Workbench::create("redis", port_count)?;
-    let mut ports = bench.ports();
-    let mut running = Vec::new();
-    for subject in chosen {
-        let (own, others) = ports.split_at(subject.port_count());
-        ports = others;
-        eprintln!("starting and filling {}", subject.name);
-        let one = subject.start(&bench, own, &binary)?;
-        load::fill(one.port()).with_context(|| format!("filling {}", subject.name))?;
-        running.push(one);
-    }
+    let mut running = subjects::start_all(chosen.into_iter(), &bench, &binary)?;
     let mut report = Report::new(options.clone(), subjects::file_system(bench.folder()));
     for one in &running {
         report.describe(one.subject.name, one.subject.version(&binary)?);
     }
     measure_rounds(&tool, &mut running, options, &mut report)?;
     Ok(report)
+}
+
+/// The program to measure, built if it is needed and none was named.
+fn binary(options: &Options, is_needed: bool) -> Result<PathBuf> {
+    if let Some(binary) = &options.binary {
+        return Ok(binary.clone());
+    }
+    if is_needed {
+        // A stale binary would be measured without anyone noticing.
+        eprintln!("building evenkeel");
+        workspace::build_dist()?;
+    }
+    Ok(workspace::dist_binary())
 }
 
 fn measure_rounds(

@@ -1,13 +1,20 @@
 //! `cargo xtask ci`: every check a change must pass. A CI machine runs this and nothing else.
 //!
 //! Steps run one after another, cheap ones first, and the first failure ends the run: its output
-//! is then the last thing on the screen, above the command that repeats that step alone.
+//! is then the last thing on the screen, above the command that repeats that step alone. What only
+//! computes runs side by side.
+//!
+//! Everything but the release program is built once, with every feature and the profile `ci`, so
+//! that clippy, documentation and tests share what they compile of others' crates.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::{machine, needs, tests_step, tidy, workspace};
+use crate::lanes::{self, Job};
+use crate::{UsageError, machine, needs, suite, tidy, workspace};
 
 /// One check.
 #[derive(Clone, Copy)]
@@ -21,105 +28,52 @@ struct Step {
 enum Run {
     /// cargo with these arguments.
     Cargo(&'static [&'static str]),
-    /// cargo with these arguments and environment variables.
-    CargoWith(&'static [&'static str], &'static [(&'static str, &'static str)]),
+    /// cargo with these arguments for the whole workspace as [`WHOLE`] says, then these of a tool.
+    Whole(&'static [&'static str], &'static [&'static str]),
+    /// The same with warnings of rustdoc denied.
+    Documentation(&'static [&'static str]),
     /// A part of xtask; the text is what a person would type.
     Own(&'static str, fn() -> Result<()>),
-    /// cargo with these arguments, which run tests.
-    Tests(&'static [&'static str]),
+    /// All tests.
+    Tests,
+    /// cargo with these arguments, which compile without a warning.
+    Quiet(&'static [&'static str]),
     /// A shell script of the workspace, which tests real servers.
     Script(&'static str),
-    /// The release binary with these arguments, in the workspace root. Exit 0 passes.
+    /// The release binary with these arguments, in the workspace root. Exit 0 passes. It computes
+    /// only: others run beside it.
     Evenkeel(&'static [&'static str]),
     /// The same on real sockets in real time, which says nothing of a machine that is robbed.
     Live(&'static [&'static str]),
 }
+
+/// Every crate with every feature that tests know, as one build.
+const WHOLE: [&str; 5] = [
+    "--profile=ci",
+    "--workspace",
+    "--features=evenkeel/envoy",
+    "--features=evenkeel/parquet",
+    "--features=evenkeel-scylla/driver",
+];
+
+/// What acceptance runs. Most of it is built while tests wait.
+const RELEASE: [&str; 6] = ["build", "--release", "-p", "evenkeel", "-p", "evenkeel-shop"];
 
 const CHECKS: &[Step] = &[
     Step { name: "format", command: Run::Cargo(&["fmt", "--all", "--check"]) },
     Step { name: "tidy", command: Run::Own("cargo xtask tidy", tidy::run) },
     Step {
         name: "clippy",
-        command: Run::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        command: Run::Whole(&["clippy", "--all-targets"], &["--", "-D", "warnings"]),
     },
-    Step {
-        name: "documentation",
-        command: Run::CargoWith(
-            &["doc", "--workspace", "--no-deps"],
-            &[("RUSTDOCFLAGS", "-D warnings")],
-        ),
-    },
+    Step { name: "documentation", command: Run::Documentation(&["doc", "--no-deps"]) },
     Step {
         name: "real servers",
         command: Run::Own("cargo xtask needs", || needs::run(needs::Install::MissingForTests)),
     },
-    Step { name: "tests", command: Run::Tests(&["test", "--workspace", "--no-fail-fast"]) },
-    Step {
-        name: "Envoy, clippy",
-        command: Run::Cargo(&[
-            "clippy",
-            "-p",
-            "evenkeel-net",
-            "--features",
-            "envoy",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    },
-    Step {
-        name: "Envoy, rooms",
-        command: Run::Tests(&[
-            "test",
-            "-p",
-            "evenkeel-net",
-            "--features",
-            "envoy",
-            "--lib",
-            "envoy::",
-        ]),
-    },
-    Step {
-        name: "Envoy",
-        command: Run::Tests(&[
-            "test",
-            "-p",
-            "evenkeel-net",
-            "--features",
-            "envoy",
-            "--test",
-            "envoy",
-        ]),
-    },
-    Step {
-        name: "Parquet",
-        command: Run::Tests(&[
-            "test",
-            "-p",
-            "evenkeel-settings",
-            "--features",
-            "parquet",
-            "--lib",
-            "placement::parquet",
-        ]),
-    },
-    Step {
-        name: "scylla policy, clippy",
-        command: Run::Cargo(&[
-            "clippy",
-            "-p",
-            "evenkeel-scylla",
-            "--features",
-            "driver",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    },
+    Step { name: "tests", command: Run::Tests },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
-    Step { name: "release build", command: Run::Cargo(&["build", "--release"]) },
+    Step { name: "release build", command: Run::Quiet(&RELEASE) },
 ];
 
 // ---------------------------------------------------------------------------------------------
@@ -128,12 +82,6 @@ const CHECKS: &[Step] = &[
 //     Step { name: "demo", command: Run::Live(&["demo"]) },
 // ---------------------------------------------------------------------------------------------
 const RELEASE_ACCEPTANCE: &[Step] = &[
-    Step { name: "demo", command: Run::Live(&["demo"]) },
-    Step { name: "demo brownout", command: Run::Live(&["demo", "brownout"]) },
-    Step {
-        name: "demo redirect",
-        command: Run::Live(&["demo", "redirect", "--set=workload.duration=12s"]),
-    },
     Step { name: "C3, quickly", command: Run::Evenkeel(&["paper", "c3", "--quick"]) },
     twice("demo.toml", &["sim", "scenarios/demo.toml", "--twice", FEW]),
     twice("nginx-paused.toml", &["sim", "scenarios/nginx-paused.toml", "--twice", FEW]),
@@ -156,6 +104,12 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     twice("redirect-demo.toml", &["sim", "scenarios/redirect-demo.toml", "--twice"]),
     twice("redirect-trace1.toml", &["sim", "scenarios/redirect-trace1.toml", "--twice", SHORT]),
     twice("redirect-trace2.toml", &["sim", "scenarios/redirect-trace2.toml", "--twice", SHORT]),
+    Step { name: "demo", command: Run::Live(&["demo"]) },
+    Step { name: "demo brownout", command: Run::Live(&["demo", "brownout"]) },
+    Step {
+        name: "demo redirect",
+        command: Run::Live(&["demo", "redirect", "--set=workload.duration=12s"]),
+    },
 ];
 
 /// Enough requests to meet every kind of event of a scenario.
@@ -174,16 +128,29 @@ const fn twice(name: &'static str, arguments: &'static [&'static str]) -> Step {
     Step { name, command: Run::Evenkeel(arguments) }
 }
 
-/// Runs all steps and prints how long each took.
+/// Runs all steps, or those from the one of this name on, and prints how long each took.
 ///
 /// # Errors
 /// When a step fails; the later ones are then not run.
-pub(crate) fn run() -> Result<()> {
-    let steps: Vec<Step> = CHECKS.iter().chain(RELEASE_ACCEPTANCE).copied().collect();
+pub(crate) fn run(from: Option<&str>) -> Result<()> {
+    let mut steps: Vec<Step> = CHECKS.iter().chain(RELEASE_ACCEPTANCE).copied().collect();
+    if let Some(name) = from {
+        let first = steps.iter().position(|step| step.name == name).ok_or_else(|| {
+            let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+            UsageError::new(format!("no step {name}, expected one of: {}", names.join(", ")))
+        })?;
+        steps.drain(..first);
+    }
     let start = Instant::now();
     let mut times = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
-        times.push((step.name, run_step(step, index + 1, steps.len())?));
+    let mut number = 1;
+    for together in steps.chunk_by(|a, b| a.command.only_computes() && b.command.only_computes()) {
+        if let [step] = together {
+            times.push((step.name, run_step(step, number, steps.len())?));
+        } else {
+            run_together(together, number, steps.len(), &mut times)?;
+        }
+        number += together.len();
     }
     println!("\n{}", summary(&times, start.elapsed()));
     Ok(())
@@ -195,15 +162,48 @@ fn run_step(step: &Step, number: usize, count: usize) -> Result<Duration> {
     let start = Instant::now();
     let outcome = step.command.run();
     let elapsed = start.elapsed();
-    outcome.with_context(|| {
-        format!(
-            "ci stopped at step {number} of {count}, {}, after {:.1} s; to repeat it alone: {line}",
-            step.name,
-            elapsed.as_secs_f64()
-        )
-    })?;
+    outcome.with_context(|| stopped_at(step, number, count, elapsed))?;
     println!("=== {} passed in {:.1} s", step.name, elapsed.as_secs_f64());
     Ok(elapsed)
+}
+
+fn stopped_at(step: &Step, number: usize, count: usize, elapsed: Duration) -> String {
+    format!(
+        "ci stopped at step {number} of {count}, {}, after {:.1} s; to repeat it alone: {}",
+        step.name,
+        elapsed.as_secs_f64(),
+        step.command.line()
+    )
+}
+
+/// Runs steps that only compute, one for each processor at once. All of them run, whichever fails.
+fn run_together(
+    steps: &[Step],
+    number: usize,
+    count: usize,
+    times: &mut Vec<(&'static str, Duration)>,
+) -> Result<()> {
+    let jobs = steps.iter().filter_map(|step| {
+        let command = step.command.program()?;
+        Some(Job { name: step.name.to_owned(), command })
+    });
+    let jobs: Vec<Job> = jobs.collect();
+    assert_eq!(jobs.len(), steps.len(), "what only computes is a program");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut failed = None;
+    lanes::run(jobs, cores, |done| {
+        let (step, number) = (&steps[done.index], number + done.index);
+        println!("\n=== {number}/{count} {}: {}", step.name, step.command.line());
+        println!("{}", done.output.trim_end());
+        if done.status.success() {
+            println!("=== {} passed in {:.1} s", step.name, done.elapsed.as_secs_f64());
+            times.push((step.name, done.elapsed));
+        } else {
+            println!("=== {} failed ({})", step.name, done.status);
+            failed.get_or_insert_with(|| stopped_at(step, number, count, done.elapsed));
+        }
+    })?;
+    failed.map_or(Ok(()), |failed| bail!(failed))
 }
 
 fn summary(times: &[(&str, Duration)], total: Duration) -> String {
@@ -217,15 +217,15 @@ impl Run {
     /// What a person would type to do the same.
     fn line(&self) -> String {
         match self {
-            Self::Cargo(arguments) | Self::Tests(arguments) => {
+            Self::Cargo(arguments) | Self::Quiet(arguments) => {
                 format!("cargo {}", arguments.join(" "))
             }
-            Self::CargoWith(arguments, environment) => {
-                let variables =
-                    environment.iter().map(|(name, value)| format!("{name}='{value}' "));
-                format!("{}cargo {}", variables.collect::<String>(), arguments.join(" "))
+            Self::Whole(arguments, rest) => format!("cargo {}", whole(arguments, rest).join(" ")),
+            Self::Documentation(arguments) => {
+                format!("RUSTDOCFLAGS='-D warnings' cargo {}", whole(arguments, &[]).join(" "))
             }
             Self::Own(line, _) => (*line).to_owned(),
+            Self::Tests => format!("cargo xtask test {}", WHOLE.join(" ")),
             Self::Script(path) => format!("bash {path}"),
             Self::Evenkeel(arguments) | Self::Live(arguments) => {
                 format!("target/release/evenkeel {}", arguments.join(" "))
@@ -236,22 +236,78 @@ impl Run {
     fn run(&self) -> Result<()> {
         match self {
             Self::Cargo(arguments) => workspace::run_cargo(arguments, &[]),
-            Self::CargoWith(arguments, environment) => workspace::run_cargo(arguments, environment),
+            Self::Whole(arguments, rest) => workspace::run_cargo(&whole(arguments, rest), &[]),
+            Self::Documentation(arguments) => {
+                let deny = [("RUSTDOCFLAGS", "-D warnings")];
+                workspace::run_cargo(&whole(arguments, &[]), &deny)
+            }
             Self::Own(_, function) => function(),
-            Self::Tests(arguments) => tests_step::run(arguments),
+            Self::Tests => suite::run(&WHOLE, &RELEASE),
+            Self::Quiet(arguments) => without_warnings(arguments),
             Self::Script(path) => machine::judge(path, || {
-                let mut command = std::process::Command::new("bash");
-                workspace::run_to_success(command.arg(path), &self.line())
+                workspace::run_to_success(Command::new("bash").arg(path), &self.line())
             }),
-            Self::Evenkeel(arguments) => self.evenkeel(arguments),
-            Self::Live(arguments) => machine::judge(&self.line(), || self.evenkeel(arguments)),
+            Self::Evenkeel(arguments) => {
+                workspace::run_to_success(&mut evenkeel(arguments), &self.line())
+            }
+            Self::Live(arguments) => machine::judge(&self.line(), || {
+                workspace::run_to_success(&mut evenkeel(arguments), &self.line())
+            }),
         }
     }
 
-    fn evenkeel(&self, arguments: &[&str]) -> Result<()> {
-        let mut command = std::process::Command::new(workspace::release_binary());
-        workspace::run_to_success(command.args(arguments), &self.line())
+    fn only_computes(&self) -> bool {
+        self.program().is_some()
     }
+
+    /// The program, if it only computes.
+    fn program(&self) -> Option<Command> {
+        let Self::Evenkeel(arguments) = self else { return None };
+        let mut command = evenkeel(arguments);
+        command.current_dir(workspace::root());
+        Some(command)
+    }
+}
+
+fn whole<'a>(arguments: &[&'a str], rest: &[&'a str]) -> Vec<&'a str> {
+    [arguments, &WHOLE, rest].concat()
+}
+
+fn evenkeel(arguments: &[&str]) -> Command {
+    let mut command = Command::new(workspace::release_binary());
+    command.args(arguments);
+    command
+}
+
+/// Clippy sees the code of all features; this one sees what is there without them.
+fn without_warnings(arguments: &[&str]) -> Result<()> {
+    let line = format!("cargo {}", arguments.join(" "));
+    let mut command = workspace::cargo();
+    command.args(arguments).current_dir(workspace::root());
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).env("CARGO_TERM_COLOR", "never");
+    let mut cargo = command.spawn().context("cargo could not be started")?;
+    let reported = BufReader::new(cargo.stderr.take().context("cargo's words")?);
+    let mut warned = Vec::new();
+    for words in reported.lines() {
+        let words = words.context("cargo's words")?;
+        println!("{words}");
+        warned.extend(warned_of(&words).map(str::to_owned));
+    }
+    let status = cargo.wait().context("cargo")?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    if !warned.is_empty() {
+        bail!("`{line}` warned of {}", warned.join(", "));
+    }
+    Ok(())
+}
+
+/// The package of "warning: `evenkeel` (bin "evenkeel") generated 1 warning": cargo says it of our
+/// packages only, at every build.
+fn warned_of(line: &str) -> Option<&str> {
+    let (package, rest) = line.strip_prefix("warning: `")?.split_once('`')?;
+    rest.contains(" generated ").then_some(package)
 }
 
 #[cfg(test)]
@@ -274,9 +330,30 @@ mod tests {
 
     #[test]
     fn the_line_of_a_step_can_be_typed() {
-        let step = Run::CargoWith(&["doc"], &[("RUSTDOCFLAGS", "-D warnings")]);
-        assert_eq!(step.line(), "RUSTDOCFLAGS='-D warnings' cargo doc");
+        let step = Run::Whole(&["clippy"], &["--", "-D", "warnings"]);
+        let line = step.line();
+        assert!(line.starts_with("cargo clippy --profile=ci --workspace --features="), "{line}");
+        assert!(line.ends_with(" -- -D warnings"), "{line}");
         assert_eq!(Run::Live(&["demo"]).line(), "target/release/evenkeel demo");
+    }
+
+    #[test]
+    fn what_only_computes_runs_together_and_nothing_else() {
+        let computes: Vec<bool> =
+            RELEASE_ACCEPTANCE.iter().map(|step| step.command.only_computes()).collect();
+        // Side by side are neighbours only.
+        assert!(computes.is_sorted_by(|a, b| a >= b), "{computes:?}");
+        assert!(computes.contains(&true) && computes.contains(&false));
+        assert!(CHECKS.iter().all(|step| !step.command.only_computes()));
+    }
+
+    #[test]
+    fn warnings_are_heard_of_packages() {
+        let line = "warning: `evenkeel` (bin \"evenkeel\") generated 1 warning (run `cargo fix`)";
+        assert_eq!(warned_of(line), Some("evenkeel"));
+        for line in ["warning: unused variable: `x`", "    Finished `release` profile", ""] {
+            assert_eq!(warned_of(line), None);
+        }
     }
 
     #[test]

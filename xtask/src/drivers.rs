@@ -233,7 +233,7 @@ impl Cluster {
     fn start(whom: &str) -> Result<Self> {
         let file = suites::folder().join("cluster");
         let _ = fs::remove_file(&file);
-        let test = ["test", "-p", "evenkeel-net", "--test", "cassandra", "--", "--ignored"];
+        let test = ["test", "-p", "evenkeel-server", "--test", "cassandra", "--", "--ignored"];
         let child = workspace::cargo()
             .args(test)
             .args(["--exact", "hold::hold", "--nocapture"])

@@ -127,6 +127,11 @@ fn look(late_us: &Weak<AtomicU64>) {
 }
 
 impl Taken {
+    #[cfg(test)]
+    pub(crate) const fn of(stolen: f64, late: f64) -> Self {
+        Self { stolen, late }
+    }
+
     pub(crate) fn is_much(self) -> bool {
         self.stolen > ROBBED || self.late > ROBBED
     }

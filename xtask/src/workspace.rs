@@ -27,25 +27,56 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// The `evenkeel` program as `cargo build --release` leaves it.
+/// The `evenkeel` program as `cargo build --release` leaves it: quickly built.
 pub(crate) fn release_binary() -> PathBuf {
     target().join("release").join("evenkeel")
 }
 
-/// The cargo that runs us, as a person starts it.
+/// The `evenkeel` program as packages have it and benches measure it: `cargo build --profile dist`.
+pub(crate) fn dist_binary() -> PathBuf {
+    target().join("dist").join("evenkeel")
+}
+
+/// Builds [`dist_binary`]: an old one would be measured without anyone noticing.
 ///
-/// What cargo says of us in the environment is left out: it is not there when a person starts
-/// cargo, and build scripts that look at it, such as ring's, would run again at every change of
-/// hands.
+/// # Errors
+/// When it does not compile.
+pub(crate) fn build_dist() -> Result<()> {
+    run_cargo(&["build", "--profile", "dist", "-p", "evenkeel"], &[])
+}
+
+/// The cargo that runs us, as a person starts it: without what cargo says of us in the environment,
+/// or build scripts that look at that, such as ring's, would run again at every change of hands.
 pub(crate) fn cargo() -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
+    forget_cargo(&mut command);
+    command
+}
+
+/// Leaves out of a command's environment what cargo says of us there.
+pub(crate) fn forget_cargo(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if about_us(&name) {
             command.env_remove(name);
         }
     }
-    command
+}
+
+/// The same command, which the system runs when nobody else wants the processor.
+pub(crate) fn with_least_priority(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    nice
 }
 
 fn about_us(name: &OsStr) -> bool {
@@ -117,6 +148,15 @@ mod tests {
         let removed = |name: &str| cargo.get_envs().any(|(of, to)| of == name && to.is_none());
         assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"));
         assert!(!removed("CARGO") && !removed("CARGO_TARGET_DIR"));
+    }
+
+    #[test]
+    fn a_command_of_least_priority_is_the_same_otherwise() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $KEEL; pwd; nice"]).env("KEEL", "bent").current_dir("/");
+        let output = with_least_priority(&command).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said.lines().collect::<Vec<_>>(), ["bent", "/", "19"]);
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub struct ShopArguments {
     /// embedded database, whose work happens in the thread itself.
     #[arg(long, default_value = "1", value_name = "SPEED")]
     pub speed: Speed,
+    /// Stop at once when standard input ends: whoever started the shop is gone, however it died.
+    #[arg(long)]
+    pub until_stdin_ends: bool,
 }
 
 /// Where the catalogue is kept and what it holds.
@@ -103,7 +106,6 @@ impl Speed {
     pub const FULL: Self = Self(1.0);
 
     /// The factor, 0.001 to 1.
-    #[must_use]
     pub fn factor(self) -> f64 {
         self.0
     }

@@ -26,7 +26,6 @@ impl Parts {
     pub const NONE: Self = Self { recommendations: false, comments: false };
 
     /// What the request's header allows.
-    #[must_use]
     pub fn allowed(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all("brownout-optional").iter();
         let (Some(value), None) = (values.next(), values.next()) else { return Self::ALL };

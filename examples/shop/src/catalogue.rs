@@ -13,7 +13,8 @@ mod words;
 use anyhow::Result;
 
 use crate::arguments::CatalogueArguments;
-use crate::store::{Cell, FORMAT, Sink, Table};
+use crate::store::sink::{Cell, Sink};
+use crate::store::sql::{FORMAT, Table};
 use random::Random;
 use words::{CATEGORIES, CITIES, Thing};
 

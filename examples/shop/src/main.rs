@@ -33,6 +33,9 @@ enum Command {
         /// How many items are rendered, each with every combination of optional parts.
         #[arg(long, default_value_t = 2_000, value_name = "PAGES")]
         pages: u32,
+        /// Print one JSON document instead of a table.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -50,8 +53,9 @@ fn obey(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         None => evenkeel_shop::run(arguments.shop),
         Some(Command::Generate(catalogue)) => evenkeel_shop::generate(&catalogue),
-        Some(Command::Measure { catalogue, pages }) => {
-            println!("{}", evenkeel_shop::measure(&catalogue, pages)?);
+        Some(Command::Measure { catalogue, pages, json }) => {
+            let costs = evenkeel_shop::measure(&catalogue, pages)?;
+            println!("{}", if json { costs.json() } else { costs.to_string() });
             Ok(())
         }
     }

@@ -42,21 +42,37 @@ pub struct Costs {
 
 impl Costs {
     /// Mean optional work, in units of mean mandatory work.
-    #[must_use]
     pub fn ratio(&self) -> f64 {
         self.optional.mean_ms / self.mandatory.mean_ms
+    }
+}
+
+impl Costs {
+    /// One JSON object, by part: `mean_ms`, `p95_ms` and `variation`.
+    pub fn json(&self) -> String {
+        let parts = self.parts().map(|(name, Cost { mean_ms, variation, p95_ms })| {
+            format!(
+                "\"{name}\":{{\"mean_ms\":{mean_ms},\"p95_ms\":{p95_ms},\
+                 \"variation\":{variation}}}"
+            )
+        });
+        format!("{{{}}}", parts.join(","))
+    }
+
+    fn parts(&self) -> [(&'static str, Cost); 4] {
+        [
+            ("mandatory", self.mandatory),
+            ("recommendations", self.recommendations),
+            ("comments", self.comments),
+            ("optional", self.optional),
+        ]
     }
 }
 
 impl fmt::Display for Costs {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "CPU ms           mean    p95    cv")?;
-        for (name, cost) in [
-            ("mandatory", self.mandatory),
-            ("recommendations", self.recommendations),
-            ("comments", self.comments),
-            ("optional", self.optional),
-        ] {
+        for (name, cost) in self.parts() {
             let Cost { mean_ms, variation, p95_ms } = cost;
             writeln!(formatter, "{name:15} {mean_ms:6.3} {p95_ms:6.3} {variation:5.2}")?;
         }
@@ -130,5 +146,26 @@ mod tests {
     fn a_summary_has_the_textbook_values() {
         let cost = summary([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0].into_iter());
         assert_eq!(cost, Cost { mean_ms: 5.0, variation: 2.0 / 5.0, p95_ms: 9.0 });
+    }
+
+    #[test]
+    fn costs_can_be_read_by_programs() {
+        let cost = |mean_ms| Cost { mean_ms, variation: 1.5, p95_ms: 3.0 };
+        let costs = Costs {
+            mandatory: cost(0.25),
+            recommendations: cost(1.0),
+            comments: cost(0.5),
+            optional: cost(2.0),
+        };
+        let of = |name, mean| {
+            format!("\"{name}\":{{\"mean_ms\":{mean},\"p95_ms\":3,\"variation\":1.5}}")
+        };
+        let parts = [
+            of("mandatory", "0.25"),
+            of("recommendations", "1"),
+            of("comments", "0.5"),
+            of("optional", "2"),
+        ];
+        assert_eq!(costs.json(), format!("{{{}}}", parts.join(",")));
     }
 }

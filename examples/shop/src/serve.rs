@@ -40,6 +40,10 @@ const FRONT_ITEMS: i64 = 8;
 /// When the catalogue cannot be read or generated, or the address cannot be listened on.
 #[expect(clippy::needless_pass_by_value, reason = "a program hands over its arguments whole")]
 pub fn run(arguments: ShopArguments) -> Result<()> {
+    if arguments.until_stdin_ends {
+        let watch = std::thread::Builder::new().name("stdin".to_owned());
+        watch.spawn(exit_with_stdin).context("cannot start a thread")?;
+    }
     let stores = open_stores(&arguments)?;
     let pool = Arc::new(Pool::start(stores, arguments.speed).context("cannot start a thread")?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -52,6 +56,12 @@ pub fn run(arguments: ShopArguments) -> Result<()> {
         announce(&listener)?;
         serve(listener, Arc::clone(&pool), stopping).await
     })
+}
+
+fn exit_with_stdin() {
+    // An input that cannot be read has ended, too.
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    std::process::exit(0);
 }
 
 /// The page of item `number` with these optional parts; `None` when there is no such item.

@@ -5,7 +5,8 @@
 
 #[cfg(feature = "postgres")]
 mod postgres;
-mod sql;
+pub(crate) mod sink;
+pub(crate) mod sql;
 mod sqlite;
 
 use anyhow::{Result, bail, ensure};
@@ -13,7 +14,7 @@ use anyhow::{Result, bail, ensure};
 use crate::arguments::{CatalogueArguments, Place};
 use crate::catalogue::Catalogue;
 
-pub(crate) use sql::{FORMAT, Table};
+use sql::FORMAT;
 
 /// Writes a catalogue into a database that holds none.
 ///
@@ -254,19 +255,6 @@ pub(crate) struct Category {
 pub(crate) trait Row {
     fn integer(&self, column: usize) -> Result<i64>;
     fn text(&self, column: usize) -> Result<String>;
-}
-
-/// A value on its way into a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cell<'a> {
-    Integer(i64),
-    Text(&'a str),
-}
-
-/// Where a catalogue is written to.
-pub(crate) trait Sink {
-    /// Adds a row; `cells` are in the order of the table's columns.
-    fn insert(&mut self, table: &'static Table, cells: &[Cell<'_>]) -> Result<()>;
 }
 
 fn read_item(number: i64, bid: Bid, row: &dyn Row) -> Result<Item> {

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::Instant;
-use evenkeel_core::site::dimmer::{Brownout, BrownoutConfig, Choice, End, Standing, Ticket};
+use evenkeel_core::dimmer::{Brownout, BrownoutConfig, Choice, DimmerState, End, Ticket};
 use evenkeel_core::units::Dimmer;
 
 /// What a person may see and do while the service runs: for a metrics page or an admin route.
@@ -31,8 +31,8 @@ impl BrownoutHandle {
 
     /// What the controller knows and does now.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.controller.look(Brownout::standing)
+    pub fn state(&self) -> DimmerState {
+        self.controller.look(Brownout::state)
     }
 
     /// The dimmer in force: 1 is full content.
@@ -56,7 +56,7 @@ impl BrownoutHandle {
 
 impl fmt::Debug for BrownoutHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BrownoutHandle").field(&self.standing()).finish()
+        f.debug_tuple("BrownoutHandle").field(&self.state()).finish()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use evenkeel_core::site::dimmer::wire::{self, Decision};
-use evenkeel_core::site::dimmer::{Content, PARTS_MAX};
+use evenkeel_core::dimmer::wire::{self, Decision};
+use evenkeel_core::dimmer::{Content, PARTS_MAX};
 use http::header::{HeaderName, HeaderValue};
 use http::{Extensions, HeaderMap, StatusCode};
 

@@ -5,7 +5,7 @@
 //! does not vary by `Brownout-Optional`, since clients do not send it. A `304` is left as it is:
 //! what it confirms was stored, so it was full.
 
-use evenkeel_core::site::dimmer::wire::{Decision, dimmer_text, lets_store};
+use evenkeel_core::dimmer::wire::{Decision, dimmer_text, lets_store};
 use evenkeel_core::units::Dimmer;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -38,7 +38,7 @@ pub(crate) fn said(headers: &HeaderMap, name: &HeaderName) -> Said {
     }
 }
 
-/// A value written by [`evenkeel_core::site::dimmer::wire`].
+/// A value written by [`evenkeel_core::dimmer::wire`].
 pub(crate) fn value(text: std::borrow::Cow<'static, str>) -> HeaderValue {
     match text {
         std::borrow::Cow::Borrowed(text) => HeaderValue::from_static(text),

@@ -13,8 +13,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use evenkeel_core::site::dimmer::wire::Decision;
-use evenkeel_core::site::dimmer::{Choice, Content, End, Ticket};
+use evenkeel_core::dimmer::wire::Decision;
+use evenkeel_core::dimmer::{Choice, Content, End, Ticket};
 use evenkeel_core::units::Dimmer;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
@@ -65,7 +65,7 @@ impl<S> Layer<S> for BrownoutLayer {
 
 impl fmt::Debug for BrownoutLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BrownoutLayer").field(&self.handle().standing()).finish()
+        f.debug_tuple("BrownoutLayer").field(&self.handle().state()).finish()
     }
 }
 

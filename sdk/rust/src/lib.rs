@@ -47,7 +47,7 @@ mod settings;
 
 pub use controller::BrownoutHandle;
 pub use decision::Brownout;
-pub use evenkeel_core::site::dimmer::{Law, Standing};
+pub use evenkeel_core::dimmer::{DimmerState, Law};
 pub use evenkeel_core::units::Dimmer;
 pub use headers::{DIMMER, OPTIONAL, SERVED};
 pub use layer::{BrownoutLayer, BrownoutService, ResponseFuture};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_core::site::dimmer::{BrownoutConfig, Law, PARTS_MAX, place_of, wire};
+use evenkeel_core::dimmer::{BrownoutConfig, Law, PARTS_MAX, place_of, wire};
 use evenkeel_core::units::Probability;
 use http::request::Parts;
 

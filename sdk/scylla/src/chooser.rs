@@ -11,11 +11,11 @@ use std::fmt;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::call::ATTEMPTS_MAX;
-use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, HedgeStanding};
+use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, HedgeStats};
 use evenkeel_core::request::select::Policy;
 use evenkeel_core::request::{
-    Attempt, Call, CallId, Dispatcher, DispatcherConfig, Failure, Kind, Outcome, Replay, Request,
-    Step,
+    Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Failure, Kind, Outcome, Replay,
+    Request, Step,
 };
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_core::{Fleet, GroupId, Health, ReplicaId};
@@ -80,7 +80,7 @@ pub struct Counts {
 
 /// A target the driver took.
 struct Target {
-    seat: ReplicaId,
+    slot: ReplicaId,
     sent_at: Instant,
     /// `None` once the driver told of its end: it is kept for what the request has tried.
     attempt: Option<Attempt>,
@@ -103,9 +103,9 @@ pub struct Chooser {
     limits: Limits,
     dispatcher: Dispatcher,
     plan: RoutePlan,
-    /// The nodes by seat, and their seats.
+    /// The nodes by slot, and their slots.
     nodes: Vec<NodeId>,
-    seats: BTreeMap<NodeId, ReplicaId>,
+    slots: BTreeMap<NodeId, ReplicaId>,
     /// The groups by their members, ascending.
     groups: BTreeMap<Box<[ReplicaId]>, GroupId>,
     /// The requests that live, unless all their targets were the driver's choice.
@@ -140,9 +140,14 @@ impl Chooser {
         Self {
             limits,
             dispatcher: Dispatcher::new(fleet, policy.make(clients), config),
-            plan: RoutePlan { version: 0, health: Vec::new(), groups: Vec::new() },
+            plan: RoutePlan {
+                version: 0,
+                health: Vec::new(),
+                generations: Vec::new(),
+                groups: Vec::new(),
+            },
             nodes: Vec::new(),
-            seats: BTreeMap::new(),
+            slots: BTreeMap::new(),
             groups: BTreeMap::new(),
             calls: BTreeMap::new(),
             targets: BTreeMap::new(),
@@ -210,8 +215,8 @@ impl Chooser {
         };
         // A plan cannot wait. What a policy would hold back goes where least is in flight.
         let attempt = attempt.unwrap_or_else(|| {
-            let seat = self.idlest(group);
-            self.mirror(now, seat)
+            let slot = self.idlest(group);
+            self.mirror(now, slot)
         });
         self.counts.chosen += 1;
         self.keep(now, request, attempt, candidates)
@@ -239,7 +244,7 @@ impl Chooser {
         let Some((number, last)) = last.filter(|_| self.hedges && is_in_flight) else {
             return false;
         };
-        if lost == Some(self.nodes[last.seat.index()]) {
+        if lost == Some(self.nodes[last.slot.index()]) {
             self.pass_over(now, request, number);
         }
         lost.is_none()
@@ -270,15 +275,15 @@ impl Chooser {
 
     /// Counts a node as sent to that was not chosen here.
     pub fn sent(&mut self, now: Instant, request: RequestId, node: NodeId) {
-        let seat = self.seat(now, node);
-        let attempt = self.mirror(now, seat);
+        let slot = self.slot(now, node);
+        let attempt = self.mirror(now, slot);
         self.counts.others += 1;
         self.keep(now, request, attempt, &[]);
     }
 
     /// The nodes that a request was sent to so far.
     pub fn tried(&self, request: RequestId) -> impl Iterator<Item = NodeId> + '_ {
-        self.of(request).map(|(_, target)| self.nodes[target.seat.index()])
+        self.of(request).map(|(_, target)| self.nodes[target.slot.index()])
     }
 
     /// A node answered a request after `latency`: the request is over, and its other copies lost.
@@ -301,14 +306,14 @@ impl Chooser {
         failure: Option<Failure>,
     ) {
         let attempt = self.take(now, request, node, latency);
-        let seat = attempt.replica();
+        let slot = attempt.replica();
         let outcome = failure.map_or(Outcome::Cancelled, Outcome::Failed);
         self.conclude(now, request, attempt, &End::Told(outcome));
         self.counts.failed += 1;
-        let known = self.of(request).find(|(_, target)| target.seat == seat);
+        let known = self.of(request).find(|(_, target)| target.slot == slot);
         let number = match known.map(|(number, _)| number) {
             Some(number) => number,
-            None => self.write_down(now, request, seat, None),
+            None => self.write_down(now, request, slot, None),
         };
         if let Some(target) = self.targets.get_mut(&(request, number)) {
             target.may_be_retried = true;
@@ -318,8 +323,8 @@ impl Chooser {
     /// Targets in flight at a node, as far as is known.
     #[must_use]
     pub fn in_flight(&self, node: NodeId) -> u32 {
-        let seat = self.seats.get(&node);
-        seat.map_or(0, |&seat| self.dispatcher.fleet().replica(seat).in_flight())
+        let slot = self.slots.get(&node);
+        slot.map_or(0, |&slot| self.dispatcher.fleet().replica(slot).in_flight())
     }
 
     /// What became of all targets so far.
@@ -330,7 +335,7 @@ impl Chooser {
 
     /// How the hedge stands; `None` when copies are the driver's affair.
     #[must_use]
-    pub fn hedge(&self) -> Option<HedgeStanding> {
+    pub fn hedge(&self) -> Option<HedgeStats> {
         self.dispatcher.hedge()
     }
 
@@ -362,7 +367,7 @@ impl Chooser {
     fn open(&mut self, now: Instant, request: RequestId, group: GroupId) -> Option<Attempt> {
         self.number += 1;
         // The driver knows what may be sent twice: it asks for no copy of anything else.
-        let asked = Request { group, replay: Replay::Always };
+        let asked = Request::new(group, Replay::Always);
         let mut call = self.dispatcher.open(now, CallId(self.number), asked);
         let step = self.dispatcher.step(now, &mut call);
         if let Step::Send(attempt) = step {
@@ -388,9 +393,9 @@ impl Chooser {
     }
 
     /// An attempt that is no call's.
-    fn mirror(&mut self, now: Instant, seat: ReplicaId) -> Attempt {
+    fn mirror(&mut self, now: Instant, slot: ReplicaId) -> Attempt {
         self.number += 1;
-        self.dispatcher.mirror(now, CallId(self.number), seat)
+        self.dispatcher.mirror(now, CallId(self.number), slot)
     }
 
     /// Writes down what a request was sent to; the candidates' place of it.
@@ -407,9 +412,9 @@ impl Chooser {
         while let Some(probe) = self.dispatcher.probe(now) {
             self.dispatcher.learn_probe(now, &probe, None); // there is nobody to ask
         }
-        let seat = attempt.replica();
-        self.write_down(now, request, seat, Some(attempt));
-        let chosen = self.nodes[seat.index()];
+        let slot = attempt.replica();
+        self.write_down(now, request, slot, Some(attempt));
+        let chosen = self.nodes[slot.index()];
         candidates.iter().position(|&node| node == chosen)
     }
 
@@ -417,11 +422,11 @@ impl Chooser {
         &mut self,
         now: Instant,
         request: RequestId,
-        seat: ReplicaId,
+        slot: ReplicaId,
         attempt: Option<Attempt>,
     ) -> u64 {
         self.number += 1;
-        let target = Target { seat, sent_at: now, attempt, may_be_retried: false };
+        let target = Target { slot, sent_at: now, attempt, may_be_retried: false };
         self.targets.insert((request, self.number), target);
         self.by_age.insert(self.number, request);
         self.number
@@ -450,14 +455,14 @@ impl Chooser {
         node: NodeId,
         latency: Duration,
     ) -> Attempt {
-        let seat = self.seat(now, node);
-        let is_it = |target: &Target| target.seat == seat && target.attempt.is_some();
+        let slot = self.slot(now, node);
+        let is_it = |target: &Target| target.slot == slot && target.attempt.is_some();
         let number = self.of(request).find(|(_, target)| is_it(target)).map(|(number, _)| number);
         let target = number.and_then(|number| self.targets.get_mut(&(request, number)));
         target.and_then(|target| target.attempt.take()).unwrap_or_else(|| {
             self.counts.unexpected += 1;
             let sent_ns = now.as_nanos().saturating_sub(latency.as_nanos() as u64);
-            self.mirror(Instant::from_nanos(sent_ns), seat)
+            self.mirror(Instant::from_nanos(sent_ns), slot)
         })
     }
 
@@ -488,32 +493,32 @@ impl Chooser {
         {
             call.settle(settled);
         }
-        self.dispatcher.finish(now, attempt);
+        self.dispatcher.finish(now, attempt, BodyEnd::Complete);
     }
 
     fn idlest(&self, group: GroupId) -> ReplicaId {
         let fleet = self.dispatcher.fleet();
-        let least = fleet.group(group).iter().min_by_key(|&&seat| fleet.replica(seat).in_flight());
+        let least = fleet.group(group).iter().min_by_key(|&&slot| fleet.replica(slot).in_flight());
         *least.expect("no group is empty")
     }
 
-    fn seat(&mut self, now: Instant, node: NodeId) -> ReplicaId {
-        if let Some(&seat) = self.seats.get(&node) {
-            return seat;
+    fn slot(&mut self, now: Instant, node: NodeId) -> ReplicaId {
+        if let Some(&slot) = self.slots.get(&node) {
+            return slot;
         }
-        let seat = ReplicaId::new(self.nodes.len());
+        let slot = ReplicaId::new(self.nodes.len());
         self.nodes.push(node);
-        self.seats.insert(node, seat);
+        self.slots.insert(node, slot);
         self.plan.health.push(Health::Up);
         self.adopt(now);
-        seat
+        slot
     }
 
     /// The group of these nodes; made when it is met for the first time.
     fn group(&mut self, now: Instant, candidates: &[NodeId]) -> GroupId {
         let mut room = std::mem::take(&mut self.room);
         room.clear();
-        room.extend(candidates.iter().map(|&node| self.seat(now, node)));
+        room.extend(candidates.iter().map(|&node| self.slot(now, node)));
         room.sort_unstable();
         room.dedup();
         let known = self.groups.get(room.as_slice()).copied();

@@ -37,7 +37,7 @@ pub mod chooser;
 #[cfg(feature = "driver")]
 mod policy;
 
-pub use evenkeel_core::request::redundancy::{HedgeConfig, HedgeStanding, ObjectiveConfig};
+pub use evenkeel_core::request::redundancy::{HedgeConfig, HedgeStats, ObjectiveConfig};
 pub use evenkeel_core::request::select::{Policy, PolicyError};
 pub use evenkeel_core::units::Probability;
 #[cfg(feature = "driver")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_core::request::Failure;
-use evenkeel_core::request::redundancy::{HedgeConfig, HedgeStanding};
+use evenkeel_core::request::redundancy::{HedgeConfig, HedgeStats};
 use evenkeel_core::request::select::{Policy, PolicyError};
 use scylla::cluster::{ClusterState, NodeRef};
 use scylla::errors::{DbError, RequestAttemptError};
@@ -67,7 +67,7 @@ impl AdaptivePolicy {
 
     /// How the hedge stands; `None` without one.
     #[must_use]
-    pub fn hedge(&self) -> Option<HedgeStanding> {
+    pub fn hedge(&self) -> Option<HedgeStats> {
         self.chooser().hedge()
     }
 
@@ -217,7 +217,7 @@ impl LoadBalancingPolicy for AdaptivePolicy {
 }
 
 /// The driver asks once for each request that may be sent twice, before anything is sent. What it
-/// is told here is when to come again: whether a copy leaves is decided then, in [`Rest`].
+/// is told here is when to come again: whether a copy leaves is decided then, in `Rest`.
 impl SpeculativeExecutionPolicy for AdaptivePolicy {
     fn max_retry_count(&self, _: &Context) -> usize {
         self.chooser().copies_max()

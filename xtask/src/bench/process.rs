@@ -102,6 +102,16 @@ pub(crate) fn first_child(program: &Path) -> Command {
     command
 }
 
+/// All that a program says about its version.
+///
+/// # Errors
+/// When it cannot be started.
+pub(crate) fn version_of(name: &str, program: &Path, flag: &str) -> Result<String> {
+    let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot ask {name} for its version"))?;
+    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
 /// A server that listens; stopped when dropped.
 pub(crate) struct Server {
     name: String,

@@ -35,7 +35,7 @@ impl Cluster {
     pub(super) fn start(dynamic_snitch: bool) -> Result<Self> {
         let mut command = workspace::cargo();
         command
-            .args(["test", "--quiet", "-p", "evenkeel-net", "--test", "cassandra", "--"])
+            .args(["test", "--quiet", "-p", "evenkeel-server", "--test", "cassandra", "--"])
             .args(["--ignored", "--exact", "obey::obey", "--nocapture"])
             .current_dir(workspace::root());
         let mut rig = Dialogue::start("the cluster", &mut command)?;

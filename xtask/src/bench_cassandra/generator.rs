@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::ways::Copies;
+use super::copies::Copies;
 use crate::bench::dialogue::Dialogue;
 use crate::bench::process::{self, Workbench};
 use crate::{needs, workspace};
@@ -50,7 +50,7 @@ impl Generator {
     pub(super) fn start(driver: Driver, bench: &Workbench, words: &[String]) -> Result<Self> {
         let (name, mut command) = match driver {
             Driver::Scylla => {
-                let program = workspace::target().join("release/examples/compare");
+                let program = workspace::target().join("dist/examples/compare");
                 ("the load by scylla", process::first_child(&program))
             }
             Driver::Java => ("the load by java-driver", java(bench)?),
@@ -85,7 +85,7 @@ impl Generator {
 pub(super) fn build(driver: Driver) -> Result<()> {
     if driver == Driver::Scylla {
         let example = ["-p", "evenkeel-scylla", "--features", "driver", "--example", "compare"];
-        workspace::run_cargo(&[&["build", "--release"][..], &example].concat(), &[])?;
+        workspace::run_cargo(&[&["build", "--profile", "dist"][..], &example].concat(), &[])?;
     }
     Ok(())
 }

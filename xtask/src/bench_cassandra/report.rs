@@ -3,9 +3,10 @@
 mod words;
 
 use super::Options;
+use super::copies::Copies;
 use super::generator::Outcome;
 use super::scenario::{Mix, Scenario};
-use super::ways::{Copies, Way};
+use super::ways::Way;
 use crate::bench::{load_average, processors, statistics};
 
 /// The percentile that the bars are about.

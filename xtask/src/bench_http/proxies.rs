@@ -8,12 +8,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::process::{Server, Workbench};
+use crate::bench::process::{self, Server, Workbench};
 use crate::{needs, workspace};
 
 /// Proxies that are compared with each other.
@@ -102,7 +101,7 @@ const AGENTS: [Proxy; 4] = [
 /// What all configurations of our own have in common.
 const EVENKEEL: Proxy = Proxy {
     name: "evenkeel",
-    program: || Ok(workspace::release_binary()),
+    program: || Ok(workspace::dist_binary()),
     version_flag: "--version",
     config_name: "evenkeel.toml",
     config: evenkeel_config,
@@ -135,13 +134,7 @@ impl Proxy {
     /// # Errors
     /// When the program is missing or cannot be started.
     pub(super) fn version(&self) -> Result<String> {
-        let output = Command::new((self.program)()?)
-            .arg(self.version_flag)
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot ask {} for its version", self.name))?;
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
+        let text = process::version_of(self.name, &(self.program)()?, self.version_flag)?;
         Ok(text.lines().next().unwrap_or("unknown").trim().to_owned())
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::bench::process;
 
-const KEYS: u64 = 100_000;
+pub(super) const KEYS: u64 = 100_000;
 const VALUE_BYTES: usize = 100;
 const OK: &[u8] = b"+OK\r\n";
 /// Writes sent before their answers are read; the answers fit into any socket buffer.
@@ -39,49 +39,23 @@ impl Load {
     }
 }
 
+const fn load(
+    name: &'static str,
+    key: &'static str,
+    test: &'static str,
+    connections: u64,
+    pipeline: u64,
+) -> Load {
+    Load { name, key, test, connections, pipeline }
+}
+
 pub(super) const LOADS: [Load; 6] = [
-    Load {
-        name: "SET, 50 connections, pipeline 16",
-        key: "set_50x16",
-        test: "set",
-        connections: 50,
-        pipeline: 16,
-    },
-    Load {
-        name: "GET, 50 connections, pipeline 16",
-        key: "get_50x16",
-        test: "get",
-        connections: 50,
-        pipeline: 16,
-    },
-    Load {
-        name: "SET, 50 connections, pipeline 1",
-        key: "set_50x1",
-        test: "set",
-        connections: 50,
-        pipeline: 1,
-    },
-    Load {
-        name: "GET, 50 connections, pipeline 1",
-        key: "get_50x1",
-        test: "get",
-        connections: 50,
-        pipeline: 1,
-    },
-    Load {
-        name: "SET, 1 connection, pipeline 1",
-        key: "set_1x1",
-        test: "set",
-        connections: 1,
-        pipeline: 1,
-    },
-    Load {
-        name: "GET, 1 connection, pipeline 1",
-        key: "get_1x1",
-        test: "get",
-        connections: 1,
-        pipeline: 1,
-    },
+    load("SET, 50 connections, pipeline 16", "set_50x16", "set", 50, 16),
+    load("GET, 50 connections, pipeline 16", "get_50x16", "get", 50, 16),
+    load("SET, 50 connections, pipeline 1", "set_50x1", "set", 50, 1),
+    load("GET, 50 connections, pipeline 1", "get_50x1", "get", 50, 1),
+    load("SET, 1 connection, pipeline 1", "set_1x1", "set", 1, 1),
+    load("GET, 1 connection, pipeline 1", "get_1x1", "get", 1, 1),
 ];
 
 /// `redis-benchmark`.
@@ -200,7 +174,7 @@ pub(super) fn try_write(port: u16) -> Result<()> {
 }
 
 /// The spelling of `redis-benchmark`.
-fn name(key: u64) -> String {
+pub(super) fn name(key: u64) -> String {
     format!("key:{key:012}")
 }
 
@@ -208,11 +182,11 @@ fn value() -> String {
     "x".repeat(VALUE_BYTES)
 }
 
-fn value_reply() -> String {
+pub(super) fn value_reply() -> String {
     format!("${VALUE_BYTES}\r\n{}\r\n", value())
 }
 
-fn command(words: &[&str]) -> String {
+pub(super) fn command(words: &[&str]) -> String {
     let words = words.iter().map(|word| (word.len(), word));
     let parts: Vec<String> = words.map(|(len, word)| format!("${len}\r\n{word}\r\n")).collect();
     format!("*{}\r\n{}", parts.len(), parts.concat())

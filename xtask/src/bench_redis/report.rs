@@ -199,12 +199,12 @@ fn values(rounds: &[Measurement], value: fn(&Measurement) -> f64) -> Vec<f64> {
     rounds.iter().map(value).collect()
 }
 
-fn spread(values: &[f64]) -> String {
+pub(super) fn spread(values: &[f64]) -> String {
     let (min, max) = statistics::range(values);
     format!("{:.2} ({min:.2}-{max:.2})", statistics::median(values))
 }
 
-fn interval(values: &[f64], digits: usize) -> String {
+pub(super) fn interval(values: &[f64], digits: usize) -> String {
     let interval = statistics::median_interval(values);
     let (low, high) = interval.expect("options with too few rounds are refused");
     let median = statistics::median(values);
@@ -219,7 +219,15 @@ mod tests {
     fn report() -> Report {
         let subjects = SUBJECTS.iter().map(|subject| subject.name).collect();
         let loads = LOADS.iter().map(|load| load.key).collect();
-        let options = Options { rounds: 6, seconds: 1, subjects, loads, binary: None, json: false };
+        let options = Options {
+            rounds: 6,
+            seconds: 1,
+            subjects,
+            loads,
+            binary: None,
+            json: false,
+            is_stumbling: false,
+        };
         let mut report = Report::new(options, "ext4".to_owned());
         for (subject, slower) in [("direct", 1.0), ("evenkeel-1", 1.5), ("envoy", 3.0)] {
             report.describe(subject, format!("{subject} \"x\""));

@@ -2,14 +2,13 @@
 //! partition. Envoy and twemproxy have one server; they cannot write to several.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use super::load::{self, Load};
-use crate::bench::process::{Server, Workbench};
+use crate::bench::process::{self, Server, Workbench};
 use crate::needs;
 
 /// All ratios are to Redis without a proxy.
@@ -30,13 +29,23 @@ pub(super) struct Subject {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Proxy {
     None,
-    Evenkeel { consistency: &'static str },
+    /// `reads` are further lines of its table.
+    Evenkeel {
+        consistency: &'static str,
+        reads: &'static str,
+    },
     Envoy,
     Twemproxy,
 }
 
-const EVENKEEL: Proxy = Proxy::Evenkeel { consistency: "read-my-own-writes" };
-const EVENTUAL: Proxy = Proxy::Evenkeel { consistency: "eventual" };
+const READ_MY_OWN_WRITES: &str = "read-my-own-writes";
+
+const fn over(consistency: &'static str, reads: &'static str) -> Proxy {
+    Proxy::Evenkeel { consistency, reads }
+}
+
+const EVENKEEL: Proxy = over(READ_MY_OWN_WRITES, "");
+const EVENTUAL: Proxy = over("eventual", "");
 
 pub(super) const SUBJECTS: [Subject; 7] = [
     Subject { name: REFERENCE, proxy: Proxy::None, stores: 1 },
@@ -46,6 +55,18 @@ pub(super) const SUBJECTS: [Subject; 7] = [
     Subject { name: "eventual-2", proxy: EVENTUAL, stores: 2 },
     Subject { name: "envoy", proxy: Proxy::Envoy, stores: 1 },
     Subject { name: "twemproxy", proxy: Proxy::Twemproxy, stores: 1 },
+];
+
+/// Who is measured while the first of its Redis servers stands still now and then.
+pub(super) const STUMBLING: [Subject; 4] = [
+    Subject { name: "one", proxy: EVENKEEL, stores: 1 },
+    Subject { name: "all-of-3", proxy: over(READ_MY_OWN_WRITES, "read_copies = 8"), stores: 3 },
+    Subject { name: "one-of-3", proxy: over(READ_MY_OWN_WRITES, "read_copies = 1"), stores: 3 },
+    Subject {
+        name: "hedged-3",
+        proxy: over(READ_MY_OWN_WRITES, "read_copies = 1\nhedge = {}"),
+        stores: 3,
+    },
 ];
 
 impl Subject {
@@ -80,7 +101,9 @@ impl Subject {
             let name = format!("{}-store{index}", self.name);
             let number = port.to_string();
             let arguments = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
-            let arguments = [&["--port", &number][..], &arguments].concat();
+            // By which it stands still where that is measured.
+            let arguments = [&arguments[..], &["--enable-debug-command", "local"]].concat();
+            let arguments = [&["--port", &number][..], &arguments[..]].concat();
             Server::start(bench, &name, *port, &redis, &arguments)
         };
         let servers = stores.iter().enumerate().map(start_store).collect::<Result<Vec<_>>>()?;
@@ -131,13 +154,7 @@ impl Subject {
     /// When the program is missing or cannot be started.
     pub(super) fn version(&self, binary: &Path) -> Result<String> {
         let program = self.program(binary)?;
-        let output = Command::new(&program)
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot ask {} for its version", self.name))?;
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
+        let text = process::version_of(self.name, &program, "--version")?;
         let line = text.lines().map(str::trim).find(|line| !line.is_empty());
         let line = line.unwrap_or("unknown");
         // Envoy repeats its own path.
@@ -149,14 +166,35 @@ impl Subject {
     fn config(&self, folder: &Path, stores: &[u16], own: &[u16]) -> Option<String> {
         match self.proxy {
             Proxy::None => None,
-            Proxy::Evenkeel { consistency } => {
+            Proxy::Evenkeel { consistency, reads } => {
                 let directory = folder.join(format!("{}-log", self.name));
-                Some(evenkeel_config(&directory, stores, own[0], consistency))
+                Some(evenkeel_config(&directory, stores, own[0], (consistency, reads)))
             }
             Proxy::Envoy => Some(envoy_config(stores[0], own[0])),
             Proxy::Twemproxy => Some(twemproxy_config(stores[0], own[0])),
         }
     }
+}
+
+/// Starts subjects one after the other and gives every key a value.
+///
+/// # Errors
+/// When one does not come to work.
+pub(super) fn start_all(
+    subjects: impl Iterator<Item = &'static Subject>,
+    bench: &Workbench,
+    binary: &Path,
+) -> Result<Vec<Running>> {
+    let mut ports = bench.ports();
+    let start = |subject: &'static Subject| {
+        let (own, others) = ports.split_at(subject.port_count());
+        ports = others;
+        eprintln!("starting and filling {}", subject.name);
+        let one = subject.start(bench, own, binary)?;
+        load::fill(one.port()).with_context(|| format!("filling {}", subject.name))?;
+        Ok(one)
+    };
+    subjects.map(start).collect()
 }
 
 /// A started subject. The proxy is ended before its stores.
@@ -177,6 +215,11 @@ impl Running {
     /// Where clients connect.
     pub(super) fn port(&self) -> u16 {
         self.proxy.as_ref().unwrap_or(&self.stores[0]).port()
+    }
+
+    /// Where the first of its Redis servers listens.
+    pub(super) fn first_store(&self) -> u16 {
+        self.stores[0].port()
     }
 
     /// # Errors
@@ -210,7 +253,12 @@ impl Running {
     }
 }
 
-fn evenkeel_config(directory: &Path, stores: &[u16], port: u16, consistency: &str) -> String {
+fn evenkeel_config(
+    directory: &Path,
+    stores: &[u16],
+    port: u16,
+    (consistency, reads): (&str, &str),
+) -> String {
     let stores: Vec<String> = stores.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
     format!(
         "[process]
@@ -222,6 +270,7 @@ directory = {directory:?}
 store = \"redis\"
 partitions = [[{}]]
 consistency = \"{consistency}\"
+{reads}
 ",
         stores.join(", ")
     )
@@ -294,8 +343,8 @@ mod tests {
 
     #[test]
     fn every_configuration_names_its_port_and_its_stores() {
-        for subject in &SUBJECTS {
-            let stores = &[4001, 4002][..subject.stores];
+        for subject in SUBJECTS.iter().chain(&STUMBLING) {
+            let stores = &[4001, 4002, 4005][..subject.stores];
             let Some(text) = subject.config(Path::new("/folder"), stores, &[4000, 4003]) else {
                 assert_eq!(subject.name, REFERENCE);
                 continue;

@@ -29,7 +29,7 @@ struct Part {
 const PARTS: [Part; 6] = [
     Part {
         name: "lib",
-        source: "crates/net/tests/common/cassandra/server",
+        source: "crates/tools/testkit/cassandra",
         files: &["pom.xml"],
         tools: &["java", "mvn"],
         used_by: "tests with a real Cassandra",
@@ -37,7 +37,7 @@ const PARTS: [Part; 6] = [
     },
     Part {
         name: "python",
-        source: "crates/net/tests/cassandra/drivers/python",
+        source: "crates/serve/server/tests/cassandra/drivers/python",
         files: &["requirements.txt"],
         tools: &["python3"],
         used_by: "tests of Cassandra with the driver for Python",
@@ -45,7 +45,7 @@ const PARTS: [Part; 6] = [
     },
     Part {
         name: "gocql",
-        source: "crates/net/tests/cassandra/drivers/gocql",
+        source: "crates/serve/server/tests/cassandra/drivers/gocql",
         files: &["go.mod", "go.sum", "main.go"],
         tools: &["go"],
         used_by: "tests of Cassandra with gocql",
@@ -53,7 +53,7 @@ const PARTS: [Part; 6] = [
     },
     Part {
         name: "java",
-        source: "crates/net/tests/cassandra/drivers/java",
+        source: "crates/serve/server/tests/cassandra/drivers/java",
         files: &["pom.xml", "Driver.java"],
         tools: &["java", "javac", "mvn"],
         used_by: "tests of Cassandra with the driver for Java",
@@ -61,7 +61,7 @@ const PARTS: [Part; 6] = [
     },
     Part {
         name: "node",
-        source: "crates/net/tests/cassandra/drivers/node",
+        source: "crates/serve/server/tests/cassandra/drivers/node",
         files: &["package.json", "package-lock.json"],
         tools: &["node", "npm"],
         used_by: "tests of Cassandra with the driver for Node",
@@ -69,7 +69,7 @@ const PARTS: [Part; 6] = [
     },
     Part {
         name: "scylla",
-        source: "crates/net/tests/cassandra/drivers/scylla",
+        source: "crates/serve/server/tests/cassandra/drivers/scylla",
         files: &["Cargo.toml", "Cargo.lock", "src/main.rs"],
         tools: &["cargo"],
         used_by: "tests of Cassandra with scylla, the driver for Rust",

@@ -1,47 +1,80 @@
-//! Who may know whom: core decides, sim pretends, net opens sockets.
+//! Who may know whom: each crate uses only lower ones, and none grows beyond a day's reading.
 //!
-//! `crates/core` runs the same lines in the simulator and behind sockets only as long as it has no
-//! clock, no I/O and no iteration whose order depends on a hash seed.
+//! The order is data ([`super::crates`]). What decides runs the same lines in the simulator and
+//! behind sockets only as long as it has no clock, no I/O and no iteration whose order depends on
+//! a hash seed.
 
+use std::collections::BTreeMap;
+
+use super::crates::{BANNED, Crate, Kind, LAW, Law};
+use super::product::{self, Product};
 use super::source::{Source, closing_brace, words};
 use super::{File, Tree, Violation};
 
-/// What the source of core must not name, and what to use instead. Comments may name it.
-const BANNED_IN_CORE: [(&str, &str); 8] = [
-    ("std::net", "addresses and sockets belong to crates/net"),
-    ("std::thread", "core is driven from outside; threads belong to crates/net"),
-    ("std::fs", "files are read by crates/net, crates/settings or crates/cli"),
-    ("tokio", "async belongs to crates/net"),
-    ("Instant::now", "time is an argument: take `now` as a parameter"),
-    ("SystemTime", "time is an argument: take `now` as a parameter"),
-    ("HashMap", "its order is not deterministic: use Vec or BTreeMap"),
-    ("HashSet", "its order is not deterministic: use Vec or BTreeSet"),
-];
-
-/// Crates of the workspace that a crate must not depend on.
-const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 5] = [
-    ("crates/core/", &["evenkeel-sim", "evenkeel-net", "evenkeel"]),
-    ("crates/settings/", &["evenkeel-sim", "evenkeel-net", "evenkeel"]),
-    ("crates/cql/", &["evenkeel-sim", "evenkeel-net", "evenkeel"]),
-    ("crates/sim/", &["evenkeel-net", "evenkeel"]),
-    ("crates/net/", &["evenkeel-sim", "evenkeel"]),
-];
-
 pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    for file in tree.with_extension("rs").filter(|file| file.path.starts_with("crates/core/src/")) {
-        check_core_source(file, violations);
+    check_law(&LAW, tree, violations);
+}
+
+pub(super) fn check_law(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
+    let standing = law.standing(tree);
+    for known in &standing {
+        let manifest = tree.file(&known.manifest()).expect("who stands has a manifest");
+        check_manifest(law, known, &standing, manifest, violations);
+        check_size(known, &product::of_crate(tree, known.folder), violations);
+        if known.kind == Kind::Decides {
+            let source = format!("{}/src/", known.folder);
+            let files = tree.with_extension("rs").filter(|file| file.path.starts_with(&source));
+            files.for_each(|file| check_decisions(file, violations));
+        }
     }
-    let is_manifest = |file: &&File| file.path.ends_with("/Cargo.toml");
-    for file in tree.files.iter().filter(is_manifest) {
-        check_manifest(file, violations);
+    check_rows(law, tree, &standing, violations);
+}
+
+/// Every crate has a row, and every row a crate.
+fn check_rows(law: &Law, tree: &Tree, standing: &[Crate], violations: &mut Vec<Violation>) {
+    let unknown = |file: &&File| {
+        is_of_a_crate(&file.path) && standing.iter().all(|known| known.manifest() != file.path)
+    };
+    for file in tree.files.iter().filter(unknown) {
+        let what = "crate without a row; give it a level in xtask/src/tidy/crates.rs";
+        violations.push(Violation::new(&file.path, 1, what));
+    }
+    let awaited = if law.today.is_empty() { law.crates } else { law.today };
+    for row in awaited.iter().filter(|row| tree.file(&row.manifest()).is_none()) {
+        let what = "no such crate; delete its row in xtask/src/tidy/crates.rs";
+        violations.push(Violation::new(&row.manifest(), 1, what));
     }
 }
 
-fn check_core_source(file: &File, violations: &mut Vec<Violation>) {
+/// Manifests that tests drive (such as of a rival's driver) are not of the workspace.
+fn is_of_a_crate(path: &str) -> bool {
+    let ours = ["crates/", "examples/", "sdk/", "xtask/"];
+    let of_tests = path.split('/').any(|part| part == "tests");
+    path.ends_with("/Cargo.toml") && !of_tests && ours.iter().any(|start| path.starts_with(start))
+}
+
+fn check_size(known: &Crate, products: &[Product<'_>], violations: &mut Vec<Violation>) {
+    let lines: usize = products.iter().map(|product| product.lines).sum();
+    if lines > known.lines_max {
+        let what = format!(
+            "crate of {lines} lines without tests, limit {}; cut it where few names cross",
+            known.lines_max
+        );
+        violations.push(Violation::new(&known.manifest(), 1, what));
+    }
+}
+
+/// Lines without tests of every crate, by package, in the table's order.
+pub(super) fn sizes(tree: &Tree) -> Vec<(&'static str, usize)> {
+    let lines = |row: &Crate| product::of_crate(tree, row.folder).iter().map(|p| p.lines).sum();
+    LAW.standing(tree).iter().map(|row| (row.package, lines(row))).collect()
+}
+
+fn check_decisions(file: &File, violations: &mut Vec<Violation>) {
     let source = Source::new(&file.text);
-    for (name, instead) in BANNED_IN_CORE {
+    for (name, instead) in BANNED {
         for offset in words(source.code(), name).chain(grouped(source.code(), name)) {
-            let what = format!("core mentions `{name}`, limit none; {instead}");
+            let what = format!("a decision mentions `{name}`, limit none; {instead}");
             violations.push(Violation::new(&file.path, source.line(offset), what));
         }
     }
@@ -63,16 +96,48 @@ fn grouped(code: &str, banned: &str) -> Vec<usize> {
         .collect()
 }
 
-fn check_manifest(file: &File, violations: &mut Vec<Violation>) {
-    let mut in_dependencies = false;
+/// The tables of a manifest that name dependencies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Normal,
+    Tests,
+    Other,
+}
+
+fn table(header: &str) -> Table {
+    match header {
+        _ if header.contains("dev-dependencies") => Table::Tests,
+        _ if header.contains("dependencies") => Table::Normal,
+        _ => Table::Other,
+    }
+}
+
+fn check_manifest(
+    law: &Law,
+    known: &Crate,
+    standing: &[Crate],
+    file: &File,
+    violations: &mut Vec<Violation>,
+) {
+    let packages: BTreeMap<_, _> = standing.iter().map(|row| (row.package, row)).collect();
+    let mut within = Table::Other;
     for (number, line) in file.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.starts_with('[') {
-            in_dependencies = line.contains("dependencies");
+            within = table(line);
         }
-        if in_dependencies {
-            for dependency in dependencies_named(line) {
-                let Some(reason) = forbidden(&file.path, dependency) else { continue };
+        if within == Table::Other {
+            continue;
+        }
+        for dependency in dependencies_named(line) {
+            let is_excepted =
+                within == Table::Tests && law.tests_may_use.contains(&(known.package, dependency));
+            let reason = match packages.get(dependency) {
+                Some(_) if is_excepted => None,
+                Some(other) => misplaced(known, other),
+                None => stranger(known, dependency),
+            };
+            if let Some(reason) = reason {
                 let what = format!("depends on `{dependency}`, limit none; {reason}");
                 violations.push(Violation::new(&file.path, number, what));
             }
@@ -94,31 +159,63 @@ fn dependencies_named(line: &str) -> Vec<&str> {
     key.into_iter().chain(renamed).filter(|name| !name.is_empty()).collect()
 }
 
-fn forbidden(manifest: &str, dependency: &str) -> Option<&'static str> {
-    let is_tokio = dependency == "tokio" || dependency.starts_with("tokio-");
-    let is_ours = manifest.starts_with("crates/") || manifest.starts_with("xtask/");
-    // What stands outside (examples/, sdk/) lives in the users' world, runtime included.
-    if is_tokio && is_ours && !manifest.starts_with("crates/net/") {
-        return Some("tokio lives in crates/net and only there: call what evenkeel-net offers");
+/// What is wrong with `known` using `other`.
+fn misplaced(known: &Crate, other: &Crate) -> Option<String> {
+    if other.level >= known.level {
+        return Some(format!(
+            "it is of level {} and this crate of {}, which uses lower ones only: move what both \
+             need below both",
+            other.level, known.level
+        ));
     }
-    let (_, names) = FORBIDDEN_DEPENDENCIES.iter().find(|(at, _)| manifest.starts_with(at))?;
-    names.contains(&dependency).then_some(
-        "sim and net know core and never each other; only crates/cli knows them all: move what \
-         both need to core",
-    )
+    let kinds = (known.kind, other.kind);
+    (!known.kind.may_use(other.kind))
+        .then(|| format!("a crate of kind {:?} uses none of kind {:?}", kinds.0, kinds.1))
+}
+
+fn stranger(known: &Crate, dependency: &str) -> Option<String> {
+    let is_tokio = dependency == "tokio" || dependency.starts_with("tokio-");
+    (is_tokio && !known.kind.may_use_tokio()).then(|| {
+        "tokio lives in crates with sockets and only there: call what those offer".to_owned()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::report;
+    use super::super::crates::row;
     use super::*;
 
-    fn core_report(text: &str) -> Vec<String> {
-        report(check, &[("crates/core/src/fleet.rs", text)])
+    const CRATES: &[Crate] = &[
+        row("k-core", "crates/core", 0, Kind::Decides),
+        row("k-plan", "crates/plan", 1, Kind::Decides),
+        row("k-sockets", "crates/sockets", 1, Kind::Sockets),
+        Crate { lines_max: 3, ..row("k-sim", "crates/sim", 2, Kind::Pure) },
+        row("k-proxy", "crates/proxy", 2, Kind::Sockets),
+        row("k", "crates/cli", 3, Kind::Assembles),
+        row("k-sdk", "sdk/rust", 2, Kind::Outside),
+    ];
+
+    const OLD: &[Crate] = &[row("k-net", "crates/net", 2, Kind::Sockets)];
+
+    fn report_law(law: &Law, files: &[(&str, &str)]) -> Vec<String> {
+        let mut violations = Vec::new();
+        check_law(law, &Tree::of(files), &mut violations);
+        violations.iter().map(Violation::to_string).collect()
+    }
+
+    /// What is wrong with this tree. As long as an old crate stands, others may be missing.
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let law = Law { crates: CRATES, today: OLD, ..Law::default() };
+        let all: Vec<_> = [("crates/net/Cargo.toml", "")].iter().chain(files).copied().collect();
+        report_law(&law, &all)
+    }
+
+    fn decision(text: &str) -> Vec<String> {
+        found(&[("crates/plan/Cargo.toml", ""), ("crates/plan/src/fleet.rs", text)])
     }
 
     #[test]
-    fn core_may_not_touch_what_is_not_an_argument() {
+    fn decisions_may_not_touch_what_is_not_an_argument() {
         for text in [
             "use std::net::IpAddr;",
             "use std::{\n    fmt,\n    net::IpAddr,\n};",
@@ -130,11 +227,11 @@ mod tests {
             "let m: HashMap<u8, u8>;",
             "use std::collections::{BTreeMap, HashSet};",
         ] {
-            let report = core_report(text);
+            let report = decision(text);
             assert_eq!(report.len(), 1, "{text}: {report:?}");
-            assert!(report[0].starts_with("crates/core/src/fleet.rs:"), "{report:?}");
+            assert!(report[0].starts_with("crates/plan/src/fleet.rs:"), "{report:?}");
         }
-        assert!(core_report("use std::{\n    fmt,\n    net,\n};")[0].contains(":3: "));
+        assert!(decision("use std::{\n    fmt,\n    net,\n};")[0].contains(":3: "));
     }
 
     #[test]
@@ -142,43 +239,101 @@ mod tests {
         for text in
             ["// no HashMap here", "let s = \"tokio\";", "use std::{fmt, mem};", "MyHashMapX"]
         {
-            assert_eq!(core_report(text), [""; 0], "{text}");
+            assert_eq!(decision(text), [""; 0], "{text}");
         }
-        assert_eq!(report(check, &[("crates/net/src/lib.rs", "use std::net::IpAddr;")]), [""; 0]);
+        assert_eq!(found(&[("crates/net/src/lib.rs", "use std::net::IpAddr;")]), [""; 0]);
+    }
+
+    /// Manifests of all made-up crates, and `text` for the one in `folder`.
+    fn with(folder: &str, text: &str) -> Vec<String> {
+        let manifests: Vec<(String, &str)> = CRATES
+            .iter()
+            .map(|row| (row.manifest(), if row.folder == folder { text } else { "" }))
+            .collect();
+        let files: Vec<_> = manifests.iter().map(|(path, text)| (&**path, *text)).collect();
+        found(&files)
     }
 
     #[test]
-    fn sim_and_net_never_see_each_other() {
-        for (path, text) in [
-            ("crates/sim/Cargo.toml", "[dependencies]\nevenkeel-net.workspace = true\n"),
-            ("crates/net/Cargo.toml", "[dependencies]\nevenkeel-sim = { path = \"../sim\" }\n"),
-            ("crates/net/Cargo.toml", "[dependencies.evenkeel-sim]\npath = \"../sim\"\n"),
-            ("crates/core/Cargo.toml", "[dev-dependencies]\nevenkeel-sim.workspace = true\n"),
-            ("crates/sim/Cargo.toml", "[dependencies]\nx = { package = \"evenkeel-net\" }\n"),
+    fn a_crate_uses_lower_ones_only() {
+        for (folder, text) in [
+            ("crates/core", "[dev-dependencies]\nk-sim.workspace = true\n"),
+            ("crates/plan", "[dependencies]\nk-sockets.workspace = true\n"),
+            ("crates/proxy", "[dependencies]\nk-sim = { path = \"../sim\" }\n"),
+            ("crates/proxy", "[dependencies.k-sim]\npath = \"../sim\"\n"),
+            ("crates/proxy", "[target.'cfg(unix)'.dependencies]\nk.workspace = true\n"),
+            ("crates/proxy", "[dependencies]\nx = { package = \"k-sim\" }\n"),
+            ("crates/sim", "[build-dependencies]\nk.workspace = true\n"),
         ] {
-            assert_eq!(report(check, &[(path, text)]).len(), 1, "{path} {text}");
+            assert_eq!(with(folder, text).len(), 1, "{folder} {text}");
         }
+        let cli = "[package]\nname = \"k\"\n[dependencies]\nk-sim.workspace = true\n\
+                   k-proxy.workspace = true\n";
+        assert_eq!(with("crates/cli", cli), [""; 0]);
     }
 
     #[test]
-    fn tokio_lives_in_net() {
+    fn the_simulator_sees_no_socket_however_low() {
+        let text = "[dependencies]\nk-plan.workspace = true\nk-sockets.workspace = true\n";
+        let report = with("crates/sim", text);
+        assert_eq!(report.len(), 1, "{report:?}");
+        assert!(report[0].starts_with("crates/sim/Cargo.toml:3: depends on `k-sockets`"));
+    }
+
+    #[test]
+    fn tokio_lives_with_sockets() {
         let text = "[package]\nname = \"x\"\n[dependencies]\ntokio.workspace = true\n";
-        assert_eq!(report(check, &[("crates/net/Cargo.toml", text)]), [""; 0]);
-        let report_sim = report(check, &[("crates/sim/Cargo.toml", text)]);
-        assert!(report_sim[0].starts_with("crates/sim/Cargo.toml:4: depends on `tokio`"));
+        assert_eq!(with("crates/proxy", text), [""; 0]);
+        assert_eq!(with("sdk/rust", text), [""; 0]);
+        let report = with("crates/sim", text);
+        assert!(report[0].starts_with("crates/sim/Cargo.toml:4: depends on `tokio`"));
         let helper = "[dependencies]\ntokio-util = \"0.7\"\n";
-        assert_eq!(report(check, &[("crates/cli/Cargo.toml", helper)]).len(), 1);
-        assert_eq!(report(check, &[("examples/shop/Cargo.toml", text)]), [""; 0]);
+        assert_eq!(with("crates/cli", helper).len(), 1);
+        let comment = "[dependencies]\n# tokio stays away\nserde.workspace = true # not tokio\n";
+        assert_eq!(with("crates/sim", comment), [""; 0]);
     }
 
     #[test]
-    fn allowed_dependencies_and_other_tables_are_free() {
-        let cli = "[package]\nname = \"evenkeel\"\n[dependencies]\nevenkeel-sim.workspace = true\n\
-                   evenkeel-net.workspace = true\n";
-        assert_eq!(report(check, &[("crates/cli/Cargo.toml", cli)]), [""; 0]);
-        let root = "[workspace.dependencies]\ntokio = \"1\"\n";
-        assert_eq!(report(check, &[("Cargo.toml", root)]), [""; 0]);
-        let comment = "[dependencies]\n# tokio stays in net\nserde.workspace = true # not tokio\n";
-        assert_eq!(report(check, &[("crates/sim/Cargo.toml", comment)]), [""; 0]);
+    fn tests_may_use_what_an_exception_names() {
+        let law = Law {
+            crates: CRATES,
+            today: OLD,
+            tests_may_use: &[("k-sockets", "k-proxy")],
+            ..Law::default()
+        };
+        let dev = "[dev-dependencies]\nk-proxy.workspace = true\n";
+        let files = |text| {
+            [
+                ("crates/net/Cargo.toml", ""),
+                ("crates/proxy/Cargo.toml", ""),
+                ("crates/sockets/Cargo.toml", text),
+            ]
+        };
+        assert_eq!(report_law(&law, &files(dev)), [""; 0]);
+        let normal = dev.replace("dev-", "");
+        assert_eq!(report_law(&law, &files(&normal)).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_has_a_row_and_a_row_a_crate() {
+        let report = found(&[("crates/rudder/Cargo.toml", "")]);
+        assert!(report[0].starts_with("crates/rudder/Cargo.toml:1: crate without a row"));
+        assert_eq!(found(&[("crates/net/tests/rival/Cargo.toml", "")]), [""; 0]);
+        let gone = Law { crates: CRATES, today: OLD, ..Law::default() };
+        assert!(report_law(&gone, &[])[0].starts_with("crates/net/Cargo.toml:1: no such crate"));
+        // When nothing is left to be cut, every row stands for a crate.
+        let done = Law { crates: CRATES, ..Law::default() };
+        assert_eq!(report_law(&done, &[]).len(), CRATES.len());
+    }
+
+    #[test]
+    fn a_crate_has_a_limit_that_tests_do_not_count_for() {
+        let tests = "#[cfg(test)]\nmod tests {\n    a\n}\n";
+        let of = |lines: usize| {
+            let text = format!("{}{tests}", "// a\n".repeat(lines));
+            found(&[("crates/sim/Cargo.toml", ""), ("crates/sim/src/lib.rs", &text)])
+        };
+        assert_eq!(of(3), [""; 0]);
+        assert!(of(4)[0].contains("crate of 4 lines without tests, limit 3"));
     }
 }

@@ -1,4 +1,5 @@
-//! Dead files: a scenario or a paper that nothing names is neither run nor read.
+//! Dead files: a scenario or a paper that nothing names is neither run nor read. The same for
+//! metrics: each family stands in the documents, and nothing else does.
 
 use super::{File, Tree, Violation};
 
@@ -9,6 +10,43 @@ pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     for paper in papers(tree) {
         check_paper(tree, paper, violations);
     }
+    check_metrics(tree, violations);
+}
+
+/// Where every family of metrics has its row.
+const METRICS: &str = "docs/metrics.md";
+
+fn check_metrics(tree: &Tree, violations: &mut Vec<Violation>) {
+    let Some(page) = tree.file(METRICS) else { return };
+    let documented: Vec<(usize, &str)> = page
+        .lines()
+        .filter_map(|(line, text)| Some((line, text.strip_prefix("| `")?.split('`').next()?)))
+        .collect();
+    let mut described = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.starts_with("crates/serve/")) {
+        for name in families(&file.text) {
+            described.push(name);
+            if !documented.iter().any(|(_, known)| *known == name) {
+                let what = format!("the metric {name} has no row in {METRICS}; add one");
+                violations.push(Violation::new(&file.path, 1, what));
+            }
+        }
+    }
+    for (line, name) in documented.iter().filter(|(_, name)| !described.contains(name)) {
+        let what = format!("there is no metric {name}; take the row out");
+        violations.push(Violation::new(METRICS, *line, what));
+    }
+}
+
+/// The names of the families that a file describes: the first argument of their constructors.
+fn families(source: &str) -> impl Iterator<Item = &str> {
+    let constructors = ["counter(", "counter_by(", "gauge(", "gauge_by(", "histogram(", "summary("];
+    constructors.into_iter().flat_map(move |constructor| {
+        source.match_indices(constructor).filter_map(move |(at, _)| {
+            let rest = source[at + constructor.len()..].trim_start().strip_prefix('"')?;
+            rest.split('"').next().filter(|name| name.starts_with("evenkeel_"))
+        })
+    })
 }
 
 /// `c3-skew` for `scenarios/c3-skew.toml`.
@@ -80,6 +118,21 @@ fn names(text: &str, name: &str) -> bool {
 mod tests {
     use super::super::report;
     use super::*;
+
+    #[test]
+    fn metrics_and_their_documents_agree() {
+        let page = ("docs/metrics.md", "| name |\n|---|\n| `evenkeel_a` |\n| `evenkeel_gone` |\n");
+        let source = "gauge(\"evenkeel_a\", \"A.\"), counter_by(\n    \"evenkeel_b_total\",";
+        let found = report(check, &[page, ("crates/serve/a/src/metrics.rs", source)]);
+        assert_eq!(
+            found,
+            [
+                "crates/serve/a/src/metrics.rs:1: the metric evenkeel_b_total has no row in \
+             docs/metrics.md; add one",
+                "docs/metrics.md:4: there is no metric evenkeel_gone; take the row out",
+            ]
+        );
+    }
 
     fn scenario_report(other_path: &str, other: &str) -> usize {
         report(check, &[("scenarios/skew.toml", "# skew.toml"), (other_path, other)]).len()

@@ -60,17 +60,27 @@ impl Source {
 
     /// Lines, from 1, of items that exist only in tests.
     pub(super) fn test_lines(&self) -> Vec<Range<usize>> {
-        let marks = ["#[cfg(test)]", "#[cfg(all(test,"];
+        let ranges = self.test_items().into_iter();
+        ranges.map(|item| self.line(item.start)..self.line(item.end - 1) + 1).collect()
+    }
+
+    /// Where items are that exist only in tests, from their attribute to their last byte.
+    pub(super) fn test_items(&self) -> Vec<Range<usize>> {
+        // The last is for what several crates' tests share, behind a feature.
+        let marks = ["#[cfg(test)]", "#[cfg(all(test,", "#[cfg(any(test, feature ="];
         let mut ranges: Vec<Range<usize>> = marks
             .iter()
             .flat_map(|mark| self.code.match_indices(mark))
-            .filter_map(|(start, _)| {
-                let (end, _) = item_end(self.code.as_bytes(), start)?;
-                Some(self.line(start)..self.line(end) + 1)
-            })
+            .filter_map(|(start, _)| Some(start..item_end(self.code.as_bytes(), start)?.0 + 1))
             .collect();
         ranges.sort_by_key(|range| range.start);
         ranges
+    }
+
+    /// Lines that end with a newline.
+    pub(super) fn count_lines(&self) -> usize {
+        // What follows the last newline is no line.
+        self.line_starts.len() - 1
     }
 }
 
@@ -83,7 +93,7 @@ pub(super) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = us
     })
 }
 
-fn is_word(character: &char) -> bool {
+pub(super) fn is_word(character: &char) -> bool {
     character.is_alphanumeric() || *character == '_'
 }
 

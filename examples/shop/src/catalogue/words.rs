@@ -11,12 +11,13 @@ pub(crate) struct Thing {
     pub(crate) value: u32,
 }
 
-/// A category: six nouns, what they are made of, and what may be said of one.
+/// A category: six nouns, what they are made of, and what may be said of one. Words of a list are
+/// told apart by commas.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) name: &'static str,
-    nouns: [&'static str; 6],
-    materials: [&'static str; 8],
+    nouns: &'static str,
+    materials: &'static str,
     details: [&'static str; 5],
     /// Where in [`ERAS`] they begin to exist.
     first_era: usize,
@@ -27,16 +28,16 @@ pub(crate) struct Words {
 impl Words {
     /// A thing of the noun `noun`.
     pub(crate) fn thing(&self, noun: usize, random: &mut Random) -> Thing {
-        let noun = self.nouns[noun];
-        let material = random.one_of(&self.materials);
+        let noun = self.nouns.split(", ").nth(noun).expect("a category has six nouns");
+        let material = one_of(self.materials, random);
         let era = random.one_of(&ERAS[self.first_era..]);
         let maker = maker(random);
         let title = match random.below(5) {
             0 => format!("{material} {noun}, {era}"),
             1 => format!("{material} {noun} by {maker}"),
             2 => format!("{material} {noun}, {maker}, {era}"),
-            3 => format!("{material} {noun}, {}", random.one_of(&REMARKS)),
-            _ => format!("{material} {noun}, {era}, {}", random.one_of(&REMARKS)),
+            3 => format!("{material} {noun}, {}", one_of(REMARKS, random)),
+            _ => format!("{material} {noun}, {era}, {}", one_of(REMARKS, random)),
         };
         let value = self.value * random.between(4, 40) / 4;
         Thing { title, description: self.describe(noun, &maker, random), value }
@@ -63,7 +64,7 @@ impl Words {
 
 /// A bidder, seller or author: "Marta Lindqvist".
 pub(crate) fn person(random: &mut Random) -> String {
-    format!("{} {}", random.one_of(&FIRST_NAMES), random.one_of(&LAST_NAMES))
+    format!("{} {}", one_of(FIRST_NAMES, random), one_of(LAST_NAMES, random))
 }
 
 /// What a visitor writes below an item.
@@ -71,11 +72,15 @@ pub(crate) fn comment(random: &mut Random) -> String {
     format!("{} {}", random.one_of(&COMMENTS), random.one_of(&COMMENT_ENDINGS))
 }
 
+fn one_of(list: &'static str, random: &mut Random) -> &'static str {
+    random.one_of(&list.split(", ").collect::<Vec<_>>())
+}
+
 fn maker(random: &mut Random) -> String {
-    let first = random.one_of(&LAST_NAMES);
+    let first = one_of(LAST_NAMES, random);
     match random.below(4) {
         0 => format!("{first} & Sons"),
-        1 => format!("{first} & {}", random.one_of(&LAST_NAMES)),
+        1 => format!("{first} & {}", one_of(LAST_NAMES, random)),
         2 => format!("the {first} workshop"),
         _ => first.to_owned(),
     }
@@ -85,15 +90,8 @@ fn maker(random: &mut Random) -> String {
 pub(crate) const CATEGORIES: [Words; 12] = [
     Words {
         name: "Clocks",
-        nouns: [
-            "ship's clock",
-            "mantel clock",
-            "carriage clock",
-            "wall clock",
-            "alarm clock",
-            "station clock",
-        ],
-        materials: ["Brass", "Walnut", "Oak", "Marble", "Nickel", "Enamelled", "Mahogany", "Gilt"],
+        nouns: "ship's clock, mantel clock, carriage clock, wall clock, alarm clock, station clock",
+        materials: "Brass, Walnut, Oak, Marble, Nickel, Enamelled, Mahogany, Gilt",
         details: [
             "An eight-day movement that keeps time to a minute a week.",
             "The dial is original, with spade hands and a small seconds ring.",
@@ -106,24 +104,8 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Lamps",
-        nouns: [
-            "desk lamp",
-            "table lamp",
-            "banker's lamp",
-            "reading lamp",
-            "bedside lamp",
-            "piano lamp",
-        ],
-        materials: [
-            "Brass",
-            "Green glass",
-            "Chromed",
-            "Copper",
-            "Bakelite",
-            "Ceramic",
-            "Opaline",
-            "Bronze",
-        ],
+        nouns: "desk lamp, table lamp, banker's lamp, reading lamp, bedside lamp, piano lamp",
+        materials: "Brass, Green glass, Chromed, Copper, Bakelite, Ceramic, Opaline, Bronze",
         details: [
             "Rewired with a fabric cable and tested by an electrician.",
             "The shade gives a soft, even light and has no chips.",
@@ -136,17 +118,9 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Vases & jugs",
-        nouns: ["vase", "bottle vase", "milk jug", "ginger jar", "water jug", "storage jar"],
-        materials: [
-            "Stoneware",
-            "Porcelain",
-            "Salt-glazed",
-            "Blue-and-white",
-            "Celadon",
-            "Earthenware",
-            "Slipware",
-            "Crackle-glazed",
-        ],
+        nouns: "vase, bottle vase, milk jug, ginger jar, water jug, storage jar",
+        materials: "Stoneware, Porcelain, Salt-glazed, Blue-and-white, Celadon, Earthenware, \
+         Slipware, Crackle-glazed",
         details: [
             "Thrown by hand; the throwing rings can be felt inside.",
             "The glaze runs from deep blue to a pale grey at the rim.",
@@ -159,24 +133,8 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Chairs",
-        nouns: [
-            "armchair",
-            "dining chair",
-            "kitchen chair",
-            "side chair",
-            "nursing chair",
-            "desk chair",
-        ],
-        materials: [
-            "Beech",
-            "Oak",
-            "Teak",
-            "Elm",
-            "Bentwood",
-            "Rush-seated",
-            "Leather",
-            "Rosewood",
-        ],
+        nouns: "armchair, dining chair, kitchen chair, side chair, nursing chair, desk chair",
+        materials: "Beech, Oak, Teak, Elm, Bentwood, Rush-seated, Leather, Rosewood",
         details: [
             "The joints were glued again and do not creak.",
             "The seat has the polish that only decades of use give.",
@@ -189,24 +147,9 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Cameras",
-        nouns: [
-            "folding camera",
-            "rangefinder",
-            "box camera",
-            "travel camera",
-            "view camera",
-            "press camera",
-        ],
-        materials: [
-            "Leather-cased",
-            "Chromed",
-            "Black-enamelled",
-            "Brass-bound",
-            "Mahogany",
-            "Coated-lens",
-            "Nickel-plated",
-            "Bakelite",
-        ],
+        nouns: "folding camera, rangefinder, box camera, travel camera, view camera, press camera",
+        materials: "Leather-cased, Chromed, Black-enamelled, Brass-bound, Mahogany, Coated-lens, \
+         Nickel-plated, Bakelite",
         details: [
             "All shutter speeds sound right, also the slow ones.",
             "The glass is clear, with faint cleaning marks on the front element.",
@@ -219,15 +162,9 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Radios",
-        nouns: [
-            "valve radio",
-            "table radio",
-            "kitchen radio",
-            "shortwave receiver",
-            "travel radio",
-            "bedside radio",
-        ],
-        materials: ["Bakelite", "Walnut", "Ivory", "Oak", "Teak", "Cherry", "Green", "Two-tone"],
+        nouns: "valve radio, table radio, kitchen radio, shortwave receiver, travel radio, \
+         bedside radio",
+        materials: "Bakelite, Walnut, Ivory, Oak, Teak, Cherry, Green, Two-tone",
         details: [
             "Plays on medium and long wave, and finds far stations at night.",
             "The magic eye still glows a good green.",
@@ -240,24 +177,9 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Books",
-        nouns: [
-            "atlas",
-            "cookery book",
-            "field guide",
-            "poetry volume",
-            "travel diary",
-            "seafaring novel",
-        ],
-        materials: [
-            "Leather-bound",
-            "Cloth-bound",
-            "Illustrated",
-            "Gilt-edged",
-            "Half-calf",
-            "First-edition",
-            "Annotated",
-            "Slipcased",
-        ],
+        nouns: "atlas, cookery book, field guide, poetry volume, travel diary, seafaring novel",
+        materials: "Leather-bound, Cloth-bound, Illustrated, Gilt-edged, Half-calf, First-edition, \
+         Annotated, Slipcased",
         details: [
             "The binding is tight and all plates are there.",
             "With pencil notes of a careful reader in the margins.",
@@ -270,17 +192,9 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Strings",
-        nouns: ["violin", "viola", "fiddle", "cello", "half-size violin", "baroque violin"],
-        materials: [
-            "Spruce-top",
-            "Flamed maple",
-            "Two-piece-back",
-            "Dark-varnished",
-            "Inlaid",
-            "Student's",
-            "Concert",
-            "Amber-varnished",
-        ],
+        nouns: "violin, viola, fiddle, cello, half-size violin, baroque violin",
+        materials: "Spruce-top, Flamed maple, Two-piece-back, Dark-varnished, Inlaid, Student's, \
+         Concert, Amber-varnished",
         details: [
             "Set up by a luthier, with new strings and a low action.",
             "A warm tone that carries to the end of a room.",
@@ -293,24 +207,9 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Model boats",
-        nouns: [
-            "pond yacht",
-            "model schooner",
-            "model cutter",
-            "model ketch",
-            "model sloop",
-            "fishing boat model",
-        ],
-        materials: [
-            "Mahogany",
-            "Pine",
-            "Plank-on-frame",
-            "Painted",
-            "Cedar",
-            "Teak",
-            "Varnished",
-            "Brass-fitted",
-        ],
+        nouns: "pond yacht, model schooner, model cutter, model ketch, model sloop, \
+         fishing boat model",
+        materials: "Mahogany, Pine, Plank-on-frame, Painted, Cedar, Teak, Varnished, Brass-fitted",
         details: [
             "The rigging is complete and was tied with patience.",
             "Sails well: it crossed our pond in a light breeze.",
@@ -323,24 +222,10 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Bicycles",
-        nouns: [
-            "touring bicycle",
-            "racing bicycle",
-            "city bicycle",
-            "delivery bicycle",
-            "track bicycle",
-            "post bicycle",
-        ],
-        materials: [
-            "Steel",
-            "Chromed",
-            "Lugged-frame",
-            "Black-enamelled",
-            "Hand-brazed",
-            "Three-speed",
-            "Single-speed",
-            "Leather-saddled",
-        ],
+        nouns: "touring bicycle, racing bicycle, city bicycle, delivery bicycle, track bicycle, \
+         post bicycle",
+        materials: "Steel, Chromed, Lugged-frame, Black-enamelled, Hand-brazed, Three-speed, \
+         Single-speed, Leather-saddled",
         details: [
             "The frame is straight and the lugs are lined by hand.",
             "Wheels were trued, bearings greased, brakes set.",
@@ -353,17 +238,9 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Maps",
-        nouns: ["sea chart", "city plan", "railway map", "county map", "survey map", "island map"],
-        materials: [
-            "Hand-coloured",
-            "Linen-backed",
-            "Framed",
-            "Engraved",
-            "Folding",
-            "Large",
-            "Lithographed",
-            "Annotated",
-        ],
+        nouns: "sea chart, city plan, railway map, county map, survey map, island map",
+        materials: "Hand-coloured, Linen-backed, Framed, Engraved, Folding, Large, Lithographed, \
+         Annotated",
         details: [
             "The colours are as fresh as if the sheet had lain in a drawer, which it had.",
             "Soundings in fathoms, with pencilled courses of a real voyage.",
@@ -376,24 +253,8 @@ pub(crate) const CATEGORIES: [Words; 12] = [
     },
     Words {
         name: "Rings",
-        nouns: [
-            "signet ring",
-            "cluster ring",
-            "solitaire ring",
-            "cocktail ring",
-            "keeper ring",
-            "posy ring",
-        ],
-        materials: [
-            "Gold",
-            "Silver",
-            "Rose gold",
-            "Platinum",
-            "Sapphire",
-            "Garnet",
-            "Opal",
-            "Emerald",
-        ],
+        nouns: "signet ring, cluster ring, solitaire ring, cocktail ring, keeper ring, posy ring",
+        materials: "Gold, Silver, Rose gold, Platinum, Sapphire, Garnet, Opal, Emerald",
         details: [
             "The setting was checked and every stone sits firmly.",
             "With clear hallmarks inside the band.",
@@ -421,18 +282,9 @@ const ERAS: [&str; 12] = [
     "1970s",
 ];
 
-const REMARKS: [&str; 10] = [
-    "restored",
-    "in working order",
-    "with its first box",
-    "signed",
-    "a fine example",
-    "barn find",
-    "one owner",
-    "rare colour",
-    "for the collector",
-    "with patina",
-];
+const REMARKS: &str = "\
+    restored, in working order, with its first box, signed, a fine example, barn find, one owner, \
+    rare colour, for the collector, with patina";
 
 const CONDITIONS: [&str; 8] = [
     "Condition is good, with the small marks that honest use leaves.",
@@ -490,51 +342,13 @@ pub(crate) const CITIES: [&str; 24] = [
     "Tallinn", "Trieste", "Turku", "Umeå", "Whitby",
 ];
 
-const FIRST_NAMES: [&str; 32] = [
-    "Ada", "Alma", "Anton", "Bea", "Carl", "Clara", "David", "Edith", "Elias", "Emil", "Esther",
-    "Felix", "Frida", "George", "Greta", "Hanna", "Ida", "Ivo", "Jakob", "Jonas", "Karin", "Leo",
-    "Lotte", "Marta", "Nils", "Nora", "Oscar", "Paula", "Ruth", "Simon", "Thea", "Viktor",
-];
+const FIRST_NAMES: &str = "\
+    Ada, Alma, Anton, Bea, Carl, Clara, David, Edith, Elias, Emil, Esther, Felix, Frida, George, \
+    Greta, Hanna, Ida, Ivo, Jakob, Jonas, Karin, Leo, Lotte, Marta, Nils, Nora, Oscar, Paula, \
+    Ruth, Simon, Thea, Viktor";
 
-const LAST_NAMES: [&str; 40] = [
-    "Abbott",
-    "Almeida",
-    "Arnesen",
-    "Bauer",
-    "Bell",
-    "Bergman",
-    "Brandt",
-    "Calder",
-    "Castell",
-    "Dahl",
-    "Dekker",
-    "Ferro",
-    "Fischer",
-    "Grey",
-    "Hale",
-    "Harrow",
-    "Holm",
-    "Jansen",
-    "Keller",
-    "Kowalski",
-    "Larkin",
-    "Lindqvist",
-    "Marsh",
-    "Moreau",
-    "Nyberg",
-    "O'Dwyer",
-    "Okafor",
-    "Pereira",
-    "Quist",
-    "Rossi",
-    "Sands",
-    "Solberg",
-    "Tamm",
-    "Thorne",
-    "Vidal",
-    "Voss",
-    "Weaver",
-    "Winter",
-    "Ylönen",
-    "Zeller",
-];
+const LAST_NAMES: &str = "\
+    Abbott, Almeida, Arnesen, Bauer, Bell, Bergman, Brandt, Calder, Castell, Dahl, Dekker, Ferro, \
+    Fischer, Grey, Hale, Harrow, Holm, Jansen, Keller, Kowalski, Larkin, Lindqvist, Marsh, Moreau, \
+    Nyberg, O'Dwyer, Okafor, Pereira, Quist, Rossi, Sands, Solberg, Tamm, Thorne, Vidal, Voss, \
+    Weaver, Winter, Ylönen, Zeller";

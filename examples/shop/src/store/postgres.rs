@@ -13,8 +13,9 @@ use futures_util::SinkExt as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, NoTls, Statement};
 
+use super::Row;
+use super::sink::{Cell, Sink};
 use super::sql::{INDEXES, TABLES, Table};
-use super::{Cell, Row, Sink};
 use crate::catalogue::Catalogue;
 
 /// A connection with its prepared statements.

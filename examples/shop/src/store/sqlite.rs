@@ -8,8 +8,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
 
+use super::Row;
+use super::sink::{Cell, Sink};
 use super::sql::{INDEXES, TABLES, Table};
-use super::{Cell, Row, Sink};
 use crate::catalogue::Catalogue;
 
 /// More than the largest catalogue has; the operating system maps what is there.

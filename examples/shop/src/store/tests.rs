@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::sink::{Cell, Sink};
+use super::sql::Table;
 use super::*;
 
 /// A fresh folder for one test.

@@ -64,9 +64,9 @@ fn is_counted(answer: impl Fn(&BrownoutLayer)) -> bool {
     for _ in 0..30 {
         answer(&layer);
     }
-    assert_eq!(handle.standing().present, 0, "all of them have ended");
+    assert_eq!(handle.state().present, 0, "all of them have ended");
     std::thread::sleep(Duration::from_millis(11));
-    handle.standing().percentile.is_some()
+    handle.state().percentile.is_some()
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_panic_in_the_service_ends_the_request_too() {
         let _ = call(&layer, || -> Ready<_> { panic!("in the service") });
     }));
     assert!(panicked.is_err());
-    assert_eq!(handle.standing().present, 0);
+    assert_eq!(handle.state().present, 0);
 }
 
 /// Clients that give up after the setpoint have waited that long: the percentile knows it.
@@ -108,12 +108,12 @@ async fn clients_that_go_away_late_are_counted_with_the_time_they_waited() {
     for _ in 0..30 {
         connections.push(send(address, "/hangs", &[]).await);
     }
-    until(|| handle.standing().present == 30).await;
+    until(|| handle.state().present == 30).await;
     tokio::time::sleep(Duration::from_millis(30)).await;
     drop(connections);
-    until(|| handle.standing().present == 0).await;
+    until(|| handle.state().present == 0).await;
     tokio::time::sleep(Duration::from_millis(30)).await;
-    let percentile = handle.standing().percentile.expect("thirty samples");
+    let percentile = handle.state().percentile.expect("thirty samples");
     assert!(percentile >= Duration::from_millis(20), "{percentile:?}");
 }
 

@@ -240,10 +240,10 @@ async fn without_the_layer_everything_is_served() {
 async fn letting_go_gives_the_dimmer_back_to_the_controller() {
     let (address, handle) = shop(settings()).await;
     handle.hold(Some(Dimmer::LEAN));
-    assert!(handle.standing().is_held);
+    assert!(handle.state().is_held);
     assert_eq!(item_of(address, &[]).await.body, "item");
     handle.release();
-    assert!(!handle.standing().is_held);
+    assert!(!handle.state().is_held);
     assert_eq!(handle.dimmer(), Dimmer::FULL);
     assert_eq!(item_of(address, &[]).await.body, "item recommendations comments");
 }

@@ -86,16 +86,16 @@ async fn visit(address: SocketAddr, per_second: u32, seconds: u32) -> Visits {
 async fn overload_dims_the_pages_and_relief_brings_them_back() {
     let (address, handle) = shop_with_brownout(Settings::new().cores(POOL as f64)).await;
     let calm = visit(address, CALM, 2).await;
-    assert_eq!(calm.full, calm.times.len(), "{:?}", handle.standing());
+    assert_eq!(calm.full, calm.times.len(), "{:?}", handle.state());
     let busy = visit(address, OVERLOAD, 4).await;
     let percentile = busy.late_percentile(100);
-    assert!(percentile < 2 * SETPOINT, "{percentile:?} {:?}", handle.standing());
+    assert!(percentile < 2 * SETPOINT, "{percentile:?} {:?}", handle.state());
     // The pool has work for f full and 125 - f lean: 40 f + 4 (125 - f) = 2,000 ms a second, which
     // is a third of them; what waited before the first dimming was full.
     assert!((0.1..0.45).contains(&busy.full_share()), "{}", busy.full_share());
     visit(address, CALM, 2).await;
     let relieved = visit(address, CALM, 1).await;
-    assert_eq!(relieved.full, relieved.times.len(), "{:?}", handle.standing());
+    assert_eq!(relieved.full, relieved.times.len(), "{:?}", handle.state());
 }
 
 /// 125 visitors and 50 pages a second: after two seconds 150 visitors wait, the last for 3 s.
@@ -111,8 +111,8 @@ async fn the_same_overload_without_the_layer_makes_everybody_wait() {
 async fn without_knowing_its_cores_a_service_dims_too() {
     let (address, handle) = shop_with_brownout(Settings::new()).await;
     let busy = visit(address, OVERLOAD, 3).await;
-    assert!(busy.full_share() < 0.95, "{} {:?}", busy.full_share(), handle.standing());
-    assert!(handle.dimmer().value() < 0.5, "{:?}", handle.standing());
+    assert!(busy.full_share() < 0.95, "{} {:?}", busy.full_share(), handle.state());
+    assert!(handle.dimmer().value() < 0.5, "{:?}", handle.state());
 }
 
 /// Fifty requests wait for something else at any moment, and none of them is late. With as many
@@ -127,5 +127,5 @@ async fn a_service_that_awaits_and_is_in_time_is_not_dimmed() {
     let handle = layer.handle();
     let address = serve(Router::new().route("/", get(proxy)).layer(layer)).await;
     let visits = visit(address, 500, 2).await;
-    assert_eq!(visits.full, visits.times.len(), "{:?}", handle.standing());
+    assert_eq!(visits.full, visits.times.len(), "{:?}", handle.state());
 }

@@ -226,13 +226,13 @@ impl Cell {
             _ => return None,
         };
         let (all, own) = (self.all_rounds(), self.own_rounds());
-        let told = |rounds: &[usize]| {
+        let reported = |rounds: &[usize]| {
             let ratio = self.pooled(series, rounds, TAIL);
             format!("{} of {reference}'s; {bar}: {}", in_words(ratio, 2), judged(ratio, bar))
         };
-        let mut line = format!("{scenario}, {}: p99.9 of {name} {}", self.mix.name, told(&all));
+        let mut line = format!("{scenario}, {}: p99.9 of {name} {}", self.mix.name, reported(&all));
         if (ROUNDS_MIN..all.len()).contains(&own.len()) {
-            let (own, all, alone) = (own.len(), all.len(), told(&own));
+            let (own, all, alone) = (own.len(), all.len(), reported(&own));
             let _ = write!(
                 line,
                 "; in the {own} of {all} rounds with no way sent late or robbed, {alone}"
@@ -316,9 +316,10 @@ fn judged(estimate: Estimate, bar: f64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::super::super::Options;
+    use super::super::super::copies::Copies;
     use super::super::super::generator::Outcome;
     use super::super::super::scenario::{MIXES, SCENARIOS};
-    use super::super::super::ways::{Copies, WAYS};
+    use super::super::super::ways::WAYS;
     use super::super::Cost;
     use super::*;
 

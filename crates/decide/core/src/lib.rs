@@ -1,0 +1,28 @@
+//! Every decision of Evenkeel, deterministic: this crate has no clock, no sockets, no threads and
+//! no async; time is an argument and randomness is seeded. The simulator and the network run the
+//! same lines.
+//!
+//! | room | decides |
+//! |---|---|
+//! | [`request`] | loop 1, every request: which replica, when, how many copies |
+//! | [`dimmer`] | loop 2, every few seconds: how much optional content |
+//! | [`fleet`] | nothing: the one table of facts about replicas |
+//! | [`plan`], [`window`] | nothing: the arrows between the loops, down and up |
+//! | [`distribution`] | the vocabulary: latency distributions, recorded, computed, compared |
+//! | [`time`], [`rng`], [`units`] | the words: instants, seeded randomness, numbers with units |
+//!
+//! Loop 2 between data centres is `evenkeel-geo`, loop 3 `evenkeel-planner`.
+
+pub mod dimmer;
+pub mod distribution;
+pub mod fleet;
+pub mod plan;
+pub mod request;
+pub mod rng;
+pub mod time;
+pub mod units;
+pub mod window;
+
+pub use fleet::{Feedback, Fleet, GroupId, Health, Replica, ReplicaId};
+pub use rng::Rng;
+pub use time::{Deadline, Duration, Instant, Why};

@@ -1,0 +1,733 @@
+//! The life of a call: open → step* → learn → finish → close. Read from top to bottom.
+//!
+//! The proxy and the simulator drive the same lines:
+//!
+//! ```text
+//! let mut call = dispatcher.open(now, id, request);
+//! loop {
+//!     match dispatcher.step(now, &mut call) {
+//!         Step::Send(attempt)    => send a copy to attempt.replica()
+//!         Step::Cancel(copy)     => give_up that attempt, and finish it
+//!         Step::Wait { until }   => wait for an outcome, for `until`, or to be resumed
+//!         Step::Answered(copy)   => hand that attempt's answer to the caller; close
+//!         Step::Refused(refusal) => tell the caller why; close
+//!     }
+//! }
+//! // whenever an attempt has an outcome, also after its call was closed:
+//! let settled = dispatcher.learn(now, &mut attempt, &outcome);
+//! call.settle(settled);
+//! dispatcher.finish(now, attempt, end);   // when its last byte has passed, or none will come
+//! ```
+
+use crate::distribution::Recorder;
+use crate::fleet::{Feedback, Fleet, GroupId, Replica, ReplicaId};
+use crate::plan::RoutePlan;
+use crate::request::backlog::Backlog;
+use crate::request::call::{
+    Attempt, BodyEnd, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Learnt, MIRROR,
+    Outcome, Phase, Refusal, Request, Settled, Step,
+};
+use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
+use crate::request::safeguards::{Safeguards, untried};
+use crate::request::select::{Candidates, Choice, Selector};
+use crate::rng::Rng;
+use crate::time::{Deadline, Duration, Instant, Why};
+use crate::units::Dimmer;
+use crate::window::{ReplicaWindow, RequestWindow};
+
+/// How a dispatcher behaves, apart from its policy.
+#[derive(Clone, Debug)]
+pub struct DispatcherConfig {
+    /// Protection from failing, dead and new replicas.
+    pub safeguards: Safeguards,
+    /// Retries one call may make: 0 to 6.
+    pub retries_max: u8,
+    /// Retries as a share of calls: a failing fleet must not be loaded twice (a retry storm).
+    pub retry_budget: Budget,
+    /// Calls of one group that may be held; further ones are refused.
+    pub backlog_calls_max: usize,
+    /// Whether to record the latency of every answered call into the window.
+    pub record_latency: bool,
+    /// Seed of the policy's randomness.
+    pub seed: u64,
+}
+
+impl Default for DispatcherConfig {
+    fn default() -> Self {
+        Self {
+            safeguards: Safeguards::default(),
+            retries_max: 1,
+            retry_budget: Budget::of_retries(0.2),
+            backlog_calls_max: 1_024,
+            record_latency: false,
+            seed: 0,
+        }
+    }
+}
+
+/// A question to a replica about its state, sent beside the requests.
+///
+/// A token like [`Attempt`]: its answer is learnt from at most once.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Probe {
+    replica: ReplicaId,
+    generation: u32,
+    sent_at: Instant,
+}
+
+impl Probe {
+    /// The replica to ask.
+    pub const fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+}
+
+/// Decides, for one worker thread, what happens to every request.
+#[derive(Debug)]
+pub struct Dispatcher {
+    config: DispatcherConfig,
+    fleet: Fleet,
+    selector: Box<dyn Selector>,
+    redundancy: Box<dyn Redundancy>,
+    backlog: Backlog,
+    window: RequestWindow,
+    rng: Rng,
+    plan_version: u64,
+    /// First copies in flight, for the hedge: copies are no load.
+    firsts: u32,
+    /// Room for narrowed candidates, kept so that no request allocates.
+    room: Vec<ReplicaId>,
+}
+
+impl Dispatcher {
+    /// A dispatcher over a fleet, with a policy and without redundancy.
+    pub fn new(fleet: Fleet, selector: Box<dyn Selector>, config: DispatcherConfig) -> Self {
+        let room = Vec::with_capacity(fleet.len());
+        let backlog = Backlog::new(config.backlog_calls_max);
+        let rng = Rng::stream(config.seed, "dispatcher");
+        let mut dispatcher = Self {
+            config,
+            fleet,
+            selector,
+            redundancy: Box::new(Single),
+            backlog,
+            window: RequestWindow::default(),
+            rng,
+            plan_version: 0,
+            firsts: 0,
+            room,
+        };
+        dispatcher.selector.on_membership(Instant::ZERO, &dispatcher.fleet);
+        dispatcher.window = dispatcher.empty_window();
+        dispatcher
+    }
+
+    /// The same dispatcher with another redundancy.
+    #[must_use]
+    pub fn with_redundancy(mut self, redundancy: Box<dyn Redundancy>) -> Self {
+        self.redundancy = redundancy;
+        self
+    }
+
+    /// Begins the life of a call. `id` is the driver's name for it, unique among its open calls.
+    #[inline]
+    pub fn open(&mut self, now: Instant, id: CallId, request: Request) -> Call {
+        self.window.opened += 1;
+        self.config.retry_budget.deposit(now);
+        self.redundancy.on_open(now);
+        Call::new(now, id, request)
+    }
+
+    /// What to do next. Call it again until it says `Wait`, `Answered` or `Refused`, and once more
+    /// after every [`Call::settle`], resumption and deadline; further calls change nothing.
+    #[inline]
+    pub fn step(&mut self, now: Instant, call: &mut Call) -> Step {
+        match call.phase {
+            Phase::Choosing(kind) => self.send_or_hold(now, call, kind),
+            Phase::Flying if call.flying == 0 => self.retry_or_refuse(now, call),
+            Phase::Flying if call.at_once > 0 => self.send_at_once(now, call),
+            Phase::Flying => self.hedge_or_wait(now, call),
+            Phase::Answered(copy) => {
+                call.next_loser().map_or(Step::Answered(usize::from(copy)), Step::Cancel)
+            }
+            Phase::Refused(refusal) => {
+                call.next_loser().map_or(Step::Refused(refusal), Step::Cancel)
+            }
+        }
+    }
+
+    /// Learns what became of an attempt: once, also for attempts whose call is closed (the replies
+    /// of copies that lost say most about slow replicas).
+    ///
+    /// # Panics
+    /// When this attempt was learnt from before.
+    #[inline]
+    pub fn learn(&mut self, now: Instant, attempt: &mut Attempt, outcome: &Outcome) -> Settled {
+        assert!(!attempt.is_learnt(), "an attempt is learnt from once");
+        attempt.learnt = Learnt::NoReply;
+        let is_current = self.is_current(attempt);
+        if is_current {
+            match outcome {
+                Outcome::Replied(feedback) => self.learn_reply(now, attempt, feedback.as_ref()),
+                Outcome::Failed(_) => self.learn_failure(now, attempt.replica),
+                Outcome::Cancelled => {
+                    self.window.replicas[attempt.replica.index()].cancelled += 1;
+                }
+            }
+        }
+        if attempt.kind != Kind::Mirror && tells_latency(outcome) {
+            self.redundancy.on_end(now, &lasted(now, attempt, outcome));
+        }
+        if is_current {
+            self.selector.on_outcome(now, attempt, outcome, &self.fleet);
+        }
+        Settled { call: attempt.call, copy: attempt.copy, end: End::of(outcome) }
+    }
+
+    /// Whether the slot of an attempt is still its replica's. A reply that comes later is an
+    /// answer to its call, and nothing is learnt from it about the slot's new replica.
+    #[inline]
+    fn is_current(&self, attempt: &Attempt) -> bool {
+        self.fleet.is_current(attempt.replica, attempt.generation)
+    }
+
+    /// Gives a copy up because another won ([`Step::Cancel`]), and learns that. Its replica may be
+    /// busy with it for a while: that is what is different from [`Outcome::Cancelled`], which says
+    /// nothing of the replica.
+    ///
+    /// # Panics
+    /// When this attempt was learnt from before.
+    #[inline]
+    pub fn give_up(&mut self, now: Instant, attempt: &mut Attempt) -> Settled {
+        let waited_ns = now.nanos_since(attempt.sent_at);
+        if !self.is_current(attempt) {
+            return self.learn(now, attempt, &Outcome::Cancelled);
+        }
+        self.fleet.replica_mut(attempt.replica).given_up.add(now, waited_ns);
+        self.learn(now, attempt, &Outcome::Cancelled)
+    }
+
+    /// Hears the dimmer that came on an attempt's answer outside the replica's report. Call it
+    /// before [`Dispatcher::learn`]: the policy learns from an answer whose facts are known.
+    #[inline]
+    pub fn receive_dimmer(&mut self, now: Instant, of: &Attempt, dimmer: Dimmer) {
+        if self.is_current(of) {
+            self.fleet.note_dimmer(now, of.replica, dimmer);
+        }
+    }
+
+    /// Ends an attempt: its last byte has passed, or it was given up. An attempt that nobody
+    /// learnt from counts as cancelled.
+    ///
+    /// Latency, hedging and the policy learnt from the head; what is counted of an answer, and
+    /// whether its replica keeps failing, depends on how its body ended. So every attempt has one
+    /// outcome in the window: an answer with a broken body is a failure and no success.
+    #[inline]
+    pub fn finish(&mut self, now: Instant, mut attempt: Attempt, end: BodyEnd) {
+        if !attempt.is_learnt() {
+            let _ = self.learn(now, &mut attempt, &Outcome::Cancelled);
+        }
+        if self.is_current(&attempt) {
+            if let Learnt::Reply { latency_us } = attempt.learnt {
+                self.end_reply(now, attempt.replica, latency_us, end);
+            }
+            let replica = self.fleet.replica_mut(attempt.replica);
+            assert!(replica.in_flight > 0, "finished more often than sent");
+            replica.in_flight -= 1;
+        }
+        self.firsts -= u32::from(attempt.kind == Kind::First);
+    }
+
+    /// Ends a call, answered or not. Attempts still on their way live on: cancel, then learn from
+    /// and finish each.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "a closed call must not be used again")]
+    pub fn close(&mut self, now: Instant, call: Call) {
+        if call.held {
+            self.backlog.leave(call.request.group, call.id);
+        }
+        match call.phase {
+            Phase::Answered(copy) => {
+                self.window.answered += 1;
+                if call.copies[usize::from(copy)].kind == Kind::Hedge {
+                    self.window.hedges_won += 1;
+                }
+                if let Some(latency) = &mut self.window.latency {
+                    latency.record(now.since(call.opened_at));
+                }
+            }
+            Phase::Refused(_) => self.window.refused += 1,
+            Phase::Choosing(_) | Phase::Flying => self.window.abandoned += 1,
+        }
+    }
+
+    /// Sends a copy where the application wants one, whatever the policy thinks of it: a write
+    /// that must reach every replica, or a read repair. It does not answer the call.
+    #[inline]
+    pub fn mirror(&mut self, now: Instant, call: CallId, replica: ReplicaId) -> Attempt {
+        self.start((now, now), call, replica, Kind::Mirror, MIRROR)
+    }
+
+    #[inline]
+    fn send_or_hold(&mut self, now: Instant, call: &mut Call, kind: Kind) -> Step {
+        let group = call.request.group;
+        if !self.backlog.is_empty() && !self.backlog.is_turn(group, call.id) {
+            return self.hold(call, Instant::FAR);
+        }
+        match self.choose(now, call) {
+            Choice::Send(replica) => {
+                if call.held {
+                    call.held = false;
+                    self.backlog.leave(group, call.id);
+                }
+                Step::Send(self.send(now, call, replica, kind))
+            }
+            Choice::Hold { until } => self.hold(call, until),
+            Choice::Refuse => {
+                let refusal = call.last_failure.map_or(Refusal::NoReplica, Refusal::Failed);
+                call.give_up(refusal)
+            }
+        }
+    }
+
+    fn hold(&mut self, call: &mut Call, until: Instant) -> Step {
+        let group = call.request.group;
+        if call.held && !self.backlog.is_turn(group, call.id) {
+            return Step::Wait { until: None }; // it keeps its place behind the head
+        }
+        if !self.backlog.hold(group, call.id, until) {
+            return call.give_up(Refusal::BacklogFull);
+        }
+        if !call.held {
+            call.held = true;
+            self.window.held += 1;
+        }
+        Step::Wait { until: None }
+    }
+
+    fn retry_or_refuse(&mut self, now: Instant, call: &mut Call) -> Step {
+        let failure = call.last_failure.unwrap_or(Failure::Broken);
+        let safe = call.request.replay.is_allowed_after(failure);
+        let room = call.retries < self.config.retries_max && !call.copies.is_full();
+        if safe && room {
+            if self.config.retry_budget.withdraw() {
+                call.retries += 1;
+                call.phase = Phase::Choosing(Kind::Retry);
+                return self.send_or_hold(now, call, Kind::Retry);
+            }
+            self.window.retries_denied += 1;
+        }
+        call.give_up(Refusal::Failed(failure))
+    }
+
+    /// Sends the next of the copies that leave together with the first; none where a policy would
+    /// hold it back or nobody who is trusted is left: the first is on its way.
+    fn send_at_once(&mut self, now: Instant, call: &mut Call) -> Step {
+        match self.choose_further(now, call, |_| true) {
+            Some(replica) => {
+                call.at_once -= 1;
+                Step::Send(self.send(now, call, replica, Kind::First))
+            }
+            None => {
+                call.at_once = 0;
+                self.hedge_or_wait(now, call)
+            }
+        }
+    }
+
+    fn hedge_or_wait(&mut self, now: Instant, call: &mut Call) -> Step {
+        let Some(due) = call.hedge_due else { return Step::Wait { until: None } };
+        if now < due {
+            return Step::Wait { until: Some(Deadline { at: due, why: Why::Hedge }) };
+        }
+        let copy = self.copy(now, call);
+        copy.map_or(Step::Wait { until: None }, Step::Send)
+    }
+
+    /// The replica for a further copy of a call that has one on its way.
+    fn choose_further(
+        &mut self,
+        now: Instant,
+        call: &Call,
+        is_permitted: impl FnOnce(&mut dyn Redundancy) -> bool,
+    ) -> Option<ReplicaId> {
+        let group = call.request.group;
+        // A copy must not take the token that a call held since earlier waits for.
+        let others_wait = !self.backlog.is_empty() && !self.backlog.is_turn(group, call.id);
+        if others_wait || call.copies.is_full() {
+            return None;
+        }
+        let from = (&self.fleet, &call.request);
+        let (safeguards, room) = (&self.config.safeguards, &mut self.room);
+        if call.request.among.is_some() && safeguards.nothing_to_examine(now, &self.fleet) {
+            room.clear();
+            room.extend(untried(from, &call.copies));
+        } else {
+            safeguards.trusted(now, from, &call.copies, &mut self.rng, room);
+        }
+        if room.is_empty() || !is_permitted(&mut *self.redundancy) {
+            return None;
+        }
+        match self.choose_among(now, group, Narrowed::Room) {
+            Choice::Send(replica) => Some(replica),
+            Choice::Hold { .. } | Choice::Refuse => None,
+        }
+    }
+
+    fn choose(&mut self, now: Instant, call: &Call) -> Choice {
+        let group = call.request.group;
+        let safeguards = &self.config.safeguards;
+        let from = (&self.fleet, &call.request);
+        if call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet) {
+            if call.request.among.is_none() {
+                return self.choose_among(now, group, Narrowed::WholeGroup);
+            }
+            self.room.clear();
+            self.room.extend(untried(from, &[]));
+            return self.choose_among(now, group, Narrowed::Room);
+        }
+        safeguards.narrow(now, from, &call.copies, &mut self.rng, &mut self.room);
+        self.choose_among(now, group, Narrowed::Room)
+    }
+
+    #[inline]
+    fn choose_among(&mut self, now: Instant, group: GroupId, narrowed: Narrowed) -> Choice {
+        let ids = match narrowed {
+            Narrowed::WholeGroup => self.fleet.group(group),
+            Narrowed::Room => self.room.as_slice(),
+        };
+        if ids.is_empty() {
+            return Choice::Refuse;
+        }
+        let candidates = Candidates { fleet: &self.fleet, group, ids };
+        let choice = self.selector.select(now, candidates, &mut self.rng);
+        debug_assert!(!matches!(choice, Choice::Send(id) if !ids.contains(&id)));
+        choice
+    }
+
+    #[inline]
+    fn send(&mut self, now: Instant, call: &mut Call, replica: ReplicaId, kind: Kind) -> Attempt {
+        let copy = call.copies.len() as u8;
+        if copy == 0 {
+            call.first_sent_at = now;
+        }
+        call.copies.push(CopyRecord { replica, kind, state: CopyState::Flying });
+        call.flying += 1;
+        call.phase = Phase::Flying;
+        match kind {
+            Kind::Retry => self.window.retries += 1,
+            Kind::Hedge => {
+                call.hedges += 1;
+                self.window.hedges += 1;
+            }
+            Kind::First | Kind::Mirror => {}
+        }
+        let in_haste = call.request.replay.is_allowed_in_haste();
+        let delay = in_haste.then(|| self.redundancy.copy_due(1 + usize::from(call.hedges)));
+        call.hedge_due = delay.flatten().map(|delay| now + delay);
+        self.start((call.first_sent_at, now), call.id, replica, kind, copy)
+    }
+
+    #[inline]
+    fn start(
+        &mut self,
+        (first_sent_at, sent_at): (Instant, Instant),
+        call: CallId,
+        replica: ReplicaId,
+        kind: Kind,
+        copy: u8,
+    ) -> Attempt {
+        let facts = self.fleet.replica_mut(replica);
+        facts.in_flight += 1;
+        let generation = facts.generation;
+        self.window.replicas[replica.index()].sent += 1;
+        self.selector.on_send(sent_at, replica, kind, &self.fleet);
+        self.firsts += u32::from(kind == Kind::First);
+        let firsts = self.firsts;
+        let learnt = Learnt::Nothing;
+        Attempt { call, replica, generation, kind, copy, sent_at, first_sent_at, firsts, learnt }
+    }
+
+    #[inline]
+    fn learn_reply(&mut self, now: Instant, of: &mut Attempt, feedback: Option<&Feedback>) {
+        self.fleet.note_answer(now, of.replica, feedback);
+        self.fleet.succeeded(now, of.replica);
+        of.learnt = Learnt::Reply { latency_us: now.nanos_since(of.sent_at) / 1_000 };
+    }
+
+    #[inline]
+    fn end_reply(&mut self, now: Instant, replica: ReplicaId, latency_us: u64, end: BodyEnd) {
+        let counts = &mut self.window.replicas[replica.index()];
+        if !end.is_failure() {
+            counts.succeeded += 1;
+            counts.latency_us_sum += latency_us;
+            if end == BodyEnd::Complete {
+                self.fleet.completed(replica);
+            }
+            return;
+        }
+        counts.failed += 1;
+        counts.broken_bodies += 1;
+        self.fleet.body_broke(now, replica);
+        self.eject_if_failing(now, replica);
+    }
+
+    fn eject_if_failing(&mut self, now: Instant, replica: ReplicaId) {
+        if self.config.safeguards.eject_if_failing(now, &mut self.fleet, replica) {
+            self.window.replicas[replica.index()].ejections += 1;
+        }
+    }
+
+    fn learn_failure(&mut self, now: Instant, replica: ReplicaId) {
+        self.fleet.failed(now, replica);
+        self.window.replicas[replica.index()].failed += 1;
+        self.eject_if_failing(now, replica);
+    }
+}
+
+/// Where the candidates of one choice are.
+#[derive(Clone, Copy)]
+enum Narrowed {
+    /// The group as it stands.
+    WholeGroup,
+    /// [`Dispatcher::room`].
+    Room,
+}
+
+/// Whether the time an attempt took says how long answers take. What was given up (cancelled,
+/// timed out) took at least this long: leaving it out would teach that answers are faster than
+/// they are. A failure ends early, and counting it would teach the same.
+fn tells_latency(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Replied(_) | Outcome::Cancelled | Outcome::Failed(Failure::TimedOut) => true,
+        Outcome::Failed(Failure::Unsent | Failure::Broken) => false,
+        Outcome::Failed(Failure::Unavailable | Failure::ErrorReply) => false,
+    }
+}
+
+/// What the hedge is told of an attempt.
+#[inline]
+fn lasted(now: Instant, attempt: &Attempt, outcome: &Outcome) -> Lasted {
+    Lasted {
+        kind: attempt.kind,
+        latency: now.since(attempt.sent_at),
+        is_answered: matches!(outcome, Outcome::Replied(_)),
+        behind: attempt.sent_at.since(attempt.first_sent_at),
+        in_flight: attempt.firsts,
+        report: if let Outcome::Replied(report) = outcome { *report } else { None },
+    }
+}
+
+/// For drivers under a client that has timers and retries of its own: it asks for the next replica
+/// of a call and is not told when. Attempts are learnt from as ever; `step` is for the first alone.
+impl Dispatcher {
+    /// After how long a call would be given its next copy if that many were sent; `None` while no
+    /// copy is foreseen, or while so many calls are late that none may leave.
+    pub fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
+        let is_gated = self.redundancy.stats().is_some_and(|stats| stats.is_gated);
+        if is_gated { None } else { self.redundancy.copy_due(copies_sent) }
+    }
+
+    /// The copy of a call that was foreseen when the one before was sent; whoever calls this says
+    /// that it is due. `None` when budget, gate or policy keep it back: then it will never leave.
+    pub fn copy(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
+        call.hedge_due.take()?;
+        let is_permitted = |redundancy: &mut dyn Redundancy| redundancy.permits_copy(now);
+        if let Some(replica) = self.choose_further(now, call, is_permitted) {
+            return Some(self.send(now, call, replica, Kind::Hedge));
+        }
+        self.window.hedges_denied += 1;
+        None
+    }
+
+    /// One more attempt of a call because one failed: the client has its own mind about how often.
+    /// `None` when no replica is left, the policy would hold it back, or the call made as many as
+    /// it can ([`ATTEMPTS_MAX`](crate::request::call::ATTEMPTS_MAX)).
+    pub fn retry(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
+        if call.copies.is_full() {
+            return None;
+        }
+        match self.choose(now, call) {
+            Choice::Send(replica) => Some(self.send(now, call, replica, Kind::Retry)),
+            Choice::Hold { .. } | Choice::Refuse => None,
+        }
+    }
+
+    /// Learns nothing of an attempt: it was never sent after all, or nobody told when it ended, so
+    /// that its age does not say how long answers take.
+    ///
+    /// # Panics
+    /// When this attempt was learnt from before.
+    pub fn forget(&mut self, now: Instant, attempt: &mut Attempt) -> Settled {
+        assert!(!attempt.is_learnt(), "what was learnt from is not forgotten");
+        attempt.learnt = Learnt::NoReply;
+        if self.is_current(attempt) {
+            self.window.replicas[attempt.replica.index()].cancelled += 1;
+            self.selector.on_outcome(now, attempt, &Outcome::Cancelled, &self.fleet);
+        }
+        Settled { call: attempt.call, copy: attempt.copy, end: End::Cancelled }
+    }
+}
+
+/// Waking up, probing, and the arrows to the slow loops.
+impl Dispatcher {
+    /// When [`Dispatcher::wake`] should be called next.
+    #[inline]
+    pub fn deadline(&self) -> Option<Deadline> {
+        if self.backlog.is_empty() { None } else { self.backlog.deadline() }
+    }
+
+    /// Notes that a deadline has passed; then drain [`Dispatcher::resumed`].
+    pub fn wake(&mut self, now: Instant) {
+        self.backlog.wake(now);
+    }
+
+    /// A held call that should be stepped again. Drain it after every [`Dispatcher::wake`],
+    /// `step` and `close`.
+    #[inline]
+    pub fn resumed(&mut self) -> Option<CallId> {
+        self.backlog.resumed()
+    }
+
+    /// A question the policy wants asked. Drain it after every `step`.
+    #[inline]
+    pub fn probe(&mut self, now: Instant) -> Option<Probe> {
+        let replica = self.selector.next_probe()?;
+        let generation = self.fleet.replica(replica).generation;
+        Some(Probe { replica, generation, sent_at: now })
+    }
+
+    /// Learns the answer to a probe; `None` when there was none.
+    pub fn learn_probe(&mut self, now: Instant, probe: &Probe, answer: Option<&Feedback>) {
+        if !self.fleet.is_current(probe.replica, probe.generation) {
+            return;
+        }
+        if answer.is_some() {
+            self.fleet.note_answer(now, probe.replica, answer);
+        }
+        self.selector.on_probe(now, probe.replica, answer);
+    }
+
+    /// Takes over a plan from the slow loops, if it is newer than the one it has.
+    ///
+    /// # Panics
+    /// When the plan has fewer slots than the fleet, a slot of an earlier generation, or a group
+    /// that names a slot twice or one that does not exist.
+    pub fn adopt(&mut self, now: Instant, plan: &RoutePlan) {
+        if plan.version <= self.plan_version {
+            return;
+        }
+        assert!(plan.health.len() >= self.fleet.len(), "a plan never removes a seat");
+        self.plan_version = plan.version;
+        let slow_start_ends = now + self.config.safeguards.slow_start;
+        self.reassign(now, &plan.generations);
+        while self.fleet.len() < plan.health.len() {
+            let id = self.fleet.add(Some(now));
+            let generation = plan.generations.get(id.index()).copied().unwrap_or_default();
+            self.fleet.replica_mut(id).generation = generation;
+            self.window.replicas.push(ReplicaWindow { generation, ..ReplicaWindow::default() });
+            self.fleet.examine(slow_start_ends);
+        }
+        for (slot, &health) in plan.health.iter().enumerate() {
+            let id = ReplicaId::new(slot);
+            if self.fleet.replica(id).health() != health {
+                self.fleet.set_health(now, id, health);
+                self.fleet.examine(slow_start_ends);
+            }
+        }
+        self.fleet.regroup(plan.groups.clone());
+        self.room.reserve(self.fleet.len());
+        assert_eq!(self.window.replicas.len(), self.fleet.len(), "counts for every seat");
+        self.selector.on_membership(now, &self.fleet);
+        self.backlog.wake_all();
+    }
+
+    /// Gives the slots of a later generation to their new replicas.
+    fn reassign(&mut self, now: Instant, generations: &[u32]) {
+        let slow_start_ends = now + self.config.safeguards.slow_start;
+        for (slot, &generation) in generations.iter().enumerate().take(self.fleet.len()) {
+            let id = ReplicaId::new(slot);
+            if self.fleet.is_current(id, generation) {
+                continue;
+            }
+            self.fleet.reassign(now, id, generation);
+            self.fleet.examine(slow_start_ends);
+            self.window.replicas[slot] = ReplicaWindow { generation, ..ReplicaWindow::default() };
+            self.selector.on_reassigned(now, id, &self.fleet);
+        }
+    }
+
+    /// Goes on with another policy, redundancy and behaviour. What is known of the replicas, what
+    /// is in flight, held and counted stays; what the policy and the redundancy have learnt stays
+    /// as far as they are of the same kind ([`Selector::inherit`], [`Redundancy::inherit`]); the
+    /// budget of retries goes on where it stands. `seed` and `record_latency` stay as they were.
+    ///
+    /// A copy that was foreseen leaves at its time if the new redundancy permits it. Held calls
+    /// ask again: drain [`Dispatcher::resumed`].
+    pub fn reconfigure(
+        &mut self,
+        now: Instant,
+        mut selector: Box<dyn Selector>,
+        mut redundancy: Box<dyn Redundancy>,
+        config: DispatcherConfig,
+    ) {
+        let DispatcherConfig { safeguards, retries_max, mut retry_budget, .. } = config;
+        retry_budget.inherit(&self.config.retry_budget);
+        selector.inherit(now, &mut *self.selector);
+        selector.on_membership(now, &self.fleet);
+        redundancy.inherit(&mut *self.redundancy);
+        // Suspicion lasts as long as the new safeguards say, at the longest.
+        self.fleet.examine(now + safeguards.slow_start.max(Replica::TRIAL_WITHIN));
+        self.backlog.set_calls_max(config.backlog_calls_max);
+        (self.selector, self.redundancy) = (selector, redundancy);
+        self.config = DispatcherConfig {
+            safeguards,
+            retries_max,
+            retry_budget,
+            backlog_calls_max: config.backlog_calls_max,
+            record_latency: self.config.record_latency,
+            seed: self.config.seed,
+        };
+        self.backlog.wake_all();
+    }
+
+    /// Takes what was counted since the last time.
+    pub fn window(&mut self) -> RequestWindow {
+        let empty = self.empty_window();
+        core::mem::replace(&mut self.window, empty)
+    }
+
+    /// The facts about the replicas.
+    pub const fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The policy's name.
+    pub fn policy(&self) -> &'static str {
+        self.selector.name()
+    }
+
+    /// How the hedge stands; `None` where there is none.
+    pub fn hedge(&self) -> Option<HedgeStats> {
+        self.redundancy.stats()
+    }
+
+    /// What the policy thinks a request to this replica would cost, in its own unit.
+    pub fn cost(&self, now: Instant, replica: ReplicaId) -> Option<f64> {
+        self.selector.cost(now, &self.fleet, replica)
+    }
+
+    /// Calls held at the moment.
+    pub fn held(&self) -> usize {
+        self.backlog.len()
+    }
+
+    fn empty_window(&self) -> RequestWindow {
+        let of = |generation| ReplicaWindow { generation, ..ReplicaWindow::default() };
+        RequestWindow {
+            replicas: self.fleet.generations().map(of).collect(),
+            latency: self.config.record_latency.then(Recorder::default),
+            ..RequestWindow::default()
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The arrows that point up, from the request loop to the slow loops, metrics and dashboard.
+
+use core::cmp::Ordering;
+
+use crate::distribution::Recorder;
+
+/// What one dispatcher counted since its window was last taken.
+#[derive(Clone, Debug, Default)]
+pub struct RequestWindow {
+    /// Calls opened.
+    pub opened: u64,
+    /// Calls answered by a replica (error replies included: the caller got an answer).
+    pub answered: u64,
+    /// Calls that ended without an answer: refused, failed on every attempt.
+    pub refused: u64,
+    /// Calls closed by the caller before an answer or a refusal.
+    pub abandoned: u64,
+    /// Calls that had to wait in the backlog.
+    pub held: u64,
+    /// Retries sent after a failed attempt.
+    pub retries: u64,
+    /// Retries that the retry budget forbade.
+    pub retries_denied: u64,
+    /// Hedges sent.
+    pub hedges: u64,
+    /// Hedges that answered before the first copy.
+    pub hedges_won: u64,
+    /// Hedges that were due but forbidden by budget or gate.
+    pub hedges_denied: u64,
+    /// Per replica, by slot.
+    pub replicas: Vec<ReplicaWindow>,
+    /// Latency from open to answer of answered calls; `None` unless recording was asked for.
+    pub latency: Option<Recorder>,
+}
+
+/// What one dispatcher counted about one replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaWindow {
+    /// Of which replica in this slot: what was counted of an earlier one is not added to it.
+    pub generation: u32,
+    /// Attempts sent.
+    pub sent: u64,
+    /// Attempts answered without error whose answer has come to its end: all of it came, or the
+    /// client left.
+    pub succeeded: u64,
+    /// Attempts that failed, error replies and broken bodies included.
+    pub failed: u64,
+    /// Of those that failed, the ones whose answer broke off, or stood still, after its head.
+    pub broken_bodies: u64,
+    /// Attempts cancelled.
+    pub cancelled: u64,
+    /// Sum of the latencies (from sending to the head of the answer) of the attempts that
+    /// succeeded, in microseconds.
+    pub latency_us_sum: u64,
+    /// Times it was ejected for failing.
+    pub ejections: u64,
+}
+
+impl ReplicaWindow {
+    /// Adds what was counted elsewhere or later of the same replica. Of two replicas that had the
+    /// slot one after the other only the newer counts.
+    pub fn merge(&mut self, other: &Self) {
+        match other.generation.cmp(&self.generation) {
+            Ordering::Less => {}
+            Ordering::Greater => *self = *other,
+            Ordering::Equal => {
+                self.sent += other.sent;
+                self.succeeded += other.succeeded;
+                self.failed += other.failed;
+                self.broken_bodies += other.broken_bodies;
+                self.cancelled += other.cancelled;
+                self.latency_us_sum += other.latency_us_sum;
+                self.ejections += other.ejections;
+            }
+        }
+    }
+}
+
+impl RequestWindow {
+    /// Adds what another dispatcher, or a later window, counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.answered += other.answered;
+        self.refused += other.refused;
+        self.abandoned += other.abandoned;
+        self.held += other.held;
+        self.retries += other.retries;
+        self.retries_denied += other.retries_denied;
+        self.hedges += other.hedges;
+        self.hedges_won += other.hedges_won;
+        self.hedges_denied += other.hedges_denied;
+        if self.replicas.len() < other.replicas.len() {
+            self.replicas.resize(other.replicas.len(), ReplicaWindow::default());
+        }
+        for (mine, theirs) in self.replicas.iter_mut().zip(&other.replicas) {
+            mine.merge(theirs);
+        }
+        match (&mut self.latency, &other.latency) {
+            (Some(mine), Some(theirs)) => {
+                mine.merge(theirs).expect("windows record with the default digits");
+            }
+            (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+            (_, None) => {}
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What sites told and what was profiled, as a problem in whole quanta.
+
+use super::super::curve::{Axis, Class, NetworkPath, Residual, Table, pair_table};
+use super::super::epoch::{Path, Report};
+use super::super::problem::CURVE_VALUES_MAX;
+use super::super::{Problem, QUANTA_MAX};
+use super::{ALL_PPM, Conditions, Planner, RATE_MAX, SiteId, Snapshot, Writes};
+use evenkeel_core::time::{Duration, nanos};
+use evenkeel_core::units::{Probability, Rate};
+
+/// Demand and conditions of all sites for one epoch.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Inputs {
+    /// The quantum, in requests per 1,000 s; at least 1.
+    pub(super) unit_per_1000_s: u64,
+    /// By site, the requests per 1,000 s that are planned for; zero for those that are no members.
+    pub(super) demand_per_1000_s: Vec<u64>,
+    /// By site, what of that stays there whatever the plan.
+    pub(super) kept_per_1000_s: Vec<u64>,
+    /// By site, what of it waits there from before, without what is kept anyway.
+    pub(super) waiting_per_1000_s: Vec<u64>,
+    /// By site, what a load means there; no servers for those that are no members.
+    conditions: Vec<Conditions>,
+    /// By site, the version of its curves in force.
+    versions: Vec<u32>,
+}
+
+impl Inputs {
+    pub(super) fn new(planner: &Planner, snapshot: &Snapshot) -> Self {
+        let sites = planner.sites.len();
+        let report = |site: usize| snapshot.report(SiteId::new(site));
+        let arriving = |site: usize| report(site).map_or(0, |report| planner.arriving(report));
+        let split = |site: usize| -> (u64, u64) {
+            let writes_ppm = report(site).map_or(0, |report| report.writes_ppm);
+            let all = arriving(site);
+            let writes = (u128::from(all) * u128::from(writes_ppm) / u128::from(ALL_PPM)) as u64;
+            (all - writes, writes)
+        };
+        let writes: u64 = (0..sites).map(|site| split(site).1).sum();
+        let kind = planner.config.writes;
+        let is_everywhere = kind == Writes::Everywhere;
+        let demand: Vec<u64> = (0..sites)
+            .map(|site| if is_everywhere { split(site).0 } else { arriving(site) })
+            .collect();
+        let all: u64 = (0..sites).map(arriving).sum();
+        // Who will send is not known yet: the mix is that without redirects, or that of all.
+        let mix = |site: usize| match kind {
+            Writes::Everywhere => part(writes, demand[site] + writes),
+            Writes::Home => part(split(site).1, demand[site]),
+            Writes::Redirected => part(writes, all),
+        };
+        let waiting = |site: usize| {
+            let Some(report) = report(site) else { return 0 };
+            let waiting = arriving(site).saturating_sub(report.demand_per_1000_s);
+            let ppm = if kind == Writes::Redirected { 0 } else { report.writes_ppm };
+            waiting - (u128::from(waiting) * u128::from(ppm) / u128::from(ALL_PPM)) as u64
+        };
+        let kept = |site: usize| if kind == Writes::Home { split(site).1 } else { 0 };
+        let background = if is_everywhere { writes } else { 0 };
+        let background = Rate::new(background as f64 * 1e-3).expect("a sum of rates is a rate");
+        let conditions = (0..sites).map(|site| Conditions {
+            servers: report(site).map_or(0, |report| planner.servers(site, report)),
+            write_share: mix(site),
+            background,
+            load_bias: planner.config.load_bias,
+        });
+        let largest = (0..sites).filter_map(|site| Some(report(site)?.capacity_per_1000_s)).max();
+        Self {
+            unit_per_1000_s: planner.unit(largest.unwrap_or(0), &demand),
+            conditions: conditions.collect(),
+            versions: (0..sites).map(|site| report(site).map_or(0, |r| r.curve_version)).collect(),
+            kept_per_1000_s: (0..sites).map(kept).collect(),
+            waiting_per_1000_s: (0..sites).map(waiting).collect(),
+            demand_per_1000_s: demand,
+        }
+    }
+
+    /// Whole quanta of a site's demand that may be served elsewhere: not what is kept, and not what
+    /// waits, which was opened at home.
+    fn movable(&self, site: usize) -> u32 {
+        let stays = self.kept_per_1000_s[site] + self.waiting_per_1000_s[site];
+        if stays == 0 {
+            return u32::MAX;
+        }
+        (self.demand_per_1000_s[site].saturating_sub(stays) / self.unit_per_1000_s) as u32
+    }
+
+    /// The demand of a site in quanta, rounded up.
+    fn quanta(&self, site: usize) -> u32 {
+        // The unit is large enough for the sum of all; see `Planner::unit`.
+        self.demand_per_1000_s[site].div_ceil(self.unit_per_1000_s) as u32
+    }
+
+    pub(super) fn problem(&self, planner: &Planner, snapshot: &Snapshot) -> Problem {
+        let sites = planner.sites.len();
+        let demand: Vec<u32> = (0..sites).map(|site| self.quanta(site)).collect();
+        let levels = demand.iter().sum::<u32>() as usize + 1;
+        let path = |from: usize, to: usize| -> Option<Path> {
+            let other = snapshot.report(SiteId::new(to))?;
+            let path = (*snapshot.report(SiteId::new(from))?.paths.get(to)?)?;
+            (other.capacity_per_1000_s > 0).then_some(path)
+        };
+        let table = |from: usize, to: usize| -> Table {
+            let paths = if from == to {
+                Some(NetworkPath::inside())
+            } else {
+                path(from, to).map(network_path)
+            };
+            self.table(planner, to, paths.as_slice(), levels)
+        };
+        let (mut saturation, mut curves) = (Vec::new(), vec![Vec::with_capacity(sites); sites]);
+        for to in 0..sites {
+            for (from, row) in curves.iter_mut().enumerate() {
+                let mut table = table(from, to);
+                table.trim();
+                if from == to {
+                    saturation.push(table.saturation);
+                }
+                row.push(table.misses_ppm);
+            }
+        }
+        let pairs = |value: &dyn Fn(usize, usize) -> u32| -> Vec<Vec<u32>> {
+            (0..sites).map(|from| (0..sites).map(|to| value(from, to)).collect()).collect()
+        };
+        let limits = pairs(&|from, to| {
+            let limits = planner.config.limits_ppm.as_ref();
+            let ppm = limits.map_or(ALL_PPM, |limits| limits[from][to]);
+            let ppm = if path(from, to).is_some() { ppm } else { 0 };
+            (u64::from(demand[from]) * u64::from(ppm) / u64::from(ALL_PPM)) as u32
+        });
+        let distances = pairs(&|from, to| path(from, to).map_or(0, |path| path.base_rtt_us));
+        let problem = Problem::new(demand.clone(), curves)
+            .and_then(|problem| problem.with_limits(&limits))
+            .and_then(|problem| problem.with_distances(&distances))
+            .and_then(|problem| {
+                problem.with_movable((0..sites).map(|site| self.movable(site)).collect())
+            })
+            .and_then(|problem| problem.with_saturation(saturation))
+            .and_then(|problem| match &planner.config.prices {
+                Some(prices) => problem.with_prices(prices),
+                None => Ok(problem),
+            });
+        problem.expect("sizes and ranges were checked where they came in")
+    }
+
+    /// Violations of requests served at `to` that came over these ways, for every load.
+    fn table(&self, planner: &Planner, to: usize, paths: &[NetworkPath], levels: usize) -> Table {
+        let version = self.versions[to] as usize;
+        let Some(classes) = planner.sites[to].versions.get(version) else {
+            return Table::unreachable(levels);
+        };
+        let classes = classes.iter().map(|of| Class {
+            weight: of.weight,
+            curves: &of.curves,
+            round_trips: of.round_trips,
+        });
+        let classes: Vec<Class<'_>> = classes.collect();
+        let quantum = Rate::new(self.unit_per_1000_s as f64 * 1e-3).expect("a quantum is a rate");
+        let axis = Axis { quantum, levels };
+        pair_table(&classes, paths, &axis, &self.conditions[to]).expect("ranges were checked")
+    }
+}
+
+impl Planner {
+    /// Full requests that arrive, and what waits from before, in requests per 1,000 s.
+    fn arriving(&self, report: &Report) -> u64 {
+        let backlog = u128::from(report.backlog_requests) * 1_000_000_000_000;
+        let backlog = backlog / u128::from(nanos(self.config.period));
+        let sum = u128::from(report.demand_per_1000_s) + backlog;
+        sum.min(u128::from(RATE_MAX)) as u64
+    }
+
+    /// How many servers a reported capacity is; [`Planner::capacity_per_1000_s`] backwards.
+    pub(super) fn servers(&self, site: usize, report: &Report) -> u32 {
+        let writes = Probability::clamped(f64::from(report.writes_ppm) * 1e-6);
+        let of_one = self.of_one_server(site, report.curve_version, writes);
+        if of_one <= 0.0 {
+            return 0;
+        }
+        // At least one where there is any: a fraction of a server serves, if little.
+        let servers = (report.capacity_per_1000_s as f64 * 1e-3 / of_one).round() as u32;
+        servers.max(u32::from(report.capacity_per_1000_s > 0))
+    }
+
+    /// The quantum: a share of the largest capacity, but so many that the solver takes them all,
+    /// and curves that are as long as all demand of as many pairs as there are.
+    pub(super) fn unit(&self, largest_per_1000_s: u64, demand_per_1000_s: &[u64]) -> u64 {
+        let share = u128::from(largest_per_1000_s) * u128::from(self.config.quantum_ppm);
+        let share = share.div_ceil(u128::from(ALL_PPM)) as u64;
+        let all: u64 = demand_per_1000_s.iter().sum();
+        let sites = demand_per_1000_s.len() as u64;
+        let levels = CURVE_VALUES_MAX as u64 / (sites * sites);
+        let quanta = u64::from(QUANTA_MAX).min(levels - 1);
+        // Every site may round up by one.
+        let least = all.div_ceil(quanta - sites);
+        share.max(least).max(1)
+    }
+}
+
+fn part(of: u64, all: u64) -> Probability {
+    Probability::clamped(if all == 0 { 0.0 } else { of as f64 / all as f64 })
+}
+
+fn network_path(path: Path) -> NetworkPath {
+    let residual = Residual::new(path.residual_ppm(), path.beyond_ppm);
+    let residual = residual.expect("a path that was accepted sums to a million");
+    NetworkPath { base: Duration::from_micros(path.base_rtt_us.into()), residual }
+}

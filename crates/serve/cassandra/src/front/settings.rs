@@ -1,0 +1,147 @@
+//! What one process allows its clients, and what it tells them it is.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::server::WebPkiClientVerifier;
+
+use crate::prepared::PreparedStatements;
+use crate::system::{Proxies, Proxy};
+use evenkeel_cql::client::versions::VERSIONS;
+use evenkeel_runtime::accept::AcceptConfig;
+use evenkeel_runtime::pem::{self, at};
+
+/// What one worker allows its clients, and what it tells them it is.
+#[derive(Clone, Debug)]
+pub struct FrontSettings {
+    /// Connections of clients at once, of this worker; more wait in the kernel's backlog.
+    pub connections_max: usize,
+    /// The longest request body in bytes; Cassandra's default is 16 MiB.
+    pub frame_bytes_max: usize,
+    /// Requests of one connection in flight, from 1 to 32,768: with as many nothing more is read.
+    pub in_flight_max: usize,
+    /// Bytes of requests of one connection in flight: with more nothing more is read.
+    pub in_flight_bytes_max: usize,
+    /// How long TLS, STARTUP and login together may take.
+    pub handshake: Duration,
+    /// How long a connection may say nothing while nothing is in flight. Drivers send a heartbeat
+    /// every 30 s.
+    pub idle: Duration,
+    /// How long a client may take nothing of what it has asked for.
+    pub write: Duration,
+    /// How long requests in flight may take to finish once the worker stops.
+    pub drain: Duration,
+    /// How long it is waited for nodes to agree on the schema, before an answer to a change of it
+    /// passes; and before a driver's question whether they do is answered. Drivers take no answer
+    /// for a no, and ask again after 2 to 12 s.
+    pub agreement: Duration,
+    /// With what clients are spoken to, if encrypted.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// All proxies of this cluster, this process among them.
+    pub(crate) proxies: Proxies,
+    /// What this process is to clients that reached it at an address that is not in the list: its
+    /// data centre, rack and, where clients know it by another address than it has (behind a
+    /// translation), that address.
+    pub(crate) own: Own,
+    /// The prepared statements of all workers.
+    pub(crate) statements: Arc<PreparedStatements>,
+}
+
+/// What this process is, where the list of proxies does not say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// The data centre it is at home in.
+    pub datacenter: Arc<str>,
+    /// Its rack.
+    pub rack: Arc<str>,
+    /// The address that clients know it by; `None` when it is the one they connect to.
+    pub address: Option<SocketAddr>,
+}
+
+impl FrontSettings {
+    /// With this crate's defaults for a process that is alone.
+    pub(crate) fn new(datacenter: &str) -> Self {
+        Self {
+            connections_max: 4_096,
+            frame_bytes_max: 16 << 20,
+            in_flight_max: 2_048,
+            in_flight_bytes_max: 16 << 20,
+            handshake: Duration::from_secs(10),
+            idle: Duration::from_secs(600),
+            write: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
+            agreement: Duration::from_secs(5),
+            tls: None,
+            proxies: Proxies::default(),
+            own: Own { datacenter: datacenter.into(), rack: "evenkeel".into(), address: None },
+            statements: Arc::new(PreparedStatements::new(64 << 20)),
+        }
+    }
+
+    pub(super) fn accept_config(&self) -> AcceptConfig {
+        AcceptConfig {
+            connections_max: self.connections_max,
+            handshake: self.handshake,
+            first: self.handshake,
+            idle: self.idle,
+            write: self.write,
+            drain: self.drain,
+            tls: self.tls.clone(),
+        }
+    }
+
+    /// Which proxy a client is connected to that reached this address.
+    pub(crate) fn proxy_at(&self, local: SocketAddr) -> Proxy {
+        let address = self.own.address.unwrap_or(local);
+        self.proxies.at(address).cloned().unwrap_or_else(|| Proxy {
+            datacenter: Arc::clone(&self.own.datacenter),
+            address: SocketAddr::new(address.ip().to_canonical(), address.port()),
+            rack: Arc::clone(&self.own.rack),
+        })
+    }
+}
+
+/// Where the certificates are that clients believe us by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FrontTlsFiles {
+    /// Our certificate, then those between it and the authority, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The authorities of clients' certificates, PEM; `None` when none is asked for.
+    pub authority: Option<PathBuf>,
+}
+
+impl FrontTlsFiles {
+    /// Reads the files. TLS 1.3 and 1.2 are spoken.
+    ///
+    /// # Errors
+    /// When one cannot be read or is not what it should be, with its path.
+    pub(crate) fn load(&self) -> io::Result<Arc<ServerConfig>> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&VERSIONS)
+            .map_err(io::Error::other)?;
+        let builder = match &self.authority {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(pem::roots(path, &pem::read(path)?)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                builder.with_client_cert_verifier(
+                    verifier.map_err(|error| at(path, &error.to_string()))?,
+                )
+            }
+        };
+        let chain = pem::certificates(&self.certificate, &pem::read(&self.certificate)?)?;
+        let key = pem::key(&self.key, &pem::read(&self.key)?)?;
+        let config = builder.with_single_cert(chain, key).map_err(|error| {
+            at(&self.certificate, &format!("{error} (is {} its key?)", self.key.display()))
+        })?;
+        Ok(Arc::new(config))
+    }
+}

@@ -1,0 +1,328 @@
+//! `[duplicates.NAME]`: what one service is made of.
+
+pub mod read;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{Consistency, MembersConfig};
+use evenkeel_core::request::redundancy::HedgeConfig;
+use evenkeel_core::request::safeguards::Safeguards;
+use evenkeel_core::request::select::Policy;
+
+use super::layout::MapPlace;
+use super::leadership::EtcdSettings;
+use super::log::LogSettings;
+use super::manager::ManagerSettings;
+use evenkeel_settings::Mismatch;
+use evenkeel_stores::resp::request::Limits;
+use evenkeel_stores::store::cassandra::{Cassandra, CassandraSettings};
+use evenkeel_stores::store::embedded::{Embedded, EmbeddedSettings};
+use evenkeel_stores::store::memcached::Memcached;
+use evenkeel_stores::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
+use evenkeel_stores::store::{Host, Pauses};
+
+/// How long the first connection to a store that is no Redis may take.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// One service of partitions and duplicates.
+#[derive(Debug, Clone)]
+pub struct DuplicatesConfig {
+    /// Its name in the file, in metrics and in the names of its connections.
+    pub name: String,
+    /// Where clients of Redis connect.
+    pub listen: SocketAddr,
+    /// The duplicates of each partition.
+    pub partitions: Vec<Vec<Target>>,
+    /// Parts that keys are dealt to; what can move between partitions. Default 64.
+    pub shards: usize,
+    /// What reads see unless a session says otherwise.
+    pub consistency: Consistency,
+    /// Copies of a read that leave at once, at most; default: to all live duplicates.
+    pub read_copies: u8,
+    /// Who gets a read; default `least-outstanding`.
+    pub policy: Policy,
+    /// `[duplicates.NAME.hedge]`; absent = no hedging.
+    pub hedge: Option<HedgeConfig>,
+    /// `[duplicates.NAME.safeguards]`
+    pub safeguards: Safeguards,
+    /// When writes are acknowledged and duplicates dropped.
+    pub members: MembersConfig,
+    /// Where the log is.
+    pub log_directory: PathBuf,
+    /// How the log is kept.
+    pub log: LogSettings,
+    /// Where is kept who holds what, once that changes.
+    pub map: MapPlace,
+    /// Duplicates that nobody has yet: where the manager opens partitions and adds duplicates.
+    pub spares: Vec<Target>,
+    /// What clients must say before anything else.
+    pub password: Option<String>,
+    /// What one command may be.
+    pub limits: Limits,
+    /// Connections of clients at once.
+    pub clients_max: usize,
+    /// How long a client may say nothing before its connection is closed; `None` = for ever.
+    pub idle_max: Option<Duration>,
+    /// How long clients may take to finish once the process is told to stop; that of the process.
+    pub drain: Duration,
+    /// What is promised and how closely it is watched; without it nothing is advised.
+    pub manager: Option<ManagerSettings>,
+    /// Where processes take turns; without it there is one, and nobody else.
+    pub etcd: Option<EtcdSettings>,
+}
+
+/// One duplicate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A server that speaks RESP3: Redis 7 or later, or what does as it does.
+    Tcp {
+        /// Where it listens.
+        address: SocketAddr,
+        /// Its password, if it has one.
+        password: Option<String>,
+    },
+    /// A store in this process.
+    Embedded {
+        /// Its file.
+        settings: EmbeddedSettings,
+        /// When it stumbles, for demonstrations and tests.
+        pauses: Option<Pauses>,
+    },
+    /// A memcached of this service alone: it is emptied when it has to be filled.
+    Memcached {
+        /// Where it listens.
+        address: SocketAddr,
+    },
+    /// A part of a ZooKeeper ensemble.
+    ZooKeeper {
+        /// Its servers, and the node that everything is below.
+        settings: ZooKeeperSettings,
+    },
+    /// A keyspace of a Cassandra node or cluster.
+    Cassandra {
+        /// Nodes of it, and the keyspace.
+        settings: CassandraSettings,
+    },
+}
+
+/// A duplicate that can be connected to.
+#[derive(Debug, Clone)]
+pub(super) enum Connector {
+    Tcp { address: SocketAddr, password: Option<String> },
+    Host(Host),
+    Remote(Arc<Remote>),
+}
+
+/// A store in another process that is reached through one of ours. It may be away when the service
+/// starts, as a Redis may.
+#[derive(Debug)]
+pub(super) struct Remote {
+    target: Target,
+    host: Mutex<Option<Host>>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { address, .. } => address.fmt(f),
+            Self::Embedded { settings, .. } => settings.path.display().fmt(f),
+            Self::Memcached { address } => write!(f, "memcached {address}"),
+            Self::ZooKeeper { settings } => {
+                write!(f, "ZooKeeper {}{}", settings.servers.join(","), settings.root)
+            }
+            Self::Cassandra { settings } => write!(f, "Cassandra {settings}"),
+        }
+    }
+}
+
+impl Target {
+    /// As the configuration names it.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Tcp { address, .. } | Self::Memcached { address } => address.to_string(),
+            Self::Embedded { settings, .. } => settings.path.display().to_string(),
+            Self::ZooKeeper { settings } => {
+                format!("{}{}", settings.servers.join(","), settings.root)
+            }
+            Self::Cassandra { settings } => settings.to_string(),
+        }
+    }
+
+    /// Another one of the same kind, by the place where it is.
+    ///
+    /// # Errors
+    /// What came and what was expected.
+    pub(super) fn beside(&self, service: &str, place: &str) -> Result<Self, Mismatch> {
+        let wrong = |expected: &'static str| move || Mismatch::new(format!("{place:?}"), expected);
+        let address = || {
+            let parsed = place.parse::<SocketAddr>().ok();
+            parsed.ok_or_else(wrong("an address such as 10.0.1.4:6379"))
+        };
+        Ok(match self {
+            Self::Tcp { password, .. } => {
+                Self::Tcp { address: address()?, password: password.clone() }
+            }
+            Self::Memcached { .. } => Self::Memcached { address: address()? },
+            Self::Embedded { settings, .. } => {
+                let directory = settings.path.parent().unwrap_or(Path::new(""));
+                let name = Path::new(place).file_name();
+                let name = name.ok_or_else(wrong("a file"))?;
+                let settings = EmbeddedSettings::at(&directory.join(name));
+                Self::Embedded { settings, pauses: None }
+            }
+            Self::ZooKeeper { .. } => {
+                let settings = ensemble(place, service);
+                Self::ZooKeeper { settings: settings.ok_or_else(wrong(ENSEMBLE_EXPECTED))? }
+            }
+            Self::Cassandra { settings } => {
+                let settings = CassandraSettings::parse(place, service, &settings.access);
+                let expected = CassandraSettings::EXPECTED;
+                Self::Cassandra { settings: settings.ok_or_else(wrong(expected))? }
+            }
+        })
+    }
+
+    /// Starts what runs in this process.
+    ///
+    /// # Errors
+    /// When its store cannot be opened.
+    pub(super) fn open(&self) -> io::Result<Connector> {
+        Ok(match self.clone() {
+            Self::Tcp { address, password } => Connector::Tcp { address, password },
+            Self::Embedded { settings, pauses } => {
+                let name = settings.path.display().to_string();
+                Connector::Host(Host::start(&name, pauses, async move || {
+                    Embedded::open(&settings)
+                })?)
+            }
+            target @ (Self::Memcached { .. } | Self::ZooKeeper { .. } | Self::Cassandra { .. }) => {
+                Connector::Remote(Arc::new(Remote { target, host: Mutex::new(None) }))
+            }
+        })
+    }
+
+    /// Reaches what runs elsewhere; waits for it.
+    fn start(&self) -> io::Result<Host> {
+        let name = self.to_string();
+        match self {
+            Self::Memcached { address } => Memcached::start(&name, &address.to_string(), None),
+            Self::ZooKeeper { settings } => ZooKeeper::start(&name, settings.clone(), None),
+            Self::Cassandra { settings } => Cassandra::start(&name, settings.clone(), None),
+            Self::Tcp { .. } | Self::Embedded { .. } => {
+                unreachable!("it is connected to, or open from the start")
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// The store, opened by whoever needs it first while it is there.
+    pub(super) async fn host(&self) -> io::Result<Host> {
+        let opened = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(host) = opened {
+            return Ok(host);
+        }
+        let (sender, opened) = tokio::sync::oneshot::channel();
+        let target = self.target.clone();
+        // It waits for the store's thread: not in ours, which serves clients.
+        std::thread::Builder::new().name("opening".to_owned()).spawn(move || {
+            let _ = sender.send(target.start()); // nobody waits any more: it ends again
+        })?;
+        let late = || {
+            let words = format!("{}: no answer within {} s", self.target, OPENING.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, words)
+        };
+        let opened = tokio::time::timeout(OPENING, opened).await.map_err(|_| late())?;
+        let host = opened.map_err(io::Error::other)??;
+        let mut place = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(place.get_or_insert(host).clone())
+    }
+}
+
+impl fmt::Display for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { address, .. } => address.fmt(f),
+            Self::Host(host) => f.write_str(host.name()),
+            Self::Remote(remote) => remote.target.fmt(f),
+        }
+    }
+}
+
+impl Connector {
+    /// What it wants to hear first.
+    pub(super) fn password(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { password, .. } => password.as_deref(),
+            Self::Host(_) | Self::Remote(_) => None,
+        }
+    }
+}
+
+impl Connector {
+    /// As the configuration names it.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Tcp { address, .. } => address.to_string(),
+            Self::Host(host) => host.name().to_owned(),
+            Self::Remote(remote) => remote.target.place(),
+        }
+    }
+}
+
+/// What [`ensemble`] reads.
+pub(crate) const ENSEMBLE_EXPECTED: &str = "the servers of one ensemble and perhaps a node of \
+                                            letters, digits, - and _, such as \
+                                            10.0.1.1:2181,10.0.1.2:2181/evenkeel/cart";
+
+/// `host:port,…[/node]`, as ZooKeeper's own clients are told where to connect.
+pub(crate) fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
+    let (servers, root) = match text.find('/') {
+        Some(at) => (&text[..at], text[at..].to_owned()),
+        None => (text, format!("/evenkeel/{}", name.replace('.', "_"))),
+    };
+    let is_server = |server: &str| {
+        let parts = server.rsplit_once(':');
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+    };
+    let is_part = |part: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_plain)
+    };
+    let is_right = servers.split(',').all(is_server) && root[1..].split('/').all(is_part);
+    let servers = servers.split(',').map(str::to_owned).collect();
+    is_right.then_some(ZooKeeperSettings { servers, root })
+}
+
+impl DuplicatesConfig {
+    /// All duplicates, partition after partition.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.partitions.iter().flatten()
+    }
+
+    /// Where the duplicates of each partition are.
+    pub(super) fn places(&self) -> Vec<Vec<String>> {
+        let of = |targets: &Vec<Target>| targets.iter().map(Target::place).collect();
+        self.partitions.iter().map(of).collect()
+    }
+
+    /// A duplicate of this service, by its place.
+    ///
+    /// # Errors
+    /// What came and what was expected.
+    pub(super) fn target(&self, place: &str) -> Result<Target, Mismatch> {
+        if let Some(known) = self.targets().find(|target| target.place() == place) {
+            return Ok(known.clone()); // with its pauses
+        }
+        let none = || Mismatch::new("a service without duplicates", "one with some");
+        let first = self.targets().next().ok_or_else(none)?;
+        first.beside(&self.name, place)
+    }
+}

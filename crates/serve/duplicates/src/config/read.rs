@@ -1,0 +1,466 @@
+//! `[duplicates.NAME]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_core::request::call::ATTEMPTS_MAX;
+use evenkeel_core::request::ordered::{Acknowledge, Consistency, MembersConfig, SERVERS_MAX};
+use evenkeel_core::request::partition::SLOTS;
+use evenkeel_core::request::redundancy::HedgeConfig;
+use evenkeel_core::units::Probability;
+use evenkeel_planner::duplicates::policy::Prices;
+use evenkeel_settings::address::{self, Address};
+use evenkeel_settings::common::{HOUR, MS, SECOND, check_name, file};
+use evenkeel_settings::shared::{self, duration};
+use evenkeel_settings::{Mismatch, Setting, Table, Value};
+
+use crate::DuplicatesConfig;
+use crate::layout::MapPlace;
+use crate::log::{LogSettings, Sync};
+use crate::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, Target, ensemble};
+use evenkeel_cql::client::config::{CqlTls, user};
+use evenkeel_stores::clients::rest::url;
+use evenkeel_stores::resp::request::Limits;
+use evenkeel_stores::store::cassandra::{CassandraAccess, CassandraSettings};
+use evenkeel_stores::store::embedded::EmbeddedSettings;
+use evenkeel_stores::store::zookeeper::ZooKeeperSettings;
+
+/// A read is sent to so many at once: as many as attempts that a call may make.
+const COPIES: RangeInclusive<u8> = 1..=ATTEMPTS_MAX as u8;
+const SEGMENT_BYTES: RangeInclusive<u64> = 65_536..=1 << 32;
+const LOG_BYTES: RangeInclusive<u64> = 131_072..=1 << 42;
+/// etcd grants no less with the election timeout of 1 s that it has by default.
+const LEASE_MIN: Duration = Duration::from_secs(2);
+const ARGUMENT_BYTES: RangeInclusive<u64> = 1_024..=512 << 20;
+
+const CONSISTENCIES: [(&str, Consistency); 3] = [
+    ("eventual", Consistency::Eventual),
+    ("read-my-own-writes", Consistency::ReadMyOwnWrites),
+    ("strong", Consistency::Strong),
+];
+
+const LEVELS: [(&str, Acknowledge); 3] =
+    [("one", Acknowledge::One), ("majority", Acknowledge::Majority), ("all", Acknowledge::All)];
+
+/// Whether the manager does what it advises.
+const ACTS: [(&str, bool); 2] = [("advise", false), ("move", true)];
+
+/// `[duplicates.NAME]`, and what is checked against the other tables.
+pub struct Duplicates<'a> {
+    /// What it says, in force once the whole file is sound.
+    pub config: DuplicatesConfig,
+    /// Where clients connect: no other listener may be there.
+    pub listen: Address<'a>,
+    /// Duplicates that are servers of other processes: no route to one may lead back to a listener
+    /// of this process.
+    pub servers: Vec<Address<'a>>,
+}
+
+/// What stores there are; the default is in this process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Store {
+    Redis,
+    Embedded,
+    Memcached,
+    ZooKeeper,
+    Cassandra,
+}
+
+const STORES: [(&str, Store); 5] = [
+    ("embedded", Store::Embedded),
+    ("redis", Store::Redis),
+    ("memcached", Store::Memcached),
+    ("zookeeper", Store::ZooKeeper),
+    ("cassandra", Store::Cassandra),
+];
+
+impl<'a> Duplicates<'a> {
+    /// Reads the table of one service; `drain` is how long clients may take to finish once the
+    /// process is told to stop.
+    pub fn read(name: &'a str, setting: Setting<'a>, drain: Duration) -> Self {
+        check_name(name, "a service of this name", &setting);
+        setting.table(move |table| Self::of(name, table, drain)).required()
+    }
+
+    fn of(name: &str, table: &mut Table<'a>, drain: Duration) -> Self {
+        let listen = Address::to_listen(table.key("listen"));
+        let store = table.key("store").variant(&STORES).or(Store::Embedded);
+        let directory = PathBuf::from(table.key("directory").text().required());
+        let password = table.key("store_password").text().optional();
+        if password.is_some() && store != Store::Redis {
+            let expected = "no such key: only store = \"redis\" has a password";
+            table.problem("store_password", Mismatch::new("a password", expected));
+        }
+        let access = Arc::new(access(table, store));
+        let tcp = |address| Target::Tcp { address, password: password.clone() };
+        let (partitions, servers) = match store {
+            Store::Redis => servers(table, tcp),
+            Store::Memcached => servers(table, |address| Target::Memcached { address }),
+            Store::ZooKeeper => (ensembles(table, name), Vec::new()),
+            Store::Cassandra => (keyspaces(table, name, &access), Vec::new()),
+            Store::Embedded => (embedded(table, &directory), Vec::new()),
+        };
+        let (spares, more) = spares(table, name, store, &password, &access);
+        let servers: Vec<Address<'a>> = servers.into_iter().chain(more).collect();
+        address::check_repeated(&servers);
+        let count = partitions.len().max(1);
+        let is_single = spares.is_empty() && partitions.iter().all(|of| of.len() < 2);
+        let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
+        let config = DuplicatesConfig {
+            name: name.to_owned(),
+            listen: listen.address,
+            partitions,
+            shards,
+            consistency: table
+                .key("consistency")
+                .variant(&CONSISTENCIES)
+                .or(Consistency::default()),
+            read_copies: table.key("read_copies").integer().between(COPIES).or(*COPIES.end()),
+            policy: evenkeel_proxy::config::read::policy(table.key("policy"), "least-outstanding"),
+            hedge: hedge(table, is_single),
+            safeguards: table.key("safeguards").section(shared::safeguards),
+            members: members(table),
+            log_directory: directory.join("log"),
+            map: MapPlace::File(directory.join("layout")),
+            spares,
+            log: log_settings(table),
+            password: table.key("password").text().optional(),
+            limits: limits(table),
+            clients_max: table.key("clients_max").integer().between(1..=1_000_000).or(10_000),
+            idle_max: table.key("idle_max").duration().between(SECOND..=24 * HOUR).optional(),
+            drain,
+            manager: manager(table),
+            etcd: etcd(table, name),
+        };
+        Self { config, listen, servers }
+    }
+}
+
+/// Second copies go to other duplicates; with one for each partition there is none.
+fn hedge(table: &mut Table<'_>, is_single: bool) -> Option<HedgeConfig> {
+    let hedge = table.key("hedge").table(shared::hedge).optional();
+    if hedge.is_some() && is_single {
+        let expected = "two duplicates in a partition: a copy goes to another duplicate";
+        table.problem("hedge", Mismatch::new("hedging with one duplicate per partition", expected));
+    }
+    hedge
+}
+
+/// `coordination = {store = "etcd", …}` and `standby`.
+fn etcd(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
+    let standby = table.key("standby").boolean().or(false);
+    let of = name.to_owned();
+    let etcd = table.key("coordination").section(move |table| map(table, &of));
+    if standby && etcd.is_none() {
+        let expected = "coordination = {store = \"etcd\", endpoints = [...]} too: a standby \
+                        needs a lease";
+        table.problem("standby", Mismatch::new("standby alone", expected));
+    }
+    etcd.map(|etcd| EtcdSettings { standby, ..etcd })
+}
+
+/// `None`: in a file.
+fn map(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
+    let is_etcd = table.key("store").variant(&[("file", false), ("etcd", true)]).or(false);
+    let path =
+        |table: &mut Table<'_>, key: &str| table.key(key).value().map(|_| file(table.key(key)));
+    let (authority, password_file) = (path(table, "ca_file"), path(table, "password_file"));
+    let (certificate, key) = (path(table, "certificate"), path(table, "key"));
+    let user = table.key("user").text().optional();
+    for (one, has_one, other, has_other) in [
+        ("certificate", certificate.is_some(), "key", key.is_some()),
+        ("user", user.is_some(), "password_file", password_file.is_some()),
+    ] {
+        if has_one != has_other {
+            let expected = format!("{one} and {other} together");
+            table.problem(one, Mismatch::new("one of them alone", expected));
+        }
+    }
+    let has_authority = authority.is_some();
+    let endpoints = table.key("endpoints").list(|item| url(item, has_authority));
+    let endpoints = endpoints.check("at least one member", |all| !all.is_empty()).optional();
+    let prefix = table.key("prefix").text().check("no slash at the end", |prefix| {
+        !prefix.is_empty() && !prefix.ends_with('/') && prefix.len() <= 1_024
+    });
+    let prefix = prefix.or(format!("evenkeel/duplicates/{name}"));
+    let lease = table.key("lease").duration().between(LEASE_MIN..=HOUR);
+    let lease = lease.check("whole seconds, as in etcd", |lease| lease.subsec_nanos() == 0);
+    let lease = lease.or(2 * LEASE_MIN);
+    if is_etcd != endpoints.is_some() {
+        let expected = "store = \"etcd\" and endpoints together";
+        table.problem("endpoints", Mismatch::new("one of them alone", expected));
+    }
+    let identity = certificate.zip(key);
+    let endpoints = endpoints.filter(|_| is_etcd)?;
+    let standby = false;
+    Some(EtcdSettings {
+        endpoints,
+        prefix,
+        lease,
+        user,
+        password_file,
+        authority,
+        identity,
+        standby,
+    })
+}
+
+/// `objective`, and what makes sense with it only.
+fn manager(table: &mut Table<'_>) -> Option<ManagerSettings> {
+    let objective = table.key("objective").duration().between(MS / 10..=HOUR).optional();
+    let default = ManagerSettings::new(objective.unwrap_or(MS));
+    let target = table.key("target").probability().between(0.0..=0.999_999_999);
+    let target = Probability::clamped(target.or(default.target.value()));
+    let prices = table.key("cost").section(|table| {
+        let per_node = table.key("per_node").number().between(0.0..=1e12);
+        let per_violation = table.key("per_violation").number().between(0.0..=1e12);
+        Prices {
+            per_node: per_node.or(default.prices.per_node),
+            per_violation: per_violation.or(default.prices.per_violation),
+        }
+    });
+    let acts = table.key("mode").variant(&ACTS).or(default.acts);
+    if table.key("objective").value().is_none() {
+        for key in ["target", "cost", "mode"] {
+            if table.key(key).value().is_some() {
+                let expected = "objective too, such as objective = \"5ms\"";
+                table.problem(key, Mismatch::new(format!("{key} without objective"), expected));
+            }
+        }
+    }
+    objective.map(|_| ManagerSettings { target, prices, acts, ..default })
+}
+
+fn members(table: &mut Table<'_>) -> MembersConfig {
+    let default = MembersConfig::default();
+    MembersConfig {
+        acknowledge: table.key("acknowledge").variant(&LEVELS).or(default.acknowledge),
+        owed_max: table.key("pending_max").integer().between(16..=1_000_000).or(default.owed_max),
+        silence_max: duration(table, "reply_timeout", 10 * MS..=HOUR, default.silence_max),
+    }
+}
+
+fn log_settings(table: &mut Table<'_>) -> LogSettings {
+    let default = LogSettings::default();
+    let segment = table.key("log_segment_bytes").bytes().between(SEGMENT_BYTES);
+    let segment_bytes = segment.or(default.segment_bytes);
+    let whole = table.key("log_bytes_max").bytes().between(LOG_BYTES);
+    let bytes_max = whole.or(default.bytes_max.max(2 * segment_bytes));
+    if bytes_max < 2 * segment_bytes {
+        let came = format!("{bytes_max} bytes");
+        let expected = format!("at least two segments: {} bytes", 2 * segment_bytes);
+        table.problem("log_bytes_max", Mismatch::new(came, expected));
+    }
+    let expected = "\"always\", \"never\" or a time such as \"1s\"";
+    let parse = |text: &str| match text {
+        "always" => Ok(Sync::Always),
+        "never" => Ok(Sync::Never),
+        text => evenkeel_settings::parse_duration(text)
+            .ok()
+            .filter(|every| (MS..=HOUR).contains(every))
+            .map(Sync::Every)
+            .ok_or_else(|| Mismatch::new(format!("{text:?}"), expected)),
+    };
+    let sync = table.key("log_sync").parsed(expected, default.sync, parse).or(default.sync);
+    LogSettings { segment_bytes, bytes_max, sync }
+}
+
+fn limits(table: &mut Table<'_>) -> Limits {
+    let default = Limits::default();
+    let argument = table.key("argument_bytes_max").bytes().between(ARGUMENT_BYTES);
+    let argument_bytes_max = argument.or(default.argument_bytes_max as u64) as usize;
+    Limits {
+        argument_bytes_max,
+        command_bytes_max: default.command_bytes_max.max(2 * argument_bytes_max),
+        ..default
+    }
+}
+
+type Partitions = Vec<Vec<Target>>;
+
+/// `partitions = [["127.0.0.1:7001", "127.0.0.1:7002"], …]`
+fn servers<'a>(
+    table: &mut Table<'a>,
+    target: impl Fn(SocketAddr) -> Target,
+) -> (Partitions, Vec<Address<'a>>) {
+    let lists = lists(table, "a list of addresses", Address::to_connect);
+    let target = |way: &Address<'_>| target(way.address);
+    let partitions = lists.iter().map(|list| list.iter().map(target).collect()).collect();
+    (partitions, lists.into_iter().flatten().collect())
+}
+
+/// The duplicates of each partition, as many as there may be.
+fn lists<'a, T: 'a>(
+    table: &mut Table<'a>,
+    expected: &str,
+    mut item: impl FnMut(Setting<'a>) -> T,
+) -> Vec<Vec<T>> {
+    let few = format!("1 to {SERVERS_MAX} duplicates in all, one for each partition at least");
+    let lists = table.key("partitions").list(|partition| {
+        partition.list(&mut item).check(expected, |all| !all.is_empty()).required()
+    });
+    let lists = lists.check(&few, |lists| {
+        let count: usize = lists.iter().map(Vec::len).sum();
+        (1..=SERVERS_MAX).contains(&count)
+    });
+    lists.required()
+}
+
+/// `spares = ["10.0.1.4:6379", …]`: where the manager opens partitions and adds duplicates.
+fn spares<'a>(
+    table: &mut Table<'a>,
+    name: &str,
+    store: Store,
+    password: &Option<String>,
+    access: &Arc<CassandraAccess>,
+) -> (Vec<Target>, Vec<Address<'a>>) {
+    let tcp = |address| Target::Tcp { address, password: password.clone() };
+    match store {
+        Store::Redis | Store::Memcached => {
+            let ways = table.key("spares").list(Address::to_connect).or(Vec::new());
+            let target = |way: &Address<'_>| match store {
+                Store::Redis => tcp(way.address),
+                _ => Target::Memcached { address: way.address },
+            };
+            (ways.iter().map(target).collect(), ways)
+        }
+        Store::ZooKeeper => {
+            let read = |item: Setting<'_>| {
+                let stand_in = ZooKeeperSettings { servers: Vec::new(), root: String::new() };
+                let parse = |text: &str| {
+                    let wrong = || Mismatch::new(format!("{text:?}"), ENSEMBLE_EXPECTED);
+                    ensemble(text, name).ok_or_else(wrong)
+                };
+                let settings = item.parsed(ENSEMBLE_EXPECTED, stand_in, parse).required();
+                Target::ZooKeeper { settings }
+            };
+            (table.key("spares").list(read).or(Vec::new()), Vec::new())
+        }
+        Store::Cassandra => {
+            let read = |item: Setting<'_>| {
+                let settings = keyspace(item, name, access, &[]);
+                Target::Cassandra { settings }
+            };
+            (table.key("spares").list(read).or(Vec::new()), Vec::new())
+        }
+        Store::Embedded => {
+            if table.key("spares").value().is_some() {
+                let expected = "no such key: embedded duplicates are in the directory";
+                table.problem("spares", Mismatch::new("spares", expected));
+            }
+            (Vec::new(), Vec::new())
+        }
+    }
+}
+
+/// `partitions = [["10.0.1.1:2181,10.0.1.2:2181", "10.0.2.1:2181/a/node"], …]`
+fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
+    const EXPECTED: &str = ENSEMBLE_EXPECTED;
+    let mut seen = Vec::new();
+    lists(table, "a list of ensembles", |item| {
+        let stand_in = ZooKeeperSettings { servers: Vec::new(), root: String::new() };
+        let parse = |text: &str| {
+            let settings = ensemble(text, name).filter(|settings| !seen.contains(settings));
+            settings.ok_or_else(|| {
+                let wrong = Mismatch::new(format!("{text:?}"), EXPECTED);
+                wrong.with_hint("each node can be one duplicate")
+            })
+        };
+        let settings = item.parsed(EXPECTED, stand_in, parse).required();
+        seen.push(settings.clone());
+        Target::ZooKeeper { settings }
+    })
+}
+
+/// `[duplicates.NAME.cassandra]`: the same for all nodes.
+fn access(table: &mut Table<'_>, store: Store) -> CassandraAccess {
+    const REPLICAS_MAX: usize = 100;
+    let levels = [("quorum", false), ("local_quorum", true)];
+    if table.key("cassandra").value().is_some() && store != Store::Cassandra {
+        let expected = "store = \"cassandra\" too: it is only for this store";
+        table.problem("cassandra", Mismatch::new("cassandra with another store", expected));
+    }
+    table.key("cassandra").section(|table| CassandraAccess {
+        user: user(table),
+        tls: table.key("tls").table(CqlTls::read).optional(),
+        replicas: table
+            .key("replicas")
+            .named(|_, count| count.integer().between(1..=REPLICAS_MAX).required())
+            .or(BTreeMap::new()),
+        is_local: table.key("consistency").variant(&levels).or(false),
+    })
+}
+
+/// `partitions = [["10.0.1.1:9042,10.0.1.2:9042", "10.0.2.1:9042/keyspace"], …]`
+fn keyspaces(table: &mut Table<'_>, name: &str, access: &Arc<CassandraAccess>) -> Partitions {
+    let mut seen = Vec::new();
+    lists(table, "a list of nodes or clusters", |item| {
+        let settings = keyspace(item, name, access, &seen);
+        seen.push(settings.clone());
+        Target::Cassandra { settings }
+    })
+}
+
+/// One of them, which none of these is.
+fn keyspace(
+    item: Setting<'_>,
+    name: &str,
+    access: &Arc<CassandraAccess>,
+    seen: &[CassandraSettings],
+) -> CassandraSettings {
+    const EXPECTED: &str = CassandraSettings::EXPECTED;
+    let parse = |text: &str| {
+        let settings = CassandraSettings::parse(text, name, access);
+        settings.filter(|settings| !seen.contains(settings)).ok_or_else(|| {
+            let wrong = Mismatch::new(format!("{text:?}"), EXPECTED);
+            wrong.with_hint("each keyspace can be one duplicate")
+        })
+    };
+    let (contact_points, keyspace) = (Vec::new(), String::new());
+    let stand_in = CassandraSettings { contact_points, keyspace, access: Arc::clone(access) };
+    item.parsed(EXPECTED, stand_in, parse).required()
+}
+
+/// `partitions = 2` and `duplicates = 3`, in files of the directory.
+fn embedded(table: &mut Table<'_>, directory: &Path) -> Partitions {
+    if matches!(table.key("partitions").value(), Some(Value::List(_))) {
+        let expected = "a number: embedded stores have no addresses";
+        let wrong = Mismatch::new("a list of partitions", expected);
+        table.problem("partitions", wrong.with_hint("write store = \"redis\" for servers"));
+        return Vec::new();
+    }
+    let partitions = table.key("partitions").integer().between(1..=SERVERS_MAX).or(1);
+    let duplicates = table.key("duplicates").integer().between(1..=SERVERS_MAX).or(2);
+    if partitions * duplicates > SERVERS_MAX {
+        let came = format!("{partitions} x {duplicates}");
+        let expected = format!("at most {SERVERS_MAX} duplicates in all");
+        table.problem("duplicates", Mismatch::new(came, expected));
+    }
+    let target = |partition: usize, duplicate: usize| Target::Embedded {
+        settings: EmbeddedSettings::at(
+            &directory.join(format!("store-{partition}-{duplicate}.redb")),
+        ),
+        pauses: None,
+    };
+    (0..partitions)
+        .map(|partition| (0..duplicates).map(|duplicate| target(partition, duplicate)).collect())
+        .collect()
+}
+
+/// Two services must not write one log.
+pub fn check_logs(table: &mut Table<'_>, services: &[Duplicates<'_>]) {
+    let mut seen = BTreeSet::new();
+    for service in services {
+        if !seen.insert(&service.config.log_directory) {
+            let came = "one directory for two services".to_owned();
+            table.problem(
+                "duplicates",
+                Mismatch::new(came, "a directory for each: each has its own log"),
+            );
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Reaching one duplicate, and asking it things before it is used.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::config::Connector;
+use super::inbox::Inbox;
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::reply::{ReplyScanner, elements};
+
+/// How long a connection, and each answer before it is used, may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long it may take to empty a duplicate, or to list its keys.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What bytes go over: TCP, or a pipe to a store in this process.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+/// A connection that is asked one thing after the other.
+pub(super) struct Link {
+    stream: Box<dyn Stream>,
+    inbox: Inbox,
+    address: String,
+    patience: Duration,
+    /// What it said of itself.
+    hello: Vec<u8>,
+}
+
+/// Connects, speaks RESP3 and says who we are.
+pub(super) async fn connect(connector: &Connector, label: &str) -> io::Result<Link> {
+    let stream: Box<dyn Stream> = match connector {
+        Connector::Host(host) => Box::new(host.connect()?),
+        Connector::Remote(remote) => Box::new(remote.host().await?.connect()?),
+        Connector::Tcp { address, .. } => {
+            let connecting = TcpStream::connect(address);
+            let connected = tokio::time::timeout(PATIENCE, connecting).await;
+            let stream = connected.map_err(|_| io::ErrorKind::TimedOut.into()).and_then(|it| it);
+            let stream = stream.map_err(|error| {
+                io::Error::new(error.kind(), format!("{address}: {error} (is it running?)"))
+            })?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
+        }
+    };
+    let mut link = Link {
+        stream,
+        inbox: Inbox::default(),
+        address: connector.to_string(),
+        patience: PATIENCE,
+        hello: Vec::new(),
+    };
+    let password = connector.password();
+    let hello: Vec<&[u8]> = match password {
+        Some(password) => vec![b"HELLO", b"3", b"AUTH", b"default", password.as_bytes()],
+        None => vec![b"HELLO", b"3"],
+    };
+    let reply = link.ask(&hello).await?;
+    if reply.first() == Some(&b'-') {
+        return Err(link.unexpected(&hello[..1], &reply));
+    }
+    link.hello = reply;
+    link.expect_ok(&[b"CLIENT", b"SETNAME", label.as_bytes()]).await?;
+    Ok(link)
+}
+
+impl Link {
+    /// Sends one command and waits for its answer.
+    pub(super) async fn ask(&mut self, command: &[&[u8]]) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, command);
+        let patience = self.patience;
+        let asked = async {
+            self.stream.write_all(&bytes).await?;
+            self.stream.flush().await?;
+            self.answer().await
+        };
+        match tokio::time::timeout(patience, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "{}: no answer to {} within {} s",
+                    self.address,
+                    String::from_utf8_lossy(command[0]),
+                    self.patience.as_secs()
+                ),
+            )),
+        }
+    }
+
+    async fn answer(&mut self) -> io::Result<Vec<u8>> {
+        let mut scanner = ReplyScanner::default();
+        loop {
+            let scanned = scanner.scan(self.inbox.filled());
+            if let Some(length) = scanned.map_err(io::Error::other)? {
+                let reply = self.inbox.filled()[scanner.body()].to_vec();
+                self.inbox.consume(length);
+                if reply.first() == Some(&b'>') {
+                    continue;
+                }
+                return Ok(reply);
+            }
+            let (inbox, stream) = (&mut self.inbox, &mut self.stream);
+            let count = poll_fn(|context| inbox.poll_read(Pin::new(stream), context)).await?;
+            if count == 0 {
+                let text = format!("{}: it closed the connection", self.address);
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+        }
+    }
+
+    /// Sends a command that must be answered with OK.
+    pub(super) async fn expect_ok(&mut self, command: &[&[u8]]) -> io::Result<()> {
+        let reply = self.ask(command).await?;
+        if reply == b"+OK\r\n" { Ok(()) } else { Err(self.unexpected(command, &reply)) }
+    }
+
+    /// Sends commands as one transaction; false when a watched key has changed, and nothing was
+    /// done.
+    pub(super) async fn transaction(&mut self, commands: &[&[&[u8]]]) -> io::Result<bool> {
+        self.expect_ok(&[b"MULTI"]).await?;
+        for command in commands {
+            let reply = self.ask(command).await?;
+            if reply != b"+QUEUED\r\n" {
+                return Err(self.unexpected(command, &reply));
+            }
+        }
+        let reply = self.ask(&[b"EXEC"]).await?;
+        if matches!(reply.first(), Some(b'_')) {
+            return Ok(false);
+        }
+        let failed = elements(&reply).find(|element| element.first() == Some(&b'-'));
+        if reply.first() != Some(&b'*') || failed.is_some() {
+            return Err(self.unexpected(&[b"EXEC"], failed.unwrap_or(&reply)));
+        }
+        Ok(true)
+    }
+
+    fn unexpected(&self, command: &[&[u8]], reply: &[u8]) -> io::Error {
+        let came: String = String::from_utf8_lossy(reply).trim_end().chars().take(200).collect();
+        let command = String::from_utf8_lossy(command[0]);
+        let text = format!("{}: {command} was answered with {came:?}, expected OK", self.address);
+        io::Error::other(text)
+    }
+
+    /// From now on it is asked what takes longer the more it has.
+    pub(super) const fn wait_long(&mut self) {
+        self.patience = LONG_PATIENCE;
+    }
+
+    /// Its answer to HELLO.
+    pub(super) fn hello(&self) -> &[u8] {
+        &self.hello
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The connection, when nothing is owed on it.
+    ///
+    /// # Errors
+    /// When something came that nobody asked for.
+    pub(super) fn into_stream(self) -> io::Result<Box<dyn Stream>> {
+        if self.inbox.filled().is_empty() {
+            return Ok(self.stream);
+        }
+        let text = format!("{}: it sent an answer to nothing (is it a Redis?)", self.address);
+        Err(io::Error::new(io::ErrorKind::InvalidData, text))
+    }
+}

@@ -1,0 +1,66 @@
+//! One connection to one duplicate: what is sent is answered in the same order. What waits to be
+//! sent is the engine's (`engine/connection_state.rs`).
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use evenkeel_core::request::ordered::{ConnectionKind, Dropped};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::engine::Engine;
+use super::inbox::Inbox;
+use evenkeel_stores::resp::reply::{ReplyScanner, strip_attributes};
+
+/// Drives the connection until it breaks or is dropped by the engine. `Some` says how it broke.
+pub(super) async fn drive(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    kind: ConnectionKind,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> Option<Dropped> {
+    let (mut inbox, mut scanner) = (Inbox::default(), ReplyScanner::default());
+    std::future::poll_fn(move |context| {
+        loop {
+            let mut inner = engine.borrow();
+            let Some(state) = inner.connection(server, connection, kind) else {
+                return Poll::Ready(None);
+            };
+            if state.poll_write(Pin::new(&mut stream), context).is_err() {
+                return Poll::Ready(Some(Dropped::Lost));
+            }
+            drop(inner);
+            match inbox.poll_read(Pin::new(&mut stream), context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(Dropped::Lost)),
+                Poll::Ready(Ok(_)) => {}
+            }
+            let mut inner = engine.borrow();
+            inner.read_clock();
+            loop {
+                match scanner.scan(inbox.filled()) {
+                    Ok(None) => break,
+                    Ok(Some(length)) => {
+                        // What it says beside its answer is for nobody who did not ask.
+                        let mut reply = &inbox.filled()[scanner.body()];
+                        let mut plain = Vec::new();
+                        if scanner.has_nested_attributes() {
+                            strip_attributes(reply, &mut plain);
+                            reply = &plain;
+                        }
+                        if let Err(why) = inner.answered(server, connection, kind, reply) {
+                            return Poll::Ready(why);
+                        }
+                        inbox.consume(length);
+                    }
+                    Err(error) => {
+                        tracing::warn!(server, %error, "a duplicate does not speak RESP");
+                        return Poll::Ready(Some(Dropped::Failed));
+                    }
+                }
+            }
+        }
+    })
+    .await
+}

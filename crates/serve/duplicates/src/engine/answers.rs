@@ -1,0 +1,207 @@
+//! A duplicate's answer becomes the client's, or is learnt from.
+
+use evenkeel_core::request::ordered::{
+    ConnectionKind, Consistency, Dropped, ReplicaState, Sequence, ServerSet,
+};
+
+use super::Inner;
+use super::types::{Copy, Owed};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::reply::{self, Blame};
+
+impl Inner {
+    /// One answer came on a connection.
+    ///
+    /// # Errors
+    /// When the connection is to end; `None` when it is already given up.
+    pub(in super::super) fn answered(
+        &mut self,
+        server: usize,
+        connection: u64,
+        kind: ConnectionKind,
+        reply: &[u8],
+    ) -> Result<(), Option<Dropped>> {
+        let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
+        if reply.first() == Some(&b'>') {
+            return Ok(()); // a push is the answer to nothing
+        }
+        let Some(first) = state.owed.front_mut() else { return Err(Some(Dropped::Failed)) };
+        if first.is_before_the_last(reply) {
+            return Ok(());
+        }
+        let owed = state.owed.pop_front().expect("there is a first");
+        state.answered += 1;
+        let reported = owed.refusal();
+        // Another may serve a read that this one cannot; nothing differs for that.
+        if let Owed::Read { attempt } = owed {
+            self.read_answered(server, attempt, reply);
+            return Ok(());
+        }
+        // The last one is not dropped for what it cannot do (out of memory, most of the time): the
+        // others could not either, and with it everything would be gone.
+        let is_access = matches!(owed, Owed::Access { .. } | Owed::Group { .. });
+        let partition = self.members.partition(server);
+        let is_last = is_access && self.members.live(partition) == ServerSet::only(server);
+        let is_refusal = reply::blame(reported.unwrap_or(reply)) == Some(Blame::Server);
+        if is_refusal && !is_last {
+            let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
+            tracing::warn!(server, reply = %String::from_utf8_lossy(reply), "a duplicate failed");
+            state.owed.push_front(owed); // it did not answer: it is dropped with all it owes
+            return Err(Some(Dropped::Failed));
+        }
+        match owed {
+            Owed::Read { .. } => unreachable!("it was answered above"),
+            Owed::Access { call } => self.access_answered(server, call, reply),
+            Owed::Group { call, is_single, refusal, .. } => {
+                let answer = match refusal {
+                    Some(refusal) if is_single => Some(refusal.into_vec()),
+                    _ if is_single => single_of_exec(reply),
+                    _ => Some(without_last(reply)),
+                };
+                let Some(answer) = answer.as_deref() else { return Err(Some(Dropped::Failed)) };
+                self.access_answered(server, call, answer);
+            }
+            Owed::Replayed { write, .. } => self.replay_answered(server, write),
+            Owed::Moved { write, is_key, .. } => self.moved_answered(server, write, is_key, reply),
+            Owed::Draw { pop } => self.drawn(server, pop, reply),
+            Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
+            Owed::Given { is_key } => return self.given_answered(server, is_key, reply),
+            Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {
+                self.members.answered(self.now, server, None);
+                self.give_up_copying(&copy, reply);
+            }
+            Owed::Dump { copy } => self.dump_answered(server, copy, reply),
+            Owed::Expiry { copy, dump } => {
+                self.expiry_answered(server, &copy, dump.as_deref(), reply);
+            }
+        }
+        Ok(())
+    }
+
+    /// What another holds was given to a server that is being filled.
+    fn given_answered(
+        &mut self,
+        server: usize,
+        is_key: bool,
+        reply: &[u8],
+    ) -> Result<(), Option<Dropped>> {
+        self.members.answered(self.now, server, None);
+        if is_key && reply.first() == Some(&b'-') {
+            let reply = String::from_utf8_lossy(reply);
+            tracing::warn!(
+                server, %reply, "a duplicate does not take what another holds (versions?)"
+            );
+            return Err(Some(Dropped::Failed));
+        }
+        self.servers[server].wake();
+        Ok(())
+    }
+
+    fn access_answered(&mut self, server: usize, key: usize, reply: &[u8]) {
+        let partition = self.members.partition(server);
+        let call = &mut self.calls[key];
+        let is_mirror = call.is_mirrored_at(partition);
+        let write = call.write_at(partition);
+        call.copies_at(partition).answer(server);
+        self.members.answered(self.now, server, write);
+        self.counts.answered(server, self.now.since(self.calls[key].opened));
+        if let Some(manager) = &mut self.manager
+            && !is_mirror
+        {
+            let call = &mut self.calls[key];
+            manager.answered(self.now, server, call.opened, call.sample.as_deref_mut());
+        }
+        let mut is_torn = false;
+        let call = &mut self.calls[key];
+        if write.is_some() {
+            let digest = xxhash_rust::xxh3::xxh3_64(reply);
+            let place = match &mut call.mirror {
+                Some(mirror) if is_mirror => &mut mirror.digest,
+                _ => &mut call.digest,
+            };
+            if *place.get_or_insert(digest) != digest {
+                self.counts.disagreements += 1;
+            }
+            is_torn = self.is_mirror_different(key);
+        } else if let Some((id, _)) = call.client {
+            let seen = self.members.sent_to(server);
+            self.saw(id, seen);
+        }
+        let call = &mut self.calls[key];
+        if call.client.is_some() && call.answer.is_none() && !is_mirror {
+            call.answer = Some(reply.to_vec());
+        }
+        self.settle(key);
+        if is_torn {
+            self.tear_move();
+        }
+    }
+
+    /// Reads never go backwards: what was answered may have held every write sent before.
+    pub(super) fn saw(&mut self, id: super::ClientId, seen: Sequence) {
+        if let Some(client) = self.client(id)
+            && client.consistency == Consistency::ReadMyOwnWrites
+        {
+            client.session.saw(seen);
+        }
+    }
+
+    fn replay_answered(&mut self, server: usize, write: Option<Sequence>) {
+        self.members.answered(self.now, server, write);
+        self.counts.replayed += 1;
+        if self.members.state(server) == ReplicaState::CatchingUp {
+            self.servers[server].wake();
+        }
+    }
+
+    fn dump_answered(&mut self, source: usize, copy: Copy, reply: &[u8]) {
+        self.members.answered(self.now, source, None);
+        let dump = (!matches!(reply.first(), Some(b'_' | b'-'))).then(|| reply.into());
+        // The expiry was asked for right behind; its answer comes next.
+        if let Some(Owed::Expiry { dump: place, .. }) =
+            self.servers[source].ordered.owed.front_mut()
+        {
+            *place = dump;
+        }
+        drop(copy);
+    }
+
+    fn expiry_answered(&mut self, source: usize, copy: &Copy, dump: Option<&[u8]>, reply: &[u8]) {
+        self.members.answered(self.now, source, None);
+        self.give(copy, dump, reply::integer(reply).unwrap_or(-2));
+    }
+}
+
+/// What the one command between MULTI and EXEC was answered: the first of two elements.
+fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
+    let mut elements = reply::elements(reply);
+    match (elements.next(), elements.next(), elements.next()) {
+        (Some(first), Some(_), None) => Some(first.to_vec()),
+        _ => None,
+    }
+}
+
+/// The answer of a client's EXEC: without that of the watermark, which is the last.
+fn without_last(reply: &[u8]) -> Vec<u8> {
+    let elements: Vec<&[u8]> = reply::elements(reply).collect();
+    let Some((_, rest)) = elements.split_last() else { return reply.to_vec() };
+    let mut out = Vec::with_capacity(reply.len());
+    encode::array(&mut out, rest.len());
+    rest.iter().for_each(|element| out.extend_from_slice(element));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_of_a_group_is_that_of_its_commands() {
+        let single = single_of_exec(b"*2\r\n:42\r\n+OK\r\n");
+        assert_eq!(single.as_deref(), Some(&b":42\r\n"[..]));
+        let nested = single_of_exec(b"*2\r\n*2\r\n:1\r\n$1\r\na\r\n+OK\r\n");
+        assert_eq!(nested.as_deref(), Some(&b"*2\r\n:1\r\n$1\r\na\r\n"[..]));
+        assert_eq!(single_of_exec(b"_\r\n"), None, "the watermark was not written");
+        assert_eq!(without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
+    }
+}

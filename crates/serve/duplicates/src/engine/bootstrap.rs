@@ -1,0 +1,154 @@
+//! Writes and keys for servers that are being filled.
+
+use evenkeel_core::request::ordered::{ConnectionKind, Dropped, Hash, Treatment};
+
+use super::Inner;
+use super::types::{Copy, CopyTarget, Owed, Write};
+use evenkeel_stores::resp::commands::Repeat;
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::reply::payload;
+
+impl Inner {
+    /// A write was sent to the live ones: those that are being filled get their part of it.
+    pub(super) fn tell_bootstrapping(&mut self, partition: usize, write: &Write<'_>) {
+        for target in self.bootstrapping(partition).iter() {
+            let Some(bootstrap) = &mut self.servers[target].bootstrap else { continue };
+            let source = bootstrap.source;
+            let mut group = Vec::new();
+            let commands = as_given(write, &mut group);
+            match bootstrap.copying.write(write.keys, commands) {
+                Treatment::Send => self.send_given(target, commands, false),
+                Treatment::Hold => {}
+                Treatment::Ask => {
+                    for (&hash, &key) in write.keys.iter().zip(write.key_names) {
+                        self.ask(source, target, key, hash);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The source was seen to have these keys: those not asked for yet are.
+    pub(in super::super) fn seen(&mut self, target: usize, key: &[u8], hash: Hash) {
+        let Some(bootstrap) = &mut self.servers[target].bootstrap else { return };
+        let source = bootstrap.source;
+        if bootstrap.copying.seen(hash) {
+            self.ask(source, target, key, hash);
+        }
+    }
+
+    fn ask(&mut self, source: usize, target: usize, key: &[u8], hash: Hash) {
+        let connection = self.servers[target].connection;
+        self.ask_for(source, CopyTarget::Server(target, connection), key, hash);
+    }
+
+    /// Asks for a key as it is after everything sent so far.
+    pub(super) fn ask_for(&mut self, source: usize, to: CopyTarget, key: &[u8], hash: Hash) {
+        let copy = Copy { to, key: key.into(), hash };
+        let connection = self.servers[source].connection(ConnectionKind::Ordered);
+        encode::command(&mut connection.pending, &[b"DUMP", key]);
+        connection.owe(Owed::Dump { copy: copy.clone() });
+        encode::command(&mut connection.pending, &[b"PEXPIRETIME", key]);
+        connection.owe(Owed::Expiry { copy, dump: None });
+        self.members.sent(self.now, source, None);
+        self.members.sent(self.now, source, None);
+        self.schedule();
+    }
+
+    /// A key has come from the source.
+    pub(super) fn give(&mut self, copy: &Copy, dump: Option<&[u8]>, expires_ms: i64) {
+        let (target, connection) = match copy.to {
+            CopyTarget::Server(target, connection) => (target, connection),
+            CopyTarget::Log(pass) => return self.record(pass, copy, dump, expires_ms),
+            CopyTarget::Move(number) => return self.arrived(number, copy, dump, expires_ms),
+        };
+        let server = &mut self.servers[target];
+        if server.connection != connection {
+            return;
+        }
+        let Some(bootstrap) = &mut server.bootstrap else { return };
+        let Some(held) = bootstrap.copying.arrived(copy.hash) else { return };
+        let command = restoring(&copy.key, dump, expires_ms);
+        self.send_given(target, &command, true);
+        for command in &held {
+            self.send_given(target, command, false);
+        }
+        self.counts.copied += 1;
+        self.servers[target].wake();
+    }
+
+    /// The source does not tell what a key holds: whoever is filled from it must not go on without.
+    pub(super) fn give_up_copying(&mut self, copy: &Copy, reply: &[u8]) {
+        tracing::warn!(reply = %String::from_utf8_lossy(reply), "a key cannot be copied");
+        match copy.to {
+            CopyTarget::Server(target, connection)
+                if self.servers[target].connection == connection =>
+            {
+                self.drop_server(target, Dropped::Failed);
+            }
+            CopyTarget::Server(..) => {}
+            CopyTarget::Move(number) => {
+                if self.moving.as_ref().is_some_and(|it| it.number == number) {
+                    let reply = String::from_utf8_lossy(reply).trim_end().to_owned();
+                    self.break_move(&format!("a key cannot be copied: {reply}"));
+                }
+            }
+            CopyTarget::Log(number) => {
+                if let Some(pass) = &mut self.state_pass
+                    && pass.number == number
+                {
+                    pass.is_broken = true;
+                }
+            }
+        }
+    }
+
+    /// Sends a target one command, or one MULTI..EXEC, and waits for the answer of each part.
+    pub(in super::super) fn send_given(&mut self, target: usize, commands: &[u8], is_key: bool) {
+        let answers = count_commands(commands);
+        let connection = &mut self.servers[target].ordered;
+        connection.pending.extend_from_slice(commands);
+        for _ in 0..answers {
+            connection.owe(Owed::Given { is_key });
+            self.members.sent(self.now, target, None);
+        }
+        self.schedule();
+    }
+}
+
+/// The command that makes a key what it was at the source, or removes it.
+pub(super) fn restoring(key: &[u8], dump: Option<&[u8]>, expires_ms: i64) -> Vec<u8> {
+    let mut command = Vec::new();
+    match dump.and_then(payload).filter(|_| expires_ms != -2) {
+        Some(value) => {
+            let mut digits = itoa::Buffer::new();
+            let expires = digits.format(expires_ms.max(0)).as_bytes();
+            let restore: [&[u8]; 6] = [b"RESTORE", key, expires, value, b"REPLACE", b"ABSTTL"];
+            encode::command(&mut command, &restore);
+        }
+        None => encode::command(&mut command, &[b"DEL", key]),
+    }
+    command
+}
+
+/// A write as a target gets it: one command, or a group that is applied whole.
+pub(super) fn as_given<'w>(write: &Write<'w>, group: &'w mut Vec<u8>) -> &'w [u8] {
+    if write.count == 1 && write.repeat == Repeat::Idempotent {
+        return write.commands;
+    }
+    group.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+    group.extend_from_slice(write.commands);
+    group.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+    group
+}
+
+/// How many commands lie one after the other.
+pub(in super::super) fn count_commands(commands: &[u8]) -> u32 {
+    let mut parser = evenkeel_stores::resp::request::RequestParser::default();
+    let (mut rest, mut count) = (commands, 0);
+    while let Ok(Some(length)) = parser.parse(rest) {
+        rest = &rest[length..];
+        count += 1;
+    }
+    count
+}

@@ -1,0 +1,99 @@
+//! What the engine sees of a connection: bytes for a duplicate, and the answers it owes.
+//!
+//! Bytes wait in two steps. What the engine appends is *pending* until the log has it
+//! ([`ConnectionState::release`]), then it is *out* and the connection's task writes it. So nothing
+//! reaches a duplicate that a restart would not know of.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::AsyncWrite;
+
+use super::types::Owed;
+
+/// What the engine sees of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionState {
+    /// Not yet in the log.
+    pub(crate) pending: Vec<u8>,
+    out: Vec<u8>,
+    written: usize,
+    pub(crate) owed: VecDeque<Owed>,
+    waker: Option<Waker>,
+    pub(crate) is_open: bool,
+    /// Answers that have come.
+    pub(crate) answered: u64,
+}
+
+impl ConnectionState {
+    /// What is pending will be answered. Nobody answers on a connection that is closed: its server
+    /// would owe that for ever.
+    ///
+    /// # Panics
+    /// When it is closed.
+    pub(crate) fn owe(&mut self, owed: Owed) {
+        assert!(self.is_open, "nothing is sent to who was dropped");
+        self.owed.push_back(owed);
+    }
+
+    /// The log has what is pending: it may be written.
+    pub(super) fn release(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        if self.out.is_empty() {
+            std::mem::swap(&mut self.out, &mut self.pending);
+        } else {
+            self.out.append(&mut self.pending);
+        }
+        self.wake();
+    }
+
+    /// Nothing is sent any more; what was owed is returned.
+    pub(super) fn close(&mut self) -> VecDeque<Owed> {
+        self.is_open = false;
+        self.pending.clear();
+        self.out.clear();
+        self.written = 0;
+        self.wake();
+        std::mem::take(&mut self.owed)
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.pending.len() + self.out.len() - self.written
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Writes what may be written; whoever drives the connection is woken when there is more.
+    ///
+    /// # Errors
+    /// When the connection broke.
+    pub(crate) fn poll_write(
+        &mut self,
+        mut stream: Pin<&mut impl AsyncWrite>,
+        context: &mut Context<'_>,
+    ) -> io::Result<()> {
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.waker = Some(context.waker().clone());
+        }
+        while self.written < self.out.len() {
+            match stream.as_mut().poll_write(context, &self.out[self.written..]) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => return Err(error),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+}

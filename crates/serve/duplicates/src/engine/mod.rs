@@ -1,0 +1,598 @@
+//! The state of one service: sessions, calls, connections, and what core decides about them.
+//!
+//! Everything of a service is on one thread, behind one `RefCell`, and nothing in here waits:
+//! tasks around it (`frontend.rs`, `connection.rs`, `member.rs`) read sockets and call in.
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `access.rs` | a client's command becomes a read or a write of so many servers |
+//! | `reading.rs` | a read goes to those that the dispatcher says |
+//! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
+//! | `read_order.rs` | a read does not see what its client wrote behind it |
+//! | `spop.rs` | `SPOP`: drawn by one, removed from all |
+//! | `local.rs` | what the frontend answers itself |
+//! | `bootstrap.rs` | writes and keys for servers that are being filled |
+//! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
+//! | `moving.rs` | what another partition gets of a shard that moves there |
+//! | `layout.rs` | partitions and duplicates that come and go |
+//! | `clients.rs` | who asked, and the order of their answers |
+//! | `connection_state.rs` | what waits to be sent to a server, and what it owes |
+//! | `types.rs` | words that all of them share |
+
+mod access;
+mod answers;
+mod bootstrap;
+mod clients;
+mod connection_state;
+mod layout;
+mod local;
+mod moving;
+mod read_order;
+mod reading;
+mod spop;
+mod state_pass;
+mod types;
+#[cfg(test)]
+mod world;
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use evenkeel_core::Instant;
+use evenkeel_core::request::ordered::{
+    Acknowledge, ConnectionKind, Copies, Copying, Dropped, History, Members, Position,
+    ReplicaState, Sequence, ServerSet,
+};
+use evenkeel_core::request::partition::ShardMap;
+use slab::Slab;
+use tokio::sync::Notify;
+
+use super::changes::Changes;
+use super::config::{Connector, DuplicatesConfig};
+use super::counts::Counts;
+use super::layout::Layout;
+use super::leadership::Leadership;
+use super::log::{Log, LogError};
+use super::manager::{Manager, Sample};
+pub(super) use access::write_group;
+pub(super) use bootstrap::count_commands;
+pub(super) use clients::Client;
+use connection_state::ConnectionState;
+use evenkeel_runtime::clock::Clock;
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::store::keys::WATERMARK;
+pub(super) use moving::Move;
+use reading::Reads;
+pub(super) use state_pass::StatePass;
+pub(super) use types::{ClientId, Owed, ParsedCommand};
+use types::{Form, Pop};
+
+/// Writes after which a duplicate is told its watermark at the latest. Replaying this many again
+/// takes a millisecond; telling it more often costs every one of them.
+const UNMARKED_MAX: u64 = 512;
+/// How often it is told whether the lease is valid, which it stops to be without an event.
+const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
+
+/// One service, shared by the tasks of its thread.
+#[derive(Debug)]
+pub(super) struct Engine {
+    inner: RefCell<Inner>,
+    /// How often somebody may have changed something.
+    stirs: Cell<u64>,
+    /// Whether somebody waits for the next change.
+    is_watched: Cell<bool>,
+    stirred: Notify,
+}
+
+/// What a task sees of it.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) config: Rc<DuplicatesConfig>,
+    /// By server.
+    pub(super) connectors: Vec<Connector>,
+    pub(super) clock: Clock,
+    /// The time of the event that is being handled.
+    pub(super) now: Instant,
+    /// That of the layout.
+    pub(super) map: ShardMap,
+    pub(super) layout: Layout,
+    /// A shard on its way to another partition.
+    pub(super) moving: Option<Move>,
+    /// What was asked for, and what became of it.
+    pub(super) changes: Changes,
+    pub(super) members: Members,
+    pub(super) history: History,
+    pub(super) log: Log,
+    pub(super) servers: Vec<Server>,
+    pub(super) clients: Slab<Client>,
+    pub(super) calls: Slab<Call>,
+    reads: Reads,
+    pub(super) counts: Counts,
+    /// Where an objective is given.
+    pub(super) manager: Option<Manager>,
+    /// Why no write is taken any more.
+    pub(super) failure: Option<String>,
+    /// Where processes take turns.
+    pub(super) leadership: Option<Rc<Leadership>>,
+    flusher: Option<Waker>,
+    is_scheduled: bool,
+    serial: u64,
+    scratch: Vec<u8>,
+    /// A state of everything that is being written into the log.
+    pub(super) state_pass: Option<StatePass>,
+}
+
+/// One duplicate.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    /// Rises whenever another duplicate gets this number.
+    pub(super) generation: u64,
+    /// Rises with every connection: what belongs to an earlier one is dead.
+    pub(super) connection: u64,
+    pub(super) ordered: ConnectionState,
+    pub(super) free: ConnectionState,
+    pub(super) bootstrap: Option<Bootstrap>,
+    /// The last write whose watermark it was told.
+    pub(super) marked: Sequence,
+    /// Whoever brings it up to date waits for answers.
+    pub(super) progress: Option<Waker>,
+    /// Why it was dropped last, for people.
+    pub(super) error: Option<String>,
+    /// What it said when it was reached last.
+    pub(super) holds_data: Option<bool>,
+    /// It was said that it does not tell how it is set up.
+    pub(super) is_unsure: bool,
+}
+
+/// A server that is being filled from another.
+#[derive(Debug)]
+pub(super) struct Bootstrap {
+    pub(super) source: usize,
+    pub(super) copying: Copying,
+}
+
+/// A write, or a read that needs several answers, from its sending to its last answer.
+#[derive(Debug)]
+pub(super) struct Call {
+    copies: Copies,
+    /// How many must answer before the client is told.
+    level: Acknowledge,
+    /// Only whoever leads may tell the client: a write or a strong read.
+    needs_leadership: bool,
+    /// The write's place; `None` for a read.
+    write: Option<Sequence>,
+    partition: usize,
+    /// Its copies at the partition that the shard moves to.
+    mirror: Option<moving::Mirror>,
+    opened: Instant,
+    /// Whose it is, until that one is told.
+    client: Option<(ClientId, u64)>,
+    form: Form,
+    /// It removes what an `SPOP` has drawn.
+    pop: Option<Box<Pop>>,
+    /// The first answer, until enough have come.
+    answer: Option<Vec<u8>>,
+    /// What a write was answered, in short: all duplicates must say the same.
+    digest: Option<u64>,
+    /// For the manager, when it is one of those.
+    sample: Option<Box<Sample>>,
+}
+
+impl Engine {
+    pub(super) fn new(
+        config: DuplicatesConfig,
+        connectors: Vec<Connector>,
+        clock: Clock,
+        log: Log,
+        history: History,
+        layout: Layout,
+        leadership: Option<Rc<Leadership>>,
+    ) -> Rc<Self> {
+        let partitions: Vec<usize> = config
+            .partitions
+            .iter()
+            .enumerate()
+            .flat_map(|(partition, servers)| servers.iter().map(move |_| partition))
+            .collect();
+        let servers = partitions.iter().map(|_| Server::default()).collect();
+        let mut members = Members::new(config.members, &partitions);
+        while members.partitions() < config.partitions.len() {
+            members.add_partition(); // closed
+        }
+        let reads = Reads::new(&config, partitions.len(), history.last().epoch.0);
+        let mut inner = Inner {
+            members,
+            reads,
+            counts: Counts::new(partitions.len()),
+            manager: None,
+            config: Rc::new(config),
+            connectors,
+            clock,
+            now: clock.now(),
+            map: layout.map.clone(),
+            layout,
+            moving: None,
+            changes: Changes::default(),
+            history,
+            log,
+            servers,
+            clients: Slab::new(),
+            calls: Slab::new(),
+            failure: None,
+            leadership,
+            flusher: None,
+            is_scheduled: false,
+            serial: 0,
+            scratch: Vec::new(),
+            state_pass: None,
+        };
+        inner.replan_reads();
+        inner.start_manager();
+        let (stirs, is_watched) = (Cell::new(0), Cell::new(false));
+        Rc::new(Self { inner: RefCell::new(inner), stirs, is_watched, stirred: Notify::new() })
+    }
+
+    /// The state, for as long as nothing is waited for.
+    ///
+    /// # Panics
+    /// When somebody holds it: nobody may, across a wait.
+    pub(super) fn borrow(&self) -> RefMut<'_, Inner> {
+        self.stirs.set(self.stirs.get().wrapping_add(1));
+        if self.is_watched.replace(false) {
+            self.stirred.notify_waiters();
+        }
+        self.inner.borrow_mut()
+    }
+
+    /// The same for whoever looks after what others change: it wakes nobody.
+    pub(super) fn look(&self) -> RefMut<'_, Inner> {
+        self.inner.borrow_mut()
+    }
+
+    /// Waits until somebody may have changed something since `seen`, at the longest for so long:
+    /// so a service that nobody asks anything sleeps.
+    pub(super) async fn stirred(&self, seen: &mut u64, at_most: Option<Duration>) {
+        let stirred = async {
+            while self.stirs.get() == *seen {
+                self.is_watched.set(true);
+                self.stirred.notified().await;
+            }
+        };
+        match at_most {
+            None => stirred.await,
+            Some(at_most) => drop(tokio::time::timeout(at_most, stirred).await),
+        }
+        *seen = self.stirs.get();
+    }
+
+    /// Writes the log, then lets the connections write, whenever something is pending: once for all
+    /// that came in one turn of the event loop.
+    pub(super) async fn keep_flushing(self: Rc<Self>) {
+        std::future::poll_fn(|context| {
+            let mut inner = self.look();
+            inner.flusher = Some(context.waker().clone());
+            if std::mem::take(&mut inner.is_scheduled) {
+                inner.flush();
+            }
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+}
+
+impl Inner {
+    /// The present, read once for all that one read of a socket brought.
+    pub(super) fn read_clock(&mut self) {
+        self.now = self.clock.now();
+    }
+
+    /// What is sent and owed on this connection, while it is the one in use.
+    pub(super) fn connection(
+        &mut self,
+        server: usize,
+        connection: u64,
+        kind: ConnectionKind,
+    ) -> Option<&mut ConnectionState> {
+        let server = &mut self.servers[server];
+        let is_current = server.connection == connection;
+        let state = server.connection(kind);
+        (is_current && state.is_open).then_some(state)
+    }
+
+    /// Something is pending: flush at the end of this turn.
+    pub(super) fn schedule(&mut self) {
+        if !self.is_scheduled {
+            self.is_scheduled = true;
+            if let Some(flusher) = &self.flusher {
+                flusher.wake_by_ref();
+            }
+        }
+    }
+
+    /// The log first, then the duplicates.
+    pub(super) fn flush(&mut self) {
+        if self.log.is_dirty()
+            && let Err(error) = self.log.commit()
+        {
+            self.fail(&error);
+            return;
+        }
+        self.forget_gone();
+        // A majority must be found without the log, so each has its watermark behind what it is
+        // sent, in the same bytes; who relies on the log needs none.
+        let unmarked_max = match self.members.acknowledge() {
+            Acknowledge::One => UNMARKED_MAX,
+            Acknowledge::Majority | Acknowledge::All => 1,
+        };
+        for server in 0..self.servers.len() {
+            let position = self.members.sent_to(server);
+            if position.0 >= self.servers[server].marked.0 + unmarked_max {
+                self.mark(server);
+            }
+            let state = &mut self.servers[server];
+            state.ordered.release();
+            state.free.release();
+        }
+    }
+
+    /// What the log has removed, to make room, cannot be had from it.
+    pub(super) fn forget_gone(&mut self) {
+        self.history.forget_before(Sequence(self.log.first_sequence()));
+        if self.log.state().is_none() {
+            self.history.forget_state();
+        }
+    }
+
+    /// The log cannot be written: nothing that was not written may reach a duplicate, so all of
+    /// them are dropped, and writes are refused until the process is started anew.
+    fn fail(&mut self, error: &LogError) {
+        let failure = format!("the log cannot be written: {error}");
+        tracing::error!(%failure, "no more writes");
+        self.failure = Some(failure);
+        for server in 0..self.servers.len() {
+            self.drop_server(server, Dropped::Failed);
+        }
+    }
+
+    /// Tells a live duplicate what it has.
+    pub(super) fn mark(&mut self, server: usize) {
+        let position = self.members.sent_to(server);
+        let state = &mut self.servers[server];
+        if !state.ordered.is_open
+            || position <= state.marked
+            || self.members.state(server) == ReplicaState::Disconnected
+            || state.bootstrap.is_some()
+        {
+            return;
+        }
+        write_mark(&mut state.ordered.pending, self.history.position(position));
+        state.ordered.owe(Owed::Mark { watermark: position });
+        state.marked = position;
+        self.members.sent(self.now, server, None);
+    }
+
+    /// Tells all live duplicates of a partition what they have, so that they say it.
+    pub(super) fn mark_all(&mut self, partition: usize) {
+        for server in self.members.live(partition).iter() {
+            self.mark(server);
+        }
+        self.schedule();
+    }
+
+    /// Once in a while: who is silent, and who does not know what it has.
+    pub(super) fn keep(&mut self) {
+        self.read_clock();
+        for server in self.members.silent(self.now).iter() {
+            self.drop_server(server, Dropped::Silent);
+        }
+        for server in 0..self.servers.len() {
+            if self.members.state(server) == ReplicaState::InSync {
+                self.mark(server);
+            }
+        }
+        if let Some(manager) = &mut self.manager {
+            manager.tick(self.now, |shard| self.map.partition(shard));
+            self.changes.came.notify_one(); // it may advise something
+        }
+        self.advance_move();
+        self.schedule();
+    }
+
+    /// How long [`Self::keep`] may wait although nothing happens; `None`: until something does.
+    pub(super) fn keep_within(&self) -> Option<Duration> {
+        let is_busy = self.members.deadline().is_some()
+            || self.moving.is_some()
+            || self.changes.now.is_some();
+        let busy = is_busy.then_some(Duration::ZERO);
+        let manager = self.manager.as_ref().map(|manager| manager.tick_within(self.now));
+        let leadership = self.leadership.as_ref().map(|_| LEADERSHIP_EVERY);
+        [busy, manager, leadership].into_iter().flatten().min()
+    }
+
+    /// A duplicate is given up: its connections close, what it owed is settled without it.
+    pub(super) fn drop_server(&mut self, server: usize, why: Dropped) {
+        let state = &mut self.servers[server];
+        if !state.ordered.is_open && !state.free.is_open {
+            return;
+        }
+        state.connection += 1;
+        state.bootstrap = None;
+        state.marked = Sequence(0);
+        state.error = Some(why.name().to_owned());
+        let ordered = state.ordered.close();
+        let free = state.free.close();
+        state.wake();
+        let partition = self.members.partition(server);
+        let was_live = self.members.live(partition).contains(server);
+        self.members.drop_server(server);
+        self.replan_reads();
+        if was_live {
+            self.counts.dropped(server, why);
+            tracing::warn!(server, why = why.name(), "a duplicate was dropped");
+        }
+        for owed in ordered.into_iter().chain(free) {
+            self.lose(server, owed, why);
+        }
+        self.end_pass_from(server);
+        self.end_move_from(server);
+        // Whoever was filled from it starts again, from another.
+        for other in 0..self.servers.len() {
+            let bootstrap = self.servers[other].bootstrap.as_ref();
+            if bootstrap.is_some_and(|bootstrap| bootstrap.source == server) {
+                self.drop_server(other, Dropped::Lost);
+            }
+        }
+    }
+
+    fn lose(&mut self, server: usize, owed: Owed, why: Dropped) {
+        match owed {
+            Owed::Access { call } | Owed::Group { call, .. } => {
+                let partition = self.members.partition(server);
+                self.calls[call].copies_at(partition).lose(server);
+                self.settle(call);
+            }
+            Owed::Read { attempt } => self.lose_read(attempt, why),
+            Owed::Draw { pop } => self.draw(pop),
+            _ => {}
+        }
+    }
+
+    /// Tells the client when enough have answered or no longer can, and forgets the call when
+    /// nobody owes an answer.
+    pub(super) fn settle(&mut self, key: usize) {
+        let call = &mut self.calls[key];
+        let voters = self.members.voters(call.partition);
+        let level = call.level;
+        if call.client.is_some() {
+            let needed = call.mirror.as_ref().filter(|mirror| mirror.is_needed);
+            let (is_there, is_hopeless) = needed.map_or((true, false), |mirror| {
+                let (copies, voters) = (mirror.copies, self.members.voters(mirror.partition));
+                (copies.is_acknowledged(level, voters), copies.is_hopeless(level, voters))
+            });
+            if is_there && call.copies.is_acknowledged(level, voters) {
+                if call.needs_leadership && !self.leads() {
+                    self.give_up(key, voters);
+                } else {
+                    self.acknowledge(key);
+                }
+            } else if is_hopeless || call.copies.is_hopeless(level, voters) {
+                self.give_up(key, voters);
+            }
+        }
+        if self.calls[key].is_answered() {
+            let call = self.calls.remove(key);
+            if let (Some(manager), Some(sample)) = (&mut self.manager, call.sample) {
+                manager.learn(*sample);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, key: usize) {
+        let call = &mut self.calls[key];
+        let Some((client, slot)) = call.client.take() else { return };
+        let answer = call.answer.take().unwrap_or_default();
+        let (opened, is_write) = (call.opened, call.write.is_some());
+        let (form, pop) = (call.form.clone(), call.pop.take());
+        self.counts.done(is_write, self.now.since(opened));
+        if let Some(sample) = &mut call.sample {
+            sample.client = Some(self.now.since(opened));
+        }
+        match pop {
+            Some(pop) => self.popped(pop, &answer),
+            None => self.reply(client, slot, &answer, &form),
+        }
+    }
+
+    fn give_up(&mut self, key: usize, voters: ServerSet) {
+        let deposed = (!self.leads()).then(|| self.why_deposed());
+        let call = &mut self.calls[key];
+        let Some((client, slot)) = call.client.take() else { return };
+        let (have, count) = (call.copies.answered().and(voters).len(), voters.len());
+        let (is_write, pop) = (call.write.is_some(), call.pop.take());
+        let text = if let (true, Some(why)) = (call.needs_leadership, &deposed) {
+            match is_write {
+                true => format!("UNCERTAIN {why}; nobody knows whether this write will be found"),
+                false => format!("UNAVAILABLE {why}"),
+            }
+        } else if is_write && self.failure.is_some() {
+            "UNCERTAIN the log failed: nobody knows whether this write will be found in it"
+                .to_owned()
+        } else if is_write {
+            format!(
+                "UNCERTAIN {have} of {count} duplicates have this write, fewer than asked \
+                 for; it is in the log and will be applied by all"
+            )
+        } else {
+            reading::GONE.to_owned()
+        };
+        self.counts.given_up(is_write);
+        let mut answer = Vec::new();
+        encode::error(&mut answer, &text);
+        self.reply(client, slot, &answer, &Form::One(Shape::Plain));
+        if pop.is_some() {
+            self.release(client);
+        }
+    }
+
+    /// Whether this process may tell of writes and strong reads *now*: the clock is read anew,
+    /// since it may have been stopped in the middle of a turn.
+    #[inline]
+    pub(super) fn leads(&self) -> bool {
+        self.leadership.as_ref().is_none_or(|leadership| leadership.is_valid())
+    }
+
+    /// For clients.
+    pub(super) fn why_deposed(&self) -> String {
+        self.leadership.as_ref().map_or_else(String::new, |leadership| leadership.why_invalid())
+    }
+
+    /// Those of a partition that are being filled.
+    pub(super) fn bootstrapping(&self, partition: usize) -> ServerSet {
+        let configured = self.members.configured(partition);
+        configured.iter().filter(|&server| self.servers[server].bootstrap.is_some()).collect()
+    }
+}
+
+impl Server {
+    pub(super) const fn connection(&mut self, kind: ConnectionKind) -> &mut ConnectionState {
+        match kind {
+            ConnectionKind::Ordered => &mut self.ordered,
+            ConnectionKind::Free => &mut self.free,
+        }
+    }
+
+    /// Whoever brings it up to date looks again.
+    pub(super) fn wake(&mut self) {
+        if let Some(waker) = self.progress.take() {
+            waker.wake();
+        }
+    }
+
+    /// It was reached anew: both connections are empty.
+    pub(super) fn open(&mut self) -> u64 {
+        self.connection += 1;
+        for connection in [&mut self.ordered, &mut self.free] {
+            debug_assert!(connection.owed.is_empty(), "closing returned what was owed");
+            *connection = ConnectionState::default();
+            connection.is_open = true;
+        }
+        self.connection
+    }
+}
+
+/// `SET evenkeel:watermark "EPOCH SEQUENCE"`
+pub(super) fn write_mark(out: &mut Vec<u8>, position: Position) {
+    let mut digits = itoa::Buffer::new();
+    let mut text = [0_u8; 41];
+    let mut length = 0;
+    for (number, end) in [(position.epoch.0, &b" "[..]), (position.sequence.0, b"")] {
+        for part in [digits.format(number).as_bytes(), end] {
+            text[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        }
+    }
+    encode::command(out, &[b"SET", WATERMARK, &text[..length]]);
+}

@@ -1,0 +1,112 @@
+//! A read must not see what its own client wrote *behind* it.
+//!
+//! Reads travel on a connection of their own, past writes that wait (`ConnectionKind::Free`): that
+//! is what makes them quick. But then a client that sends `GET k` and `INCR k` without waiting
+//! between them may be told the value after the increment, which no Redis would tell it. So a write
+//! waits, with all that its client sent behind it, until the client's reads of the same keys are
+//! answered. Writes of other keys do not wait, and reads on the ordered connection need no help.
+
+use std::collections::VecDeque;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Inner;
+use super::types::{ClientId, ParsedCommand};
+use evenkeel_stores::resp::commands::{self, Class, Command, Local};
+
+/// The reads of one client that may overtake its writes: where their answers go, and of which keys
+/// they are. Two keys with one hash make a write wait in vain, no more.
+#[derive(Debug, Default)]
+pub(super) struct ReadOrder(VecDeque<(u64, u64)>);
+
+impl ReadOrder {
+    /// A read was sent whose answer goes to `slot`; those before `first` are answered.
+    #[inline]
+    pub(super) fn sent(&mut self, slot: u64, key: &[u8], first: u64) {
+        while self.0.front().is_some_and(|&(before, _)| before < first) {
+            self.0.pop_front();
+        }
+        self.0.push_back((slot, xxh3_64(key)));
+    }
+
+    /// The last of them that reads this key and is not answered.
+    fn last_of(&self, key: &[u8], is_waiting: impl Fn(u64) -> bool) -> Option<u64> {
+        let hash = xxh3_64(key);
+        let of_key = self.0.iter().rev().filter(|(_, other)| *other == hash);
+        of_key.map(|&(slot, _)| slot).find(|&slot| is_waiting(slot))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Inner {
+    /// A client's read was sent that may overtake its writes; its slot is the client's last.
+    #[inline]
+    pub(super) fn note_read_order(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let Some(client) = self.client(id) else { return };
+        let (first, last) = client.slots();
+        for index in commands::keys(command, parsed.arguments()).into_iter().flatten() {
+            client.read_order.sent(last, parsed.argument(index), first);
+        }
+    }
+
+    /// Has a command that writes wait until its client's reads of the same keys are answered;
+    /// whether it has to.
+    pub(super) fn holds_behind_reads(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        class: Class,
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
+        let Some(client) = self.client(id).filter(|client| !client.read_order.is_empty()) else {
+            return false;
+        };
+        let last_of = |key: &[u8]| client.read_order.last_of(key, |slot| client.is_waiting(slot));
+        let last = match (class, &client.transaction) {
+            (Class::Local(Local::Exec), Some(transaction)) => {
+                transaction.keys.iter().filter_map(|key| last_of(key)).max()
+            }
+            (Class::Write(_) | Class::Rewritten(..), None) => {
+                let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
+                keys.filter_map(|index| last_of(parsed.argument(index))).max()
+            }
+            _ => None,
+        };
+        if let Some(slot) = last {
+            self.hold_behind(id, slot);
+        }
+        last.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_waits_for_the_last_read_of_its_key_that_is_not_answered() {
+        let mut reads = ReadOrder::default();
+        for (slot, key) in [(7, b"a"), (8, b"b"), (9, b"a")] {
+            reads.sent(slot, key, 7);
+        }
+        assert_eq!(reads.last_of(b"a", |_| true), Some(9));
+        assert_eq!(reads.last_of(b"a", |slot| slot != 9), Some(7), "answered out of turn");
+        assert_eq!(reads.last_of(b"b", |slot| slot > 8), None);
+        assert_eq!(reads.last_of(b"c", |_| true), None);
+    }
+
+    #[test]
+    fn what_is_answered_costs_no_memory() {
+        let mut reads = ReadOrder::default();
+        (0..1_000_u64).for_each(|slot| reads.sent(slot, b"k", slot.saturating_sub(3)));
+        assert_eq!(reads.0.len(), 4);
+    }
+}

@@ -1,0 +1,199 @@
+//! Words that all files of the engine share: who asked what, and what a duplicate owes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use evenkeel_core::request::Attempt;
+use evenkeel_core::request::ordered::{Hash, Sequence};
+use evenkeel_stores::resp::commands::{Refusal, Repeat};
+use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::resp::request::{Arguments, RequestParser};
+
+/// What an answer becomes for a client of RESP2.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// It is the answer to one command.
+    One(Shape),
+    /// Each element is the answer to another command.
+    Each(Box<[Shape]>),
+}
+
+/// Names one client for as long as the service runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClientId {
+    /// Where it is kept.
+    pub(super) key: usize,
+    pub(super) serial: u64,
+}
+
+#[cfg(test)]
+impl ClientId {
+    pub(super) const fn of_test() -> Self {
+        Self { key: 0, serial: 0 }
+    }
+}
+
+/// One command as it came.
+#[derive(Clone, Copy)]
+pub(crate) struct ParsedCommand<'a> {
+    pub(crate) parser: &'a RequestParser,
+    pub(crate) buffer: &'a [u8],
+    /// Bytes of the buffer that are this command.
+    pub(crate) length: usize,
+}
+
+impl<'a> ParsedCommand<'a> {
+    pub(super) fn arguments(&self) -> Arguments<'a> {
+        self.parser.arguments(self.buffer)
+    }
+
+    pub(super) fn argument(&self, index: usize) -> &'a [u8] {
+        self.parser.argument(self.buffer, index)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.parser.len()
+    }
+
+    /// The command as an array of bulk strings, at the end of `out`.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        if self.parser.is_inline() {
+            self.parser.write_canonical(self.buffer, out);
+        } else {
+            out.extend_from_slice(&self.buffer[..self.length]);
+        }
+    }
+}
+
+/// What a client is told instead of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ErrorReply {
+    /// What Redis's clients tell errors apart by: one word in capitals.
+    pub(super) code: &'static str,
+    pub(super) message: Cow<'static, str>,
+}
+
+impl ErrorReply {
+    pub(super) fn new(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<Refusal> for ErrorReply {
+    fn from(Refusal(text): Refusal) -> Self {
+        let (code, message) = text.split_once(' ').unwrap_or(("ERR", text));
+        Self::new(code, message)
+    }
+}
+
+impl fmt::Display for ErrorReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.message)
+    }
+}
+
+/// A write that is the same for every duplicate.
+pub(super) struct Write<'a> {
+    /// Commands, one after the other.
+    pub(super) commands: &'a [u8],
+    pub(super) count: u32,
+    pub(super) shard: usize,
+    pub(super) repeat: Repeat,
+    pub(super) keys: &'a [Hash],
+    pub(super) key_names: &'a [&'a [u8]],
+    pub(super) form: Form,
+    /// Whether its answer is that of its one command (and not that of an EXEC).
+    pub(super) is_single: bool,
+}
+
+/// An `SPOP` under way.
+#[derive(Debug)]
+pub(crate) struct Pop {
+    pub(super) client: ClientId,
+    pub(super) shard: usize,
+    pub(super) key: Box<[u8]>,
+    /// `None` = one, which is answered by itself.
+    pub(super) count: Option<usize>,
+    /// The members drawn last.
+    pub(super) drawn: Vec<Box<[u8]>>,
+    /// The members removed for this client.
+    pub(super) taken: Vec<Box<[u8]>>,
+    pub(super) draws: u32,
+}
+
+/// What an answer will be the answer to.
+#[derive(Debug)]
+pub(crate) enum Owed {
+    /// A client's access, plain.
+    Access { call: usize },
+    /// A client's read that one answer is enough for.
+    Read { attempt: Attempt },
+    /// A client's writes between MULTI and EXEC: `before` answers come first (OK, QUEUED).
+    /// `refusal` is the first error among them: EXEC will only say that there was one.
+    Group { call: usize, before: u32, is_single: bool, refusal: Option<Box<[u8]>> },
+    /// A write of the log; `before` as above.
+    Replayed { write: Option<Sequence>, before: u32, refusal: Option<Box<[u8]>> },
+    /// A write of ours to the stream of a partition that a shard moves to or from; `before` as
+    /// above. Of a key (`is_key`) nothing but success will do.
+    Moved { write: Sequence, before: u32, refusal: Option<Box<[u8]>>, is_key: bool },
+    /// The members that an SPOP is to take.
+    Draw { pop: Box<Pop> },
+    /// The watermark was written.
+    Mark { watermark: Sequence },
+    /// A key for a server that is being filled.
+    Dump { copy: Copy },
+    /// When that key expires; `dump` is what came for it.
+    Expiry { copy: Copy, dump: Option<Box<[u8]>> },
+    /// A key (then nothing but OK will do) or a held write was given to a server that is being
+    /// filled.
+    Given { is_key: bool },
+}
+
+impl Owed {
+    /// Whether this answer is one of those that come before the last one of a group.
+    pub(super) fn is_before_the_last(&mut self, reply: &[u8]) -> bool {
+        let (Self::Group { before, refusal, .. }
+        | Self::Replayed { before, refusal, .. }
+        | Self::Moved { before, refusal, .. }) = self
+        else {
+            return false;
+        };
+        if *before == 0 {
+            return false;
+        }
+        *before -= 1; // OK, QUEUED, or why EXEC will be an error
+        if reply.first() == Some(&b'-') && refusal.is_none() {
+            *refusal = Some(reply.into());
+        }
+        true
+    }
+
+    /// The first error before the last answer of a group.
+    pub(super) fn refusal(&self) -> Option<&[u8]> {
+        match self {
+            Self::Group { refusal, .. }
+            | Self::Replayed { refusal, .. }
+            | Self::Moved { refusal, .. } => refusal.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// Whom a key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyTarget {
+    /// A server that is being filled, and its connection then: a later one knows nothing of it.
+    Server(usize, u64),
+    /// The log, in this pass.
+    Log(u64),
+    /// The partition that a shard moves to, in the move of this number.
+    Move(u64),
+}
+
+/// One key on its way from a source to a target.
+#[derive(Debug, Clone)]
+pub(crate) struct Copy {
+    pub(super) to: CopyTarget,
+    pub(super) key: Box<[u8]>,
+    pub(super) hash: Hash,
+}

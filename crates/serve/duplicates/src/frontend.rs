@@ -1,0 +1,308 @@
+//! Clients: their bytes become commands, their answers bytes.
+//!
+//! **The end.** Told to drain, a client's commands that were read are taken, and one that has begun
+//! when the rest of it comes; then nothing further is read. The connection ends when every answer
+//! that is owed has been written, so that no write is applied whose client is not told. What it
+//! sends after that is thrown away and not applied.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::watch;
+
+use super::config::DuplicatesConfig;
+use super::engine::{ClientId, Engine, ParsedCommand};
+use super::inbox::Inbox;
+use super::state::DuplicatesState;
+use evenkeel_runtime::accept::{
+    AcceptConfig, Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
+};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::request::{Limits, RequestParser};
+
+/// Commands of one client that may wait for their answers; no more of its bytes are read then.
+const WAITING_MAX: usize = 1_024;
+/// Answers of one client that may wait to be written; no more of its bytes are read then.
+const OUT_BYTES_PAUSE: usize = 1 << 20;
+/// With so many it does not read: it is cut off.
+const OUT_BYTES_MAX: usize = 256 << 20;
+/// How long a client may take to say its password, to take some of its answers, and to leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What clients are allowed. Without a password nothing need come from a new one, as with Redis.
+pub(super) fn accept_config(config: &DuplicatesConfig) -> AcceptConfig {
+    let idle = config.idle_max.unwrap_or(Duration::MAX);
+    AcceptConfig {
+        connections_max: config.clients_max,
+        handshake: PATIENCE,
+        first: config.password.as_ref().map_or(idle, |_| PATIENCE),
+        idle,
+        write: PATIENCE,
+        drain: config.drain,
+        tls: None,
+    }
+}
+
+/// Serves clients of a service.
+pub(super) struct Frontend(pub(super) Rc<Engine>);
+
+impl ServeConnection for Frontend {
+    async fn serve(self: Rc<Self>, mut stream: Stream, _peer: Peer, link: Rc<Link>) {
+        let mut session = Session::new(&self.0, link);
+        std::future::poll_fn(|context| session.poll(Pin::new(&mut stream), context)).await;
+    }
+}
+
+/// Tells clients of a service that stands by who leads.
+pub(super) struct StandIn(pub(super) watch::Receiver<Arc<DuplicatesState>>);
+
+impl StandIn {
+    /// For clients and whoever gives orders.
+    pub(super) fn why(&self) -> String {
+        let holder = self.0.borrow().failure.clone().unwrap_or_default();
+        format!("this process stands by: {holder}")
+    }
+}
+
+impl ServeConnection for StandIn {
+    async fn serve(self: Rc<Self>, mut stream: Stream, _peer: Peer, link: Rc<Link>) {
+        let mut reported = Vec::new();
+        encode::error(&mut reported, &format!("UNAVAILABLE {}", self.why()));
+        if stream.write_all(&reported).await.is_ok() {
+            let linger = Linger::WhileSending;
+            let leaving = |context: &mut Context<'_>| {
+                poll_leave(Pin::new(&mut stream), &link, linger, context)
+            };
+            let _ = std::future::poll_fn(leaving).await; // who does not hear it has gone
+        }
+    }
+}
+
+struct Session {
+    engine: Rc<Engine>,
+    id: ClientId,
+    inbox: Inbox,
+    parser: RequestParser,
+    /// What is being written.
+    out: Vec<u8>,
+    written: usize,
+    /// The client sends nothing more.
+    is_closed: bool,
+    /// It has not said its password yet.
+    is_limited: bool,
+    /// It has sent something since its phase was said.
+    is_heard: bool,
+    is_flushed: bool,
+    intake: Intake,
+    linger: Linger,
+    link: Rc<Link>,
+}
+
+/// Which commands are still taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Intake {
+    /// All.
+    Open,
+    /// The one that has begun, and no other.
+    Last,
+    /// None.
+    Ended,
+}
+
+impl Session {
+    fn new(engine: &Rc<Engine>, link: Rc<Link>) -> Self {
+        let mut inner = engine.borrow();
+        let limits = match inner.config.password {
+            Some(_) => Limits::unauthenticated(),
+            None => inner.config.limits,
+        };
+        Self {
+            engine: Rc::clone(engine),
+            id: inner.welcome(),
+            inbox: Inbox::default(),
+            parser: RequestParser::new(limits),
+            out: Vec::new(),
+            written: 0,
+            is_closed: false,
+            is_limited: inner.config.password.is_some(),
+            is_heard: false,
+            is_flushed: true,
+            intake: Intake::Open,
+            linger: Linger::WhileSending,
+            link,
+        }
+    }
+
+    /// Reads, takes commands and writes until nothing moves; ready when the client is done with.
+    fn poll<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        mut stream: Pin<&mut S>,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            self.take_commands(context);
+            let Poll::Ready(Ok(is_idle)) = self.poll_write(stream.as_mut(), context) else {
+                return Poll::Ready(());
+            };
+            let engine = Rc::clone(&self.engine);
+            let mut inner = engine.borrow();
+            let Some(client) = inner.client(self.id) else { return Poll::Ready(()) };
+            let waits = client.waiting() > 0;
+            let is_ending = client.is_ending || self.is_closed || self.intake == Intake::Ended;
+            if is_ending && !waits && is_idle && client.out.is_empty() {
+                let is_told = client.is_ending;
+                drop(inner);
+                return self.poll_leave(stream, is_told, context);
+            }
+            if client.out.len() > OUT_BYTES_MAX {
+                return Poll::Ready(());
+            }
+            let is_full = client.waiting() >= WAITING_MAX
+                || client.is_held()
+                || client.out.len() + self.out.len() - self.written > OUT_BYTES_PAUSE;
+            let is_known = client.is_known();
+            drop(inner);
+            self.say_phase(waits, is_known);
+            if is_ending || is_full {
+                return Poll::Pending; // woken by answers, or when the socket takes more
+            }
+            match self.inbox.poll_read(stream.as_mut(), context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => self.is_closed = true,
+                Poll::Ready(Ok(_)) => self.is_heard = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// Everything is said. Ready when the client has heard it, as far as can be known: a reset
+    /// could destroy the last answers.
+    fn poll_leave<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: Pin<&mut S>,
+        is_told: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        if self.is_closed {
+            return Poll::Ready(()); // it sends nothing more
+        }
+        let linger = if is_told { Linger::UntilClosed } else { self.linger };
+        poll_leave(stream, &self.link, linger, context).map(drop)
+    }
+
+    /// A client that waits for answers is served; one that waits for nothing is idle from when it
+    /// sent something last.
+    fn say_phase(&mut self, waits: bool, is_known: bool) {
+        let is_heard = std::mem::take(&mut self.is_heard);
+        let is_serving = self.link.phase() == Phase::Serving;
+        if waits && !is_serving {
+            self.link.enter(Phase::Serving);
+        } else if !waits && is_known && (is_heard || is_serving) {
+            self.link.enter(Phase::Idle);
+        }
+    }
+
+    /// Takes the whole commands that have come, as many as may wait.
+    fn take_commands(&mut self, context: &Context<'_>) {
+        let engine = Rc::clone(&self.engine);
+        let mut inner = engine.borrow();
+        inner.read_clock();
+        if let Some(client) = inner.client(self.id)
+            && !client.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+        {
+            client.waker = Some(context.waker().clone());
+        }
+        let is_draining = self.link.order() >= Order::Drain;
+        loop {
+            let Some(client) = inner.client(self.id) else { return };
+            let is_over = client.is_ending || self.intake == Intake::Ended;
+            if client.waiting() >= WAITING_MAX || is_over || client.is_held() {
+                return;
+            }
+            if is_draining && (client.waiting() > 0 || !self.inbox.filled().is_empty()) {
+                self.linger = Linger::UntilClosed; // it is answered something
+            }
+            if self.is_limited && client.is_known() {
+                self.is_limited = false;
+                self.parser.set_limits(inner.config.limits);
+            }
+            match self.parser.parse(self.inbox.filled()) {
+                Ok(None) => {
+                    if is_draining && self.intake == Intake::Open {
+                        let has_begun = !self.inbox.filled().is_empty();
+                        self.intake = if has_begun { Intake::Last } else { Intake::Ended };
+                    }
+                    return;
+                }
+                Ok(Some(length)) => {
+                    if !self.parser.is_empty() {
+                        let buffer = self.inbox.filled();
+                        let parsed = ParsedCommand { parser: &self.parser, buffer, length };
+                        if !inner.submit(self.id, parsed) {
+                            return; // its bytes stay for when it is no longer held
+                        }
+                    }
+                    self.inbox.consume(length);
+                    if self.intake == Intake::Last {
+                        self.intake = Intake::Ended;
+                    }
+                }
+                Err(error) => {
+                    inner.reply_now(self.id, |out, _| encode::protocol_error(out, error));
+                    if let Some(client) = inner.client(self.id) {
+                        client.is_ending = true;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes what there is; true when all of it is written.
+    fn poll_write<S: AsyncWrite>(
+        &mut self,
+        mut stream: Pin<&mut S>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        loop {
+            if self.written == self.out.len() {
+                self.out.clear();
+                self.written = 0;
+                let engine = Rc::clone(&self.engine);
+                let mut inner = engine.borrow();
+                let Some(client) = inner.client(self.id) else { return Poll::Ready(Ok(true)) };
+                if client.out.is_empty() {
+                    if !self.is_flushed {
+                        self.is_flushed = stream.as_mut().poll_flush(context)?.is_ready();
+                    }
+                    return Poll::Ready(Ok(self.is_flushed));
+                }
+                self.is_flushed = false;
+                std::mem::swap(&mut self.out, &mut client.out);
+            }
+            match stream.as_mut().poll_write(context, &self.out[self.written..]) {
+                Poll::Pending => {
+                    self.link.write_blocked(true);
+                    return Poll::Ready(Ok(false));
+                }
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => {
+                    self.link.write_blocked(false);
+                    self.written += count;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.borrow().dismiss(self.id);
+    }
+}

@@ -1,0 +1,227 @@
+//! Who may write at all, where several processes stand by: a lease in etcd.
+//!
+//! | key below the prefix | what it holds | until when |
+//! |---|---|---|
+//! | `reign` | who leads | the lease ends |
+//! | `epoch` | the last epoch that was given, a number that only rises | for ever |
+//! | `map` | who holds which shard, and who the duplicates are: a [`Layout`](super::layout::Layout) | for ever |
+//!
+//! **Two lines of defence.** The lease says who *should* write, the epoch at every duplicate who
+//! *can* (`fencing.rs`). Where a majority acknowledges, the second alone is enough: whoever leads
+//! has fenced off a majority before its first write. The lease makes that nobody else even tries,
+//! and it is what the other levels have.
+//!
+//! **The holder's clock.** It counts from *before* it asked for the lease or its renewal, and ends
+//! an eighth earlier than the lease: so it has stopped telling clients anything before another can
+//! have been given the lease, as long as clocks tick within an eighth of each other. The clock goes
+//! on while the process is stopped and while the machine sleeps, and is read for every answer that
+//! matters. What is not renewed in time is not given up: when etcd answers again and the lease is
+//! still there, it goes on.
+//!
+//! **What a new holder must know** it has from the duplicates: it takes an epoch above all that
+//! were given, fences them off and begins from what a majority has.
+
+mod error;
+mod etcd;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use self::error::LeadershipError;
+use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
+pub(super) use self::layout::EtcdStore;
+use evenkeel_stores::clients::error::RemoteError;
+
+/// Parts of a lease between two renewals.
+const RENEWALS: u32 = 4;
+/// Parts of a lease of which the last one is not relied on.
+const MARGIN: u32 = 8;
+/// Parts of a lease after which somebody who stands by looks again.
+const LOOKS: u32 = 10;
+
+/// Where processes take turns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdSettings {
+    /// The members' gateways, `http://host:port` or `https://…`.
+    pub endpoints: Vec<String>,
+    /// What keys begin with, without a slash at the end; one for each service.
+    pub prefix: String,
+    /// How long nobody else may lead after the holder was heard last: whole seconds, at least 2
+    /// (etcd grants no less as it is set up by default).
+    pub lease: Duration,
+    /// Who to be, where authentication is on.
+    pub user: Option<String>,
+    /// Where that user's password is.
+    pub password_file: Option<PathBuf>,
+    /// The authority that members are believed by, for `https`.
+    pub authority: Option<PathBuf>,
+    /// The own certificate and key, where members want one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Whether to wait while another one leads; otherwise that is an error.
+    pub standby: bool,
+}
+
+/// Being the one who leads, for as long as the lease is renewed.
+#[derive(Debug)]
+pub(super) struct Leadership {
+    election: Election,
+    held: Held,
+    /// On the clock that goes on while the machine sleeps.
+    until: Cell<Duration>,
+    error: RefCell<Option<String>>,
+}
+
+/// Waits until nobody else leads; `told` is called with who does, whenever that changes.
+///
+/// # Errors
+/// When etcd's answer is one that waiting does not change, or another one leads and we are not to
+/// wait.
+pub(super) async fn enter(
+    settings: &EtcdSettings,
+    service: &str,
+    who: &str,
+    mut reported: impl FnMut(&str),
+) -> io::Result<Leadership> {
+    let wrong = |error: LeadershipError| io::Error::other(format!("duplicates.{service}: {error}"));
+    let election = Election::open(settings).map_err(wrong)?;
+    let pause = settings.lease / LOOKS;
+    let mut said = String::new();
+    loop {
+        let asked = boot_time();
+        let (text, is_held) = match election.campaign(who).await {
+            Ok(Campaign::Won(held)) => {
+                let until = asked + relied_on(held.granted);
+                tracing::info!(service, lease = ?held.granted, "this process leads");
+                let (until, error) = (Cell::new(until), RefCell::new(None));
+                return Ok(Leadership { election, held, until, error });
+            }
+            Ok(Campaign::Lost(holder)) if !settings.standby => {
+                let place = election.place().to_owned();
+                return Err(wrong(LeadershipError::Taken { place, holder }));
+            }
+            Ok(Campaign::Lost(holder)) => (format!("{holder} leads"), true),
+            Err(error) if error.may_pass => {
+                (format!("{} does not tell who leads: {error}", election.place()), false)
+            }
+            Err(error) => {
+                let place = election.place().to_owned();
+                return Err(wrong(LeadershipError::Refused { place, error: error.into() }));
+            }
+        };
+        if text != said {
+            match is_held {
+                true => tracing::info!(service, "standing by: {text}"),
+                false => tracing::warn!(service, "standing by: {text}"),
+            }
+            reported(&text);
+            said = text;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Leadership {
+    /// Whether nobody else can have been given the lease by now.
+    #[inline]
+    pub(super) fn is_valid(&self) -> bool {
+        boot_time() < self.until.get()
+    }
+
+    /// For clients and people, when it is not valid.
+    pub(super) fn why_invalid(&self) -> String {
+        let why = self.error.borrow();
+        let why = why.as_deref().unwrap_or("this process was stopped, or slept");
+        let place = self.election.place();
+        format!("the lease in {place} was not renewed in time ({why}); another one may lead")
+    }
+
+    /// An epoch above this one and above all that were ever given.
+    ///
+    /// # Errors
+    /// When another one leads, or etcd does not answer in several attempts.
+    pub(super) async fn epoch_above(&self, seen: u64) -> io::Result<u64> {
+        let mut last = String::new();
+        for _ in 0..2 * RENEWALS {
+            match self.election.give_epoch(&self.held, seen).await {
+                Ok(Some(epoch)) => return Ok(epoch),
+                Ok(None) => return Err(self.lost()),
+                Err(error) => last = error.message,
+            }
+            tokio::time::sleep(self.held.granted / RENEWALS).await;
+        }
+        Err(io::Error::other(format!("{}: no epoch was given: {last}", self.election.place())))
+    }
+
+    /// Renews the lease for as long as it is there; how it was lost.
+    pub(super) async fn keep(self: Rc<Self>) -> io::Error {
+        loop {
+            tokio::time::sleep(self.held.granted / RENEWALS).await;
+            let asked = boot_time();
+            match self.election.renew(&self.held).await {
+                Ok(Renewed::For(granted)) => {
+                    self.until.set(self.until.get().max(asked + relied_on(granted)));
+                    if self.error.take().is_some() {
+                        tracing::info!("the lease is renewed again");
+                    }
+                }
+                Ok(Renewed::Ended) => return self.lost(),
+                Err(error) => {
+                    if self.error.borrow().as_ref() != Some(&error.message) {
+                        tracing::warn!(%error, "the lease is not renewed");
+                    }
+                    self.error.replace(Some(error.message));
+                }
+            }
+        }
+    }
+
+    /// The map, as whoever led last stored it.
+    async fn load_map(&self) -> Result<Option<Kept>, RemoteError> {
+        self.election.read_map().await
+    }
+
+    /// Replaces the map of this revision (0: there is none), unless another one leads by now.
+    ///
+    /// # Errors
+    /// One that may pass: nobody knows whether it was replaced. Otherwise it was not.
+    async fn swap_map(&self, revision: u64, bytes: &[u8]) -> Result<Swapped, RemoteError> {
+        self.election.swap_map(&self.held, revision, bytes).await
+    }
+
+    fn lost(&self) -> io::Error {
+        let place = self.election.place();
+        io::Error::other(format!(
+            "another process has taken over, or may: the lease in {place} has ended (was this \
+             process stopped, or is the lease too short? Start it anew, with standby = true to \
+             wait for its turn)"
+        ))
+    }
+
+    /// Lets somebody else lead at once.
+    pub(super) async fn resign(&self) {
+        self.until.set(Duration::ZERO);
+        self.election.revoke(&self.held).await;
+    }
+}
+
+/// How much of a lease its holder relies on.
+fn relied_on(granted: Duration) -> Duration {
+    granted - granted / MARGIN
+}
+
+/// Time since the machine was started, its sleep included.
+fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}

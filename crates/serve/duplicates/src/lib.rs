@@ -1,0 +1,73 @@
+//! Duplicates: partitions × duplicates of a store behind one RESP frontend.
+//!
+//! Every write goes to all duplicates of its partition in one order, every read to as many as the
+//! policy says, and the first valid answer wins, so that a duplicate that stumbles is not waited
+//! for. The decisions are core's ([`evenkeel_core::request::ordered`]); here are sockets and files.
+//!
+//! **The life of a write**: `frontend.rs` finds the command in a client's bytes; `engine/access.rs`
+//! makes it the same for everybody, gives it its place, appends it to the log and to the
+//! connections of the live duplicates; `engine/mod.rs`, `flush`, commits the log and lets the
+//! connections go; `connection.rs` reads an answer and `engine/answers.rs` gives it to the client
+//! when enough have come.
+//!
+//! **The life of a read**: `engine/access.rs` asks core who may answer it; `engine/reading.rs` asks
+//! the dispatcher who of them does, and gives the client the first answer.
+//!
+//! An application in Rust that runs the service itself has `client.rs`: sessions without a socket.
+//!
+//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before (`fencing.rs`),
+//! and brings it up to date from the log or from another duplicate. `leadership/` is who may write
+//! at all, where several processes stand by. `manager.rs` samples accesses and advises.
+//!
+//! `control.rs` takes requests to move shards and to add or remove duplicates, `mover.rs` carries
+//! them out, `layout/` keeps what came of them.
+//!
+//! | room | what it is |
+//! |---|---|
+//! | [`Service`] | from its start to its end; `takeover.rs` says what it begins with |
+//! | [`config`] | `[duplicates.NAME]`: read and checked |
+//! | `frontend`, [`client`], `inbox` | clients: on sockets, and in this process |
+//! | `engine/` | sessions, calls and connections; nothing in it waits |
+//! | `member`, `members`, `connect`, `connection`, `redis_check`, `fencing` | a duplicate: reached, fenced off, filled, sent to |
+//! | [`log`] | every write in its order, until all duplicates have it |
+//! | [`layout`], [`changes`], [`rejected`], `control`, `mover` | which partition holds what, and changes of it |
+//! | `leadership/` | who may write, where processes take turns |
+//! | `manager` | samples accesses and advises |
+//! | [`state`], [`metrics`], [`admin`], `counts` | for people and programs |
+//!
+//! **Source**: Zoolander (ICAC 2013), section 3.
+
+pub mod admin;
+
+pub mod changes;
+pub mod client;
+pub mod config;
+mod connect;
+mod connection;
+mod control;
+mod counts;
+mod engine;
+mod fencing;
+mod frontend;
+mod inbox;
+pub mod layout;
+mod leadership;
+pub mod log;
+mod manager;
+mod member;
+mod members;
+pub mod metrics;
+mod mover;
+mod redis_check;
+pub mod rejected;
+mod service;
+pub mod state;
+mod takeover;
+
+pub use config::{DuplicatesConfig, Target};
+pub(crate) use config::{ENSEMBLE_EXPECTED, ensemble};
+pub use control::Control;
+pub use leadership::EtcdSettings;
+pub use manager::ManagerSettings;
+pub use service::Service;
+pub use state::DuplicatesState;

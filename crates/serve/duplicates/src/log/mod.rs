@@ -1,0 +1,617 @@
+//! The log of duplicated writes: what every duplicate must have applied, in one order.
+//!
+//! A write is in the log before any duplicate gets it, so a duplicate that was away is brought back
+//! by reading from where it was, and a service that lost all of its duplicates' last seconds has
+//! them here. Records lie in segments ([`segment`]) of bounded size; the oldest go as wholes.
+//!
+//! **What a crash can lose.** A record counts as written when [`Log::commit`] returns. The end of
+//! the *process* loses nothing of that. The end of the *machine* (power, kernel) loses nothing
+//! under [`Sync::Always`], the time between two syncs and the length of one under [`Sync::Every`],
+//! and what the system had not written by itself under [`Sync::Never`]: with duplicates on several
+//! machines that is what they are for. What is left is a prefix of what was appended; should there
+//! be a hole with records behind it, opening says where and refuses, since nobody but an operator
+//! knows whether those behind it are to be given up.
+//!
+//! **State records** let old segments go although nobody has copied them: once for every key what
+//! it holds is in the log ([`Log::state_begins`] … [`Log::state_ends`]), a duplicate can be made
+//! from the log's own beginning ([`Log::read_everything`]). A state that does not fit goes like all
+//! that is old, and then counts as none ([`Log::state`]).
+//!
+//! One thread writes; readers may be anywhere and see what is committed.
+
+mod background_writer;
+mod error;
+mod reader;
+mod recovery;
+pub mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+
+use self::background_writer::{BackgroundWriter, sync, sync_directory};
+pub use self::error::LogError;
+use self::reader::{Bounds, Wanted};
+pub use self::reader::{Part, Reader, Record};
+pub use self::recovery::Recovered;
+use self::recovery::{Found, Segment, StatePlace, path_of, recover};
+pub use self::segment::{COMMAND_BYTES_MAX, RecordKind};
+use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag, VERSION};
+
+/// A segment is not shorter, unless the log is.
+const SEGMENT_BYTES_MIN: u64 = 1 << 10;
+/// Where a log goes that is of no use any more.
+const QUARANTINE: &str = "aside";
+/// Kept for the next batch; what a larger one took is given back.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
+
+/// When what is written is made to survive the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sync {
+    /// When the operating system likes (Linux: within about 30 s).
+    Never,
+    /// Before every [`Log::commit`] returns: as slow as the disk.
+    Always,
+    /// So often, on a thread of its own.
+    Every(Duration),
+}
+
+/// How a log is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogSettings {
+    /// A new segment begins when one would become longer, in bytes; a batch is not split.
+    pub segment_bytes: u64,
+    /// The whole log, in bytes, at least two segments. When it would become longer, the oldest
+    /// segments go: who has not applied them has to be copied. Only segments that are complete
+    /// go, so it may be exceeded by one segment and one batch.
+    pub bytes_max: u64,
+    /// When it is synced.
+    pub sync: Sync,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            bytes_max: 4 << 30,
+            sync: Sync::Every(Duration::from_secs(1)),
+        }
+    }
+}
+
+/// A log that is open for writing.
+#[derive(Debug)]
+pub struct Log {
+    directory: PathBuf,
+    settings: LogSettings,
+    background_writer: BackgroundWriter,
+    /// Complete ones, and last the one that is written.
+    segments: VecDeque<Segment>,
+    /// The latest state that is complete.
+    state: Option<StatePlace>,
+    /// One that is being recorded.
+    begun: Option<StatePlace>,
+    file: Arc<File>,
+    salt: u32,
+    bounds: Arc<Bounds>,
+    /// What has been appended and not committed.
+    buffer: Vec<u8>,
+    appended: Position,
+    committed: Position,
+    failed: Option<String>,
+    /// Held until everything else is closed.
+    lock: File,
+}
+
+/// How far a log has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Position {
+    sequence: u64,
+    epoch: u64,
+    epoch_since: u64,
+}
+
+impl Log {
+    /// Opens the log in this directory, which is made if there is none, reads all of it and cuts
+    /// off what a crash left half written.
+    ///
+    /// # Errors
+    /// When another one writes it, a segment is damaged or of another version, the operating system
+    /// refuses, or the settings contradict themselves.
+    pub fn open(directory: &Path, settings: LogSettings) -> Result<(Self, Recovered), LogError> {
+        check(&settings)?;
+        let made = fs::create_dir_all(directory);
+        made.map_err(|error| LogError::system(directory, "make the directory", error))?;
+        let lock = lock(directory)?;
+        let found = match recover(directory)? {
+            Some(found) => found,
+            None => begin(directory)?,
+        };
+        let recovered = found.recovered.clone();
+        Ok((Self::of(directory, settings, found, lock)?, recovered))
+    }
+
+    fn of(
+        directory: &Path,
+        settings: LogSettings,
+        found: Found,
+        lock: File,
+    ) -> Result<Self, LogError> {
+        let Found { version, segments, state, end, salt, recovered } = found;
+        let last = segments.last().expect("a log has a segment");
+        let path = path_of(directory, last.begins);
+        let opened = OpenOptions::new().append(true).open(&path);
+        let file = opened.map_err(|error| LogError::system(&path, "open it", error))?;
+        let (epoch, epoch_since) = recovered.epochs.last().copied().unwrap_or((0, 1));
+        let position = Position { sequence: recovered.last_sequence, epoch, epoch_since };
+        let every = if let Sync::Every(every) = settings.sync { every } else { Duration::ZERO };
+        let mut log = Self {
+            directory: directory.to_owned(),
+            settings,
+            background_writer: BackgroundWriter::start(directory, every)?,
+            segments: segments.into(),
+            state,
+            begun: None,
+            file: Arc::new(file),
+            salt,
+            bounds: Arc::new(Bounds::new(end, recovered.first_sequence)),
+            buffer: Vec::new(),
+            appended: position,
+            committed: position,
+            failed: None,
+            lock,
+        };
+        if version != VERSION {
+            let turned = log.turn(); // a segment is of one version
+            log.noted(turned)?;
+        }
+        Ok(log)
+    }
+
+    /// Begins anew, with nothing: what it held is of no use, since others have written meanwhile.
+    /// It is moved to `DIRECTORY/aside`, in place of what is there, in case somebody misses a write
+    /// that was never acknowledged. Nobody may be reading it.
+    ///
+    /// # Errors
+    /// When the operating system refuses. What was not moved is still a log.
+    pub fn quarantine(&mut self) -> Result<Recovered, LogError> {
+        let quarantined = self.directory.join(QUARANTINE);
+        let system = |path: &Path, what, error| LogError::system(path, what, error);
+        if quarantined.exists() {
+            fs::remove_dir_all(&quarantined)
+                .map_err(|error| system(&quarantined, "remove it", error))?;
+        }
+        fs::create_dir(&quarantined).map_err(|error| system(&quarantined, "make it", error))?;
+        // The latest first: after a crash a beginning is left, which is as old and goes as well.
+        for segment in self.segments.iter().rev() {
+            let from = path_of(&self.directory, segment.begins);
+            let moved = fs::rename(&from, path_of(&quarantined, segment.begins));
+            moved.map_err(|error| system(&from, "move it aside", error))?;
+        }
+        let lock = self.lock.try_clone();
+        let lock = lock.map_err(|error| system(&self.directory, "hold its lock", error))?;
+        let found = begin(&self.directory)?;
+        let recovered = found.recovered.clone();
+        *self = Self::of(&self.directory.clone(), self.settings.clone(), found, lock)?;
+        Ok(recovered)
+    }
+
+    /// Says that the log knows nothing of the writes up to this one, though duplicates have them:
+    /// for a log that was lost. What it held before is removed.
+    ///
+    /// # Errors
+    /// As [`Log::commit`].
+    ///
+    /// # Panics
+    /// When the log has already come further.
+    pub fn begin_after(&mut self, sequence: u64) -> Result<(), LogError> {
+        assert!(sequence >= self.appended.sequence, "{sequence}: the log has come further");
+        self.commit()?;
+        (self.appended.sequence, self.committed.sequence) = (sequence, sequence);
+        let turned = self.turn();
+        self.noted(turned)?;
+        while self.segments.len() > 1 {
+            self.remove_oldest();
+        }
+        Ok(())
+    }
+
+    /// Begins an epoch: what is appended from here on is of this one. Nothing is written yet.
+    ///
+    /// # Errors
+    /// When the log has failed.
+    ///
+    /// # Panics
+    /// When the epoch is not later than the one before it.
+    pub fn begin_epoch(&mut self, epoch: u64) -> Result<(), LogError> {
+        self.check_sound()?;
+        let Position { sequence, epoch: before, .. } = self.appended;
+        assert!(epoch > before, "epoch {epoch} after {before}: epochs ascend");
+        let command = &epoch.to_le_bytes();
+        let frame = Frame { sequence, shard: 0, partition: Some(0), tag: Tag::Epoch, command };
+        segment::encode(&mut self.buffer, self.salt, &frame);
+        let epoch_since = sequence.saturating_add(1);
+        self.appended = Position { sequence, epoch, epoch_since };
+        Ok(())
+    }
+
+    /// Says that the layout of this version is in use from here on. Nothing is written yet.
+    ///
+    /// # Errors
+    /// When the log has failed.
+    pub fn begin_layout(&mut self, version: u64) -> Result<(), LogError> {
+        self.check_sound()?;
+        let (sequence, command) = (self.appended.sequence, &version.to_le_bytes());
+        let frame = Frame { sequence, shard: 0, partition: Some(0), tag: Tag::Layout, command };
+        segment::encode(&mut self.buffer, self.salt, &frame);
+        Ok(())
+    }
+
+    /// Appends a record of a shard to the stream of a partition, which is the one that holds the
+    /// shard, or is to hold it. Nothing is written before [`Log::commit`].
+    ///
+    /// # Errors
+    /// When the command is too long ([`COMMAND_BYTES_MAX`]), or the log has failed.
+    ///
+    /// # Panics
+    /// When a write does not have a later sequence number than the one before it, or a state holds
+    /// at a sequence number that has not been appended.
+    #[inline]
+    pub fn append(
+        &mut self,
+        sequence: u64,
+        (shard, partition): (u16, u16),
+        kind: RecordKind,
+        command: &[u8],
+    ) -> Result<(), LogError> {
+        self.check_sound()?;
+        if command.len() > COMMAND_BYTES_MAX {
+            let bytes = command.len();
+            return Err(LogError::TooLong { bytes, bytes_max: COMMAND_BYTES_MAX });
+        }
+        let (tag, last) = (Tag::Command(kind), self.appended.sequence);
+        if tag.is_write() {
+            assert!(sequence > last, "write {sequence} after {last}: sequence numbers ascend");
+            self.appended.sequence = sequence;
+        } else {
+            assert!(sequence <= last, "a state after {sequence}, the last write is {last}");
+        }
+        let partition = Some(partition);
+        let frame = Frame { sequence, shard, partition, tag, command };
+        segment::encode(&mut self.buffer, self.salt, &frame);
+        Ok(())
+    }
+
+    /// Writes what has been appended, with one `write`, and syncs it as the settings say.
+    ///
+    /// # Errors
+    /// When the operating system refuses, now or in an earlier sync. Then it is unknown what of
+    /// this batch is in the log, and the log takes nothing more.
+    #[inline]
+    pub fn commit(&mut self) -> Result<(), LogError> {
+        self.check_sound()?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let written = self.write();
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        self.noted(written)
+    }
+
+    /// Whether something has been appended and not committed.
+    pub const fn is_dirty(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// The sequence number of the last write that was appended; 0 = none ever.
+    pub const fn last_sequence(&self) -> u64 {
+        self.appended.sequence
+    }
+
+    /// The epoch that was begun last; 0 = none ever.
+    pub const fn epoch(&self) -> u64 {
+        self.appended.epoch
+    }
+
+    /// The first sequence number whose write can be read.
+    pub fn first_sequence(&self) -> u64 {
+        self.bounds.first_sequence()
+    }
+
+    /// Length of what is committed and not removed, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bounds.end() - self.segments[0].begins
+    }
+
+    /// Reads the writes after this one, of one partition's stream or of all.
+    ///
+    /// # Errors
+    /// When some of them have been removed, or the segment cannot be read.
+    pub fn read_after(&self, sequence: u64, part: Option<&Part>) -> Result<Reader, LogError> {
+        let first = self.first_sequence();
+        if sequence.saturating_add(1) < first {
+            return Err(LogError::Gone { asked: sequence, first });
+        }
+        let later = self.segments.partition_point(|segment| segment.base <= sequence);
+        let segment = &self.segments[later.max(1) - 1];
+        let landmarks = &segment.landmarks;
+        let later = landmarks.partition_point(|landmark| landmark.sequence <= sequence);
+        let from = segment.begins + landmarks[later.max(1) - 1].offset;
+        self.reader(Wanted::WritesAfter(sequence), part, (segment.begins, from))
+    }
+
+    /// Reads all writes and states of a partition's stream, as [`Log::read_after`], from the oldest
+    /// on. A state holds at its own sequence number: writes of that key before it may come after
+    /// it.
+    ///
+    /// # Errors
+    /// When the segment cannot be read.
+    pub fn read_everything(&self, part: Option<&Part>) -> Result<Reader, LogError> {
+        let begins = self.segments[0].begins;
+        self.reader(Wanted::Everything, part, (begins, begins + HEAD_BYTES as u64))
+    }
+
+    fn reader(
+        &self,
+        wanted: Wanted,
+        part: Option<&Part>,
+        place: (u64, u64),
+    ) -> Result<Reader, LogError> {
+        let wanted = (wanted, part.cloned());
+        let (directory, bounds) = (self.directory.clone(), Arc::clone(&self.bounds));
+        Reader::new(directory, bounds, self.salt, wanted, place)
+    }
+
+    /// Says that a whole state follows, each record as of this write or a later one. What was
+    /// appended is committed, and a new segment begins, so that all before it can go later.
+    ///
+    /// # Errors
+    /// As [`Log::commit`].
+    ///
+    /// # Panics
+    /// When that write has not been appended.
+    pub fn state_begins(&mut self, sequence: u64) -> Result<(), LogError> {
+        self.commit()?;
+        let turned = self.turn();
+        self.noted(turned)?;
+        self.begun = Some(StatePlace { begins: self.current().begins, sequence });
+        self.mark(Tag::StateBegins, sequence);
+        self.commit()
+    }
+
+    /// Whether the state that is being recorded is there from its beginning.
+    ///
+    /// # Errors
+    /// When it is not: the log became too long meanwhile.
+    pub const fn check_begun(&self) -> Result<(), LogError> {
+        match self.begun {
+            Some(_) => Ok(()),
+            None => Err(LogError::StateGone { bytes_max: self.settings.bytes_max }),
+        }
+    }
+
+    /// Says that the state that began at this write is complete, and commits. Now
+    /// [`Log::truncate_before`] may be told the write after it.
+    ///
+    /// # Errors
+    /// As [`Log::commit`] and [`Log::check_begun`].
+    ///
+    /// # Panics
+    /// When that write has not been appended.
+    pub fn state_ends(&mut self, sequence: u64) -> Result<(), LogError> {
+        self.check_sound()?;
+        self.check_begun()?;
+        self.mark(Tag::StateEnds, sequence);
+        self.commit()?;
+        // The end may have begun a segment, and the beginning gone for it.
+        self.check_begun()?;
+        self.state = self.begun.take();
+        Ok(())
+    }
+
+    /// The write at which the latest complete state begins, while all of it is in the log.
+    pub fn state(&self) -> Option<u64> {
+        self.state.map(|state| state.sequence)
+    }
+
+    fn mark(&mut self, tag: Tag, sequence: u64) {
+        let last = self.appended.sequence;
+        assert!(sequence <= last, "a state after {sequence}, the last write is {last}");
+        let frame = Frame { sequence, shard: 0, partition: Some(0), tag, command: &[] };
+        segment::encode(&mut self.buffer, self.salt, &frame);
+    }
+
+    /// Removes the segments that hold only writes before this one, up to the latest state; returns
+    /// how many bytes go. Readers that have one of them open may read it to its end.
+    pub fn truncate_before(&mut self, sequence: u64) -> u64 {
+        let before = self.bytes();
+        // Where nothing was written meanwhile, the state's own segments hold no later write.
+        let kept_from = self.state.map_or(u64::MAX, |state| state.begins);
+        while self.segments[0].begins < kept_from
+            && self.segments.get(1).is_some_and(|next| next.base < sequence)
+        {
+            self.remove_oldest();
+        }
+        before - self.bytes()
+    }
+
+    fn remove_oldest(&mut self) {
+        assert!(self.segments.len() > 1, "the segment that is written stays");
+        let Some(oldest) = self.segments.pop_front() else { return };
+        let is_left = |state: &StatePlace| state.begins > oldest.begins;
+        self.state = self.state.filter(is_left);
+        self.begun = self.begun.filter(is_left);
+        self.bounds.begin_with(self.segments[0].base.saturating_add(1));
+        self.background_writer.remove(path_of(&self.directory, oldest.begins));
+    }
+
+    #[inline]
+    fn check_sound(&self) -> Result<(), LogError> {
+        match self.failed.as_deref().or_else(|| self.background_writer.failed()) {
+            None => Ok(()),
+            Some(why) => Err(LogError::Refuses(why.to_owned())),
+        }
+    }
+
+    /// Remembers a failure.
+    #[inline]
+    fn noted(&mut self, result: Result<(), LogError>) -> Result<(), LogError> {
+        if let Err(error) = &result {
+            self.failed = Some(error.to_string());
+        }
+        result
+    }
+
+    fn write(&mut self) -> Result<(), LogError> {
+        let length = self.buffer.len() as u64;
+        let written = self.bounds.end() - self.current().begins;
+        if written > HEAD_BYTES as u64 && written + length > self.settings.segment_bytes {
+            self.turn()?;
+        }
+        let end = self.bounds.end();
+        let here =
+            Landmark { sequence: self.committed.sequence, offset: end - self.current().begins };
+        let failed = |error| LogError::system(&self.path(), "write to it", error);
+        (&*self.file).write_all(&self.buffer).map_err(failed)?;
+        match self.settings.sync {
+            Sync::Never => {}
+            Sync::Always => sync(&self.file, &self.path())?,
+            Sync::Every(_) => self.background_writer.sync(&self.file, || self.path()),
+        }
+        self.committed = self.appended;
+        self.bounds.extend(end + length);
+        let landmarks = &mut self.segments.back_mut().expect("one is written").landmarks;
+        let latest = landmarks.last().map_or(0, |landmark| landmark.offset);
+        if here.offset - latest >= LANDMARK_BYTES {
+            landmarks.push(here);
+        }
+        Ok(())
+    }
+
+    /// Begins the next segment; what is in the buffer will be in it.
+    fn turn(&mut self) -> Result<(), LogError> {
+        let head = head_after(self.bounds.end(), self.committed, self.salt);
+        let path = path_of(&self.directory, head.begins);
+        let file = Arc::new(create(&path, &head)?);
+        let complete = std::mem::replace(&mut self.file, Arc::clone(&file));
+        match self.settings.sync {
+            Sync::Never => {}
+            Sync::Always => {
+                sync(&file, &path)?;
+                sync_directory(&self.directory)?;
+            }
+            Sync::Every(_) => self.background_writer.settle(complete, file, path),
+        }
+        self.segments.push_back(segment_of(&head));
+        self.bounds.extend(head.begins + HEAD_BYTES as u64);
+        while self.segments.len() > 1 && self.bytes() > self.settings.bytes_max {
+            self.remove_oldest();
+        }
+        Ok(())
+    }
+
+    fn current(&self) -> &Segment {
+        self.segments.back().expect("a log has a segment")
+    }
+
+    fn path(&self) -> PathBuf {
+        path_of(&self.directory, self.current().begins)
+    }
+}
+
+fn check(settings: &LogSettings) -> Result<(), LogError> {
+    let LogSettings { segment_bytes, bytes_max, sync } = settings;
+    let wrong = |words: String| Err(LogError::Settings(words));
+    if *segment_bytes < SEGMENT_BYTES_MIN {
+        return wrong(format!("segments of {segment_bytes} bytes, at least {SEGMENT_BYTES_MIN}"));
+    }
+    if *bytes_max / 2 < *segment_bytes {
+        return wrong(format!(
+            "at most {bytes_max} bytes in segments of {segment_bytes}: at least two segments were \
+             expected, since only whole ones can go"
+        ));
+    }
+    if *sync == Sync::Every(Duration::ZERO) {
+        return wrong("a sync every 0 s: a longer time was expected, or every commit".to_owned());
+    }
+    Ok(())
+}
+
+/// Only one process writes.
+fn lock(directory: &Path) -> Result<File, LogError> {
+    let path = directory.join("lock");
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = opened.map_err(|error| LogError::system(&path, "open it", error))?;
+    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK {
+            return Err(LogError::system(&path, "lock it", error.into()));
+        }
+        let mut holder = String::new();
+        // Only for the words of the error.
+        let _ = (&file).take(100).read_to_string(&mut holder);
+        let holder = holder.trim();
+        let holder = if holder.is_empty() { "another process" } else { holder }.to_owned();
+        return Err(LogError::Locked { directory: directory.to_owned(), holder });
+    }
+    let written = file.set_len(0).and_then(|()| file.rewind());
+    let written = written.and_then(|()| writeln!(file, "process {}", std::process::id()));
+    written.map_err(|error| LogError::system(&path, "write to it", error))?;
+    Ok(file)
+}
+
+/// A log that holds nothing.
+fn begin(directory: &Path) -> Result<Found, LogError> {
+    let position = Position { sequence: 0, epoch: 0, epoch_since: 1 };
+    let head = head_after(0, position, salt());
+    let path = path_of(directory, 0);
+    sync(&create(&path, &head)?, &path)?;
+    sync_directory(directory)?;
+    Ok(Found {
+        version: head.version,
+        segments: vec![segment_of(&head)],
+        state: None,
+        end: HEAD_BYTES as u64,
+        salt: head.salt,
+        recovered: Recovered {
+            last_sequence: 0,
+            first_sequence: 1,
+            epochs: Vec::new(),
+            state: None,
+            layout: 0,
+            torn_bytes: 0,
+        },
+    })
+}
+
+const fn head_after(end: u64, position: Position, salt: u32) -> Head {
+    let Position { sequence, epoch, epoch_since } = position;
+    Head { version: VERSION, begins: end, base: sequence, epoch, epoch_since, salt }
+}
+
+fn segment_of(head: &Head) -> Segment {
+    let start = Landmark { sequence: head.base, offset: HEAD_BYTES as u64 };
+    Segment { begins: head.begins, base: head.base, landmarks: vec![start] }
+}
+
+fn create(path: &Path, head: &Head) -> Result<File, LogError> {
+    let made = OpenOptions::new().append(true).create_new(true).open(path);
+    let mut file = made.map_err(|error| LogError::system(path, "make it", error))?;
+    let written: io::Result<()> = file.write_all(&head.encode());
+    written.map_err(|error| LogError::system(path, "write to it", error))?;
+    Ok(file)
+}
+
+/// A number that nobody who only sends commands knows.
+fn salt() -> u32 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mixed = since.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}

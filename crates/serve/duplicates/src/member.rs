@@ -1,0 +1,544 @@
+//! One duplicate, from its first connection on: reach it, fence others off, see what it has, bring
+//! it up to date, keep it until it is dropped, begin again.
+
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{
+    ConnectionKind, Copying, Dropped, Epoch, Position, Rejoin, Sequence,
+};
+use tokio::task::JoinSet;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::connect::connect;
+use super::connection;
+use super::engine::{Bootstrap, Engine, Inner, Owed, write_group};
+use super::fencing::{self, FencingError, Look, Us};
+use super::log::{Reader, Record, RecordKind};
+use super::redis_check;
+use evenkeel_stores::resp::reply::{elements, payload};
+use evenkeel_stores::store::keys::{RESERVED, WATERMARK};
+
+/// Answers owed by a duplicate that replays, at most: enough to keep it busy.
+const REPLAY_OWED_MAX: usize = 2_048;
+/// How a key's value begins in the log.
+const RESTORE: &[u8] = b"*6\r\n$7\r\nRESTORE\r\n";
+/// Keys on their way at once; each is two answers that the source owes.
+const KEYS_ON_THEIR_WAY_MAX: usize = 512;
+/// How often a source is looked at that has not answered what came before.
+const DRAINED_EVERY: Duration = Duration::from_millis(1);
+/// Bytes that may wait at a target or be held for it before more keys are asked for.
+pub(super) const FILLING_BYTES_MAX: usize = 16 << 20;
+/// Keys the source is asked to enumerate at once.
+pub(super) const SCAN_COUNT: &[u8] = b"500";
+const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
+
+/// Keeps one duplicate for as long as the service runs and it is one. Ends with an error only when
+/// another sequencer has taken over.
+pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
+    let mut pause = BACKOFF.start;
+    let generation = engine.borrow().servers[server].generation;
+    loop {
+        let began = std::time::Instant::now();
+        match attempt(&engine, server).await {
+            Ok(()) => {}
+            Err(FencingError::Fenced(text)) => return Err(io::Error::other(text)),
+            Err(FencingError::Passing(text)) => {
+                let mut inner = engine.borrow();
+                if inner.servers[server].generation != generation {
+                    return Ok(());
+                }
+                inner.drop_server(server, Dropped::Lost);
+                let place = &mut inner.servers[server].error;
+                if place.as_deref() != Some(&text) {
+                    tracing::warn!(server, %text, "a duplicate is away");
+                    *place = Some(text);
+                }
+            }
+        }
+        if began.elapsed() > BACKOFF.end {
+            pause = BACKOFF.start;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(BACKOFF.end);
+        if engine.borrow().servers[server].generation != generation {
+            return Ok(()); // it was removed
+        }
+    }
+}
+
+/// From connecting to being dropped.
+async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError> {
+    let generation = engine.borrow().servers[server].generation;
+    let (connector, us) = {
+        let mut inner = engine.borrow();
+        if let Some(failure) = &inner.failure {
+            return Err(FencingError::Passing(failure.clone()));
+        }
+        // Also an attempt that fails half-way has sent what must not be applied later.
+        inner.servers[server].connection += 1;
+        (inner.connectors[server].clone(), inner.us_to(server))
+    };
+    let label = us.label();
+    let mut ordered = connect(&connector, &label).await?;
+    let free = connect(&connector, &label).await?;
+    if let Some(unsure) = redis_check::check(&connector, &mut ordered).await? {
+        engine.borrow().is_unsure(server, &unsure);
+    }
+    // What a connection before this one had sent may still be on its way to being applied: only
+    // when it has ended is it known how far the server came.
+    fencing::fence(&mut ordered, &us, &connector).await?;
+    let looked = fencing::look(&mut ordered, &us.name).await?;
+    let rejoin = {
+        let mut inner = engine.borrow();
+        inner.servers[server].holds_data = Some(looked.holds_data);
+        inner.needed(server, looked)?
+    };
+    if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
+        ordered.wait_long();
+        fencing::empty(&mut ordered, &us, &connector).await?;
+    }
+    if let Rejoin::Replay { after } = rejoin
+        && looked.watermark.is_none()
+    {
+        // Before the first write: killed after it and before its first watermark, it would hold
+        // data that nobody can name.
+        let epoch = if after == Sequence(0) { 0 } else { us.epoch.0 };
+        let text = format!("{epoch} {}", after.0);
+        ordered.expect_ok(&[b"SET", WATERMARK, text.as_bytes()]).await?;
+    }
+    let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
+    let connection = {
+        let mut inner = engine.borrow();
+        inner.read_clock();
+        if inner.servers[server].generation != generation {
+            return Ok(()); // it was removed meanwhile
+        }
+        inner.servers[server].open()
+    };
+    let mut tasks: JoinSet<Result<Option<Dropped>, FencingError>> = JoinSet::new();
+    for (kind, stream) in [(ConnectionKind::Ordered, ordered), (ConnectionKind::Free, free)] {
+        let engine = Rc::clone(engine);
+        tasks.spawn_local(async move {
+            Ok(connection::drive(engine, server, connection, kind, stream).await)
+        });
+    }
+    let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
+    tasks.spawn_local(async move { bringing.await.map(|()| None) });
+    while let Some(ended) = tasks.join_next().await {
+        let ended = ended.map_err(io::Error::other)?;
+        let mut inner = engine.borrow();
+        let is_current = inner.servers[server].connection == connection;
+        match ended {
+            Ok(Some(why)) if is_current => inner.drop_server(server, why),
+            Err(error) if is_current => return Err(error),
+            _ if !is_current => return Ok(()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// A server does not tell how it is set up: it is said once.
+    fn is_unsure(&mut self, server: usize, unsure: &str) {
+        if !std::mem::replace(&mut self.servers[server].is_unsure, true) {
+            tracing::warn!(server, "{unsure}");
+        }
+    }
+
+    /// Who we are on the present connections to a server.
+    pub(super) fn us_to(&self, server: usize) -> Us {
+        let number = self.servers[server].connection;
+        Us { name: self.config.name.clone(), epoch: self.history.last().epoch, number }
+    }
+
+    /// What a server needs, or why it has to wait.
+    fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, FencingError> {
+        let partition = self.members.partition(server);
+        let live = self.members.live(partition);
+        let mut rejoin = self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
+        // Of a partition that was opened later there is nothing before.
+        let place = &self.layout.partitions[partition];
+        let opened = Position { epoch: Epoch(place.epoch), sequence: Sequence(place.opened) };
+        let is_new = place.opened > 0 && looked.watermark.is_none() && !looked.holds_data;
+        // Unless it was in an earlier term, whose writes the log does not have.
+        if is_new
+            && self.history.is_ours(opened)
+            && opened.sequence.next() >= self.history.held_from()
+        {
+            rejoin = Rejoin::Replay { after: opened.sequence };
+        }
+        let waits = |text: &str| Err(FencingError::Passing(text.to_owned()));
+        let has_more = |other: usize| self.servers[other].holds_data == Some(true);
+        match rejoin {
+            Rejoin::Stranger => waits(
+                "it holds data that did not come through this service, and the service has data \
+                 already (empty it, or leave it out)",
+            ),
+            Rejoin::Adopt if self.map.partitions() > 1 => waits(
+                "it holds data, and there is more than one partition: nobody knows which keys \
+                 belong here (load them through the service instead)",
+            ),
+            Rejoin::Wait => waits(
+                "it needs a copy of everything, and no other duplicate of its partition is live",
+            ),
+            Rejoin::Replay { after: Sequence(0) }
+                if self.history.last().sequence.0 == 0
+                    && live.is_empty()
+                    && !looked.holds_data
+                    && self.members.configured(partition).iter().any(has_more) =>
+            {
+                waits("it is empty and waits for the one that holds data")
+            }
+            rejoin => Ok(rejoin),
+        }
+    }
+
+    /// A server has all there is: it is live from now on.
+    fn is_up(&mut self, server: usize) {
+        let last = self.history.last().sequence;
+        self.servers[server].bootstrap = None;
+        self.members.caught_up(server, last);
+        self.replan_reads();
+        self.servers[server].error = None;
+        self.mark(server);
+        self.schedule();
+        tracing::info!(server, sequence = last.0, "a duplicate is live");
+    }
+}
+
+/// Brings a reached server up to date and makes it live.
+async fn bring_up(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    rejoin: Rejoin,
+) -> Result<(), FencingError> {
+    if engine.borrow().servers[server].connection != connection {
+        return Ok(()); // it was dropped before it was begun with
+    }
+    match rejoin {
+        Rejoin::Replay { after } => replay(engine, server, connection, after).await,
+        Rejoin::Adopt => {
+            let mut inner = engine.borrow();
+            if inner.history.last().sequence > Sequence(0) {
+                return Err(FencingError::Passing("another one's data came first".to_owned()));
+            }
+            let adopted = inner.history.adopt().sequence;
+            inner.log.begin_after(adopted.0).map_err(io::Error::other)?;
+            inner.members.reached(server, adopted);
+            inner.is_up(server);
+            Ok(())
+        }
+        Rejoin::Copy => fill(engine, server, connection).await,
+        Rejoin::Restore => restore(engine, server, connection).await,
+        Rejoin::Stranger | Rejoin::Wait => Ok(()),
+    }
+}
+
+/// Sends what the log has after a write, then, in one moment, makes the server live.
+async fn replay(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    after: Sequence,
+) -> Result<(), FencingError> {
+    let reader = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, after);
+        let part = inner.part(inner.members.partition(server));
+        inner.log.read_after(after.0, Some(&part)).map_err(io::Error::other)?
+    };
+    feed(engine, server, connection, reader, Inner::replay_one).await
+}
+
+/// Sends the whole log to a server that has nothing, where nobody is live to copy from. It says
+/// "filling" until it has all: half of it is no state of any moment.
+async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), FencingError> {
+    let reader = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, Sequence(0));
+        let part = inner.part(inner.members.partition(server));
+        inner.flush();
+        if !inner.history.is_whole() {
+            let gone = "the log has no state of everything any more, and nobody is live";
+            return Err(FencingError::Passing(gone.to_owned()));
+        }
+        inner.log.read_everything(Some(&part)).map_err(io::Error::other)?
+    };
+    feed(engine, server, connection, reader, Inner::restore_one).await
+}
+
+/// Sends what a reader finds until it is at the end of the log; then, in one moment, the server is
+/// live.
+async fn feed(
+    engine: Rc<Engine>,
+    server: usize,
+    connection: u64,
+    mut reader: Reader,
+    send: fn(&mut Inner, usize, &Record<'_>),
+) -> Result<(), FencingError> {
+    loop {
+        wait_until(&engine, server, connection, |inner| {
+            inner.members.owed(server) < REPLAY_OWED_MAX
+                && inner.servers[server].ordered.waiting_bytes() < FILLING_BYTES_MAX
+        })
+        .await;
+        {
+            let mut inner = engine.borrow();
+            if inner.servers[server].connection != connection {
+                return Ok(());
+            }
+            inner.read_clock();
+            inner.flush(); // what is appended is committed, so that the reader sees it
+            if inner.servers[server].connection != connection {
+                return Ok(()); // the log failed
+            }
+            while inner.members.owed(server) < REPLAY_OWED_MAX {
+                if let Some(record) = reader.next().map_err(io::Error::other)? {
+                    send(&mut inner, server, &record);
+                    continue;
+                }
+                if reader.is_at_end() {
+                    inner.is_up(server);
+                    return Ok(());
+                }
+                break;
+            }
+            inner.schedule();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Inner {
+    /// As it is and without a watermark. What it makes of writes whose beginnings are forgotten is
+    /// overwritten by the state behind them.
+    fn restore_one(&mut self, server: usize, record: &Record<'_>) {
+        let count = super::engine::count_commands(record.command);
+        let state = &mut self.servers[server];
+        state.ordered.pending.extend_from_slice(record.command);
+        for _ in 0..count {
+            let owed = match record.kind {
+                RecordKind::State if count == 1 => {
+                    Owed::Given { is_key: record.command.starts_with(RESTORE) }
+                }
+                _ => Owed::Replayed { write: None, before: 0, refusal: None },
+            };
+            state.ordered.owe(owed);
+            self.members.sent(self.now, server, None);
+        }
+    }
+
+    fn replay_one(&mut self, server: usize, record: &Record<'_>) {
+        let position = self.history.position(Sequence(record.sequence));
+        let state = &mut self.servers[server];
+        let connection = &mut state.ordered.pending;
+        let sequence = Sequence(record.sequence);
+        let owed = match record.kind {
+            RecordKind::Idempotent => {
+                connection.extend_from_slice(record.command);
+                Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
+            }
+            RecordKind::Once => {
+                write_group(connection, record.command, position);
+                let count = super::engine::count_commands(record.command);
+                state.marked = sequence;
+                Owed::Replayed { write: Some(sequence), before: 2 + count, refusal: None }
+            }
+            RecordKind::State => {
+                connection.extend_from_slice(record.command);
+                Owed::Replayed { write: None, before: 0, refusal: None }
+            }
+        };
+        let write = match owed {
+            Owed::Replayed { write, .. } => write,
+            _ => None,
+        };
+        state.ordered.owe(owed);
+        self.members.sent(self.now, server, write);
+    }
+}
+
+/// Copies every key from a live server of the partition, while writes go on.
+async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), FencingError> {
+    let (source, connector, label) = {
+        let mut inner = engine.borrow();
+        inner.members.reached(server, Sequence(0));
+        let live = inner.members.live(inner.members.partition(server));
+        let source = live.iter().min_by_key(|&source| inner.members.owed(source));
+        let Some(source) = source else {
+            return Err(FencingError::Passing("nobody is live to copy from".to_owned()));
+        };
+        let copying = Copying::new();
+        inner.servers[server].bootstrap = Some(Bootstrap { source, copying });
+        (source, inner.connectors[source].clone(), inner.us_to(source).label())
+    };
+    if !drained(&engine, source).await {
+        return Err(FencingError::Passing("the one it was to be filled from is gone".to_owned()));
+    }
+    let mut link = connect(&connector, &label).await?;
+    link.wait_long();
+    let mut cursor = b"0".to_vec();
+    loop {
+        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;
+        let mut parts = elements(&page);
+        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
+            return Err(FencingError::Passing("SCAN was not answered with a page".to_owned()));
+        };
+        {
+            let mut inner = engine.borrow();
+            // Also keys of shards that are on their way here, or have left and not all gone.
+            for key in elements(keys).filter_map(payload) {
+                if !key.starts_with(RESERVED) {
+                    inner.seen(server, key, xxh3_128(key));
+                }
+            }
+        }
+        cursor = payload(next).unwrap_or(b"0").to_vec();
+        let is_last = cursor == b"0";
+        let has_room = |inner: &mut Inner| {
+            let state = &inner.servers[server];
+            let Some(bootstrap) = &state.bootstrap else { return true };
+            let max = if is_last { 1 } else { keys_max(inner.members.owed_max()) };
+            bootstrap.copying.on_their_way() < max
+                && bootstrap.copying.held_bytes() + state.ordered.waiting_bytes()
+                    < FILLING_BYTES_MAX
+        };
+        wait_until(&engine, server, connection, has_room).await;
+        let mut inner = engine.borrow();
+        if inner.servers[server].connection != connection {
+            return Ok(());
+        }
+        if is_last {
+            tracing::info!(server, source, "a duplicate was filled");
+            inner.is_up(server);
+            return Ok(());
+        }
+    }
+}
+
+/// Writes every key's value into the log, partition after partition. Errors are told; what was
+/// written is of no harm, only of no use.
+pub(super) async fn write_state(engine: &Engine) -> io::Result<()> {
+    let (began, partitions) = {
+        let mut inner = engine.borrow();
+        inner.flush();
+        let began = inner.history.last().sequence;
+        inner.log.state_begins(began.0).map_err(io::Error::other)?;
+        (began, inner.map.partitions())
+    };
+    for partition in 0..partitions {
+        if engine.borrow().members.configured(partition).is_empty() {
+            continue; // it was closed
+        }
+        let written = write_state_of(engine, partition).await;
+        engine.borrow().state_pass = None;
+        written?;
+    }
+    let mut inner = engine.borrow();
+    inner.flush();
+    inner.log.state_ends(began.0).map_err(io::Error::other)?;
+    inner.history.record_state(began);
+    let freed = inner.log.truncate_before(began.0 + 1);
+    inner.forget_gone();
+    tracing::info!(service = inner.config.name, freed, "the log has a state of everything");
+    Ok(())
+}
+
+async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
+    let failed = |why: &str| io::Error::other(format!("partition {partition}: {why}"));
+    let lost = || failed("the duplicate that was asked is gone");
+    let (source, connection, connector, label) = {
+        let mut inner = engine.borrow();
+        let source = inner.begin_pass(partition);
+        let source = source.ok_or_else(|| failed("nobody is live"))?;
+        let label = inner.us_to(source).label();
+        (source, inner.servers[source].connection, inner.connectors[source].clone(), label)
+    };
+    if !drained(engine, source).await {
+        return Err(lost());
+    }
+    let mut link = connect(&connector, &label).await?;
+    let mut cursor = b"0".to_vec();
+    loop {
+        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;
+        let mut parts = elements(&page);
+        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
+            return Err(io::Error::other("SCAN was not answered with a page"));
+        };
+        {
+            let mut inner = engine.borrow();
+            let keys = elements(keys).filter_map(payload);
+            keys.filter(|key| !key.starts_with(RESERVED))
+                .for_each(|key| inner.seen_in_pass(key, xxh3_128(key)));
+        }
+        cursor = payload(next).unwrap_or(b"0").to_vec();
+        let is_last = cursor == b"0";
+        wait_until(engine, source, connection, |inner| {
+            let max = if is_last { 1 } else { keys_max(inner.members.owed_max()) };
+            inner.state_pass.as_ref().is_none_or(|pass| {
+                pass.copying.on_their_way() < max && pass.copying.held_bytes() < FILLING_BYTES_MAX
+            })
+        })
+        .await;
+        let inner = engine.borrow();
+        if inner.state_pass.as_ref().is_none_or(|pass| pass.is_broken) {
+            return Err(lost());
+        }
+        // What is recorded in vain drives out writes that somebody may be behind by.
+        inner.log.check_begun().map_err(io::Error::other)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Keys that may be on their way: with two who are filled a source owes half of what it may.
+pub(super) fn keys_max(owed_max: usize) -> usize {
+    (owed_max / 8).clamp(1, KEYS_ON_THEIR_WAY_MAX)
+}
+
+/// Waits until a source has answered every write it was sent before now: a key that one of them
+/// makes is in no page of `SCAN` before, and nobody else tells of it. False when it was dropped.
+pub(super) async fn drained(engine: &Engine, source: usize) -> bool {
+    let (connection, until) = {
+        let inner = engine.borrow();
+        (inner.servers[source].connection, inner.members.sent_to(source))
+    };
+    loop {
+        {
+            let mut inner = engine.borrow();
+            if inner.servers[source].connection != connection {
+                return false;
+            }
+            if inner.members.applied(source) >= until && inner.members.is_settled(source) {
+                return true;
+            }
+            inner.mark(source);
+            inner.schedule();
+        }
+        tokio::time::sleep(DRAINED_EVERY).await;
+    }
+}
+
+/// Waits until this is true, or the connection is given up.
+pub(super) async fn wait_until(
+    engine: &Engine,
+    server: usize,
+    connection: u64,
+    is_so: impl Fn(&mut Inner) -> bool,
+) {
+    std::future::poll_fn(|context| {
+        let mut inner = engine.borrow();
+        if inner.servers[server].connection != connection || is_so(&mut inner) {
+            return Poll::Ready(());
+        }
+        inner.servers[server].progress = Some(context.waker().clone());
+        Poll::Pending
+    })
+    .await;
+}

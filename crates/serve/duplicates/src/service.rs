@@ -1,0 +1,419 @@
+//! A service from its start to its end.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::client::SessionOpener;
+use super::config::{Connector, DuplicatesConfig, Target};
+use super::control::{self, Asked, Control};
+use super::engine::Engine;
+use super::frontend::{Frontend, StandIn, accept_config};
+use super::layout::{Layout, MapPlace, MapStore};
+use super::leadership::{self, EtcdStore, Leadership};
+use super::log::{Log, Recovered};
+use super::member;
+use super::members::Members;
+use super::mover;
+use super::rejected::ChangeRejected;
+use super::state::DuplicatesState;
+use super::takeover;
+use evenkeel_runtime::accept::{Listener, StopSignal, accept, first};
+use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::timer::Timer;
+
+/// How often silence and watermarks are looked at.
+const KEEP_EVERY: Duration = Duration::from_millis(100);
+/// How long after a state could not be written into the log it is tried again: twice as long every
+/// time, since what does not fit costs a reading of everything.
+const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(300);
+/// How long after the layout could not be read it is tried again.
+const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// `[duplicates.NAME]`, with its address bound and its log open, not yet running.
+#[derive(Debug)]
+pub struct Service {
+    config: DuplicatesConfig,
+    /// Those of the configuration.
+    connectors: BTreeMap<String, Connector>,
+    state: watch::Sender<Arc<DuplicatesState>>,
+    listener: Listener,
+    log: Log,
+    recovered: Recovered,
+    configured: Layout,
+    control: Control,
+    changes: UnboundedReceiver<Asked>,
+    opener: SessionOpener,
+}
+
+impl Service {
+    /// Binds the address and opens the log.
+    ///
+    /// # Errors
+    /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
+    /// opened.
+    pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
+        let configured = Layout::configured(config.shards, &config.places());
+        let configured = configured.ok_or_else(|| {
+            let (shards, partitions) = (config.shards, config.partitions.len());
+            io::Error::other(format!(
+                "duplicates.{}: {shards} shards for {partitions} partitions, expected one for each \
+                 at least",
+                config.name
+            ))
+        })?;
+        let (listener, dialer) = Listener::bind(config.listen)?.with_memory();
+        let opened = Log::open(&config.log_directory, config.log.clone());
+        let (log, recovered) = opened
+            .map_err(|error| io::Error::other(format!("duplicates.{}: {error}", config.name)))?;
+        let connector = |target: &Target| Ok((target.place(), target.open()?));
+        let connectors = config.targets().map(connector).collect::<io::Result<_>>()?;
+        let listen = listener.address()?;
+        let config = DuplicatesConfig { listen, ..config.clone() };
+        let name = config.name.clone();
+        let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
+        let (state, _) = watch::channel(Arc::new(first));
+        let opener = SessionOpener(dialer);
+        let (control, changes) = Control::new();
+        Ok(Self {
+            config,
+            connectors,
+            state,
+            listener,
+            log,
+            recovered,
+            configured,
+            control,
+            changes,
+            opener,
+        })
+    }
+
+    /// Where changes are given, while it runs.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Where clients within this process enter; before [`Service::run`] they wait.
+    pub fn opener(&self) -> SessionOpener {
+        self.opener.clone()
+    }
+
+    /// How it stands, several times a second.
+    pub fn state(&self) -> watch::Receiver<Arc<DuplicatesState>> {
+        self.state.subscribe()
+    }
+
+    /// Its name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Where clients connect, with the port the system chose.
+    ///
+    /// # Errors
+    /// As the operating system says.
+    pub fn address(&self) -> io::Result<std::net::SocketAddr> {
+        self.listener.address()
+    }
+
+    /// Serves until told to stop, and every client has what it is owed or the drain's time is up.
+    ///
+    /// # Errors
+    /// When another process has taken over the duplicates, or the log fails at the start.
+    ///
+    /// # Panics
+    /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
+    pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
+        let Self { mut config, mut connectors, state, mut log, recovered, configured, .. } = self;
+        let (listener, mut changes) = (self.listener, self.changes);
+        let mut leading = JoinSet::new();
+        let lease = match &config.etcd {
+            None => None,
+            Some(settings) => {
+                let waiting = stand_by(&config, settings, &listener, &state, &mut changes);
+                let Some(lease) = before(&stop, &mut leading, waiting).await else {
+                    return Ok(());
+                };
+                let lease = Rc::new(lease?);
+                leading.spawn_local(Rc::clone(&lease).keep());
+                Some(lease)
+            }
+        };
+        let store: Rc<dyn MapStore> = match &lease {
+            Some(lease) => Rc::new(EtcdStore::new(Rc::clone(lease))),
+            None => config.map.open()?,
+        };
+        let begun = async {
+            let (layout, stored) = known_layout(&config, &*store, configured, &recovered).await?;
+            let connectors = arrange(&mut config, &layout, &mut connectors)?;
+            let held = lease.as_deref();
+            let history = takeover::begin(&config, &connectors, &mut log, recovered, held).await?;
+            note_layout(&mut log, &layout)?;
+            Ok((layout, stored, connectors, history))
+        };
+        let (layout, stored, connectors, history) = match before(&stop, &mut leading, begun).await {
+            Some(Ok(begun)) => begun,
+            ended => {
+                resign(lease.as_deref()).await;
+                return ended.map_or(Ok(()), |begun| begun.map(drop));
+            }
+        };
+        let (servers, timer) = (connectors.len(), Timer::new()?);
+        let engine = Engine::new(config, connectors, clock, log, history, layout, lease.clone());
+        let members = Members::default();
+        (0..servers).for_each(|server| members.keep(&engine, server));
+        members.spawn(mover::keep(Rc::clone(&engine), store, stored, members.clone()));
+        let mut keeping = JoinSet::new();
+        keeping.spawn_local(Rc::clone(&engine).keep_flushing());
+        keeping.spawn_local(Rc::clone(&engine).keep_time(timer));
+        keeping.spawn_local(keep(Rc::clone(&engine), state));
+        keeping.spawn_local(keep_whole(Rc::clone(&engine)));
+        keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
+        let accepting = accept_config(&engine.borrow().config).fixed();
+        let frontend = Rc::new(Frontend(Rc::clone(&engine)));
+        let mut served = std::pin::pin!(accept(listener, accepting, frontend, stop));
+        let result = std::future::poll_fn(|context| {
+            if let Poll::Ready(failed) = members.poll_failed(context) {
+                return Poll::Ready(Err(failed));
+            }
+            if let Poll::Ready(Some(Err(panicked))) = keeping.poll_join_next(context) {
+                return Poll::Ready(Err(io::Error::other(panicked)));
+            }
+            if let Poll::Ready(Some(lost)) = leading.poll_join_next(context) {
+                return Poll::Ready(Err(lost.unwrap_or_else(io::Error::other)));
+            }
+            served.as_mut().poll(context).map_ok(drop)
+        })
+        .await;
+        // What was sent and is not answered is in the log; watermarks tell what need not be
+        // replayed.
+        engine.borrow().keep();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        members.end();
+        resign(lease.as_deref()).await;
+        result
+    }
+}
+
+/// What comes of a future, unless it is to stop before (`None`) or the lease is lost.
+async fn before<T>(
+    stop: &StopSignal,
+    leading: &mut JoinSet<io::Error>,
+    future: impl Future<Output = io::Result<T>>,
+) -> Option<io::Result<T>> {
+    let (mut stop, mut future) = (stop.clone(), std::pin::pin!(future));
+    let mut stopping = std::pin::pin!(stop.stopping());
+    std::future::poll_fn(|context| {
+        if stopping.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(Some(lost)) = leading.poll_join_next(context) {
+            return Poll::Ready(Some(Err(lost.unwrap_or_else(io::Error::other))));
+        }
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Nothing is written any more: whoever stands by need not wait for the end of the lease.
+async fn resign(lease: Option<&Leadership>) {
+    if let Some(lease) = lease {
+        lease.resign().await;
+    }
+}
+
+/// Waits for its turn; clients that come and changes that are given meanwhile are told who leads.
+async fn stand_by(
+    config: &DuplicatesConfig,
+    settings: &leadership::EtcdSettings,
+    listener: &Listener,
+    state: &watch::Sender<Arc<DuplicatesState>>,
+    changes: &mut UnboundedReceiver<Asked>,
+) -> io::Result<Leadership> {
+    let who = format!("{} (process {})", config.listen, std::process::id());
+    let tell = |holder: &str| {
+        let mut shown = (**state.borrow()).clone();
+        shown.role = "stands by";
+        shown.failure = Some(holder.to_owned());
+        state.send_replace(Arc::new(shown));
+    };
+    let stand_in = Rc::new(StandIn(state.subscribe()));
+    let (listener, accepting) = (listener.try_clone()?, accept_config(config).fixed());
+    let refusing = async {
+        // Not kept for its turn: nobody would expect it then.
+        while let Some(asked) = changes.recv().await {
+            asked.refuse(ChangeRejected::OutOfService(stand_in.why()));
+        }
+        std::future::pending().await
+    };
+    let telling = accept(listener, accepting, Rc::clone(&stand_in), StopSignal::never());
+    let telling = async { Err(telling.await.err().unwrap_or_else(|| io::ErrorKind::Other.into())) };
+    first(leadership::enter(settings, &config.name, &who, tell), first(refusing, telling)).await
+}
+
+/// Looks after what has happened, no more often than [`KEEP_EVERY`] and only then: a service that
+/// nobody asks anything sleeps.
+async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>) {
+    let mut seen = 0;
+    loop {
+        tokio::time::sleep(KEEP_EVERY).await;
+        let within = {
+            let mut inner = engine.look();
+            inner.keep();
+            state.send_replace(Arc::new(inner.state()));
+            inner.keep_within()
+        };
+        engine.stirred(&mut seen, within).await;
+    }
+}
+
+/// Writes a state into the log whenever it has grown much, or does not tell everything.
+async fn keep_whole(engine: Rc<Engine>) {
+    let (mut pause, mut again, mut least) = (KEEP_EVERY, STATE_AGAIN_AFTER.start, 0);
+    let mut seen = 0;
+    loop {
+        tokio::time::sleep(pause).await;
+        let wants = {
+            let mut inner = engine.look();
+            inner.forget_gone();
+            let is_long = inner.log.bytes() > long_from(inner.config.log.bytes_max, least);
+            let is_there = |partition: usize| {
+                // One without duplicates was closed.
+                inner.members.configured(partition).is_empty()
+                    || !inner.members.live(partition).is_empty()
+            };
+            let is_possible = (0..inner.map.partitions()).all(is_there);
+            is_possible && (is_long || !inner.history.is_whole())
+        };
+        pause = KEEP_EVERY;
+        if !wants {
+            engine.stirred(&mut seen, None).await;
+            continue;
+        }
+        match member::write_state(&engine).await {
+            Ok(()) => (least, again) = (engine.look().log.bytes(), STATE_AGAIN_AFTER.start),
+            Err(error) => {
+                tracing::warn!(%error, "no state was written into the log");
+                pause = again;
+                again = (again * 2).min(STATE_AGAIN_AFTER.end);
+            }
+        }
+    }
+}
+
+/// Length from which on the log gets a new state, when it was at `least` after the latest: at twice
+/// that, so that a state that is long itself is not written again and again, but half-way to where
+/// the log drops its oldest, which is that state.
+fn long_from(bytes_max: u64, least: u64) -> u64 {
+    let half_way = least.saturating_add(bytes_max.saturating_sub(least) / 2);
+    (bytes_max / 2).max(least.saturating_mul(2)).min(half_way)
+}
+
+/// The layout in force: what is stored, or what the configuration says; and the version of what is
+/// stored, 0 where nothing is.
+async fn known_layout(
+    config: &DuplicatesConfig,
+    store: &dyn MapStore,
+    configured: Layout,
+    recovered: &Recovered,
+) -> io::Result<(Layout, u64)> {
+    let reported =
+        |why: &dyn Display| io::Error::other(format!("duplicates.{}: {why}", config.name));
+    let stored = loop {
+        match store.load().await {
+            Ok(stored) => break stored,
+            Err(error) if config.etcd.is_none() => return Err(error),
+            // Waiting does not mend it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, place = store.place(), "waiting for the layout");
+                tokio::time::sleep(LOAD_AGAIN_AFTER).await;
+            }
+        }
+    };
+    let found = stored.as_ref().map_or(0, Layout::version);
+    if found < recovered.layout {
+        return Err(reported(&format!(
+            "{} has version {found} of the layout, but the log was written by version {} (was an \
+             old one restored, or the file removed? shards have moved since)",
+            store.place(),
+            recovered.layout
+        )));
+    }
+    if found == 0
+        && config.etcd.is_some()
+        && let Some(left) = config.map.open()?.load().await?
+    {
+        let MapPlace::File(path) = &config.map;
+        return Err(reported(&format!(
+            "{} has no layout, but {} has version {} of one, by which shards have moved: put that \
+             file there as it is, under the key map (etcdctl put PREFIX/map < FILE)",
+            store.place(),
+            path.display(),
+            left.version()
+        )));
+    }
+    let layout = Layout::reconciled(stored, configured).map_err(|error| reported(&error))?;
+    Ok((layout, found))
+}
+
+/// Tells the log which layout is in force, since what it said of that may be forgotten.
+fn note_layout(log: &mut Log, layout: &Layout) -> io::Result<()> {
+    if layout.version() == 1 {
+        return Ok(()); // nothing was ever changed
+    }
+    let noted = log.begin_layout(layout.version()).and_then(|()| log.commit());
+    noted.map_err(io::Error::other)
+}
+
+/// The duplicates as the layout has them; those that the configuration does not name are opened.
+fn arrange(
+    config: &mut DuplicatesConfig,
+    layout: &Layout,
+    connectors: &mut BTreeMap<String, Connector>,
+) -> io::Result<Vec<Connector>> {
+    let mut partitions = Vec::new();
+    let mut all = Vec::new();
+    for partition in &layout.partitions {
+        let mut targets = Vec::new();
+        for place in &partition.duplicates {
+            let target = config.target(place).map_err(io::Error::other)?;
+            all.push(match connectors.remove(place) {
+                Some(connector) => connector,
+                None => target.open()?,
+            });
+            targets.push(target);
+        }
+        partitions.push(targets);
+    }
+    config.partitions = partitions;
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_state_is_begun_before_the_log_drops_the_last() {
+        for (least, expected) in [(0, 500), (100, 500), (300, 600), (400, 700), (900, 950)] {
+            assert_eq!(long_from(1_000, least), expected, "{least}");
+        }
+        for least in 0..1_000 {
+            let long = long_from(1_000, least);
+            // Not at once, and not when it is too late; up to a third the next one fits beside it.
+            assert!(long < 1_000 && (long > least || least == 999), "{least}");
+            assert!(long + least <= 1_000 || least > 333, "{least}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! How a service stands: what `/api/v1/duplicates`, the dashboard and tests read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_core::Health;
+use evenkeel_core::distribution::{Distribution as _, Recorder};
+use evenkeel_core::request::ordered::{Acknowledge, Consistency, Dropped, ReplicaState};
+use evenkeel_core::units::Probability;
+use serde::Serialize;
+
+pub use super::changes::{EndedState, MoveState, MovesState};
+use super::counts::{Counts, ServerCounts};
+use super::engine::Inner;
+pub use super::manager::advise::{Advice, OutliersAdvice, PolicyAdvice};
+use evenkeel_proxy::metrics::Balanced;
+use evenkeel_proxy::upstream_state::UpstreamStats;
+use evenkeel_proxy::view::ReplicaView;
+
+/// One service.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct DuplicatesState {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Where clients connect.
+    pub address: String,
+    /// What reads see unless a session says otherwise.
+    pub consistency: &'static str,
+    /// When writes are acknowledged.
+    pub acknowledge: &'static str,
+    /// `alone`, `leads`, or `stands by` while another process leads.
+    pub role: &'static str,
+    /// The term of this process.
+    pub term: u64,
+    /// The last write.
+    pub sequence: u64,
+    /// Parts that keys are dealt to.
+    pub shards: usize,
+    /// Why no write is taken; while it stands by, who leads.
+    pub failure: Option<String>,
+    /// Connections of clients.
+    pub clients: u64,
+    /// Writes and reads that were answered, as clients saw them.
+    pub writes: AccessState,
+    /// Reads that were answered.
+    pub reads: AccessState,
+    /// Commands answered with an error of ours.
+    pub refused: u64,
+    /// Writes whose clients were told that nobody knows yet.
+    pub uncertain_writes: u64,
+    /// Reads whose duplicates went away.
+    pub lost_reads: u64,
+    /// Writes that duplicates answered differently: they are not equal.
+    pub disagreements: u64,
+    /// The log.
+    pub log: LogState,
+    /// The duplicates of each partition.
+    pub partitions: Vec<PartitionState>,
+    /// Shards that move, duplicates and partitions that come and go.
+    pub moves: MovesState,
+    /// What the manager says, where an objective is given.
+    pub advice: Option<Advice>,
+    /// How reads that one answer is enough for are balanced; in `/metrics` only.
+    #[serde(skip)]
+    pub reads_balance: Arc<ReadBalance>,
+}
+
+/// How reads are balanced between duplicates, as any upstream's requests are.
+#[derive(Debug, Default)]
+pub struct ReadBalance {
+    /// The policy, as it is written.
+    pub policy: String,
+    /// What was counted since the service began, and how things stand.
+    pub stats: UpstreamStats,
+    /// The duplicates: slot, address, and whether they may be asked.
+    pub replicas: Vec<(usize, String, Health)>,
+}
+
+impl DuplicatesState {
+    /// How its reads are balanced, for the metrics that upstreams have.
+    pub fn balanced(&self) -> Balanced<'_> {
+        let balance = &self.reads_balance;
+        let view = |(slot, address, health): &(usize, String, Health)| ReplicaView {
+            address: address.clone(),
+            health: *health,
+            state: balance.stats.replica(*slot),
+            counted: balance.stats.total.replicas.get(*slot).copied().unwrap_or_default(),
+        };
+        Balanced {
+            label: ("service", &self.name),
+            policy: &balance.policy,
+            stats: &balance.stats,
+            replicas: balance.replicas.iter().map(view).collect(),
+        }
+    }
+}
+
+/// Accesses of one kind.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct AccessState {
+    /// How many.
+    pub count: u64,
+    /// Median, from the command to enough answers.
+    pub p50_ms: Option<f64>,
+    /// 99 of a hundred were not slower.
+    pub p99_ms: Option<f64>,
+    /// 999 of a thousand were not slower.
+    pub p999_ms: Option<f64>,
+    /// All of them, for the registry of metrics.
+    #[serde(skip)]
+    pub latencies: Arc<Recorder>,
+}
+
+/// The log of a service.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LogState {
+    /// Its length.
+    pub bytes: u64,
+    /// The first write it still has.
+    pub first_sequence: u64,
+}
+
+/// One partition.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct PartitionState {
+    /// How many shards it holds.
+    pub shards: usize,
+    /// Its duplicates.
+    pub duplicates: Vec<DuplicateState>,
+}
+
+/// One duplicate.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct DuplicateState {
+    /// Where it is.
+    pub address: String,
+    /// `disconnected`, `catching-up` or `in-sync`.
+    pub state: &'static str,
+    /// It is being added: no acknowledgement needs it yet, and nobody reads from it.
+    pub is_joining: bool,
+    /// The last write it has answered.
+    pub applied: u64,
+    /// Answers it owes.
+    pub pending: usize,
+    /// Why it is not live.
+    pub error: Option<String>,
+    /// Keys it was given, while it is being filled.
+    pub filled_keys: Option<usize>,
+    /// Times it was dropped, by reason.
+    pub dropped: DropsState,
+    /// Its own answers, first or not.
+    pub answers: AccessState,
+}
+
+/// Why a duplicate was dropped, and how often.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct DropsState {
+    /// Its connection broke.
+    pub lost: u64,
+    /// It owed an answer for too long.
+    pub silent: u64,
+    /// It owed too many answers.
+    pub full: u64,
+    /// It could not do what others can.
+    pub failed: u64,
+}
+
+impl AccessState {
+    fn of(latencies: &Recorder) -> Self {
+        let quantile = |p: f64| {
+            let at = latencies.quantile(Probability::clamped(p));
+            (!latencies.is_empty()).then(|| millis(at))
+        };
+        Self {
+            count: latencies.count(),
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            latencies: Arc::new(latencies.clone()),
+        }
+    }
+}
+
+fn millis(latency: Duration) -> f64 {
+    (latency.as_secs_f64() * 1e6).round() / 1e3
+}
+
+impl DropsState {
+    fn of(counts: &ServerCounts) -> Self {
+        let count = |why: Dropped| counts.drops[why as usize];
+        Self {
+            lost: count(Dropped::Lost),
+            silent: count(Dropped::Silent),
+            full: count(Dropped::Full),
+            failed: count(Dropped::Failed),
+        }
+    }
+}
+
+const fn name_of(state: ReplicaState) -> &'static str {
+    match state {
+        ReplicaState::Disconnected => "disconnected",
+        ReplicaState::CatchingUp => "catching-up",
+        ReplicaState::InSync => "in-sync",
+    }
+}
+
+/// How a level of consistency is written.
+pub(super) const fn consistency(level: Consistency) -> &'static str {
+    match level {
+        Consistency::Eventual => "eventual",
+        Consistency::ReadMyOwnWrites => "read-my-own-writes",
+        Consistency::Strong => "strong",
+    }
+}
+
+const fn acknowledge(level: Acknowledge) -> &'static str {
+    match level {
+        Acknowledge::One => "one",
+        Acknowledge::Majority => "majority",
+        Acknowledge::All => "all",
+    }
+}
+
+impl Inner {
+    /// How everything stands now.
+    pub(super) fn state(&mut self) -> DuplicatesState {
+        let reads_balance = Arc::new(self.read_balance());
+        let Counts { clients, refused, uncertain_writes, lost_reads, disagreements, .. } =
+            self.counts;
+        let last = self.history.last();
+        let partition = |partition: usize| PartitionState {
+            shards: self.map.shards_of(partition).count(),
+            duplicates: (self.members.configured(partition).iter())
+                .map(|server| self.duplicate(server))
+                .collect(),
+        };
+        DuplicatesState {
+            name: self.config.name.clone(),
+            address: self.config.listen.to_string(),
+            consistency: consistency(self.config.consistency),
+            acknowledge: acknowledge(self.members.acknowledge()),
+            role: if self.leadership.is_some() { "leads" } else { "alone" },
+            term: last.epoch.0,
+            sequence: last.sequence.0,
+            shards: self.map.shards(),
+            failure: self.failure.clone().or_else(|| (!self.leads()).then(|| self.why_deposed())),
+            clients,
+            writes: AccessState::of(&self.counts.wrote),
+            reads: AccessState::of(&self.counts.reads),
+            refused,
+            uncertain_writes,
+            lost_reads,
+            disagreements,
+            log: LogState { bytes: self.log.bytes(), first_sequence: self.log.first_sequence() },
+            partitions: (0..self.map.partitions()).map(partition).collect(),
+            moves: self.moves_state(),
+            advice: self.manager.as_ref().and_then(|manager| manager.advice().cloned()),
+            reads_balance,
+        }
+    }
+
+    fn duplicate(&self, server: usize) -> DuplicateState {
+        let (state, counts) = (&self.servers[server], &self.counts.servers[server]);
+        DuplicateState {
+            address: self.connectors[server].to_string(),
+            state: name_of(self.members.state(server)),
+            is_joining: self.members.is_joining(server),
+            applied: self.members.applied(server).0,
+            pending: self.members.owed(server),
+            error: state.error.clone(),
+            filled_keys: state.bootstrap.as_ref().map(|bootstrap| bootstrap.copying.copied()),
+            dropped: DropsState::of(counts),
+            answers: AccessState::of(&counts.answers),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Where a service begins: from its log, or from what the duplicates have where the log is gone or
+//! another process has written since.
+
+use std::io;
+use std::time::Duration;
+
+use evenkeel_core::request::ordered::{Acknowledge, Epoch, History, Position, Sequence};
+use tokio::task::JoinSet;
+
+use super::config::{Connector, DuplicatesConfig};
+use super::connect::connect;
+use super::fencing::{self, Look};
+use super::leadership::Leadership;
+use super::log::{Log, Recovered};
+
+/// How long the first start waits for duplicates that do not answer, when the log is gone.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long another duplicate is waited for when enough have answered.
+const OTHERS_WITHIN: Duration = Duration::from_millis(250);
+
+/// The history this term begins with, in an epoch above every one that was ever seen.
+///
+/// The log says what was written. Where it is gone while duplicates have watermarks, one duplicate
+/// of each partition is the history, the one that has most, and it is waited until enough answer
+/// to be sure that one of them has everything that was acknowledged. *One*: watermarks are told
+/// now and then, so two that say the same may differ in the writes since. It is named by the new
+/// epoch, so that every other is copied anew, also one that is reached much later. And all are
+/// fenced off *before* they are asked: whoever wrote before may be writing still.
+///
+/// A log that others have written after is an error, unless processes take turns: then it is set
+/// aside, and the duplicates are asked.
+pub(super) async fn begin(
+    config: &DuplicatesConfig,
+    connectors: &[Connector],
+    log: &mut Log,
+    mut recovered: Recovered,
+    leadership: Option<&Leadership>,
+) -> io::Result<History> {
+    let mut is_first = true;
+    loop {
+        let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
+        // Without a log their epochs are of no use where etcd gives them, unless there were some
+        // before it did.
+        let looks = match leadership {
+            Some(_) if !has_log && is_first => Vec::new(),
+            _ => ask_all(config, connectors, None).await,
+        };
+        is_first = false;
+        let seen = looks.iter().flatten().flatten().map(|look| look.epoch);
+        let seen = seen.max().unwrap_or_default();
+        if has_log && seen.0 > log.epoch() {
+            if leadership.is_none() {
+                return Err(stale(config, seen, log.epoch()));
+            }
+            tracing::info!(service = config.name, "the log is of an earlier term: it is set aside");
+            recovered = log.quarantine().map_err(io::Error::other)?;
+            continue;
+        }
+        let above = seen.0.max(log.epoch());
+        let epoch = match leadership {
+            None => fencing::epoch_above(above),
+            Some(leadership) => leadership.epoch_above(above).await?,
+        };
+        // A machine that lost power may have lost the log's end, which duplicates still have.
+        let is_beyond = |watermark: Position| {
+            watermark.epoch.0 == log.epoch() && watermark.sequence.0 > recovered.last_sequence
+        };
+        let furthest = furthest(looks.iter().flatten());
+        let has_all = has_log && !furthest.is_some_and(is_beyond);
+        let is_new = furthest.is_none() && !looks.iter().flatten().flatten().any(is_filling);
+        if has_all || is_new && leadership.is_none() {
+            return begin_with(log, of_log(&recovered)?, Epoch(epoch));
+        }
+        match take_over(config, connectors, Epoch(epoch)).await {
+            Ok(Taken::From(history)) => {
+                log.begin_after(history.sequence.0).map_err(io::Error::other)?;
+                log.begin_epoch(epoch).map_err(io::Error::other)?;
+                log.commit().map_err(io::Error::other)?;
+                return Ok(History::from_watermark(history));
+            }
+            Ok(Taken::Nothing) => return begin_with(log, of_log(&recovered)?, Epoch(epoch)),
+            Ok(Taken::NotYet) => tracing::warn!(
+                service = config.name,
+                "the log or its end is gone; waiting for duplicates, one of which must have \
+                 everything"
+            ),
+            Err(error) => tracing::warn!(service = config.name, %error, "it is begun anew"),
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    }
+}
+
+/// What the log tells goes on in a new epoch.
+fn begin_with(log: &mut Log, mut history: History, epoch: Epoch) -> io::Result<History> {
+    log.begin_epoch(epoch.0).map_err(io::Error::other)?;
+    log.commit().map_err(io::Error::other)?;
+    history.begin_epoch(epoch);
+    Ok(history)
+}
+
+/// Another process has written since this log was: to go on from here would undo its writes.
+fn stale(config: &DuplicatesConfig, theirs: Epoch, ours: u64) -> io::Error {
+    io::Error::other(format!(
+        "duplicates.{}: another process has taken over the duplicates since this log was written \
+         (their epoch is {}, the log's {ours}), and the log in {} lacks its writes; to begin from \
+         what the duplicates have, stop the other process and move the log away",
+        config.name,
+        theirs.0,
+        config.log_directory.display(),
+    ))
+}
+
+/// What came of taking over.
+enum Taken {
+    From(Position),
+    /// Enough have answered, and none was ever written to by this service.
+    Nothing,
+    /// Too few have answered, or none is whole.
+    NotYet,
+}
+
+/// Fences all duplicates off and chooses one of each partition as the history.
+async fn take_over(
+    config: &DuplicatesConfig,
+    connectors: &[Connector],
+    epoch: Epoch,
+) -> io::Result<Taken> {
+    let looks = ask_all(config, connectors, Some(epoch)).await;
+    if !enough(config, &looks) {
+        return Ok(Taken::NotYet);
+    }
+    let Some(furthest) = furthest(looks.iter().flatten()) else {
+        let is_new = !looks.iter().flatten().flatten().any(is_filling);
+        return Ok(if is_new { Taken::Nothing } else { Taken::NotYet });
+    };
+    let history = Position { epoch, sequence: furthest.sequence };
+    let mut first = 0;
+    for partition in looks.iter().filter(|partition| !partition.is_empty()) {
+        let of = |look: &Option<Look>| look.as_ref()?.watermark.filter(is_named);
+        let is_empty = |look: &Option<Look>| look.as_ref().is_some_and(|look| !look.holds_data);
+        let places = 0..partition.len();
+        let most = places.clone().filter(|&place| of(&partition[place]).is_some());
+        let most = most.max_by_key(|&place| (of(&partition[place]), partition.len() - place));
+        let base = most.or_else(|| places.clone().find(|&place| is_empty(&partition[place])));
+        let Some(base) = base else { return Ok(Taken::NotYet) };
+        fencing::found(&connectors[first + base], &config.name, history).await?;
+        first += partition.len();
+    }
+    Ok(Taken::From(history))
+}
+
+fn of_log(recovered: &Recovered) -> io::Result<History> {
+    let epochs = recovered.epochs.iter();
+    let epochs = epochs.map(|&(epoch, first)| (Epoch(epoch), Sequence(first))).collect();
+    let held_from = Sequence(recovered.first_sequence);
+    let history = History::of_log(epochs, held_from, Sequence(recovered.last_sequence));
+    let mixed = || io::Error::other("the log's epochs do not ascend (two logs mixed up?)");
+    let mut history = history.ok_or_else(mixed)?;
+    if let Some(began) = recovered.state {
+        history.record_state(Sequence(began));
+    }
+    Ok(history)
+}
+
+type Looks = Vec<Vec<Option<Look>>>;
+
+/// What all duplicates have; with an epoch, after they are fenced off from those before it. Then
+/// those that do not answer are not waited for long once enough have.
+async fn ask_all(
+    config: &DuplicatesConfig,
+    connectors: &[Connector],
+    epoch: Option<Epoch>,
+) -> Looks {
+    let (mut looking, mut connectors) = (JoinSet::new(), connectors.iter());
+    for (partition, targets) in config.partitions.iter().enumerate() {
+        for (place, connector) in (0..targets.len()).zip(&mut connectors) {
+            let (connector, name) = (connector.clone(), config.name.clone());
+            looking.spawn_local(async move {
+                let looked = match epoch {
+                    Some(epoch) => fencing::fence_off(&connector, &name, epoch).await,
+                    None => look(&connector, &name).await,
+                };
+                (partition, place, looked)
+            });
+        }
+    }
+    let mut looks: Looks =
+        config.partitions.iter().map(|targets| vec![None; targets.len()]).collect();
+    loop {
+        let next = looking.join_next();
+        let next = match epoch {
+            Some(_) if enough(config, &looks) => {
+                tokio::time::timeout(OTHERS_WITHIN, next).await.ok().flatten()
+            }
+            _ => next.await,
+        };
+        match next {
+            None => return looks,
+            Some(Err(_)) => {}
+            Some(Ok((partition, place, looked))) => {
+                let reported =
+                    |error: &io::Error| tracing::info!(%error, "a duplicate is not asked");
+                looks[partition][place] = looked.inspect_err(reported).ok();
+            }
+        }
+    }
+}
+
+async fn look(connector: &Connector, name: &str) -> io::Result<Look> {
+    let mut link = connect(connector, &format!("evenkeel-{name}-look")).await?;
+    fencing::look(&mut link, name).await
+}
+
+fn furthest<'a>(looks: impl Iterator<Item = &'a Option<Look>>) -> Option<Position> {
+    looks.flatten().filter_map(|look| look.watermark).filter(is_named).max()
+}
+
+/// Not of one that is being filled.
+const fn is_named(watermark: &Position) -> bool {
+    watermark.epoch.0 != u64::MAX
+}
+
+/// Whether one of those that answered must have every write that was acknowledged.
+fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
+    looks.iter().filter(|partition| !partition.is_empty()).all(|partition| {
+        let (all, answered) = (partition.len(), partition.iter().flatten().count());
+        // One that was emptied to be filled had perhaps acknowledged what was in it.
+        let whole = partition.iter().flatten().filter(|look| !is_filling(look)).count();
+        match config.members.acknowledge {
+            Acknowledge::Majority => whole > all / 2 || answered == all,
+            Acknowledge::One | Acknowledge::All => answered == all,
+        }
+    })
+}
+
+fn is_filling(look: &Look) -> bool {
+    look.watermark.is_some_and(|watermark| !is_named(&watermark))
+}

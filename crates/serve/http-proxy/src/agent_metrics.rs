@@ -1,0 +1,41 @@
+//! What agents counted, for the registry of metrics.
+
+use super::agent_view::AgentView;
+use evenkeel_runtime::metrics::{Metric, Scrape, counter_by, gauge};
+
+/// Adds all agents.
+pub(crate) fn collect(scrape: &mut Scrape, agents: &[AgentView]) {
+    scrape.table(&OF_AGENTS, agents.iter().map(|agent| (vec![("agent", &*agent.address)], agent)));
+}
+
+const OF_AGENTS: [Metric<AgentView>; 7] = [
+    gauge("evenkeel_agent_waiting", "Requests that wait in the agent.", |it| {
+        it.state.waiting.into()
+    }),
+    gauge("evenkeel_agent_in_service", "Requests that the application serves.", |it| {
+        it.state.in_service.into()
+    }),
+    gauge("evenkeel_brownout_dimmer", "Share of optional content that is served: 0 to 1.", |it| {
+        it.state().map(|state| state.dimmer.value()).into()
+    }),
+    counter_by(
+        "evenkeel_brownout_requests_total",
+        "Requests for optional content: served in full, or with less (reduced).",
+        "content",
+        |it| {
+            let Some(state) = it.state() else { return Vec::new() };
+            vec![("full", state.full.into()), ("reduced", state.reduced.into())]
+        },
+    ),
+    gauge(
+        "evenkeel_brownout_percentile_seconds",
+        "The percentile of response times that controls the dimmer.",
+        |it| it.state().and_then(|state| state.percentile).into(),
+    ),
+    gauge("evenkeel_brownout_setpoint_seconds", "The setpoint of that percentile.", |it| {
+        it.dimmer.as_ref().map(|dimmer| dimmer.brownout.setpoint).into()
+    }),
+    gauge("evenkeel_brownout_manual", "1 while the dimmer is set by hand.", |it| {
+        it.state().map(|state| state.is_held).into()
+    }),
+];

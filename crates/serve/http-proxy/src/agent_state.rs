@@ -1,0 +1,76 @@
+//! How the agents of a process stand, and where their switches shall: what the thread that serves
+//! them and the administration share.
+
+use std::sync::{Mutex, PoisonError};
+
+use evenkeel_core::dimmer::DimmerState;
+use tokio::sync::watch;
+
+use crate::config::{AgentConfig, Switch};
+
+/// How an agent stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AgentState {
+    /// Requests that wait for the application.
+    pub waiting: u32,
+    /// Requests with the application.
+    pub in_service: u32,
+    /// Its brownout, if it has one.
+    pub brownout: Option<BrownoutState>,
+}
+
+/// How the brownout of an agent stands.
+#[derive(Debug, Clone, Copy)]
+pub struct BrownoutState {
+    /// What the dimmer knows and does. Requests elsewhere than on routes with optional content are
+    /// not among those served in full.
+    pub state: DimmerState,
+    /// Where the switch stands.
+    pub switch: Switch,
+}
+
+/// All agents of a process, in the order of the configuration.
+#[derive(Debug)]
+pub struct AgentStates(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    state: Mutex<AgentState>,
+    switch: watch::Sender<Switch>,
+}
+
+impl AgentStates {
+    /// Those of these agents, of which nothing is known yet.
+    pub fn new<'a>(agents: impl Iterator<Item = &'a AgentConfig>) -> Self {
+        let entry = |agent: &AgentConfig| {
+            let switch = agent.dimmer.as_ref().map(|dimmer| dimmer.switch).unwrap_or_default();
+            Entry { state: Mutex::default(), switch: watch::Sender::new(switch) }
+        };
+        Self(agents.map(entry).collect())
+    }
+
+    /// How an agent stands.
+    pub fn state(&self, agent: usize) -> AgentState {
+        *self.0[agent].state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how an agent stands.
+    pub fn note(&self, agent: usize, state: AgentState) {
+        *self.0[agent].state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// Where the switch of an agent's brownout shall stand.
+    pub fn switch(&self, agent: usize) -> Switch {
+        *self.0[agent].switch.borrow()
+    }
+
+    /// Sets the switch of an agent's brownout.
+    pub fn set_switch(&self, agent: usize, switch: Switch) {
+        self.0[agent].switch.send_replace(switch);
+    }
+
+    /// The positions of an agent's switch as they come.
+    pub fn switches(&self, agent: usize) -> watch::Receiver<Switch> {
+        self.0[agent].switch.subscribe()
+    }
+}

@@ -1,0 +1,78 @@
+//! The keys of `[[listen]]` and `[[agent]]` that HTTP has.
+
+use std::time::Duration;
+
+use evenkeel_settings::address::Address;
+use evenkeel_settings::common::{HOUR, MS, SECOND};
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Table};
+
+use crate::config::{AgentConfig, DimmerConfig, Edge, HttpListenConfig};
+use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+
+const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
+
+/// What an agent allows the proxies. They have limited the body already.
+const AGENT_LIMITS: ServerLimits = ServerLimits {
+    head_bytes_max: 65_536,
+    body_bytes_max: 1 << 40,
+    connections_max: 10_000,
+    head: Duration::from_secs(10),
+    idle: Duration::from_secs(120),
+    write: Duration::from_secs(30),
+    drain: Duration::ZERO, // replaced by the process's
+};
+
+/// What an agent allows itself towards its application: never less than its clients may ask for.
+const AGENT_UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
+    connect: Duration::from_secs(1),
+    connections_max: AGENT_LIMITS.connections_max,
+    idle_connections_max: 1_024,
+    idle: Duration::from_secs(30),
+    head_bytes_max: 65_536,
+};
+
+impl HttpListenConfig {
+    /// The keys of a `[[listen]]` that only HTTP has.
+    pub const KEYS: [&str; 3] = ["forwarded_for", "brownout", "forwarded_requests"];
+
+    /// Reads them.
+    pub fn read(table: &mut Table<'_>) -> Self {
+        Self {
+            forwarded_for: table.key("forwarded_for").boolean().or(true),
+            brownout: table.key("brownout").variant(&EDGES).or(Edge::Strip),
+            redirected: table.key("forwarded_requests").variant(&EDGES).or(Edge::Strip),
+        }
+    }
+}
+
+impl AgentConfig {
+    /// The keys of an `[[agent]]` that only HTTP has.
+    pub const KEYS: [&str; 2] = ["queue_max", "dimmer"];
+
+    /// Reads `[[agent]]` apart from what only Cassandra's protocol has; also says where its two
+    /// addresses are written. `drain` is the process's.
+    pub fn read<'a>(table: &mut Table<'a>, drain: Duration) -> (Self, Address<'a>, Address<'a>) {
+        let address = Address::to_listen(table.key("listen"));
+        let app = Address::to_connect(table.key("app"));
+        let concurrency = table.key("concurrency").integer().between(1..=1_000_000).optional();
+        let timeout = duration(table, "timeout", MS..=HOUR, 60 * SECOND);
+        let dimmer = table.key("dimmer");
+        let dimmer = dimmer.table(move |table| DimmerConfig::read(table, concurrency, timeout));
+        let config = Self {
+            address: address.address,
+            app: app.address,
+            concurrency,
+            queue_max: table.key("queue_max").integer().between(0..=1_000_000).or(10_000),
+            timeout,
+            dimmer: dimmer.optional().flatten(),
+            limits: ServerLimits { drain, ..AGENT_LIMITS },
+            upstream_limits: AGENT_UPSTREAM_LIMITS,
+        };
+        if table.key("concurrency").value().is_none() && table.key("queue_max").value().is_some() {
+            let expected = "concurrency too: without it the agent has no queue";
+            table.problem("queue_max", Mismatch::new("queue_max alone", expected));
+        }
+        (config, address, app)
+    }
+}

@@ -1,0 +1,278 @@
+//! HTTP/1.1 as an exchange sees it: what is sent how often, and what an answer says of its replica.
+
+use std::rc::Rc;
+
+use evenkeel_core::GroupId;
+use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay};
+use http::header::{HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
+
+use crate::brownout;
+use crate::route::Route;
+use evenkeel_http::head;
+use evenkeel_http::{Body, End, SendError, SendErrorKind, Upload};
+use evenkeel_proxy::calls::exchange::{Loser, Protocol, Tail};
+use evenkeel_proxy::calls::{Calls, OpenAttempt, WHOLE};
+use evenkeel_proxy::config::Timeouts;
+use evenkeel_proxy::site_choice::SiteChoice;
+use evenkeel_proxy::upstream_state::BrownoutSeen;
+
+/// HTTP/1.1: a connection is busy with one request, so that a copy nobody wants is cut off with it.
+pub(crate) struct Http;
+
+impl Protocol for Http {
+    type Upstream = Route;
+    type Request = Message;
+    type Answer = Response<Body>;
+    type Error = SendError;
+
+    const LOSER: Loser = Loser::Cancel;
+
+    fn name(route: &Route) -> &str {
+        &route.config.name
+    }
+
+    fn calls(route: &Route) -> &Rc<Calls> {
+        &route.calls
+    }
+
+    fn timeouts(route: &Route) -> Timeouts {
+        route.config.timeouts
+    }
+
+    fn replay(message: &Message) -> Replay {
+        match message.copies {
+            Copies::Once(_) => Replay::IfUnsent,
+            Copies::Again(..) => Replay::Always,
+        }
+    }
+
+    fn group(_: &Route, _: usize, _: &Message) -> GroupId {
+        WHOLE
+    }
+
+    fn send(
+        route: &Rc<Route>,
+        attempt: &OpenAttempt,
+        message: &mut Message,
+    ) -> impl Future<Output = Result<Response<Body>, SendError>> + 'static {
+        let replica = route.replica(attempt);
+        let request = message.next();
+        route.ask_probes(attempt.datacenter());
+        async move {
+            match request {
+                Some(request) => replica.send(request).await,
+                None => unreachable!("the dispatcher resends only what may be resent"),
+            }
+        }
+    }
+
+    fn learn(
+        route: &Route,
+        attempt: &OpenAttempt,
+        answer: &mut Result<Response<Body>, SendError>,
+    ) -> Outcome {
+        let response = match answer {
+            Ok(response) => response,
+            Err(error) => return blame(error),
+        };
+        receive_brownout(route, attempt, response.headers_mut());
+        let feedback = route.feedback_of(response.headers_mut());
+        let outcome =
+            failure(response.status()).map_or(Outcome::Replied(feedback), Outcome::Failed);
+        if let Err(refusal) = head::prepare_response(response) {
+            *response = refusal.into_response();
+        }
+        outcome
+    }
+
+    fn take_back(message: &mut Message, error: SendError) -> Result<(), Response<Body>> {
+        if error.kind() == SendErrorKind::RequestBody {
+            return Err(client_failed(&error));
+        }
+        message.put_back(error.into_request());
+        Ok(())
+    }
+
+    fn client_is_late(message: &Message) -> Option<Response<Body>> {
+        let waits = message.upload.as_ref().is_some_and(Upload::waits_for_client);
+        waits.then(body_too_slow)
+    }
+
+    fn is_unavailable(response: &Response<Body>) -> bool {
+        failure(response.status()) == Some(Failure::Unavailable)
+    }
+
+    fn is_failure(response: &Response<Body>) -> bool {
+        failure(response.status()).is_some()
+    }
+
+    fn reroute(route: &Route, message: &mut Message, choice: &SiteChoice) {
+        message.headers().into_iter().for_each(|headers| route.mark(choice, headers));
+    }
+
+    fn refuse(_: &Route, refusal: Refusal, _: &Message) -> Response<Body> {
+        refused(refusal)
+    }
+
+    fn is_whole(response: &Response<Body>) -> bool {
+        response.body().is_complete()
+    }
+
+    fn attach(response: Response<Body>, message: Message, tail: Tail) -> Response<Body> {
+        let upload = message.upload;
+        let ended = move |end| {
+            // A request that breaks off takes the answer along, which is not the replica's doing.
+            let has_client_broken = upload.as_ref().is_some_and(Upload::is_broken);
+            tail.end(match end {
+                End::Complete => BodyEnd::Complete,
+                End::Broken if has_client_broken => BodyEnd::ClientGone,
+                End::Broken => BodyEnd::UpstreamBroke,
+                End::Abandoned => BodyEnd::ClientGone,
+            });
+        };
+        response.map(|body| body.on_end(ended))
+    }
+}
+
+/// What is sent, as often as it may be sent.
+pub(crate) struct Message {
+    copies: Copies,
+    /// Of a body that streams from the client.
+    upload: Option<Upload>,
+}
+
+enum Copies {
+    /// The body streams from the client, or the method changes things: once.
+    Once(Option<Request<Body>>),
+    /// Idempotent, with the body at hand.
+    Again(request::Parts, Body),
+}
+
+impl Message {
+    pub(super) fn of(request: Request<Body>) -> Self {
+        let upload = request.body().upload();
+        let copies = match request.body().try_clone() {
+            Some(body) if is_idempotent(request.method()) => {
+                Copies::Again(request.into_parts().0, body)
+            }
+            _ => Copies::Once(Some(request)),
+        };
+        Self { copies, upload }
+    }
+
+    /// Whether the method may change something: RFC 9110, 9.2.1.
+    pub(super) fn is_write(&self) -> bool {
+        match &self.copies {
+            Copies::Once(request) => request.as_ref().is_some_and(|it| !it.method().is_safe()),
+            Copies::Again(parts, _) => !parts.method.is_safe(),
+        }
+    }
+
+    fn next(&mut self) -> Option<Request<Body>> {
+        match &mut self.copies {
+            Copies::Once(request) => request.take(),
+            Copies::Again(parts, body) => {
+                body.try_clone().map(|body| Request::from_parts(parts.clone(), body))
+            }
+        }
+    }
+
+    /// The headers of what is still at hand.
+    pub(super) fn headers(&mut self) -> Option<&mut HeaderMap> {
+        match &mut self.copies {
+            Copies::Once(request) => request.as_mut().map(Request::headers_mut),
+            Copies::Again(parts, _) => Some(&mut parts.headers),
+        }
+    }
+
+    /// Takes an unsent request back.
+    fn put_back(&mut self, unsent: Option<Request<Body>>) {
+        if let (Copies::Once(place), Some(request)) = (&mut self.copies, unsent) {
+            *place = Some(request);
+        }
+    }
+}
+
+/// RFC 9110, 9.2.2.
+pub(super) fn is_idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
+    )
+}
+
+/// Takes the replica's dimmer off its answer, and notes what the answer says was served.
+fn receive_brownout(route: &Route, attempt: &OpenAttempt, headers: &mut HeaderMap) {
+    if !brownout::is_mentioned(headers) {
+        return;
+    }
+    let dimmer = brownout::take_dimmer(headers);
+    let said = brownout::served(headers, &[]);
+    if let Ok(Some(dimmer)) = dimmer {
+        attempt.receive_dimmer(dimmer);
+    }
+    if dimmer.is_err() || said.is_some() {
+        route.note_seen(&BrownoutSeen {
+            full: u64::from(said.is_some_and(|said| said.is_full)),
+            reduced: u64::from(said.is_some_and(|said| !said.is_full)),
+            dimmers_invalid: u64::from(dimmer.is_err()),
+        });
+    }
+}
+
+/// What a failed attempt says of its replica.
+fn blame(error: &SendError) -> Outcome {
+    if error.kind() == SendErrorKind::RequestBody {
+        return Outcome::Cancelled; // the client's doing
+    }
+    if !error.was_sent() {
+        return Outcome::Failed(Failure::Unsent);
+    }
+    if error.kind() == SendErrorKind::Reset && error.was_reused() {
+        // The end of a kept connection's idle time crossed the request: nobody's fault. It is
+        // tried again like any broken attempt.
+        return Outcome::Cancelled;
+    }
+    Outcome::Failed(Failure::Broken)
+}
+
+/// Server errors speak against the replica, except "not implemented", which speaks of the request.
+fn failure(status: StatusCode) -> Option<Failure> {
+    match status.as_u16() {
+        502..=504 => Some(Failure::Unavailable),
+        500 | 505..=599 => Some(Failure::ErrorReply),
+        _ => None,
+    }
+}
+
+/// What the client is told; which replica failed how is for the log and the metrics.
+fn refused(refusal: Refusal) -> Response<Body> {
+    let (status, words) = match refusal {
+        Refusal::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no replica may be used"),
+        Refusal::BacklogFull => (StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting"),
+        Refusal::Failed(Failure::Unsent) => {
+            (StatusCode::BAD_GATEWAY, "no replica could be reached")
+        }
+        Refusal::Failed(Failure::TimedOut) => {
+            (StatusCode::GATEWAY_TIMEOUT, "no replica answered in time")
+        }
+        Refusal::Failed(Failure::Broken | Failure::ErrorReply | Failure::Unavailable) => {
+            (StatusCode::BAD_GATEWAY, "the replica broke off before it answered")
+        }
+    };
+    let mut response = head::Refusal::new(status, words).into_response();
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+fn client_failed(error: &SendError) -> Response<Body> {
+    head::Refusal::new(error.status(), error.to_string()).into_response()
+}
+
+pub(super) fn body_too_slow() -> Response<Body> {
+    let words = "the request body did not arrive in time";
+    head::Refusal::new(StatusCode::REQUEST_TIMEOUT, words).into_response()
+}

@@ -1,0 +1,73 @@
+//! A client's request on its way into the proxy: what is checked, removed and kept before the
+//! exchange with the replicas begins.
+
+use std::rc::Rc;
+
+use http::{Request, Response, StatusCode};
+
+use crate::brownout;
+use crate::config::Edge;
+use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
+use crate::redirected;
+use crate::route::{ListenerPolicy, Route};
+use evenkeel_http::head;
+use evenkeel_http::{Body, BodyError, Client};
+use evenkeel_proxy::calls::exchange::Exchange;
+use evenkeel_proxy::calls::observer::Record;
+
+/// Answers one request of a client.
+pub async fn serve(
+    route: Rc<Route>,
+    policy: Rc<ListenerPolicy>,
+    mut request: Request<Body>,
+    client: Rc<Client>,
+) -> Response<Body> {
+    if let Err(refusal) = head::prepare_request(&mut request, &client, &policy.forwarding) {
+        return refusal.into_response();
+    }
+    if policy.brownout == Edge::Strip {
+        brownout::strip_decision(request.headers_mut());
+    }
+    let is_forwarded = redirected::is_believed(request.headers_mut(), policy.redirected);
+    if wants_keeping(&request, &route) {
+        let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
+        request = match keeping.await {
+            Ok(Ok(request)) => request,
+            Ok(Err(error)) => return body_refused(&error),
+            Err(_) => return body_too_slow(),
+        };
+    }
+    let mut message = Message::of(request);
+    let is_write = message.is_write();
+    if !is_forwarded {
+        route.calls.note_operation(is_write);
+    }
+    let depart = |headers| route.depart(headers, is_forwarded, is_write);
+    let choice = message.headers().and_then(depart);
+    let record = Record::of(&route.config.name);
+    Exchange::<Http>::open(route, message, choice, record).run().await
+}
+
+/// Whether the body still streams but is short enough to be kept for another try.
+fn wants_keeping(request: &Request<Body>, route: &Route) -> bool {
+    let body = request.body();
+    let announced = || http_body::Body::size_hint(body).upper();
+    !body.is_complete()
+        && is_idempotent(request.method())
+        && announced().is_some_and(|bytes| bytes <= route.config.replay_bytes_max)
+}
+
+async fn keep_body(request: Request<Body>, route: &Route) -> Result<Request<Body>, BodyError> {
+    let (parts, body) = request.into_parts();
+    let bytes = body.collect(route.config.replay_bytes_max).await?;
+    Ok(Request::from_parts(parts, Body::full(bytes)))
+}
+
+fn body_refused(error: &BodyError) -> Response<Body> {
+    match error {
+        BodyError::TooLarge { bytes_max } => {
+            head::Refusal::body_too_large(*bytes_max).into_response()
+        }
+        error => head::Refusal::new(StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
+}

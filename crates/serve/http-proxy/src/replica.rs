@@ -1,0 +1,355 @@
+//! The replica-side agent: fronts one application and says with every answer how it is doing.
+//!
+//! A proxy sees only its own requests. What makes selection good is the state of the replica
+//! itself: how many requests wait there, from whomever, and how long one takes without waiting.
+//! The agent sits before the application, where both can be counted, and writes them on every
+//! answer it gives ([`orca`]).
+//!
+//! **Where requests wait.** With `concurrency` set, that many requests are with the application
+//! and the others wait here, first come, first served, where they are counted; so set it to what
+//! the application serves at once. Without it all requests are with the application, the queue
+//! is always reported as empty, and waiting inside the application shows as service time.
+//!
+//! **Service time** is the time from handing the request to the connection with the application
+//! (opened first if none is kept) until the head of its answer has arrived. When the body came
+//! along with the head that is the whole service; a body that still streams is not in it, but
+//! its request counts as in service, and keeps its slot, until the body has ended. A request
+//! body that arrives slowly from the client is in it. Answers with a status of 500 or above and
+//! requests without an answer are no measurements: an application that fails at once would look
+//! fast.
+//!
+//! **The rest of the report** (arrival rate, latency of a request that comes now) is estimated
+//! as `Estimates` describes. It covers requests that are refused, but neither probes nor what
+//! the listener refuses by itself (a head or body beyond its limits).
+//!
+//! **Cold start.** There is no report while no request has been sent to the application: a
+//! service time that nobody measured is absent, not zero.
+//!
+//! **Brownout.** With a dimmer the agent also decides what each request is served and tells the
+//! application in `Brownout-Optional`, and the proxies in `Brownout-Dimmer` and the report;
+//! `Dimming` has the details.
+//!
+//! **One thread.** The counts and the limit are those of the whole agent, so one agent runs on
+//! one worker thread. Two agents on one address would each count its own half.
+
+mod admission;
+mod dimming;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_core::{Feedback, Instant};
+use http::header::{HeaderValue, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
+use tokio::task::JoinHandle;
+
+use crate::agent_state::{AgentState, BrownoutState};
+use crate::config::{AgentConfig, Switch};
+use crate::{brownout, orca};
+use admission::{Admission, Full, Slot};
+use dimming::{Dimming, Visit};
+use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
+use evenkeel_http::{Body, Client, SendError, SendErrorKind, Upstream, serve};
+use evenkeel_proxy::estimates::{Estimates, Present};
+use evenkeel_runtime::accept::StopSignal;
+use evenkeel_runtime::accept::{Listener, Served};
+use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::limits::ServerLimits;
+
+/// What an agent answers itself, at once: `GET` of it brings 204 and the report of this moment.
+pub const PROBE_PATH: &str = "/.evenkeel/probe";
+
+/// Fronts one application on this thread until told to stop, then finishes what is in flight;
+/// see [`Agent::serve`].
+///
+/// # Errors
+/// When the listener cannot be used.
+///
+/// # Panics
+/// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
+pub async fn serve_agent(
+    config: &AgentConfig,
+    listener: Listener,
+    clock: Clock,
+    stop: StopSignal,
+) -> io::Result<Served> {
+    Agent::new(config, clock).serve(listener, stop).await
+}
+
+/// The agent before one application.
+pub struct Agent {
+    app: Upstream,
+    timeout: Duration,
+    concurrency: Option<u32>,
+    limits: ServerLimits,
+    forwarding: Forwarding,
+    clock: Clock,
+    admission: Rc<Admission>,
+    estimates: RefCell<Estimates>,
+    dimming: Option<Rc<Dimming>>,
+}
+
+impl Agent {
+    /// An agent that has not heard of its application yet.
+    ///
+    /// # Panics
+    /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
+    pub fn new(config: &AgentConfig, clock: Clock) -> Rc<Agent> {
+        let host = HeaderValue::from_str(&config.app.to_string());
+        let seed = u64::from(config.app.port()) << 16 | u64::from(config.address.port());
+        let dimmer = config.dimmer.as_ref();
+        Rc::new(Agent {
+            app: Upstream::new(config.app, config.upstream_limits),
+            timeout: config.timeout,
+            concurrency: config.concurrency,
+            limits: config.limits,
+            forwarding: Forwarding {
+                append_forwarded_for: false,
+                host_default: host.expect("an address is a header value"),
+            },
+            clock,
+            admission: Rc::new(Admission::new(config.concurrency, config.queue_max)),
+            estimates: RefCell::default(),
+            dimming: dimmer.map(|dimmer| Dimming::new(dimmer, clock, seed)),
+        })
+    }
+
+    /// Serves on this thread until told to stop, then finishes what is in flight.
+    ///
+    /// Requests and answers pass unchanged but for what concerns one connection only, for the
+    /// report, which replaces any load report of the application's own, and for what brownout
+    /// says. `X-Forwarded-For` stays as it came. What the agent answers itself:
+    ///
+    /// | status | when |
+    /// |---|---|
+    /// | 204 | a probe |
+    /// | 502 | the application refused the connection, broke off, or answered what is not HTTP |
+    /// | 503, `Retry-After: 1` | as many requests wait as may |
+    /// | 504 | no answer in time; the attempt is cancelled and its slot is free |
+    ///
+    /// A client that goes away takes its request along, whether it waits or is in service. A
+    /// request that died with a kept connection is sent once more if it is idempotent and its body
+    /// is at hand: applications close idle connections without asking.
+    ///
+    /// # Errors
+    /// When the listener cannot be used.
+    ///
+    /// # Panics
+    /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
+    pub async fn serve(self: Rc<Self>, listener: Listener, stop: StopSignal) -> io::Result<Served> {
+        let timekeeper = self
+            .dimming
+            .clone()
+            .map(|dimming| Timekeeper(tokio::task::spawn_local(dimming.keep_time())));
+        let limits = self.limits;
+        let handler = move |request, client| Rc::clone(&self).answer(request, client);
+        let served = serve(listener, limits, handler, stop).await;
+        drop(timekeeper);
+        served
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> AgentState {
+        let brownout = self
+            .dimming
+            .as_ref()
+            .map(|dimming| BrownoutState { state: dimming.state(), switch: dimming.switch() });
+        AgentState {
+            waiting: self.admission.waiting(),
+            in_service: self.admission.in_service(),
+            brownout,
+        }
+    }
+
+    /// Puts a hand on its dimmer, or takes it off. Without brownout nothing happens.
+    pub fn set_switch(&self, switch: Switch) {
+        if let Some(dimming) = &self.dimming {
+            dimming.set_switch(switch);
+        }
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Agent({:?}, {:?})", self.app, self.state())
+    }
+}
+
+/// Takes the dimmer's control steps until it is dropped.
+struct Timekeeper(JoinHandle<()>);
+
+impl Drop for Timekeeper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An answer of the application, and how long it took if that is a measurement.
+struct Answered {
+    response: Response<Body>,
+    service_time: Option<Duration>,
+}
+
+/// The life of a request.
+impl Agent {
+    async fn answer(self: Rc<Self>, request: Request<Body>, client: Rc<Client>) -> Response<Body> {
+        let answered = if is_probe(&request) {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            Answered { response, service_time: None }
+        } else {
+            self.pass_on(request, &client).await.unwrap_or_else(refused)
+        };
+        self.reported(answered)
+    }
+
+    async fn pass_on(
+        &self,
+        mut request: Request<Body>,
+        client: &Client,
+    ) -> Result<Answered, Refusal> {
+        let now = self.clock.now();
+        self.estimates.borrow_mut().arrived(now);
+        prepare_request(&mut request, client, &self.forwarding)?;
+        let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
+        let slot: Slot = match self.admission.enter() {
+            Ok(entering) => entering.await,
+            Err(full) => {
+                self.end(visit, |visit, now| visit.failed(now, None));
+                return Err(refused_by(&full));
+            }
+        };
+        let sent_at = self.clock.now();
+        self.estimates.borrow_mut().sent(sent_at);
+        if let Some(visit) = &mut visit {
+            visit.begin(sent_at);
+        }
+        match tokio::time::timeout(self.timeout, self.ask(request)).await {
+            Ok(Ok(response)) => self.pass_back(response, visit, slot, sent_at),
+            Ok(Err(error)) => {
+                self.end(visit, |visit, now| visit.failed(now, Some(&error)));
+                Err(no_answer(&error))
+            }
+            Err(_) => {
+                self.end(visit, Visit::timed_out);
+                Err(self.too_late())
+            }
+        }
+    }
+
+    /// Passes an answer on; it keeps the slot until it has ended.
+    fn pass_back(
+        &self,
+        mut response: Response<Body>,
+        visit: Option<Visit>,
+        slot: Slot,
+        sent_at: Instant,
+    ) -> Result<Answered, Refusal> {
+        let now = self.clock.now();
+        if let Err(refusal) = prepare_response(&mut response) {
+            self.end(visit, |visit, now| visit.failed(now, None));
+            return Err(refusal);
+        }
+        let service_time = now.since(sent_at);
+        let is_measurement = !response.status().is_server_error();
+        if is_measurement {
+            self.estimates.borrow_mut().served(service_time);
+        }
+        let response = match visit {
+            Some(visit) => visit.answered(now, response, slot),
+            None => response.map(|body| body.on_end(move |_| drop(slot))),
+        };
+        Ok(Answered { response, service_time: is_measurement.then_some(service_time) })
+    }
+
+    fn end(&self, visit: Option<Visit>, how: impl FnOnce(Visit, Instant)) {
+        if let Some(visit) = visit {
+            how(visit, self.clock.now());
+        }
+    }
+
+    async fn ask(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
+        let copy = copy_of(&request);
+        match (self.app.send(request).await, copy) {
+            (Err(error), Some(copy)) if died_with_its_connection(&error) => {
+                self.app.send(copy).await
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    fn too_late(&self) -> Refusal {
+        let (app, timeout) = (self.app.address(), self.timeout);
+        let message = format!("the application at {app} did not answer within {timeout:?}");
+        Refusal::new(StatusCode::GATEWAY_TIMEOUT, message)
+    }
+
+    /// Adds the report of this moment, in which the answered request has left.
+    fn reported(&self, answered: Answered) -> Response<Body> {
+        let Answered { mut response, service_time } = answered;
+        let headers = response.headers_mut();
+        headers.remove(orca::HEADER);
+        headers.remove(orca::HEADER_BINARY);
+        if let Some(report) = self.report(service_time) {
+            headers.insert(orca::HEADER, orca::write(&report));
+        }
+        if let Some(dimming) = &self.dimming {
+            headers.remove(brownout::DIMMER_2014);
+            headers.insert(brownout::DIMMER, brownout::write_dimmer(dimming.dimmer()));
+        }
+        response
+    }
+
+    fn report(&self, service_time: Option<Duration>) -> Option<Feedback> {
+        let present = Present {
+            now: self.clock.now(),
+            waiting: self.admission.waiting(),
+            in_service: self.admission.in_service(),
+            concurrency: self.concurrency,
+        };
+        let report = self.estimates.borrow().report(present, service_time)?;
+        let dimmer = self.dimming.as_ref().map(|dimming| dimming.dimmer());
+        Some(Feedback { dimmer, ..report })
+    }
+}
+
+fn is_probe(request: &Request<Body>) -> bool {
+    request.uri().path() == PROBE_PATH && request.method() == Method::GET
+}
+
+fn refused(refusal: Refusal) -> Answered {
+    let mut response = refusal.into_response();
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    Answered { response, service_time: None }
+}
+
+fn refused_by(full: &Full) -> Refusal {
+    let message = format!("{full} (the application cannot keep up)");
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
+fn no_answer(error: &SendError) -> Refusal {
+    Refusal::new(error.status(), format!("no answer from this agent's application: {error}"))
+}
+
+/// The same request once more, if sending it twice does no harm.
+fn copy_of(request: &Request<Body>) -> Option<Request<Body>> {
+    if !request.method().is_idempotent() {
+        return None;
+    }
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+fn died_with_its_connection(error: &SendError) -> bool {
+    error.was_reused() && error.kind() == SendErrorKind::Reset
+}

@@ -1,0 +1,313 @@
+//! One HTTP upstream as one worker sees it: its calls, and its replicas' connections.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+
+use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::Probe;
+use evenkeel_core::{Feedback, Health, ReplicaId};
+use http::header::HOST;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::config::{Edge, HttpListenConfig};
+use crate::orca;
+use crate::redirected::{self, ORIGIN};
+use crate::replica::PROBE_PATH;
+use evenkeel_http::head::Forwarding;
+use evenkeel_http::{Body, Upstream};
+use evenkeel_proxy::calls::{Calls, DispatcherSeed, OpenAttempt};
+use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_proxy::site_choice::SiteChoice;
+use evenkeel_proxy::site_setup::{Constraints, HOME};
+use evenkeel_proxy::upstream_state::{BrownoutSeen, ReplicaState, WorkerReport};
+use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::limits::UpstreamLimits;
+use evenkeel_runtime::timer::Timer;
+
+/// One upstream as one worker sees it, under one configuration. A reload makes another route of it
+/// that shares calls and connections with this one: requests that have begun keep theirs.
+#[derive(Debug)]
+pub struct Route {
+    pub(crate) config: UpstreamConfig,
+    /// Its requests on their way: dispatchers, attempts, the clock.
+    pub calls: Rc<Calls>,
+    connections: Rc<Connections>,
+    /// What a request carries that goes to another data centre.
+    origin: Option<HeaderValue>,
+}
+
+/// The connections to an upstream's replicas, whatever its configuration.
+#[derive(Debug)]
+struct Connections {
+    limits: Cell<UpstreamLimits>,
+    /// By data centre, its slots.
+    slots: RefCell<Vec<Range<usize>>>,
+    /// By slot.
+    replicas: RefCell<Vec<Rc<Replica>>>,
+    seen: Cell<BrownoutSeen>,
+}
+
+#[derive(Debug)]
+struct Replica {
+    upstream: Upstream,
+    /// False once a probe was answered as by a server that knows no probes.
+    answers_probes: Cell<bool>,
+    probing: Cell<bool>,
+}
+
+impl Replica {
+    fn new(address: SocketAddr, limits: UpstreamLimits, answers_probes: bool) -> Rc<Self> {
+        Rc::new(Self {
+            upstream: Upstream::new(address, limits),
+            answers_probes: Cell::new(answers_probes),
+            probing: Cell::new(false),
+        })
+    }
+}
+
+impl Connections {
+    fn to(&self, datacenter: usize, replica: ReplicaId) -> Rc<Replica> {
+        let slot = self.slots.borrow()[datacenter].start + replica.index();
+        Rc::clone(&self.replicas.borrow()[slot])
+    }
+
+    fn pool(&self, datacenter: usize, replica: ReplicaId) -> Upstream {
+        let slot = self.slots.borrow()[datacenter].start + replica.index();
+        self.replicas.borrow()[slot].upstream.clone()
+    }
+
+    /// Takes over whose each slot at home is. A slot that was given to another replica is reached
+    /// there; what is in flight to the one before has its own hold on that connection.
+    fn follow(&self, home: &[SocketAddr]) {
+        let mut replicas = self.replicas.borrow_mut();
+        for (slot, &address) in home.iter().enumerate() {
+            if replicas.get(slot).is_some_and(|known| known.upstream.address() == address) {
+                continue;
+            }
+            let replica = Replica::new(address, self.limits.get(), true);
+            match replicas.get_mut(slot) {
+                Some(place) => *place = replica,
+                None => replicas.push(replica),
+            }
+        }
+        self.slots.borrow_mut()[HOME].end = replicas.len();
+    }
+
+    /// Opens connections within other limits from now on. Those that are in use go on and are not
+    /// kept.
+    fn limit(&self, limits: UpstreamLimits) {
+        if self.limits.replace(limits) == limits {
+            return;
+        }
+        for replica in &mut *self.replicas.borrow_mut() {
+            let answers_probes = replica.answers_probes.get();
+            *replica = Replica::new(replica.upstream.address(), limits, answers_probes);
+        }
+    }
+}
+
+/// How requests that come in at an address are passed on.
+#[derive(Clone, Debug)]
+pub struct ListenerPolicy {
+    /// What changes in their heads.
+    pub forwarding: Forwarding,
+    /// Whether their decisions about optional content are passed on.
+    pub brownout: Edge,
+    /// Whether they are believed to come from another data centre when they say so.
+    pub redirected: Edge,
+}
+
+impl Route {
+    /// A route without connections yet. Must be made on the worker's thread.
+    ///
+    /// # Errors
+    /// When the operating system refuses a timer.
+    pub fn new(
+        config: &UpstreamConfig,
+        clock: Clock,
+        seed: DispatcherSeed,
+    ) -> std::io::Result<Rc<Self>> {
+        Ok(Self::with_timer(config, (clock, Timer::of(&clock)?), seed))
+    }
+
+    /// The same, with a timer that others use too.
+    pub fn with_timer(
+        config: &UpstreamConfig,
+        time: (Clock, Timer),
+        seed: DispatcherSeed,
+    ) -> Rc<Self> {
+        // What another site's proxy would pass on to one of its replicas says nothing of all.
+        let replica = |(number, address)| {
+            Replica::new(address, config.limits, number < config.replicas.len())
+        };
+        let slots = config.groups();
+        let numbers: Vec<usize> = slots.iter().map(Range::len).collect();
+        let connections = Connections {
+            limits: Cell::new(config.limits),
+            slots: RefCell::new(slots),
+            replicas: RefCell::new(config.slots().enumerate().map(replica).collect()),
+            seen: Cell::default(),
+        };
+        Rc::new(Self {
+            calls: Calls::with_timer(config, &numbers, time, seed),
+            connections: Rc::new(connections),
+            origin: config.split.as_ref().map(|split| redirected::origin_of(&split.sites)),
+            config: config.clone(),
+        })
+    }
+
+    /// The same upstream under another configuration, for requests that begin from now on. Its
+    /// replicas come with the next plan ([`Route::adopt`]).
+    pub fn renewed(&self, config: &UpstreamConfig, seed: DispatcherSeed) -> Rc<Self> {
+        self.calls.reconfigure(config, seed);
+        self.connections.limit(config.limits);
+        Rc::new(Self {
+            config: config.clone(),
+            calls: Rc::clone(&self.calls),
+            connections: Rc::clone(&self.connections),
+            origin: self.origin.clone(),
+        })
+    }
+
+    /// Closes the connections that nothing is in flight on: no request will come.
+    pub fn close_idle(&self) {
+        self.connections.replicas.borrow().iter().for_each(|replica| replica.upstream.close_idle());
+    }
+
+    /// How requests that come in at an address are passed on.
+    pub fn policy(&self, listen: &HttpListenConfig) -> ListenerPolicy {
+        let host = HeaderValue::try_from(self.config.name.as_str());
+        let forwarding = Forwarding {
+            append_forwarded_for: listen.forwarded_for,
+            host_default: host.unwrap_or(HeaderValue::from_static("upstream")),
+        };
+        ListenerPolicy { forwarding, brownout: listen.brownout, redirected: listen.redirected }
+    }
+
+    /// Chooses the data centre for a request and counts it, where requests are split. Those that
+    /// another site sent here (forwarded requests) stay and are no demand of ours. `is_write` says
+    /// whether it may change something.
+    pub(crate) fn depart(
+        &self,
+        headers: &mut HeaderMap,
+        is_forwarded: bool,
+        is_write: bool,
+    ) -> Option<SiteChoice> {
+        let split = self.calls.split()?;
+        if is_forwarded {
+            split.welcome(redirected::sender(headers));
+            return None;
+        }
+        let choice = SiteChoice::depart(&self.calls, Constraints::of_write(is_write))?;
+        self.mark(&choice, headers);
+        Some(choice)
+    }
+
+    /// Writes on a request that goes to another site where it comes from, and nothing on one that
+    /// stays or has come home.
+    pub(crate) fn mark(&self, choice: &SiteChoice, headers: &mut HeaderMap) {
+        match self.origin.as_ref().filter(|_| choice.is_away()) {
+            Some(origin) => drop(headers.insert(ORIGIN, origin.clone())),
+            None => drop(headers.remove(ORIGIN)),
+        }
+    }
+
+    pub(crate) fn replica(&self, attempt: &OpenAttempt) -> Upstream {
+        self.connections.pool(attempt.datacenter(), attempt.replica())
+    }
+
+    /// Takes over which replicas may be used. `home` is who they are at home, by slot: at least
+    /// those of the plan.
+    pub fn adopt(&self, plan: &RoutePlan, home: &[SocketAddr]) {
+        if self.config.split.is_none() {
+            self.connections.follow(&home[..plan.health.len()]);
+        }
+        let all = self.connections.slots.borrow().clone();
+        for (datacenter, slots) in all.into_iter().enumerate() {
+            let is_left = |slot: &usize| plan.health[slots.start + slot] == Health::Draining;
+            let (left, there): (Vec<_>, Vec<_>) = (0..slots.len()).partition(is_left);
+            let members = there.into_iter().map(ReplicaId::new).collect();
+            let part = RoutePlan {
+                version: plan.version,
+                health: plan.health[slots.clone()].to_vec(),
+                generations: plan.generations.iter().copied().skip(slots.start).collect(),
+                groups: vec![members],
+            };
+            self.calls.adopt(datacenter, &part);
+            for slot in left {
+                self.connections.to(datacenter, ReplicaId::new(slot)).upstream.close_idle();
+            }
+        }
+    }
+
+    /// Takes what was counted since the last time, and how things stand.
+    pub fn observe(&self) -> WorkerReport {
+        self.calls.tick();
+        let slots = self.connections.slots.borrow();
+        let state = |datacenter: usize, local: usize| -> ReplicaState {
+            let replica = self.connections.to(datacenter, ReplicaId::new(local));
+            self.calls.replica(datacenter, local, replica.upstream.connections())
+        };
+        let datacenters = slots.iter().cloned().enumerate();
+        let states = datacenters.flat_map(|(datacenter, slots)| {
+            (0..slots.len()).map(move |local| state(datacenter, local))
+        });
+        let seen = self.connections.seen.take();
+        WorkerReport { seen, ..self.calls.observe(states.collect()) }
+    }
+
+    /// Notes what an answer said of brownout.
+    pub(crate) fn note_seen(&self, seen: &BrownoutSeen) {
+        let mut sum = self.connections.seen.get();
+        sum.merge(seen);
+        self.connections.seen.set(sum);
+    }
+
+    /// Sends the questions that the policy wants asked in a data centre.
+    pub(crate) fn ask_probes(self: &Rc<Self>, datacenter: usize) {
+        loop {
+            let Some(probe) = self.calls.probe(datacenter) else { return };
+            let replica = self.connections.to(datacenter, probe.replica());
+            // One question at a time: a replica too slow to answer is not asked more and more.
+            if replica.answers_probes.get() && !replica.probing.replace(true) {
+                tokio::task::spawn_local(Rc::clone(self).ask(datacenter, probe));
+            }
+        }
+    }
+
+    /// Takes the replica's report out of the headers of its answer.
+    pub(crate) fn feedback_of(&self, headers: &mut HeaderMap) -> Option<Feedback> {
+        orca::take_feedback(headers).unwrap_or_else(|error| {
+            let dimmers_invalid = u64::from(error.is_of_dimmer());
+            self.note_seen(&BrownoutSeen { dimmers_invalid, ..BrownoutSeen::default() });
+            None
+        })
+    }
+
+    async fn ask(self: Rc<Self>, datacenter: usize, probe: Probe) {
+        let replica = self.connections.to(datacenter, probe.replica());
+        let mut request = http::Request::new(Body::empty());
+        *request.uri_mut() = http::Uri::from_static(PROBE_PATH);
+        let host = replica.upstream.address().to_string();
+        if let Ok(host) = HeaderValue::try_from(host) {
+            request.headers_mut().insert(HOST, host);
+        }
+        let limit = self.config.timeouts.attempt;
+        let answer = tokio::time::timeout(limit, replica.upstream.send(request)).await;
+        replica.probing.set(false);
+        let feedback = match answer {
+            Ok(Ok(mut response)) if response.status() == StatusCode::NO_CONTENT => {
+                self.feedback_of(response.headers_mut())
+            }
+            // No agent there: do not ask again. An error of the moment says nothing of that.
+            Ok(Ok(response)) if !response.status().is_server_error() => {
+                replica.answers_probes.set(false);
+                None
+            }
+            Ok(_) | Err(_) => None,
+        };
+        self.calls.learn_probe(datacenter, &probe, feedback.as_ref());
+    }
+}

@@ -1,0 +1,152 @@
+//! Does the site still serve as its curves say, and if not, as which of its others?
+//!
+//! **Signal**: of the requests that were served where they came, how many missed the objective,
+//! against what the curves in force predict for the load that the site really had, without bias.
+//! Requests of others are left out: their way is not ours to judge.
+//!
+//! When core's sequential test finds another share than predicted, the version of the site's curves
+//! that explains the time since the change best is put in force and announced with the next row, so
+//! that all sites plan with it. There is one rule for both directions: the profile comes back when
+//! it explains best again.
+//!
+//! **When it misleads**: a queue that an overload left behind, dimming (less work is less late),
+//! and a site that lost a replica that nobody found yet. Without a second version nothing is
+//! replaced, and the verdict is only told.
+
+use std::time::Duration;
+
+use evenkeel_geo::curve::{
+    Candidate, Conditions, Family, Measured, Verdict, Watch, WatchConfig, substitute,
+};
+use evenkeel_geo::demand::Lately;
+use evenkeel_geo::planner::SizeClass;
+
+/// The watch over a site's curves.
+#[derive(Debug)]
+pub(super) struct Interference {
+    watch: Watch,
+    /// By version, as seen from inside.
+    families: Vec<Family>,
+    version: usize,
+    changes: u64,
+}
+
+impl Interference {
+    /// A watch over these versions of a site's curves; of several sizes the first one counts.
+    pub(super) fn new(versions: &[Vec<SizeClass>]) -> Self {
+        let family = |classes: &Vec<SizeClass>| Some(Family::local(&classes.first()?.curves));
+        let watch = Watch::new(WatchConfig::default()).expect("the defaults are in their ranges");
+        let families = versions.iter().filter_map(family).collect();
+        Self { watch, families, version: 0, changes: 0 }
+    }
+
+    /// The version of the curves in force.
+    pub(super) const fn version(&self) -> u32 {
+        self.version as u32
+    }
+
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        self.watch.verdict()
+    }
+
+    /// Learns what an epoch measured with so many replicas, and tells a change.
+    pub(super) fn observe(&mut self, lately: &Lately, replicas: u32) -> Option<String> {
+        if replicas == 0 || lately.local_ended == 0 {
+            return None;
+        }
+        let write_share = lately.writes();
+        let conditions =
+            Conditions { write_share, ..Conditions::with_servers(replicas).unbiased() };
+        let (load, requests, missed) = (lately.load(), lately.local_ended, lately.local_missed);
+        let predicted = self.families[self.version].miss(Duration::ZERO, load, &conditions);
+        let before = self.watch.verdict();
+        let verdict = self.watch.observe(Measured { load, requests, missed }, predicted);
+        if verdict == Verdict::AsPredicted {
+            return None;
+        }
+        let candidate = |family| Candidate { family, conditions };
+        let candidates: Vec<Candidate<'_>> = self.families.iter().map(candidate).collect();
+        let best = substitute(&candidates, self.watch.since_change())?;
+        let measured = missed as f64 * 100.0 / requests as f64;
+        let words = format!(
+            "served here, {measured:.2} % missed the objective at {:.1} requests/s, and {:.2} % \
+             were predicted",
+            load.value(),
+            predicted.value() * 100.0
+        );
+        if best.index == self.version {
+            let is_new = before != verdict;
+            return is_new.then(|| format!("{words}: no other curves of the site explain it"));
+        }
+        let from = std::mem::replace(&mut self.version, best.index);
+        self.changes += 1;
+        self.watch.restart();
+        let (to, error) = (best.index, best.error * 100.0);
+        Some(format!("{words}: curves {to} replace {from} (off by {error:.1} points)"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::units::Rate;
+    use evenkeel_geo::curve::ResponseCurves;
+    use evenkeel_geo::planner::SiteCurves;
+
+    use super::*;
+
+    const SERVERS: u32 = 4;
+
+    fn curves(service_ms: u64) -> ResponseCurves {
+        let servers = SERVERS.try_into().unwrap();
+        let service = Duration::from_millis(service_ms);
+        ResponseCurves::markov(Duration::from_millis(100), servers, service).unwrap()
+    }
+
+    /// An epoch of 1,000 requests whose misses are as the law of these service times says.
+    fn epoch(service_ms: u64) -> Lately {
+        let (load, conditions) = (100.0, Conditions::with_servers(SERVERS).unbiased());
+        let family = Family::local(&curves(service_ms));
+        let miss = family.miss(Duration::ZERO, Rate::new(load).unwrap(), &conditions);
+        let local_missed = (miss.value() * 1_000.0).round() as u64;
+        Lately { local_ended: 1_000, local_missed, load, ..Lately::default() }
+    }
+
+    #[test]
+    fn slower_service_brings_the_substitute_and_its_end_the_profile() {
+        let versions = SiteCurves::of_versions([curves(20), curves(30)]).versions;
+        let mut watch = Interference::new(&versions);
+        let until = |watch: &mut Interference, epoch: &Lately, version: u32| {
+            let epochs = (1..=50).find(|_| {
+                watch.observe(epoch, SERVERS);
+                watch.version() == version
+            });
+            epochs.unwrap_or_else(|| panic!("version {version} never came"))
+        };
+        let (calm, slow) = (epoch(20), epoch(30));
+        for _ in 0..200 {
+            assert_eq!(watch.observe(&calm, SERVERS), None);
+        }
+        assert!(until(&mut watch, &slow, 1) <= 3);
+        for _ in 0..200 {
+            assert_eq!(watch.observe(&slow, SERVERS), None);
+        }
+        assert!(until(&mut watch, &calm, 0) <= 10);
+        assert_eq!((watch.changes(), watch.verdict()), (2, Verdict::AsPredicted));
+    }
+
+    #[test]
+    fn without_a_substitute_the_verdict_is_told_once() {
+        let versions = SiteCurves::single(curves(20)).versions;
+        let mut watch = Interference::new(&versions);
+        let slow = epoch(30);
+        let reported: Vec<_> = (0..20).filter_map(|_| watch.observe(&slow, SERVERS)).collect();
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(reported[0].ends_with("no other curves of the site explain it"), "{reported:?}");
+        assert_eq!((watch.version(), watch.verdict()), (0, Verdict::Worse));
+        assert_eq!(watch.observe(&slow, 0), None);
+    }
+}

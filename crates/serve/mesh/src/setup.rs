@@ -1,0 +1,112 @@
+//! From a configuration to a mesh: files are read and addresses bound before anything runs.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use evenkeel_geo::curve::ResponseCurves;
+use evenkeel_geo::planner::{Planner, SiteCurves};
+use evenkeel_settings::profile;
+
+use super::{Files, Follower, FollowerConfig, Member, Mesh, MeshConfig, wrong};
+use crate::config::{RedirectConfig, RedirectSite};
+
+/// A certificate that expires within so many days is worth a word.
+const DAYS_LEFT_MIN: u32 = 14;
+
+/// Opens what a configuration takes part with: reads profiles and certificates, binds the address.
+/// A follower has neither profiles nor an address.
+///
+/// # Errors
+/// When a file cannot be read or believed, or the address cannot be bound, with the likely cause.
+pub fn open(config: &RedirectConfig) -> io::Result<Member> {
+    if let Some(controller) = config.through {
+        let MeshConfig { site, names, files, reload_every, .. } = mesh(config);
+        let (objective, writes_stay) = (config.objective, config.some_stay());
+        let follower =
+            FollowerConfig { site, names, objective, writes_stay, controller, files, reload_every };
+        return Follower::open(follower).map(|follower| Member::Follower(Box::new(follower)));
+    }
+    let mesh = Mesh::open(mesh(config), planner(config)?, bind(config.listen)?)?;
+    Ok(Member::Controller(Box::new(mesh)))
+}
+
+/// Reads the files of a configuration as [`open`] does, and binds nothing. Gives what is sound and
+/// still doubtful: a sentence each.
+///
+/// # Errors
+/// All that is wrong, each with its file and the likely cause.
+pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
+    let is_planned_here = config.through.is_none();
+    let mut paths: Vec<_> = config.sites.iter().flat_map(|site| &site.curves).collect();
+    paths.sort();
+    paths.dedup(); // sites that are alike have the same
+    paths.retain(|_| is_planned_here);
+    let mut problems: Vec<_> = paths.iter().filter_map(|path| curves(config, path).err()).collect();
+    let mesh = mesh(config);
+    let parts = match is_planned_here && problems.is_empty() {
+        true => planner(config).and_then(|planner| mesh.parts(&planner).map(drop)),
+        false => mesh.files.load(&mesh.names, mesh.site).map(drop),
+    };
+    problems.extend(parts.err());
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let days = mesh.files.expires_within(DAYS_LEFT_MIN, &mesh.names, mesh.site);
+    let days = days.map_err(|error| vec![error])?;
+    let doubt = |days: u32| {
+        let (file, unit) =
+            (mesh.files.certificate.display(), if days == 1 { "day" } else { "days" });
+        format!(
+            "{file}: expires in less than {days} {unit}; renew it in place: a running process \
+             takes the new one by itself"
+        )
+    };
+    Ok(days.map(doubt).into_iter().collect())
+}
+
+fn curves(config: &RedirectConfig, path: &Path) -> io::Result<ResponseCurves> {
+    let profile = profile::load(path).map_err(|problems| wrong(problems.to_string()))?;
+    let curves = ResponseCurves::measured(config.objective, &profile);
+    curves.map_err(|error| wrong(format!("{}: {error}", path.display())))
+}
+
+fn planner(config: &RedirectConfig) -> io::Result<Planner> {
+    let of_site = |site: &RedirectSite| {
+        let versions = site.curves.iter().map(|path| curves(config, path));
+        versions.collect::<io::Result<Vec<_>>>().map(SiteCurves::of_versions)
+    };
+    let sites = config.sites.iter().map(of_site).collect::<io::Result<Vec<_>>>()?;
+    Planner::new(config.planner(), sites).map_err(|error| wrong(format!("redirect: {error}")))
+}
+
+fn mesh(config: &RedirectConfig) -> MeshConfig {
+    let names = config.sites.iter().map(|site| site.name.clone()).collect();
+    let peers = config.sites.iter().map(|site| site.peer).collect();
+    let files = Files {
+        certificate: config.certificate.clone(),
+        key: config.key.clone(),
+        authority: config.authority.clone(),
+    };
+    MeshConfig {
+        margin: config.margin,
+        clock_offset_max: config.clock_offset_max,
+        connections: config.connections,
+        probe_interval: config.probe_interval,
+        ..MeshConfig::new(config.site, names, peers, files)
+    }
+}
+
+/// Unlike a worker's listener this one shares its address with nobody: two meshes of one site
+/// would answer for each other.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => " (does another process run as this site?)",
+            io::ErrorKind::AddrNotAvailable => " (no interface of this host has it)",
+            _ => "",
+        };
+        let words = format!("cannot take other sites on {address}: {error}{hint}");
+        io::Error::new(error.kind(), words)
+    })
+}

@@ -1,0 +1,362 @@
+//! The life of one request, whatever its protocol: the loop around core's dispatcher.
+//!
+//! Everything that is decided is decided by `step`; this file sends, waits and hands over, with the
+//! same arms as the simulator. A [`Protocol`] says what its messages mean.
+//!
+//! The head of an answer settles its call: latency, policies and hedging learn from it. The last
+//! byte settles the attempt: a body that breaks off is its replica's failure. Between the two the
+//! [`Tail`] keeps what must live as long: the attempt, the choice of the site, the record.
+
+use std::fmt::Display;
+use std::rc::Rc;
+
+use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay};
+use evenkeel_core::{Deadline, GroupId};
+
+use super::attempts::{Attempts, Kept, Pending, Woken};
+use super::observer::{Event, Record};
+use super::{Calls, Next, OpenAttempt, OpenCall};
+use crate::config::Timeouts;
+use crate::site_choice::SiteChoice;
+use crate::site_setup::HOME;
+
+/// What becomes of a copy that lost, or was late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loser {
+    /// It is cancelled: its future is dropped, and the attempt ends.
+    Cancel,
+    /// Its replica works on it all the same. It stays in flight until its answer comes, which is
+    /// learnt from: it says most about a slow replica.
+    Detach,
+}
+
+/// What an exchange must know of a protocol.
+pub trait Protocol: Sized + 'static {
+    /// What one worker has of an upstream.
+    type Upstream: 'static;
+    /// What is sent, as often as it may be.
+    type Request;
+    /// What the client is told.
+    type Answer: 'static;
+    /// Why an attempt brought no answer.
+    type Error: Display + 'static;
+
+    /// What becomes of a copy that lost.
+    const LOSER: Loser;
+
+    /// The name of an upstream, for the log.
+    fn name(upstream: &Self::Upstream) -> &str;
+
+    /// The calls of an upstream.
+    fn calls(upstream: &Self::Upstream) -> &Rc<Calls>;
+
+    /// How long its attempts and requests may take.
+    fn timeouts(upstream: &Self::Upstream) -> Timeouts;
+
+    /// Whether the request may be sent again.
+    fn replay(request: &Self::Request) -> Replay;
+
+    /// The replicas of a data centre any of which can answer it.
+    fn group(upstream: &Self::Upstream, datacenter: usize, request: &Self::Request) -> GroupId;
+
+    /// Sends a copy. Dropping the future gives it up.
+    fn send(
+        upstream: &Rc<Self::Upstream>,
+        attempt: &OpenAttempt,
+        request: &mut Self::Request,
+    ) -> impl Future<Output = Result<Self::Answer, Self::Error>> + 'static;
+
+    /// What the head of an answer, or that there is none, says of its replica. Takes off the answer
+    /// what is not for the client; may put an answer in place of an error.
+    fn learn(
+        upstream: &Self::Upstream,
+        attempt: &OpenAttempt,
+        answer: &mut Result<Self::Answer, Self::Error>,
+    ) -> Outcome;
+
+    /// Takes back what an attempt did not send.
+    ///
+    /// # Errors
+    /// When the client is at fault: what it is told.
+    fn take_back(request: &mut Self::Request, error: Self::Error) -> Result<(), Self::Answer>;
+
+    /// What a client is told that is at fault when a time limit passes, because all wait for it;
+    /// `None` when the replicas are late.
+    fn client_is_late(request: &Self::Request) -> Option<Self::Answer>;
+
+    /// Whether an answer says no more than that its replica cannot serve now.
+    fn is_unavailable(answer: &Self::Answer) -> bool;
+
+    /// Whether a user with this answer did not get what was asked for, because of the servers.
+    fn is_failure(answer: &Self::Answer) -> bool;
+
+    /// Prepares a request that goes to another data centre now.
+    fn reroute(upstream: &Self::Upstream, request: &mut Self::Request, choice: &SiteChoice);
+
+    /// What the client is told when there is no answer.
+    fn refuse(upstream: &Self::Upstream, refusal: Refusal, request: &Self::Request)
+    -> Self::Answer;
+
+    /// Whether all of an answer has come with its head.
+    fn is_whole(answer: &Self::Answer) -> bool;
+
+    /// Ties an answer that is not whole to what lives until its last byte: whoever passes that on
+    /// calls [`Tail::end`]. Of the request, what the end depends on may be kept.
+    fn attach(answer: Self::Answer, request: Self::Request, tail: Tail) -> Self::Answer;
+}
+
+/// One request, from open to answer.
+pub struct Exchange<P: Protocol> {
+    // Declared first, dropped first: the call is closed before its attempts are given up.
+    call: OpenCall,
+    attempts: Attempts<P::Answer, P::Error>,
+    request: P::Request,
+    upstream: Rc<P::Upstream>,
+    /// Of a request of our own users, where these are split between data centres.
+    choice: Option<SiteChoice>,
+    record: Record,
+}
+
+impl<P: Protocol> Exchange<P> {
+    /// Begins with a request that is to go where its site choice says: home, if it has none.
+    pub fn open(
+        upstream: Rc<P::Upstream>,
+        request: P::Request,
+        choice: Option<SiteChoice>,
+        record: Record,
+    ) -> Self {
+        let datacenter = choice.as_ref().map_or(HOME, SiteChoice::datacenter);
+        let call = open::<P>(&upstream, datacenter, &request);
+        let calls = P::calls(&upstream);
+        let attempts = Attempts::new(calls, calls.read_at() + P::timeouts(&upstream).total);
+        Self { call, attempts, request, upstream, choice, record }
+    }
+
+    /// The loop around the dispatcher.
+    pub async fn run(mut self) -> P::Answer {
+        loop {
+            match self.call.step() {
+                Next::Send(attempt) => self.send(attempt),
+                Next::Cancel(copy) => self.lose(copy),
+                Next::Wait(until) => {
+                    if let Some(answer) = self.wait(until).await {
+                        return answer;
+                    }
+                }
+                Next::Answered(copy) if self.is_unavailable(copy) && self.begin_again(None) => {}
+                Next::Answered(copy) => return self.answer(copy),
+                Next::Refused(refusal) if self.begin_again(Some(refusal)) => {}
+                Next::Refused(refusal) => return self.refuse(refusal),
+            }
+        }
+    }
+
+    fn calls(&self) -> &Rc<Calls> {
+        P::calls(&self.upstream)
+    }
+
+    fn note(&mut self, event: Event) {
+        self.record.event(|| P::calls(&self.upstream).read_at(), event);
+    }
+
+    fn send(&mut self, attempt: OpenAttempt) {
+        let (datacenter, replica, kind) = (attempt.datacenter(), attempt.replica(), attempt.kind());
+        let answer = P::send(&self.upstream, &attempt, &mut self.request);
+        let calls = P::calls(&self.upstream);
+        let times_out_at = calls.read_at() + P::timeouts(&self.upstream).attempt;
+        self.attempts.start(calls, attempt, answer, times_out_at);
+        self.note(Event::Sent { datacenter, replica, kind });
+    }
+
+    /// Gives up a copy that lost.
+    fn lose(&mut self, copy: usize) {
+        let Some(mut pending) = self.attempts.release(copy) else { return };
+        self.note(Event::Left { copy });
+        match P::LOSER {
+            Loser::Cancel => self.call.settle(pending.attempt.give_up()),
+            Loser::Detach => self.leave(pending),
+        }
+    }
+
+    /// Nobody waits for this copy any more.
+    fn leave(&self, pending: Pending<P::Answer, P::Error>) {
+        match P::LOSER {
+            Loser::Cancel => drop(pending),
+            Loser::Detach => {
+                tokio::task::spawn_local(await_loser::<P>(Rc::clone(&self.upstream), pending));
+            }
+        }
+    }
+
+    /// Waits for something to happen. Answers when there is nothing more to wait for.
+    async fn wait(&mut self, until: Option<Deadline>) -> Option<P::Answer> {
+        let hedge = until.map(|due| self.calls().wait_until(due.at));
+        let woken = self.attempts.wait(&self.call, hedge).await;
+        self.calls().tick();
+        match woken {
+            Woken::Answered(copy, answer) => self.take(copy, answer),
+            Woken::Step => None,
+            Woken::TimedOut => self.time_out(),
+        }
+    }
+
+    /// Learns from an answer and keeps it for the client.
+    fn take(&mut self, copy: usize, mut answer: Result<P::Answer, P::Error>) -> Option<P::Answer> {
+        let Pending { mut attempt, .. } = self.attempts.release(copy)?;
+        let outcome = P::learn(&self.upstream, &attempt, &mut answer);
+        self.call.settle(attempt.learn(&outcome));
+        self.note(Event::Learnt { copy, outcome });
+        match answer {
+            Ok(answer) => {
+                let mut attempt = Some(attempt);
+                if P::is_whole(&answer) {
+                    attempt.take().into_iter().for_each(|it| it.finish(BodyEnd::Complete));
+                }
+                self.attempts.keep(copy, Kept { answer, attempt });
+                None
+            }
+            Err(error) => {
+                tracing::debug!(upstream = P::name(&self.upstream), %error, "attempt failed");
+                let reported = P::take_back(&mut self.request, error).err()?;
+                Some(self.blame_client(reported))
+            }
+        }
+    }
+
+    /// A limit has passed. Answers when there is nothing more to wait for.
+    fn time_out(&mut self) -> Option<P::Answer> {
+        if let Some(reported) = P::client_is_late(&self.request) {
+            self.attempts.cancel_all(&mut self.call);
+            return Some(self.blame_client(reported));
+        }
+        let calls = Rc::clone(self.calls());
+        for (copy, mut pending) in self.attempts.release_late(&calls) {
+            let outcome = Outcome::Failed(Failure::TimedOut);
+            self.call.settle(pending.attempt.learn(&outcome));
+            self.note(Event::Learnt { copy, outcome });
+            self.leave(pending);
+        }
+        let is_expired = self.attempts.is_expired(&calls);
+        is_expired.then(|| self.refuse(Refusal::Failed(Failure::TimedOut)))
+    }
+
+    /// Whether an answer says no more than that it cannot serve now, where others may be asked.
+    fn is_unavailable(&self, copy: usize) -> bool {
+        let kept = self.attempts.kept(copy).filter(|_| self.choice.is_some());
+        kept.is_some_and(P::is_unavailable)
+    }
+
+    /// Begins again at home what another data centre did not serve, or elsewhere what home could
+    /// not, if it may be sent again.
+    fn begin_again(&mut self, refusal: Option<Refusal>) -> bool {
+        let Some(choice) = &mut self.choice else { return false };
+        let may_be_sent = may_begin_again(refusal, P::replay(&self.request));
+        if !may_be_sent || !choice.begin_again(refusal) {
+            return false;
+        }
+        P::reroute(&self.upstream, &mut self.request, choice);
+        let datacenter = choice.datacenter();
+        self.call = open::<P>(&self.upstream, datacenter, &self.request); // closes the one before
+        self.attempts.clear();
+        self.note(Event::BegunAgain { datacenter });
+        true
+    }
+
+    /// Hands over the answer of a copy.
+    fn answer(mut self, copy: usize) -> P::Answer {
+        let Kept { answer, attempt } = self.attempts.hand_over(copy);
+        self.note(Event::Answered { copy });
+        if let Some(choice) = &mut self.choice {
+            choice.answer(P::is_failure(&answer));
+        }
+        let Some(attempt) = attempt else {
+            self.end();
+            return answer;
+        };
+        let (choice, record) = (self.choice.take(), std::mem::take(&mut self.record));
+        let tail = Tail { attempt: Some(attempt), choice, record, end: BodyEnd::ClientGone };
+        P::attach(answer, self.request, tail)
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> P::Answer {
+        tracing::debug!(upstream = P::name(&self.upstream), ?refusal, "request refused");
+        self.note(Event::Refused(refusal));
+        self.choice.iter_mut().for_each(|choice| choice.answer(true));
+        self.end();
+        P::refuse(&self.upstream, refusal, &self.request)
+    }
+
+    /// All of the answer is there.
+    fn end(&mut self) {
+        self.choice.take().into_iter().for_each(|choice| choice.end(BodyEnd::Complete));
+        self.note(Event::Ended(BodyEnd::Complete));
+    }
+
+    /// What a client is told that is at fault says nothing of any site.
+    fn blame_client(&mut self, reported: P::Answer) -> P::Answer {
+        self.choice.take().into_iter().for_each(SiteChoice::forget);
+        reported
+    }
+}
+
+fn open<P: Protocol>(upstream: &P::Upstream, datacenter: usize, request: &P::Request) -> OpenCall {
+    let group = P::group(upstream, datacenter, request);
+    P::calls(upstream).open(datacenter, group, P::replay(request))
+}
+
+/// Whether what ended with a refusal or (`None`) an answer of "unavailable" may be sent once more,
+/// to another data centre.
+fn may_begin_again(refusal: Option<Refusal>, replay: Replay) -> bool {
+    match refusal {
+        Some(Refusal::NoReplica | Refusal::BacklogFull) => true,
+        Some(Refusal::Failed(failure)) => replay.is_allowed_after(failure),
+        None => replay.is_allowed_after(Failure::Unavailable),
+    }
+}
+
+/// Waits for the answer of a copy that lost or was late. Ends when its connection does, which is
+/// watched.
+async fn await_loser<P: Protocol>(
+    upstream: Rc<P::Upstream>,
+    pending: Pending<P::Answer, P::Error>,
+) {
+    let Pending { mut attempt, answer, .. } = pending;
+    let mut answer = answer.await;
+    if !attempt.is_learnt() {
+        P::calls(&upstream).tick();
+        let outcome = P::learn(&upstream, &attempt, &mut answer);
+        attempt.learn_late(&outcome);
+    }
+    if answer.as_ref().is_ok_and(P::is_whole) {
+        attempt.finish(BodyEnd::Complete); // of another one nobody wants the rest
+    }
+}
+
+/// What lives until the last byte of an answer. Dropped without an end, the client has gone.
+pub struct Tail {
+    /// `None` only while being dropped.
+    attempt: Option<OpenAttempt>,
+    choice: Option<SiteChoice>,
+    record: Record,
+    end: BodyEnd,
+}
+
+impl Tail {
+    /// The body has come to this end.
+    pub fn end(mut self, end: BodyEnd) {
+        self.end = end; // the rest is done where it is dropped, however that comes about
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let Some(attempt) = self.attempt.take() else { return };
+        let (calls, end) = (Rc::clone(attempt.calls()), self.end);
+        attempt.finish(end);
+        self.choice.take().into_iter().for_each(|choice| choice.end(end));
+        self.record.event(|| calls.tick(), Event::Ended(end));
+    }
+}
+
+#[cfg(test)]
+mod tests;

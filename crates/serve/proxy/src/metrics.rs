@@ -1,0 +1,254 @@
+//! What was counted since the start of whatever has a dispatcher, for the registry of metrics.
+//!
+//! The families of requests, attempts and replicas are the same for HTTP, CQL and RESP: an upstream
+//! has the label `upstream`, a service of duplicates `service`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenkeel_core::Health;
+
+use super::view::{ReplicaView, View};
+use crate::config::UpstreamConfig;
+use crate::site_metrics;
+use crate::upstream_state::{UpstreamStates, UpstreamStats};
+use evenkeel_runtime::metrics::{
+    Label, Metric, Scrape, counter, counter_by, gauge, gauge_by, histogram, summary,
+};
+
+/// What has a dispatcher: an upstream, or a service of duplicates.
+#[derive(Debug)]
+pub struct Balanced<'a> {
+    /// The label that names it: a service may have the name of an upstream.
+    pub label: Label<'a>,
+    /// The policy, as it is written.
+    pub policy: &'a str,
+    /// How it stands, over all workers.
+    pub stats: &'a UpstreamStats,
+    /// Its replicas.
+    pub replicas: Vec<ReplicaView>,
+}
+
+impl<'a> Balanced<'a> {
+    fn of_upstream(view: &'a View<'_>) -> Self {
+        let (label, policy) = (("upstream", view.config.name.as_str()), view.config.policy.text());
+        Self { label, policy, stats: &view.stats, replicas: view.replicas() }
+    }
+}
+
+/// Adds the process and these upstreams of it.
+pub fn collect<'a>(
+    scrape: &mut Scrape,
+    upstreams: impl Iterator<Item = (usize, &'a UpstreamConfig)>,
+    states: &UpstreamStates,
+) {
+    scrape.single(&OF_PROCESS, &states.cpu());
+    let views = View::of_all(upstreams, states);
+    let balanced: Vec<_> = views.iter().map(Balanced::of_upstream).collect();
+    collect_balanced(scrape, &balanced);
+    collect_operations(scrape, &views);
+    site_metrics::collect(scrape, &views);
+}
+
+/// Adds whatever has a dispatcher.
+pub fn collect_balanced(scrape: &mut Scrape, of: &[Balanced<'_>]) {
+    scrape.table(&OF_UPSTREAMS, of.iter().map(|it| (vec![it.label], it.stats)));
+    let by_policy = of.iter().map(|it| (vec![it.label, ("policy", it.policy)], it.stats));
+    scrape.table(&BY_POLICY, by_policy);
+    let replicas = of.iter().flat_map(|it| {
+        it.replicas.iter().map(|replica| (vec![it.label, ("replica", &*replica.address)], replica))
+    });
+    scrape.table(&OF_REPLICAS, replicas);
+}
+
+const OF_PROCESS: [Metric<Duration>; 2] = [
+    gauge_by("evenkeel_build_info", "The running version; always 1.", "version", |_| {
+        vec![(env!("CARGO_PKG_VERSION"), 1_u64.into())]
+    }),
+    counter("evenkeel_workers_cpu_seconds_total", "CPU time of all worker threads.", |cpu| {
+        (*cpu).into()
+    }),
+];
+
+const BY_POLICY: [Metric<UpstreamStats>; 1] = [histogram(
+    "evenkeel_request_duration_seconds",
+    "Time from the arrival of a request to the head of its answer.",
+    |it| it.total.latency.as_ref(),
+)];
+
+const OF_UPSTREAMS: [Metric<UpstreamStats>; 13] = [
+    counter_by(
+        "evenkeel_requests_total",
+        "Requests that ended: answered by a replica (error replies included), refused without an \
+         answer, or abandoned by the client.",
+        "outcome",
+        |it| {
+            vec![
+                ("answered", it.total.answered.into()),
+                ("refused", it.total.refused.into()),
+                ("abandoned", it.total.abandoned.into()),
+            ]
+        },
+    ),
+    gauge("evenkeel_upstream_queued", "Requests that wait for a sending rate.", |it| {
+        it.held().into()
+    }),
+    counter(
+        "evenkeel_upstream_queue_entries_total",
+        "Requests that waited for a sending rate.",
+        |it| it.total.held.into(),
+    ),
+    counter("evenkeel_retries_total", "Retries after a failed attempt.", |it| {
+        it.total.retries.into()
+    }),
+    counter("evenkeel_retries_denied_total", "Retries that the retry budget forbade.", |it| {
+        it.total.retries_denied.into()
+    }),
+    counter_by(
+        "evenkeel_hedges_total",
+        "Hedges: sent, won (answered before the first copy), denied (due, but forbidden by budget \
+         or gate).",
+        "result",
+        |it| {
+            vec![
+                ("sent", it.total.hedges.into()),
+                ("won", it.total.hedges_won.into()),
+                ("denied", it.total.hedges_denied.into()),
+            ]
+        },
+    ),
+    counter_by(
+        "evenkeel_hedges_kept_total",
+        "Hedges for an objective that were due and not sent: load (copies would hurt), \
+         ineffective (copies are as late as the first), comparison (to learn whether they are).",
+        "reason",
+        |it| {
+            let Some(kept) = it.hedge().map(|hedge| hedge.kept) else { return Vec::new() };
+            vec![
+                ("load", kept.by_load.into()),
+                ("ineffective", kept.as_futile.into()),
+                ("comparison", kept.for_comparison.into()),
+            ]
+        },
+    ),
+    gauge(
+        "evenkeel_hedge_ineffective",
+        "1 while copies are as late as the first (all replicas are slow at once); then only a few \
+         are sent, to learn when that ends.",
+        |it| it.hedge().map(|hedge| hedge.is_futile).into(),
+    ),
+    gauge("evenkeel_hedge_delay_seconds", "Delay before a copy is sent; absent for none.", |it| {
+        it.hedge().and_then(|hedge| hedge.delay).into()
+    }),
+    gauge(
+        "evenkeel_hedge_benefit_ratio",
+        "Predicted share of a copy that avoids a miss of the objective: 0 to 1.",
+        |it| it.hedge().and_then(|hedge| hedge.worth).into(),
+    ),
+    gauge(
+        "evenkeel_hedge_utilisation",
+        "Utilisation of the replicas by first copies, or the share of requests that wait for \
+         others: 0 to 1. Hedging stops near utilisation_max.",
+        |it| it.hedge().and_then(|hedge| hedge.utilisation).into(),
+    ),
+    counter_by(
+        "evenkeel_answers_total",
+        "Answers of replicas with brownout: all optional content (full), or less (reduced).",
+        "content",
+        |it| vec![("full", it.seen.full.into()), ("reduced", it.seen.reduced.into())],
+    ),
+    counter(
+        "evenkeel_dimmer_invalid_total",
+        "Answers with an invalid dimmer: repeated, out of range or no number. The replica's \
+         dimmer is then unknown.",
+        |it| it.seen.dimmers_invalid.into(),
+    ),
+];
+
+const OF_REPLICAS: [Metric<ReplicaView>; 13] = [
+    counter_by(
+        "evenkeel_attempts_total",
+        "Attempts that ended: succeeded, failed (error replies and broken bodies included), or \
+         cancelled.",
+        "outcome",
+        |it| {
+            vec![
+                ("succeeded", it.counted.succeeded.into()),
+                ("failed", it.counted.failed.into()),
+                ("cancelled", it.counted.cancelled.into()),
+            ]
+        },
+    ),
+    counter(
+        "evenkeel_broken_bodies_total",
+        "Failed attempts whose answer broke off after its head.",
+        |it| it.counted.broken_bodies.into(),
+    ),
+    summary(
+        "evenkeel_attempt_seconds",
+        "Time from sending to the head of the answer, of attempts that succeeded.",
+        |it| (Duration::from_micros(it.counted.latency_us_sum), it.counted.succeeded),
+    ),
+    gauge("evenkeel_in_flight", "Attempts in flight.", |it| it.state.in_flight.into()),
+    gauge("evenkeel_connections", "Open connections to the replica, idle ones included.", |it| {
+        it.state.connections.into()
+    }),
+    gauge("evenkeel_replica_up", "1 while health checks pass, 0 while down or draining.", |it| {
+        matches!(it.health, Health::Up).into()
+    }),
+    gauge("evenkeel_replica_ejected", "1 while a worker ejects it for failures.", |it| {
+        it.state.is_ejected.into()
+    }),
+    counter("evenkeel_replica_ejections_total", "Ejections for failures, by any worker.", |it| {
+        it.counted.ejections.into()
+    }),
+    gauge(
+        "evenkeel_replica_failure_ratio",
+        "Share of recent attempts that failed (0 to 1); the highest of all workers.",
+        |it| it.state.failure_share.into(),
+    ),
+    gauge(
+        "evenkeel_replica_cost",
+        "Cost of one more request by the policy, in its unit; the highest of all workers.",
+        |it| it.state.cost.into(),
+    ),
+    gauge("evenkeel_replica_queue", "Requests that wait at the replica, as it reported.", |it| {
+        it.state.queue_length.into()
+    }),
+    gauge(
+        "evenkeel_replica_service_seconds",
+        "Service time without waiting, as the replica reported.",
+        |it| it.state.service_time.into(),
+    ),
+    gauge(
+        "evenkeel_replica_dimmer",
+        "Share of optional content that the replica serves (0 to 1), as it reported within ten \
+         seconds.",
+        |it| it.state.dimmer.map(|(dimmer, _)| dimmer.value()).into(),
+    ),
+];
+
+const OPERATIONS: [Metric<u64>; 1] = [counter(
+    "evenkeel_operations_total",
+    "Requests of this site's own users as operations of a database, by where they come from and \
+     what they wait for; counted wherever they are served.",
+    |count| (*count).into(),
+)];
+
+/// Upstreams of one database are one counter, since a series may come only once.
+fn collect_operations(scrape: &mut Scrape, views: &[View<'_>]) {
+    let mut counts: BTreeMap<[&str; 3], u64> = BTreeMap::new();
+    for view in views {
+        let Some(counted) = &view.config.operations else { continue };
+        let kinds = [counted.reads, counted.writes];
+        for (kind, count) in kinds.into_iter().zip(view.stats.operations) {
+            let labels = [counted.database.as_str(), counted.datacenter.as_str(), kind];
+            *counts.entry(labels).or_default() += count;
+        }
+    }
+    let rows = counts.iter().map(|([database, datacenter, operation], count)| {
+        let place = [("database", *database), ("datacenter", *datacenter)];
+        ([&place[..], &[("operation", *operation)]].concat(), count)
+    });
+    scrape.table(&OPERATIONS, rows);
+}

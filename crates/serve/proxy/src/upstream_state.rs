@@ -1,0 +1,312 @@
+//! Where workers hand up what they counted, and find the plans that come down.
+//!
+//! Nothing here is on the request path: workers come by five times a second.
+
+mod sites;
+mod worker_report;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::redundancy::HedgeStats;
+use evenkeel_core::window::RequestWindow;
+use evenkeel_core::{Health, Instant};
+use evenkeel_geo::demand::{SiteTally, SplitTally};
+use evenkeel_geo::split::SplitWindow;
+use evenkeel_geo::traffic::{Directive, Ended};
+use tokio::sync::watch;
+
+use crate::config::UpstreamConfig;
+use crate::membership::Membership;
+use sites::SplitEntry;
+
+pub use sites::{SiteCounts, SplitReport, SplitStats};
+pub use worker_report::{BrownoutSeen, ReplicaState, WorkerReport};
+
+/// What is known of all upstreams of the process.
+#[derive(Debug)]
+pub struct UpstreamStates {
+    /// By place; a reload adds some and takes none away.
+    upstreams: RwLock<Vec<Arc<Entry>>>,
+    /// By worker, the CPU time of its thread, in nanoseconds.
+    cpu_nanos: Vec<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    stats: Mutex<UpstreamStats>,
+    plan: watch::Sender<Arc<RoutePlan>>,
+    /// The slots of replicas that the configuration names; those of a Cassandra cluster are its
+    /// watcher's.
+    membership: Mutex<Membership>,
+    /// The replicas at home, by slot: as configured, or as a Cassandra cluster told.
+    home: Mutex<Arc<[SocketAddr]>>,
+    /// `None` where all requests stay at home.
+    split: Option<SplitEntry>,
+}
+
+/// How an upstream stands, over all workers.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamStats {
+    /// Everything counted since the process began.
+    pub total: RequestWindow,
+    /// What answers said of brownout since the process began.
+    pub seen: BrownoutSeen,
+    /// Reads and writes of our own users since the process began: requests with a safe method, and
+    /// all others.
+    pub operations: [u64; 2],
+    /// By worker: the replicas by slot, and the calls it holds.
+    pub workers: Vec<(Vec<ReplicaState>, usize)>,
+    /// By worker: how its hedges stand.
+    pub hedges: Vec<Option<HedgeStats>>,
+    /// How its requests are split between data centres; `None` where all of them stay at home.
+    pub split: Option<SplitStats>,
+}
+
+impl UpstreamStats {
+    /// A replica's state over all workers: counts added, the newest dimmer, the worst of the rest.
+    pub fn replica(&self, slot: usize) -> ReplicaState {
+        let states = self.workers.iter().filter_map(|(replicas, _)| replicas.get(slot));
+        states.fold(ReplicaState::default(), |sum, state| ReplicaState {
+            in_flight: sum.in_flight + state.in_flight,
+            connections: sum.connections + state.connections,
+            failure_share: sum.failure_share.max(state.failure_share),
+            is_ejected: sum.is_ejected || state.is_ejected,
+            cost: sum.cost.into_iter().chain(state.cost).reduce(f64::max),
+            queue_length: sum.queue_length.max(state.queue_length),
+            service_time: sum.service_time.max(state.service_time),
+            dimmer: sum.dimmer.into_iter().chain(state.dimmer).max_by_key(|(_, at)| *at),
+        })
+    }
+
+    /// How hedges stand over all workers; `None` where there are none.
+    pub fn hedge(&self) -> Option<HedgeStats> {
+        self.hedges.iter().copied().flatten().reduce(HedgeStats::merged)
+    }
+
+    /// Calls held for a sending rate.
+    pub fn held(&self) -> usize {
+        self.workers.iter().map(|(_, held)| held).sum()
+    }
+}
+
+impl Entry {
+    fn new(upstream: &UpstreamConfig, workers: usize) -> Self {
+        // The nodes of a cluster are not known yet.
+        let home: &[SocketAddr] = if upstream.is_discovered { &[] } else { &upstream.replicas };
+        let membership = match upstream.is_discovered {
+            true => Membership::default(),
+            false => Membership::of(upstream.slots()),
+        };
+        Self {
+            stats: Mutex::default(),
+            plan: watch::Sender::new(Arc::new(upstream.first_plan())),
+            membership: Mutex::new(membership),
+            home: Mutex::new(home.into()),
+            split: upstream.split.clone().map(|setup| SplitEntry::new(setup.sites, workers)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UpstreamStats> {
+        // A worker that panicked left whole numbers behind: they are still worth showing.
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_health(&self, slot: usize, health: Health) {
+        self.plan.send_if_modified(|plan| {
+            if plan.health[slot] == health {
+                return false;
+            }
+            let mut next = RoutePlan::clone(plan);
+            next.version += 1;
+            next.health[slot] = health;
+            *plan = Arc::new(next);
+            true
+        });
+    }
+
+    fn membership(&self) -> MutexGuard<'_, Membership> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over who the replicas at home are from now on.
+    fn follow(&self, now: Instant, replicas: &[SocketAddr]) {
+        let mut membership = self.membership();
+        if !membership.follow(now, replicas.iter().copied()) {
+            return;
+        }
+        // First who is in which slot, then the plan: a worker that has the plan finds them all.
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner) =
+            membership.addresses().collect();
+        self.plan.send_modify(|plan| *plan = Arc::new(membership.plan(plan)));
+    }
+}
+
+impl UpstreamStates {
+    /// Nothing known yet of these upstreams, and as many workers.
+    pub fn new<'a>(upstreams: impl Iterator<Item = &'a UpstreamConfig>, workers: usize) -> Self {
+        let workers = workers.max(1);
+        let entry = |upstream: &UpstreamConfig| Arc::new(Entry::new(upstream, workers));
+        Self {
+            upstreams: RwLock::new(upstreams.map(entry).collect()),
+            cpu_nanos: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// CPU time that all workers have used: listening, deciding, passing on.
+    pub fn cpu(&self) -> Duration {
+        let nanos = self.cpu_nanos.iter().map(|nanos| nanos.load(Ordering::Relaxed)).sum();
+        Duration::from_nanos(nanos)
+    }
+
+    fn entry(&self, upstream: usize) -> Arc<Entry> {
+        let upstreams = self.upstreams.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&upstreams[upstream])
+    }
+
+    /// Takes over the upstreams of another configuration, each in the place it has in this one:
+    /// new ones, and who their replicas are. What was counted stays.
+    pub fn adopt<'a>(
+        &self,
+        now: Instant,
+        configs: impl ExactSizeIterator<Item = &'a UpstreamConfig>,
+    ) {
+        let mut upstreams = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
+        assert!(configs.len() >= upstreams.len(), "an upstream keeps its place");
+        for (place, upstream) in configs.enumerate() {
+            let Some(entry) = upstreams.get(place) else {
+                upstreams.push(Arc::new(Entry::new(upstream, self.cpu_nanos.len())));
+                continue;
+            };
+            // A cluster tells of its nodes itself; replicas that other sites share have their
+            // places among those of these.
+            if !upstream.is_discovered && upstream.split.is_none() {
+                entry.follow(now, &upstream.replicas);
+            }
+        }
+    }
+
+    /// The replicas of an upstream that the configuration names, each with its slot and how many
+    /// had that before; none of those that left.
+    pub fn members(&self, upstream: usize) -> Vec<(usize, SocketAddr, u32)> {
+        self.entry(upstream).membership().members().collect()
+    }
+
+    /// Publishes what a check found of a replica, unless that has left its slot since.
+    pub fn judge(&self, upstream: usize, (slot, generation): (usize, u32), health: Health) {
+        let entry = self.entry(upstream);
+        let membership = entry.membership();
+        if membership.is_member(slot, generation) {
+            entry.set_health(slot, health);
+        }
+    }
+
+    /// How an upstream stands.
+    pub fn stats(&self, upstream: usize) -> UpstreamStats {
+        let split = self.split_stats(upstream);
+        UpstreamStats { split, ..self.entry(upstream).lock().clone() }
+    }
+
+    /// The plan in force for an upstream.
+    pub fn plan(&self, upstream: usize) -> Arc<RoutePlan> {
+        Arc::clone(&self.entry(upstream).plan.borrow())
+    }
+
+    /// The replicas of an upstream at home, by slot.
+    pub fn home(&self, upstream: usize) -> Arc<[SocketAddr]> {
+        let entry = self.entry(upstream);
+        let home = entry.home.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&home)
+    }
+
+    /// How many of its replicas at home are up.
+    pub fn home_up(&self, upstream: usize) -> usize {
+        let (home, plan) = (self.home(upstream), self.plan(upstream));
+        let own = plan.health.iter().take(home.len());
+        own.filter(|health| **health == Health::Up).count()
+    }
+
+    /// Publishes who is at home in a cluster that tells of its nodes, and how they are.
+    pub fn set_home(&self, upstream: usize, slots: &[SocketAddr], plan: &RoutePlan) {
+        let entry = self.entry(upstream);
+        *entry.home.lock().unwrap_or_else(PoisonError::into_inner) = slots.into();
+        entry.plan.send_replace(Arc::new(plan.clone()));
+    }
+
+    /// The plans of an upstream as they come.
+    pub fn plans(&self, upstream: usize) -> watch::Receiver<Arc<RoutePlan>> {
+        self.entry(upstream).plan.subscribe()
+    }
+
+    /// Tells all workers of an upstream where the requests of its own users go from now on. Does
+    /// nothing for an upstream without `[redirect]`.
+    pub fn direct(&self, upstream: usize, directive: Directive) {
+        if let Some(split) = &self.entry(upstream).split {
+            split.direct(directive);
+        }
+    }
+
+    /// The directives for an upstream as they come; `None` where all requests stay at home.
+    pub fn directives(&self, upstream: usize) -> Option<watch::Receiver<Option<Arc<Directive>>>> {
+        self.entry(upstream).split.as_ref().map(SplitEntry::directives)
+    }
+
+    /// Adds requests of an upstream's own users that came through another data plane. Does nothing
+    /// for an upstream without `[redirect]`.
+    pub fn note_foreign(&self, upstream: usize, window: &SplitWindow, by_site: &[SiteTally]) {
+        if let Some(split) = &self.entry(upstream).split {
+            split.note_foreign(window, by_site);
+        }
+    }
+
+    /// What workers counted of an upstream's own users since the process began; empty where all
+    /// requests stay at home. This is where demand is read.
+    pub fn split_tally(&self, upstream: usize) -> SplitTally {
+        self.entry(upstream).split.as_ref().map(SplitEntry::tally).unwrap_or_default()
+    }
+
+    /// What workers did under the last plan of an upstream that is over; `None` before one is.
+    pub fn split_ended(&self, upstream: usize) -> Option<Ended> {
+        self.entry(upstream).split.as_ref().and_then(SplitEntry::ended)
+    }
+
+    /// How the split of an upstream stands; `None` where all requests stay at home.
+    pub fn split_stats(&self, upstream: usize) -> Option<SplitStats> {
+        self.entry(upstream).split.as_ref().map(SplitEntry::stats)
+    }
+
+    /// Publishes a new plan in which one replica's health is changed.
+    pub fn set_health(&self, upstream: usize, slot: usize, health: Health) {
+        self.entry(upstream).set_health(slot, health);
+    }
+
+    /// Notes the CPU time of a worker's thread since it began.
+    pub fn note_cpu(&self, worker: usize, used: Duration) {
+        let nanos = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
+        self.cpu_nanos[worker].store(nanos, Ordering::Relaxed);
+    }
+
+    /// Adds what a worker counted.
+    pub fn note(&self, upstream: usize, worker: usize, report: WorkerReport) {
+        let entry = self.entry(upstream);
+        let mut stats = entry.lock();
+        stats.total.merge(&report.window);
+        stats.seen.merge(&report.seen);
+        for (sum, count) in stats.operations.iter_mut().zip(report.operations) {
+            *sum += count;
+        }
+        if stats.workers.len() <= worker {
+            stats.workers.resize_with(worker + 1, Default::default);
+            stats.hedges.resize(worker + 1, None);
+        }
+        stats.hedges[worker] = report.hedge;
+        stats.workers[worker] = (report.replicas, report.held);
+        drop(stats);
+        if let (Some(split), Some(seen)) = (&entry.split, &report.split) {
+            split.note(worker, seen);
+        }
+    }
+}

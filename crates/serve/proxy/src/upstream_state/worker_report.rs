@@ -1,0 +1,70 @@
+//! What a worker hands up of one upstream.
+
+use std::time::Duration;
+
+use evenkeel_core::Instant;
+use evenkeel_core::request::redundancy::HedgeStats;
+use evenkeel_core::units::Dimmer;
+use evenkeel_core::window::RequestWindow;
+
+use super::SplitReport;
+
+/// How one upstream stands with one worker.
+#[derive(Debug)]
+pub struct WorkerReport {
+    /// What was counted since the last observation.
+    pub window: RequestWindow,
+    /// Each replica, by slot.
+    pub replicas: Vec<ReplicaState>,
+    /// Calls held for a sending rate.
+    pub held: usize,
+    /// How its hedges stand; `None` where there are none.
+    pub hedge: Option<HedgeStats>,
+    /// What answers said of brownout since the last observation.
+    pub seen: BrownoutSeen,
+    /// Reads and writes of our own users that came since the last observation.
+    pub operations: [u64; 2],
+    /// What became of the requests of our own users; `None` where all of them stay at home.
+    pub split: Option<SplitReport>,
+}
+
+/// What the answers of an upstream's replicas said of brownout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrownoutSeen {
+    /// Answers that said they had all their optional content.
+    pub full: u64,
+    /// Answers that said something was left out.
+    pub reduced: u64,
+    /// Answers and probes with a dimmer that must not be believed.
+    pub dimmers_invalid: u64,
+}
+
+impl BrownoutSeen {
+    /// Adds what was seen elsewhere or later.
+    pub const fn merge(&mut self, other: &Self) {
+        self.full += other.full;
+        self.reduced += other.reduced;
+        self.dimmers_invalid += other.dimmers_invalid;
+    }
+}
+
+/// How one replica stands with one worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplicaState {
+    /// Attempts in flight.
+    pub in_flight: u32,
+    /// Connections open.
+    pub connections: usize,
+    /// Share of recent failures.
+    pub failure_share: f64,
+    /// Whether it is ejected for failing.
+    pub is_ejected: bool,
+    /// What the policy thinks it costs, in the policy's unit; lower is better.
+    pub cost: Option<f64>,
+    /// Its own last report: requests waiting there.
+    pub queue_length: Option<u32>,
+    /// Its own last report: service time.
+    pub service_time: Option<Duration>,
+    /// The dimmer it told, and when; `None` when that is too long ago to be true.
+    pub dimmer: Option<(Dimmer, Instant)>,
+}

@@ -1,0 +1,339 @@
+//! Administration: is it alive, is it ready, what has it counted, and a page to look at.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | the dashboard, one page without outside parts |
+//! | `/healthz` | 200 as long as the process lives |
+//! | `/readyz` | 200 when every upstream has a replica up, else 503 and which has none; 503 from when it is told to stop |
+//! | `/metrics` | Prometheus text |
+//! | `/api/v1/status` | all of the dashboard as JSON |
+//! | `/api/v1/reload` | how reloads of the configuration went; `POST` asks for one |
+//! | `/api/v1/brownout` | the switches of the agents' dimmers; `POST` sets them |
+//! | `/api/v1/redirect` | the mesh between data centres as JSON, `null` without one |
+//! | `/api/v1/duplicates` | services of duplicates as JSON, `[]` without `[duplicates]` |
+//! | `/api/v1/duplicates/NAME/moves` | how changes of one stand; `POST` orders one |
+//! | `/api/v1/placement` | where databases are and should be as JSON, `null` without `[placement]` |
+//!
+//! Everything but a `POST` only reads. It listens on the loopback without a token, so the one
+//! outsider to fear is a web page in a browser of this machine: answers carry no permission for
+//! other origins, a request that names a host other than this one (DNS rebinding) is refused, and
+//! what changes something is for programs and our own page only.
+
+pub(crate) mod reload;
+mod sender;
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::uri::Authority;
+use http::{Method, Request, Response, StatusCode, Version};
+use tokio::time::MissedTickBehavior;
+
+use evenkeel_http::{Body, serve as serve_http};
+use evenkeel_proxy::series::{SAMPLED_EVERY, seconds};
+use evenkeel_runtime::accept::Listener;
+use evenkeel_runtime::accept::{Stage, StopSignal};
+use evenkeel_runtime::component::{Answer, Content, Endpoint, Readiness, Surface};
+use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::metrics::{Format, Registry};
+
+/// Generous to a person and a scraper, and little enough to matter to nobody.
+const LIMITS: ServerLimits = ServerLimits {
+    head_bytes_max: 16 * 1024,
+    body_bytes_max: 4 * 1024,
+    connections_max: 64,
+    head: Duration::from_secs(5),
+    idle: Duration::from_secs(60),
+    write: Duration::from_secs(10),
+    drain: Duration::from_secs(1),
+};
+
+const DASHBOARD: &str = include_str!("dashboard.html");
+
+/// Stands in the page where each answer has a fresh nonce.
+const NONCE_PLACE: &str = "{{nonce}}";
+
+/// The paths of administration itself.
+const PATHS: [&str; 5] = ["/", "/healthz", "/readyz", "/metrics", "/api/v1/status"];
+
+/// Serves what components show until `stop`. Call it in a worker runtime.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub(crate) async fn serve(
+    surface: Surface,
+    listener: Listener,
+    stop: StopSignal,
+) -> io::Result<()> {
+    let bound = listener.address()?.ip();
+    let desk = Rc::new(Desk::new(surface, bound, stop.clone())?);
+    let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));
+    let handler = move |request, _| Rc::clone(&desk).answer(request);
+    let served = serve_http(listener, LIMITS, handler, stop).await;
+    drop(sampling);
+    served.map(drop)
+}
+
+/// Stops the sampling when the server stops, or is dropped.
+struct Sampling(tokio::task::JoinHandle<()>);
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Where questions are answered.
+struct Desk {
+    surface: Surface,
+    registry: Registry,
+    bound: IpAddr,
+    stop: StopSignal,
+    started_at: Instant,
+}
+
+impl Desk {
+    /// # Errors
+    /// When two components describe one metric in two ways.
+    fn new(mut surface: Surface, bound: IpAddr, stop: StopSignal) -> io::Result<Self> {
+        let mut registry = Registry::default();
+        for collector in surface.metrics.drain(..) {
+            registry.register(collector).map_err(io::Error::other)?;
+        }
+        Ok(Self { surface, registry, bound, stop, started_at: Instant::now() })
+    }
+
+    async fn sample(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(SAMPLED_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            self.surface.samplers.iter().for_each(|sample| sample(now));
+        }
+    }
+
+    async fn answer(self: Rc<Self>, request: Request<Body>) -> Response<Body> {
+        let response = match check_host(&request, self.bound) {
+            Ok(()) => self.route(request).await,
+            Err(error) => text(StatusCode::MISDIRECTED_REQUEST, format!("{error}\n")),
+        };
+        with_headers(response, &COMMON_HEADERS)
+    }
+
+    async fn route(&self, request: Request<Body>) -> Response<Body> {
+        let (method, path) = (request.method(), request.uri().path());
+        let endpoint = self.surface.endpoints.iter().find(|endpoint| endpoint.path == path);
+        if endpoint.is_none() && !PATHS.contains(&path) {
+            return self.not_found(path);
+        }
+        let post = endpoint.and_then(|endpoint| endpoint.post.as_ref());
+        match (method, post) {
+            (&Method::GET | &Method::HEAD, _) => self.get(&request, endpoint),
+            (&Method::POST, Some(post)) => match self.body(request).await {
+                Ok(body) => answered(post(body).await),
+                Err((status, words)) => text(status, words),
+            },
+            (_, post) => method_not_allowed(method, post.is_some()),
+        }
+    }
+
+    fn get(&self, request: &Request<Body>, endpoint: Option<&Endpoint>) -> Response<Body> {
+        let json = |body| content(StatusCode::OK, "application/json", body);
+        match (request.uri().path(), endpoint) {
+            (_, Some(endpoint)) => json((endpoint.get)()),
+            ("/", None) => dashboard(),
+            ("/healthz", None) => text(StatusCode::OK, "ok\n"),
+            ("/readyz", None) => self.readiness(),
+            ("/metrics", None) => self.metrics(request),
+            (_, None) => json(self.status(Instant::now())),
+        }
+    }
+
+    /// The body of what changes something, of somebody who may.
+    async fn body(&self, request: Request<Body>) -> Result<Vec<u8>, (StatusCode, String)> {
+        sender::check(request.headers(), is_own_host, self.bound)?;
+        let body = request.into_body().collect(LIMITS.body_bytes_max);
+        match tokio::time::timeout(LIMITS.head, body).await {
+            Ok(Ok(body)) => Ok(body.to_vec()),
+            Ok(Err(error)) => Err((StatusCode::BAD_REQUEST, format!("{error}\n"))),
+            Err(_) => {
+                let words = "the body did not come in time\n".to_owned();
+                Err((StatusCode::REQUEST_TIMEOUT, words))
+            }
+        }
+    }
+
+    fn readiness(&self) -> Response<Body> {
+        if self.stop.stage() != Stage::Running {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "not ready: it was told to stop\n");
+        }
+        let missing = self.surface.readiness.iter().filter_map(|readiness| match readiness() {
+            Readiness::Ready => None,
+            Readiness::NotReady(why) => Some(why),
+        });
+        let words: String = missing.collect();
+        if words.is_empty() {
+            return text(StatusCode::OK, "ready\n");
+        }
+        text(StatusCode::SERVICE_UNAVAILABLE, words)
+    }
+
+    fn metrics(&self, request: &Request<Body>) -> Response<Body> {
+        let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        let format = Format::accepted(accept.unwrap_or_default());
+        content(StatusCode::OK, format.content_type(), self.registry.encode(format))
+    }
+
+    /// Everything that stands on the dashboard, as one JSON document.
+    fn status(&self, now: Instant) -> String {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let uptime_s = seconds(now.saturating_duration_since(self.started_at));
+        let mut document = format!(
+            "{{\"version\":\"{}\",\"at_unix_ms\":{},\"uptime_s\":{uptime_s}",
+            env!("CARGO_PKG_VERSION"),
+            since.as_millis()
+        );
+        for (key, value) in &self.surface.status {
+            document.push_str(&format!(",\"{key}\":{}", value(now)));
+        }
+        document + "}"
+    }
+
+    fn not_found(&self, path: &str) -> Response<Body> {
+        let path: String = path.chars().take(100).collect();
+        let endpoints = self.surface.endpoints.iter().map(|endpoint| endpoint.path.as_str());
+        let paths: Vec<&str> = PATHS.into_iter().chain(endpoints).collect();
+        let paths = paths.join(" ");
+        text(StatusCode::NOT_FOUND, format!("there is no {path} here, expected one of {paths}\n"))
+    }
+}
+
+fn answered(Answer { status, content: words }: Answer) -> Response<Body> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match words {
+        Content::Json(json) => content(status, "application/json", json),
+        Content::Text(words) => text(status, words),
+    }
+}
+
+/// Numbers are stale a second later, and no other page has any business with them.
+const COMMON_HEADERS: [(HeaderName, HeaderValue); 4] = [
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin")),
+];
+
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
+
+fn dashboard() -> Response<Body> {
+    // Each RandomState is keyed by the operating system's randomness.
+    let random = || RandomState::new().build_hasher().finish();
+    let nonce = format!("{:016x}{:016x}", random(), random());
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+         connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'"
+    );
+    let page = DASHBOARD.replace(NONCE_PLACE, &nonce);
+    let mut response = content(StatusCode::OK, "text/html; charset=utf-8", page);
+    let policy = HeaderValue::try_from(policy).expect("the policy is printable ASCII");
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+fn method_not_allowed(method: &Method, may_post: bool) -> Response<Body> {
+    let (words, allow) = match may_post {
+        true => ("GET, HEAD or POST", "GET, HEAD, POST"),
+        false => ("GET or HEAD", "GET, HEAD"),
+    };
+    let words = format!("{method} does nothing here, expected {words}\n");
+    let allow = [(header::ALLOW, HeaderValue::from_static(allow))];
+    with_headers(text(StatusCode::METHOD_NOT_ALLOWED, words), &allow)
+}
+
+/// Refuses requests that were meant for another host: a page of another site whose name resolves
+/// to this address (DNS rebinding) would otherwise read the answers.
+fn check_host(request: &Request<Body>, bound: IpAddr) -> Result<(), ForeignHost> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let named = match (request.uri().authority(), hosts.next(), hosts.next()) {
+        (Some(authority), ..) => Some(authority.clone()),
+        (None, Some(host), None) => Authority::try_from(host.as_bytes()).ok(),
+        // No browser speaks HTTP/1.0; health checkers do.
+        (None, None, _) if request.version() == Version::HTTP_10 => return Ok(()),
+        (None, ..) => None,
+    };
+    if named.as_ref().is_some_and(|host| is_own_host(host, bound)) {
+        return Ok(());
+    }
+    Err(ForeignHost { named, bound })
+}
+
+/// A request that was meant for another host than this one.
+#[derive(Debug)]
+struct ForeignHost {
+    /// The host it names, where it names exactly one.
+    named: Option<Authority>,
+    /// The address this process listens on.
+    bound: IpAddr,
+}
+
+impl fmt::Display for ForeignHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.named {
+            Some(host) => write!(f, "got host {host:?}")?,
+            None => f.write_str("got no single valid Host")?,
+        }
+        write!(
+            f,
+            ", expected localhost, a loopback address or {}: administration answers no other name \
+             (protection against DNS rebinding)",
+            self.bound
+        )
+    }
+}
+
+impl std::error::Error for ForeignHost {}
+
+/// The port does not matter: a tunnel may well lead here from another one.
+fn is_own_host(authority: &Authority, bound: IpAddr) -> bool {
+    if authority.as_str().contains('@') {
+        return false;
+    }
+    let host = authority.host();
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    match literal.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback() || address == bound,
+        Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+    }
+}
+
+fn text(status: StatusCode, words: impl Into<String>) -> Response<Body> {
+    content(status, "text/plain; charset=utf-8", words.into())
+}
+
+fn content(status: StatusCode, content_type: &'static str, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::full(body));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+fn with_headers(
+    mut response: Response<Body>,
+    headers: &[(HeaderName, HeaderValue)],
+) -> Response<Body> {
+    response.headers_mut().extend(headers.iter().cloned());
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! What people write for `evenkeel run`: listeners, upstreams, agents.
+//!
+//! The types are here; `read.rs` takes them out of the file and reports every problem at once.
+
+mod read;
+mod source;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_settings::{Node, Problems};
+
+pub use evenkeel_cassandra::config::{
+    CqlAgentConfig, CqlConfig, CqlListenConfig, RemoteDatacenter,
+};
+pub use evenkeel_duplicates::DuplicatesConfig;
+pub use evenkeel_http_proxy::config::{
+    AgentConfig, DimmerConfig, Edge, HttpListenConfig, Inbound, Session, Switch,
+};
+pub use evenkeel_mesh::config::{RedirectConfig, RedirectPair, RedirectSite};
+pub use evenkeel_mesh::envoy::config::EnvoyConfig;
+pub use evenkeel_placement::config::{
+    DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, StoreConfig, SystemConfig,
+};
+pub use evenkeel_proxy::config::{
+    CountedAs, HealthConfig, SiteReplicas, SiteSetup, Timeouts, UpstreamConfig,
+};
+use evenkeel_runtime::limits::ServerLimits;
+pub use source::Source;
+
+/// One process: what it listens on and where requests go.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `[process]`
+    pub process: ProcessConfig,
+    /// `[[listen]]`
+    pub listens: Vec<ListenConfig>,
+    /// `[upstream.NAME]`
+    pub upstreams: Vec<UpstreamEntry>,
+    /// `[[agent]]`
+    pub agents: Vec<AgentEntry>,
+    /// `[admin]`; absent = no metrics, API or dashboard.
+    pub admin: Option<AdminConfig>,
+    /// `[redirect]`; absent = every request stays in this data centre.
+    pub redirect: Option<RedirectConfig>,
+    /// `[envoy]`; absent = only our own proxy follows the plan.
+    pub envoy: Option<EnvoyConfig>,
+    /// `[placement]`; absent = nobody asks where databases should be.
+    pub placement: Option<PlacementConfig>,
+    /// `[duplicates.NAME]`
+    pub duplicates: Vec<DuplicatesConfig>,
+    /// Where all of it comes from; default: from no file, so that it cannot be reloaded.
+    pub source: Source,
+}
+
+/// `[process]`: what concerns the whole process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessConfig {
+    /// Worker threads, each with sockets and dispatchers of its own; default: one per core.
+    pub workers: usize,
+    /// How long requests in flight may take once the process is told to stop; default 10 s.
+    pub drain: Duration,
+}
+
+/// `[[listen]]`: an address and the upstream behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenConfig {
+    /// The address to accept clients on.
+    pub address: SocketAddr,
+    /// Index into [`Config::upstreams`].
+    pub upstream: usize,
+    /// What each worker allows its clients.
+    pub limits: ServerLimits,
+    /// How requests are passed on, before an upstream of HTTP.
+    pub http: HttpListenConfig,
+    /// `[listen.cql]`, before an upstream that speaks it.
+    pub cql: CqlListenConfig,
+}
+
+/// `[upstream.NAME]`: who serves, and what they speak.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpstreamEntry {
+    /// What is the same whatever they speak.
+    pub common: UpstreamConfig,
+    /// `[upstream.NAME.cql]`; `None` where HTTP is spoken.
+    pub cql: Option<CqlConfig>,
+}
+
+/// `[[agent]]`: who is before an application, and what it speaks.
+#[derive(Debug, Clone)]
+pub struct AgentEntry {
+    /// What is the same whatever it speaks.
+    pub common: AgentConfig,
+    /// `[agent.cql]`; `None` where HTTP is spoken.
+    pub cql: Option<CqlAgentConfig>,
+}
+
+/// What an upstream or an application speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http,
+    /// Cassandra's native protocol, versions 4 and 5.
+    Cql,
+}
+
+/// `[admin]`: metrics, API, dashboard.
+#[derive(Debug, Clone)]
+pub struct AdminConfig {
+    /// The address; must be of the loopback (a token or mTLS come with remote administration).
+    pub address: SocketAddr,
+}
+
+impl Config {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// Every problem at once, each with file and line, what came and what was expected.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        Self::read(&Node::load(path)?)
+    }
+
+    /// Takes the configuration out of what was written.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn read(node: &Node) -> Result<Self, Problems> {
+        let config = node.read(read::config)?;
+        Ok(Self { source: Source::of(node), ..config })
+    }
+
+    /// What a reader of the file might not expect of it: a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let follower = self.redirect.iter().filter_map(|redirect| {
+            let (through, site) = (redirect.through?, &redirect.sites[redirect.site.index()].name);
+            Some(format!(
+                "[redirect] controller {through}: this process is a follower of the controller of \
+                 {site}; it makes no plans, reports its counts and enforces its part of the plan; \
+                 without the controller all requests stay at {site}"
+            ))
+        });
+        follower.collect()
+    }
+
+    /// What is sound and still seldom meant: a sentence each.
+    pub fn doubts(&self) -> Vec<String> {
+        let Some(redirect) = &self.redirect else { return Vec::new() };
+        let upstream = &self.upstreams[redirect.upstream].common;
+        let name = &upstream.name;
+        let mut doubts = Vec::new();
+        if upstream.health.is_none() {
+            doubts.push(format!(
+                "[redirect] without [upstream.{name}.health]: replicas that are down count as \
+                 capacity, and other sites send to them"
+            ));
+        }
+        let is_door = |listen: &&ListenConfig| {
+            listen.upstream == redirect.upstream && listen.http.redirected == Edge::Trust
+        };
+        if !self.listens.iter().any(|listen| is_door(&listen)) {
+            doubts.push(format!(
+                "[redirect] without a [[listen]] for {name} with forwarded_requests = \"trust\": \
+                 requests from other sites count as local demand and may be forwarded again"
+            ));
+        }
+        doubts
+    }
+
+    /// The number of dispatchers that share an upstream's replicas: C3's number of clients.
+    pub fn clients(&self, upstream: &UpstreamConfig) -> u32 {
+        upstream.proxies.saturating_mul(u32::try_from(self.process.workers).unwrap_or(u32::MAX))
+    }
+}

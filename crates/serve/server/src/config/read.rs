@@ -1,0 +1,447 @@
+//! The keys of a configuration file, their ranges and defaults.
+//!
+//! Every key is explained in `docs/configuration.md`; a test compares the two. What one key can
+//! have wrong is checked where it is read, what several keys of a table can have wrong together
+//! at the end of that table, and what concerns the process as a whole (who listens where, who
+//! sends to whom) in [`addresses`].
+
+mod addresses;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use evenkeel_planner::model::Operation;
+use evenkeel_settings::address::Address;
+use evenkeel_settings::common::{
+    FEW_TABLES, HOUR, NAME_BYTES_MAX, SECOND, TABLES_MAX, check_name, tables,
+};
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Setting, Table, Value};
+
+use super::{
+    AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
+};
+use addresses::OwnAddress;
+use evenkeel_cassandra::config::{CqlAgentConfig, CqlConfig, CqlListenConfig, RemoteDatacenter};
+use evenkeel_duplicates::config::read::Duplicates;
+use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
+use evenkeel_mesh::config::read::Redirect;
+use evenkeel_mesh::config::{RedirectConfig, RedirectSite};
+use evenkeel_mesh::envoy::config::read::Envoy;
+use evenkeel_placement::config::PlacementConfig;
+use evenkeel_placement::config::read::Mesh;
+use evenkeel_proxy::config::{CountedAs, SiteSetup, UpstreamConfig};
+use evenkeel_proxy::site_setup::HOME;
+use evenkeel_runtime::limits::ServerLimits;
+
+const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("cql", Protocol::Cql)];
+
+/// Reads a whole configuration file.
+pub(super) fn config(table: &mut Table<'_>) -> Config {
+    let process = table.key("process").section(ProcessConfig::read);
+    let drain = process.drain;
+    let upstreams = table.key("upstream").named(Upstream::read);
+    let upstreams = upstreams.check(FEW_TABLES, |upstreams| upstreams.len() <= TABLES_MAX);
+    let upstreams: Vec<Upstream<'_>> = upstreams.or(BTreeMap::new()).into_values().collect();
+    let listens = tables(table.key("listen"), "[[listen]]", |item| {
+        item.table(|table| Listen::read(table, &upstreams, drain)).required()
+    });
+    let agents = tables(table.key("agent"), "[[agent]]", |item| {
+        item.table(|table| Agent::read(table, drain)).required()
+    });
+    let admin = table.key("admin").table(Admin::read).optional();
+    let redirect = table.key("redirect").table(|table| {
+        let upstream = upstream_named(table.key("upstream"), &upstreams);
+        let behind = upstream.and_then(|index| upstreams.get(index));
+        let is_cql = behind.is_some_and(|upstream| upstream.config.cql.is_some());
+        Redirect::read(table, upstream.unwrap_or_default(), is_cql)
+    });
+    let redirect = redirect.optional();
+    let planned = redirect.as_ref().map(|redirect| redirect.config.writes_stay);
+    let envoy = table.key("envoy").table(move |table| Envoy::read(table, planned)).optional();
+    let mesh = redirect.as_ref().map(|redirect| Mesh {
+        sites: redirect.config.sites.iter().map(|site| site.name.clone()).collect(),
+        is_follower: redirect.config.through.is_some(),
+    });
+    let placement = table.key("placement");
+    let placement = placement.table(|table| PlacementConfig::read(table, mesh.as_ref())).optional();
+    let duplicates = table.key("duplicates");
+    let duplicates = duplicates.named(|name, setting| Duplicates::read(name, setting, drain));
+    let duplicates = duplicates.check(FEW_TABLES, |services| services.len() <= TABLES_MAX);
+    let duplicates: Vec<Duplicates<'_>> = duplicates.or(BTreeMap::new()).into_values().collect();
+    evenkeel_duplicates::config::read::check_logs(table, &duplicates);
+    let reported = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
+    check_use(table, &upstreams, &listens, reported);
+    if let Some(upstream) = reported.and_then(|index| upstreams.get(index))
+        && upstream.config.cql.is_some()
+    {
+        let expected = "an HTTP upstream: Envoy routes requests, not coordinators";
+        table.problem("envoy", Mismatch::new("[envoy] with a Cassandra upstream", expected));
+    }
+    let mesh = (redirect.as_ref(), envoy.as_ref());
+    check_addresses(&upstreams, &listens, &agents, admin.as_ref(), mesh, &duplicates);
+    check_sites(&upstreams, redirect.as_ref());
+    if let Some(redirect) = &redirect
+        && let Some(upstream) = upstreams.get(redirect.config.upstream)
+    {
+        check_known_sites(&redirect.config, upstream);
+    }
+    let redirect = redirect.map(|redirect| redirect.config);
+    Config {
+        process,
+        listens: listens.into_iter().map(|listen| listen.config).collect(),
+        upstreams: with_sites(upstreams, redirect.as_ref()),
+        agents: agents.into_iter().map(|agent| agent.config).collect(),
+        admin: admin.map(|admin| admin.config),
+        redirect,
+        envoy: envoy.map(|envoy| envoy.config),
+        placement,
+        duplicates: duplicates.into_iter().map(|service| service.config).collect(),
+        source: Source::default(),
+    }
+}
+
+/// The upstreams, with what `[redirect]` says of the one that it shares.
+fn with_sites(
+    upstreams: Vec<Upstream<'_>>,
+    redirect: Option<&RedirectConfig>,
+) -> Vec<UpstreamEntry> {
+    let split = |index: usize| redirect.filter(|redirect| redirect.upstream == index);
+    let home = redirect.and_then(|redirect| redirect.sites.get(redirect.site.index()));
+    let home = home.map(|site| site.name.as_str());
+    let entry = |(index, upstream): (usize, Upstream<'_>)| {
+        let operations = upstream.operations(home);
+        let UpstreamEntry { common, cql } = upstream.config;
+        let split = split(index).map(|redirect| site_setup(redirect, &common, cql.is_some()));
+        let remote = split.as_ref().and(redirect).map(remote).unwrap_or_default();
+        UpstreamEntry {
+            common: UpstreamConfig { split, operations, ..common },
+            cql: cql.map(|cql| CqlConfig { remote, ..cql }),
+        }
+    };
+    upstreams.into_iter().enumerate().map(entry).collect()
+}
+
+/// `[[listen]]`, and what is checked against the other tables.
+struct Listen<'a> {
+    config: ListenConfig,
+    address: Address<'a>,
+    upstream: Option<usize>,
+}
+
+/// `[upstream.NAME]`, and what is checked against the other tables.
+struct Upstream<'a> {
+    config: UpstreamEntry,
+    setting: Setting<'a>,
+    replicas: Vec<Address<'a>>,
+}
+
+/// `[[agent]]`, and what is checked against the other tables.
+struct Agent<'a> {
+    config: AgentEntry,
+    address: Address<'a>,
+    app: Address<'a>,
+}
+
+/// `[admin]`, and what is checked against the other tables.
+struct Admin<'a> {
+    config: AdminConfig,
+    address: Address<'a>,
+}
+
+/// Whether there is something to serve, and whether every upstream is of use.
+/// `told` is the upstream that Envoys send requests to.
+fn check_use(
+    table: &mut Table<'_>,
+    upstreams: &[Upstream<'_>],
+    listens: &[Listen<'_>],
+    reported: Option<usize>,
+) {
+    let is_left_out = |setting: Setting<'_>| match setting.value() {
+        None => true,
+        Some(Value::List(items)) => items.is_empty(),
+        Some(_) => false,
+    };
+    if is_left_out(table.key("listen")) {
+        let others = ["envoy", "placement", "duplicates"].map(|key| table.key(key).value());
+        if is_left_out(table.key("agent")) && others == [None, None, None] {
+            let expected = "at least one of them, or [duplicates.NAME], [placement] or \
+                            [envoy]: there is nothing to serve";
+            table.problem("listen", Mismatch::new("neither [[listen]] nor [[agent]]", expected));
+        }
+        return;
+    }
+    let mut used: BTreeSet<Option<usize>> = listens.iter().map(|listen| listen.upstream).collect();
+    if used.is_empty() || used.contains(&None) {
+        return; // the name that is wrong may have meant any of them
+    }
+    used.extend(reported.map(Some));
+    for (index, upstream) in upstreams.iter().enumerate() {
+        if !used.contains(&Some(index)) {
+            let expected =
+                format!("a [[listen]] with upstream = {:?}", upstream.config.common.name);
+            let unused = Mismatch::new("an upstream that no [[listen]] names", expected);
+            upstream.setting.problem(unused);
+        }
+    }
+}
+
+/// Other data centres are of use to the upstream of `[redirect]` only.
+fn check_sites(upstreams: &[Upstream<'_>], redirect: Option<&Redirect<'_>>) {
+    let split = redirect.map(|redirect| redirect.config.upstream);
+    for (index, upstream) in upstreams.iter().enumerate() {
+        if split == Some(index) || upstream.config.common.sites.is_empty() {
+            continue;
+        }
+        let came = "sites without [redirect] for this upstream";
+        let expected = format!("[redirect] with upstream = {:?} too", upstream.config.common.name);
+        upstream.setting.problem(Mismatch::new(came, expected));
+    }
+}
+
+/// Every other site has a way to it, and every way a site.
+fn check_known_sites(redirect: &RedirectConfig, upstream: &Upstream<'_>) {
+    let (site, sites) = (redirect.site, &redirect.sites);
+    if upstream.config.cql.is_some() {
+        return; // its nodes tell of the others
+    }
+    for other in sites.iter().filter(|other| other.datacenter.is_some()) {
+        let came = format!("a datacenter of the site {:?}", other.name);
+        let expected = "an upstream with protocol = \"cql\": only clusters have data centre names";
+        upstream.setting.problem(Mismatch::new(came, expected));
+    }
+    let known_sites = &upstream.config.common.sites;
+    for (index, other) in sites.iter().enumerate().filter(|(_, site)| !site.name.is_empty()) {
+        let is_known = known_sites.iter().any(|known| known.name == other.name);
+        if index != site.index() && !is_known {
+            let expected = format!("the proxies of the site {:?} in its sites", other.name);
+            let came = "an upstream of [redirect] without its addresses";
+            upstream.setting.problem(Mismatch::new(came, expected));
+        }
+    }
+    for known in known_sites {
+        let others = sites.iter().enumerate().filter(|(index, _)| *index != site.index());
+        if !others.clone().any(|(_, other)| other.name == known.name) {
+            let names: Vec<&str> = others.map(|(_, other)| other.name.as_str()).collect();
+            let expected = format!("another site of [redirect]: {}", names.join(", "));
+            let came = format!("addresses of a site {:?}", known.name);
+            upstream.setting.problem(Mismatch::new(came, expected));
+        }
+    }
+}
+
+/// Between which sites an upstream's requests are split, and where those are among its data
+/// centres: nodes of a cluster tell of all others, over HTTP there is a way to some.
+fn site_setup(redirect: &RedirectConfig, upstream: &UpstreamConfig, is_cql: bool) -> SiteSetup {
+    let home = redirect.site.index();
+    let place = |(site, name): (usize, &String)| match is_cql {
+        _ if site == home => Some(HOME),
+        true => Some(site + usize::from(site < home)),
+        false => upstream.sites.iter().position(|remote| remote.name == *name).map(|at| at + 1),
+    };
+    let sites = redirect.split();
+    let places = sites.names.iter().enumerate().map(place).collect();
+    SiteSetup { sites, places }
+}
+
+/// The data centres of the other sites, for an upstream that is a Cassandra cluster.
+fn remote(redirect: &RedirectConfig) -> Vec<RemoteDatacenter> {
+    let others = redirect.sites.iter().enumerate();
+    let others = others.filter(|(site, _)| *site != redirect.site.index());
+    let remote = |(_, site): (usize, &RedirectSite)| RemoteDatacenter {
+        site: site.name.clone(),
+        datacenter: site.datacenter.clone().unwrap_or_else(|| site.name.clone()),
+    };
+    others.map(remote).collect()
+}
+
+/// Who listens where, and who would send requests round in circles.
+fn check_addresses(
+    upstreams: &[Upstream<'_>],
+    listens: &[Listen<'_>],
+    agents: &[Agent<'_>],
+    admin: Option<&Admin<'_>>,
+    (redirect, envoy): (Option<&Redirect<'_>>, Option<&Envoy<'_>>),
+    duplicates: &[Duplicates<'_>],
+) {
+    let listens = listens.iter().map(|listen| OwnAddress {
+        of: "[[listen]]",
+        address: &listen.address,
+        node: listen.upstream,
+    });
+    let of_agents = agents.iter().enumerate().map(|(index, agent)| {
+        let node = Some(upstreams.len() + index);
+        OwnAddress { of: "[[agent]]", address: &agent.address, node }
+    });
+    let admin =
+        admin.map(|admin| OwnAddress { of: "[admin]", address: &admin.address, node: None });
+    let redirect = redirect.map(|redirect| OwnAddress {
+        of: "[redirect]",
+        address: &redirect.listen,
+        node: None,
+    });
+    let envoy = envoy.and_then(|envoy| envoy.listen.as_ref());
+    let envoy = envoy.map(|address| OwnAddress { of: "[envoy]", address, node: None });
+    let first = upstreams.len() + agents.len();
+    let services = (first..).zip(duplicates).map(|(node, service)| OwnAddress {
+        of: "[duplicates]",
+        address: &service.listen,
+        node: Some(node),
+    });
+    let own_addresses = listens.chain(of_agents).chain(admin).chain(redirect).chain(envoy);
+    let own_addresses = own_addresses.chain(services);
+    let own_addresses: Vec<OwnAddress<'_>> = own_addresses.collect();
+    let replicas = upstreams.iter().map(|upstream| upstream.replicas.as_slice());
+    let apps = agents.iter().map(|agent| std::slice::from_ref(&agent.app));
+    let servers = duplicates.iter().map(|service| service.servers.as_slice());
+    let targets: Vec<&[Address<'_>]> = replicas.chain(apps).chain(servers).collect();
+    addresses::check_addresses(&own_addresses);
+    addresses::check_circles(&own_addresses, &targets);
+}
+
+impl ProcessConfig {
+    fn read(table: &mut Table<'_>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            workers: table.key("workers").integer().between(1..=1_024).or(cores),
+            drain: duration(table, "drain", Duration::ZERO..=HOUR, 10 * SECOND),
+        }
+    }
+}
+
+impl<'a> Listen<'a> {
+    fn read(table: &mut Table<'a>, upstreams: &[Upstream<'_>], drain: Duration) -> Self {
+        let address = Address::to_listen(table.key("address"));
+        let upstream = upstream_named(table.key("upstream"), upstreams);
+        let behind = upstream.and_then(|index| upstreams.get(index));
+        let cql = table.key("cql");
+        match behind.map(|upstream| upstream.config.cql.is_some()) {
+            Some(true) => evenkeel_cassandra::config::read::refuse(table, &HttpListenConfig::KEYS),
+            Some(false) if cql.value().is_some() => {
+                let expected = "an upstream with protocol = \"cql\"";
+                table.problem("cql", Mismatch::new("cql with an HTTP upstream", expected));
+            }
+            Some(false) | None => {}
+        }
+        let limits = table.key("limits");
+        let config = ListenConfig {
+            cql: cql.section(CqlListenConfig::read),
+            address: address.address,
+            upstream: upstream.unwrap_or_default(),
+            limits: limits.section(move |table| ServerLimits::read(table, drain)),
+            http: HttpListenConfig::read(table),
+        };
+        Self { config, address, upstream }
+    }
+}
+
+fn upstream_named(setting: Setting<'_>, upstreams: &[Upstream<'_>]) -> Option<usize> {
+    let names = upstreams.iter().map(|upstream| upstream.config.common.name.as_str());
+    let named: Vec<(&str, usize)> = names.zip(0..).collect();
+    if setting.value().is_none() {
+        setting.problem(Mismatch::new("nothing", "the name of an [upstream.NAME]"));
+        return None;
+    }
+    if named.is_empty() {
+        let expected = "a table [upstream.NAME]: the file has none";
+        setting.problem(Mismatch::new("the name of an upstream", expected));
+        return None;
+    }
+    setting.variant(&named).optional()
+}
+
+impl<'a> Upstream<'a> {
+    fn read(name: &'a str, setting: Setting<'a>) -> Self {
+        check_name(name, "an upstream of this name", &setting);
+        let read = |table: &mut Table<'a>| {
+            let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
+            let is_cql = protocol == Protocol::Cql;
+            let (mut common, replicas) = UpstreamConfig::read(name, table, is_cql);
+            let cql = table.key("cql").table(CqlConfig::read).optional();
+            match protocol {
+                Protocol::Cql => evenkeel_cassandra::config::read::refuse(
+                    table,
+                    &["sites", "replay_bytes_max", "pool"],
+                ),
+                Protocol::Http if cql.is_some() => {
+                    let expected = "protocol = \"cql\" too: the default is http";
+                    table.problem("cql", Mismatch::new("cql alone", expected));
+                }
+                Protocol::Http => {}
+            }
+            common.operations = table.key("operations").table(operations).optional();
+            let cql = is_cql.then(|| cql.unwrap_or_default());
+            (UpstreamEntry { common, cql }, replicas)
+        };
+        let (config, replicas) = setting.clone().table(read).required();
+        Self { config, setting, replicas }
+    }
+
+    /// As what its requests are counted; `home` is the site of `[redirect]`.
+    fn operations(&self, home: Option<&str>) -> Option<CountedAs> {
+        let mut counted = self.config.common.operations.clone()?;
+        if counted.datacenter.is_empty() {
+            let Some(home) = home else {
+                let came = "operations without a datacenter";
+                let expected = "operations.datacenter, where its users are: a row of the round \
+                                trips (with [redirect] its site is taken)";
+                self.setting.problem(Mismatch::new(came, expected));
+                return None;
+            };
+            home.clone_into(&mut counted.datacenter);
+        }
+        Some(counted)
+    }
+}
+
+/// `[upstream.NAME.operations]`
+fn operations(table: &mut Table<'_>) -> CountedAs {
+    let named = Operation::ALL.map(|operation| (operation.name(), operation.name()));
+    let database_at = table.key("database");
+    let database = database_at.clone().text().required();
+    if !database.is_empty() {
+        check_name(&database, "a database of this name", &database_at);
+    }
+    let datacenter = table.key("datacenter").text();
+    let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
+    let datacenter = datacenter.check("a name of 1 to 64 bytes", is_short);
+    CountedAs {
+        database,
+        datacenter: datacenter.or(String::new()), // until [redirect] is read
+        reads: table.key("reads").variant(&named).or(Operation::WeakRead.name()),
+        writes: table.key("writes").variant(&named).or(Operation::SingleGroup.name()),
+    }
+}
+
+impl<'a> Agent<'a> {
+    fn read(table: &mut Table<'a>, drain: Duration) -> Self {
+        let (common, address, app) = AgentConfig::read(table, drain);
+        let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
+        let cql = table.key("cql");
+        match protocol {
+            Protocol::Cql => evenkeel_cassandra::config::read::refuse(table, &AgentConfig::KEYS),
+            Protocol::Http if cql.value().is_some() => {
+                let expected = "protocol = \"cql\" too: the default is http, without TLS";
+                table.problem("cql", Mismatch::new("cql alone", expected));
+            }
+            Protocol::Http => {}
+        }
+        let cql = cql.section(CqlAgentConfig::read);
+        let config = AgentEntry { common, cql: (protocol == Protocol::Cql).then_some(cql) };
+        Self { config, address, app }
+    }
+}
+
+impl<'a> Admin<'a> {
+    fn read(table: &mut Table<'a>) -> Self {
+        let setting = table.key("address");
+        let address = Address::to_listen(setting.clone());
+        if !address.address.ip().to_canonical().is_loopback() {
+            let expected = "a loopback address such as 127.0.0.1:9901";
+            let wrong = Mismatch::new(address.address.to_string(), expected);
+            setting.problem(wrong.with_hint("it has no password: keep it on this machine"));
+        }
+        Self { config: AdminConfig { address: address.address }, address }
+    }
+}

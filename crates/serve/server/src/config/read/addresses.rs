@@ -1,0 +1,84 @@
+//! Who listens where and who sends to whom: addresses that are taken twice, requests that would
+//! come back.
+//!
+//! An *own address* is one this process listens on, all others are those somebody sends to. A node
+//! (an upstream or an agent) has addresses of its own, by which requests enter, and addresses of
+//! others, by which they leave; where an address ends at one of these, they enter again. Only what
+//! is certain from the file is reported: an address through another process or by another address
+//! of this machine is not seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use evenkeel_settings::address::Address;
+
+/// An address this process listens on, the table it is of, and the node behind it.
+pub(super) struct OwnAddress<'w> {
+    pub(super) of: &'static str,
+    pub(super) address: &'w Address<'w>,
+    pub(super) node: Option<usize>,
+}
+
+/// Reports every address that is listened on already.
+pub(super) fn check_addresses(own_addresses: &[OwnAddress<'_>]) {
+    let mut taken = BTreeMap::new();
+    for own_address in
+        own_addresses.iter().filter(|own_address| own_address.address.address.port() != 0)
+    {
+        if let Some(other) = taken.insert(own_address.address.address, own_address.of) {
+            let hint = format!("this process already listens there, for {other}");
+            own_address.address.problem("an address of its own", hint);
+        }
+    }
+}
+
+/// Reports every way that leads back to its own node. `targets` are the ways of each node.
+pub(super) fn check_circles(own_addresses: &[OwnAddress<'_>], targets: &[&[Address<'_>]]) {
+    let by_address: BTreeMap<SocketAddr, &OwnAddress<'_>> = own_addresses
+        .iter()
+        .map(|own_address| (own_address.address.address, own_address))
+        .collect();
+    let entered = |address: &Address<'_>| {
+        let own_address =
+            reached_by(address.address).into_iter().find_map(|at| by_address.get(&at))?;
+        Some((*own_address, own_address.node?))
+    };
+    let steps =
+        targets.iter().map(|addresses| addresses.iter().filter_map(&entered).map(|(_, node)| node));
+    let reaches = closure(steps.map(Iterator::collect).collect());
+    for (node, addresses) in targets.iter().enumerate() {
+        for address in *addresses {
+            let Some((own_address, next)) = entered(address) else { continue };
+            if next == node || reaches[next].contains(&node) {
+                let own = format!("this process listens there for {}", own_address.of);
+                let hint = format!("{own}: requests would loop");
+                address.problem("the address of another server", hint);
+            }
+        }
+    }
+}
+
+/// The addresses whose listener a connection to this address reaches, the most specific first.
+fn reached_by(to: SocketAddr) -> Vec<SocketAddr> {
+    if to.port() == 0 {
+        return Vec::new();
+    }
+    let any = |ip: std::net::IpAddr| SocketAddr::new(ip, to.port());
+    let (any_v4, any_v6) = (any(Ipv4Addr::UNSPECIFIED.into()), any(Ipv6Addr::UNSPECIFIED.into()));
+    match to.ip() {
+        ip if !ip.to_canonical().is_loopback() && !ip.is_unspecified() => vec![to],
+        ip if ip.is_ipv6() => vec![to, any_v6],
+        _ => vec![to, any_v4, any_v6], // which takes IPv4 too, unless the system forbids it
+    }
+}
+
+/// From the nodes reached in one step to those reached in any number of steps.
+fn closure(mut reached: Vec<BTreeSet<usize>>) -> Vec<BTreeSet<usize>> {
+    for middle in 0..reached.len() {
+        let beyond = reached[middle].clone();
+        for set in reached.iter_mut().filter(|set| set.contains(&middle)) {
+            set.extend(&beyond);
+        }
+    }
+    reached
+}

@@ -1,0 +1,487 @@
+//! A running Evenkeel: worker threads, a control thread for health checks and administration, one
+//! for the mesh between data centres, one for the placement of databases and one for each service
+//! of duplicates.
+//!
+//! Each table of the configuration is a part (`component`) that brings its jobs; here they are put
+//! on threads. A configuration that comes later goes to all parts or to none ([`Reloader`]).
+
+mod agents;
+mod clusters;
+mod fixed;
+pub(crate) mod reload;
+mod signals;
+pub(crate) mod upstreams;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use crate::adapters::{self, EnvoySide, MeshPaths, UpstreamHome};
+use crate::admin;
+use crate::config::{AgentEntry, Config, UpstreamEntry};
+use clusters::Clusters;
+use evenkeel_cassandra::cluster_state::ClusterStates;
+use evenkeel_cassandra::{self as cassandra, ClusterHandle, Watcher};
+use evenkeel_duplicates::{self as duplicates, DuplicatesState};
+use evenkeel_http_proxy::agent_state::AgentStates;
+use evenkeel_mesh::{self as redirect, Member, RedirectState, envoy};
+use evenkeel_placement::{PlacementState, Service};
+use evenkeel_proxy::upstream_state::UpstreamStates;
+use evenkeel_runtime::accept::{Listener, Stop, StopSignal, worker_runtime};
+use evenkeel_runtime::clock::Clock;
+pub use evenkeel_runtime::component::ReloadError;
+use evenkeel_runtime::component::{AnyComponent, Job, Mounted, Parts, Place, Surface};
+use fixed::{Fixed, Section};
+pub use reload::{LastReload, ReloadStatus, Reloaded, Reloader};
+pub use signals::{Signals, Wake};
+use workers::{Bound, Workers, bind_for_all};
+
+/// The threads of a running process. Dropping it stops them without waiting; see
+/// [`Process::stop`].
+#[derive(Debug)]
+pub struct Process {
+    states: Arc<UpstreamStates>,
+    agent_states: Arc<AgentStates>,
+    /// By upstream of the start; `None` where HTTP is spoken.
+    clusters: Vec<Option<Arc<ClusterStates>>>,
+    listens: Bound,
+    agents: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    sides: Sides,
+    reloader: Reloader,
+    stop: Arc<Stop>,
+    drain: Duration,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    /// Told whenever a thread ends, which none does by itself while all is well.
+    ended: Arc<Notify>,
+}
+
+/// How the loops beside the workers stand.
+#[derive(Debug)]
+struct Sides {
+    redirect: Option<watch::Receiver<Arc<RedirectState>>>,
+    placement: Option<watch::Receiver<Arc<PlacementState>>>,
+    duplicates: Vec<DuplicatesSide>,
+}
+
+/// Where a service of duplicates takes clients, and how it stands.
+type DuplicatesSide = (SocketAddr, watch::Receiver<Arc<DuplicatesState>>);
+
+/// Everything bound and read, and nothing running yet.
+struct Opened {
+    listens: workers::ForAll,
+    agents: Vec<Listener>,
+    admin: Option<Listener>,
+    mesh: Option<Member>,
+    placement: Option<Service>,
+    duplicates: Vec<duplicates::Service>,
+    watchers: Vec<Option<Watcher>>,
+    clusters: Vec<Option<ClusterHandle>>,
+}
+
+impl Opened {
+    /// `config` is told which ports its agents were given: they are known by them.
+    fn open(config: &mut Config) -> io::Result<Self> {
+        let workers = config.process.workers.max(1);
+        let listens = config.listens.iter().map(|listen| listen.address);
+        let listens = bind_for_all(listens, workers)?;
+        let agents = config.agents.iter().map(|agent| Listener::bind(agent.common.address));
+        let agents = agents.collect::<io::Result<Vec<Listener>>>()?;
+        for (agent, listener) in config.agents.iter_mut().zip(&agents) {
+            agent.common.address = listener.address()?;
+        }
+        let admin = config.admin.as_ref().map(|admin| Listener::bind(admin.address)).transpose()?;
+        let mesh = config.redirect.as_ref().map(redirect::open).transpose()?;
+        let round_trips = mesh.as_ref().map(Member::state);
+        let placement = config.placement.as_ref();
+        let placement = placement.map(|placement| {
+            let paths = round_trips.clone().map(|state| Arc::new(MeshPaths(state)) as _);
+            Service::open(placement, paths)
+        });
+        let placement = placement.transpose()?;
+        let duplicates = config.duplicates.iter().map(duplicates::Service::open);
+        let duplicates = duplicates.collect::<io::Result<Vec<duplicates::Service>>>()?;
+        let (watchers, clusters) = open_clusters(config)?;
+        Ok(Self { listens, agents, admin, mesh, placement, duplicates, watchers, clusters })
+    }
+
+    fn sides(&self) -> io::Result<Sides> {
+        let duplicates = self.duplicates.iter();
+        let duplicates = duplicates.map(|service| Ok((service.address()?, service.state())));
+        Ok(Sides {
+            redirect: self.mesh.as_ref().map(Member::state),
+            placement: self.placement.as_ref().map(Service::state),
+            duplicates: duplicates.collect::<io::Result<_>>()?,
+        })
+    }
+
+    fn cluster_states(&self) -> Vec<Option<Arc<ClusterStates>>> {
+        let clusters = self.clusters.iter().map(Option::as_ref);
+        clusters.map(|handle| handle.map(|handle| Arc::clone(handle.states()))).collect()
+    }
+}
+
+impl Process {
+    /// Binds every address, then starts the threads: either all of it runs or none.
+    ///
+    /// # Errors
+    /// When an address cannot be bound, a file of `[redirect]` or `[placement]` cannot be used or a
+    /// thread cannot be started, with the likely cause. What breaks later ends
+    /// [`Signals::wait_beside`], and [`Process::stop`] tells it.
+    pub fn start(config: Config) -> io::Result<Self> {
+        Self::open(config, None)
+    }
+
+    /// The same with a configuration that was read from this file, which can be reloaded.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_from(file: &Path, config: Config) -> io::Result<Self> {
+        Self::open(config, Some(file.to_owned()))
+    }
+
+    fn open(mut config: Config, file: Option<PathBuf>) -> io::Result<Self> {
+        let mut opened = Opened::open(&mut config)?;
+        let (stop, drain) = (Arc::new(Stop::new()), config.process.drain);
+        let mut whole = Whole::new(config)?;
+        let (config, states, clock) = (Arc::clone(&whole.config), &whole.states, whole.clock);
+        let (sides, clusters) = (opened.sides()?, opened.cluster_states());
+        let admin = opened.admin.as_ref().map(Listener::address).transpose()?;
+        let listens = std::mem::take(&mut opened.listens);
+        let workers = Workers::open(config, listens, &opened.clusters, states, clock);
+        let (listens, configs) = (workers.bound(), workers.configs());
+        let reloader = Reloader::new(file, configs, Arc::downgrade(&stop));
+        let mut parts = whole.parts(workers, opened, &reloader);
+        let jobs = parts.iter_mut().flat_map(|part| part.jobs()).collect();
+        reloader.mount(parts);
+        let ended = Arc::<Notify>::default();
+        let threads = start_all(jobs, &stop, &ended)?;
+        let agents = whole.config.agents.iter().map(|agent| agent.common.address).collect();
+        let Whole { states, agent_states, .. } = whole;
+        Ok(Self {
+            states,
+            agent_states,
+            clusters,
+            listens,
+            agents,
+            admin,
+            sides,
+            reloader,
+            stop,
+            drain,
+            threads,
+            ended,
+        })
+    }
+
+    /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
+    #[must_use]
+    pub fn listens(&self) -> Vec<SocketAddr> {
+        self.listens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// To give it another configuration while it runs.
+    #[must_use]
+    pub const fn reloader(&self) -> &Reloader {
+        &self.reloader
+    }
+
+    /// Where the `[[agent]]` entries listen, in order.
+    #[must_use]
+    pub fn agents(&self) -> &[SocketAddr] {
+        &self.agents
+    }
+
+    /// Where `[admin]` listens.
+    #[must_use]
+    pub const fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// How the mesh between data centres stands; `None` without `[redirect]`.
+    #[must_use]
+    pub const fn redirect(&self) -> Option<&watch::Receiver<Arc<RedirectState>>> {
+        self.sides.redirect.as_ref()
+    }
+
+    /// How databases stand; `None` without `[placement]`.
+    #[must_use]
+    pub const fn placement(&self) -> Option<&watch::Receiver<Arc<PlacementState>>> {
+        self.sides.placement.as_ref()
+    }
+
+    /// Where each `[duplicates.NAME]` takes clients, and how it stands; by name.
+    #[must_use]
+    pub fn duplicates(&self) -> &[(SocketAddr, watch::Receiver<Arc<DuplicatesState>>)] {
+        &self.sides.duplicates
+    }
+
+    /// How the agents stand, in the order of the configuration.
+    #[must_use]
+    pub const fn agent_states(&self) -> &Arc<AgentStates> {
+        &self.agent_states
+    }
+
+    /// How the Cassandra cluster behind an upstream stands; `None` where HTTP is spoken.
+    #[must_use]
+    pub fn cluster(&self, upstream: usize) -> Option<&Arc<ClusterStates>> {
+        self.clusters.get(upstream)?.as_ref()
+    }
+
+    /// What the workers counted, and the plans.
+    #[must_use]
+    pub const fn upstreams(&self) -> &Arc<UpstreamStates> {
+        &self.states
+    }
+
+    /// Is a lame duck for a moment, then stops accepting and lets requests in flight finish, all
+    /// within the drain time, and waits.
+    ///
+    /// # Errors
+    /// The first error a thread ended with, a panic included.
+    pub fn stop(self) -> io::Result<()> {
+        let Self { stop, drain, threads, .. } = self;
+        // On a thread of its own, since whoever calls may be in a runtime.
+        let stages = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+            runtime.block_on(stop.stop(drain));
+            Ok(())
+        });
+        let mut result = Ok(());
+        for thread in threads.into_iter().chain([stages]) {
+            let name = thread.thread().name().unwrap_or("a thread").to_owned();
+            let panicked = |_| io::Error::other(format!("{name} panicked: please report it"));
+            result = result.and(thread.join().map_err(panicked).and_then(|ended| ended));
+        }
+        result
+    }
+}
+
+/// By upstream, who watches its Cassandra cluster, and what workers have of it.
+type Watched = (Vec<Option<Watcher>>, Vec<Option<ClusterHandle>>);
+
+/// Reads the files of upstreams that are Cassandra clusters.
+fn open_clusters(config: &Config) -> io::Result<Watched> {
+    let open = |upstream: &UpstreamEntry| {
+        let Some(cql) = &upstream.cql else { return Ok((None, None)) };
+        let (watcher, handle) = cassandra::open(&upstream.common, cql)?;
+        Ok((Some(watcher), Some(handle)))
+    };
+    config.upstreams.iter().map(open).collect()
+}
+
+/// What all parts of a process are opened with.
+struct Whole {
+    config: Arc<Config>,
+    states: Arc<UpstreamStates>,
+    agent_states: Arc<AgentStates>,
+    envoys: Option<EnvoySide>,
+    clock: Clock,
+}
+
+impl Whole {
+    fn new(config: Config) -> io::Result<Self> {
+        let upstreams = config.upstreams.iter().map(|upstream| &upstream.common);
+        let states = Arc::new(UpstreamStates::new(upstreams, config.process.workers));
+        let agents = config.agents.iter().map(|agent| &agent.common);
+        let agent_states = Arc::new(AgentStates::new(agents));
+        let envoys = adapters::open(&config, &states)?;
+        let (config, clock) = (Arc::new(config), Clock::start());
+        Ok(Self { config, states, agent_states, envoys, clock })
+    }
+
+    /// One for each table. Those that say what needs a restart are asked first.
+    fn parts(&mut self, workers: Workers, opened: Opened, reloader: &Reloader) -> Parts<Config> {
+        let (config, envoys) = (Arc::clone(&self.config), self.envoys.take());
+        let Opened { agents, admin, mesh, placement, duplicates, watchers, .. } = opened;
+        let clusters = Clusters::open(Arc::clone(&config), watchers, &self.states);
+        let agents: Vec<(AgentEntry, Listener)> =
+            config.agents.iter().cloned().zip(agents).collect();
+        let states = Arc::clone(&self.agent_states);
+        let agents = (!agents.is_empty()).then(|| agents::job(agents, states, self.clock));
+        let agents = agents.into_iter().collect();
+        let fixed = |jobs: Vec<Job>, surface, of: OfSection| -> Box<dyn AnyComponent<Config>> {
+            Box::new(Mounted::new(Fixed::new(of(&config), jobs, surface), of))
+        };
+        let (mesh, mesh_surface) = self.mesh(mesh);
+        let (placement, placement_surface) = placed(placement);
+        let (services, services_surface) = self.duplicates(duplicates);
+        let (envoys, envoys_surface) = self.envoys(envoys);
+        let agents_surface = self.agents_surface();
+        let mut parts: Parts<Config> = vec![
+            fixed(agents, agents_surface, |config| Section::of(config, "agent")),
+            fixed(mesh, mesh_surface, |config| Section::of(config, "redirect")),
+            fixed(envoys, envoys_surface, |config| Section::of(config, "envoy")),
+            fixed(placement, placement_surface, |config| Section::of(config, "placement")),
+            fixed(services, services_surface, |config| Section::of(config, "duplicates")),
+            Box::new(Mounted::new(clusters, Arc::clone)),
+            Box::new(Mounted::new(workers, Arc::clone)),
+        ];
+        let mut surface = admin::reload::surface(reloader.clone());
+        parts.iter_mut().for_each(|part| surface.merge(part.surface()));
+        let admin = admin.map(|listener| {
+            Job::new(Place::Control, move |stop| admin::serve(surface, listener, stop))
+        });
+        let admin = fixed(admin.into_iter().collect(), Surface::default(), |config| {
+            Section::of(config, "admin")
+        });
+        parts.insert(0, admin);
+        parts
+    }
+
+    fn agents_surface(&self) -> Surface {
+        let configs = self.config.agents.iter().map(|agent| agent.common.clone()).collect();
+        evenkeel_http_proxy::agent_surface::surface(configs, Arc::clone(&self.agent_states))
+    }
+
+    /// On a thread of its own: an echo that waited for anything else would look like distance.
+    fn mesh(&self, mesh: Option<Member>) -> (Vec<Job>, Surface) {
+        let redirect = self.config.redirect.as_ref();
+        let Some((mesh, upstream)) = mesh.zip(redirect.map(|redirect| redirect.upstream)) else {
+            return (Vec::new(), redirect::metrics::surface(None));
+        };
+        let name = self.config.upstreams[upstream].common.name.clone();
+        let surface = redirect::metrics::surface(Some((mesh.state(), name)));
+        let (home, clock) =
+            (UpstreamHome { states: Arc::clone(&self.states), upstream }, self.clock);
+        let run = move |stop| mesh.run(clock, Rc::new(home), stopped(stop));
+        (vec![Job::new(Place::Own("redirect".to_owned()), run)], surface)
+    }
+
+    fn duplicates(&self, services: Vec<duplicates::Service>) -> (Vec<Job>, Surface) {
+        let shown = services.iter().map(|service| (service.state(), service.control()));
+        let surface = duplicates::admin::surface(shown.collect());
+        let job = |service: duplicates::Service| {
+            let (place, clock) = (Place::Own(format!("keys-{}", service.name())), self.clock);
+            Job::new(place, move |stop| service.run(clock, stop))
+        };
+        (services.into_iter().map(job).collect(), surface)
+    }
+
+    fn envoys(&self, envoys: Option<EnvoySide>) -> (Vec<Job>, Surface) {
+        let Some(envoys) = envoys else { return Default::default() };
+        let surface = envoy::metrics::surface(Arc::clone(envoys.plane()));
+        let (config, states) = (Arc::clone(&self.config), Arc::clone(&self.states));
+        let clock = self.clock;
+        let run = Job::new(Place::Control, move |stop| async move {
+            envoys.spawn(&config, &states, clock);
+            stopped(stop).await;
+            Ok(())
+        });
+        (vec![run], surface)
+    }
+}
+
+fn placed(placement: Option<Service>) -> (Vec<Job>, Surface) {
+    let surface = evenkeel_placement::metrics::surface(placement.as_ref().map(Service::state));
+    let job = placement.map(|service| {
+        let place = Place::Own("placement".to_owned());
+        Job::new(place, move |stop| service.run(stopped(stop)))
+    });
+    (job.into_iter().collect(), surface)
+}
+
+type OfSection = fn(&Arc<Config>) -> Arc<Section>;
+
+/// Puts every job in its place: one thread for each.
+fn start_all(
+    jobs: Vec<Job>,
+    stop: &Stop,
+    ended: &Arc<Notify>,
+) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+    let mut places: BTreeMap<Place, Vec<Job>> = BTreeMap::new();
+    for job in jobs {
+        places.entry(job.place.clone()).or_default().push(job);
+    }
+    let start = |(place, jobs): (Place, Vec<Job>)| {
+        let name = match place {
+            Place::Worker(number) => format!("worker-{number}"),
+            Place::Own(name) => name,
+            Place::Control => "control".to_owned(),
+        };
+        let stop = stop.signal();
+        spawn(name, ended, move || run_all(jobs, stop))
+    };
+    places.into_iter().map(start).collect()
+}
+
+/// Runs the jobs of one place until all have ended, or one of them has broken.
+fn run_all(jobs: Vec<Job>, stop: StopSignal) -> io::Result<()> {
+    worker_runtime()?.block_on(async {
+        let mut running = JoinSet::new();
+        for job in jobs {
+            running.spawn_local((job.start)(stop.clone()));
+        }
+        drop(stop); // whoever keeps a signal is waited for
+        while let Some(ended) = running.join_next().await {
+            ended.map_err(io::Error::other)??;
+        }
+        Ok(())
+    })
+}
+
+/// For what serves no clients: resolves when the process begins to stop.
+async fn stopped(mut stop: StopSignal) {
+    stop.stopping().await;
+}
+
+/// Starts a thread whose end is told, whether it returns or panics.
+fn spawn(
+    name: String,
+    ended: &Arc<Notify>,
+    body: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let teller = Teller(Arc::clone(ended));
+    std::thread::Builder::new().name(name).spawn(move || {
+        let _teller = teller;
+        body()
+    })
+}
+
+struct Teller(Arc<Notify>);
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_thread_ends_the_waiting_and_is_told() {
+        let upstreamless = Config {
+            process: crate::config::ProcessConfig { workers: 2, drain: Duration::ZERO },
+            listens: Vec::new(),
+            upstreams: Vec::new(),
+            agents: Vec::new(),
+            admin: None,
+            redirect: None,
+            envoy: None,
+            placement: None,
+            duplicates: Vec::new(),
+            source: crate::config::Source::default(),
+        };
+        let mut process = Process::start(upstreamless).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(process.threads.iter().all(|thread| !thread.is_finished()), "idle, not ended");
+        let broken = spawn("broken".to_owned(), &process.ended, || panic!("in a test")).unwrap();
+        process.threads.push(broken);
+        assert_eq!(Signals::catch().unwrap().wait_beside(&process), Wake::Stop);
+        let error = process.stop().unwrap_err().to_string();
+        assert!(error.contains("broken panicked"), "{error}");
+    }
+}

@@ -1,0 +1,239 @@
+//! `[process]`, `[[listen]]` and `[upstream.NAME]`: the workers, their frontends, and the checks of
+//! their replicas.
+//!
+//! A reload binds new addresses first, once for each worker, where it may still fail. Then the
+//! `UpstreamStates` have the new slots and plans, and every worker is given its order; it swaps
+//! between two requests.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+use super::clusters::{changes_of, is_shared};
+use super::stopped;
+use super::upstreams::Upstreams;
+use crate::config::{Config, ListenConfig};
+use crate::worker::{FrontendFrom, Order, Worker};
+use evenkeel_cassandra::ClusterHandle;
+use evenkeel_cassandra::cluster_state::ClusterStates;
+use evenkeel_http_proxy::health::Checks;
+use evenkeel_proxy::upstream_state::UpstreamStates;
+use evenkeel_runtime::accept::Listener;
+use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::component::{Component, Job, Place, ReloadError, Surface};
+
+/// How long a reload waits until all workers have obeyed. They obey between two polls of their
+/// event queue; what takes longer is told and not waited for.
+const OBEYED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Where `[[listen]]` entries listen, in order, with the ports the system chose.
+pub(super) type Bound = Arc<Mutex<Vec<SocketAddr>>>;
+
+/// The workers of a process.
+pub(super) struct Workers {
+    config: Arc<Config>,
+    states: Arc<UpstreamStates>,
+    clock: Clock,
+    bound: Bound,
+    /// By worker.
+    orders: Vec<UnboundedSender<Order>>,
+    /// The configuration in force, for whoever follows it.
+    configs: watch::Sender<Arc<Config>>,
+    /// By upstream of the start, how its Cassandra cluster stands.
+    clusters: Vec<Option<Arc<ClusterStates>>>,
+    jobs: Vec<Job>,
+}
+
+/// Addresses, each bound once for each worker.
+pub(super) type ForAll = (Vec<SocketAddr>, Vec<Vec<Listener>>);
+
+/// What a reload has prepared.
+pub(super) struct Staged {
+    config: Arc<Config>,
+    /// By `[[listen]]`: where it listens, and the frontend that is there.
+    frontends: Vec<(SocketAddr, Option<usize>)>,
+    /// By worker: the new listeners, in order.
+    listeners: Vec<Vec<Listener>>,
+}
+
+impl Workers {
+    /// `listens` is what [`bind_for_all`] bound of the configuration's listeners.
+    pub(super) fn open(
+        config: Arc<Config>,
+        (listens, listeners): ForAll,
+        clusters: &[Option<ClusterHandle>],
+        states: &Arc<UpstreamStates>,
+        clock: Clock,
+    ) -> Self {
+        let (mut orders, mut jobs) = (Vec::new(), Vec::new());
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let (order, receiver) = unbounded_channel();
+            let worker = Worker {
+                number,
+                config: Arc::clone(&config),
+                clock,
+                states: Arc::clone(states),
+                clusters: clusters.to_vec(),
+                listeners,
+                orders: receiver,
+            };
+            orders.push(order);
+            jobs.push(Job::new(Place::Worker(number), move |stop| worker.serve(stop)));
+        }
+        let configs = watch::Sender::new(Arc::clone(&config));
+        let (checked, its) = (configs.subscribe(), Arc::clone(states));
+        jobs.push(Job::new(Place::Control, move |stop| async move {
+            tokio::task::spawn_local(keep_checking(checked, its)); // also in the drain
+            stopped(stop).await;
+            Ok(())
+        }));
+        let (states, bound) = (Arc::clone(states), Arc::new(Mutex::new(listens)));
+        let cluster = |share: &ClusterHandle| Arc::clone(share.states());
+        let clusters = clusters.iter().map(|share| share.as_ref().map(cluster)).collect();
+        Self { config, states, clock, bound, orders, configs, clusters, jobs }
+    }
+
+    /// Where clients come in, as it is from now on.
+    pub(super) fn bound(&self) -> Bound {
+        Arc::clone(&self.bound)
+    }
+
+    /// The configuration in force, as it is from now on.
+    pub(super) fn configs(&self) -> watch::Receiver<Arc<Config>> {
+        self.configs.subscribe()
+    }
+
+    /// The first key that needs a restart.
+    fn first_fixed(&self, next: &Config) -> Option<String> {
+        let changes = self.config.source.changes(&next.source);
+        let process = |key: &&String| *key == "process" || key.starts_with("process.");
+        if let Some(key) = changes.iter().find(process) {
+            return Some(key.clone());
+        }
+        // Other sites and Envoys know its replicas by their places.
+        let shared =
+            self.config.named_upstreams().filter(|(_, upstream)| is_shared(&upstream.common));
+        for (_, upstream) in shared {
+            let places = |key: &String| {
+                ["replicas", "sites"].contains(&key.split('.').next().unwrap_or_default())
+            };
+            let name = &upstream.common.name;
+            if let Some(key) = changes_of(&self.config, next, name).into_iter().find(places) {
+                return Some(format!("upstream.{name}.{key}"));
+            }
+        }
+        None
+    }
+
+    /// By new listener, the frontend that is there already: that of the same address.
+    fn frontends(&self, next: &[ListenConfig]) -> Vec<(SocketAddr, Option<usize>)> {
+        let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left: Vec<Option<SocketAddr>> =
+            self.config.listens.iter().map(|listen| Some(listen.address)).collect();
+        let frontend = |listen: &ListenConfig| {
+            let same = left.iter().position(|address| *address == Some(listen.address));
+            if let Some(number) = same {
+                left[number] = None; // port 0 may be asked for more than once
+            }
+            (same.map_or(listen.address, |number| bound[number]), same)
+        };
+        next.iter().map(frontend).collect()
+    }
+}
+
+impl Component for Workers {
+    type Config = Config;
+    type Staged = Staged;
+
+    fn jobs(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.jobs)
+    }
+
+    fn surface(&mut self) -> Surface {
+        let (configs, states) = (self.configs.subscribe(), Arc::clone(&self.states));
+        Upstreams::new(configs, states, self.clusters.clone()).surface()
+    }
+
+    fn stage(&mut self, next: Arc<Config>) -> Result<Staged, ReloadError> {
+        if let Some(key) = self.first_fixed(&next) {
+            return Err(ReloadError::needs_restart(key));
+        }
+        let mut frontends = self.frontends(&next.listens);
+        let new: Vec<usize> =
+            (0..frontends.len()).filter(|place| frontends[*place].1.is_none()).collect();
+        let addresses = new.iter().map(|place| frontends[*place].0);
+        let bound = bind_for_all(addresses, self.orders.len()).map_err(ReloadError::Unusable)?;
+        for (place, address) in new.into_iter().zip(bound.0) {
+            frontends[place].0 = address;
+        }
+        Ok(Staged { config: next, frontends, listeners: bound.1 })
+    }
+
+    fn apply(&mut self, staged: Staged) {
+        let Staged { config, frontends, listeners } = staged;
+        self.config = Arc::clone(&config);
+        let upstreams = config.upstreams.iter().map(|upstream| &upstream.common);
+        self.states.adopt(self.clock.now(), upstreams);
+        let (obeyed, all_obeyed) = mpsc::channel();
+        for (worker, listeners) in self.orders.iter().zip(listeners) {
+            let mut new = listeners.into_iter();
+            let from = |(_, frontend): &(SocketAddr, Option<usize>)| match frontend {
+                Some(number) => FrontendFrom::Before(*number),
+                None => FrontendFrom::New(new.next().expect("every new address is bound")),
+            };
+            let frontends = frontends.iter().map(from).collect();
+            let (config, obeyed) = (Arc::clone(&config), obeyed.clone());
+            // A worker that has ended ends the process.
+            let _ = worker.send(Order { config, frontends, obeyed });
+        }
+        drop(obeyed);
+        *self.bound.lock().unwrap_or_else(PoisonError::into_inner) =
+            frontends.into_iter().map(|(address, _)| address).collect();
+        self.configs.send_replace(config);
+        if all_obeyed.recv_timeout(OBEYED_WITHIN) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "a worker has not taken over the configuration within {OBEYED_WITHIN:?}"
+            );
+        }
+    }
+}
+
+/// Checks the replicas of the configuration in force, for as long as it is polled.
+async fn keep_checking(mut configs: watch::Receiver<Arc<Config>>, states: Arc<UpstreamStates>) {
+    let mut checks = Checks::default();
+    loop {
+        let config = Arc::clone(&configs.borrow_and_update());
+        let named = config.named_upstreams();
+        checks.follow(named.map(|(place, upstream)| (place, &upstream.common)), &states);
+        if configs.changed().await.is_err() {
+            return; // with all checks
+        }
+    }
+}
+
+/// Binds every address once for each of `shares` threads; the first bind settles the port.
+pub(super) fn bind_for_all(
+    addresses: impl Iterator<Item = SocketAddr>,
+    shares: usize,
+) -> io::Result<ForAll> {
+    let mut listeners: Vec<Vec<Listener>> = (0..shares).map(|_| Vec::new()).collect();
+    let mut bound = Vec::new();
+    for address in addresses {
+        let first = Listener::bind(address)?;
+        let address = first.address()?;
+        bound.push(address);
+        let mut first = Some(first);
+        for share in &mut listeners {
+            share.push(match first.take() {
+                Some(listener) => listener,
+                None => Listener::bind(address)?,
+            });
+        }
+    }
+    Ok((bound, listeners))
+}

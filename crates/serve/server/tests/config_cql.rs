@@ -1,0 +1,88 @@
+//! Configuration of Cassandra clusters: what is read, and what is refused.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use evenkeel_server::config::Config;
+use evenkeel_settings::{Node, Problems};
+
+const LISTEN: &str = "[[listen]]\naddress = '127.0.0.1:9042'\nupstream = 'store'\n";
+const STORE: &str = "[upstream.store]\nprotocol = 'cql'\nreplicas = ['127.0.0.2:9042']\n";
+
+fn read(text: &str) -> Result<Config, Problems> {
+    Node::parse(text, "run.toml").and_then(|node| Config::read(&node))
+}
+
+fn good(text: &str) -> Config {
+    read(text).unwrap_or_else(|problems| panic!("{problems}\nin\n{text}"))
+}
+
+/// Asserts that exactly one problem is found, at this line, and that it says this.
+fn one_problem(text: &str, line: usize, says: &str) {
+    let problems = read(text).expect_err(text);
+    let found: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 1, "{found:#?}\nin\n{text}");
+    assert!(found[0].starts_with(&format!("run.toml:{line}:")), "{}\nin\n{text}", found[0]);
+    assert!(found[0].contains(says), "{}\nlacks {says:?}", found[0]);
+}
+
+#[test]
+fn one_contact_point_is_enough() {
+    let config = good(&format!("{LISTEN}{STORE}hedge = {{}}\n"));
+    let store = &config.upstreams[0];
+    let cql = store.cql.as_ref().unwrap();
+    assert!(store.common.hedge.is_some(), "the cluster has other nodes than its contact point");
+    assert_eq!((cql.datacenter.as_deref(), cql.poll, cql.connections_max), (None, None, 2));
+    assert_eq!(cql.frame_bytes_max, 16 << 20);
+}
+
+#[test]
+fn everything_may_be_said() {
+    let text = format!(
+        "{LISTEN}[listen.cql]\ncertificate = 'a.pem'\nkey = 'a.key'\n{STORE}\
+         [upstream.store.cql]\ndatacenter = 'east'\nproxies = ['127.0.0.1:9042']\n\
+         user = 'evenkeel'\npassword_file = 'secret'\ncompression = 'lz4'\npoll = '250ms'\n\
+         reached_at = {{ '127.0.0.2:9042' = '127.0.0.2:9142' }}\n\
+         [upstream.store.cql.tls]\nca_file = 'nodes.pem'\nname = 'nodes.example'\n\
+         [[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:9043'\napp = '127.0.0.3:9042'\n\
+         [agent.cql]\ncertificate = 'b.pem'\nkey = 'b.key'\n\
+         [agent.cql.tls]\nca_file = 'node.pem'\ncertificate = 'c.pem'\nkey = 'c.key'\n"
+    );
+    let config = good(&text);
+    let cql = config.upstreams[0].cql.as_ref().unwrap();
+    assert_eq!(cql.datacenter.as_deref(), Some("east"));
+    assert_eq!(cql.user.as_ref().unwrap().name, "evenkeel");
+    assert_eq!(cql.poll, Some(Duration::from_millis(250)));
+    let agent: Option<&SocketAddr> = cql.reached_at.get(&config.upstreams[0].common.replicas[0]);
+    assert_eq!(agent.map(SocketAddr::port), Some(9142));
+    assert_eq!(cql.tls.as_ref().unwrap().name.as_deref(), Some("nodes.example"));
+    assert!(cql.is_compressed && config.listens[0].cql.identity.is_some());
+    let agent = &config.agents[0];
+    let agent_cql = agent.cql.as_ref().unwrap();
+    assert_eq!(agent_cql.identity, Some(("b.pem".into(), "b.key".into())));
+    let tls = agent_cql.tls.as_ref().unwrap();
+    assert_eq!((tls.authority.to_str(), tls.identity.is_some()), (Some("node.pem"), true));
+}
+
+#[test]
+fn what_says_nothing_here_is_refused() {
+    let http = "[upstream.store]\nreplicas = ['127.0.0.2:80']\n";
+    one_problem(&format!("{LISTEN}{http}cql = {{}}\n"), 6, "protocol = \"cql\" too");
+    one_problem(&format!("{LISTEN}cql = {{}}\n{http}"), 4, "an upstream with protocol");
+    one_problem(&format!("{LISTEN}brownout = 'trust'\n{STORE}"), 4, "it is for HTTP");
+    one_problem(&format!("{LISTEN}{STORE}pool = {{}}\n"), 7, "it is for HTTP");
+    one_problem(&format!("{LISTEN}{STORE}protocol_ = 1\n"), 7, "unknown key");
+    let cql = |line: &str| format!("{LISTEN}{STORE}[upstream.store.cql]\n{line}\n");
+    one_problem(&cql("user = 'me'"), 8, "password_file too");
+    one_problem(&cql("password_file = 'me'"), 8, "user too");
+    one_problem(&cql("poll = '1ms'"), 8, "10ms");
+    one_problem(&cql("reached_at = { here = '127.0.0.1:1' }"), 8, "an address that a node reports");
+    one_problem(&cql("waiting_bytes_max = '1MiB'"), 8, "at least one message");
+    one_problem(&cql("tls = { ca_file = 'a', key = 'b' }"), 8, "its certificate too");
+    let agent = "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:1'\napp = '127.0.0.1:2'\n";
+    one_problem(&format!("{agent}dimmer = {{}}\n"), 5, "it is for HTTP");
+    one_problem(&format!("{agent}[agent.cql]\ncertificate = 'a'\n"), 6, "its key too");
+    one_problem(&format!("{agent}[agent.cql]\ntls = {{}}\n"), 6, "ca_file");
+    let of_http = agent.replace("protocol = 'cql'\n", "");
+    one_problem(&format!("{of_http}cql = {{}}\n"), 4, "protocol = \"cql\" too");
+}

@@ -1,0 +1,101 @@
+//! `[redirect]`: writes that stay, and what is said of pairs of sites.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+use evenkeel_geo::epoch::SiteId;
+use evenkeel_geo::planner::Writes;
+use evenkeel_mesh::config::RedirectPair;
+use evenkeel_server::config::Config;
+use evenkeel_settings::Node;
+
+/// The three sites of the guide, and what is added to its `[redirect]` and behind its sites.
+fn configuration(keys: &str, behind: &str) -> String {
+    let guide = include_str!("../../../../docs/redirect.md");
+    let mut blocks = guide.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let whole = blocks.find(|block| block.contains("[redirect]\nupstream")).unwrap();
+    format!("{}\n{behind}\n", whole.replace("[redirect]\n", &format!("[redirect]\n{keys}\n")))
+}
+
+fn read(keys: &str, behind: &str) -> Result<Config, Vec<String>> {
+    let text = configuration(keys, behind);
+    let config = Node::parse(&text, "run.toml").and_then(|node| Config::read(&node));
+    config.map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+fn pair(of: &str) -> String {
+    format!("[[redirect.pairs]]\n{of}\n")
+}
+
+#[test]
+fn without_a_word_nothing_is_special() {
+    let config = read("", "").unwrap();
+    let redirect = config.redirect.unwrap();
+    let planner = redirect.planner();
+    assert_eq!((planner.prices, planner.limits_ppm), (None, None));
+    assert_eq!(planner.writes, Writes::Redirected);
+    assert!(!redirect.split().writes_stay);
+}
+
+#[test]
+fn writes_that_stay_are_told_to_the_planner_and_to_those_who_split() {
+    let redirect = read("writes_stay = true", "").unwrap().redirect.unwrap();
+    assert_eq!(redirect.planner().writes, Writes::Home);
+    assert!(redirect.split().writes_stay);
+}
+
+#[test]
+fn pairs_reach_the_planner_as_squares_of_hundredths_and_millionths() {
+    let pairs = [
+        pair("from = 'london'\nto = 'frankfurt'\nprice = 1.5\nlimit = 0.3"),
+        pair("from = 'ireland'\nto = 'london'\nlimit = 0"),
+    ];
+    let redirect = read("aim = 'cost'", &pairs.concat()).unwrap().redirect.unwrap();
+    let [london, ireland, frankfurt] = [0, 1, 2].map(SiteId::new);
+    let reported =
+        RedirectPair { from: london, to: frankfurt, price_percent: 150, limit_ppm: 300_000 };
+    let never = RedirectPair { from: ireland, to: london, price_percent: 100, limit_ppm: 0 };
+    assert_eq!(redirect.pairs, [reported, never]);
+    let planner = redirect.planner();
+    let prices = vec![vec![100, 100, 150], vec![100; 3], vec![100; 3]];
+    assert_eq!(planner.prices, Some(prices));
+    let all = 1_000_000;
+    let limits = vec![vec![all, all, 300_000], vec![0, all, all], vec![all; 3]];
+    assert_eq!(planner.limits_ppm, Some(limits));
+}
+
+#[test]
+fn limits_alone_need_no_aim_of_cost_and_bring_no_prices() {
+    let limit = pair("from = 'london'\nto = 'ireland'\nlimit = '5%'");
+    let planner = read("", &limit).unwrap().redirect.unwrap().planner();
+    assert_eq!(planner.prices, None);
+    assert_eq!(planner.limits_ppm.unwrap()[0][1], 50_000);
+}
+
+#[test]
+fn mistakes_are_told_with_their_lines() {
+    let both = "from = 'london'\nto = 'ireland'";
+    let limited = format!("{both}\nlimit = 0.1");
+    for (keys, behind, says) in [
+        (
+            "",
+            pair("from = 'london'\nto = 'paris'\nlimit = 0.1"),
+            "expected one of london, ireland, frankfurt",
+        ),
+        ("", pair("from = 'london'\nlimit = 0.1"), "pairs.0.to: got nothing"),
+        ("", pair(&limited) + &pair(&limited), "the pair \"london\" to \"ireland\" twice"),
+        ("", pair("from = 'london'\nto = 'london'\nlimit = 0.1"), "expected two different sites"),
+        ("", pair(&format!("{both}\nlimit = -0.1")), "pairs.0.limit: got -0.1"),
+        ("", pair(&format!("{both}\nlimit = 1.1")), "pairs.0.limit: got 1.1"),
+        ("aim = 'cost'", pair(&format!("{both}\nprice = -1")), "a number from 0 to 100"),
+        ("aim = 'cost'", pair(&format!("{both}\nprice = 101")), "a number from 0 to 100"),
+        ("", pair(&format!("{both}\nprice = 2")), "aim = \"cost\" too"),
+        ("", pair(both), "neither price nor limit"),
+        ("", pair(&format!("{limited}\ncost = 1")), "cost"),
+        ("writes_stay = 'yes'", String::new(), "true or false"),
+        ("writes_stay = true", "[envoy]\ndirectory = 'x'".to_owned(), "writes_stay = false"),
+    ] {
+        let found = read(keys, &behind).unwrap_err();
+        assert!(found.iter().any(|problem| problem.contains(says)), "{behind}: {found:#?}");
+        assert!(found.iter().all(|problem| problem.starts_with("run.toml:")), "{found:#?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! The words of Evenkeel: what people type and read.
+
+#![warn(clippy::print_stdout)] // it panics when a reader goes away: output.rs
+
+mod certificates;
+mod demo;
+mod flag;
+mod html;
+mod jobs;
+mod live;
+mod load;
+mod output;
+mod paper;
+mod plan;
+mod profile;
+mod run;
+mod sim;
+mod sim_report;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Worker threads allocate two kilobyte-sized buffers per proxied request inside the HTTP library,
+/// which the system's allocator is slow at outside the main thread; version 2 was the faster one.
+/// `cargo xtask bench http` shows what another allocator costs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Keeps the tail latency of replicated services and stores inside its objective.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel", version, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::RunArguments),
+    Demo(demo::DemoArguments),
+    Sim(sim::SimArguments),
+    Paper(paper::PaperArguments),
+    Load(Box<load::LoadArguments>),
+    Profile(profile::ProfileArguments),
+    Plan(plan::PlanArguments),
+    Check(run::CheckArguments),
+    Certificates(certificates::CertificatesArguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Paper(arguments) => paper::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Check(arguments) => run::check(&arguments),
+        Command::Certificates(arguments) => certificates::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("evenkeel: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `evenkeel run` and `evenkeel check`: a configuration, started or only read.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use evenkeel_mesh as redirect;
+use evenkeel_runtime::component::ReloadError;
+use evenkeel_server::config::Config;
+use evenkeel_server::process::{Process, Reloaded, Wake};
+
+use crate::output;
+
+/// Run the listeners, agents and control loops of a configuration.
+///
+/// Stops on SIGTERM or Ctrl-C: stops accepting, completes requests in flight, then exits.
+/// Reloads on SIGHUP or POST /api/v1/reload: reads the file again and applies all of it without
+/// losing a request. It applies nothing if the file is invalid or a change needs a restart.
+/// Example: evenkeel run evenkeel.toml
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArguments {
+    /// The configuration file; docs/configuration.md describes every key.
+    config: PathBuf,
+    /// Log level on stderr: error, warn (health checks), info, debug (every failed attempt).
+    #[arg(long, default_value = "warn", value_name = "LEVEL")]
+    log: tracing::Level,
+}
+
+/// Check a configuration and report all problems; start nothing.
+///
+/// Reads the file as `run` does, with the profiles and certificates of `[redirect]`. Exit 1 if
+/// there is a problem; warnings (a certificate that expires within 14 days) do not change the exit
+/// code.
+/// Example: evenkeel check evenkeel.toml
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArguments {
+    /// The configuration file.
+    config: PathBuf,
+}
+
+pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    let config = Config::load(&arguments.config)?;
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.with_max_level(arguments.log).with_ansi(std::io::stderr().is_terminal()).init();
+    let mut signals =
+        evenkeel_server::process::Signals::catch_with_reload().context("cannot catch signals")?;
+    let summary = describe(&config);
+    tell_doubts(&config);
+    let process = Process::start_from(&arguments.config, config)?;
+    for address in process.listens() {
+        eprintln!("listening on http://{address}");
+    }
+    for address in process.agents() {
+        eprintln!("agent on http://{address}");
+    }
+    for (address, state) in process.duplicates() {
+        eprintln!("{}: clients of Redis on {address}", state.borrow().name);
+    }
+    if let Some(address) = process.admin() {
+        eprintln!("dashboard on http://{address}/, metrics on http://{address}/metrics");
+    }
+    eprintln!("{summary}; SIGTERM or Ctrl-C stops, SIGHUP reloads");
+    while signals.wait_beside(&process) == Wake::Reload {
+        tell_reload(process.reloader().reload_file());
+    }
+    eprintln!("stopping: completing requests in flight");
+    exit_at_next(signals)?;
+    process.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_reload(result: Result<Reloaded, ReloadError>) {
+    match result {
+        Ok(Reloaded { changed, .. }) if changed.is_empty() => {
+            eprintln!("reloaded: no changes");
+        }
+        Ok(Reloaded { generation, changed }) => {
+            eprintln!("reloaded: configuration {generation}; changed: {}", changed.join(", "));
+        }
+        Err(error) => eprintln!("not reloaded, nothing changed:\n{error}"),
+    }
+}
+
+fn tell_doubts(config: &Config) {
+    config.doubts().iter().for_each(|doubt| eprintln!("warning: {doubt}"));
+}
+
+/// Who asks a second time does not want to wait for what is in flight.
+fn exit_at_next(mut signals: evenkeel_server::process::Signals) -> std::io::Result<()> {
+    let wait = move || {
+        signals.wait();
+        eprintln!("stopped at once: requests in flight were cut off");
+        std::process::exit(130);
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(&arguments.config) {
+        Ok(config) => config,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return Ok(ExitCode::from(1));
+        }
+    };
+    let of_files = match config.redirect.as_ref().map(redirect::check).transpose() {
+        Ok(doubts) => doubts.unwrap_or_default(),
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            return Ok(ExitCode::from(1));
+        }
+    };
+    output::line!("{}: valid: {}", arguments.config.display(), describe(&config))?;
+    for note in config.notes() {
+        output::line!("note: {note}")?;
+    }
+    tell_doubts(&config);
+    of_files.iter().for_each(|doubt| eprintln!("warning: {doubt}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration in a line.
+fn describe(config: &Config) -> String {
+    let upstream = |upstream: &evenkeel_server::config::UpstreamEntry| {
+        let upstream = &upstream.common;
+        let (name, replicas) = (&upstream.name, upstream.replicas.len());
+        format!("{name} ({replicas} replicas, {})", upstream.policy.text())
+    };
+    let upstreams: Vec<_> = config.upstreams.iter().map(upstream).collect();
+    let (workers, agents) = (config.process.workers, config.agents.len());
+    let agents = if agents == 0 { String::new() } else { format!(", {agents} agents") };
+    let upstreams = if upstreams.is_empty() { "none".to_owned() } else { upstreams.join(", ") };
+    let placement = config.placement.as_ref().map_or(String::new(), |placement| {
+        let how = if placement.dry_run { "dry run" } else { "moves enabled" };
+        format!(", placement of {} databases ({how})", placement.databases.len())
+    });
+    let service = |service: &evenkeel_duplicates::DuplicatesConfig| {
+        let duplicates: usize = service.partitions.iter().map(Vec::len).sum();
+        let (name, partitions) = (&service.name, service.partitions.len());
+        let s = if partitions == 1 { "" } else { "s" };
+        format!(", {name}: {duplicates} duplicates in {partitions} partition{s}")
+    };
+    let duplicates: String = config.duplicates.iter().map(service).collect();
+    format!("{workers} workers, upstreams: {upstreams}{agents}{placement}{duplicates}")
+}

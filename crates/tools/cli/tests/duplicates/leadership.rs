@@ -1,0 +1,197 @@
+//! Fronts that take turns by a lease in a real etcd: the one that leads is killed and stopped
+//! under load.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use evenkeel_testkit::folder::Folder;
+use evenkeel_testkit::program::Program;
+use evenkeel_testkit::redis::{Client, Reply};
+use evenkeel_testkit::story::nobody;
+use evenkeel_testkit::wait::block_until as until;
+
+use super::history::Access;
+use super::outcome::Outcome;
+use super::strong::{STRONG, Shared, report, run};
+use super::world::{Front, World};
+
+const ETCD: &str = "/usr/bin/etcd";
+const LEASE: Duration = Duration::from_secs(2);
+
+/// One member, which is a cluster.
+pub(crate) struct Etcd {
+    process: Program,
+    pub(crate) address: SocketAddr,
+    pub(crate) settings: String,
+    pub(crate) folder: Folder,
+}
+
+impl Etcd {
+    /// `None`, said aloud, where etcd is not installed.
+    pub(crate) fn start(name: &str) -> Option<Self> {
+        Self::with(name, "http", |_| Vec::new(), |_, _| String::new())
+    }
+
+    /// With these further arguments, and words of the settings; given where its files may be, and
+    /// for the words its URL too.
+    pub(crate) fn with(
+        name: &str,
+        scheme: &str,
+        arguments: impl FnOnce(&Folder) -> Vec<String>,
+        settings: impl FnOnce(&Folder, &str) -> String,
+    ) -> Option<Self> {
+        if !Path::new(ETCD).exists() {
+            println!("SKIPPED: {ETCD} is missing (apt-get install etcd-server)");
+            return None;
+        }
+        let folder = Folder::new(&format!("etcd-{name}"));
+        let address = nobody();
+        let client = format!("{scheme}://{address}");
+        let peer = format!("http://{}", nobody());
+        let log = std::fs::File::create(folder.file("log")).unwrap();
+        let process = Program::start(
+            Command::new(ETCD)
+                .args(["--name", "one", "--unsafe-no-fsync", "--log-level", "error"])
+                .arg("--data-dir")
+                .arg(folder.file("data"))
+                .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args(["--initial-cluster", &format!("one={peer}")])
+                .args(arguments(&folder))
+                .stdout(Stdio::null())
+                .stderr(log),
+        );
+        let more = settings(&folder, &client);
+        let settings = format!(
+            "standby = true\ncoordination = {{store = \"etcd\", endpoints = [\"{client}\"], \
+             lease = \"2s\"{more}}}"
+        );
+        Some(Self { process, address, settings, folder })
+    }
+
+    /// Two fronts before three duplicates: one leads, one stands by.
+    fn world(&self, name: &str) -> Option<(World, Front)> {
+        let world = World::start(name, &format!("{STRONG}\n{}", self.settings))?;
+        let mut other = world.other_front("two");
+        other.start();
+        until("the second stands by", || other.has_role("stands by"));
+        Some((world, other))
+    }
+}
+
+/// How long until this front takes a write.
+pub(crate) fn serves_after(front: &Front, since: Instant) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let asked = Client::try_connect(front.address, LEASE)
+            .and_then(|mut client| client.try_ask(&["SET", "probe", "1"]));
+        let said = format!("{asked:?}");
+        if matches!(Outcome::of(asked), Outcome::Done(Reply::Simple(_))) {
+            return since.elapsed();
+        }
+        assert!(begun.elapsed() < 10 * LEASE, "the other one says {said}:\n{}", front.journal());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The first front goes, under load, and the second takes over by itself; what became of it.
+fn taken_over(world: &mut World, other: &Front, seed: u64, stopped: bool) -> Vec<Access> {
+    let shared = Shared::new();
+    let addresses = [world.front.address, other.address];
+    std::thread::scope(|scope| {
+        let (shared, addresses) = (&shared, &addresses);
+        let clients: Vec<_> =
+            (0..6).map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n))).collect();
+        std::thread::sleep(Duration::from_millis(400 + seed * 37 % 200));
+        let begun = Instant::now();
+        match stopped {
+            true => world.front.process.signal("-STOP"),
+            false => world.front.process.kill(),
+        }
+        let lasted = serves_after(other, begun);
+        let how = if stopped { "stopped" } else { "killed" };
+        println!("the front that led was {how}: the other served after {lasted:?}");
+        assert!(lasted < 5 * LEASE, "{lasted:?}");
+        if stopped {
+            std::thread::sleep(Duration::from_millis(100));
+            world.front.process.signal("-CONT");
+            until("the first front ends", || world.front.process.has_ended());
+        }
+        other.wait_live(3);
+        std::thread::sleep(Duration::from_millis(300));
+        shared.stop.store(true, Ordering::Relaxed);
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    })
+}
+
+/// `stopped`: it wakes when another one leads; otherwise it is killed.
+pub(crate) fn goes(seed: u64, stopped: bool) {
+    let name = format!("reign-{seed}-{stopped}");
+    let Some(etcd) = Etcd::start(&name) else { return };
+    let Some((mut world, mut other)) = etcd.world(&name) else { return };
+    let refused = Client::connect(other.address).read();
+    let Reply::Error(refused) = refused else { panic!("{refused:?}") };
+    let holder = world.front.address.to_string();
+    assert!(refused.contains("stands by") && refused.contains(&holder), "{refused}");
+    let accesses = taken_over(&mut world, &other, seed, stopped);
+    if stopped {
+        let journal = world.front.journal();
+        assert!(journal.contains("another process has taken over"), "{journal}");
+    }
+    other.settle(3);
+    report(&accesses, &format!("a lease, seed {seed}, stopped {stopped}"));
+    let state = world.converged();
+    assert_eq!(other.disagreements(), 0);
+    // Its supervisor starts the first one again. Its log is old, and its turn comes nonetheless.
+    world.front.start();
+    until("the first stands by", || world.front.has_role("stands by"));
+    let begun = Instant::now();
+    other.process.kill();
+    let lasted = serves_after(&world.front, begun);
+    println!("and back after {lasted:?}");
+    world.front.settle(3);
+    assert_eq!(world.converged(), state);
+    assert!(world.front.directory.join("log/aside").is_dir());
+}
+
+/// etcd does not answer: whoever leads stops telling clients anything before its lease can be
+/// another's.
+pub(crate) fn without_etcd() {
+    let Some(etcd) = Etcd::start("silent") else { return };
+    let Some((world, _other)) = etcd.world("silent") else { return };
+    let mut client = world.front.client();
+    let mut asked = |command: &[&str]| Outcome::of(client.try_ask(command));
+    assert!(matches!(asked(&["SET", "k", "1"]), Outcome::Done(_)));
+    etcd.process.signal("-STOP");
+    let stopped = Instant::now();
+    let why = loop {
+        let outcome = asked(&["SET", "k", "2"]);
+        let at = stopped.elapsed();
+        match outcome {
+            Outcome::Done(_) => assert!(at < LEASE, "acknowledged after {at:?}"),
+            Outcome::Uncertain => {}
+            Outcome::Refused(why) => break why,
+            Outcome::Unknown => panic!("it ended"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    println!("etcd silent: refused after {:?}: {why}", stopped.elapsed());
+    assert!(why.contains("the lease in etcd") && why.contains("not renewed in time"), "{why}");
+    assert!(matches!(asked(&["GET", "k"]), Outcome::Refused(_)), "a strong read");
+    asked(&["EK.SESSION", "eventual"]);
+    assert!(matches!(asked(&["GET", "k"]), Outcome::Done(Reply::Bulk(_))), "some earlier value");
+    etcd.process.signal("-CONT");
+}
+
+/// Two that are not to wait: the second ends and says who leads.
+pub(crate) fn nobody_waits() {
+    let Some(etcd) = Etcd::start("nobody") else { return };
+    let settings = etcd.settings.replace("standby = true", "standby = false");
+    let Some(world) = World::start("nobody", &format!("{STRONG}\n{settings}")) else { return };
+    let said = world.other_front("two").started_in_vain();
+    let holder = world.front.address.to_string();
+    assert!(said.contains(&holder) && said.contains("standby = true waits"), "{said}");
+}

@@ -1,0 +1,190 @@
+//! Duplicates whose processes are killed and stopped: the program as it is built, real Redis
+//! servers, and checkers of what clients saw.
+//!
+//! The long run: `cargo test -p evenkeel --test duplicates -- --ignored --nocapture`
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod handover;
+mod history;
+mod leadership;
+mod mixed;
+mod moves;
+mod outcome;
+mod random;
+mod secure;
+mod sessions;
+mod strong;
+mod succession;
+mod trouble;
+mod world;
+
+use std::time::Duration;
+
+#[test]
+fn strong_reads_are_linearizable_while_processes_die_and_stop() {
+    strong::under_trouble(Duration::from_secs(6), 1);
+}
+
+#[test]
+fn a_front_that_wakes_after_another_took_over_breaks_nothing() {
+    strong::with_two_fronts(1, false);
+}
+
+#[test]
+fn a_duplicate_that_lacks_what_a_majority_has_is_no_history() {
+    strong::with_two_fronts(2, true);
+}
+
+#[test]
+fn a_duplicate_that_is_emptied_is_never_nobodys() {
+    strong::emptied_duplicates_say_whose_they_are();
+}
+
+#[test]
+fn another_front_takes_over_by_itself_when_the_one_that_reigns_is_killed() {
+    leadership::goes(3, false);
+}
+
+#[test]
+fn a_front_whose_lease_ended_while_it_was_stopped_tells_nobody_anything() {
+    leadership::goes(4, true);
+}
+
+#[test]
+fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
+    leadership::without_etcd();
+}
+
+#[test]
+fn a_second_front_that_is_not_to_wait_ends() {
+    leadership::nobody_waits();
+}
+
+#[test]
+fn all_of_it_works_with_an_etcd_that_wants_tls_and_a_user() {
+    secure::takes_turns();
+}
+
+#[test]
+fn who_takes_over_has_the_layout_as_it_was_when_the_other_was_killed() {
+    succession::after_moves(11);
+}
+
+#[test]
+fn who_is_killed_in_the_middle_of_a_move_leaves_each_shard_with_one_owner() {
+    succession::in_the_middle(12);
+}
+
+#[test]
+fn who_wakes_after_another_took_over_hands_nothing_over() {
+    succession::wakes_in_the_middle(13);
+}
+
+#[test]
+fn a_front_without_the_log_has_what_a_majority_acknowledged() {
+    strong::without_the_log();
+}
+
+#[test]
+fn sessions_see_what_they_wrote_and_never_go_back() {
+    sessions::under_trouble(Duration::from_secs(4), 3);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_at_majority() {
+    mixed::under_trouble("majority", 60_000, 10, 4);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_at_all() {
+    mixed::under_trouble("all", 60_000, 10, 5);
+}
+
+#[test]
+fn level_one_loses_nothing_while_there_is_the_log() {
+    mixed::what_one_loses(false);
+    mixed::what_one_loses(true);
+}
+
+#[test]
+fn a_duplicate_that_dies_before_its_first_watermark_is_no_stranger() {
+    mixed::killed_before_the_first_watermark();
+}
+
+#[test]
+fn shards_move_under_kills_and_pauses_and_nothing_is_lost() {
+    moves::under_trouble("majority", 60_000, 7);
+}
+
+#[test]
+fn shards_move_at_every_other_level_too() {
+    moves::under_trouble("all", 25_000, 8);
+    moves::under_trouble("one", 25_000, 9);
+}
+
+#[test]
+fn strong_reads_are_linearizable_while_shards_move() {
+    moves::strong(Duration::from_secs(6), 1);
+}
+
+#[test]
+fn sessions_hold_while_shards_move() {
+    moves::sessions(Duration::from_secs(4), 2);
+}
+
+#[test]
+fn duplicates_and_partitions_come_and_go_under_load() {
+    moves::come_and_go();
+}
+
+#[test]
+fn while_a_shard_is_handed_over_both_partitions_must_have_a_write() {
+    handover::both_must_have_a_write();
+}
+
+#[test]
+fn while_the_map_is_stored_nothing_is_acknowledged_without_the_target() {
+    handover::nothing_is_acknowledged_without_the_target();
+}
+
+#[test]
+fn a_partition_that_was_opened_in_an_earlier_reign_lacks_nothing() {
+    moves::opened_in_an_earlier_term();
+}
+
+#[test]
+#[ignore = "minutes: many seeds"]
+fn shards_move_for_long() {
+    for seed in 20..30 {
+        moves::under_trouble("majority", 200_000, seed);
+        moves::strong(Duration::from_secs(10), seed);
+        moves::sessions(Duration::from_secs(6), seed);
+    }
+}
+
+#[test]
+#[ignore = "minutes: a million writes"]
+fn a_million_writes_under_kills_and_pauses() {
+    mixed::under_trouble("majority", 1_000_000, 50, 6);
+}
+
+#[test]
+#[ignore = "minutes: many seeds"]
+fn strong_reads_are_linearizable_for_long() {
+    for seed in 10..20 {
+        strong::under_trouble(Duration::from_secs(10), seed);
+        strong::with_two_fronts(seed, false);
+        strong::with_two_fronts(seed, true);
+        sessions::under_trouble(Duration::from_secs(5), seed);
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn a_duplicate_that_missed_100000_writes_is_soon_back() {
+    let Some(lasted) = mixed::rejoin(100_000) else { return };
+    assert!(lasted < Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 5 }));
+}

@@ -1,0 +1,38 @@
+//! How calls end.
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Served { is_full: bool },
+    TimedOut,
+    Failed,
+}
+
+/// How calls ended, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) served: u64,
+    pub(crate) optional: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) failed: u64,
+    pub(crate) violations: u64,
+}
+
+impl Ends {
+    #[inline]
+    pub(crate) fn note(&mut self, end: End, is_violation: bool) {
+        match end {
+            End::Served { is_full } => {
+                self.served += 1;
+                self.optional += u64::from(is_full);
+            }
+            End::TimedOut => self.timeouts += 1,
+            End::Failed => self.failed += 1,
+        }
+        self.violations += u64::from(is_violation);
+    }
+
+    pub(crate) const fn all(&self) -> u64 {
+        self.served + self.timeouts + self.failed
+    }
+}

@@ -1,0 +1,100 @@
+//! Load between data centres: what every site measures, exchanges and plans, in virtual time.
+//!
+//! The decisions are core's own: the exchange of rows, the estimator of ways, the planner, the
+//! watch over curves and the splitter. What is here gives them their inputs.
+//!
+//! | file | does |
+//! |---|---|
+//! | this file | [`Mode`]: the ways to share load that scenarios compare |
+//! | `planning` | what each mode asks of core's planner |
+//! | `profile` | curves of one site, from its own simulation |
+//! | `control` | one site's control loop |
+//! | `spread` | what a site does with a plan, its own or a peer's |
+//! | `tally` | who served whom, and how late |
+
+pub(crate) mod control;
+mod planning;
+pub(crate) mod profile;
+pub(crate) mod spread;
+pub(crate) mod tally;
+
+pub use tally::{RedirectReport, SiteReport, SiteWindow};
+
+/// How load is shared between data centres: a policy's suffix, as in `least-outstanding+kurma`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Every request stays where it came (`AllLocal`).
+    Local,
+    /// The replica policy chooses among the replicas of all sites.
+    Everywhere,
+    /// Every request goes to the next site: for comparing predictions with measurements.
+    Away,
+    /// The paper's KurmaPerf: fewest violations, curves as measured.
+    Kurma,
+    /// The paper's KurmaCost: fewest redirects within the target.
+    KurmaCost,
+    /// KurmaPerf with the curves of an M/M/c queue.
+    KurmaMmc,
+    /// KurmaPerf, followed as slowly as clients follow DNS.
+    KurmaDns,
+    /// KurmaPerf, planned every few minutes from a moving average (Donar).
+    KurmaSlow,
+    /// What Evenkeel does unless told otherwise: KurmaPerf with a cautious load, capped at
+    /// saturation.
+    Planned,
+    /// The same, and sites may send and receive at once.
+    Relayed,
+    /// The same as `Planned` at the least cost within the target.
+    PlannedCost,
+    /// Each site up to its capacity, then the nearest with room (waterfall by capacity).
+    Waterfall,
+    /// By headroom of utilisation (Envoy's `load_aware_locality`).
+    Headroom,
+}
+
+impl Mode {
+    /// All of them, by their suffixes without `+`.
+    pub const ALL: [(&'static str, Self); 13] = [
+        ("local", Self::Local),
+        ("everywhere", Self::Everywhere),
+        ("away", Self::Away),
+        ("kurma", Self::Kurma),
+        ("kurma-cost", Self::KurmaCost),
+        ("kurma-mmc", Self::KurmaMmc),
+        ("kurma-dns", Self::KurmaDns),
+        ("kurma-slow", Self::KurmaSlow),
+        ("planned", Self::Planned),
+        ("relayed", Self::Relayed),
+        ("planned-cost", Self::PlannedCost),
+        ("waterfall", Self::Waterfall),
+        ("headroom", Self::Headroom),
+    ];
+
+    /// The suffix, without `+`.
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
+    }
+
+    /// The mode of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, mode)| mode)
+    }
+
+    /// Whether sites exchange what they know.
+    pub(crate) const fn is_exchanged(self) -> bool {
+        !matches!(self, Self::Local | Self::Everywhere | Self::Headroom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mode_is_found_by_its_name() {
+        for (_, mode) in Mode::ALL {
+            assert_eq!(Mode::named(mode.name()), Some(mode));
+        }
+        assert_eq!(Mode::named("hedge"), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! The life of a request at the client: it arrives, is sent, and ends.
+
+use arrayvec::ArrayVec;
+use evenkeel_core::request::{
+    Attempt, BodyEnd, Call, CallId, Kind, Outcome, Replay, Request, Step,
+};
+use evenkeel_core::{GroupId, Instant, ReplicaId};
+
+use crate::ends::End;
+use crate::events::Lane;
+use crate::server::JobId;
+use crate::world::{Client, Event, FlyingProbe, Job, OpenCall, World};
+
+impl World<'_> {
+    pub(super) fn arrive(&mut self, generator: u32) {
+        if self.arrived == self.scenario.workload.requests {
+            return;
+        }
+        self.arrived += 1;
+        let next = self.arriving.next_after(self.now, generator);
+        self.events.push(Lane::Arrivals, next, Event::Arrive(generator));
+
+        let mut arrival = self.arriving.draw(generator);
+        if let Some(sites) = &mut self.sites {
+            let (client, item) = (arrival.client as usize, arrival.work_seed);
+            let request = (item, arrival.everywhere);
+            arrival.group = sites.route(self.now, client, request) as u32;
+        }
+        let request = Request::new(GroupId::new(arrival.group as usize), Replay::Always);
+        let entry = self.calls.vacant_entry();
+        let id = CallId(self.arrived << 24 | entry.key() as u64);
+        let client = &mut self.clients[arrival.client as usize];
+        let call = client.dispatcher.open(self.now, id, request);
+        entry.insert(OpenCall {
+            id,
+            call: Some(call),
+            client: arrival.client,
+            arrival,
+            arrived_at: self.now,
+            jobs: ArrayVec::new(),
+            errors: ArrayVec::new(),
+            full: 0,
+            server: None,
+        });
+        if !self.scenario.workload.timeout.is_zero() {
+            let at = self.now + self.scenario.workload.timeout;
+            self.events.push(Lane::Timeouts, at, Event::Expire(id));
+        }
+        self.advance(id);
+    }
+
+    /// The slot of a call, if it is still open.
+    pub(super) fn slot(&self, id: CallId) -> Option<usize> {
+        let slot = (id.0 & 0xff_ffff) as usize;
+        self.calls.get(slot).is_some_and(|open| open.id == id).then_some(slot)
+    }
+
+    /// Steps a call, then whatever its steps set free at the same client.
+    pub(super) fn advance(&mut self, id: CallId) {
+        let Some(slot) = self.slot(id) else { return };
+        let client = self.calls[slot].client;
+        self.drive(slot);
+        self.resume(client);
+    }
+
+    pub(super) fn resume(&mut self, client: u32) {
+        while let Some(id) = self.clients[client as usize].dispatcher.resumed() {
+            if let Some(slot) = self.slot(id) {
+                self.drive(slot);
+            }
+        }
+        let Client { dispatcher, wakes_at } = &mut self.clients[client as usize];
+        if let Some(deadline) = dispatcher.deadline()
+            && deadline.at < *wakes_at
+        {
+            *wakes_at = deadline.at;
+            self.events.push(Lane::Mixed, deadline.at.max(self.now), Event::Wake(client));
+        }
+    }
+
+    pub(super) fn wake(&mut self, client: u32) {
+        let Client { dispatcher, wakes_at } = &mut self.clients[client as usize];
+        if *wakes_at > self.now {
+            return; // an earlier wake-up took its place
+        }
+        *wakes_at = Instant::FAR;
+        dispatcher.wake(self.now);
+        self.resume(client);
+    }
+
+    /// The loop around the dispatcher: the same arms as in the proxy.
+    fn drive(&mut self, slot: usize) {
+        let open = &mut self.calls[slot];
+        let client = open.client;
+        let Some(mut call) = open.call.take() else { return };
+        let ended = loop {
+            let step = self.clients[client as usize].dispatcher.step(self.now, &mut call);
+            match step {
+                Step::Send(attempt) => self.send(slot, attempt),
+                Step::Cancel(copy) => self.cancel(slot, copy, &mut call),
+                Step::Wait { until } => {
+                    if let Some(deadline) = until {
+                        self.events.push(Lane::Mixed, deadline.at, Event::Due(call.id()));
+                    }
+                    break None;
+                }
+                Step::Answered(copy) => break Some(self.calls[slot].served_by(copy)),
+                Step::Refused(_) => break Some(End::Failed),
+            }
+        };
+        self.ask_probes(client);
+        match ended {
+            None => self.calls[slot].call = Some(call),
+            Some(end) => self.close(slot, call, end),
+        }
+    }
+
+    fn close(&mut self, slot: usize, call: Call, end: End) {
+        let open = self.calls.remove(slot);
+        self.clients[open.client as usize].dispatcher.close(self.now, call);
+        let warm = self.is_warm(open.id.0 >> 24);
+        let violation = self.tally.note_end(warm, self.now.since(open.arrived_at), end);
+        if let Some(sites) = &mut self.sites {
+            let server = open.server.map(|server| server as usize);
+            sites.ended(open.client as usize, server, warm, violation);
+        }
+    }
+
+    fn send(&mut self, slot: usize, attempt: Attempt) {
+        let first = attempt.kind() == Kind::First;
+        let chosen = attempt.replica();
+        let job = self.launch(slot, attempt);
+        let open = &mut self.calls[slot];
+        open.jobs.push(job);
+        open.server = Some(chosen.index() as u32);
+        if let Some(sites) = &mut self.sites {
+            sites.sent(open.client as usize, chosen.index());
+        }
+        if !(first && open.arrival.everywhere) {
+            return;
+        }
+        let (id, client, group) = (open.id, open.client, open.arrival.group as usize);
+        let factor = self.scenario.cluster.replication_factor;
+        for offset in 0..factor {
+            let member = ReplicaId::new((group + offset) % self.servers.len());
+            if member != chosen {
+                let dispatcher = &mut self.clients[client as usize].dispatcher;
+                let mirror = dispatcher.mirror(self.now, id, member);
+                self.launch(slot, mirror);
+            }
+        }
+    }
+
+    fn launch(&mut self, slot: usize, attempt: Attempt) -> JobId {
+        let open = &self.calls[slot];
+        let server = attempt.replica().index();
+        let copy = match attempt.kind() {
+            Kind::Mirror => 64 + server as u32, // a draw of its own for each mirror
+            Kind::First | Kind::Retry | Kind::Hedge => attempt.copy() as u32,
+        };
+        let (id, client, seed) = (open.id, open.client, open.arrival.work_seed);
+        let job = self.jobs.insert(Job { seed, copy, ..Job::new(attempt, id, client) }) as JobId;
+        self.tally.note_choice(server);
+        self.truth.moved(server, 1);
+        let at = self.now + self.delay(client, server as u32);
+        self.events.push(Lane::ToServers, at, Event::Reach(job));
+        job
+    }
+
+    /// Gives a copy up.
+    fn cancel(&mut self, slot: usize, copy: usize, call: &mut Call) {
+        let id = self.calls[slot].jobs[copy];
+        let job = &mut self.jobs[id as usize];
+        let Some(mut attempt) = job.attempt.take() else { return };
+        let dispatcher = &mut self.clients[job.client as usize].dispatcher;
+        call.settle(dispatcher.give_up(self.now, &mut attempt));
+        dispatcher.finish(self.now, attempt, BodyEnd::Complete);
+        if self.scenario.workload.cancel {
+            self.abandon(id);
+        }
+    }
+
+    /// The caller gives up. That is no failure of the replicas', so nothing is learnt of it.
+    pub(super) fn expire(&mut self, id: CallId) {
+        let Some(slot) = self.slot(id) else { return };
+        let Some(call) = self.calls[slot].call.take() else { return };
+        let client = self.calls[slot].client;
+        let is_noticed = self.scenario.workload.noticed;
+        for copy in 0..self.calls[slot].jobs.len() {
+            // The job of a copy that has failed is gone; its number may be another's by now.
+            let number = self.calls[slot].jobs[copy];
+            let job = self.jobs.get_mut(number as usize).filter(|job| job.call == id);
+            let Some(job) = job else { continue };
+            if let Some(attempt) = job.attempt.take_if(|_| is_noticed) {
+                self.clients[client as usize].dispatcher.finish(
+                    self.now,
+                    attempt,
+                    BodyEnd::Complete,
+                );
+                self.abandon(number);
+            } else {
+                self.overdue(number);
+            }
+        }
+        self.close(slot, call, End::TimedOut);
+        self.resume(client);
+    }
+
+    pub(super) fn back(&mut self, job: JobId) {
+        let job = self.jobs.remove(job as usize);
+        let Some(mut attempt) = job.attempt else { return };
+        let mirror = attempt.kind() == Kind::Mirror;
+        let copy = attempt.copy();
+        let dispatcher = &mut self.clients[job.client as usize].dispatcher;
+        let settled = dispatcher.learn(self.now, &mut attempt, &job.outcome);
+        dispatcher.finish(self.now, attempt, BodyEnd::Complete);
+        if mirror {
+            return;
+        }
+        let Some(slot) = self.slot(job.call) else { return };
+        let open = &mut self.calls[slot];
+        if let Some(call) = &mut open.call {
+            if matches!(job.outcome, Outcome::Failed(_)) {
+                open.errors.push(copy);
+            }
+            open.full |= u8::from(job.is_full) << copy;
+            call.settle(settled);
+            self.advance(job.call);
+        }
+    }
+
+    fn ask_probes(&mut self, client: u32) {
+        while let Some(probe) = self.clients[client as usize].dispatcher.probe(self.now) {
+            let server = probe.replica().index() as u32;
+            let probe = self.probes.insert(FlyingProbe { probe, client, answer: None });
+            let at = self.now + self.delay(client, server);
+            self.events.push(Lane::ToServers, at, Event::ProbeReach(probe as u32));
+        }
+    }
+
+    pub(super) fn probe_back(&mut self, probe: u32) {
+        let FlyingProbe { probe, client, answer } = self.probes.remove(probe as usize);
+        let dispatcher = &mut self.clients[client as usize].dispatcher;
+        dispatcher.learn_probe(self.now, &probe, answer.as_ref());
+    }
+}

@@ -1,0 +1,486 @@
+//! The virtual world: clients with dispatchers, a network, replicas, and the order of events.
+//!
+//! The life of a request here has the same arms as in the proxy: `World::drive` steps the call,
+//! `Send` puts a job on its way, and what comes back is learnt. The decisions in between are
+//! core's own lines.
+
+mod client;
+mod server;
+mod sites;
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use evenkeel_core::dimmer::BrownoutConfig;
+use evenkeel_core::distribution::Recorder;
+use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::call::ATTEMPTS_MAX;
+use evenkeel_core::request::redundancy::Hedge;
+use evenkeel_core::request::select::{Policy, Selector};
+use evenkeel_core::request::{Attempt, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Probe};
+use evenkeel_core::units::Dimmer;
+use evenkeel_core::{Duration, Feedback, Fleet, Health, Instant, ReplicaId, Rng};
+use slab::Slab;
+
+use crate::ends::End;
+use crate::events::{EventQueue, Lane};
+use crate::fault::Target;
+use crate::guard::{self, Guard, Pass};
+use crate::oracle::{Oracle, TrueState};
+use crate::peers::LatencyAware;
+use crate::report::{RunReport, Tally};
+use crate::scenario::{Replica, Scenario, Spelling};
+use crate::server::{Discipline, JobId, Server, Sharing, Slots};
+use crate::workload::{Arrival, Arriving, CoreTime};
+use crate::world::sites::Sites;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A generator's next request.
+    Arrive(u32),
+    /// A job reaches its server, or finds it dead.
+    Reach(JobId),
+    /// A job's service in a slot ends, unless a pause made it later.
+    Done(JobId),
+    /// A job may be done on a server's shared cores.
+    Look(u32),
+    /// A job's answer reaches the client.
+    Back(JobId),
+    /// A call has a deadline.
+    Due(CallId),
+    /// The caller gives up.
+    Expire(CallId),
+    /// A client's dispatcher has a deadline.
+    Wake(u32),
+    ProbeReach(u32),
+    ProbeBack(u32),
+    Fluctuate,
+    /// A fault of the scenario strikes, at one server when it is of the kind that strikes each.
+    Fault(u32, u32),
+    Phase(u32),
+    /// Health checks find out who lives.
+    Checked,
+    /// The loads of the servers are sampled.
+    Sample,
+    /// A data centre's control loop steps.
+    Control(u32),
+    /// A row of one data centre arrives at another.
+    Letter(u32),
+    /// A data centre probes its ways.
+    ProbeWays(u32),
+    /// The echo of such a probe.
+    Echo(u32),
+    /// The way between a pair of data centres changes.
+    Reroute(u32),
+    /// Servers tell how busy they are.
+    Busy,
+}
+
+/// No server in particular.
+const ANY: u32 = u32::MAX;
+/// The life of a server in which a job that has not reached it lives.
+const NOT_THERE: u32 = u32::MAX;
+/// How long a replica that fails at once takes to do so.
+const FAILS_AFTER: Duration = Duration::from_micros(100);
+
+#[derive(Debug)]
+struct Client {
+    dispatcher: Dispatcher,
+    wakes_at: Instant,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    id: CallId,
+    call: Option<Call>,
+    client: u32,
+    arrival: Arrival,
+    arrived_at: Instant,
+    /// The job of each copy, by the copy's number.
+    jobs: ArrayVec<JobId, ATTEMPTS_MAX>,
+    /// Copies that failed: a caller who is given the answer of one was not served.
+    errors: ArrayVec<usize, ATTEMPTS_MAX>,
+    /// Copies that were answered with all optional content, a bit for each.
+    full: u8,
+    /// Where its last copy went.
+    server: Option<u32>,
+}
+
+impl OpenCall {
+    /// How a call ends that this copy answered.
+    fn served_by(&self, copy: usize) -> End {
+        if self.errors.contains(&copy) {
+            return End::Failed;
+        }
+        End::Served { is_full: self.full >> copy & 1 == 1 }
+    }
+}
+
+#[derive(Debug)]
+struct Job {
+    /// `None` once the client gave it up; the server works on, unless giving up cancels.
+    attempt: Option<Attempt>,
+    call: CallId,
+    client: u32,
+    server: u32,
+    /// Seed of its work, and of whether it meets a failure.
+    seed: u64,
+    /// Which draw of that seed is its own.
+    copy: u32,
+    /// The life of its server in which it arrived there.
+    life: u32,
+    service: Duration,
+    started_at: Instant,
+    paused_then: Duration,
+    pass: Pass,
+    is_full: bool,
+    /// The dimmer of its server when it came.
+    dimmer: Option<Dimmer>,
+    /// Cancelled until it has another.
+    outcome: Outcome,
+}
+
+impl Job {
+    fn new(attempt: Attempt, call: CallId, client: u32) -> Self {
+        Self {
+            server: attempt.replica().index() as u32,
+            attempt: Some(attempt),
+            call,
+            client,
+            seed: 0,
+            copy: 0,
+            life: NOT_THERE,
+            service: Duration::ZERO,
+            started_at: Instant::ZERO,
+            paused_then: Duration::ZERO,
+            pass: Pass::Free,
+            is_full: false,
+            dimmer: None,
+            outcome: Outcome::Cancelled,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FlyingProbe {
+    probe: Probe,
+    client: u32,
+    answer: Option<Feedback>,
+}
+
+/// One run of a scenario with one policy and one seed.
+#[derive(Debug)]
+pub struct World<'a> {
+    scenario: &'a Scenario,
+    now: Instant,
+    events: EventQueue<Event>,
+    arriving: Arriving,
+    clients: Vec<Client>,
+    servers: Vec<Server>,
+    /// What stands before each server.
+    guards: Vec<Guard>,
+    /// What requests cost on shared cores.
+    core_time: Option<CoreTime>,
+    truth: Arc<TrueState>,
+    calls: Slab<OpenCall>,
+    jobs: Slab<Job>,
+    probes: Slab<FlyingProbe>,
+    arrived: u64,
+    /// What health checks have found out so far.
+    plan: RoutePlan,
+    /// The data centres, when there is more than one.
+    sites: Option<Box<Sites>>,
+    speeds: Rng,
+    faults: Rng,
+    jitter: Rng,
+    tally: Tally,
+    window_ends: Instant,
+}
+
+/// Runs a scenario with one of its policies.
+///
+/// # Panics
+/// When the policy's text is neither an oracle nor in the registry ([`Scenario::read`] checks
+/// it), or when an invariant of the world breaks.
+pub fn run(scenario: &Scenario, policy: &str, seed: u64) -> RunReport {
+    let mut world = World::new(scenario, policy, seed);
+    world.play();
+    world.end(policy, seed)
+}
+
+/// Runs a scenario and gives the latencies of the served requests in place of a report.
+pub(crate) fn latencies(scenario: &Scenario, policy: &str, seed: u64) -> Recorder {
+    let mut world = World::new(scenario, policy, seed);
+    world.play();
+    world.tally.into_latencies()
+}
+
+fn make_selector(policy: &str, clients: usize, truth: &Arc<TrueState>) -> Box<dyn Selector> {
+    if let Some(oracle) = Oracle::named(policy, truth) {
+        return Box::new(oracle);
+    }
+    if policy == LatencyAware::NAME {
+        return Box::new(LatencyAware::default());
+    }
+    let policy: Policy = policy.parse().expect("the scenario's policies were checked");
+    policy.make(clients as u32)
+}
+
+fn make_clients(
+    scenario: &Scenario,
+    spelling: Spelling<'_>,
+    truth: &Arc<TrueState>,
+    seed: u64,
+) -> Vec<Client> {
+    let cluster = &scenario.cluster;
+    let groups = groups(scenario);
+    let clients = scenario.clients_max();
+    let client = |number: usize| {
+        let config = DispatcherConfig {
+            safeguards: scenario.safeguards(),
+            retries_max: scenario.run.retries_max,
+            backlog_calls_max: 1 << 20,
+            seed: seed ^ (number as u64) << 32,
+            ..DispatcherConfig::default()
+        };
+        let fleet = Fleet::new(cluster.servers, groups.clone());
+        let selector = make_selector(spelling.policy, clients, truth);
+        let dispatcher = Dispatcher::new(fleet, selector, config);
+        let dispatcher = match spelling.hedge(&scenario.run.hedge) {
+            Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge))),
+            None => dispatcher,
+        };
+        Client { dispatcher, wakes_at: Instant::FAR }
+    };
+    (0..clients).map(client).collect()
+}
+
+fn groups(scenario: &Scenario) -> Vec<Vec<ReplicaId>> {
+    match &scenario.geography {
+        Some(geography) => sites::groups(geography),
+        None => ring(scenario.cluster.servers, scenario.cluster.replication_factor),
+    }
+}
+
+fn ring(servers: usize, replicas: usize) -> Vec<Vec<ReplicaId>> {
+    let group = |first| (0..replicas).map(|k| ReplicaId::new((first + k) % servers)).collect();
+    (0..servers).map(group).collect()
+}
+
+fn make_servers(scenario: &Scenario) -> Vec<Server> {
+    let cluster = &scenario.cluster;
+    if scenario.replicas.is_empty() {
+        let slots = Slots::new(cluster.concurrency, cluster.service_mean);
+        return vec![Server::new(Discipline::Slots(slots)); cluster.servers];
+    }
+    let shared = scenario.replicas.iter().map(|replica| {
+        let sharing = Sharing::new(replica.cores, replica.speed, cluster.service_mean);
+        let sharing = match replica.workers {
+            Some(workers) => sharing.with_workers(workers),
+            None => sharing,
+        };
+        Server::new(Discipline::Sharing(sharing))
+    });
+    shared.collect()
+}
+
+fn make_guards(scenario: &Scenario, kind: Option<guard::Kind>, seed: u64) -> Vec<Guard> {
+    let Some(dimmer) = &scenario.dimmer else {
+        return (0..scenario.cluster.servers).map(|_| Guard::Full).collect();
+    };
+    let kind = kind.unwrap_or_else(|| dimmer.guard());
+    let guard = |(number, replica): (usize, &Replica)| {
+        let config = match kind {
+            guard::Kind::Brownout(law) => dimmer.brownout(law, replica.cores),
+            _ => BrownoutConfig::default(),
+        };
+        Guard::new(kind, replica.cores, config, seed ^ (number as u64) << 32)
+    };
+    scenario.replicas.iter().enumerate().map(guard).collect()
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, policy: &str, seed: u64) -> Self {
+        let spelling = Spelling::of(policy);
+        let concurrency: Vec<u32> = if scenario.replicas.is_empty() {
+            vec![scenario.cluster.concurrency; scenario.cluster.servers]
+        } else {
+            scenario.replicas.iter().map(|replica| replica.cores).collect()
+        };
+        let truth = TrueState::new(&concurrency);
+        let tally = Tally::new(scenario);
+        Self {
+            scenario,
+            now: Instant::ZERO,
+            events: EventQueue::default(),
+            arriving: Arriving::new(scenario, seed),
+            clients: make_clients(scenario, spelling, &truth, seed),
+            servers: make_servers(scenario),
+            guards: make_guards(scenario, spelling.guard, seed),
+            core_time: scenario.work.as_ref().map(CoreTime::new),
+            truth,
+            calls: Slab::new(),
+            jobs: Slab::new(),
+            probes: Slab::new(),
+            arrived: 0,
+            plan: RoutePlan {
+                version: 0,
+                health: vec![Health::Up; scenario.cluster.servers],
+                generations: Vec::new(),
+                groups: groups(scenario),
+            },
+            sites: Sites::new(scenario, spelling, seed),
+            speeds: Rng::stream(seed, "fluctuation"),
+            faults: Rng::stream(seed, "faults"),
+            jitter: Rng::stream(seed, "network"),
+            window_ends: tally.window_ends(),
+            tally,
+        }
+    }
+
+    fn play(&mut self) {
+        self.begin();
+        while let Some((at, event)) = self.events.pop() {
+            debug_assert!(at >= self.now, "time runs forward");
+            while at >= self.window_ends && !self.is_over() {
+                self.end_window();
+            }
+            self.now = at;
+            self.tally.note_event(at, core::mem::discriminant(&event));
+            self.happen(event);
+        }
+    }
+
+    fn begin(&mut self) {
+        for server in 0..self.servers.len() {
+            self.tell_truth(server);
+        }
+        if !self.scenario.fluctuation.interval.is_zero() {
+            self.events.push(Lane::Mixed, Instant::ZERO, Event::Fluctuate);
+        }
+        for (number, fault) in self.scenario.faults.iter().enumerate() {
+            let number = number as u32;
+            let start = Instant::ZERO + fault.at;
+            if fault.target == Target::Each && !fault.every.is_zero() {
+                for server in 0..self.servers.len() as u32 {
+                    let at = start + fault.every.mul_f64(self.faults.exponential());
+                    self.events.push(Lane::Mixed, at, Event::Fault(number, server));
+                }
+            } else {
+                self.events.push(Lane::Mixed, start, Event::Fault(number, ANY));
+            }
+        }
+        for (number, phase) in self.scenario.workload.phases.iter().enumerate() {
+            let at = Instant::ZERO + phase.at;
+            self.events.push(Lane::Mixed, at, Event::Phase(number as u32));
+        }
+        if !self.scenario.run.load_every.is_zero() {
+            let at = Instant::ZERO + self.scenario.run.load_every;
+            self.events.push(Lane::Mixed, at, Event::Sample);
+        }
+        self.begin_sites();
+        for generator in 0..self.arriving.generators() {
+            let at = self.arriving.first(generator);
+            self.events.push(Lane::Arrivals, at, Event::Arrive(generator));
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(generator) => self.arrive(generator),
+            Event::Reach(job) => self.reach(job),
+            Event::Done(job) => self.done(job),
+            Event::Look(server) => self.look(server),
+            Event::Back(job) => self.back(job),
+            Event::Due(call) => self.advance(call),
+            Event::Expire(call) => self.expire(call),
+            Event::Wake(client) => self.wake(client),
+            Event::ProbeReach(probe) => self.probe_reach(probe),
+            Event::ProbeBack(probe) => self.probe_back(probe),
+            Event::Fluctuate => self.fluctuate(),
+            Event::Fault(number, server) => self.fault(number, server),
+            Event::Phase(number) => {
+                let phase = &self.scenario.workload.phases[number as usize];
+                if phase.clients_join > 0 {
+                    self.arriving.join(phase.clients_join, phase.writes);
+                }
+                if let Some(factor) = phase.rate_factor {
+                    self.arriving.set_rate_factor(factor);
+                }
+            }
+            Event::Checked => self.checked(),
+            Event::Sample => self.sample(),
+            Event::Control(site) => self.control(site),
+            Event::Letter(letter) => self.letter(letter),
+            Event::ProbeWays(site) => self.probe_ways(site),
+            Event::Echo(probe) => self.echo(probe),
+            Event::Reroute(pair) => self.reroute(pair),
+            Event::Busy => self.look_who_is_busy(),
+        }
+    }
+
+    fn sample(&mut self) {
+        if self.arrived == self.scenario.workload.requests {
+            return;
+        }
+        if self.is_warm(self.arrived) {
+            self.tally.loads.note(self.servers.iter().map(Server::load));
+        }
+        self.events.push(Lane::Mixed, self.now + self.scenario.run.load_every, Event::Sample);
+    }
+
+    fn end_window(&mut self) {
+        let living = self.servers.iter().zip(&self.guards).filter(|(server, _)| server.is_alive());
+        let dimmers = living.filter_map(|(_, guard)| guard.dimmer());
+        let (sum, count) =
+            dimmers.fold((0.0, 0.0), |(sum, count), dimmer| (sum + dimmer.value(), count + 1.0));
+        self.tally.end_window((count > 0.0).then_some(sum / count));
+        if let Some(sites) = &mut self.sites {
+            sites.tally.end_window();
+        }
+        self.window_ends = self.tally.window_ends();
+    }
+
+    /// Whether the n-th request counts, or is of the warm-up.
+    fn is_warm(&self, number: u64) -> bool {
+        number as f64 > self.scenario.run.warmup * self.scenario.workload.requests as f64
+    }
+
+    fn is_over(&self) -> bool {
+        self.arrived == self.scenario.workload.requests && self.calls.is_empty()
+    }
+
+    /// How long a message takes between a client and a server.
+    fn delay(&mut self, client: u32, server: u32) -> Duration {
+        let network = &self.scenario.network;
+        let mut delay = network.one_way;
+        if !network.jitter.is_zero() {
+            delay += network.jitter.mul_f64(self.jitter.exponential());
+        }
+        match &mut self.sites {
+            Some(sites) => delay + sites.delay(client as usize, server as usize),
+            None => delay,
+        }
+    }
+
+    /// How long the answer to a job takes, or the job itself.
+    fn delay_of(&mut self, job: JobId) -> Duration {
+        let Job { client, server, .. } = self.jobs[job as usize];
+        self.delay(client, server)
+    }
+}
+
+impl World<'_> {
+    /// Checks what must hold when all is quiet, and reports.
+    fn end(mut self, policy: &str, seed: u64) -> RunReport {
+        assert!(self.calls.is_empty(), "every call ends");
+        assert!(self.jobs.is_empty() && self.probes.is_empty(), "every job comes home");
+        for client in &mut self.clients {
+            assert_eq!(client.dispatcher.fleet().in_flight(), 0, "nothing stays in flight");
+            assert_eq!(client.dispatcher.held(), 0, "nothing stays held");
+            self.tally.add_window(&client.dispatcher.window());
+        }
+        let sites = self.sites.map(Sites::into_report);
+        self.tally.into_report(policy, seed, self.now, sites)
+    }
+}

@@ -1,0 +1,303 @@
+//! A replicated service of its own, for when no server is at hand: real sockets, real agents,
+//! service times that fluctuate by a seeded plan.
+//!
+//! Every replica is an application that takes its time to answer, fronted by the agent that users
+//! run beside theirs. The plan of speeds, pauses and draws is made from the seed alone, so
+//! policies that are tried one after the other meet the same weather.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use evenkeel_core::Rng;
+use http::{Request, Response, StatusCode};
+
+use crate::fault::{Mishap, What};
+use evenkeel_http::{self as engine, Body};
+use evenkeel_http_proxy::config::AgentConfig;
+use evenkeel_http_proxy::replica;
+use evenkeel_runtime::accept::{Listener, worker_runtime};
+use evenkeel_runtime::accept::{Stop, StopSignal};
+use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+use evenkeel_runtime::timer::Timer;
+
+/// What the service is like.
+#[derive(Clone, Debug)]
+pub struct EmbeddedConfig {
+    /// Replicas, 1 or more.
+    pub replicas: usize,
+    /// Requests each serves at once.
+    pub concurrency: u32,
+    /// Mean service time at base speed.
+    pub service_mean: Duration,
+    /// Time between draws of each replica's speed; zero = the speed stays.
+    pub fluctuation_interval: Duration,
+    /// Fast rate over base rate of a draw.
+    pub fluctuation_range: f64,
+    /// What goes wrong.
+    pub mishaps: Vec<Mishap>,
+    /// Seed of the plan.
+    pub seed: u64,
+}
+
+/// The running service. Dropping it stops it.
+#[derive(Debug)]
+pub struct Embedded {
+    addresses: Vec<SocketAddr>,
+    stop: Option<Stop>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Embedded {
+    /// Starts the replicas on loopback ports that the system chooses, all on one thread.
+    ///
+    /// # Errors
+    /// When a port or a thread is refused.
+    pub fn start(config: EmbeddedConfig) -> io::Result<Self> {
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let bind = |count: usize| -> io::Result<Vec<Listener>> {
+            (0..count).map(|_| Listener::bind(any_port)).collect()
+        };
+        let (apps, agents) = (bind(config.replicas)?, bind(config.replicas)?);
+        let addresses = agents.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
+        let stop = Stop::new();
+        let signal = stop.signal();
+        let name = "replicas".to_owned();
+        let body = move || worker_runtime()?.block_on(serve(config, apps, agents, signal));
+        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        Ok(Self { addresses, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where the replicas' agents listen, by replica.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Its error, if any, showed in the requests that failed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The body every replica answers a path with: what a test compares with, byte for byte.
+pub fn body_of(path: &str) -> String {
+    format!("{{\"path\":\"{path}\",\"note\":\"served by an embedded replica of evenkeel\"}}\n")
+}
+
+async fn serve(
+    config: EmbeddedConfig,
+    apps: Vec<Listener>,
+    agents: Vec<Listener>,
+    stop: StopSignal,
+) -> io::Result<()> {
+    let (clock, timer) = (Clock::start(), Timer::new()?);
+    let began = Instant::now();
+    let mut serving = Vec::new();
+    for (number, (app, agent)) in apps.into_iter().zip(agents).enumerate() {
+        let replica = Rc::new(App::new(number, &config, timer.clone()));
+        replica.spawn_plan(&config, number, began);
+        let agent_config = agent_of(&config, agent.address()?, app.address()?);
+        let handler = move |request, _| Rc::clone(&replica).answer(request);
+        let app = engine::serve(app, agent_config.limits, handler, stop.clone());
+        serving.push(tokio::task::spawn_local(async { app.await.map(drop) }));
+        let stop = stop.clone();
+        serving.push(tokio::task::spawn_local(async move {
+            replica::serve_agent(&agent_config, agent, clock, stop).await.map(drop)
+        }));
+    }
+    for server in serving {
+        server.await.map_err(io::Error::other)??;
+    }
+    Ok(())
+}
+
+fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> AgentConfig {
+    let minute = Duration::from_secs(60);
+    AgentConfig {
+        address,
+        app,
+        concurrency: Some(config.concurrency),
+        queue_max: 10_000,
+        timeout: minute,
+        dimmer: None,
+        limits: ServerLimits {
+            head_bytes_max: 16 * 1024,
+            body_bytes_max: 1024 * 1024,
+            connections_max: 10_000,
+            head: minute,
+            idle: minute,
+            write: minute,
+            drain: Duration::from_millis(100),
+        },
+        upstream_limits: UpstreamLimits {
+            connect: Duration::from_secs(1),
+            connections_max: 10_000,
+            idle_connections_max: 1_000,
+            idle: minute,
+            head_bytes_max: 16 * 1024,
+        },
+    }
+}
+
+/// One replica's application.
+#[derive(Debug)]
+struct App {
+    timer: Timer,
+    base: Duration,
+    speed: Cell<f64>,
+    slowdown: Cell<f64>,
+    failing_share: Cell<f64>,
+    paused_until: Cell<Instant>,
+    /// Time spent paused so far, up to the end of the current pause.
+    paused_total: Cell<Duration>,
+    draws: RefCell<Rng>,
+}
+
+impl App {
+    fn new(number: usize, config: &EmbeddedConfig, timer: Timer) -> Self {
+        Self {
+            timer,
+            base: config.service_mean,
+            speed: Cell::new(1.0),
+            slowdown: Cell::new(1.0),
+            failing_share: Cell::new(0.0),
+            paused_until: Cell::new(Instant::now()),
+            paused_total: Cell::default(),
+            draws: RefCell::new(Rng::stream(config.seed, &format!("work of replica {number}"))),
+        }
+    }
+
+    async fn answer(self: Rc<Self>, request: Request<Body>) -> Response<Body> {
+        let (coin, work) = {
+            let mut draws = self.draws.borrow_mut();
+            (draws.unit(), draws.exponential())
+        };
+        if coin < self.failing_share.get() {
+            let mut response = Response::new(Body::full("this replica fails on purpose\n"));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return response;
+        }
+        let mean = self.base.mul_f64(self.slowdown.get() / self.speed.get());
+        let mut due = Instant::now().max(self.paused_until.get()) + mean.mul_f64(work);
+        let mut paused = self.paused_total.get();
+        self.timer.at(due).await;
+        while self.paused_total.get() > paused {
+            due += self.paused_total.get() - paused; // pauses struck in the middle
+            paused = self.paused_total.get();
+            self.timer.at(due).await;
+        }
+        Response::new(Body::full(body_of(request.uri().path())))
+    }
+
+    /// Starts the tasks that change the replica's speed, pause it and so on.
+    fn spawn_plan(self: &Rc<Self>, config: &EmbeddedConfig, number: usize, began: Instant) {
+        let stream =
+            |purpose: &str| Rng::stream(config.seed, &format!("{purpose} of replica {number}"));
+        if !config.fluctuation_interval.is_zero() {
+            let fluctuate = Rc::clone(self).fluctuate(
+                config.fluctuation_interval,
+                config.fluctuation_range,
+                stream("speed"),
+            );
+            tokio::task::spawn_local(fluctuate);
+        }
+        for (place, mishap) in config.mishaps.iter().copied().enumerate() {
+            if mishap.replica.is_none_or(|replica| replica == number) {
+                let rng = stream(&format!("mishap {place}"));
+                tokio::task::spawn_local(Rc::clone(self).suffer(mishap, began, rng));
+            }
+        }
+    }
+
+    /// Overlapping pauses end at the later end.
+    fn pause(&self, at: Instant, length: Duration) {
+        let until = at + length;
+        let from = self.paused_until.get().max(at);
+        if until > from {
+            self.paused_total.set(self.paused_total.get() + (until - from));
+            self.paused_until.set(until);
+        }
+    }
+
+    async fn fluctuate(self: Rc<Self>, interval: Duration, range: f64, mut rng: Rng) {
+        let mut ticks = tokio::time::interval(interval);
+        loop {
+            ticks.tick().await;
+            self.speed.set(if rng.unit() < 0.5 { 1.0 } else { range });
+        }
+    }
+
+    async fn suffer(self: Rc<Self>, mishap: Mishap, began: Instant, mut rng: Rng) {
+        let mut at = began + mishap.at;
+        if !mishap.every.is_zero() {
+            at += mishap.every.mul_f64(rng.exponential());
+        }
+        loop {
+            tokio::time::sleep_until(at.into()).await;
+            match mishap.what {
+                What::Pause(shortest, longest) => {
+                    let length = shortest + longest.saturating_sub(shortest).mul_f64(rng.unit());
+                    self.pause(at, length);
+                }
+                What::Slow(factor) => self.slowdown.set(factor),
+                What::Fail(share) => self.failing_share.set(share),
+                What::Crash => {}
+            }
+            if mishap.every.is_zero() {
+                return;
+            }
+            at += mishap.every.mul_f64(rng.exponential());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// A pause delays what it strikes by its length, also when it is over long before the answer.
+    #[test]
+    fn a_pause_in_the_middle_of_a_request_is_added_to_it() {
+        let (seed, work) = (0..)
+            .map(|seed| {
+                let mut draws = Rng::stream(seed, "work of replica 0");
+                let _coin = draws.unit();
+                (seed, draws.exponential())
+            })
+            .find(|(_, work)| (1.0..1.2).contains(work))
+            .unwrap();
+        let (mean, length) = (Duration::from_millis(300), Duration::from_millis(100));
+        let (at, every) = (Duration::from_millis(100), Duration::ZERO);
+        let what = What::Pause(length, length);
+        let config = EmbeddedConfig {
+            replicas: 1,
+            concurrency: 1,
+            service_mean: mean,
+            fluctuation_interval: Duration::ZERO,
+            fluctuation_range: 1.0,
+            mishaps: vec![Mishap { at, every, replica: None, what }],
+            seed,
+        };
+        let service = Embedded::start(config).unwrap();
+        let began = Instant::now();
+        let mut stream = TcpStream::connect(service.addresses()[0]).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (spent, expected) = (began.elapsed(), mean.mul_f64(work) + length);
+        assert!(answer.ends_with(&body_of("/")), "{answer}");
+        assert!(spent >= expected, "{spent:?}, expected {expected:?}");
+    }
+}

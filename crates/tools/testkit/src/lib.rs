@@ -1,0 +1,40 @@
+//! Servers that stumble and networks that are long, for demonstrations and tests; and what tests
+//! of sockets share.
+//!
+//! | room | does |
+//! |---|---|
+//! | [`embedded`] | a replicated service of our own on loopback sockets |
+//! | [`nginx`] | real nginx servers: paused, limited, killed |
+//! | `cassandra` | real clusters of Apache Cassandra, and a client |
+//! | [`program`] | programs that run beside a test |
+//! | [`redis`] | real Redis servers, and a client |
+//! | [`memcached`], [`zookeeper`] | real servers of theirs |
+//! | [`distance`] | relays that make one machine as wide as a continent |
+//! | [`regions`] | stores whose members are as far from each other as regions |
+//! | [`fault`] | what goes wrong with them |
+//! | [`statements`] | random statements of CQL |
+//! | [`story`] | limits, threads and ends of tests |
+//! | [`wait`] | waiting for a state |
+//! | [`http`] | the simplest client of HTTP |
+//! | `certificates` | an authority of the test's own |
+//! | [`folder`] | folders of the test's own |
+
+#[cfg(all(target_os = "linux", feature = "cassandra"))]
+pub mod cassandra;
+#[cfg(feature = "certificates")]
+pub mod certificates;
+pub mod distance;
+#[cfg(feature = "embedded")]
+pub mod embedded;
+pub mod fault;
+pub mod folder;
+pub mod http;
+pub mod memcached;
+pub mod nginx;
+pub mod program;
+pub mod redis;
+pub mod regions;
+pub mod statements;
+pub mod story;
+pub mod wait;
+pub mod zookeeper;

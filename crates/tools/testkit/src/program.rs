@@ -1,0 +1,89 @@
+//! Programs that run beside a test.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command};
+
+use crate::wait::{PATIENCE, block_until_within};
+
+/// A program that ends with the test, if it has not been killed before.
+#[derive(Debug, Default)]
+pub struct Program(Option<Child>);
+
+impl Program {
+    /// Starts one.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        Self::start_if_installed(command).unwrap_or_else(|| panic!("not installed: {command:?}"))
+    }
+
+    /// Starts one; `None` where it is not installed.
+    ///
+    /// # Panics
+    /// When it cannot be started for another reason.
+    #[must_use]
+    pub fn start_if_installed(command: &mut Command) -> Option<Self> {
+        match command.spawn() {
+            Ok(child) => Some(Self(Some(child))),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("{command:?}: {error}"),
+        }
+    }
+
+    /// Sends it a signal such as `-STOP`, if it runs.
+    ///
+    /// # Panics
+    /// When it is not there any more, although nobody killed it.
+    pub fn signal(&self, signal: &str) {
+        let Some(child) = &self.0 else { return };
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|sent| sent.success()), "{signal} to {}", child.id());
+    }
+
+    /// Kills it, if it runs, and waits for its end.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            child.kill().expect("it can be killed");
+            child.wait().expect("it ends");
+        }
+    }
+
+    /// Whether it has ended, or was never started.
+    ///
+    /// # Panics
+    /// When the system does not tell.
+    pub fn has_ended(&mut self) -> bool {
+        let ended = |child: &mut Child| child.try_wait().expect("a child of ours").is_some();
+        self.0.as_mut().is_none_or(ended)
+    }
+
+    /// Its number in the system, as long as it was not killed.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.0.as_ref().map(Child::id)
+    }
+
+    /// Waits until somebody listens there.
+    ///
+    /// # Panics
+    /// When the program ends first, or nobody does.
+    #[track_caller]
+    pub fn wait_listening(&mut self, address: SocketAddr) {
+        block_until_within(PATIENCE, &format!("a listener on {address}"), || {
+            assert!(!self.has_ended(), "it ended before it listened on {address}");
+            TcpStream::connect(address).is_ok()
+        });
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

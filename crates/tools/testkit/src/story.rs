@@ -1,0 +1,153 @@
+//! What stories between sockets share: limits, an address where nobody is, a thread for a service,
+//! and a time after which a story hangs.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use evenkeel_runtime::accept::{Stop, StopSignal, worker_runtime};
+use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+
+/// A millisecond.
+pub const MS: Duration = Duration::from_millis(1);
+
+/// Limits of a server that no story reaches unless it means to.
+pub const LIMITS: ServerLimits = ServerLimits {
+    head_bytes_max: 64 * 1024,
+    body_bytes_max: 1 << 30,
+    connections_max: 1_000,
+    head: Duration::from_secs(10),
+    idle: Duration::from_secs(60),
+    write: Duration::from_secs(30),
+    drain: Duration::from_secs(1),
+};
+
+/// The same of connections to a replica.
+pub const UPSTREAM: UpstreamLimits = UpstreamLimits {
+    connect: Duration::from_secs(1),
+    connections_max: 1_000,
+    idle_connections_max: 1_000,
+    idle: Duration::from_secs(30),
+    head_bytes_max: 64 * 1024,
+};
+
+/// Tells a story on a worker of its own, within a time that no story needs.
+///
+/// # Panics
+/// When the story hangs.
+pub fn story(reported: impl Future<Output = ()>) {
+    story_within(Duration::from_secs(40), reported);
+}
+
+/// The same, for stories of real servers.
+///
+/// # Panics
+/// When the story hangs.
+pub fn story_within(limit: Duration, reported: impl Future<Output = ()>) {
+    worker_runtime().expect("a runtime").block_on(async {
+        tokio::time::timeout(limit, reported).await.expect("the story hangs");
+    });
+}
+
+/// The same, where it is possible; else says aloud what is missing on this machine.
+///
+/// # Panics
+/// When the story hangs.
+pub fn possible_story(
+    possible: Result<(), Missing>,
+    limit: Duration,
+    reported: impl AsyncFnOnce(),
+) {
+    match possible {
+        Ok(()) => story_within(limit, reported()),
+        Err(missing) => skipped(&missing),
+    }
+}
+
+/// What this machine lacks for a test, with how to get it.
+#[derive(Clone, Debug)]
+pub struct Missing(String);
+
+impl From<String> for Missing {
+    fn from(words: String) -> Self {
+        Self(words)
+    }
+}
+
+impl From<&str> for Missing {
+    fn from(words: &str) -> Self {
+        Self(words.to_owned())
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Says aloud that tests are skipped: past the capture of a passing test's output.
+pub fn skipped(missing: &(impl fmt::Display + ?Sized)) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {missing}");
+}
+
+/// An address where nobody listens, for now.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn nobody() -> SocketAddr {
+    let [address] = free_addresses();
+    address
+}
+
+/// Different addresses where nobody listens, for servers that are told their ports.
+///
+/// # Panics
+/// When there are none.
+#[must_use]
+pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
+    let bound = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+    bound.each_ref().map(|bound| bound.local_addr().expect("an address"))
+}
+
+/// A service on a thread of its own, which ends when this is dropped. A service that failed fails
+/// the test.
+#[derive(Debug)]
+pub struct Running {
+    stop: Option<Stop>,
+    thread: Option<std::thread::JoinHandle<std::io::Result<()>>>,
+}
+
+impl Running {
+    /// Starts it in a worker runtime of its thread.
+    ///
+    /// # Panics
+    /// When there is no thread to be had.
+    pub fn start<S, F>(service: S) -> Self
+    where
+        S: FnOnce(StopSignal) -> F + Send + 'static,
+        F: Future<Output = std::io::Result<()>>,
+    {
+        let stop = Stop::new();
+        let signal = stop.signal();
+        let body = move || worker_runtime()?.block_on(service(signal));
+        let thread = std::thread::spawn(body);
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.expect("the service does not panic").expect("the service does not fail");
+            }
+        }
+    }
+}

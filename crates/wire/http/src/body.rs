@@ -1,0 +1,267 @@
+//! One body type for requests and responses, without a box on the common path.
+//!
+//! A body that has arrived whole with its head is plain bytes ([`Body::full`]) and its upstream
+//! connection is already back in the pool. Only a body still on its way carries a box
+//! (`replica_body.rs`), with the upstream connection inside.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+
+/// A message body, in either direction.
+pub struct Body(Kind);
+
+enum Kind {
+    Empty,
+    Full(Bytes),
+    Client { incoming: Incoming, bytes_left: u64, bytes_max: u64, upload: Upload },
+    Replica(Box<dyn Streaming>),
+}
+
+/// A response body on its way from a replica. Dropping it cancels the attempt.
+pub(super) trait Streaming {
+    /// The next piece, as [`http_body::Body::poll_frame`].
+    fn poll_frame(&mut self, cx: &mut Context<'_>)
+    -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
+    /// As [`http_body::Body::is_end_stream`].
+    fn is_end_stream(&self) -> bool;
+
+    /// As [`http_body::Body::size_hint`].
+    fn size_hint(&self) -> SizeHint;
+
+    /// Takes what is to be done at the end; at once when it is over already.
+    fn set_on_end(&mut self, action: Box<dyn FnOnce(End)>);
+}
+
+/// What a client's body waits for, wherever the body is meanwhile; see [`Body::upload`].
+#[derive(Debug, Clone, Default)]
+pub struct Upload(Rc<Cell<UploadState>>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum UploadState {
+    /// It is the replica's turn to take what has come.
+    #[default]
+    Passing,
+    WaitsForClient,
+    Broken,
+}
+
+impl Upload {
+    /// Whether all that came from the client was passed on, and more is to come. False when the
+    /// replica is the one that does not take it.
+    pub fn waits_for_client(&self) -> bool {
+        self.0.get() == UploadState::WaitsForClient
+    }
+
+    /// Whether the client broke off, or sent more than it may. The connection to the replica ends
+    /// with it, in the middle of an answer that has begun.
+    pub fn is_broken(&self) -> bool {
+        self.0.get() == UploadState::Broken
+    }
+}
+
+/// How a response body from a replica ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All of it arrived from the replica and was handed on.
+    Complete,
+    /// The replica broke off in the middle.
+    Broken,
+    /// Nobody wanted the rest: the client went away, or the attempt was cancelled.
+    Abandoned,
+}
+
+/// Why a body could not be read to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The client's body is longer than allowed.
+    #[error("the body is longer than the limit of {bytes_max} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        bytes_max: u64,
+    },
+    /// The client broke off, or sent a body that is not well-formed.
+    #[error("the client's request body broke: {0}")]
+    Client(#[source] Box<dyn Error + Send + Sync>),
+    /// The replica broke off, or sent a body that is not well-formed.
+    #[error("replica {address}: the response body broke: {source}")]
+    Replica {
+        /// The replica that answered.
+        address: SocketAddr,
+        /// What was wrong.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl Body {
+    /// A body of no bytes.
+    pub const fn empty() -> Body {
+        Body(Kind::Empty)
+    }
+
+    /// A body that is in memory.
+    pub fn full(bytes: impl Into<Bytes>) -> Body {
+        let bytes = bytes.into();
+        Body(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
+    }
+
+    /// The same body once more, for a retry or a hedge: `None` if it still streams in.
+    pub fn try_clone(&self) -> Option<Body> {
+        match &self.0 {
+            Kind::Empty => Some(Body::empty()),
+            Kind::Full(bytes) => Some(Body(Kind::Full(bytes.clone()))),
+            Kind::Client { .. } | Kind::Replica(_) => None,
+        }
+    }
+
+    /// Whether every byte is in memory, so that no upstream connection is held any more.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.0, Kind::Empty | Kind::Full(_))
+    }
+
+    /// Tells of a body that streams from a client whom to wait for.
+    pub fn upload(&self) -> Option<Upload> {
+        match &self.0 {
+            Kind::Client { upload, .. } => Some(upload.clone()),
+            Kind::Empty | Kind::Full(_) | Kind::Replica(_) => None,
+        }
+    }
+
+    /// Runs `action` exactly once: when the body has come to its end, has failed or is dropped.
+    ///
+    /// A body that [is complete](Body::is_complete) has ended already, so the action runs now.
+    /// A second action replaces the first, which then learns [`End::Abandoned`].
+    #[must_use]
+    pub fn on_end(mut self, action: impl FnOnce(End) + 'static) -> Body {
+        match &mut self.0 {
+            Kind::Empty | Kind::Full(_) => action(End::Complete),
+            Kind::Replica(body) => body.set_on_end(Box::new(action)),
+            Kind::Client { .. } => {
+                debug_assert!(false, "only a response from a replica has an end to report");
+            }
+        }
+        self
+    }
+
+    /// Reads the whole body into memory, or gives up with the error.
+    ///
+    /// # Errors
+    /// [`BodyError::TooLarge`] when more than `bytes_max` bytes arrive, otherwise what the peer
+    /// did wrong.
+    pub async fn collect(mut self, bytes_max: u64) -> Result<Bytes, BodyError> {
+        let mut all = Vec::new();
+        while let Some(frame) = self.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            if (all.len() + data.len()) as u64 > bytes_max {
+                return Err(BodyError::TooLarge { bytes_max });
+            }
+            if all.is_empty() && self.is_complete() {
+                return Ok(data); // it was in memory already: no copy
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok(all.into())
+    }
+
+    /// The next piece of the body, `None` at its end.
+    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+        std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *self), cx)).await
+    }
+
+    pub(super) fn from_client(incoming: Incoming, bytes_max: u64) -> Body {
+        if http_body::Body::is_end_stream(&incoming) {
+            return Body::empty();
+        }
+        let upload = Upload::default();
+        Body(Kind::Client { incoming, bytes_left: bytes_max, bytes_max, upload })
+    }
+
+    pub(super) fn from_replica(stream: impl Streaming + 'static) -> Body {
+        Body(Kind::Replica(Box::new(stream)))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.0 = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Kind::Client { incoming, bytes_left, bytes_max, upload } => {
+                let frame = poll_client(incoming, bytes_left, *bytes_max, cx);
+                upload.0.set(match &frame {
+                    Poll::Pending => UploadState::WaitsForClient,
+                    Poll::Ready(Some(Err(_))) => UploadState::Broken,
+                    Poll::Ready(Some(Ok(_)) | None) => UploadState::Passing,
+                });
+                frame
+            }
+            Kind::Replica(body) => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Empty => true,
+            Kind::Full(_) => false,
+            Kind::Client { incoming, .. } => incoming.is_end_stream(),
+            Kind::Replica(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Client { incoming, .. } => incoming.size_hint(),
+            Kind::Replica(body) => body.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Kind::Empty => "empty",
+            Kind::Full(_) => "full",
+            Kind::Client { .. } => "streaming from the client",
+            Kind::Replica(_) => "streaming from the replica",
+        };
+        write!(f, "Body({kind})")
+    }
+}
+
+/// Hands on a client's body and counts it against its limit.
+fn poll_client(
+    incoming: &mut Incoming,
+    bytes_left: &mut u64,
+    bytes_max: u64,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    let frame = std::task::ready!(http_body::Body::poll_frame(Pin::new(incoming), cx));
+    Poll::Ready(frame.map(|frame| {
+        let frame = frame.map_err(|error| BodyError::Client(error.into()))?;
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        *bytes_left = bytes_left.checked_sub(length).ok_or(BodyError::TooLarge { bytes_max })?;
+        Ok(frame)
+    }))
+}

@@ -1,0 +1,310 @@
+//! What a proxy must change in a message head, and what it must refuse.
+//!
+//! Two messages meet in a proxy, and whatever describes one connection must not leak into the
+//! other (RFC 9110 §7.6.1). Where the two ends could disagree about where a message ends, one of
+//! them can be made to read a request that nobody sent (request smuggling); so a message leaves
+//! here with exactly one framing, made anew from what was parsed:
+//!
+//! | came | hyper | here |
+//! |---|---|---|
+//! | request with a length and a coding | believes the coding, closes after | `chunked` only |
+//! | response with both | believes the coding, keeps both | the coding's framing only |
+//! | differing or malformed lengths | refuses | |
+//! | repeated equal lengths | request: keeps one; response: keeps all | sends one |
+//! | `Transfer-Encoding: gzip, chunked` | undoes `chunked` only | 501, or 502 for a response |
+//! | no `Host`, two, or one that is not a host | accepts | refused with 400 |
+//! | `Connection: close, X-Secret` | keeps `X-Secret` | removes it |
+//!
+//! `Expect: 100-continue` is answered here (hyper writes the 100 when the body is first read) and
+//! not sent on; informational responses of the replica are dropped, as HTTP/1.0 clients and most
+//! proxies before us do.
+
+use std::borrow::Cow;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+
+use super::body::Body;
+use super::client::Client;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// How requests are passed on.
+#[derive(Debug, Clone)]
+pub struct Forwarding {
+    /// Whether the client's address is appended to `X-Forwarded-For`.
+    pub append_forwarded_for: bool,
+    /// The `Host` sent on for an HTTP/1.0 request that has none.
+    pub host_default: HeaderValue,
+}
+
+/// A request that is not passed on, and what the client is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// One sentence for whoever reads the answer's body.
+    pub message: Cow<'static, str>,
+}
+
+impl Refusal {
+    /// A refusal with a sentence of explanation.
+    pub fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal { status, message: message.into() }
+    }
+
+    /// 413, because the body is longer than allowed.
+    pub fn body_too_large(bytes_max: u64) -> Refusal {
+        let message = format!("the request body is longer than the limit of {bytes_max} bytes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    }
+
+    /// The answer for the client, as plain text.
+    pub fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::full(format!("{}\n", self.message)));
+        *response.status_mut() = self.status;
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        response
+    }
+}
+
+/// Makes a client's request fit to be sent to a replica: origin form, one `Host`, one framing,
+/// nothing that was meant for this hop only.
+///
+/// # Errors
+/// What must be answered instead of passed on: tunnels, protocol upgrades, transfer codings
+/// other than `chunked`, ambiguous hosts.
+pub fn prepare_request(
+    request: &mut Request<Body>,
+    client: &Client,
+    forwarding: &Forwarding,
+) -> Result<(), Refusal> {
+    if request.method() == Method::CONNECT {
+        let message = "this proxy opens no tunnels: CONNECT is not supported";
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));
+    }
+    let seen = Seen::scan(request.headers());
+    check_host(&seen, request.version())?;
+    if seen.upgrade {
+        check_upgrade(request.headers())?;
+    }
+    let is_chunked = seen.transfer_encoding && check_request_coding(request.headers())?;
+    let wants_trailers = seen.te && accepts_trailers(request.headers());
+    to_origin_form(request)?;
+    let headers = request.headers_mut();
+    if seen.hosts == 0 && !headers.contains_key(header::HOST) {
+        headers.insert(header::HOST, forwarding.host_default.clone());
+    }
+    strip(headers, &seen);
+    if is_chunked {
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if wants_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
+    }
+    if forwarding.append_forwarded_for {
+        append_forwarded_for(headers, client);
+    }
+    *request.version_mut() = Version::HTTP_11;
+    request.extensions_mut().clear();
+    Ok(())
+}
+
+/// Makes a replica's response fit to be sent to a client.
+///
+/// # Errors
+/// A response whose end or content the client could not understand is refused with 502.
+pub fn prepare_response(response: &mut Response<Body>) -> Result<(), Refusal> {
+    let headers = response.headers_mut();
+    let seen = Seen::scan(headers);
+    if seen.transfer_encoding && !is_chunked_only(headers) {
+        let message = "the replica used a transfer coding other than \"chunked\"";
+        return Err(Refusal::new(StatusCode::BAD_GATEWAY, message));
+    }
+    strip(headers, &seen);
+    if seen.transfer_encoding || seen.lengths > 1 || seen.has_odd_length {
+        headers.remove(header::CONTENT_LENGTH); // hyper writes the framing of the body it has
+    }
+    Ok(())
+}
+
+/// What one pass over the head found. Most heads have one or two of these.
+#[derive(Default)]
+struct Seen {
+    hosts: u32,
+    has_bad_host: bool,
+    lengths: u32,
+    has_odd_length: bool,
+    connection: bool,
+    /// `Connection` names something besides `keep-alive` and `close`.
+    connection_names: bool,
+    transfer_encoding: bool,
+    te: bool,
+    upgrade: bool,
+    /// `Keep-Alive`, `Proxy-*`, `Expect`: always removed.
+    other: bool,
+}
+
+impl Seen {
+    fn scan(headers: &HeaderMap) -> Seen {
+        let mut seen = Seen::default();
+        for (name, value) in headers {
+            let value = value.as_bytes();
+            match *name {
+                header::HOST => {
+                    seen.hosts += 1;
+                    seen.has_bad_host |= !is_host(value);
+                }
+                header::CONTENT_LENGTH => {
+                    seen.lengths += 1;
+                    seen.has_odd_length |= !value.iter().all(u8::is_ascii_digit);
+                }
+                header::CONNECTION => {
+                    seen.connection = true;
+                    seen.connection_names |= !is_plain_connection(value);
+                }
+                header::TRANSFER_ENCODING => seen.transfer_encoding = true,
+                header::TE => seen.te = true,
+                header::UPGRADE => seen.upgrade = true,
+                header::EXPECT => seen.other = true,
+                _ => seen.other |= is_always_removed(name.as_str()),
+            }
+        }
+        seen
+    }
+}
+
+fn is_always_removed(name: &str) -> bool {
+    name == "keep-alive" || name.starts_with("proxy-")
+}
+
+fn is_plain_connection(value: &[u8]) -> bool {
+    value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close")
+}
+
+fn check_host(seen: &Seen, version: Version) -> Result<(), Refusal> {
+    let bad = |message| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    match seen.hosts {
+        0 if version == Version::HTTP_11 => bad("an HTTP/1.1 request needs a Host header"),
+        0 => Ok(()),
+        1 if !seen.has_bad_host => Ok(()),
+        1 => bad("the Host header is not a host name or address with an optional port"),
+        _ => bad("a request must not have more than one Host header"),
+    }
+}
+
+/// Accepts the characters of RFC 3986 `host [":" port]`; an empty one is allowed.
+fn is_host(host: &[u8]) -> bool {
+    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=:[]%".contains(byte))
+}
+
+/// An offer of HTTP/2 may be ignored (some clients always make it); other protocols are asked
+/// for in earnest.
+fn check_upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_ignored = |token: &[u8]| token.len() >= 3 && token[..3].eq_ignore_ascii_case(b"h2c");
+    if tokens(headers, &header::UPGRADE).all(is_ignored) {
+        return Ok(());
+    }
+    let message = "this proxy does not support protocol upgrades such as WebSocket";
+    Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
+}
+
+/// `Ok(true)` when the body is chunked and nothing else.
+fn check_request_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
+    if is_chunked_only(headers) {
+        return Ok(true);
+    }
+    let message = "the only transfer coding supported in requests is \"chunked\"";
+    Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
+}
+
+fn is_chunked_only(headers: &HeaderMap) -> bool {
+    let mut codings = tokens(headers, &header::TRANSFER_ENCODING);
+    codings.next().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+        && codings.next().is_none()
+}
+
+fn accepts_trailers(headers: &HeaderMap) -> bool {
+    tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
+}
+
+/// The members of a comma-separated header, over all its lines.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let lines = headers.get_all(name).into_iter();
+    lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
+}
+
+/// Absolute form becomes origin form, and its authority the `Host` (RFC 9112 §3.2.2).
+fn to_origin_form(request: &mut Request<Body>) -> Result<(), Refusal> {
+    let Some(authority) = request.uri().authority() else { return Ok(()) };
+    let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+    let host = HeaderValue::from_str(host).ok().filter(|_| request.uri().scheme().is_some());
+    let Some(host) = host else {
+        let message = "the request target must be a path or an absolute URI";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    };
+    let path = request.uri().path_and_query().cloned();
+    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from(path);
+    request.headers_mut().insert(header::HOST, host);
+    Ok(())
+}
+
+/// Removes everything that was meant for this hop.
+fn strip(headers: &mut HeaderMap, seen: &Seen) {
+    if seen.connection_names {
+        remove_named_by_connection(headers);
+    }
+    if seen.connection {
+        headers.remove(header::CONNECTION);
+    }
+    if seen.te {
+        headers.remove(header::TE);
+    }
+    if seen.upgrade {
+        headers.remove(header::UPGRADE);
+    }
+    if seen.transfer_encoding {
+        headers.remove(header::TRANSFER_ENCODING);
+    }
+    if seen.other {
+        headers.remove(header::EXPECT);
+        remove_where(headers, is_always_removed);
+    }
+}
+
+/// Removes what `Connection` names, except the fields a message cannot do without.
+fn remove_named_by_connection(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .filter(|name| !matches!(*name, header::HOST | header::CONTENT_LENGTH))
+        .collect();
+    named.iter().for_each(|name| drop(headers.remove(name)));
+}
+
+fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
+    names.iter().for_each(|name| drop(headers.remove(name)));
+}
+
+fn append_forwarded_for(headers: &mut HeaderMap, client: &Client) {
+    let mut chain = Vec::new();
+    for earlier in headers.get_all(X_FORWARDED_FOR) {
+        chain.extend_from_slice(earlier.as_bytes());
+        chain.extend_from_slice(b", ");
+    }
+    if chain.is_empty() {
+        headers.insert(X_FORWARDED_FOR, client.forwarded_for.clone());
+        return;
+    }
+    chain.extend_from_slice(client.forwarded_for.as_bytes());
+    let chain = HeaderValue::from_maybe_shared(bytes::Bytes::from(chain));
+    headers.insert(X_FORWARDED_FOR, chain.expect("joined header values are a header value"));
+}

@@ -1,0 +1,210 @@
+//! Kept connections to one replica, and a connection in use.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use evenkeel_runtime::limits::UpstreamLimits;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
+use tokio::net::TcpStream;
+
+use super::body::Body;
+use super::relay::Relay;
+use super::wire::Wire;
+
+/// How many times a kept connection is looked at during its idle time.
+const SWEEPS_PER_IDLE_TIME: u32 = 4;
+
+/// The connections of one worker to one replica.
+pub(super) struct Pool {
+    address: SocketAddr,
+    limits: UpstreamLimits,
+    builder: http1::Builder,
+    #[expect(clippy::vec_box, reason = "a link is large and moves twice per request")]
+    idle: RefCell<Vec<Box<Link>>>,
+    open: Cell<usize>,
+    /// Counts sweeps: a clock that costs the request path nothing.
+    sweep: Cell<u32>,
+}
+
+/// One connection. `driver` is `None` once it has closed.
+struct Link {
+    sender: http1::SendRequest<Body>,
+    driver: Option<http1::Connection<Wire<TcpStream>, Body>>,
+    relay: Relay,
+    idle_since_sweep: u32,
+}
+
+impl Link {
+    /// Lets the connection read and write as far as it can, then looks with `poll` at what came
+    /// of it.
+    fn drive<T>(
+        &mut self,
+        cx: &Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let Link { driver, relay, .. } = self;
+        relay.poll(cx, |cx| {
+            if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(cx).is_ready()) {
+                *driver = None; // dropping it hands an unsent request back
+            }
+            poll(cx)
+        })
+    }
+
+    /// Whether request and response are both through and another request may follow.
+    fn is_reusable(&self) -> bool {
+        self.driver.is_some() && self.sender.is_ready()
+    }
+}
+
+impl Pool {
+    /// No connection yet; a task of its own looks after idle ones.
+    pub(super) fn new(address: SocketAddr, limits: UpstreamLimits) -> Rc<Pool> {
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(limits.head_bytes_max.max(8192));
+        let (idle, open) = (RefCell::default(), Cell::new(0));
+        let pool = Rc::new(Pool { address, limits, builder, idle, open, sweep: Cell::new(0) });
+        tokio::task::spawn_local(sweep(Rc::downgrade(&pool), limits.idle));
+        pool
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn limits(&self) -> &UpstreamLimits {
+        &self.limits
+    }
+
+    /// Connections that are open or being opened, idle ones too.
+    pub(super) fn connections(&self) -> usize {
+        self.open.get()
+    }
+
+    pub(super) fn connections_idle(&self) -> usize {
+        self.idle.borrow().len()
+    }
+
+    pub(super) fn close_idle(&self) {
+        self.closed(self.idle.take().len());
+    }
+
+    /// So many connections are gone.
+    fn closed(&self, count: usize) {
+        let open = self.open.get();
+        assert!(count <= open, "a connection closes once");
+        self.open.set(open - count);
+    }
+
+    /// Drops idle connections that are too old, or that the replica has closed.
+    fn drop_stale(&self) {
+        let sweep = self.sweep.get().wrapping_add(1);
+        self.sweep.set(sweep);
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        idle.retain_mut(|link| {
+            let _ = link.drive(&Context::from_waker(Waker::noop()), |_| Poll::Ready(()));
+            let age = sweep.wrapping_sub(link.idle_since_sweep);
+            link.is_reusable() && age <= SWEEPS_PER_IDLE_TIME
+        });
+        self.closed(before - idle.len());
+    }
+}
+
+/// Looks after idle connections until the last user of the pool is gone.
+async fn sweep(pool: Weak<Pool>, idle: Duration) {
+    let period = (idle / SWEEPS_PER_IDLE_TIME).max(Duration::from_millis(1));
+    loop {
+        tokio::time::sleep(period).await;
+        let Some(pool) = pool.upgrade() else { return };
+        pool.drop_stale();
+    }
+}
+
+/// A connection in use by one attempt. Dropping it closes the connection.
+pub(super) struct Lease {
+    /// `None` while it opens, and after it went back to the pool.
+    link: Option<Box<Link>>,
+    pool: Rc<Pool>,
+    is_kept: bool,
+}
+
+impl Lease {
+    /// Takes the connection that became idle last.
+    pub(super) fn reuse(pool: &Rc<Pool>) -> Option<Lease> {
+        let link = pool.idle.borrow_mut().pop()?;
+        Some(Lease { link: Some(link), pool: Rc::clone(pool), is_kept: false })
+    }
+
+    /// Takes a place for a connection that is to be [opened](Lease::open), if there is one.
+    pub(super) fn reserve(pool: &Rc<Pool>) -> Option<Lease> {
+        if pool.open.get() >= pool.limits.connections_max {
+            return None;
+        }
+        pool.open.set(pool.open.get() + 1);
+        Some(Lease { link: None, pool: Rc::clone(pool), is_kept: false })
+    }
+
+    /// Speaks HTTP on this stream from now on.
+    pub(super) async fn open(&mut self, wire: Wire<TcpStream>) -> hyper::Result<()> {
+        let (sender, driver) = self.pool.builder.handshake(wire).await?;
+        let (driver, relay) = (Some(driver), Relay::new());
+        self.link = Some(Box::new(Link { sender, driver, relay, idle_since_sweep: 0 }));
+        Ok(())
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.pool.address
+    }
+
+    /// Whether request and response are both through and another request may follow.
+    pub(super) fn is_reusable(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_reusable())
+    }
+
+    /// Sends a request and waits for the head of the response.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+        let link = self.link.as_mut().expect("a lease for an exchange has a link");
+        let mut answer = pin!(link.sender.try_send_request(request));
+        std::future::poll_fn(|cx| link.drive(cx, |cx| answer.as_mut().poll(cx))).await
+    }
+
+    /// Lets the connection read and write as far as it can, then looks with `poll` at what came
+    /// of it.
+    pub(super) fn drive<T>(
+        &mut self,
+        cx: &Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.link.as_mut().expect("a lease in use has a link").drive(cx, poll)
+    }
+
+    /// Keeps the connection for the next request, if it is fit for one.
+    pub(super) fn give_back(mut self) {
+        let Some(mut link) = self.link.take_if(|link| link.is_reusable()) else { return };
+        let mut idle = self.pool.idle.borrow_mut();
+        if idle.len() < self.pool.limits.idle_connections_max {
+            link.relay.rest();
+            link.idle_since_sweep = self.pool.sweep.get();
+            idle.push(link);
+            self.is_kept = true;
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.pool.closed(1);
+        }
+    }
+}

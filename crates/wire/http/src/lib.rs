@@ -1,0 +1,48 @@
+//! The HTTP/1.1 engine: sockets, parsing, pooling and bodies, and no decision at all.
+//!
+//! # The boundary
+//!
+//! A proxy is written against five things, and none of them mentions hyper, so that a leaner
+//! engine can replace this one without touching the proxy:
+//!
+//! | thing | meaning |
+//! |---|---|
+//! | [`serve`] | accept clients, hand each request to a handler, drain |
+//! | [`Upstream`] | one replica: a pool of kept connections, [`Upstream::send`] is one attempt |
+//! | [`Body`] | a message body in either direction; [`Body::on_end`] says how it ended |
+//! | [`SendError`] | why an attempt failed, whether anything was sent, who is to blame |
+//! | [`head`] | what a proxy must change in a message head, and what it must refuse |
+//!
+//! # One task per client
+//!
+//! An upstream connection has no task of its own. Whoever waits for its answer drives it: the
+//! client's task while the head is awaited, the response body while the body streams, nobody
+//! while it is idle. That saves two task switches and two wake-ups per request, makes
+//! cancellation plain (dropping the attempt closes the connection at once), and costs one rule:
+//! an attempt that is not polled makes no progress. An attempt that must outlive its request
+//! (to learn how slow a cancelled copy was) is spawned with `tokio::task::spawn_local`.
+//!
+//! # System calls
+//!
+//! A small proxied request costs two reads and two writes, the least a proxy can do: a head and
+//! a body that fits with it leave in one write, an idle connection is checked for a pending
+//! close without a system call (tokio remembers readiness), and timeouts of the client side
+//! are swept once per tick rather than armed per request.
+
+mod body;
+mod client;
+pub mod head;
+mod lease;
+mod listener;
+mod relay;
+mod replica_body;
+mod upstream;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use body::{Body, BodyError, End, Upload};
+pub use client::Client;
+pub use listener::{LiveLimits, serve, serve_within};
+pub use upstream::{SendError, SendErrorKind, Upstream};

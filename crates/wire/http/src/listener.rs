@@ -1,0 +1,315 @@
+//! The client side of HTTP: hand requests to a handler, say a connection's phase, stop politely.
+//!
+//! Every worker binds a listener of its own to the same address (`SO_REUSEPORT`), so the kernel
+//! spreads the connections and workers share nothing. Who is accepted, and how long each phase of
+//! a connection may take, is [`accept`](evenkeel_runtime::accept)'s.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use tokio::sync::watch;
+
+use super::body::{Body, BodyError};
+use super::client::Client;
+use super::head::Refusal;
+use super::wire::Wire;
+use evenkeel_runtime::accept::{
+    AcceptConfig, Linger, Link, Listener, Order, Peer, Phase, ServeConnection, Served, StopSignal,
+    Stream, accept, poll_leave,
+};
+use evenkeel_runtime::limits::ServerLimits;
+
+/// Serves clients on this thread until told to stop, then finishes what is in flight.
+///
+/// A lame duck's answers carry `connection: close`; when it drains, idle connections are closed,
+/// and what is not done after [`ServerLimits::drain`] is cut off.
+/// The handler cannot fail: a failure is a response too. It is dropped in mid-air when the
+/// client goes away, which must cancel its work.
+///
+/// # Errors
+/// When the listener cannot be used; errors of single clients end only their connection.
+///
+/// # Panics
+/// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
+pub async fn serve<H, F>(
+    listener: Listener,
+    limits: ServerLimits,
+    handler: H,
+    stop: StopSignal,
+) -> io::Result<Served>
+where
+    H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
+    F: Future<Output = Response<Body>> + 'static,
+{
+    serve_within(listener, &LiveLimits::new(limits), handler, stop).await
+}
+
+/// As [`serve`], within limits that may change meanwhile.
+///
+/// # Errors
+/// As [`serve`].
+///
+/// # Panics
+/// As [`serve`].
+pub async fn serve_within<H, F>(
+    listener: Listener,
+    limits: &LiveLimits,
+    handler: H,
+    stop: StopSignal,
+) -> io::Result<Served>
+where
+    H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
+    F: Future<Output = Response<Body>> + 'static,
+{
+    let server = Server { limits: limits.clone(), handler };
+    accept(listener, limits.0.accept.subscribe(), Rc::new(server), stop).await
+}
+
+fn accept_config(limits: &ServerLimits) -> AcceptConfig {
+    AcceptConfig {
+        connections_max: limits.connections_max,
+        handshake: limits.head,
+        first: limits.head,
+        idle: limits.idle,
+        write: limits.write,
+        drain: limits.drain,
+        tls: None,
+    }
+}
+
+/// What a listener allows its clients while it serves them. Clones are of the same listener.
+#[derive(Debug, Clone)]
+pub struct LiveLimits(Rc<InForce>);
+
+#[derive(Debug)]
+struct InForce {
+    limits: Cell<ServerLimits>,
+    accept: watch::Sender<Arc<AcceptConfig>>,
+}
+
+impl LiveLimits {
+    /// These, until others are set.
+    pub fn new(limits: ServerLimits) -> Self {
+        let accept = watch::Sender::new(Arc::new(accept_config(&limits)));
+        Self(Rc::new(InForce { limits: Cell::new(limits), accept }))
+    }
+
+    /// Changes them: those on connections and times at once, those on heads with the next
+    /// connection, those on bodies with the next request.
+    pub fn set(&self, limits: ServerLimits) {
+        if self.0.limits.replace(limits) != limits {
+            self.0.accept.send_replace(Arc::new(accept_config(&limits)));
+        }
+    }
+
+    fn get(&self) -> ServerLimits {
+        self.0.limits.get()
+    }
+}
+
+/// What the connections of one worker share.
+struct Server<H> {
+    limits: LiveLimits,
+    handler: H,
+}
+
+impl<H, F> ServeConnection for Server<H>
+where
+    H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
+    F: Future<Output = Response<Body>> + 'static,
+{
+    async fn serve(self: Rc<Self>, stream: Stream, peer: Peer, link: Rc<Link>) {
+        let client = Rc::new(Client::new(peer.address));
+        let service = service_fn(|request: Request<Incoming>| {
+            let serving = Serving::begin(&link);
+            let answer = self.answer(request, &client);
+            async move {
+                let mut response = match answer {
+                    Ok(handling) => handling.await,
+                    Err(refusal) => refusal.into_response(),
+                };
+                if serving.0.order() != Order::Serve {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response.map(|body| Answer { body, _serving: serving }))
+            }
+        });
+        let keep_alive = link.order() == Order::Serve; // else it is good for one request
+        let watched = Watched { wire: Wire::new(stream), link: Rc::clone(&link) };
+        let mut serving = pin!(self.builder(keep_alive).serve_connection(watched, service));
+        let mut is_draining = false;
+        std::future::poll_fn(|cx| {
+            let order = link.order();
+            if serving.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(()); // the client has been told, or is gone
+            }
+            // After the poll: what has arrived by now counts as in flight.
+            match parting(order, link.phase()) {
+                Parting::None => Poll::Pending,
+                Parting::AfterAnswer if is_draining => Poll::Pending,
+                Parting::AfterAnswer => {
+                    is_draining = true;
+                    serving.as_mut().graceful_shutdown();
+                    serving.as_mut().poll(cx).map(drop)
+                }
+                Parting::Now => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+}
+
+impl<H, F> Server<H>
+where
+    H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
+    F: Future<Output = Response<Body>> + 'static,
+{
+    fn answer(&self, request: Request<Incoming>, client: &Rc<Client>) -> Result<F, Refusal> {
+        let bytes_max = self.limits.get().body_bytes_max;
+        if http_body::Body::size_hint(request.body()).lower() > bytes_max {
+            return Err(Refusal::body_too_large(bytes_max));
+        }
+        let request = request.map(|incoming| Body::from_client(incoming, bytes_max));
+        Ok((self.handler)(request, Rc::clone(client)))
+    }
+
+    fn builder(&self, keep_alive: bool) -> http1::Builder {
+        let mut builder = http1::Builder::new();
+        let head_bytes_max = self.limits.get().head_bytes_max;
+        builder.max_header_size(head_bytes_max).max_buf_size(head_bytes_max.max(64 * 1024));
+        builder.header_read_timeout(None).keep_alive(keep_alive);
+        builder
+    }
+}
+
+/// How a connection obeys an order in its present phase.
+enum Parting {
+    None,
+    AfterAnswer,
+    Now,
+}
+
+fn parting(order: Order, phase: Phase) -> Parting {
+    match (order, phase) {
+        (Order::LastRequest | Order::Drain, Phase::Serving) => Parting::AfterAnswer,
+        // The end of an answer may still lie in a buffer.
+        (Order::Drain, Phase::Idle) => Parting::AfterAnswer,
+        (Order::Drain, Phase::New) => Parting::Now,
+        _ => Parting::None, // a head has begun: it will be served, or take too long
+    }
+}
+
+/// From the end of a request head to the end of its response.
+struct Serving(Rc<Link>);
+
+impl Serving {
+    fn begin(link: &Rc<Link>) -> Serving {
+        link.enter(Phase::Serving);
+        Serving(Rc::clone(link))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.enter(Phase::Idle);
+    }
+}
+
+/// A response body that marks the end of serving when hyper is done with it.
+struct Answer {
+    body: Body,
+    _serving: Serving,
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The client's stream, telling the connection's phase by what passes.
+struct Watched {
+    wire: Wire<Stream>,
+    link: Rc<Link>,
+}
+
+impl Watched {
+    fn note_write(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.link.write_blocked(result.is_pending());
+        result
+    }
+}
+
+impl Read for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.wire).poll_read(cx, buffer);
+        if result.is_ready() && matches!(self.link.phase(), Phase::New | Phase::Idle) {
+            self.link.enter(Phase::Reading);
+        }
+        result
+    }
+}
+
+impl Write for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.wire).poll_write(cx, bytes);
+        self.note_write(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.wire).poll_write_vectored(cx, slices);
+        self.note_write(result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.wire).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Watched { wire, link } = &mut *self;
+        poll_leave(wire.stream(), link, Linger::WhileSending, cx)
+    }
+}

@@ -1,0 +1,183 @@
+//! Where clients come from: a bound address, a pipe within the process, or both.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::Peer;
+use super::stream::Stream;
+
+/// Connections the kernel keeps waiting while a worker is busy or full.
+const BACKLOG: i32 = 4096;
+
+/// Bytes that wait in each direction of a pipe.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// A bound address that accepts no one yet. Can be sent to the thread that serves it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Option<std::net::TcpListener>,
+    memory: Option<UnboundedReceiver<io::Result<DuplexStream>>>,
+}
+
+/// Connects to a [`Listener`] of the same process, without a socket; from any thread.
+#[derive(Debug, Clone)]
+pub struct Dialer(UnboundedSender<io::Result<DuplexStream>>);
+
+impl Listener {
+    /// Binds the address; other listeners, in this process or another, may share it.
+    ///
+    /// # Errors
+    /// As the operating system says, with the address and a likely cause.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        bind(address).map(Self::from).map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::AddrInUse => " (is another server running there?)",
+                io::ErrorKind::PermissionDenied => " (ports below 1024 need a privilege)",
+                io::ErrorKind::AddrNotAvailable => " (no interface of this host has it)",
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{hint}"))
+        })
+    }
+
+    /// A listener that only clients of this process reach.
+    pub fn memory() -> (Self, Dialer) {
+        Self { socket: None, memory: None }.with_memory()
+    }
+
+    /// The same listener, which clients of this process reach without a socket too.
+    pub fn with_memory(self) -> (Self, Dialer) {
+        let (sender, receiver) = unbounded_channel();
+        (Self { memory: Some(receiver), ..self }, Dialer(sender))
+    }
+
+    /// The address bound, with the port the system chose if the port asked for was 0.
+    ///
+    /// # Errors
+    /// As the operating system says, and when it is reached within the process only.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        socket.local_addr()
+    }
+
+    /// Another listener on the same socket: clients go to whichever accepts first. Clients within
+    /// the process stay with this one.
+    ///
+    /// # Errors
+    /// As the operating system says.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let socket = self.socket.as_ref().map(std::net::TcpListener::try_clone).transpose()?;
+        Ok(Self { socket, memory: None })
+    }
+
+    /// Registers with this thread's runtime.
+    pub(super) fn open(self) -> io::Result<Source> {
+        let socket = self.socket.map(|socket| {
+            socket.set_nonblocking(true)?;
+            TcpListener::from_std(socket)
+        });
+        Ok(Source { socket: socket.transpose()?, memory: self.memory })
+    }
+}
+
+impl From<std::net::TcpListener> for Listener {
+    fn from(socket: std::net::TcpListener) -> Self {
+        Self { socket: Some(socket), memory: None }
+    }
+}
+
+impl Dialer {
+    /// Connects. The client is served when its turn comes, as one with a socket.
+    ///
+    /// # Errors
+    /// When the listener is gone.
+    pub fn connect(&self) -> io::Result<DuplexStream> {
+        let (ours, theirs) = duplex(PIPE_BYTES);
+        self.0.send(Ok(theirs)).map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        Ok(ours)
+    }
+
+    /// Lets the next accept fail.
+    #[cfg(test)]
+    pub(super) fn fail(&self, error: io::Error) {
+        self.0.send(Err(error)).expect("somebody listens");
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM.nonblocking().cloexec(),
+        Some(socket2::Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A listener that accepts.
+#[derive(Debug)]
+pub(super) struct Source {
+    socket: Option<TcpListener>,
+    memory: Option<UnboundedReceiver<io::Result<DuplexStream>>>,
+}
+
+impl Source {
+    pub(super) async fn next(&mut self) -> io::Result<(Stream, Peer)> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
+        if let Some(memory) = &mut self.memory {
+            match memory.poll_recv(context) {
+                Poll::Ready(Some(stream)) => return Poll::Ready(stream.map(of_memory)),
+                Poll::Ready(None) => self.memory = None, // nobody can connect any more
+                Poll::Pending => {}
+            }
+        }
+        let Some(socket) = &self.socket else { return Poll::Pending };
+        loop {
+            let (stream, address) = ready!(socket.poll_accept(context))?;
+            if let Some(client) = of_socket(stream, address) {
+                return Poll::Ready(Ok(client));
+            }
+        }
+    }
+
+    /// Ends it; returns the clients that are connected already and wait.
+    pub(super) fn into_waiting(self) -> io::Result<Vec<(Stream, Peer)>> {
+        let mut waiting = Vec::new();
+        if let Some(mut memory) = self.memory {
+            memory.close();
+            while let Ok(stream) = memory.try_recv() {
+                waiting.extend(stream.ok().map(of_memory));
+            }
+        }
+        let Some(socket) = self.socket else { return Ok(waiting) };
+        let socket = socket.into_std()?; // asks the kernel, not tokio's memory of events
+        while let Ok((stream, address)) = socket.accept() {
+            stream.set_nonblocking(true)?;
+            waiting.extend(of_socket(TcpStream::from_std(stream)?, address));
+        }
+        Ok(waiting)
+    }
+}
+
+/// `None` when the client has gone already.
+fn of_socket(stream: TcpStream, address: SocketAddr) -> Option<(Stream, Peer)> {
+    stream.set_nodelay(true).ok()?;
+    let local = stream.local_addr().ok()?;
+    Some((Stream::Plain(stream), Peer { address, local }))
+}
+
+fn of_memory(stream: DuplexStream) -> (Stream, Peer) {
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    (Stream::Memory(stream), Peer { address: nowhere, local: nowhere })
+}

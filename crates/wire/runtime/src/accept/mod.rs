@@ -1,0 +1,394 @@
+//! Clients: accepted, limited in number and time, told to leave.
+//!
+//! The only accept loop. What a client says is for the protocol's [`ServeConnection`] to
+//! understand; how many may come, how long each phase of a connection may take and how all of
+//! them end is decided here, so that every protocol behaves alike.
+//!
+//! **Limits.** More clients than [`AcceptConfig::connections_max`] wait in the kernel's backlog.
+//! The time of a phase is coarse (seconds), so no timer is armed per request: a connection notes
+//! the tick at which it entered a [`Phase`], and one sweep per tick cuts off what has overstayed.
+//! Without connections nothing ticks.
+//!
+//! **The end** ([`Stage`]). As a *lame duck* the listener still accepts, and connections are told
+//! [`Order::LastRequest`]; it lasts as long as it is told to, or until the last client has gone.
+//! Then nobody is accepted any more; clients that the kernel has connected already are served
+//! once, and all others are told [`Order::Drain`]. Whoever is not done when the time is up is cut
+//! off and counted.
+
+mod limits;
+mod link;
+mod listener;
+mod stop;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::sync::{Notify, watch};
+use tokio_rustls::TlsAcceptor;
+
+pub use link::{Link, Order, Phase};
+pub use listener::{Dialer, Listener};
+pub use stop::{Stage, Stop, StopSignal};
+pub use stream::{Linger, Stream, poll_leave};
+
+use limits::Limits;
+use listener::Source;
+
+/// How long accepting rests when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long those who waited in the backlog when accepting ended have to say what they want.
+const BACKLOG_GRACE: Duration = Duration::from_millis(250);
+
+/// What one listener allows its clients. [`Duration::MAX`] is no limit.
+#[derive(Debug, Clone)]
+pub struct AcceptConfig {
+    /// Connections at once; more wait in the kernel's backlog.
+    pub connections_max: usize,
+    /// How long TLS may take, and a client to stop sending after its last answer.
+    pub handshake: Duration,
+    /// How long a new connection may take to its first whole request, TLS included, and a later
+    /// request's head from its first byte.
+    pub first: Duration,
+    /// How long a connection may idle between requests.
+    pub idle: Duration,
+    /// How long a client may take nothing of what there is to write.
+    pub write: Duration,
+    /// How long clients may take to finish once nobody is accepted any more; the process's own
+    /// limit holds too.
+    pub drain: Duration,
+    /// With what clients are spoken to, if encrypted. Certificates are replaced by another
+    /// configuration; connections keep theirs.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+impl AcceptConfig {
+    /// Without any limit, nor TLS.
+    pub const fn unlimited() -> Self {
+        Self {
+            connections_max: usize::MAX,
+            handshake: Duration::MAX,
+            first: Duration::MAX,
+            idle: Duration::MAX,
+            write: Duration::MAX,
+            drain: Duration::MAX,
+            tls: None,
+        }
+    }
+
+    /// For a listener whose limits never change.
+    pub fn fixed(self) -> watch::Receiver<Arc<Self>> {
+        watch::Sender::new(Arc::new(self)).subscribe()
+    }
+}
+
+/// Who connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The client's address.
+    pub address: SocketAddr,
+    /// The address it reached.
+    pub local: SocketAddr,
+}
+
+/// What happened to a connection, for whoever counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A client was accepted.
+    Accepted,
+    /// It overstayed a phase, or took nothing for too long: it is cut off.
+    TimedOut,
+    /// It has gone, whatever the reason.
+    Gone,
+}
+
+/// One protocol: serves a connection from its first byte to its last.
+pub trait ServeConnection: 'static {
+    /// Serves one client. It is dropped in mid-air when the client overstays or the drain's time
+    /// is up, which must cancel its work.
+    ///
+    /// It says every [`Phase`] it enters, [`Phase::New`] excepted, and does as it is told by
+    /// [`Link::order`]; it is polled when that changes.
+    fn serve(
+        self: Rc<Self>,
+        stream: Stream,
+        peer: Peer,
+        link: Rc<Link>,
+    ) -> impl Future<Output = ()>;
+
+    /// Whether a client may come in. Nobody else is accepted while this waits.
+    fn admit(&self, _peer: &Peer) -> impl Future<Output = bool> {
+        std::future::ready(true)
+    }
+
+    /// Counts what happened.
+    fn count(&self, _event: Event) {}
+}
+
+/// What was done, told when accepting has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Served {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections that [`ServeConnection::admit`] turned away.
+    pub rejected: u64,
+    /// Connections cut off because they outlasted the drain.
+    pub cut_off: u64,
+}
+
+/// The runtime of one worker thread: single-threaded, so that nothing on it needs a lock.
+///
+/// # Errors
+/// When the operating system refuses an event queue.
+pub fn worker_runtime() -> io::Result<tokio::runtime::LocalRuntime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build_local(tokio::runtime::LocalOptions::default())
+}
+
+/// Accepts clients on this thread until told to stop, then lets them finish. Dropped in the
+/// middle, it closes all connections.
+///
+/// # Errors
+/// When the listener cannot be used; errors of single clients end only their connection.
+///
+/// # Panics
+/// Outside a [`worker_runtime`].
+pub async fn accept<H: ServeConnection>(
+    listener: Listener,
+    config: watch::Receiver<Arc<AcceptConfig>>,
+    handler: Rc<H>,
+    mut stop: StopSignal,
+) -> io::Result<Served> {
+    let mut source = listener.open()?;
+    let worker = Rc::new(Worker::new(config, handler));
+    let sweep = tokio::task::spawn_local(Rc::clone(&worker).sweep());
+    let running = Running { worker: Rc::clone(&worker), sweep };
+    first(worker.accept_all(&mut source), worker.until_drain(&mut stop)).await;
+    let waiting = source.into_waiting()?;
+    let cut_off = worker.drain(waiting, &mut stop).await;
+    drop(running);
+    let (accepted, rejected) = (worker.accepted.get(), worker.rejected.get());
+    Ok(Served { accepted, rejected, cut_off })
+}
+
+/// Ends the sweep and all connections, when accepting has ended or is dropped in the middle.
+struct Running<H: ServeConnection> {
+    worker: Rc<Worker<H>>,
+    sweep: tokio::task::JoinHandle<()>,
+}
+
+impl<H: ServeConnection> Drop for Running<H> {
+    fn drop(&mut self) {
+        self.sweep.abort();
+        self.worker.tell_all(Order::Close);
+    }
+}
+
+/// The connections of one listener and what they share.
+struct Worker<H: ServeConnection> {
+    config: watch::Receiver<Arc<AcceptConfig>>,
+    handler: Rc<H>,
+    ticks: Rc<Cell<u32>>,
+    accepted: Cell<u64>,
+    rejected: Cell<u64>,
+    /// What a new connection is told.
+    order: Cell<Order>,
+    links: RefCell<BTreeMap<u64, Rc<Link>>>,
+    /// A connection came or went, or the configuration changed.
+    changed: Notify,
+}
+
+impl<H: ServeConnection> Worker<H> {
+    fn new(config: watch::Receiver<Arc<AcceptConfig>>, handler: Rc<H>) -> Self {
+        let (ticks, accepted, rejected) = (Rc::default(), Cell::new(0), Cell::new(0));
+        let (order, links, changed) = (Cell::new(Order::Serve), RefCell::default(), Notify::new());
+        Self { config, handler, ticks, accepted, rejected, order, links, changed }
+    }
+
+    /// Accepts for as long as it is polled.
+    async fn accept_all(self: &Rc<Self>, source: &mut Source) {
+        loop {
+            self.until(|| self.links.borrow().len() < self.config.borrow().connections_max).await;
+            match source.next().await {
+                Ok((stream, peer)) if self.handler.admit(&peer).await => self.welcome(stream, peer),
+                Ok(_) => self.rejected.set(self.rejected.get() + 1),
+                Err(error) => rest_after(&error).await,
+            }
+        }
+    }
+
+    /// Waits for the end of accepting; until then it is a lame duck, if it was told to be.
+    async fn until_drain(&self, stop: &mut StopSignal) {
+        stop.stopping().await;
+        self.tell_all(Order::LastRequest);
+        // Nobody is there to be told: it need not last.
+        first(stop.draining(), self.until(|| self.links.borrow().is_empty())).await;
+    }
+
+    /// Starts serving a connection.
+    fn welcome(self: &Rc<Self>, stream: Stream, peer: Peer) {
+        let id = self.accepted.get();
+        self.accepted.set(id + 1);
+        let tls = self.config.borrow().tls.clone();
+        let phase = if tls.is_some() { Phase::Handshake } else { Phase::New };
+        let link = Rc::new(Link::new(Rc::clone(&self.ticks), phase, self.order.get()));
+        let before = self.links.borrow_mut().insert(id, Rc::clone(&link));
+        debug_assert!(before.is_none(), "every connection has a number of its own");
+        self.changed.notify_waiters();
+        self.handler.count(Event::Accepted);
+        let entry = Entry { worker: Rc::clone(self), id };
+        tokio::task::spawn_local(async move {
+            let serving = async {
+                let greeted = match tls {
+                    None => Some(stream),
+                    Some(tls) => greet(stream, peer, tls, &link).await,
+                };
+                if let Some(stream) = greeted {
+                    let handler = Rc::clone(&entry.worker.handler);
+                    handler.serve(stream, peer, Rc::clone(&link)).await;
+                }
+            };
+            let mut serving = pin!(serving);
+            std::future::poll_fn(|context| match link.listen(context) {
+                Order::Close => Poll::Ready(()),
+                _ => serving.as_mut().poll(context),
+            })
+            .await;
+        });
+    }
+
+    /// Tells all connections, and those that come later.
+    fn tell_all(&self, order: Order) {
+        self.order.set(order);
+        self.links.borrow().values().for_each(|link| link.tell(order));
+    }
+
+    /// Waits until something of connections or configuration is true.
+    async fn until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Serves those who wait once, and waits until the last connection is gone; says how many had
+    /// to be cut off.
+    async fn drain(self: &Rc<Self>, waiting: Vec<(Stream, Peer)>, stop: &mut StopSignal) -> u64 {
+        let limit = self.config.borrow().drain;
+        let gone = async {
+            self.tell_all(Order::Drain);
+            if !waiting.is_empty() {
+                self.order.set(Order::LastRequest);
+                waiting.into_iter().for_each(|(stream, peer)| self.welcome(stream, peer));
+                let gone = self.until(|| self.links.borrow().is_empty());
+                let _ = tokio::time::timeout(BACKLOG_GRACE.min(limit / 2), gone).await;
+                self.tell_all(Order::Drain);
+            }
+            self.until(|| self.links.borrow().is_empty()).await;
+        };
+        let _ = tokio::time::timeout(limit, first(gone, stop.over())).await;
+        // Who is leaving has all its answers.
+        let is_cut_off = |link: &&Rc<Link>| link.phase() != Phase::Leaving;
+        let cut_off = self.links.borrow().values().filter(is_cut_off).count() as u64;
+        if cut_off > 0 {
+            tracing::warn!(cut_off, "clients were cut off at the end of the drain");
+        }
+        self.tell_all(Order::Close);
+        self.until(|| self.links.borrow().is_empty()).await;
+        cut_off
+    }
+
+    /// Cuts off connections that have overstayed.
+    async fn sweep(self: Rc<Self>) {
+        let mut config = self.config.clone();
+        loop {
+            let limits = Limits::new(&config.borrow_and_update());
+            let replaced = async {
+                if config.changed().await.is_err() {
+                    std::future::pending::<()>().await; // it never changes again
+                }
+            };
+            first(self.sweep_by(&limits), replaced).await;
+            self.links.borrow().values().for_each(|link| link.renew());
+            self.changed.notify_waiters(); // there may be more places
+        }
+    }
+
+    async fn sweep_by(&self, limits: &Limits) {
+        loop {
+            self.until(|| !self.links.borrow().is_empty()).await;
+            tokio::time::sleep(limits.tick).await;
+            self.ticks.set(self.ticks.get().wrapping_add(1));
+            for link in self.links.borrow().values() {
+                if link.order() != Order::Close && limits.is_overdue(link) {
+                    link.tell(Order::Close);
+                    self.handler.count(Event::TimedOut);
+                }
+            }
+        }
+    }
+}
+
+/// The entry of a connection in its worker's table.
+struct Entry<H: ServeConnection> {
+    worker: Rc<Worker<H>>,
+    id: u64,
+}
+
+impl<H: ServeConnection> Drop for Entry<H> {
+    fn drop(&mut self) {
+        let removed = self.worker.links.borrow_mut().remove(&self.id);
+        debug_assert!(removed.is_some(), "a connection goes once");
+        self.worker.changed.notify_waiters();
+        self.worker.handler.count(Event::Gone);
+    }
+}
+
+/// Agrees on TLS with a client; `None` when that fails, or it is told to leave before.
+async fn greet(stream: Stream, peer: Peer, tls: Arc<ServerConfig>, link: &Link) -> Option<Stream> {
+    let accepting = Box::pin(TlsAcceptor::from(tls).accept(stream));
+    let left = async {
+        link.ordered(Order::Drain).await;
+        Err(io::ErrorKind::ConnectionAborted.into())
+    };
+    match first(accepting, left).await {
+        Ok(stream) => {
+            link.enter(Phase::New);
+            Some(Stream::Tls(Box::new(stream)))
+        }
+        Err(error) => {
+            tracing::debug!(address = %peer.address, %error, "a client: no TLS");
+            None
+        }
+    }
+}
+
+/// A client that gave up while queued is no reason to rest; missing descriptors are.
+async fn rest_after(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+        tracing::warn!(%error, "a client could not be accepted");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// What ends first of two that run beside each other; the other one is dropped.
+pub async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    std::future::poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(ended) => Poll::Ready(ended),
+        Poll::Pending => other.as_mut().poll(context),
+    })
+    .await
+}

@@ -1,0 +1,21 @@
+//! What every server of Evenkeel has: a clock, timers, listeners, limits, certificates, metrics.
+//!
+//! No protocol and no decision is here.
+//!
+//! | room | does |
+//! |---|---|
+//! | [`accept`] | clients: accepted, limited in number and time, told to leave; a worker's runtime |
+//! | [`component`] | the parts of a process: what each runs, how each takes another configuration |
+//! | [`limits`] | what one worker allows its clients and itself, with the keys of the config |
+//! | [`clock`] | core's instants on the machine's clock, or on a test's virtual time |
+//! | [`timer`] | wake-ups within microseconds, for hedges |
+//! | [`pem`] | certificates and private keys from files |
+//! | [`metrics`] | the registry of metrics, and their text formats |
+
+pub mod accept;
+pub mod clock;
+pub mod component;
+pub mod limits;
+pub mod metrics;
+pub mod pem;
+pub mod timer;

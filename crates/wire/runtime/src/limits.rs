@@ -1,0 +1,87 @@
+//! What one worker allows: its clients, and itself towards servers.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use evenkeel_settings::common::{CONNECTIONS, DAY, HOUR, MS, SECOND};
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Table};
+
+/// Lengths of a message head, in bytes. The HTTP engine's smallest buffer for responses is 8 KiB.
+const REQUEST_HEAD_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
+const RESPONSE_HEAD_BYTES: RangeInclusive<u64> = 8_192..=1_048_576;
+
+/// What one worker allows its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// The longest request head in bytes, answered 431 beyond; a head has at most 100 lines.
+    pub head_bytes_max: usize,
+    /// The longest request body in bytes, answered 413 beyond.
+    pub body_bytes_max: u64,
+    /// Connections at once; more wait in the kernel's backlog.
+    pub connections_max: usize,
+    /// How long a request head may take from its first byte, a new connection to its first
+    /// head, and a client to stop sending once it has been refused.
+    pub head: Duration,
+    /// How long a connection may idle between requests.
+    pub idle: Duration,
+    /// How long a client may refuse to take a piece of the response.
+    pub write: Duration,
+    /// How long requests in flight may take to finish once the worker stops.
+    pub drain: Duration,
+}
+
+/// What one worker allows itself towards one replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamLimits {
+    /// How long a connection may take to open.
+    pub connect: Duration,
+    /// Connections open at once, busy and idle together; one more is refused, never waited for
+    /// (the dispatcher's backlog is the place to wait).
+    pub connections_max: usize,
+    /// Idle connections kept for reuse.
+    pub idle_connections_max: usize,
+    /// How long an idle connection is kept; give or take a quarter.
+    pub idle: Duration,
+    /// The longest response head in bytes; at least 8192, which is also the smallest buffer.
+    pub head_bytes_max: usize,
+}
+
+impl ServerLimits {
+    /// Reads a table `limits`; `drain` is the process's.
+    pub fn read(table: &mut Table<'_>, drain: Duration) -> Self {
+        let head_bytes = table.key("head_bytes_max").bytes().between(REQUEST_HEAD_BYTES);
+        let body_bytes = table.key("body_bytes_max").bytes().between(0..=1 << 50);
+        Self {
+            head_bytes_max: head_bytes.or(32 * 1_024) as usize,
+            body_bytes_max: body_bytes.or(1 << 30),
+            connections_max: table.key("connections_max").integer().between(CONNECTIONS).or(10_000),
+            head: duration(table, "head", MS..=HOUR, 10 * SECOND),
+            idle: duration(table, "idle", MS..=DAY, 60 * SECOND),
+            write: duration(table, "write", MS..=HOUR, 30 * SECOND),
+            drain,
+        }
+    }
+}
+
+impl UpstreamLimits {
+    /// Reads a table `pool`; `connect` is the limit for opening a connection.
+    pub fn read(table: &mut Table<'_>, connect: Duration) -> Self {
+        let connections_max = table.key("connections_max").integer().between(CONNECTIONS).or(1_024);
+        let idle_connections = table.key("idle_connections_max").integer().between(0..=1_000_000);
+        let head_bytes = table.key("head_bytes_max").bytes().between(RESPONSE_HEAD_BYTES);
+        let limits = Self {
+            connect,
+            connections_max,
+            idle_connections_max: idle_connections.or(connections_max.min(256)),
+            idle: duration(table, "idle", MS..=DAY, 30 * SECOND),
+            head_bytes_max: head_bytes.or(64 * 1_024) as usize,
+        };
+        if table.is_sound() && limits.idle_connections_max > connections_max {
+            let expected = format!("at most connections_max, which is {connections_max}");
+            let wrong = Mismatch::new(limits.idle_connections_max.to_string(), expected);
+            table.problem("idle_connections_max", wrong);
+        }
+        limits
+    }
+}

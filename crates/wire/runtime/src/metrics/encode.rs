@@ -1,0 +1,138 @@
+//! Text formats: Prometheus 0.0.4 and OpenMetrics 1.0.
+
+use std::fmt::Write as _;
+
+use super::{Family, Kind, Measured, Sample, Scrape};
+
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus' text exposition format 0.0.4.
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The better of the formats that a scraper accepts, by its `Accept` header: OpenMetrics only
+    /// for who asks for it.
+    #[must_use]
+    pub fn accepted(accept: &str) -> Self {
+        let weight = |media: &str| {
+            let parts = accept.split(',').map(|range| range.trim().split(';'));
+            let matching = parts.filter_map(|mut parts| {
+                let kind = parts.next()?.trim();
+                let mut weights = parts.filter_map(|it| it.trim().strip_prefix("q="));
+                (kind == media).then(|| weights.next().map_or(1.0, |q| q.parse().unwrap_or(0.0)))
+            });
+            matching.fold(0.0, f32::max)
+        };
+        let open_metrics = weight("application/openmetrics-text");
+        if open_metrics > 0.0 && open_metrics >= weight("text/plain") {
+            Self::OpenMetrics
+        } else {
+            Self::Text
+        }
+    }
+
+    /// The `Content-Type` of the text.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
+
+pub(super) fn encode(scrape: &Scrape, format: Format) -> String {
+    let mut text = Text { written: String::new(), format };
+    scrape.families.iter().for_each(|family| text.family(family));
+    if format == Format::OpenMetrics {
+        text.written.push_str("# EOF\n");
+    }
+    text.written
+}
+
+struct Text {
+    written: String,
+    format: Format,
+}
+
+impl Text {
+    fn family(&mut self, Family { desc, samples }: &Family) {
+        let is_open = self.format == Format::OpenMetrics;
+        let name = if is_open { desc.open_name() } else { desc.name };
+        let mut help = desc.help.replace('\\', "\\\\").replace('\n', "\\n");
+        if is_open {
+            help = help.replace('"', "\\\"");
+        }
+        let kind = match desc.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Summary => "summary",
+        };
+        writeln!(self.written, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(INFALLIBLE);
+        for Sample { labels, measured } in samples {
+            match measured {
+                Measured::Number(value) => self.sample(desc.name, "", labels, None, *value),
+                Measured::Summary(sum, count) => {
+                    self.sample(desc.name, "_sum", labels, None, sum.as_secs_f64());
+                    self.sample(desc.name, "_count", labels, None, *count as f64);
+                }
+                Measured::Histogram { within, sum, count } => {
+                    for (at, within) in within {
+                        let le = self.bound(at.as_secs_f64());
+                        self.sample(desc.name, "_bucket", labels, Some(&le), *within as f64);
+                    }
+                    self.sample(desc.name, "_bucket", labels, Some("+Inf"), *count as f64);
+                    self.sample(desc.name, "_sum", labels, None, sum.as_secs_f64());
+                    self.sample(desc.name, "_count", labels, None, *count as f64);
+                }
+            }
+        }
+    }
+
+    /// OpenMetrics wants a bound to look like a float.
+    fn bound(&self, le: f64) -> String {
+        let text = le.to_string();
+        match self.format {
+            Format::OpenMetrics if !text.contains('.') => text + ".0",
+            _ => text,
+        }
+    }
+
+    fn sample(
+        &mut self,
+        name: &str,
+        suffix: &str,
+        labels: &[(&'static str, String)],
+        le: Option<&str>,
+        value: f64,
+    ) {
+        self.written.push_str(name);
+        self.written.push_str(suffix);
+        let labels = labels.iter().map(|(label, value)| (*label, value.as_str()));
+        let mut open = '{';
+        for (label, value) in labels.chain(le.map(|le| ("le", le))) {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            write!(self.written, "{open}{label}=\"{value}\"").expect(INFALLIBLE);
+            open = ',';
+        }
+        if open == ',' {
+            self.written.push('}');
+        }
+        writeln!(self.written, " {}", number(value)).expect(INFALLIBLE);
+    }
+}
+
+/// Rust writes infinity as `inf`, the formats as `+Inf`.
+fn number(value: f64) -> String {
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    value.to_string()
+}

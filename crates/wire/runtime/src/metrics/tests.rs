@@ -1,0 +1,133 @@
+//! What a scrape says, to the letter: the texts were written by hand after the two formats.
+
+use std::time::Duration;
+
+use super::*;
+
+struct Door {
+    name: &'static str,
+    opened: u64,
+    open_for: Option<Duration>,
+    refused: BTreeMap<&'static str, u64>,
+    times: Recorder,
+}
+
+const DOORS: [Metric<Door>; 5] = [
+    counter("door_opened_total", "Times it was \"opened\".", |door| door.opened.into()),
+    gauge("door_open_seconds", "Since when.", |door| door.open_for.into()),
+    counter_by("door_refused_total", "Refusals.", "reason", |door| by_reason(&door.refused)),
+    summary("door_passing_seconds", "Passing.", |door| (door.times.sum(), door.times.count())),
+    histogram("door_seconds", "The same.", |door| Some(&door.times)),
+];
+
+fn door(name: &'static str) -> Door {
+    let mut times = Recorder::default();
+    [1, 4, 40_000].into_iter().for_each(|ms| times.record(Duration::from_millis(ms)));
+    Door { name, opened: 3, open_for: None, refused: [("full", 1), ("late", 0)].into(), times }
+}
+
+fn doors() -> Arc<dyn Collect> {
+    Arc::new(|scrape: &mut Scrape| {
+        let doors = [door("front"), Door { open_for: Some(Duration::MAX), ..door("a\"b\\c\nd") }];
+        scrape.table(&DOORS, doors.iter().map(|door| (vec![("door", door.name)], door)));
+    })
+}
+
+fn registry(collectors: impl IntoIterator<Item = Arc<dyn Collect>>) -> Registry {
+    let mut registry = Registry::default();
+    collectors.into_iter().for_each(|collector| registry.register(collector).unwrap());
+    registry
+}
+
+#[test]
+fn a_scrape_is_written_in_both_formats() {
+    let doors = registry([doors()]);
+    let text = doors.encode(Format::Text);
+    let begin = "# HELP door_opened_total Times it was \"opened\".\n\
+                 # TYPE door_opened_total counter\n\
+                 door_opened_total{door=\"front\"} 3\n\
+                 door_opened_total{door=\"a\\\"b\\\\c\\nd\"} 3\n\
+                 # HELP door_open_seconds Since when.\n\
+                 # TYPE door_open_seconds gauge\n\
+                 door_open_seconds{door=\"a\\\"b\\\\c\\nd\"} 18446744073709552000\n\
+                 # HELP door_refused_total Refusals.\n";
+    assert!(text.starts_with(begin), "{text}");
+    let lines = |text: &str, of: &str| -> Vec<String> {
+        text.lines().filter(|line| line.contains(of)).map(str::to_owned).collect()
+    };
+    let front = |rest: &str| format!("door_{rest}");
+    assert_eq!(
+        lines(&text, "refused_total{door=\"front\""),
+        [
+            front("refused_total{door=\"front\",reason=\"full\"} 1"),
+            front("refused_total{door=\"front\",reason=\"late\"} 0"),
+        ]
+    );
+    assert_eq!(
+        lines(&text, "passing_seconds_")[..2],
+        [
+            front("passing_seconds_sum{door=\"front\"} 40.005"),
+            front("passing_seconds_count{door=\"front\"} 3"),
+        ]
+    );
+    let buckets = lines(&text, "door_seconds_bucket{door=\"front\"");
+    assert_eq!(buckets.len(), 31);
+    assert_eq!(buckets[0], front("seconds_bucket{door=\"front\",le=\"0.0005\"} 0"));
+    assert_eq!(buckets[6], front("seconds_bucket{door=\"front\",le=\"0.005\"} 2"));
+    assert_eq!(buckets[20], front("seconds_bucket{door=\"front\",le=\"1\"} 2"));
+    assert_eq!(buckets[30], front("seconds_bucket{door=\"front\",le=\"+Inf\"} 3"));
+
+    let open = doors.encode(Format::OpenMetrics);
+    let begin = "# HELP door_opened Times it was \\\"opened\\\".\n\
+                 # TYPE door_opened counter\n\
+                 door_opened_total{door=\"front\"} 3\n";
+    assert!(open.starts_with(begin) && open.ends_with("\n# EOF\n"), "{open}");
+    let buckets = lines(&open, "door_seconds_bucket{door=\"front\"");
+    assert_eq!(buckets[20], front("seconds_bucket{door=\"front\",le=\"1.0\"} 2"));
+}
+
+#[test]
+fn collectors_share_a_family_that_they_describe_alike() {
+    let more = Arc::new(|scrape: &mut Scrape| {
+        scrape.table(&DOORS, [(vec![("gate", "back")], &door("back"))]);
+    });
+    let text = registry([doors(), more]).encode(Format::Text);
+    assert_eq!(text.matches("# TYPE door_opened_total counter\n").count(), 1);
+    let families: Vec<&str> = text.split("# HELP ").collect();
+    assert!(families[1].contains("door_opened_total{gate=\"back\"} 3\n"), "{}", families[1]);
+}
+
+#[test]
+fn a_family_is_not_described_in_two_ways() {
+    const OTHER: [Metric<u64>; 1] =
+        [gauge("door_opened", "Doors that are open.", |count| (*count).into())];
+    let mut registry = registry([doors()]);
+    let before = registry.encode(Format::Text);
+    let other = Arc::new(|scrape: &mut Scrape| scrape.single(&OTHER, &7));
+    let clash = registry.register(other).unwrap_err();
+    assert_eq!(
+        clash.to_string(),
+        "a metric is described twice: door_opened_total as a Counter (Times it was \"opened\".) \
+         and door_opened as a Gauge (Doors that are open.)"
+    );
+    assert_eq!(registry.encode(Format::Text), before, "it was not added");
+}
+
+#[test]
+fn the_format_is_the_one_that_the_scraper_prefers() {
+    // As Prometheus 2.4x, a browser and curl ask.
+    let prometheus = "application/openmetrics-text;version=1.0.0,\
+                      application/openmetrics-text;version=0.0.1;q=0.75,\
+                      text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
+    for text in [
+        "",
+        "*/*",
+        "text/html,application/xhtml+xml,*/*;q=0.8",
+        "text/plain;version=0.0.4;q=1,application/openmetrics-text;q=0.4",
+        "application/openmetrics-text;q=0",
+        "application/openmetrics-text;q=x",
+    ] {
+        assert_eq!(Format::accepted(text), Format::Text, "{text}");
+    }
+}

@@ -1,0 +1,4 @@
+//! etcd, through its JSON gateway.
+
+pub mod gateway;
+pub mod wire;

@@ -1,0 +1,4 @@
+//! NATS, through its client protocol.
+
+pub mod session;
+pub mod wire;

@@ -1,0 +1,244 @@
+//! `--stumbles`: what reads last while one Redis stands still now and then, by who is asked: the
+//! only duplicate, all at once, one that the policy chooses, or one and a hedge.
+//!
+//! An open loop at a rate that one Redis serves easily, since a closed one would ask less while it
+//! waits. A read that is due while its connection still waits counts from when it was due. The
+//! Redis stands still inside (`DEBUG SLEEP`): its connections stay open, its clients know nothing.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Options;
+use super::load::{KEYS, command, name, value_reply};
+use super::report::{interval, spread};
+use super::subjects::{Running, STUMBLING, Subject, start_all};
+use crate::bench::process::Workbench;
+use crate::bench::{list, load_average, order, quoted, statistics};
+
+/// What the others are compared with.
+const REFERENCE: &str = "all-of-3";
+const CONNECTIONS: u32 = 16;
+/// Reads per second, over all connections.
+const RATE: u32 = 2_000;
+/// A tenth of the time: beyond what the 99th percentile hides.
+const STANDS_STILL: &str = "0.025";
+const EVERY: Duration = Duration::from_millis(250);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// One round of one subject.
+struct Round {
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    /// Of the proxy, for each read.
+    cpu_us: f64,
+    /// Of its Redis servers together, for each read.
+    store_cpu_us: f64,
+}
+
+type Series = Vec<(&'static str, Vec<Round>)>;
+
+/// Measures all in turns; the table, or a JSON document.
+///
+/// # Errors
+/// When a program is missing, or somebody does not start or answers wrongly.
+pub(super) fn run(options: &Options, binary: &Path) -> Result<String> {
+    let load = load_average();
+    let bench = Workbench::create("redis", STUMBLING.iter().map(Subject::port_count).sum())?;
+    let mut running = start_all(STUMBLING.iter(), &bench, binary)?;
+    let mut series: Series = running.iter().map(|it| (it.subject.name, Vec::new())).collect();
+    for round in 0..options.rounds {
+        eprintln!("round {} of {}", round + 1, options.rounds);
+        for index in order(round, running.len()) {
+            let one = &mut running[index];
+            let measured = measure(one, Duration::from_secs(options.seconds));
+            let measured = measured.with_context(|| format!("reads of {}", one.subject.name))?;
+            series[index].1.push(measured);
+        }
+    }
+    Ok(if options.json { json(&series) } else { table(options, &load, &series) })
+}
+
+fn measure(one: &mut Running, lasting: Duration) -> Result<Round> {
+    let (port, store) = (one.port(), one.first_store());
+    let (before, is_over) = (one.cpu_ns()?, AtomicBool::new(false));
+    let mut latencies_ns = std::thread::scope(|scope| {
+        let stumbling = scope.spawn(|| stumble(store, &is_over));
+        let read = |number| scope.spawn(move || read(port, number, lasting));
+        let reading: Vec<_> = (0..CONNECTIONS).map(read).collect();
+        let mut all = Vec::new();
+        for one in reading {
+            all.extend(one.join().expect("it does not panic")?);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        stumbling.join().expect("it does not panic")?;
+        anyhow::Ok(all)
+    })?;
+    one.check_alive()?;
+    let after = one.cpu_ns()?;
+    latencies_ns.sort_unstable();
+    let count = latencies_ns.len();
+    ensure!(count >= 1_000, "{count} reads are too few for a 99.9th percentile");
+    let at = |share: f64| latencies_ns[((count - 1) as f64 * share) as usize] as f64 / 1e3;
+    let each = |before: u64, after: u64| (after - before) as f64 / 1e3 / count as f64;
+    Ok(Round {
+        p50_us: at(0.50),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        cpu_us: each(before.proxy, after.proxy),
+        store_cpu_us: each(before.stores, after.stores),
+    })
+}
+
+/// Has a Redis stand still, again and again.
+fn stumble(port: u16, is_over: &AtomicBool) -> Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    let mut answer = [0; 5];
+    while !is_over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        stream.write_all(command(&["DEBUG", "SLEEP", STANDS_STILL]).as_bytes())?;
+        stream.read_exact(&mut answer).context("DEBUG SLEEP was not answered")?;
+        ensure!(answer == *b"+OK\r\n", "DEBUG SLEEP: {}", String::from_utf8_lossy(&answer));
+        std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+    }
+    Ok(())
+}
+
+/// The reads of one connection; the latency of each in nanoseconds.
+fn read(port: u16, number: u32, lasting: Duration) -> Result<Vec<u64>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    let period = Duration::from_secs(1) * CONNECTIONS / RATE;
+    let count = lasting.as_nanos() / period.as_nanos();
+    let mut answer = vec![0; value_reply().len()];
+    let (mut latencies_ns, mut due) = (Vec::new(), Instant::now() + period * number / CONNECTIONS);
+    for read in 0..count as u64 {
+        let early = due.saturating_duration_since(Instant::now());
+        std::thread::sleep(early);
+        // Who slept too long was not kept from asking by an answer.
+        let since = if early.is_zero() { due } else { Instant::now() };
+        let key = name((read * u64::from(CONNECTIONS) + u64::from(number)) * 7_919 % KEYS);
+        stream.write_all(command(&["GET", &key]).as_bytes())?;
+        stream.read_exact(&mut answer).context("no whole answer")?;
+        ensure!(answer[0] == b'$', "an error: {}", String::from_utf8_lossy(&answer));
+        latencies_ns.push(since.elapsed().as_nanos() as u64);
+        due += period;
+    }
+    Ok(latencies_ns)
+}
+
+fn values(rounds: &[Round], value: fn(&Round) -> f64) -> Vec<f64> {
+    rounds.iter().map(value).collect()
+}
+
+fn table(options: &Options, load: &str, series: &Series) -> String {
+    let mut text = format!(
+        "Reads while one Redis stands still {STANDS_STILL} s in every {EVERY:?}: {} rounds x {} s, \
+         {RATE}/s over {CONNECTIONS} connections, load average {load}\n\n\
+         {:<9} {:>8} {:>8} {:>9} {:>20} {:>20} {:>9}\n",
+        options.rounds,
+        options.seconds,
+        "",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        format!("p99.9 / {REFERENCE}"),
+        "CPU us/read (min-max)",
+        "Redis CPU"
+    );
+    let of_reference = series.iter().find(|(name, _)| *name == REFERENCE);
+    for (name, rounds) in series {
+        let median = |value| statistics::median(&values(rounds, value));
+        let ratios: Vec<f64> = of_reference
+            .iter()
+            .flat_map(|(_, others)| rounds.iter().zip(others))
+            .map(|(own, other)| own.p999_us / other.p999_us)
+            .collect();
+        let _ = writeln!(
+            text,
+            "{name:<9} {:>8.0} {:>8.0} {:>9.0} {:>20} {:>20} {:>9.2}",
+            median(|it| it.p50_us),
+            median(|it| it.p99_us),
+            median(|it| it.p999_us),
+            interval(&ratios, 2),
+            spread(&values(rounds, |it| it.cpu_us)),
+            median(|it| it.store_cpu_us),
+        );
+    }
+    text.push_str("\nratios: median over rounds of the ratio within a round (95 % interval)\n");
+    text
+}
+
+fn json(series: &Series) -> String {
+    let of_one = |(name, rounds): &(&str, Vec<Round>)| {
+        format!(
+            "{{\"subject\":{},\"p50_us\":{},\"p99_us\":{},\"p999_us\":{},\
+             \"cpu_us_per_read\":{},\"store_cpu_us_per_read\":{}}}",
+            quoted(name),
+            list(&values(rounds, |it| it.p50_us)),
+            list(&values(rounds, |it| it.p99_us)),
+            list(&values(rounds, |it| it.p999_us)),
+            list(&values(rounds, |it| it.cpu_us)),
+            list(&values(rounds, |it| it.store_cpu_us))
+        )
+    };
+    let series: Vec<String> = series.iter().map(of_one).collect();
+    format!("{{\"benchmark\":\"redis-stumbles\",\"subjects\":[{}]}}", series.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_each_round() {
+        let rounds = |slower: f64| {
+            let round = |n: u32| Round {
+                p50_us: slower,
+                p99_us: slower,
+                p999_us: f64::from(n) * slower,
+                cpu_us: 2.0,
+                store_cpu_us: 1.0,
+            };
+            (10..16).map(round).collect::<Vec<_>>()
+        };
+        let series = vec![("one", rounds(3.0)), (REFERENCE, rounds(1.5))];
+        let words = ["--stumbles", "--rounds", "6"];
+        let text = table(&Options::parse(&words).unwrap(), "0", &series);
+        assert!(text.contains("2.00 (2.00-2.00)") && text.contains("1.00 (1.00-1.00)"), "{text}");
+        assert!(json(&series).contains("\"p999_us\":[30.0000,33.0000,"));
+    }
+
+    /// An answer that comes late makes all reads late that were due meanwhile.
+    #[test]
+    fn a_read_counts_from_when_it_was_due() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut bytes, mut answered) = ([0; 64], 0);
+            while stream.read(&mut bytes).unwrap() > 0 {
+                if answered == 2 {
+                    std::thread::sleep(Duration::from_millis(80));
+                }
+                answered += 1;
+                stream.write_all(value_reply().as_bytes()).unwrap();
+            }
+        });
+        let latencies_ns = read(port, 0, Duration::from_millis(160)).unwrap();
+        assert_eq!(latencies_ns.len(), 20, "one every 8 ms");
+        let late = latencies_ns.iter().filter(|&&ns| ns > 20_000_000).count();
+        assert!(late >= 6, "{latencies_ns:?}");
+        server.join().unwrap();
+    }
+}
