@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,22 +97,25 @@ fn every_request_is_sent_answered_and_checked() {
 /// The first 20 requests are slow and fail: nothing of them is told.
 #[test]
 fn a_warm_up_is_sent_and_not_counted() {
-    let server = Server::start(|path, stream| match path[1..].parse::<u32>() {
-        Ok(0..20) => {
+    let received = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&received);
+    let server = Server::start(move |path, stream| {
+        count.fetch_add(1, Ordering::Relaxed);
+        if path[1..].parse::<u32>().is_ok_and(|n| n < 20) {
             thread::sleep(Duration::from_millis(50));
             respond(stream, "503 Service Unavailable", "");
+        } else {
+            respond(stream, "200 OK", "x");
         }
-        _ => respond(stream, "200 OK", "x"),
     });
     let mut load = server.load("/{n}", 100.0, 600);
     load.warm_up = Duration::from_millis(200);
-    let mut due = 0;
-    let outcome = load.run(&Stop::new(), |progress| due = due.max(progress.due)).unwrap();
+    let outcome = run(load);
     let report = &outcome.report;
     assert_eq!((report.requests, report.served, report.failed), (40, 40, 0), "{report:?}");
     assert_eq!((report.statuses.server_error, report.unfinished), (0, 0));
     assert_eq!((outcome.latency.count(), report.offered_rate), (40, 100.0));
-    assert!(due > 40, "progress tells of all: {due}");
+    assert_eq!(received.load(Ordering::Relaxed), 60, "the warm-up was sent as well");
 }
 
 #[test]
