@@ -52,6 +52,8 @@ pub struct AgentConfig {
     pub concurrency: Option<u32>,
     /// Requests that may wait; further ones are answered 503. Default 10 000.
     pub queue_max: usize,
+    /// How long a request may wait; then it is answered 503. Default the `timeout`.
+    pub queue_timeout: Duration,
     /// Time limit for the application's answer; default 60 s.
     pub timeout: Duration,
     /// `[agent.dimmer]`; absent = no brownout.

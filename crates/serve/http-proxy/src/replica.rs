@@ -11,9 +11,10 @@
 //! is always reported as empty, and waiting inside the application shows as service time.
 //!
 //! **Service time** is the time from handing the request to the connection with the application
-//! (opened first if none is kept) until the head of its answer has arrived. When the body came
-//! along with the head that is the whole service; a body that still streams is not in it, but
-//! its request counts as in service, and keeps its slot, until the body has ended. A request
+//! (opened first if none is kept) until the head of its answer has arrived, with the first bytes
+//! of a body whose length is known. When all came that is the whole service; a body that still
+//! streams is not in it, but its request counts as in service, and keeps its slot, until the body
+//! has ended, or has stalled for `idle_timeout`. A request
 //! body that arrives slowly from the client is in it. Answers with a status of 500 or above and
 //! requests without an answer are no measurements: an application that fails at once would look
 //! fast.
@@ -82,6 +83,7 @@ pub async fn serve_agent(
 /// The agent before one application.
 pub struct Agent {
     app: Upstream,
+    queue_timeout: Duration,
     timeout: Duration,
     concurrency: Option<u32>,
     limits: ServerLimits,
@@ -103,6 +105,7 @@ impl Agent {
         let dimmer = config.dimmer.as_ref();
         Rc::new(Agent {
             app: Upstream::new(config.app, config.upstream_limits),
+            queue_timeout: config.queue_timeout,
             timeout: config.timeout,
             concurrency: config.concurrency,
             limits: config.limits,
@@ -127,7 +130,7 @@ impl Agent {
     /// |---|---|
     /// | 204 | a probe |
     /// | 502 | the application refused the connection, broke off, or answered what is not HTTP |
-    /// | 503, `Retry-After: 1` | as many requests wait as may |
+    /// | 503, `Retry-After: 1` | as many requests wait as may, or this one has for too long |
     /// | 504 | no answer in time; the attempt is cancelled and its slot is free |
     ///
     /// A client that goes away takes its request along, whether it waits or is in service. A
@@ -216,7 +219,13 @@ impl Agent {
         prepare_request(&mut request, client, &self.forwarding)?;
         let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
         let slot: Slot = match self.admission.enter() {
-            Ok(entering) => entering.await,
+            Ok(entering) => match tokio::time::timeout(self.queue_timeout, entering).await {
+                Ok(slot) => slot,
+                Err(_) => {
+                    self.end(visit, Visit::timed_out);
+                    return Err(self.waited_too_long());
+                }
+            },
             Err(full) => {
                 self.end(visit, |visit, now| visit.failed(now, None));
                 return Err(refused_by(&full));
@@ -279,6 +288,16 @@ impl Agent {
             }
             (answer, _) => answer,
         }
+    }
+
+    fn waited_too_long(&self) -> Refusal {
+        let (app, limit) = (self.app.address(), self.queue_timeout);
+        let slots = self.concurrency.unwrap_or(u32::MAX);
+        let message = format!(
+            "the application at {app} served {slots} other requests for {limit:?}, and this one \
+             waited (the application is too slow, or stands still)"
+        );
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 
     fn too_late(&self) -> Refusal {

@@ -17,6 +17,7 @@ use evenkeel_runtime::accept::{Stop, StopSignal};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_testkit::story::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_testkit::wait::{found, until};
+use http::header::RETRY_AFTER;
 use http::{Method, Request, Response, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -105,6 +106,7 @@ impl Proxy {
             app,
             concurrency,
             queue_max: 100,
+            queue_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(10),
             dimmer: None,
             limits: LIMITS,
@@ -413,6 +415,42 @@ fn a_body_that_streams_keeps_its_slot_until_its_end() {
     });
 }
 
+/// The application stands still in the middle of its bodies: their slots become free at the limit,
+/// and who waits longer than it may is told.
+#[test]
+fn stalled_bodies_free_their_slots_and_waiting_has_an_end() {
+    story(async {
+        let (listener, address) = plain_listener().await;
+        let proxy = Proxy::before(address, Some(1), |config| {
+            config.upstream_limits.body.idle = 1_500 * MS;
+            config.queue_timeout = 100 * MS;
+        });
+        let stalling = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_until(&mut stream, "\r\n\r\n").await;
+            let some = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
+            stream.write_all(some).await.unwrap();
+            stream
+        };
+        let (response, stream) = join(proxy.0.send(get("/stalls")), stalling).await;
+        let waiting = proxy.ask("/waits").await;
+        assert_eq!(waiting.status, StatusCode::SERVICE_UNAVAILABLE, "{}", waiting.body);
+        assert_eq!(waiting.headers[RETRY_AFTER], "1");
+        assert!(waiting.body.contains("waited"), "{}", waiting.body);
+        let stalled = response.unwrap().into_body().collect(100).await;
+        assert!(stalled.is_err(), "the agent cuts it off: {stalled:?}");
+        proxy.until_load(0, 0).await;
+        drop(stream);
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_until(&mut stream, "\r\n\r\n").await;
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        };
+        let (answer, ()) = join(proxy.ask("/next"), serving).await;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    });
+}
+
 #[test]
 fn a_request_that_died_with_a_kept_connection_is_sent_once_more_if_that_is_safe() {
     story(async {
@@ -458,6 +496,7 @@ fn the_end_waits_for_what_is_in_flight() {
             app: app.0.address,
             concurrency: Some(1),
             queue_max: 10,
+            queue_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(10),
             dimmer: None,
             limits: LIMITS,

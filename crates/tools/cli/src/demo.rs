@@ -21,7 +21,7 @@ use evenkeel_core::request::redundancy::Budget;
 use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
-use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
 use evenkeel_server::config::{
     AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Source, UpstreamEntry,
 };
@@ -299,6 +299,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         app,
         concurrency: None,
         queue_max: 10_000,
+        queue_timeout: Duration::from_secs(60),
         timeout: Duration::from_secs(60),
         dimmer: None,
         limits: server_limits(),
@@ -418,6 +419,7 @@ fn upstream_limits() -> UpstreamLimits {
         idle_connections_max: 1_000,
         idle: MINUTE,
         head_bytes_max: 16 * 1024,
+        body: BodyLimits::DEFAULT,
     }
 }
 

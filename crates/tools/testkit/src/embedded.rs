@@ -22,7 +22,7 @@ use evenkeel_http_proxy::replica;
 use evenkeel_runtime::accept::{Listener, worker_runtime};
 use evenkeel_runtime::accept::{Stop, StopSignal};
 use evenkeel_runtime::clock::Clock;
-use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::timer::Timer;
 
 /// What the service is like.
@@ -127,6 +127,7 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
         app,
         concurrency: Some(config.concurrency),
         queue_max: 10_000,
+        queue_timeout: minute,
         timeout: minute,
         dimmer: None,
         limits: ServerLimits {
@@ -144,6 +145,7 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
             idle_connections_max: 1_000,
             idle: minute,
             head_bytes_max: 16 * 1024,
+            body: BodyLimits::DEFAULT,
         },
     }
 }

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use evenkeel_runtime::limits::BodyLimits;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -44,7 +45,13 @@ pub(super) trait Streaming {
 
 /// What a client's body waits for, wherever the body is meanwhile; see [`Body::upload`].
 #[derive(Debug, Clone, Default)]
-pub struct Upload(Rc<Cell<UploadState>>);
+pub struct Upload(Rc<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    state: Cell<UploadState>,
+    bytes: Cell<u64>,
+}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum UploadState {
@@ -52,6 +59,7 @@ enum UploadState {
     #[default]
     Passing,
     WaitsForClient,
+    Through,
     Broken,
 }
 
@@ -59,13 +67,33 @@ impl Upload {
     /// Whether all that came from the client was passed on, and more is to come. False when the
     /// replica is the one that does not take it.
     pub fn waits_for_client(&self) -> bool {
-        self.0.get() == UploadState::WaitsForClient
+        self.0.state.get() == UploadState::WaitsForClient
     }
 
     /// Whether the client broke off, or sent more than it may. The connection to the replica ends
     /// with it, in the middle of an answer that has begun.
     pub fn is_broken(&self) -> bool {
-        self.0.get() == UploadState::Broken
+        self.0.state.get() == UploadState::Broken
+    }
+
+    /// Whether all of it came.
+    pub(super) fn is_through(&self) -> bool {
+        self.0.state.get() == UploadState::Through
+    }
+
+    /// The client does not go on.
+    pub(super) fn break_off(&self) {
+        self.0.state.set(UploadState::Broken);
+    }
+
+    /// So many bytes have come from the client.
+    pub(super) fn note(&self, bytes: u64) {
+        self.0.bytes.set(bytes);
+    }
+
+    /// Bytes that came from the client so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.bytes.get()
     }
 }
 
@@ -101,6 +129,28 @@ pub enum BodyError {
         /// What was wrong.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The body did not come on as it must; whose fault that is, [`Upload::is_broken`] tells.
+    #[error("replica {address}: the response body stalled: {limits}")]
+    Stalled {
+        /// The replica that answered.
+        address: SocketAddr,
+        /// What it had to keep to.
+        limits: Pace,
+    },
+}
+
+/// How fast a body must come, as an error says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace(pub(super) BodyLimits);
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BodyLimits { idle, rate_min } = self.0;
+        match rate_min {
+            0 => write!(f, "no byte within {idle:?}"),
+            rate => write!(f, "less than {rate} bytes per second within {idle:?}"),
+        }
+    }
 }
 
 impl Body {
@@ -208,10 +258,13 @@ impl http_body::Body for Body {
             }
             Kind::Client { incoming, bytes_left, bytes_max, upload } => {
                 let frame = poll_client(incoming, bytes_left, *bytes_max, cx);
-                upload.0.set(match &frame {
+                upload.note(*bytes_max - *bytes_left);
+                upload.0.state.set(match &frame {
                     Poll::Pending => UploadState::WaitsForClient,
                     Poll::Ready(Some(Err(_))) => UploadState::Broken,
-                    Poll::Ready(Some(Ok(_)) | None) => UploadState::Passing,
+                    Poll::Ready(None) => UploadState::Through,
+                    Poll::Ready(Some(Ok(_))) if incoming.is_end_stream() => UploadState::Through,
+                    Poll::Ready(Some(Ok(_))) => UploadState::Passing,
                 });
                 frame
             }

@@ -163,6 +163,10 @@ impl Lease {
         self.pool.address
     }
 
+    pub(super) fn limits(&self) -> &UpstreamLimits {
+        self.pool.limits()
+    }
+
     /// Whether request and response are both through and another request may follow.
     pub(super) fn is_reusable(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_reusable())

@@ -36,13 +36,14 @@ mod lease;
 mod listener;
 mod relay;
 mod replica_body;
+mod stall;
 mod upstream;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use body::{Body, BodyError, End, Upload};
+pub use body::{Body, BodyError, End, Pace, Upload};
 pub use client::Client;
 pub use listener::{LiveLimits, serve, serve_within};
 pub use upstream::{SendError, SendErrorKind, Upstream};

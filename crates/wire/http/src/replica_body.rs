@@ -9,12 +9,16 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::body::{BodyError, End, Streaming};
+use super::body::{BodyError, End, Pace, Streaming};
 use super::lease::Lease;
+use super::stall::Stall;
 
 /// A response body on its way, with the connection it comes from.
 pub(super) struct ReplicaBody {
     incoming: Incoming,
+    /// What came before the head was passed on.
+    first: Option<Frame<Bytes>>,
+    stall: Stall,
     lease: Option<Lease>,
     address: SocketAddr,
     on_end: Option<Box<dyn FnOnce(End)>>,
@@ -22,9 +26,62 @@ pub(super) struct ReplicaBody {
 }
 
 impl ReplicaBody {
-    pub(super) fn new(incoming: Incoming, lease: Lease) -> ReplicaBody {
-        let address = lease.address();
-        ReplicaBody { incoming, lease: Some(lease), address, on_end: None, ended: None }
+    pub(super) fn new(incoming: Incoming, lease: Lease, stall: Stall) -> ReplicaBody {
+        let (address, lease) = (lease.address(), Some(lease));
+        ReplicaBody { incoming, first: None, stall, lease, address, on_end: None, ended: None }
+    }
+
+    /// Waits until some of the body is here, without a time limit of its own.
+    ///
+    /// # Errors
+    /// When the replica breaks off before.
+    pub(super) async fn begin(&mut self) -> Result<(), hyper::Error> {
+        let first = std::future::poll_fn(|cx| self.poll_incoming(cx)).await;
+        self.first = first.transpose()?;
+        Ok(())
+    }
+
+    /// All of the body, if it is here; the connection is given back then.
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        let is_whole = http_body::Body::is_end_stream(&self.incoming);
+        let is_through = self.lease.as_ref().is_some_and(Lease::is_reusable);
+        let piece = self.first.take_if(|piece| is_whole && is_through && piece.is_data())?;
+        self.end(End::Complete);
+        piece.into_data().ok()
+    }
+
+    fn poll_incoming(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let incoming = Pin::new(&mut self.incoming);
+        match &mut self.lease {
+            Some(lease) => lease.drive(cx, |cx| http_body::Body::poll_frame(incoming, cx)),
+            None => http_body::Body::poll_frame(incoming, cx),
+        }
+    }
+
+    /// The next piece; or, when none came for too long, that.
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let address = self.address;
+        match self.poll_incoming(cx) {
+            Poll::Ready(piece) => {
+                let failed =
+                    |error: hyper::Error| BodyError::Replica { address, source: error.into() };
+                Poll::Ready(piece.map(|piece| piece.map_err(failed)))
+            }
+            Poll::Pending => {
+                std::task::ready!(self.stall.poll_wait(cx));
+                let limits = Pace(self.stall.limits());
+                Poll::Ready(Some(Err(BodyError::Stalled { address, limits })))
+            }
+        }
     }
 
     /// The first end counts; whatever happens to the body later changes nothing.
@@ -44,13 +101,9 @@ impl Streaming for ReplicaBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let incoming = Pin::new(&mut self.incoming);
-        let frame = match &mut self.lease {
-            Some(lease) => lease.drive(cx, |cx| http_body::Body::poll_frame(incoming, cx)),
-            None => http_body::Body::poll_frame(incoming, cx),
-        };
-        match std::task::ready!(frame) {
+        match std::task::ready!(self.poll_piece(cx)) {
             Some(Ok(frame)) => {
+                self.stall.moved(frame.data_ref().map_or(1, Bytes::len));
                 // A reader that knows the length does not ask again after the last byte.
                 if frame.is_trailers() || http_body::Body::is_end_stream(&self.incoming) {
                     self.end(End::Complete);
@@ -59,8 +112,7 @@ impl Streaming for ReplicaBody {
             }
             Some(Err(error)) => {
                 self.end(End::Broken);
-                let source = error.into();
-                Poll::Ready(Some(Err(BodyError::Replica { address: self.address, source })))
+                Poll::Ready(Some(Err(error)))
             }
             None => {
                 self.end(End::Complete);
@@ -70,11 +122,16 @@ impl Streaming for ReplicaBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        http_body::Body::is_end_stream(&self.incoming)
+        self.first.is_none() && http_body::Body::is_end_stream(&self.incoming)
     }
 
     fn size_hint(&self) -> SizeHint {
-        http_body::Body::size_hint(&self.incoming)
+        let rest = http_body::Body::size_hint(&self.incoming);
+        let first = self.first.as_ref().and_then(|first| first.data_ref());
+        match (rest.exact(), first) {
+            (Some(rest), Some(first)) => SizeHint::with_exact(rest + first.len() as u64),
+            _ => rest, // only of a body of known length some comes before
+        }
     }
 
     fn set_on_end(&mut self, action: Box<dyn FnOnce(End)>) {

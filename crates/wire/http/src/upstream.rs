@@ -20,9 +20,10 @@ use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::net::TcpStream;
 
-use super::body::{Body, BodyError};
+use super::body::{Body, BodyError, Upload};
 use super::lease::{Lease, Pool};
 use super::replica_body::ReplicaBody;
+use super::stall::Stall;
 use super::wire::Wire;
 
 /// One replica as one worker sees it. Clones share the connections.
@@ -117,6 +118,8 @@ pub enum SendErrorKind {
     Reset,
     /// The replica answered something that is not an acceptable HTTP/1 response head.
     Malformed,
+    /// The replica broke off between the head of its response and the body.
+    Body,
     /// The client's request body broke off or was too long.
     RequestBody,
 }
@@ -165,9 +168,10 @@ impl SendError {
                 Some(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
                 _ => StatusCode::BAD_REQUEST,
             },
-            SendErrorKind::Connect | SendErrorKind::Reset | SendErrorKind::Malformed => {
-                StatusCode::BAD_GATEWAY
-            }
+            SendErrorKind::Connect
+            | SendErrorKind::Reset
+            | SendErrorKind::Malformed
+            | SendErrorKind::Body => StatusCode::BAD_GATEWAY,
         }
     }
 
@@ -214,6 +218,9 @@ impl fmt::Display for SendError {
             }
             SendErrorKind::Malformed => {
                 write!(f, "replica {address}: not an HTTP/1 response head: {cause}")
+            }
+            SendErrorKind::Body => {
+                write!(f, "replica {address}: broke off after the response head: {cause}")
             }
             SendErrorKind::RequestBody => write!(f, "request to replica {address}: {cause}"),
         }
@@ -269,8 +276,9 @@ async fn connect(pool: &Rc<Pool>) -> Result<Lease, SendError> {
 }
 
 async fn exchange(mut lease: Lease, request: Request<Body>) -> Result<Response<Body>, SendError> {
+    let upload = request.body().upload();
     match lease.exchange(request).await {
-        Ok(response) => respond(lease, response),
+        Ok(response) => respond(lease, response, upload).await,
         Err(mut error) => {
             let request = error.take_message().map(Box::new);
             let error = SendError::from_hyper(error.into_error(), lease.address());
@@ -280,9 +288,19 @@ async fn exchange(mut lease: Lease, request: Request<Body>) -> Result<Response<B
 }
 
 /// Gives the connection back at once if the whole body came along with the head.
-fn respond(lease: Lease, response: Response<Incoming>) -> Result<Response<Body>, SendError> {
+///
+/// Of a body whose length is known the first bytes are waited for: where a replica breaks off
+/// between its head and them, nothing was passed on yet and another one may answer. A body
+/// without a length may be a stream of events, whose head is wanted at once; and while a request
+/// is on its way, the rest of it may be what the replica waits for.
+async fn respond(
+    lease: Lease,
+    response: Response<Incoming>,
+    upload: Option<Upload>,
+) -> Result<Response<Body>, SendError> {
     let (mut head, incoming) = response.into_parts();
-    let malformed = SendError::new(SendErrorKind::Malformed, lease.address());
+    let failed = |kind| SendError::new(kind, lease.address());
+    let (malformed, broke_off) = (failed(SendErrorKind::Malformed), failed(SendErrorKind::Body));
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(malformed.because("101 Switching Protocols, which nobody asked for"));
     }
@@ -294,7 +312,16 @@ fn respond(lease: Lease, response: Response<Incoming>) -> Result<Response<Body>,
             // Half an answer would be worse than none, though hyper says that all was read.
             arrived(incoming, length).ok_or_else(|| malformed.because("its body is incomplete"))?
         }
-        _ => Body::from_replica(ReplicaBody::new(incoming, lease)),
+        _ => {
+            let begins_soon = length.is_some() && upload.as_ref().is_none_or(Upload::is_through);
+            let stall = Stall::new(lease.limits().body, upload);
+            let mut body = ReplicaBody::new(incoming, lease, stall);
+            if begins_soon {
+                let begun = body.begin().await;
+                begun.map_err(|error| broke_off.because(error))?;
+            }
+            body.take_whole().map_or_else(|| Body::from_replica(body), Body::full)
+        }
     };
     Ok(Response::from_parts(head, body))
 }

@@ -45,6 +45,30 @@ pub struct UpstreamLimits {
     pub idle: Duration,
     /// The longest response head in bytes; at least 8192, which is also the smallest buffer.
     pub head_bytes_max: usize,
+    /// How slowly the body of a response may come.
+    pub body: BodyLimits,
+}
+
+/// How slowly the body of a response may come while its replica is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyLimits {
+    /// How long no byte may move, the request's included; seen within a quarter more.
+    pub idle: Duration,
+    /// The least bytes per second, as a mean over `idle`; 0 = any.
+    pub rate_min: u64,
+}
+
+impl BodyLimits {
+    /// A minute, at any rate.
+    pub const DEFAULT: Self = Self { idle: Duration::from_secs(60), rate_min: 0 };
+
+    /// Reads the keys `idle` and `rate_min` of a table of timeouts.
+    pub fn read(table: &mut Table<'_>) -> Self {
+        Self {
+            idle: duration(table, "idle", MS..=DAY, Self::DEFAULT.idle),
+            rate_min: table.key("rate_min").bytes().between(0..=1 << 40).or(0),
+        }
+    }
 }
 
 impl ServerLimits {
@@ -65,8 +89,9 @@ impl ServerLimits {
 }
 
 impl UpstreamLimits {
-    /// Reads a table `pool`; `connect` is the limit for opening a connection.
-    pub fn read(table: &mut Table<'_>, connect: Duration) -> Self {
+    /// Reads a table `pool`; what is limited apart from it is the time for opening a connection
+    /// and the pace of bodies.
+    pub fn read(table: &mut Table<'_>, connect: Duration, body: BodyLimits) -> Self {
         let connections_max = table.key("connections_max").integer().between(CONNECTIONS).or(1_024);
         let idle_connections = table.key("idle_connections_max").integer().between(0..=1_000_000);
         let head_bytes = table.key("head_bytes_max").bytes().between(RESPONSE_HEAD_BYTES);
@@ -76,6 +101,7 @@ impl UpstreamLimits {
             idle_connections_max: idle_connections.or(connections_max.min(256)),
             idle: duration(table, "idle", MS..=DAY, 30 * SECOND),
             head_bytes_max: head_bytes.or(64 * 1_024) as usize,
+            body,
         };
         if table.is_sound() && limits.idle_connections_max > connections_max {
             let expected = format!("at most connections_max, which is {connections_max}");

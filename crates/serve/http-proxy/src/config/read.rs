@@ -8,7 +8,7 @@ use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Table};
 
 use crate::config::{AgentConfig, DimmerConfig, Edge, HttpListenConfig};
-use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
 
 const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
 
@@ -30,6 +30,7 @@ const AGENT_UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
     idle_connections_max: 1_024,
     idle: Duration::from_secs(30),
     head_bytes_max: 65_536,
+    body: BodyLimits::DEFAULT, // replaced by what the agent says
 };
 
 impl HttpListenConfig {
@@ -48,7 +49,7 @@ impl HttpListenConfig {
 
 impl AgentConfig {
     /// The keys of an `[[agent]]` that only HTTP has.
-    pub const KEYS: [&str; 2] = ["queue_max", "dimmer"];
+    pub const KEYS: [&str; 4] = ["queue_max", "queue_timeout", "idle_timeout", "dimmer"];
 
     /// Reads `[[agent]]` apart from what only Cassandra's protocol has; also says where its two
     /// addresses are written. `drain` is the process's.
@@ -57,6 +58,7 @@ impl AgentConfig {
         let app = Address::to_connect(table.key("app"));
         let concurrency = table.key("concurrency").integer().between(1..=1_000_000).optional();
         let timeout = duration(table, "timeout", MS..=HOUR, 60 * SECOND);
+        let idle = duration(table, "idle_timeout", MS..=HOUR, timeout.min(60 * SECOND));
         let dimmer = table.key("dimmer");
         let dimmer = dimmer.table(move |table| DimmerConfig::read(table, concurrency, timeout));
         let config = Self {
@@ -64,14 +66,21 @@ impl AgentConfig {
             app: app.address,
             concurrency,
             queue_max: table.key("queue_max").integer().between(0..=1_000_000).or(10_000),
+            queue_timeout: duration(table, "queue_timeout", MS..=HOUR, timeout),
             timeout,
             dimmer: dimmer.optional().flatten(),
             limits: ServerLimits { drain, ..AGENT_LIMITS },
-            upstream_limits: AGENT_UPSTREAM_LIMITS,
+            upstream_limits: UpstreamLimits {
+                body: BodyLimits { idle, ..BodyLimits::DEFAULT },
+                ..AGENT_UPSTREAM_LIMITS
+            },
         };
-        if table.key("concurrency").value().is_none() && table.key("queue_max").value().is_some() {
-            let expected = "concurrency too: without it the agent has no queue";
-            table.problem("queue_max", Mismatch::new("queue_max alone", expected));
+        let has_queue = table.key("concurrency").value().is_some();
+        for key in ["queue_max", "queue_timeout"] {
+            if !has_queue && table.key(key).value().is_some() {
+                let expected = "concurrency too: without it the agent has no queue";
+                table.problem(key, Mismatch::new(format!("{key} alone"), expected));
+            }
         }
         (config, address, app)
     }

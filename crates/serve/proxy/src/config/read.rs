@@ -13,7 +13,7 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value};
 use http::uri::PathAndQuery;
 
 use crate::config::{HealthConfig, SiteReplicas, Timeouts, UpstreamConfig};
-use evenkeel_runtime::limits::UpstreamLimits;
+use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
 
 const POLICY_BYTES_MAX: usize = 256;
 
@@ -27,7 +27,8 @@ impl UpstreamConfig {
     ) -> (Self, Vec<Address<'a>>) {
         let mut replicas = replicas(table.key("replicas"));
         let (sites, remote) = sites(table.key("sites"));
-        let (timeouts, connect) = table.key("timeouts").section(timeouts);
+        let limits = table.key("timeouts").section(|table| timeouts(table, !is_discovered));
+        let (timeouts, connect, body) = limits;
         let retry_budget = table.key("retry_budget").probability().or(0.2);
         let config = Self {
             name: name.to_owned(),
@@ -46,7 +47,9 @@ impl UpstreamConfig {
             held_max: table.key("queue_max").integer().between(0..=1_000_000).or(1_024),
             health: table.key("health").table(HealthConfig::read).optional(),
             operations: None, // read by whoever knows the operations of databases
-            limits: table.key("pool").section(move |table| UpstreamLimits::read(table, connect)),
+            limits: table
+                .key("pool")
+                .section(move |table| UpstreamLimits::read(table, connect, body)),
         };
         if let [only] = replicas.as_slice()
             && !is_discovered
@@ -133,8 +136,10 @@ fn policy_with_parameters(text: &str) -> Result<Policy, Mismatch> {
     })
 }
 
-/// The last is the time limit for connecting, which belongs to the pool.
-fn timeouts(table: &mut Table<'_>) -> (Timeouts, Duration) {
+/// The last two are the limits for connecting and of bodies, which belong to the connections.
+///
+/// Where the cluster tells who is in it, its protocol has only whole responses.
+fn timeouts(table: &mut Table<'_>, has_bodies: bool) -> (Timeouts, Duration, BodyLimits) {
     let total = duration(table, "total", MS..=HOUR, 30 * SECOND);
     let attempt = duration(table, "attempt", MS..=HOUR, total.min(15 * SECOND));
     let connect = duration(table, "connect", MS..=HOUR, attempt.min(SECOND));
@@ -142,7 +147,8 @@ fn timeouts(table: &mut Table<'_>) -> (Timeouts, Duration) {
         at_most(table, ("attempt", attempt), ("the total", total));
         at_most(table, ("connect", connect), ("the attempt", attempt));
     }
-    (Timeouts { attempt, total }, connect)
+    let body = if has_bodies { BodyLimits::read(table) } else { BodyLimits::DEFAULT };
+    (Timeouts { attempt, total }, connect, body)
 }
 
 impl HealthConfig {

@@ -247,6 +247,7 @@ impl<'a> Stage<'a> {
             app,
             concurrency: Some(threads),
             queue_max: 10_000,
+            queue_timeout: Duration::from_secs(60),
             timeout: Duration::from_secs(60),
             dimmer: Some(dimmer),
             limits: server_limits(),

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use super::{Body, Client, End, LiveLimits, SendErrorKind, Upstream, serve, serve_within};
 use evenkeel_runtime::accept::{Listener, Served, Stop, worker_runtime};
-use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
 
 const SERVER: ServerLimits = ServerLimits {
     head_bytes_max: 8192,
@@ -37,6 +37,7 @@ const UPSTREAM: UpstreamLimits = UpstreamLimits {
     idle_connections_max: 100,
     idle: Duration::from_secs(5),
     head_bytes_max: 8192,
+    body: BodyLimits::DEFAULT,
 };
 
 /// Runs a test on a worker of its own, and fails it rather than let it hang.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod bodies;
+
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::net::SocketAddr;
@@ -121,8 +123,8 @@ enum Act {
     Send(String),
     /// Sends these bytes and closes the connection.
     Cut(String),
-    /// Waits until the connection ends.
-    Stall,
+    /// Sends these bytes and waits until the connection ends.
+    Stall(String),
     /// Closes the connection.
     Close,
 }
@@ -190,7 +192,8 @@ async fn converse(
             Act::Send(bytes) => peer.send(bytes).await,
             Act::Cut(bytes) => return peer.send(bytes).await,
             Act::Close => return,
-            Act::Stall => {
+            Act::Stall(bytes) => {
+                peer.send(bytes).await;
                 assert!(peer.is_closed().await);
                 cut_off.set(cut_off.get() + 1);
                 return;
@@ -362,7 +365,7 @@ fn a_client_that_leaves_takes_its_attempt_along() {
     story(async {
         let replica = Replica::start(|line| match line {
             "GET /stream" => Act::Send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf".into()),
-            _ => Act::Stall,
+            _ => Act::Stall(String::new()),
         })
         .await;
         let proxy = Proxy::before(&[&replica], "");
@@ -381,71 +384,6 @@ fn a_client_that_leaves_takes_its_attempt_along() {
         proxy.is_quiet(3).await;
         assert_eq!(proxy.upstreams().stats(0).replica(0).connections, 0, "none is kept");
         assert_eq!(proxy.upstreams().stats(0).total.abandoned, 2);
-    });
-}
-
-/// A head, three bytes, and the end: nothing but the body tells that this replica is not well.
-#[test]
-fn a_replica_that_breaks_every_body_is_ejected() {
-    for policy in ["round-robin", "least-outstanding", "c3"] {
-        story(async move {
-            let cut = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc";
-            let breaker = Replica::start(move |_| Act::Cut(cut.into())).await;
-            let (second, third) =
-                (Replica::start(|_| ok("whole")).await, Replica::start(|_| ok("whole")).await);
-            let replicas = [breaker.address, second.address, third.address];
-            let proxy = Proxy::start_with(policy, &replicas, "");
-            let (mut clients, mut broken) = (Vec::new(), 0);
-            for _ in 0..36 {
-                clients.push(proxy.client().await);
-            }
-            // All leave before the first is answered; then they come one after another.
-            for client in &mut clients {
-                client.send("GET / HTTP/1.1\r\nhost: web\r\n\r\n").await;
-            }
-            for mut client in clients {
-                broken += u64::from(client.read_to(b"whole").await.is_none());
-            }
-            let at_once = broken;
-            assert!((5..=20).contains(&at_once), "{policy}: {at_once} of 36");
-            for _ in 0..100 {
-                let mut client = proxy.client().await;
-                client.send("GET / HTTP/1.1\r\nhost: web\r\n\r\n").await;
-                broken += u64::from(client.read_to(b"whole").await.is_none());
-            }
-            // On trial after 1, 2, 4 and 8 s, if it takes us so long.
-            assert!(broken <= at_once + 5, "{policy}: {broken} of 136 were broken");
-            proxy.is_quiet(136).await;
-            let counted = proxy.upstreams().stats(0).total.replicas[0];
-            assert_eq!((counted.succeeded, counted.failed), (0, broken), "{policy}");
-            assert_eq!((counted.broken_bodies, counted.cancelled), (broken, 0), "{policy}");
-            assert!(counted.ejections >= 1, "{policy}");
-        });
-    }
-}
-
-#[test]
-fn what_breaks_because_of_the_client_is_not_held_against_the_replica() {
-    story(async {
-        let half = |_: &str| Act::Send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf".into());
-        let replica = Replica::start(half).await;
-        let proxy = Proxy::before(&[&replica], "");
-        for number in 1..=6 {
-            let mut client = proxy.client().await;
-            client.send("GET /leaves HTTP/1.1\r\nhost: web\r\n\r\n").await;
-            client.read_to(b"half").await.unwrap();
-            drop(client);
-            // The answer has begun when the request breaks off, and ends with it.
-            let mut client = proxy.client().await;
-            let head = "POST /up HTTP/1.1\r\nhost: web\r\ntransfer-encoding: chunked";
-            client.send(format!("{head}\r\n\r\n2\r\nhi\r\n")).await;
-            client.read_to(b"half").await.unwrap();
-            client.send("no length\r\n").await;
-            assert!(client.is_closed().await);
-            proxy.is_quiet(2 * number).await;
-        }
-        let counted = proxy.upstreams().stats(0).total.replicas[0];
-        assert_eq!((counted.succeeded, counted.failed, counted.ejections), (12, 0, 0));
     });
 }
 
@@ -564,7 +502,11 @@ fn held_requests_have_their_turn_although_some_clients_leave() {
 fn stall_once(stalled: &Rc<Cell<bool>>) -> impl Fn(&str) -> Act + 'static {
     let stalled = Rc::clone(stalled);
     move |line| {
-        if line == "GET /stall" && !stalled.replace(true) { Act::Stall } else { ok("fast") }
+        if line == "GET /stall" && !stalled.replace(true) {
+            Act::Stall(String::new())
+        } else {
+            ok("fast")
+        }
     }
 }
 
@@ -612,8 +554,8 @@ fn an_attempt_that_takes_too_long_is_tried_elsewhere() {
 #[test]
 fn a_request_that_takes_too_long_altogether_is_answered_504() {
     story(async {
-        let first = Replica::start(|_| Act::Stall).await;
-        let second = Replica::start(|_| Act::Stall).await;
+        let first = Replica::start(|_| Act::Stall(String::new())).await;
+        let second = Replica::start(|_| Act::Stall(String::new())).await;
         let limits = "[upstream.web.timeouts]\nattempt = '200ms'\ntotal = '300ms'\n";
         let proxy = Proxy::before(&[&first, &second], limits);
         let mut client = proxy.client().await;
