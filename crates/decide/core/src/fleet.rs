@@ -4,6 +4,7 @@
 //! itself, how often it fails. Policies keep only *estimates* that are theirs alone (an average
 //! with their own constant). Only the dispatcher changes this table.
 
+use crate::silence::Silence;
 use crate::time::{Duration, Instant};
 use crate::units::{Dimmer, Rate};
 
@@ -140,6 +141,7 @@ pub struct Replica {
     pub(crate) generation: u32,
     pub(crate) in_flight: u32,
     pub(crate) given_up: GivenUp,
+    pub(crate) silence: Silence,
     /// Attempts that failed since it last answered.
     pub(crate) consecutive_failures: u32,
     /// Bodies that broke since one was complete: an answer's head alone does not clear its name.
@@ -161,6 +163,7 @@ impl Replica {
             generation,
             in_flight: 0,
             given_up: GivenUp { copies: 0.0, waited_ns: 0, at: Instant::ZERO },
+            silence: Silence::new(),
             consecutive_failures: 0,
             broken_bodies: 0,
             health: Health::Up,
@@ -241,6 +244,11 @@ impl Replica {
         self.consecutive_failures >= failures || now < self.ejected_until + Self::TRIAL_WITHIN
     }
 
+    /// Whether it owes replies and has said nothing for far longer than it takes.
+    pub const fn is_silent(&self) -> bool {
+        self.silence.is_silent()
+    }
+
     /// Until when it is ejected for failing; in the past when it is not.
     pub const fn ejected_until(&self) -> Instant {
         self.ejected_until
@@ -293,6 +301,10 @@ pub struct Fleet {
     pub(crate) examine_until: Instant,
     /// Members of groups whose health is not `Up`. One that left and is in no group costs nothing.
     pub(crate) unhealthy: u32,
+    /// Replicas that are silent.
+    pub(crate) silent: u32,
+    /// When to look again who is.
+    pub(crate) listen_at: Instant,
 }
 
 impl Fleet {
@@ -366,6 +378,7 @@ impl Fleet {
         let replica = self.replica_mut(id);
         assert!(generation > replica.generation, "a seat's generation only grows");
         *replica = Replica::new(generation, Some(now));
+        self.count_silent();
         self.count_unhealthy();
     }
 
@@ -413,6 +426,36 @@ impl Fleet {
     #[inline]
     pub(crate) fn note_dimmer(&mut self, now: Instant, id: ReplicaId, dimmer: Dimmer) {
         self.replica_mut(id).dimmer = Some((dimmer, now));
+    }
+
+    /// Looks who has become silent, and notes when that may next be so.
+    pub(crate) fn listen(&mut self, now: Instant, least: Duration) {
+        // Who begins to owe a reply after this look is not silent before that.
+        let mut next = now + least;
+        for replica in &mut self.replicas {
+            next = replica.silence.look(now, least).map_or(next, |due| due.min(next));
+        }
+        self.listen_at = next;
+        self.count_silent();
+    }
+
+    /// A replica said something at the end of an attempt; a reply also after what time.
+    #[inline]
+    pub(crate) fn heard(&mut self, now: Instant, id: ReplicaId, latency_ns: Option<u64>) {
+        let silence = &mut self.replica_mut(id).silence;
+        let was_silent = silence.is_silent();
+        match latency_ns {
+            Some(latency_ns) => silence.replied(now, latency_ns),
+            None => silence.heard(now),
+        }
+        if was_silent {
+            self.count_silent();
+        }
+    }
+
+    fn count_silent(&mut self) {
+        let silent = self.replicas.iter().filter(|replica| replica.silence.is_silent());
+        self.silent = silent.count() as u32;
     }
 
     pub(crate) fn succeeded(&mut self, now: Instant, id: ReplicaId) {
@@ -472,6 +515,8 @@ impl Fleet {
             replica.ejections = 0;
             replica.failures = Decaying::default();
             replica.ejected_until = Instant::ZERO;
+            replica.silence.excuse(now);
+            self.count_silent();
         }
         self.count_unhealthy();
     }

@@ -19,6 +19,7 @@ pub mod fleet;
 pub mod plan;
 pub mod request;
 pub mod rng;
+mod silence;
 pub mod time;
 pub mod units;
 pub mod window;

@@ -56,7 +56,7 @@ fn hedge_objective(table: &mut Table<'_>) -> Option<ObjectiveConfig> {
 }
 
 /// Reads a `[safeguards]` table: `slow_start`, `failure_ratio_max`, `ejection_failures`,
-/// `ejection_base`, `ejection_max`.
+/// `ejection_base`, `ejection_max`, `silence_min`.
 pub fn safeguards(table: &mut Table<'_>) -> Safeguards {
     let default = Safeguards::default();
     let failures = table.key("ejection_failures").integer().between(0..=1_000_000);
@@ -69,6 +69,7 @@ pub fn safeguards(table: &mut Table<'_>) -> Safeguards {
         ejection_failures: failures.or(default.ejection_failures),
         ejection_base: duration(table, "ejection_base", MS..=HOUR, first),
         ejection_max: longest,
+        silence_min: duration(table, "silence_min", Duration::ZERO..=HOUR, default.silence_min),
     };
     if table.is_sound() && safeguards.ejection_base > longest {
         let expected = format!("at most ejection_max, which is {}", format_duration(longest));

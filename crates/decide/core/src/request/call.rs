@@ -309,6 +309,8 @@ pub struct Call {
     pub(crate) hedges: u8,
     pub(crate) held: bool,
     pub(crate) hedge_due: Option<Instant>,
+    /// Whether that copy is because the replica asked may not answer.
+    pub(crate) is_trial: bool,
     pub(crate) last_failure: Option<Failure>,
     /// The copy that was answered with an error first, while others were still on their way.
     pub(crate) error_reply: Option<u8>,
@@ -334,6 +336,7 @@ impl Call {
             hedges: 0,
             held: false,
             hedge_due: None,
+            is_trial: false,
             last_failure: None,
             error_reply: None,
             unavailable: None,

@@ -169,8 +169,9 @@ impl Dispatcher {
         if is_current {
             match outcome {
                 Outcome::Replied(feedback) => self.learn_reply(now, attempt, feedback.as_ref()),
-                Outcome::Failed(_) => self.learn_failure(now, attempt.replica),
+                Outcome::Failed(failure) => self.learn_failure(now, attempt.replica, *failure),
                 Outcome::Cancelled => {
+                    self.fleet.replica_mut(attempt.replica).silence.given_up();
                     self.window.replicas[attempt.replica.index()].cancelled += 1;
                 }
             }
@@ -377,6 +378,7 @@ impl Dispatcher {
     fn choose(&mut self, now: Instant, call: &Call) -> Choice {
         let group = call.request.group;
         let safeguards = &self.config.safeguards;
+        safeguards.listen(now, &mut self.fleet);
         let from = (&self.fleet, &call.request);
         if call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet) {
             if call.request.among.is_none() {
@@ -425,7 +427,26 @@ impl Dispatcher {
         let in_haste = call.request.replay.is_allowed_in_haste();
         let delay = in_haste.then(|| self.redundancy.copy_due(1 + usize::from(call.hedges)));
         call.hedge_due = delay.flatten().map(|delay| now + delay);
+        if !self.config.safeguards.nothing_to_examine(now, &self.fleet) {
+            self.try_doubtful(now, call, replica);
+        }
         self.start((call.first_sent_at, now), call.id, replica, kind, copy)
+    }
+
+    /// Notes that a replica that may not answer gets a request, and when another one is asked beside
+    /// it: whoever is put to the test, the request is not.
+    #[cold]
+    fn try_doubtful(&mut self, now: Instant, call: &mut Call, replica: ReplicaId) {
+        let safeguards = &self.config.safeguards;
+        let facts = self.fleet.replica_mut(replica);
+        let Some(patience) = safeguards.patience(now, facts) else { return };
+        facts.silence.try_it(now, safeguards.ejection_base, safeguards.ejection_max);
+        let may_be_repeated = call.request.replay.is_allowed_in_haste();
+        if may_be_repeated && call.retries < self.config.retries_max {
+            let due = now + patience;
+            call.hedge_due = Some(call.hedge_due.map_or(due, |hedge| hedge.min(due)));
+            call.is_trial = true;
+        }
     }
 
     #[inline]
@@ -439,6 +460,7 @@ impl Dispatcher {
     ) -> Attempt {
         let facts = self.fleet.replica_mut(replica);
         facts.in_flight += 1;
+        facts.silence.sent(sent_at);
         let generation = facts.generation;
         self.window.replicas[replica.index()].sent += 1;
         self.selector.on_send(sent_at, replica, kind, &self.fleet);
@@ -450,9 +472,11 @@ impl Dispatcher {
 
     #[inline]
     fn learn_reply(&mut self, now: Instant, of: &mut Attempt, feedback: Option<&Feedback>) {
+        let latency_ns = now.nanos_since(of.sent_at);
+        self.fleet.heard(now, of.replica, Some(latency_ns));
         self.fleet.note_answer(now, of.replica, feedback);
         self.fleet.succeeded(now, of.replica);
-        of.learnt = Learnt::Reply { latency_us: now.nanos_since(of.sent_at) / 1_000 };
+        of.learnt = Learnt::Reply { latency_us: latency_ns / 1_000 };
     }
 
     #[inline]
@@ -478,7 +502,15 @@ impl Dispatcher {
         }
     }
 
-    fn learn_failure(&mut self, now: Instant, replica: ReplicaId) {
+    fn learn_failure(&mut self, now: Instant, replica: ReplicaId, failure: Failure) {
+        match failure {
+            Failure::TimedOut | Failure::Unsent => {
+                self.fleet.replica_mut(replica).silence.given_up();
+            }
+            Failure::Broken | Failure::ErrorReply | Failure::Unavailable => {
+                self.fleet.heard(now, replica, None);
+            }
+        }
         self.fleet.failed(now, replica);
         self.window.replicas[replica.index()].failed += 1;
         self.eject_if_failing(now, replica);
@@ -532,12 +564,26 @@ impl Dispatcher {
     /// that it is due. `None` when budget, gate or policy keep it back: then it will never leave.
     pub fn copy(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
         call.hedge_due.take()?;
+        if core::mem::take(&mut call.is_trial) {
+            return self.ask_beside(now, call);
+        }
         let is_permitted = |redundancy: &mut dyn Redundancy| redundancy.permits_copy(now);
         if let Some(replica) = self.choose_further(now, call, is_permitted) {
             return Some(self.send(now, call, replica, Kind::Hedge));
         }
         self.window.hedges_denied += 1;
         None
+    }
+
+    /// Asks another replica beside the one on trial: a retry before the failure.
+    fn ask_beside(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
+        if !self.config.retry_budget.withdraw() {
+            self.window.retries_denied += 1;
+            return None;
+        }
+        let replica = self.choose_further(now, call, |_| true)?;
+        call.retries += 1;
+        Some(self.send(now, call, replica, Kind::Retry))
     }
 
     /// One more attempt of a call because one failed: the client has its own mind about how often.
@@ -563,6 +609,7 @@ impl Dispatcher {
         attempt.learnt = Learnt::NoReply;
         if self.is_current(attempt) {
             self.window.replicas[attempt.replica.index()].cancelled += 1;
+            self.fleet.replica_mut(attempt.replica).silence.given_up();
             self.selector.on_outcome(now, attempt, &Outcome::Cancelled, &self.fleet);
         }
         Settled { call: attempt.call, copy: attempt.copy, end: End::Cancelled }

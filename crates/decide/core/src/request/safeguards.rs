@@ -1,13 +1,14 @@
 //! What every policy needs and none should have to think of: traffic is kept from replicas that
 //! fail, that are dead, or that have just come.
 //!
-//! **Signal**: outcomes of attempts and the health that active checks report. **Why not latency**:
+//! **Signal**: outcomes of attempts, silence where replies are owed, and the health that active
+//! checks report. **Why not latency**:
 //! a replica that fails at once looks fast and idle and would attract everything (a sinkhole), so
 //! failures are counted, and never enter a latency estimate. **When it misleads**: if all replicas
 //! fail together the cause is elsewhere; then every suspicion is dropped and the policy chooses
 //! among all. **Cold start**: the replicas of the first plan are trusted at once; later ones get a
 //! share of requests that grows over the slow start. **Recovery**: suspicion fades within seconds,
-//! ejection ends by itself, with one request on trial.
+//! ejection ends by itself, with one request on trial; silence with whatever the replica says.
 
 use crate::fleet::{Fleet, Health, Replica, ReplicaId};
 use crate::request::call::{CopyRecord, Request};
@@ -29,6 +30,10 @@ pub struct Safeguards {
     /// The longest ejection: 8 s. It bounds how long a replica that is well again waits for its
     /// next trial; one failed request every 8 s is a price nobody notices.
     pub ejection_max: Duration,
+    /// The shortest time after which a replica that owes replies and says nothing is silent; longer
+    /// for one whose replies take long. It gets no requests until it says something. 100 ms; zero =
+    /// never.
+    pub silence_min: Duration,
 }
 
 impl Default for Safeguards {
@@ -39,6 +44,7 @@ impl Default for Safeguards {
             ejection_failures: 5,
             ejection_base: Duration::from_secs(1),
             ejection_max: Duration::from_secs(8),
+            silence_min: Duration::from_millis(100),
         }
     }
 }
@@ -50,6 +56,7 @@ impl Safeguards {
             slow_start: Duration::ZERO,
             failure_share_max: 2.0,
             ejection_failures: 0,
+            silence_min: Duration::ZERO,
             ..Self::default()
         }
     }
@@ -57,7 +64,22 @@ impl Safeguards {
     /// True when the group can be used as it stands; the usual case, decided in two comparisons.
     #[inline]
     pub(crate) fn nothing_to_examine(&self, now: Instant, fleet: &Fleet) -> bool {
-        fleet.unhealthy == 0 && now >= fleet.examine_until
+        fleet.unhealthy == 0 && fleet.silent == 0 && now >= fleet.examine_until
+    }
+
+    /// Notes who has become silent.
+    #[inline]
+    pub(crate) fn listen(&self, now: Instant, fleet: &mut Fleet) {
+        if now >= fleet.listen_at && self.silence_min > Duration::ZERO {
+            fleet.listen(now, self.silence_min);
+        }
+    }
+
+    /// How long a request waits for a replica that may not answer, before another one is asked
+    /// beside it; `None` for a replica that nothing speaks against.
+    pub(crate) fn patience(&self, now: Instant, replica: &Replica) -> Option<Duration> {
+        let is_doubtful = replica.is_silent() || replica.needs_trial(now, self.ejection_failures);
+        is_doubtful.then(|| replica.silence.limit(self.silence_min).unwrap_or(self.ejection_base))
     }
 
     /// Ejects a replica that keeps failing. True when it was ejected by this failure.
@@ -120,6 +142,7 @@ impl Safeguards {
             && replica.ejected_until <= now
             && replica.failure_share(now) <= self.failure_share_max
             && !self.is_on_trial(now, replica)
+            && (!replica.is_silent() || replica.silence.may_be_tried(now))
     }
 
     /// True while a replica that was ejected and has not succeeded since has a request in flight:

@@ -276,8 +276,13 @@ impl History {
                 assert!(firsts < usize::from(open.at_once) && open.flying() > 0);
                 assert!(self.plan.health[slot] == Health::Up && queue.is_empty());
             }
+            // Beside a replica on trial.
+            Kind::Retry if open.flying() > 0 => {
+                assert!(open.replay == Replay::Always && open.retries < RETRIES_MAX);
+                assert!(self.plan.health[slot] == Health::Up && queue.is_empty());
+            }
             Kind::Retry => {
-                assert!(open.flying() == 0 && open.retries < RETRIES_MAX);
+                assert!(open.retries < RETRIES_MAX);
                 let was_unsent = open.last_failure == Some(Failure::Unsent);
                 assert!(open.replay != Replay::IfUnsent || was_unsent);
             }

@@ -249,6 +249,87 @@ fn who_has_only_endless_bodies_is_on_trial_for_a_while_and_no_longer() {
     dispatcher.finish(until, endless, BodyEnd::ClientGone);
 }
 
+/// Opens a call every 6 ms; all reply after 5 ms but for the first replica, which owes its replies
+/// from the first second on.
+fn stand_still(dispatcher: &mut Dispatcher, until_ms: u64) -> Vec<(Call, Attempt)> {
+    let mut owed = Vec::new();
+    for ms in (0..until_ms).step_by(6) {
+        let now = Instant::from_millis(ms);
+        let mut call = dispatcher.open(now, CallId(ms), request_of_one());
+        let mut attempt = sent(dispatcher.step(now, &mut call));
+        if ms >= 1_000 && attempt.replica().index() == 0 {
+            owed.push((call, attempt));
+            continue;
+        }
+        let now = Instant::from_millis(ms + 5);
+        call.settle(dispatcher.learn(now, &mut attempt, &REPLIED));
+        dispatcher.close(now, call);
+        dispatcher.finish(now, attempt, BodyEnd::Complete);
+    }
+    owed
+}
+
+fn three_replicas(policy: &str) -> Dispatcher {
+    let fleet = Fleet::single_group(3);
+    Dispatcher::new(fleet, policies::make(policy), DispatcherConfig::default())
+}
+
+#[test]
+fn a_silent_replica_gets_nothing_until_it_says_something() {
+    for policy in ["c3", "round-robin", "least-outstanding", "two-choices", "random"] {
+        let mut dispatcher = three_replicas(policy);
+        let owed = stand_still(&mut dispatcher, 9_000);
+        let last = owed.last().map(|(_, attempt)| attempt.sent_at()).unwrap();
+        assert!(last <= Instant::from_millis(1_220), "{policy}: the last at {last:?}");
+        assert!(dispatcher.fleet().replica(ReplicaId::new(0)).is_silent());
+        let now = Instant::from_millis(9_000);
+        for (mut call, mut attempt) in owed {
+            let failure = Outcome::Failed(Failure::ErrorReply); // an error is a word as well
+            call.settle(dispatcher.learn(now, &mut attempt, &failure));
+            dispatcher.finish(now, attempt, BodyEnd::Complete);
+            dispatcher.close(now, call);
+            assert!(!dispatcher.fleet().replica(ReplicaId::new(0)).is_silent());
+        }
+    }
+}
+
+/// Nothing is owed any more, so one request finds out; it is not the one that pays for it.
+#[test]
+fn a_request_on_trial_at_a_silent_replica_is_answered_by_another() {
+    let mut dispatcher = three_replicas("random");
+    for (call, attempt) in stand_still(&mut dispatcher, 2_000) {
+        let now = Instant::from_millis(2_000);
+        dispatcher.close(now, call);
+        dispatcher.finish(now, attempt, BodyEnd::ClientGone);
+    }
+    let mut trials = Vec::new();
+    for ms in (2_000..12_000).step_by(6) {
+        let now = Instant::from_millis(ms);
+        let mut call = dispatcher.open(now, CallId(ms), request_of_one());
+        let mut attempt = sent(dispatcher.step(now, &mut call));
+        if attempt.replica().index() == 0 {
+            let Step::Wait { until: Some(due) } = dispatcher.step(now, &mut call) else {
+                panic!("somebody else is asked in time")
+            };
+            assert_eq!(due.at, now + Duration::from_millis(100));
+            let mut beside = sent(dispatcher.step(due.at, &mut call));
+            assert_eq!(beside.kind(), Kind::Retry);
+            assert_ne!(beside.replica(), attempt.replica());
+            call.settle(dispatcher.learn(due.at, &mut beside, &REPLIED));
+            assert!(matches!(dispatcher.step(due.at, &mut call), Step::Cancel(0)));
+            call.settle(dispatcher.give_up(due.at, &mut attempt));
+            dispatcher.finish(due.at, beside, BodyEnd::Complete);
+            trials.push(ms);
+        } else {
+            call.settle(dispatcher.learn(now, &mut attempt, &REPLIED));
+        }
+        dispatcher.close(now, call);
+        dispatcher.finish(now, attempt, BodyEnd::Complete);
+    }
+    let apart: Vec<_> = trials.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000).collect();
+    assert_eq!(apart, [1, 2, 4], "ever rarer: {trials:?}");
+}
+
 #[test]
 fn a_mirror_changes_nothing_about_its_call() {
     let mut dispatcher = dispatcher("c3");
