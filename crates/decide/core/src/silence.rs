@@ -2,12 +2,13 @@
 //!
 //! **Signal**: the time since a replica was last heard while at least one attempt waited for its
 //! reply, beside the slowest of its recent replies. **Why not failures alone**: a replica that
-//! stands still fails nothing until the first attempt times out, and until then looks no worse than
-//! busy. **When it misleads**: a request much slower than all before it, alone at its replica, looks
-//! like silence; others then go elsewhere until it is answered, which costs balance and no answer.
-//! **Cold start**: a replica that never replied is not silent, however long it takes. **Recovery**:
-//! whatever it says ends the silence. Where nothing is owed any more (its attempts timed out or were
-//! given up) a request is tried now and then, and another replica is asked beside it in time.
+//! stands still fails nothing until the first attempt times out, and until then looks no worse
+//! than busy. **When it misleads**: a request much slower than all before it, alone at its replica,
+//! looks like silence; others then go elsewhere until it is answered, which costs balance and no
+//! answer. **Cold start**: a replica that never replied is not silent, however long it takes.
+//! **Recovery**: whatever it says ends the silence. Where nothing is owed any more (its attempts
+//! timed out or were given up) a request is tried now and then, and another replica is asked beside
+//! it in time.
 
 use crate::time::{Duration, Instant};
 

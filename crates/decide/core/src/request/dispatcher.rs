@@ -433,8 +433,8 @@ impl Dispatcher {
         self.start((call.first_sent_at, now), call.id, replica, kind, copy)
     }
 
-    /// Notes that a replica that may not answer gets a request, and when another one is asked beside
-    /// it: whoever is put to the test, the request is not.
+    /// Notes that a replica that may not answer gets a request, and when another one is asked
+    /// beside it: whoever is put to the test, the request is not.
     #[cold]
     fn try_doubtful(&mut self, now: Instant, call: &mut Call, replica: ReplicaId) {
         let safeguards = &self.config.safeguards;
