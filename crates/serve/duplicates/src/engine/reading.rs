@@ -227,7 +227,7 @@ impl Inner {
         let mut call = self.reads.dispatcher.open(self.now, CallId(key as u64), request);
         let mut owed = 0;
         let due = loop {
-            match self.next_step(&mut call) {
+            match self.reads.dispatcher.step(self.now, &mut call) {
                 Step::Send(attempt) => {
                     owed += 1;
                     self.send_read(attempt, eligible.connection, |out| parsed.write(out));
@@ -240,6 +240,7 @@ impl Inner {
                 Step::Cancel(_) | Step::Answered(_) => unreachable!("no reply has come"),
             }
         };
+        self.drop_probes();
         let slot = self.slot(id);
         // What is held is sent later than what comes behind it.
         let holds_writes = eligible.connection == ConnectionKind::Free || owed == 0;
@@ -277,14 +278,11 @@ impl Inner {
         self.schedule();
     }
 
-    /// What to do next for a read. Questions that a policy wants asked have no answer: a duplicate
-    /// says nothing of its queue.
-    fn next_step(&mut self, call: &mut Call) -> Step {
-        let step = self.reads.dispatcher.step(self.now, call);
+    /// Questions that a policy wants asked have no answer: a duplicate says nothing of its queue.
+    fn drop_probes(&mut self) {
         while let Some(probe) = self.reads.dispatcher.probe(self.now) {
             self.reads.dispatcher.learn_probe(self.now, &probe, None);
         }
-        step
     }
 
     fn send_read(
@@ -359,10 +357,9 @@ impl Inner {
 
     /// Gives a read's client the reply of this duplicate.
     fn tell(&mut self, key: usize, server: usize, reply: &[u8]) {
-        let Some(mut call) = self.reads.open[key].call.take() else { return };
-        // Those that lost are left behind.
-        while let Step::Cancel(_) = self.next_step(&mut call) {}
-        let read = &self.reads.open[key];
+        let read = &mut self.reads.open[key];
+        // Those that lost are left behind: nobody is told to cancel them.
+        let Some(call) = read.call.take() else { return };
         let (client, slot, form) = (read.client, read.slot, Form::One(read.shape));
         if read.consistency == Consistency::Strong && !self.leads() {
             return self.refuse_read(key, call, Refusal::NoReplica);
@@ -388,10 +385,11 @@ impl Inner {
         let (connection, among) = self.candidates(key);
         call.limit(among);
         loop {
-            match self.next_step(&mut call) {
+            match self.reads.dispatcher.step(self.now, &mut call) {
                 Step::Send(attempt) => {
                     let text = std::mem::take(&mut self.reads.open[key].text);
                     self.send_read(attempt, connection, |out| out.extend_from_slice(&text));
+                    self.drop_probes();
                     let read = &mut self.reads.open[key];
                     (read.text, read.owed) = (text, read.owed + 1);
                     self.schedule();
