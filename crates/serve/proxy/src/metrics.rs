@@ -72,7 +72,7 @@ const OF_PROCESS: [Metric<Duration>; 2] = [
 
 const BY_POLICY: [Metric<UpstreamStats>; 1] = [histogram(
     "evenkeel_request_duration_seconds",
-    "Time from the arrival of a request to the head of its answer.",
+    "Time from the arrival of a request to the head of its answer, or to its timeout.",
     |it| it.total.latency.as_ref(),
 )];
 
@@ -80,7 +80,7 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 13] = [
     counter_by(
         "evenkeel_requests_total",
         "Requests that ended: answered by a replica (error replies included), refused without an \
-         answer, or abandoned by the client.",
+         answer (timeouts included), or abandoned by the client.",
         "outcome",
         |it| {
             vec![

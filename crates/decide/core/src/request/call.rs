@@ -413,6 +413,12 @@ impl Call {
         step
     }
 
+    /// The driver waits no longer: the call took too long altogether, which is what its client is
+    /// told. Attempts still on their way are cancelled as those that lost.
+    pub fn expire(&mut self) {
+        self.phase = Phase::Refused(Refusal::Failed(Failure::TimedOut));
+    }
+
     /// The next attempt that lost and was not yet told so.
     pub(crate) fn next_loser(&mut self) -> Option<usize> {
         if self.flying == 0 {

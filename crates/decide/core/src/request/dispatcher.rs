@@ -253,12 +253,22 @@ impl Dispatcher {
                 if call.copies[usize::from(copy)].kind == Kind::Hedge {
                     self.window.hedges_won += 1;
                 }
-                if let Some(latency) = &mut self.window.latency {
-                    latency.record(now.since(call.opened_at));
+                self.record_latency(now.since(call.opened_at));
+            }
+            Phase::Refused(refusal) => {
+                self.window.refused += 1;
+                // It lasted at least this long; other refusals are quick, and no latencies.
+                if refusal == Refusal::Failed(Failure::TimedOut) {
+                    self.record_latency(now.since(call.opened_at));
                 }
             }
-            Phase::Refused(_) => self.window.refused += 1,
             Phase::Choosing(_) | Phase::Flying => self.window.abandoned += 1,
+        }
+    }
+
+    fn record_latency(&mut self, latency: Duration) {
+        if let Some(latencies) = &mut self.window.latency {
+            latencies.record(latency);
         }
     }
 

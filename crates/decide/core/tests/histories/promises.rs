@@ -275,6 +275,23 @@ fn three_replicas(policy: &str) -> Dispatcher {
 }
 
 #[test]
+fn a_timeout_is_a_refusal_and_its_time_a_latency() {
+    let config = DispatcherConfig { record_latency: true, ..DispatcherConfig::default() };
+    let mut dispatcher = Dispatcher::new(Fleet::single_group(2), policies::make("c3"), config);
+    let mut call = open(&mut dispatcher, 1);
+    let attempt = sent(dispatcher.step(NOW, &mut call));
+    let late = NOW + Duration::from_millis(250);
+    call.expire();
+    assert!(matches!(dispatcher.step(late, &mut call), Step::Cancel(0)));
+    dispatcher.finish(late, attempt, BodyEnd::ClientGone);
+    dispatcher.close(late, call);
+    let window = dispatcher.window();
+    assert_eq!((window.refused, window.abandoned), (1, 0));
+    let latency = window.latency.unwrap();
+    assert_eq!((latency.count(), latency.max() >= Duration::from_millis(250)), (1, true));
+}
+
+#[test]
 fn a_silent_replica_gets_nothing_until_it_says_something() {
     for policy in ["c3", "round-robin", "least-outstanding", "two-choices", "random"] {
         let mut dispatcher = three_replicas(policy);

@@ -236,8 +236,10 @@ impl<P: Protocol> Exchange<P> {
             self.note(Event::Learnt { copy, outcome });
             self.leave(pending);
         }
-        let is_expired = self.attempts.is_expired(&calls);
-        is_expired.then(|| self.refuse(Refusal::Failed(Failure::TimedOut)))
+        self.attempts.is_expired(&calls).then(|| {
+            self.call.expire();
+            self.refuse(Refusal::Failed(Failure::TimedOut))
+        })
     }
 
     /// Whether an answer says no more than that it cannot serve now, where others may be asked.

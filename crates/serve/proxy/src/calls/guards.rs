@@ -61,6 +61,11 @@ impl OpenCall {
         self.call.as_mut().expect(Self::OPEN).settle(settled);
     }
 
+    /// The request took too long altogether.
+    pub(super) fn expire(&mut self) {
+        self.call.as_mut().expect(Self::OPEN).expire();
+    }
+
     fn id(&self) -> CallId {
         self.call.as_ref().expect(Self::OPEN).id()
     }
