@@ -19,6 +19,17 @@ use evenkeel_proxy::calls::observer::Record;
 pub async fn serve(
     route: Rc<Route>,
     policy: Rc<ListenerPolicy>,
+    request: Request<Body>,
+    client: Rc<Client>,
+) -> Response<Body> {
+    let response = answer(Rc::clone(&route), policy, request, client).await;
+    route.calls.note_response(response.status().as_u16());
+    response
+}
+
+async fn answer(
+    route: Rc<Route>,
+    policy: Rc<ListenerPolicy>,
     mut request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {

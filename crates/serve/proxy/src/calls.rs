@@ -62,6 +62,8 @@ pub struct Calls {
     read_at: Cell<Instant>,
     /// Reads and writes of our own users.
     operations: Cell<[u64; 2]>,
+    /// Responses to clients by class of status, 1xx first.
+    responses: Cell<[u64; 5]>,
     /// Failures in a row that eject a replica; 0 for never.
     ejection_failures: Cell<u32>,
     /// Wakes the task that waits for the dispatchers' deadlines; see [`Calls::keep_time`].
@@ -134,6 +136,7 @@ impl Calls {
             calls: Cell::new(0),
             read_at: Cell::new(clock.now()),
             operations: Cell::default(),
+            responses: Cell::default(),
             ejection_failures: Cell::new(config.safeguards.ejection_failures),
             timekeeper: RefCell::default(),
         })
@@ -257,6 +260,7 @@ impl Calls {
             window: self.window(),
             seen: BrownoutSeen::default(),
             operations: self.operations.take(),
+            responses: self.responses.take(),
             split: self.split.as_ref().map(|split| split.observe(now, held as u64)),
         }
     }
@@ -285,6 +289,14 @@ impl Calls {
         let mut counts = self.operations.get();
         counts[usize::from(is_write)] += 1;
         self.operations.set(counts);
+    }
+
+    /// Counts a response with this status, whoever made it.
+    pub fn note_response(&self, status: u16) {
+        let mut counts = self.responses.get();
+        let class = (usize::from(status) / 100).clamp(1, counts.len());
+        counts[class - 1] += 1;
+        self.responses.set(counts);
     }
 
     /// Wakes the calls that a dispatcher has made ready.
@@ -358,6 +370,7 @@ pub fn replica_state(
         connections,
         failure_share: facts.failure_share(now),
         is_ejected: facts.ejected_until() > now,
+        distrust: dispatcher.distrust(now, id),
         cost: dispatcher.cost(now, id),
         queue_length: facts.feedback().map(|feedback| feedback.queue_length),
         service_time: facts.feedback().map(|feedback| feedback.service_time),

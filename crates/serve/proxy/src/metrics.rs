@@ -76,7 +76,7 @@ const BY_POLICY: [Metric<UpstreamStats>; 1] = [histogram(
     |it| it.total.latency.as_ref(),
 )];
 
-const OF_UPSTREAMS: [Metric<UpstreamStats>; 13] = [
+const OF_UPSTREAMS: [Metric<UpstreamStats>; 14] = [
     counter_by(
         "evenkeel_requests_total",
         "Requests that ended: answered by a replica (error replies included), refused without an \
@@ -88,6 +88,18 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 13] = [
                 ("refused", it.total.refused.into()),
                 ("abandoned", it.total.abandoned.into()),
             ]
+        },
+    ),
+    counter_by(
+        "evenkeel_responses_total",
+        "HTTP responses to clients by class of status, those of the proxy itself included.",
+        "class",
+        |it| {
+            if it.responses == [0; 5] {
+                return Vec::new(); // another protocol, or nobody has come yet
+            }
+            let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter();
+            classes.zip(it.responses).map(|(class, count)| (class, count.into())).collect()
         },
     ),
     gauge("evenkeel_upstream_queued", "Requests that wait for a sending rate.", |it| {
@@ -165,7 +177,7 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 13] = [
     ),
 ];
 
-const OF_REPLICAS: [Metric<ReplicaView>; 13] = [
+const OF_REPLICAS: [Metric<ReplicaView>; 14] = [
     counter_by(
         "evenkeel_attempts_total",
         "Attempts that ended: succeeded, failed (error replies and broken bodies included), or \
@@ -193,9 +205,16 @@ const OF_REPLICAS: [Metric<ReplicaView>; 13] = [
     gauge("evenkeel_connections", "Open connections to the replica, idle ones included.", |it| {
         it.state.connections.into()
     }),
-    gauge("evenkeel_replica_up", "1 while health checks pass, 0 while down or draining.", |it| {
-        matches!(it.health, Health::Up).into()
-    }),
+    gauge(
+        "evenkeel_replica_up",
+        "1 while health checks pass and no worker ejects it or finds it silent; else 0.",
+        |it| (it.health == Health::Up && !it.state.is_ejected && !it.is_silent()).into(),
+    ),
+    gauge(
+        "evenkeel_replica_silent",
+        "1 while it owes a worker responses and sends none: it gets no requests.",
+        |it| it.is_silent().into(),
+    ),
     gauge("evenkeel_replica_ejected", "1 while a worker ejects it for failures.", |it| {
         it.state.is_ejected.into()
     }),

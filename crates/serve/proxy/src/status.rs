@@ -79,6 +79,8 @@ struct Replica {
     health: &'static str,
     /// Whether a worker has ejected it for failing requests.
     is_ejected: bool,
+    /// Whether it owes a worker replies and sends none.
+    is_silent: bool,
     in_flight: u32,
     connections: usize,
     #[serde(flatten)]
@@ -189,11 +191,13 @@ impl Total {
 
 impl Replica {
     fn new(view: ReplicaView, now: ReplicaPoint) -> Self {
+        let is_silent = view.is_silent();
         let ReplicaView { address, health, state, counted } = view;
         Self {
             address,
             health: health_word(health),
             is_ejected: state.is_ejected,
+            is_silent,
             in_flight: state.in_flight,
             connections: state.connections,
             now,

@@ -2,6 +2,7 @@
 //!
 //! Nothing here is on the request path: workers come by five times a second.
 
+mod said;
 mod sites;
 mod worker_report;
 
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::config::UpstreamConfig;
 use crate::membership::Membership;
+use said::Said;
 use sites::SplitEntry;
 
 pub use sites::{SiteCounts, SplitReport, SplitStats};
@@ -42,6 +44,8 @@ struct Entry {
     /// The slots of replicas that the configuration names; those of a Cassandra cluster are its
     /// watcher's.
     membership: Mutex<Membership>,
+    /// Its name and whether it was last said to have a replica that may be used.
+    said: Said,
     /// The replicas at home, by slot: as configured, or as a Cassandra cluster told.
     home: Mutex<Arc<[SocketAddr]>>,
     /// `None` where all requests stay at home.
@@ -58,6 +62,8 @@ pub struct UpstreamStats {
     /// Reads and writes of our own users since the process began: requests with a safe method, and
     /// all others.
     pub operations: [u64; 2],
+    /// Responses to clients by class of status, 1xx first, since the process began.
+    pub responses: [u64; 5],
     /// By worker: the replicas by slot, and the calls it holds.
     pub workers: Vec<(Vec<ReplicaState>, usize)>,
     /// By worker: how its hedges stand.
@@ -75,11 +81,18 @@ impl UpstreamStats {
             connections: sum.connections + state.connections,
             failure_share: sum.failure_share.max(state.failure_share),
             is_ejected: sum.is_ejected || state.is_ejected,
+            distrust: sum.distrust.or(state.distrust),
             cost: sum.cost.into_iter().chain(state.cost).reduce(f64::max),
             queue_length: sum.queue_length.max(state.queue_length),
             service_time: sum.service_time.max(state.service_time),
             dimmer: sum.dimmer.into_iter().chain(state.dimmer).max_by_key(|(_, at)| *at),
         })
+    }
+
+    /// Whether some worker has nothing against a replica, the health checks aside.
+    pub fn is_trusted(&self, slot: usize) -> bool {
+        let mut states = self.workers.iter().filter_map(|(replicas, _)| replicas.get(slot));
+        self.workers.is_empty() || states.any(|state| state.distrust.is_none())
     }
 
     /// How hedges stand over all workers; `None` where there are none.
@@ -105,9 +118,21 @@ impl Entry {
             stats: Mutex::default(),
             plan: watch::Sender::new(Arc::new(upstream.first_plan())),
             membership: Mutex::new(membership),
+            said: Said::new(&upstream.name),
             home: Mutex::new(home.into()),
             split: upstream.split.clone().map(|setup| SplitEntry::new(setup.sites, workers)),
         }
+    }
+
+    /// Whether some replica at home may be given requests.
+    fn is_usable(&self, stats: &UpstreamStats) -> bool {
+        let health = Arc::clone(&self.plan.borrow());
+        let up = |slot: &usize| health.health.get(*slot) == Some(&Health::Up);
+        (0..self.addresses().len()).filter(up).any(|slot| stats.is_trusted(slot))
+    }
+
+    fn addresses(&self) -> Arc<[SocketAddr]> {
+        Arc::clone(&self.home.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn lock(&self) -> MutexGuard<'_, UpstreamStats> {
@@ -217,9 +242,7 @@ impl UpstreamStates {
 
     /// The replicas of an upstream at home, by slot.
     pub fn home(&self, upstream: usize) -> Arc<[SocketAddr]> {
-        let entry = self.entry(upstream);
-        let home = entry.home.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&home)
+        self.entry(upstream).addresses()
     }
 
     /// How many of its replicas at home are up.
@@ -295,16 +318,20 @@ impl UpstreamStates {
         let mut stats = entry.lock();
         stats.total.merge(&report.window);
         stats.seen.merge(&report.seen);
-        for (sum, count) in stats.operations.iter_mut().zip(report.operations) {
-            *sum += count;
-        }
+        let sums = stats.operations.iter_mut().zip(report.operations);
+        sums.for_each(|(sum, count)| *sum += count);
+        let sums = stats.responses.iter_mut().zip(report.responses);
+        sums.for_each(|(sum, count)| *sum += count);
         if stats.workers.len() <= worker {
             stats.workers.resize_with(worker + 1, Default::default);
             stats.hedges.resize(worker + 1, None);
         }
         stats.hedges[worker] = report.hedge;
-        stats.workers[worker] = (report.replicas, report.held);
+        let before = std::mem::replace(&mut stats.workers[worker], (report.replicas, report.held));
+        let changes = said::changes(&before.0, &stats.workers[worker].0);
+        let is_usable = entry.is_usable(&stats);
         drop(stats);
+        entry.said.tell(&entry.addresses(), &changes, is_usable);
         if let (Some(split), Some(seen)) = (&entry.split, &report.split) {
             split.note(worker, seen);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_core::Health;
 use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::safeguards::Distrust;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 
 use crate::config::UpstreamConfig;
@@ -35,6 +36,13 @@ pub struct ReplicaView {
     pub state: ReplicaState,
     /// What was counted since the process began.
     pub counted: ReplicaWindow,
+}
+
+impl ReplicaView {
+    /// Whether a worker finds that it owes replies and sends none.
+    pub fn is_silent(&self) -> bool {
+        self.state.distrust == Some(Distrust::Silent)
+    }
 }
 
 impl<'a> View<'a> {
@@ -69,9 +77,11 @@ impl<'a> View<'a> {
         self.home.iter().enumerate().map(view).collect()
     }
 
-    /// Whether some replica may get requests.
+    /// Whether some replica may get requests: its checks pass, and not every worker finds it
+    /// failing or silent.
     pub fn is_ready(&self) -> bool {
-        (0..self.home.len()).any(|slot| self.health(slot) == Health::Up)
+        let up = |slot: &usize| self.health(*slot) == Health::Up;
+        (0..self.home.len()).filter(up).any(|slot| self.stats.is_trusted(slot))
     }
 
     fn health(&self, slot: usize) -> Health {

@@ -28,7 +28,7 @@ use crate::request::call::{
     Outcome, Phase, Refusal, Request, Settled, Step,
 };
 use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
-use crate::request::safeguards::{Safeguards, untried};
+use crate::request::safeguards::{Distrust, Safeguards, untried};
 use crate::request::select::{Candidates, Choice, Selector};
 use crate::rng::Rng;
 use crate::time::{Deadline, Duration, Instant, Why};
@@ -752,6 +752,11 @@ impl Dispatcher {
     pub fn window(&mut self) -> RequestWindow {
         let empty = self.empty_window();
         core::mem::replace(&mut self.window, empty)
+    }
+
+    /// What speaks against a replica, the health checks aside.
+    pub fn distrust(&self, now: Instant, replica: ReplicaId) -> Option<Distrust> {
+        self.config.safeguards.distrust(now, self.fleet.replica(replica))
     }
 
     /// The facts about the replicas.

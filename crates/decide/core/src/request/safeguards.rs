@@ -49,6 +49,17 @@ impl Default for Safeguards {
     }
 }
 
+/// Why a replica gets no requests while others may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Distrust {
+    /// It failed several times in a row.
+    Ejected,
+    /// It owes replies and sends none.
+    Silent,
+    /// Too many of its recent replies were failures.
+    Failing,
+}
+
 impl Safeguards {
     /// No protection at all, as in the papers.
     pub fn none() -> Self {
@@ -138,11 +149,24 @@ impl Safeguards {
 
     fn trusts(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> bool {
         let replica = fleet.replica(id);
-        replica.health == Health::Up
-            && replica.ejected_until <= now
-            && replica.failure_share(now) <= self.failure_share_max
-            && !self.is_on_trial(now, replica)
-            && (!replica.is_silent() || replica.silence.may_be_tried(now))
+        let is_well = match self.distrust(now, replica) {
+            None => true,
+            Some(Distrust::Silent) => replica.silence.may_be_tried(now),
+            Some(Distrust::Ejected | Distrust::Failing) => false,
+        };
+        is_well && replica.health == Health::Up && !self.is_on_trial(now, replica)
+    }
+
+    /// What speaks against a replica, the health checks aside.
+    pub(crate) fn distrust(&self, now: Instant, replica: &Replica) -> Option<Distrust> {
+        if replica.ejected_until > now {
+            Some(Distrust::Ejected)
+        } else if replica.failure_share(now) > self.failure_share_max {
+            Some(Distrust::Failing)
+        } else {
+            let is_silent = replica.is_silent() && self.silence_min > Duration::ZERO;
+            is_silent.then_some(Distrust::Silent)
+        }
     }
 
     /// True while a replica that was ejected and has not succeeded since has a request in flight:

@@ -227,7 +227,7 @@ impl Inner {
         let mut call = self.reads.dispatcher.open(self.now, CallId(key as u64), request);
         let mut owed = 0;
         let due = loop {
-            match self.reads.dispatcher.step(self.now, &mut call) {
+            match self.next_step(&mut call) {
                 Step::Send(attempt) => {
                     owed += 1;
                     self.send_read(attempt, eligible.connection, |out| parsed.write(out));
@@ -276,6 +276,10 @@ impl Inner {
         assert_eq!(inserted, key, "its call has the number of its place");
         self.reads.wait(key, due);
         self.schedule();
+    }
+
+    fn next_step(&mut self, call: &mut Call) -> Step {
+        self.reads.dispatcher.step(self.now, call)
     }
 
     /// Questions that a policy wants asked have no answer: a duplicate says nothing of its queue.
@@ -385,7 +389,7 @@ impl Inner {
         let (connection, among) = self.candidates(key);
         call.limit(among);
         loop {
-            match self.reads.dispatcher.step(self.now, &mut call) {
+            match self.next_step(&mut call) {
                 Step::Send(attempt) => {
                     let text = std::mem::take(&mut self.reads.open[key].text);
                     self.send_read(attempt, connection, |out| out.extend_from_slice(&text));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_core::request::redundancy::HedgeStats;
+use evenkeel_core::request::safeguards::Distrust;
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::RequestWindow;
 
@@ -24,6 +25,8 @@ pub struct WorkerReport {
     pub seen: BrownoutSeen,
     /// Reads and writes of our own users that came since the last observation.
     pub operations: [u64; 2],
+    /// Responses to clients by class of status, 1xx first, since the last observation.
+    pub responses: [u64; 5],
     /// What became of the requests of our own users; `None` where all of them stay at home.
     pub split: Option<SplitReport>,
 }
@@ -59,6 +62,8 @@ pub struct ReplicaState {
     pub failure_share: f64,
     /// Whether it is ejected for failing.
     pub is_ejected: bool,
+    /// Why it gets no requests while others may; `None` = nothing speaks against it.
+    pub distrust: Option<Distrust>,
     /// What the policy thinks it costs, in the policy's unit; lower is better.
     pub cost: Option<f64>,
     /// Its own last report: requests waiting there.

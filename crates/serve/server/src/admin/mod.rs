@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/` | the dashboard, one page without outside parts |
 //! | `/healthz` | 200 as long as the process lives |
-//! | `/readyz` | 200 when every upstream has a replica up, else 503 and which has none; 503 from when it is told to stop |
+//! | `/readyz` | 200 when every upstream has a replica that is up and neither failing nor silent, else 503 and which has none; 503 from when it is told to stop |
 //! | `/metrics` | Prometheus text |
 //! | `/api/v1/status` | all of the dashboard as JSON |
 //! | `/api/v1/reload` | how reloads of the configuration went; `POST` asks for one |

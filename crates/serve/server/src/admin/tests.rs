@@ -148,6 +148,7 @@ fn report() -> WorkerReport {
         seen,
         split: None,
         operations: [5, 2],
+        responses: [0, 80, 3, 9, 2],
     }
 }
 
@@ -606,7 +607,7 @@ fn readiness_names_the_upstream_without_a_replica() {
     assert_eq!(running.get("/readyz").body, "ready\n", "one of two replicas is up");
     running.world.states.set_health(running.shop, 0, Health::Draining);
     let got = running.get("/readyz");
-    let words = "not ready: upstream shop has no replica up (it has 2 in all)\n";
+    let words = "not ready: upstream shop has no replica up and well (it has 2 in all)\n";
     assert_eq!((got.status, got.body.as_str()), (503, words));
     assert_eq!(running.get("/healthz").status, 200, "the process lives all the same");
     running.world.states.set_health(running.shop, 1, Health::Up);

@@ -107,7 +107,9 @@ impl Upstreams {
         let config = self.config();
         let missing = |view: &View<'_>| {
             let (name, replicas) = (&view.config.name, view.home.len());
-            format!("not ready: upstream {name} has no replica up (it has {replicas} in all)\n")
+            format!(
+                "not ready: upstream {name} has no replica up and well (it has {replicas} in all)\n"
+            )
         };
         let views = self.views(&config);
         let words: String = views.iter().filter(|view| !view.is_ready()).map(missing).collect();

@@ -141,3 +141,21 @@ fn a_stalled_upload_is_not_held_against_the_replica() {
         assert_eq!((counted.succeeded, counted.failed, counted.broken_bodies), (1, 0, 0));
     });
 }
+
+#[test]
+fn when_nobody_is_well_it_is_not_ready_and_says_so_by_status() {
+    story(async {
+        let well = Replica::start(ok).await;
+        let proxy = Proxy::start(&[nobody(), nobody()], "");
+        for _ in 0..3 {
+            assert_eq!(proxy.client().await.ask("GET", "/").await.0, 502);
+        }
+        let stats = || proxy.upstreams().stats(0);
+        until("every response is counted", || stats().responses == [0, 0, 0, 0, 3]).await;
+        assert!(!stats().is_trusted(0) && !stats().is_trusted(1), "{:?}", stats().workers);
+        let proxy = Proxy::before(&[&well], "");
+        assert_eq!(proxy.client().await.ask("GET", "/").await.0, 200);
+        until("it is counted", || proxy.upstreams().stats(0).responses == [0, 1, 0, 0, 0]).await;
+        assert!(proxy.upstreams().stats(0).is_trusted(0));
+    });
+}
