@@ -318,57 +318,23 @@ fn next_path(code: &str, at: usize) -> Option<(usize, Vec<&str>, usize)> {
     }
 }
 
-/// Files that use each other around, each group once (Tarjan's strongly connected components).
+/// Files that use each other around, each group once.
 fn knots(files: usize, uses: &Uses) -> Vec<Vec<usize>> {
-    let mut search = Search {
-        uses,
-        order: vec![None; files],
-        low: vec![0; files],
-        stack: Vec::new(),
-        count: 0,
-        knots: Vec::new(),
+    let reached: Vec<BTreeSet<usize>> = (0..files).map(|file| reached_from(uses, file)).collect();
+    let knot = |file: usize| -> Vec<usize> {
+        reached[file].iter().copied().filter(|other| reached[*other].contains(&file)).collect()
     };
-    for file in 0..files {
-        if search.order[file].is_none() {
-            search.visit(file);
-        }
-    }
-    search.knots
+    // A group is named by its first file.
+    (0..files).map(|file| (file, knot(file))).filter(|(file, knot)| knot.first() == Some(file)).map(|(_, knot)| knot).collect()
 }
 
-struct Search<'a> {
-    uses: &'a Uses,
-    order: Vec<Option<usize>>,
-    low: Vec<usize>,
-    stack: Vec<usize>,
-    count: usize,
-    knots: Vec<Vec<usize>>,
-}
-
-impl Search<'_> {
-    fn visit(&mut self, file: usize) {
-        let own = self.count;
-        self.order[file] = Some(own);
-        self.low[file] = own;
-        self.count += 1;
-        self.stack.push(file);
-        for to in used_by(self.uses, file) {
-            if self.order[to].is_none() {
-                self.visit(to);
-                self.low[file] = self.low[file].min(self.low[to]);
-            } else if let (true, Some(order)) = (self.stack.contains(&to), self.order[to]) {
-                self.low[file] = self.low[file].min(order);
-            }
-        }
-        if self.low[file] == own {
-            let at = self.stack.iter().rposition(|on| *on == file).expect("pushed above");
-            let mut knot = self.stack.split_off(at);
-            knot.sort_unstable();
-            if knot.len() > 1 {
-                self.knots.push(knot);
-            }
-        }
+fn reached_from(uses: &Uses, file: usize) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![file];
+    while let Some(file) = waiting.pop() {
+        waiting.extend(used_by(uses, file).filter(|to| reached.insert(*to)));
     }
+    reached
 }
 
 fn used_by(uses: &Uses, file: usize) -> impl Iterator<Item = usize> {

@@ -185,7 +185,6 @@ mod tests {
 
     const LIMITED: Law = Law {
         crates: CRATES,
-        today: &[],
         tests_may_use: &[],
         steps: &[Place { file: "crates/net/src/exchange.rs", count: 1 }],
         accepts: &[],
