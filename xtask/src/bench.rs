@@ -5,7 +5,6 @@ pub(crate) mod dialogue;
 pub(crate) mod process;
 pub(crate) mod statistics;
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::UsageError;
@@ -112,18 +111,7 @@ pub(crate) fn list(values: &[f64]) -> String {
 
 /// A JSON string.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
+    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
@@ -145,7 +133,7 @@ mod tests {
 
     #[test]
     fn json_is_escaped() {
-        assert_eq!(quoted("a\n\"b\""), "\"a\\u000a\\\"b\\\"\"");
+        assert_eq!(quoted("a\n\"b\""), "\"a\\n\\\"b\\\"\"");
         assert_eq!(list(&[1.0, 0.25]), "[1.0000,0.2500]");
     }
 }

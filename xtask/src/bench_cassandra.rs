@@ -248,10 +248,8 @@ impl<'a> Stage<'a> {
         }
         eprintln!("starting {NODES} nodes (compiling their rig first)");
         let cluster = Cluster::start(options.dynamic_snitch)?;
-        let proxy = match is_proxied {
-            true => Some(ways::start_proxy(bench, &cluster, &binary)?),
-            false => None,
-        };
+        let start_proxy = || ways::start_proxy(bench, &cluster, &binary);
+        let proxy = is_proxied.then(start_proxy).transpose()?;
         let is_relayed = options.ways.iter().any(|way| way.name == ways::RELAY);
         let relay = is_relayed.then(|| ways::start_relay(bench, &cluster)).transpose()?;
         eprintln!("connecting, and writing {} records", options.records);

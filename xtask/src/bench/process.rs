@@ -5,6 +5,7 @@
 //! process is killed, from the kernel: `setpriv --pdeathsig` (util-linux) asks it to.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -110,6 +111,21 @@ pub(crate) fn version_of(name: &str, program: &Path, flag: &str) -> Result<Strin
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot ask {name} for its version"))?;
     Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// What `127.0.0.1:port` answers to a GET of `path`, head and body.
+///
+/// # Errors
+/// When it does not.
+pub(crate) fn get(port: u16, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// A server that listens; stopped when dropped.

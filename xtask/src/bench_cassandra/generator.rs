@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -103,13 +102,9 @@ fn java(bench: &Workbench) -> Result<Command> {
     let mut compiler = Command::new(needs::require("javac")?);
     compiler.arg("-d").arg(&classes).args(["-cp", &jars]).arg(&source);
     workspace::run_to_success(&mut compiler, "javac Load.java")?;
-    let mut command = process::first_child(&java_program()?);
+    let mut command = process::first_child(&needs::require("java")?);
     command.args(["-Xmx256M", "-cp", &format!("{}:{jars}", classes.display()), "Load"]);
     Ok(command)
-}
-
-fn java_program() -> Result<PathBuf> {
-    needs::require("java").map(|path| Path::new(&path).to_owned())
 }
 
 /// `errors=0 elapsed_us=… … error=words to the end`

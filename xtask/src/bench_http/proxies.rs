@@ -5,10 +5,7 @@
 //! Limits on requests per connection are lifted everywhere: nginx's defaults (1000 on either side)
 //! would charge it for connections that the others never open.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -178,27 +175,17 @@ fn start(
 /// When the answer is not the backend's.
 pub(super) fn check(suite: &Suite, server: &Server) -> Result<Option<String>> {
     let name = server.name();
-    let answer = request(server.port(), "/").with_context(|| format!("first request to {name}"))?;
+    let answer = process::get(server.port(), "/").with_context(|| format!("first request to {name}"))?;
     if !answer.starts_with("HTTP/1.1 200") || !answer.ends_with(&"x".repeat(BODY_BYTES)) {
         bail!("{name} does not pass on the backend's answer; it said: {answer}");
     }
     if !suite.forwards_addresses {
         return Ok(None);
     }
-    let answer = request(server.port(), FORWARDED_PATH)?;
+    let answer = process::get(server.port(), FORWARDED_PATH)?;
     let is_forwarded = answer.ends_with("127.0.0.1");
     let note = || format!("{name} adds no X-Forwarded-For: it does less work than the others");
     Ok((!is_forwarded).then(note))
-}
-
-fn request(port: u16, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let head = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 fn haproxy_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {

@@ -16,10 +16,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::Options;
 use super::load::{KEYS, command, name, value_reply};
-use super::report::{interval, spread};
 use super::subjects::{Running, STUMBLING, Subject, start_all};
 use crate::bench::process::Workbench;
-use crate::bench::{list, load_average, order, quoted, statistics};
+use crate::bench::statistics::{self, interval, spread};
+use crate::bench::{list, load_average, order, quoted};
 
 /// What the others are compared with.
 const REFERENCE: &str = "all-of-3";

@@ -33,7 +33,7 @@ const PARTS: [Part; 6] = [
         files: &["pom.xml"],
         tools: &["java", "mvn"],
         used_by: "tests with a real Cassandra",
-        make: make_server,
+        make: |shop| shop.jars(&shop.folder),
     },
     Part {
         name: "python",
@@ -217,10 +217,6 @@ impl Workshop {
     }
 }
 
-fn make_server(shop: &Workshop) -> Result<()> {
-    shop.jars(&shop.folder)
-}
-
 fn make_python(shop: &Workshop) -> Result<()> {
     shop.run(super::require("python3")?, &[&"-m", &"venv", &shop.folder])?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
@@ -248,11 +244,7 @@ fn make_node(shop: &Workshop) -> Result<()> {
 fn make_scylla(shop: &Workshop) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = shop.file("target");
-    shop.run(cargo_path(&cargo), &[&"build", &"--locked", &"--target-dir", &target])
-}
-
-fn cargo_path(name: &std::ffi::OsStr) -> &Path {
-    Path::new(name)
+    shop.run(cargo, &[&"build", &"--locked", &"--target-dir", &target])
 }
 
 #[cfg(test)]
