@@ -27,12 +27,12 @@ use std::process::{Child, ExitStatus};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use evenkeel_planner::model::Layout;
 use evenkeel_planner::steps::{Abilities, Step};
 use serde_json::{Value, json};
 
 use super::{Cluster, Observed, Seen, StepError};
-use evenkeel_stores::clients::base64;
 use evenkeel_stores::clients::error::RemoteError;
 use evenkeel_stores::clients::etcd::gateway::{Gateway, Manner};
 use evenkeel_stores::clients::etcd::wire::{Member, Status, members};
@@ -402,7 +402,7 @@ impl Cluster for Etcd {
         let id = granted.get("ID").and_then(Value::as_str).map(str::to_owned);
         let id =
             id.ok_or_else(|| RemoteError::lasting(format!("a lease without an ID: {granted}")))?;
-        let (key, value) = (base64::encode(LOCK_KEY.as_bytes()), base64::encode(who.as_bytes()));
+        let (key, value) = (BASE64_STANDARD.encode(LOCK_KEY), BASE64_STANDARD.encode(who));
         let take = json!({
             "compare": [
                 {"target": "CREATE", "key": key, "result": "EQUAL", "create_revision": "0"},

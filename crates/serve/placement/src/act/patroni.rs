@@ -20,6 +20,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use evenkeel_planner::model::{Layout, RoundTrips};
 use evenkeel_planner::steps::{Abilities, Step};
 use http::Method;
@@ -27,7 +28,6 @@ use serde_json::{Value, json};
 
 use super::lock::FileLock;
 use super::{Cluster, Observed, Seen, StepError};
-use evenkeel_stores::clients::base64;
 use evenkeel_stores::clients::error::RemoteError;
 use evenkeel_stores::clients::rest::{Answer, Call, Client, Endpoint, TlsFiles};
 
@@ -93,7 +93,7 @@ impl Patroni {
         };
         let (looks, moves) = (client(settings.request)?, client(settings.switchover)?);
         let basic = |(user, password): &(String, String)| {
-            format!("Basic {}", base64::encode(format!("{user}:{password}").as_bytes()))
+            format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
         };
         let authorization = settings.user.as_ref().map(basic);
         Ok(Self { settings, apis, looks, moves, authorization })
