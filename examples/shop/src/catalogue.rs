@@ -82,7 +82,7 @@ impl Catalogue {
             let cells = [
                 Cell::Integer(number.into()),
                 Cell::Text(&words::person(&mut random)),
-                Cell::Text(random.one_of(&WORDS.cities)),
+                Cell::Text(random.one_of(&WORDS.cities).as_str()),
                 Cell::Integer(since_year),
             ];
             sink.insert(&Table::PERSON, &cells)?;

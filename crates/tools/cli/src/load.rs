@@ -12,7 +12,7 @@ use evenkeel_load::{
     Arrivals, CassandraTarget, Load, Outcome, Parameters, Report, Scale, Spacing, Stop, Target,
     Trace, TraceOptions, TraceStart,
 };
-use evenkeel_settings::{Mismatch, parse_duration, parse_rate};
+use evenkeel_settings::{parse_duration, parse_rate};
 use serde::Serialize;
 
 use cassandra::CassandraArguments;
@@ -31,7 +31,7 @@ pub(crate) struct LoadArguments {
     /// its number, or `cql://host:port/keyspace`.
     url: String,
     /// Requests per second, as in `500` or `30k/s`. With a trace: its mean rate.
-    #[arg(long, value_parser = rate)]
+    #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
     /// Duration. Default 10 s, or the length of the trace.
     #[arg(long, value_parser = parse_duration)]
@@ -101,10 +101,6 @@ impl LoadArguments {
         let default = self.trace.is_none().then_some(Duration::from_secs(10));
         self.duration.or(default)
     }
-}
-
-fn rate(text: &str) -> Result<f64, Mismatch> {
-    parse_rate(text)
 }
 
 #[derive(Serialize)]

@@ -72,6 +72,7 @@ use report::Spent;
 use tally::Tally;
 use world::{Counts, Next, World};
 
+use evenkeel_runtime::accept::worker_runtime;
 use evenkeel_runtime::clock::{Clock, thread_cpu};
 
 /// The longest busy wait before a request is due.
@@ -145,7 +146,7 @@ pub struct Progress {
 }
 
 /// Ends a load before its time; clones end the same load.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
 impl Load {
@@ -241,7 +242,7 @@ fn outside(
 impl Stop {
     /// A switch for one load, not used yet.
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
+        Self::default()
     }
 
     /// Ends the load; harmless when it has ended.
@@ -252,12 +253,6 @@ impl Stop {
     /// Whether it was used.
     pub fn is_stopped(&self) -> bool {
         *self.0.borrow()
-    }
-}
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -287,10 +282,7 @@ fn drive_to_end(
     stop: watch::Receiver<bool>,
     progress: &SyncSender<Progress>,
 ) -> Result<Outcome, LoadError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build_local(tokio::runtime::LocalOptions::default())
-        .map_err(|error| LoadError::system("start a runtime", error))?;
+    let runtime = worker_runtime().map_err(|error| LoadError::system("start a runtime", error))?;
     let cpu_before = thread_cpu();
     let world = runtime.block_on(async {
         let addresses = resolve(load.target.authority()).await?;

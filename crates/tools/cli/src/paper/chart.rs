@@ -10,7 +10,7 @@ use evenkeel_papers::judge::{Finding, Kind};
 use evenkeel_papers::stats::{Interval, Range};
 use evenkeel_papers::unit::Unit;
 
-use super::number::{result as result_text, result_unit, value, welch};
+use super::number::{result as result_text, result_unit, tick_text, value, welch};
 use super::text::mark;
 use crate::html::escape;
 
@@ -112,11 +112,6 @@ impl Scale {
         let count = (last - first) as i64;
         (0..=count).map(|number| (first + number as f64) * step).collect()
     }
-}
-
-pub(super) fn tick_text(value: f64) -> String {
-    let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
 }
 
 /// As [`tick_text`], shares in percent.
@@ -227,7 +222,7 @@ fn draw_line(
 fn reported(interval: &Interval, unit: Unit) -> String {
     let Interval { mean, low, high, seeds } = interval;
     let [mean, low, high] = [mean, low, high].map(|number| value(*number, unit));
-    format!("{mean} {}, 95 % interval {low} to {high}, {seeds} seeds", unit.words())
+    format!("{mean} {}, 95 % interval {low} to {high}, {seeds} seeds", unit.name())
 }
 
 /// The policies' names at the ends of their lines, moved apart where they would overlap.

@@ -37,7 +37,7 @@ pub(super) fn drawing(
 fn grid(x: &Scale, y: &Scale, right: &Named, above: &Named) -> String {
     let mut svg = levels(y, (x.from, x.to), above.unit);
     svg += &uprights(x, (y.to, y.from), |tick| tick_in(tick, right.unit));
-    let name = |named: &Named| escape(&format!("{}, {}", named.words, named.unit.words()));
+    let name = |named: &Named| escape(&format!("{}, {}", named.words, named.unit.name()));
     let (middle, low) = (f64::midpoint(x.from, x.to), HEIGHT - 8.0);
     let _ = write!(svg, "<text class=tick x={middle} y={low}>{}</text>", name(right));
     let (left, high) = (x.from + 6.0, y.to + 12.0);
@@ -55,7 +55,7 @@ fn cloud(
 ) -> String {
     let mut svg = format!("<g class='series c{colour}'>");
     let reported = |name: &Named, number: f64| {
-        format!("{} {} {}", name.words, value(number, name.unit), name.unit.words())
+        format!("{} {} {}", name.words, value(number, name.unit), name.unit.name())
     };
     for (one, other) in row.runs[across].iter().zip(&row.runs[up]) {
         let _ = write!(

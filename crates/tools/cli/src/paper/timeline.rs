@@ -6,8 +6,8 @@ use evenkeel_papers::figure::{Phase, Series, Strip, TimeFigure, TimePanel};
 use evenkeel_papers::stats::Interval;
 use evenkeel_papers::unit::Unit;
 
-use super::chart::{Colours, Scale, banded, end_labels, levels, opened, tick_text};
-use super::number::value;
+use super::chart::{Colours, Scale, banded, end_labels, levels, opened};
+use super::number::{tick_text, value};
 use crate::html::escape;
 
 const STRIP: f64 = 178.0;
@@ -74,7 +74,7 @@ fn strip_drawing(
     let y = upward(strip, top);
     let unit = strip.measure.unit;
     let mut svg = levels(&y, (x.from, x.to), unit);
-    let name = format!("{}, {}", strip.measure.words, unit.words());
+    let name = format!("{}, {}", strip.measure.words, unit.name());
     // Above the strip, and above the names of the phases where these stand.
     let above = if top > TOP { top - 10.0 } else { top - 28.0 };
     let _ = write!(svg, "<text class=strip x={} y={above:.1}>{}</text>", x.from, escape(&name));
@@ -117,7 +117,7 @@ fn line(
         escape(&series.label),
         value(low, unit),
         value(high, unit),
-        unit.words(),
+        unit.name(),
         banded(&known, y),
     )
 }

@@ -68,54 +68,32 @@ pub const fn travel(asked: &Asked, away: Presence) -> Result<(), Stays> {
     }
 }
 
-/// Why a request stays in its data centre.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Stays {
-    /// Its consistency level counts replicas of the coordinator's data centre.
-    LocalConsistency,
-    /// It is conditional.
-    Conditional,
-    /// It reads at a serial level.
-    SerialRead,
-    /// It writes, and the operator wants writes to stay.
-    Write,
-    /// Nothing is known of where its data is.
-    KeyspaceUnknown,
-    /// It asks a node for what is that node's own.
-    OwnData,
-    /// The other data centre has no replica.
-    NoReplica,
+crate::named! {
+    /// Why a request stays in its data centre.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[repr(u8)]
+    pub enum Stays {
+        /// Its consistency level counts replicas of the coordinator's data centre.
+        LocalConsistency = "local_consistency",
+        /// It is conditional.
+        Conditional = "conditional",
+        /// It reads at a serial level.
+        SerialRead = "serial_read",
+        /// It writes, and the operator wants writes to stay.
+        Write = "write",
+        /// Nothing is known of where its data is.
+        KeyspaceUnknown = "keyspace_unknown",
+        /// It asks a node for what is that node's own.
+        OwnData = "own_data",
+        /// The other data centre has no replica.
+        NoReplica = "no_replica",
+    }
 }
 
 impl Stays {
-    /// Every reason, in the order in which they are looked at.
-    pub const ALL: [Self; 7] = [
-        Self::LocalConsistency,
-        Self::Conditional,
-        Self::SerialRead,
-        Self::Write,
-        Self::KeyspaceUnknown,
-        Self::OwnData,
-        Self::NoReplica,
-    ];
-
     /// Its place in [`Stays::ALL`], to count by.
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// A short name, for labels of metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LocalConsistency => "local_consistency",
-            Self::Conditional => "conditional",
-            Self::SerialRead => "serial_read",
-            Self::Write => "write",
-            Self::KeyspaceUnknown => "keyspace_unknown",
-            Self::OwnData => "own_data",
-            Self::NoReplica => "no_replica",
-        }
     }
 }
 
