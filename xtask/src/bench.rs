@@ -13,9 +13,6 @@ use crate::UsageError;
 pub(crate) const ROUNDS_MIN: usize = 6;
 
 /// The value of an option that is a whole number from `min` to `max`.
-///
-/// # Errors
-/// When it is something else.
 pub(crate) fn number<T: TryFrom<u64>>(
     option: &str,
     value: &str,
@@ -29,9 +26,6 @@ pub(crate) fn number<T: TryFrom<u64>>(
 }
 
 /// Those of `known` that an option asks for, in its order.
-///
-/// # Errors
-/// When it asks for another.
 pub(crate) fn some_of<T>(
     option: &str,
     value: &str,
@@ -68,9 +62,6 @@ pub(crate) fn with_reference<T>(
 
 /// The program that `--binary` names. Servers start in a folder of their own, so the path must not
 /// be relative.
-///
-/// # Errors
-/// When there is no such file.
 pub(crate) fn file(value: &str) -> Result<PathBuf, UsageError> {
     std::fs::canonicalize(value).ok().filter(|path| path.is_file()).ok_or_else(|| {
         UsageError::new(format!("--binary: got `{value}`, expected the path of a program"))

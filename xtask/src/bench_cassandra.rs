@@ -74,9 +74,6 @@ example: cargo xtask bench cassandra --scenarios calm,paused --mixes read-heavy 
 const SETTLE: Duration = Duration::from_millis(700);
 
 /// Measures what `words` ask for and prints the result on standard output.
-///
-/// # Errors
-/// When an option is wrong, something is missing, or somebody does not start or answers nothing.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     if matches!(words, ["--help" | "-h"]) {
         println!("{USAGE}");

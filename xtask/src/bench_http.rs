@@ -48,9 +48,6 @@ const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Measures what `words` ask for in a suite, `http` or `agent`, and prints the result on standard
 /// output.
-///
-/// # Errors
-/// When an option is wrong, a program is missing, or a proxy does not start or answers wrongly.
 pub(crate) fn run(suite: &str, words: &[&str]) -> Result<()> {
     let suite = if suite == AGENT.name { &AGENT } else { &HTTP };
     if matches!(words, ["--help" | "-h"]) {

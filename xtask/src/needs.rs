@@ -160,9 +160,6 @@ pub(crate) fn require(program: &str) -> Result<PathBuf> {
 }
 
 /// A Python with `highspy`, from PyPI, in an environment of our own; made when it is not there yet.
-///
-/// # Errors
-/// When there is no Python or the package cannot be had.
 pub(crate) fn highs_python() -> Result<PathBuf> {
     let folder = workspace::target().join("xtask").join("highs");
     let python = folder.join("bin").join("python");

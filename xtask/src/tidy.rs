@@ -36,9 +36,6 @@ const RULES: [fn(&Tree, &mut Vec<Violation>); 8] = [
 ];
 
 /// Checks the whole tree and prints each violation on its own line.
-///
-/// # Errors
-/// When a rule is broken, or git cannot list the files.
 pub(crate) fn run() -> Result<()> {
     let tree = Tree::read()?;
     let violations = check(&tree);
@@ -53,9 +50,6 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Prints the lines of each crate, tests left out; in total also what only tests use.
-///
-/// # Errors
-/// When git cannot list the files.
 pub(crate) fn print_sizes() -> Result<()> {
     let sizes = layers::sizes(&Tree::read()?);
     let product = sizes.iter().filter(|(package, _)| *package != "evenkeel-testkit");

@@ -51,9 +51,6 @@ impl Catalogue {
     }
 
     /// Writes every row, table after table for small ones, item after item for the others.
-    ///
-    /// # Errors
-    /// Those of the sink.
     pub(crate) fn write(self, sink: &mut dyn Sink) -> Result<()> {
         self.write_people(sink)?;
         let mut items_by_category = [0_i64; CATEGORIES];

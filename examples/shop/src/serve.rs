@@ -65,9 +65,6 @@ fn exit_with_stdin() {
 }
 
 /// The page of item `number` with these optional parts; `None` when there is no such item.
-///
-/// # Errors
-/// Those of the database.
 pub(crate) fn item_page(store: &mut Store, number: i64, parts: Parts) -> Result<Option<String>> {
     let Some(item) = store.item(number)? else { return Ok(None) };
     let mut optional = Optional::default();

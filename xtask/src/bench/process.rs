@@ -29,9 +29,6 @@ pub(crate) struct Workbench {
 
 impl Workbench {
     /// For the benchmark called `name`.
-    ///
-    /// # Errors
-    /// When the folder or a port cannot be had.
     pub(crate) fn create(name: &str, port_count: usize) -> Result<Self> {
         let name = format!("bench-{name}-{}", std::process::id());
         let folder = workspace::target().join("xtask").join(name);
@@ -48,9 +45,6 @@ impl Workbench {
     }
 
     /// Writes a file for a server and returns its path.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {path:?}"))?;
@@ -104,9 +98,6 @@ pub(crate) fn first_child(program: &Path) -> Command {
 }
 
 /// All that a program says about its version.
-///
-/// # Errors
-/// When it cannot be started.
 pub(crate) fn version_of(name: &str, program: &Path, flag: &str) -> Result<String> {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot ask {name} for its version"))?;
@@ -114,9 +105,6 @@ pub(crate) fn version_of(name: &str, program: &Path, flag: &str) -> Result<Strin
 }
 
 /// What `127.0.0.1:port` answers to a GET of `path`, head and body.
-///
-/// # Errors
-/// When it does not.
 pub(crate) fn get(port: u16, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -153,9 +141,6 @@ impl Server {
     }
 
     /// As [`Self::start`], of a command.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
     pub(crate) fn of(
         bench: &Workbench,
         name: &str,

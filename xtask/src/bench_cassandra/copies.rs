@@ -16,9 +16,6 @@ pub(super) struct Copies {
 
 impl Copies {
     /// What the proxy's metrics say.
-    ///
-    /// # Errors
-    /// When it does not answer, or something else.
     pub(super) fn of_proxy(bench: &Workbench) -> Result<Self> {
         let text = process::get(bench.ports()[1], "/metrics").context("the proxy's metrics")?;
         Self::read(&text).with_context(|| format!("the proxy's metrics: got `{text}`"))

@@ -43,9 +43,6 @@ pub(super) struct Outcome {
 
 impl Generator {
     /// Starts one with these `name=value` words and waits until it is connected.
-    ///
-    /// # Errors
-    /// When it cannot be built, started or connected.
     pub(super) fn start(driver: Driver, bench: &Workbench, words: &[String]) -> Result<Self> {
         let (name, mut command) = match driver {
             Driver::Scylla => {
@@ -60,9 +57,6 @@ impl Generator {
     }
 
     /// Takes one turn with these words.
-    ///
-    /// # Errors
-    /// When the generator has ended, or answered no request.
     pub(super) fn take(&mut self, words: &str) -> Result<Outcome> {
         let answer = self.dialogue.ask(&format!("turn {words}"), "turn ")?;
         let outcome = read(&answer).with_context(|| {
@@ -78,9 +72,6 @@ impl Generator {
 }
 
 /// Builds what is measured with; an old one would be used without anyone noticing.
-///
-/// # Errors
-/// When it does not compile.
 pub(super) fn build(driver: Driver) -> Result<()> {
     if driver == Driver::Scylla {
         let example = ["-p", "evenkeel-scylla", "--features", "driver", "--example", "compare"];

@@ -107,9 +107,6 @@ const EVENKEEL: Proxy = Proxy {
 
 impl Proxy {
     /// Writes the configuration and starts the proxy on `port`.
-    ///
-    /// # Errors
-    /// When the program is missing or does not come to listen.
     pub(super) fn start(
         &self,
         bench: &Workbench,
@@ -127,9 +124,6 @@ impl Proxy {
     }
 
     /// The first line of what the program says about its version.
-    ///
-    /// # Errors
-    /// When the program is missing or cannot be started.
     pub(super) fn version(&self) -> Result<String> {
         let text = process::version_of(self.name, &(self.program)()?, self.version_flag)?;
         Ok(text.lines().next().unwrap_or("unknown").trim().to_owned())
@@ -137,9 +131,6 @@ impl Proxy {
 }
 
 /// Starts the backend on all of `ports`.
-///
-/// # Errors
-/// When nginx is missing or does not come to listen.
 pub(super) fn start_backend(bench: &Workbench, ports: &[u16]) -> Result<Server> {
     let listen: String = ports.iter().map(|port| format!("listen 127.0.0.1:{port};\n")).collect();
     let body = "x".repeat(BODY_BYTES);
@@ -170,12 +161,10 @@ fn start(
 
 /// Checks that a proxy passes the backend's answer on; the result is a note for the reader when it
 /// does less work than it should.
-///
-/// # Errors
-/// When the answer is not the backend's.
 pub(super) fn check(suite: &Suite, server: &Server) -> Result<Option<String>> {
     let name = server.name();
-    let answer = process::get(server.port(), "/").with_context(|| format!("first request to {name}"))?;
+    let answer =
+        process::get(server.port(), "/").with_context(|| format!("first request to {name}"))?;
     if !answer.starts_with("HTTP/1.1 200") || !answer.ends_with(&"x".repeat(BODY_BYTES)) {
         bail!("{name} does not pass on the backend's answer; it said: {answer}");
     }

@@ -45,9 +45,6 @@ pub(super) struct Files {
 }
 
 /// Writes the models that rivals solve.
-///
-/// # Errors
-/// When they cannot be written.
 pub(super) fn write_models(bench: &Workbench) -> Result<()> {
     bench.write("model.mzn", include_str!("model.mzn"))?;
     bench.write("levels.py", include_str!("levels.py"))?;
@@ -55,8 +52,6 @@ pub(super) fn write_models(bench: &Workbench) -> Result<()> {
 }
 
 impl Files {
-    /// # Errors
-    /// When a file cannot be written.
     pub(super) fn write(case: &Case, bench: &Workbench) -> Result<Self> {
         let mut instance = instance(case.family, case.sites, 1, SEED);
         for ppm in instance.curves.iter_mut().flatten().flatten() {

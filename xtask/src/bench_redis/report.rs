@@ -200,7 +200,6 @@ fn values(rounds: &[Measurement], value: fn(&Measurement) -> f64) -> Vec<f64> {
     rounds.iter().map(value).collect()
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::super::subjects::SUBJECTS;

@@ -45,9 +45,6 @@ struct Round {
 type Series = Vec<(&'static str, Vec<Round>)>;
 
 /// Measures all in turns; the table, or a JSON document.
-///
-/// # Errors
-/// When a program is missing, or somebody does not start or answers wrongly.
 pub(super) fn run(options: &Options, binary: &Path) -> Result<String> {
     let load = load_average();
     let bench = Workbench::create("redis", STUMBLING.iter().map(Subject::port_count).sum())?;

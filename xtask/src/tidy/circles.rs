@@ -325,7 +325,11 @@ fn knots(files: usize, uses: &Uses) -> Vec<Vec<usize>> {
         reached[file].iter().copied().filter(|other| reached[*other].contains(&file)).collect()
     };
     // A group is named by its first file.
-    (0..files).map(|file| (file, knot(file))).filter(|(file, knot)| knot.first() == Some(file)).map(|(_, knot)| knot).collect()
+    (0..files)
+        .map(|file| (file, knot(file)))
+        .filter(|(file, knot)| knot.first() == Some(file))
+        .map(|(_, knot)| knot)
+        .collect()
 }
 
 fn reached_from(uses: &Uses, file: usize) -> BTreeSet<usize> {

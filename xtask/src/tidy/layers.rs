@@ -201,7 +201,10 @@ mod tests {
     }
 
     /// These files, and an empty manifest for each crate that has none among them.
-    fn complete<'a>(manifests: &'a [String], files: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    fn complete<'a>(
+        manifests: &'a [String],
+        files: &[(&'a str, &'a str)],
+    ) -> Vec<(&'a str, &'a str)> {
         let is_given = |path: &&String| files.iter().any(|(given, _)| given == path);
         let others = manifests.iter().filter(|path| !is_given(path)).map(|path| (&**path, ""));
         others.chain(files.iter().copied()).collect()
@@ -297,11 +300,8 @@ mod tests {
 
     #[test]
     fn tests_may_use_what_an_exception_names() {
-        let law = Law {
-            crates: CRATES,
-            tests_may_use: &[("k-sockets", "k-proxy")],
-            ..Law::default()
-        };
+        let law =
+            Law { crates: CRATES, tests_may_use: &[("k-sockets", "k-proxy")], ..Law::default() };
         let dev = "[dev-dependencies]\nk-proxy.workspace = true\n";
         let manifests = manifests();
         let files = |text| complete(&manifests, &[("crates/sockets/Cargo.toml", text)]);

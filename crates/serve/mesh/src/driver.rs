@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel_core::Instant;
 use evenkeel_core::units::Probability;
+use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::demand::{DemandMeter, Lately};
 use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, Snapshot, Step};
 use evenkeel_geo::planner::{Plan, Planner};
 use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced};
-use evenkeel_geo::ALL_PPM;
 use tokio::sync::watch;
 
 use super::Home;
