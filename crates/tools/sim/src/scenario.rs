@@ -386,12 +386,6 @@ fn sampling(setting: Setting<'_>) -> Duration {
     setting.duration().check("0s, or at least 10ms", sane).or(Duration::ZERO)
 }
 
-/// A policy as scenarios write it: its own text, and whether `+hedge` stood behind it. Other
-/// suffixes (see [`Spelling`]) stay with the text.
-pub fn split_hedge(text: &str) -> (&str, bool) {
-    text.strip_suffix("+hedge").map_or((text, false), |policy| (policy, true))
-}
-
 /// Without a `[dimmer]` there is none; with one it is feed-forward unless it says otherwise.
 fn read_dimmer(root: &mut Table<'_>) -> Dimmer {
     let setting = root.key("dimmer");
