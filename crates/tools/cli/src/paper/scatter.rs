@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use evenkeel_papers::figure::{MeasuresFigure, MeasuresPanel, MeasuresRow, Named};
 
-use super::chart::{Colours, Scale, levels, opened, tick_in, uprights};
+use super::chart::{Colours, Scale, levels, tick_in, uprights};
 use super::number::value;
-use crate::html::escape;
+use crate::html::{escape, svg};
 
 const HEIGHT: f64 = 310.0;
 const LEFT: f64 = 46.0;
@@ -26,7 +26,7 @@ pub(super) fn drawing(
     let x = Scale::around(runs(across), LEFT, width - RIGHT);
     let y = Scale::around(runs(up), HEIGHT - BOTTOM, 10.0);
     let (right, above) = (&figure.measures[across], &figure.measures[up]);
-    let mut svg = opened(width, HEIGHT, &format!("{} over {}", above.words, right.words));
+    let mut svg = svg(width, HEIGHT, &format!("{} over {}", above.words, right.words));
     svg += &grid(&x, &y, right, above);
     for row in &panel.rows {
         svg += &cloud(row, (across, right), (up, above), &x, &y, colours(&row.policy));
