@@ -131,8 +131,8 @@ impl Placed {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum NoPlacement {
     /// Numbers that are none.
-    #[error("{0}")]
-    Input(BadInput),
+    #[error(transparent)]
+    Input(#[from] BadInput),
     /// A list has not one entry for each.
     #[error("{what}: {came} came, {expected} were expected")]
     Length {
@@ -195,10 +195,4 @@ pub enum NoPlacement {
         /// Of how many sites.
         sites: usize,
     },
-}
-
-impl From<BadInput> for NoPlacement {
-    fn from(input: BadInput) -> Self {
-        Self::Input(input)
-    }
 }
