@@ -22,13 +22,14 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::workspace;
+use crates::LAW;
 
 /// Every rule, in the order of its report.
 const RULES: [fn(&Tree, &mut Vec<Violation>); 8] = [
     rust::check,
-    layers::check,
-    circles::check,
-    places::check,
+    |tree, violations| layers::check(&LAW, tree, violations),
+    |tree, violations| circles::check(&LAW, tree, violations),
+    |tree, violations| places::check(&LAW, tree, violations),
     references::check,
     documents::check,
     machine::check,
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn violations_of_several_rules_are_reported_together() {
-        let standing = crates::LAW.standing(&Tree::read().unwrap());
+        let standing = LAW.standing(&Tree::read().unwrap());
         let core = standing.iter().find(|row| row.package == "evenkeel-core").unwrap();
         let source = format!("{}/src/lib.rs", core.folder);
         let text = "fn f() { std::fs::read(p); } \n";

@@ -9,7 +9,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::crates::{Crate, LAW, Law};
+use super::crates::{Crate, Law};
 use super::product::{self, Product};
 use super::source::{closing_brace, is_word, words};
 use super::{Tree, Violation};
@@ -17,11 +17,7 @@ use super::{Tree, Violation};
 /// How often a name may be exported again until it is no longer followed.
 const EXPORTS_MAX: usize = 8;
 
-pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    check_law(&LAW, tree, violations);
-}
-
-fn check_law(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
+pub(super) fn check(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
     let mut closing = BTreeSet::new();
     for known in law.standing(tree) {
         check_crate(law, &known, tree, &mut closing, violations);
@@ -387,7 +383,7 @@ mod tests {
         let files: Vec<_> = files.chain([("crates/keel/Cargo.toml", "")]).collect();
         let law = Law { crates: CRATES, circles, ..Law::default() };
         let mut violations = Vec::new();
-        check_law(&law, &Tree::of(&files), &mut violations);
+        check(&law, &Tree::of(&files), &mut violations);
         violations.iter().map(Violation::to_string).collect()
     }
 

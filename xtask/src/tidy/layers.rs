@@ -11,11 +11,7 @@ use super::product::{self, Product};
 use super::source::{Source, closing_brace, words};
 use super::{File, Tree, Violation};
 
-pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    check_law(&LAW, tree, violations);
-}
-
-pub(super) fn check_law(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
+pub(super) fn check(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
     let standing = law.standing(tree);
     for known in &standing {
         let manifest = tree.file(&known.manifest()).expect("who stands has a manifest");
@@ -196,7 +192,7 @@ mod tests {
 
     fn report_law(law: &Law, files: &[(&str, &str)]) -> Vec<String> {
         let mut violations = Vec::new();
-        check_law(law, &Tree::of(files), &mut violations);
+        check(law, &Tree::of(files), &mut violations);
         violations.iter().map(Violation::to_string).collect()
     }
 
