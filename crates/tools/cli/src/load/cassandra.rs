@@ -152,7 +152,7 @@ pub(super) fn prepare(arguments: &LoadArguments) -> anyhow::Result<CassandraLoad
     }
     let cassandra = &arguments.cassandra;
     let target = CassandraTarget::parse(&arguments.url)?;
-    let mut load = CassandraLoad::new(target, super::arrivals(arguments)?);
+    let mut load = CassandraLoad::new(target, super::plan(arguments)?);
     load.workload = cassandra.workload()?;
     load.records = cassandra.records.unwrap_or(load.records);
     load.popularity = cassandra.popularity(arguments.skew)?;
@@ -165,11 +165,7 @@ pub(super) fn prepare(arguments: &LoadArguments) -> anyhow::Result<CassandraLoad
     load.login = cassandra.login()?;
     load.tls = cassandra.tls()?;
     load.has_timestamps = !cassandra.server_timestamps;
-    load.seed = arguments.seed;
-    load.timeout = arguments.timeout;
-    load.objective = arguments.objective;
     load.connections = arguments.connections.unwrap_or(load.connections);
-    load.duration = arguments.duration_or_default();
     Ok(load)
 }
 

@@ -194,7 +194,7 @@ impl<'a> Watch<'a> {
         let tallies = self.tallies();
         let before = self.before.clone().unwrap_or_default();
         let objective = scenario.workload.objective;
-        let mut all = Latencies::new();
+        let mut all = Latencies::default();
         outcomes.iter().for_each(|outcome| all.merge(&outcome.latency));
         let sum = |of: &dyn Fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
         let requests = sum(&|outcome| outcome.report.requests);
@@ -209,7 +209,7 @@ impl<'a> Watch<'a> {
             requests: outcome.report.requests,
             violation_ratio: missed(outcome, objective) as f64
                 / outcome.report.requests.max(1) as f64,
-            p99_ms: outcome.report.p99_ms,
+            p99_ms: outcome.report.latency.p99_ms,
             served_at: served_at(&tallies[number], before.get(number)),
             flows: self
                 .state(number)
