@@ -97,11 +97,12 @@ fn announce(listener: &TcpListener) -> Result<()> {
 fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(std::future::poll_fn(move |context| {
-        let stop =
-            terminate.poll_recv(context).is_ready() | interrupt.poll_recv(context).is_ready();
-        if stop { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    }))
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 async fn serve(

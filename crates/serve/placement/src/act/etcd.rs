@@ -20,16 +20,14 @@
 //! as a bounded or strong read. Above that one member asks for one index at a time: see
 //! [`linearizable_ms`]. A *serializable* get is a weak read.
 
-use std::future::poll_fn;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::process::{Child, ExitStatus};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use evenkeel_planner::model::Layout;
 use evenkeel_planner::steps::{Abilities, Step};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{Cluster, Observed, Seen, StepError};
@@ -130,26 +128,11 @@ impl Etcd {
 
     /// Asks all sites at once how they are.
     async fn statuses(&self) -> Vec<Result<Status, RemoteError>> {
-        let body = json!({});
-        let mut asked: Vec<_> = (0..self.gateway.members())
-            .map(|site| Box::pin(self.post(site, "/v3/maintenance/status", &body)))
-            .collect();
-        let mut answers: Vec<Option<Result<Value, RemoteError>>> = vec![None; asked.len()];
-        let mut all = pin!(poll_fn(|context| {
-            for (asked, answer) in asked.iter_mut().zip(&mut answers) {
-                if answer.is_none()
-                    && let Poll::Ready(came) = asked.as_mut().poll(context)
-                {
-                    *answer = Some(came);
-                }
-            }
-            if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-        }));
-        all.as_mut().await;
-        let read = |answer: Option<Result<Value, RemoteError>>| {
-            Status::read(&answer.expect("all have answered")?)
+        let body = &json!({});
+        let ask = |site| async move {
+            Status::read(&self.post(site, "/v3/maintenance/status", body).await?)
         };
-        answers.into_iter().map(read).collect()
+        join_all((0..self.gateway.members()).map(ask)).await
     }
 
     async fn view(&self) -> Result<View, RemoteError> {

@@ -13,10 +13,9 @@ mod session;
 mod tests;
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterStats;
@@ -238,14 +237,13 @@ async fn next(
     requests: &mut Streaming<DiscoveryRequest>,
     revisions: &mut watch::Receiver<u64>,
 ) -> Event {
-    let mut changed = pin!(revisions.changed());
-    std::future::poll_fn(|context| {
-        if let Poll::Ready(request) = Pin::new(&mut *requests).poll_next(context) {
-            return Poll::Ready(Event::Received(request.map(|request| request.map(Box::new))));
+    tokio::select! {
+        biased;
+        request = requests.message() => {
+            Event::Received(request.transpose().map(|request| request.map(Box::new)))
         }
-        changed.as_mut().poll(context).map(|changed| Event::Changed(changed.is_ok()))
-    })
-    .await
+        changed = revisions.changed() => Event::Changed(changed.is_ok()),
+    }
 }
 
 /// Asks one Envoy for reports, and takes them in until it is gone.
