@@ -13,7 +13,6 @@ mod session;
 mod tests;
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,8 +33,8 @@ use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_serv
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use envoy_types::pb::google::protobuf;
 use tokio::sync::{mpsc, watch};
+use tonic::codegen::tokio_stream::StreamExt as _;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
-use tonic::codegen::tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
