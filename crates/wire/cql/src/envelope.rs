@@ -15,27 +15,20 @@ pub(crate) const RESPONSE: u8 = 0x80;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Version {
     /// Cassandra 2.2 and later: envelopes one after the other.
-    V4,
+    V4 = 4,
     /// Cassandra 4.0 and later: envelopes in checked segments, once a connection is started.
-    V5,
+    V5 = 5,
 }
 
 impl Version {
     /// The version with this number.
-    pub const fn of(number: u8) -> Option<Self> {
-        match number {
-            4 => Some(Self::V4),
-            5 => Some(Self::V5),
-            _ => None,
-        }
+    pub fn of(number: u8) -> Option<Self> {
+        [Self::V4, Self::V5].into_iter().find(|version| version.number() == number)
     }
 
     /// Its number.
     pub const fn number(self) -> u8 {
-        match self {
-            Self::V4 => 4,
-            Self::V5 => 5,
-        }
+        self as u8
     }
 }
 
