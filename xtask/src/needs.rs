@@ -263,28 +263,25 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let folder = workspace::target().join("xtask");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
     let path = folder.join("apt-get.log");
-    let log = OpenOptions::new().create(true).append(true).open(&path)?;
     let line = format!("apt-get {}", arguments.join(" "));
     println!("{line}");
-    let status = Command::new("apt-get")
-        .args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"])
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .status()
-        .with_context(|| format!("`{line}` could not be started"))?;
-    if !status.success() {
-        bail!("`{line}` failed ({status}): {}", last_lines(&path));
-    }
-    Ok(())
+    let mut command = Command::new("apt-get");
+    command.args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"]).args(arguments);
+    run_logged(command.env("DEBIAN_FRONTEND", "noninteractive"), &line, &path)
 }
 
-fn last_lines(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join("\n")
+/// Runs a command; what it says goes to the log, whose last lines an error tells.
+fn run_logged(command: &mut Command, line: &str, path: &Path) -> Result<()> {
+    let log = OpenOptions::new().create(true).append(true).open(path)?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let status = command.status().with_context(|| format!("`{line}` could not be started"))?;
+    if !status.success() {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("\n");
+        bail!("`{line}` failed ({status}): {last}");
+    }
+    Ok(())
 }
 
 /// Keeps Debian from starting the servers it installs (port 80 is not ours to take), by the

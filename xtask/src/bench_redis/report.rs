@@ -196,7 +196,7 @@ fn head(load: &Load) -> String {
     head
 }
 
-fn values(rounds: &[Measurement], value: fn(&Measurement) -> f64) -> Vec<f64> {
+pub(super) fn values<T>(rounds: &[T], value: fn(&T) -> f64) -> Vec<f64> {
     rounds.iter().map(value).collect()
 }
 

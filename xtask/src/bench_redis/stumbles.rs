@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Options;
 use super::load::{KEYS, command, name, value_reply};
+use super::report::values;
 use super::subjects::{Running, STUMBLING, Subject, start_all};
 use crate::bench::process::Workbench;
 use crate::bench::statistics::{self, interval, spread};
@@ -130,10 +131,6 @@ fn read(port: u16, number: u32, lasting: Duration) -> Result<Vec<u64>> {
         due += period;
     }
     Ok(latencies_ns)
-}
-
-fn values(rounds: &[Round], value: fn(&Round) -> f64) -> Vec<f64> {
-    rounds.iter().map(value).collect()
 }
 
 fn table(options: &Options, load: &str, series: &Series) -> String {
