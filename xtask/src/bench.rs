@@ -5,7 +5,6 @@ pub(crate) mod dialogue;
 pub(crate) mod process;
 pub(crate) mod statistics;
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::UsageError;
@@ -14,9 +13,6 @@ use crate::UsageError;
 pub(crate) const ROUNDS_MIN: usize = 6;
 
 /// The value of an option that is a whole number from `min` to `max`.
-///
-/// # Errors
-/// When it is something else.
 pub(crate) fn number<T: TryFrom<u64>>(
     option: &str,
     value: &str,
@@ -30,9 +26,6 @@ pub(crate) fn number<T: TryFrom<u64>>(
 }
 
 /// Those of `known` that an option asks for, in its order.
-///
-/// # Errors
-/// When it asks for another.
 pub(crate) fn some_of<T>(
     option: &str,
     value: &str,
@@ -69,9 +62,6 @@ pub(crate) fn with_reference<T>(
 
 /// The program that `--binary` names. Servers start in a folder of their own, so the path must not
 /// be relative.
-///
-/// # Errors
-/// When there is no such file.
 pub(crate) fn file(value: &str) -> Result<PathBuf, UsageError> {
     std::fs::canonicalize(value).ok().filter(|path| path.is_file()).ok_or_else(|| {
         UsageError::new(format!("--binary: got `{value}`, expected the path of a program"))
@@ -112,18 +102,7 @@ pub(crate) fn list(values: &[f64]) -> String {
 
 /// A JSON string.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
+    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
@@ -145,7 +124,7 @@ mod tests {
 
     #[test]
     fn json_is_escaped() {
-        assert_eq!(quoted("a\n\"b\""), "\"a\\u000a\\\"b\\\"\"");
+        assert_eq!(quoted("a\n\"b\""), "\"a\\n\\\"b\\\"\"");
         assert_eq!(list(&[1.0, 0.25]), "[1.0000,0.2500]");
     }
 }

@@ -74,9 +74,6 @@ example: cargo xtask bench cassandra --scenarios calm,paused --mixes read-heavy 
 const SETTLE: Duration = Duration::from_millis(700);
 
 /// Measures what `words` ask for and prints the result on standard output.
-///
-/// # Errors
-/// When an option is wrong, something is missing, or somebody does not start or answers nothing.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     if matches!(words, ["--help" | "-h"]) {
         println!("{USAGE}");
@@ -248,10 +245,8 @@ impl<'a> Stage<'a> {
         }
         eprintln!("starting {NODES} nodes (compiling their rig first)");
         let cluster = Cluster::start(options.dynamic_snitch)?;
-        let proxy = match is_proxied {
-            true => Some(ways::start_proxy(bench, &cluster, &binary)?),
-            false => None,
-        };
+        let start_proxy = || ways::start_proxy(bench, &cluster, &binary);
+        let proxy = is_proxied.then(start_proxy).transpose()?;
         let is_relayed = options.ways.iter().any(|way| way.name == ways::RELAY);
         let relay = is_relayed.then(|| ways::start_relay(bench, &cluster)).transpose()?;
         eprintln!("connecting, and writing {} records", options.records);

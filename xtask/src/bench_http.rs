@@ -46,23 +46,10 @@ example: cargo xtask bench http --proxies haproxy,nginx --rounds 12 --json";
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Measures what `words` ask for and prints the result on standard output.
-///
-/// # Errors
-/// When an option is wrong, a program is missing, or a proxy does not start or answers wrongly.
-pub(crate) fn run(words: &[&str]) -> Result<()> {
-    run_suite(&HTTP, words)
-}
-
-/// The same for what agents cost.
-///
-/// # Errors
-/// As [`run`].
-pub(crate) fn run_agent(words: &[&str]) -> Result<()> {
-    run_suite(&AGENT, words)
-}
-
-fn run_suite(suite: &'static Suite, words: &[&str]) -> Result<()> {
+/// Measures what `words` ask for in a suite, `http` or `agent`, and prints the result on standard
+/// output.
+pub(crate) fn run(suite: &str, words: &[&str]) -> Result<()> {
+    let suite = if suite == AGENT.name { &AGENT } else { &HTTP };
     if matches!(words, ["--help" | "-h"]) {
         println!("{USAGE}");
         return Ok(());

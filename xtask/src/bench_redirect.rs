@@ -18,10 +18,11 @@ mod rival;
 
 use anyhow::{Context, Result};
 
+use crate::bench::process::Workbench;
 use crate::bench::{number, statistics};
 use crate::{UsageError, needs, workspace};
 use instances::Family;
-use problem::{Case, Workplace};
+use problem::{Case, Files};
 use rival::{Outcome, Rival};
 
 const USAGE: &str = "\
@@ -56,7 +57,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let options = Options::parse(words)?;
     let rivals = rivals()?;
     workspace::build_dist()?;
-    let workplace = Workplace::create()?;
+    let bench = Workbench::create("redirect", 0)?;
+    problem::write_models(&bench)?;
     println!(
         "CPU of a whole process to a proven answer, quantum 1 %, {} rounds; `solve` is the solver \
          alone; >: no proof after {} s by the clock\n",
@@ -65,7 +67,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     println!("{}", head(&rivals));
     let mut unsolved = Vec::new();
     for case in cases(&options) {
-        let rows = measure(&case, &rivals, &options, &workplace)?;
+        let rows = measure(&case, &rivals, &options, &bench)?;
         agree(&case, &rivals, &rows)?;
         println!("{}", line(&case, &rows));
         for (rival, outcomes) in rivals.iter().zip(&rows) {
@@ -133,9 +135,9 @@ fn measure(
     case: &Case,
     rivals: &[Rival],
     options: &Options,
-    workplace: &Workplace,
+    bench: &Workbench,
 ) -> Result<Vec<Vec<Outcome>>> {
-    let files = workplace.write(case)?;
+    let files = Files::write(case, bench)?;
     let mut rows: Vec<Vec<Outcome>> = vec![Vec::new(); rivals.len()];
     for round in 0..options.rounds {
         for turn in 0..rivals.len() {

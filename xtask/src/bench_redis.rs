@@ -62,9 +62,6 @@ const WARM_UP_COMMANDS: u64 = 2000;
 const FLAGS: [&str; 2] = ["--json", "--stumbles"];
 
 /// Measures what `words` ask for and prints the result on standard output.
-///
-/// # Errors
-/// When an option is wrong, a program is missing, or somebody does not start or answers wrongly.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     if matches!(words, ["--help" | "-h"]) {
         println!("{USAGE}");

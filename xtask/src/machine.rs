@@ -29,8 +29,6 @@ pub(crate) struct Shares {
 }
 
 impl Ticks {
-    /// # Errors
-    /// When the kernel does not tell.
     pub(crate) fn now() -> Result<Self> {
         let text = fs::read_to_string("/proc/stat").context("/proc/stat cannot be read")?;
         Self::read(&text).with_context(|| format!("/proc/stat: got `{text}`"))

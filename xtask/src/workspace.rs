@@ -38,9 +38,6 @@ pub(crate) fn dist_binary() -> PathBuf {
 }
 
 /// Builds [`dist_binary`]: an old one would be measured without anyone noticing.
-///
-/// # Errors
-/// When it does not compile.
 pub(crate) fn build_dist() -> Result<()> {
     run_cargo(&["build", "--profile", "dist", "-p", "evenkeel"], &[])
 }
@@ -85,9 +82,6 @@ fn about_us(name: &OsStr) -> bool {
 }
 
 /// Runs the cargo that runs us, in the workspace root, and waits for its success.
-///
-/// # Errors
-/// When cargo cannot be started or exits with a failure.
 pub(crate) fn run_cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let line = format!("cargo {}", arguments.join(" "));
     let mut command = cargo();
@@ -97,9 +91,6 @@ pub(crate) fn run_cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Res
 
 /// Runs `command` in the workspace root without standard input and waits for its success;
 /// `line` is what a person would type to repeat it.
-///
-/// # Errors
-/// When the program cannot be started or exits with a failure.
 pub(crate) fn run_to_success(command: &mut Command, line: &str) -> Result<()> {
     let status = command
         .current_dir(root())

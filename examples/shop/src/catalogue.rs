@@ -16,7 +16,7 @@ use crate::arguments::CatalogueArguments;
 use crate::store::sink::{Cell, Sink};
 use crate::store::sql::{FORMAT, Table};
 use random::Random;
-use words::{CATEGORIES, CITIES, Thing};
+use words::{Thing, WORDS};
 
 /// The catalogue's present: 5 October 2026, 12:00 UTC, in seconds since 1970.
 pub(crate) const TODAY: i64 = 1_791_201_600;
@@ -24,9 +24,10 @@ pub(crate) const TODAY: i64 = 1_791_201_600;
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 
+const CATEGORIES: usize = 12;
 /// Things of a kind: six of them in each category.
 const KINDS_PER_CATEGORY: u32 = 6;
-const KINDS: u32 = CATEGORIES.len() as u32 * KINDS_PER_CATEGORY;
+const KINDS: u32 = CATEGORIES as u32 * KINDS_PER_CATEGORY;
 
 /// With twelve bids per item everybody bids forty times on average, which sets the cost of the
 /// recommendations: `evenkeel-shop measure` shows it.
@@ -50,18 +51,15 @@ impl Catalogue {
     }
 
     /// Writes every row, table after table for small ones, item after item for the others.
-    ///
-    /// # Errors
-    /// Those of the sink.
     pub(crate) fn write(self, sink: &mut dyn Sink) -> Result<()> {
         self.write_people(sink)?;
-        let mut items_by_category = [0_i64; CATEGORIES.len()];
+        let mut items_by_category = [0_i64; CATEGORIES];
         for number in 1..=self.items {
             let category = self.write_item(number, sink)?;
             items_by_category[category] += 1;
         }
         for (category, items) in items_by_category.into_iter().enumerate() {
-            let name = Cell::Text(CATEGORIES[category].name);
+            let name = Cell::Text(&WORDS.categories[category].name);
             let cells = [Cell::Integer(number_of(category)), name, Cell::Integer(items)];
             sink.insert(&Table::CATEGORY, &cells)?;
         }
@@ -81,7 +79,7 @@ impl Catalogue {
             let cells = [
                 Cell::Integer(number.into()),
                 Cell::Text(&words::person(&mut random)),
-                Cell::Text(random.one_of(&CITIES)),
+                Cell::Text(random.one_of(&WORDS.cities).as_str()),
                 Cell::Integer(since_year),
             ];
             sink.insert(&Table::PERSON, &cells)?;
@@ -95,7 +93,7 @@ impl Catalogue {
         let kind = random.below(KINDS);
         let category = (kind / KINDS_PER_CATEGORY) as usize;
         let kind_in_category = kind % KINDS_PER_CATEGORY;
-        let thing = CATEGORIES[category].thing(kind_in_category as usize, &mut random);
+        let thing = WORDS.categories[category].thing(kind_in_category as usize, &mut random);
         let auction = self.auction(kind, &thing, &mut random);
         auction.write_bids(number, sink)?;
         self.write_comments(number, &mut random, sink)?;

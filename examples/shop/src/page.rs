@@ -4,7 +4,6 @@
 //! says nothing that depends on the time of day or on who asks: the same content, the same bytes.
 
 mod format;
-mod motifs;
 mod picture;
 
 use std::fmt::Write as _;

@@ -25,9 +25,6 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Starts a thread for each of `stores`.
-    ///
-    /// # Errors
-    /// When the system refuses a thread.
     pub(crate) fn start(stores: Vec<Store>, speed: Speed) -> std::io::Result<Self> {
         let pool = Self { queue: Arc::default() };
         for (number, store) in stores.into_iter().enumerate() {

@@ -65,9 +65,6 @@ fn exit_with_stdin() {
 }
 
 /// The page of item `number` with these optional parts; `None` when there is no such item.
-///
-/// # Errors
-/// Those of the database.
 pub(crate) fn item_page(store: &mut Store, number: i64, parts: Parts) -> Result<Option<String>> {
     let Some(item) = store.item(number)? else { return Ok(None) };
     let mut optional = Optional::default();
@@ -100,11 +97,12 @@ fn announce(listener: &TcpListener) -> Result<()> {
 fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(std::future::poll_fn(move |context| {
-        let stop =
-            terminate.poll_recv(context).is_ready() | interrupt.poll_recv(context).is_ready();
-        if stop { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    }))
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 async fn serve(

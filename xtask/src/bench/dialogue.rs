@@ -23,9 +23,6 @@ pub(crate) struct Dialogue {
 
 impl Dialogue {
     /// Starts `command`, called `name` where it is spoken of.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub(crate) fn start(name: &str, command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -38,9 +35,6 @@ impl Dialogue {
     }
 
     /// Says a line and waits for the answer: what follows `mark` in the next line that begins so.
-    ///
-    /// # Errors
-    /// When the child has ended.
     pub(crate) fn ask(&mut self, line: &str, mark: &str) -> Result<String> {
         let input = self.input.as_mut().expect("it stays open until the end");
         let said = writeln!(input, "{line}").and_then(|()| input.flush());
@@ -49,9 +43,6 @@ impl Dialogue {
     }
 
     /// Waits for what it says unasked.
-    ///
-    /// # Errors
-    /// When the child ends first.
     pub(crate) fn answer(&mut self, mark: &str) -> Result<String> {
         loop {
             let mut line = String::new();

@@ -5,6 +5,7 @@
 //! process is killed, from the kernel: `setpriv --pdeathsig` (util-linux) asks it to.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,9 +29,6 @@ pub(crate) struct Workbench {
 
 impl Workbench {
     /// For the benchmark called `name`.
-    ///
-    /// # Errors
-    /// When the folder or a port cannot be had.
     pub(crate) fn create(name: &str, port_count: usize) -> Result<Self> {
         let name = format!("bench-{name}-{}", std::process::id());
         let folder = workspace::target().join("xtask").join(name);
@@ -47,9 +45,6 @@ impl Workbench {
     }
 
     /// Writes a file for a server and returns its path.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {path:?}"))?;
@@ -103,13 +98,22 @@ pub(crate) fn first_child(program: &Path) -> Command {
 }
 
 /// All that a program says about its version.
-///
-/// # Errors
-/// When it cannot be started.
 pub(crate) fn version_of(name: &str, program: &Path, flag: &str) -> Result<String> {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot ask {name} for its version"))?;
     Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// What `127.0.0.1:port` answers to a GET of `path`, head and body.
+pub(crate) fn get(port: u16, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// A server that listens; stopped when dropped.
@@ -137,9 +141,6 @@ impl Server {
     }
 
     /// As [`Self::start`], of a command.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
     pub(crate) fn of(
         bench: &Workbench,
         name: &str,

@@ -97,6 +97,21 @@ impl Draws {
     }
 }
 
+/// In words: the median, and smallest and largest value.
+pub(crate) fn spread(values: &[f64]) -> String {
+    let (min, max) = range(values);
+    format!("{:.2} ({min:.2}-{max:.2})", median(values))
+}
+
+/// In words: the median, and its interval.
+///
+/// # Panics
+/// When there are too few values for one: options that ask for so few rounds are refused.
+pub(crate) fn interval(values: &[f64], digits: usize) -> String {
+    let (low, high) = median_interval(values).expect("options with too few rounds are refused");
+    format!("{:.digits$} ({low:.digits$}-{high:.digits$})", median(values))
+}
+
 fn sorted(values: &[f64]) -> Vec<f64> {
     assert!(!values.is_empty(), "a summary needs at least one value");
     let mut sorted = values.to_vec();

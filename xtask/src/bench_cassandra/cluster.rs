@@ -29,9 +29,6 @@ struct Node {
 
 impl Cluster {
     /// Starts them, with what that needs compiled first.
-    ///
-    /// # Errors
-    /// When there is no Cassandra here, or it does not start.
     pub(super) fn start(dynamic_snitch: bool) -> Result<Self> {
         let mut command = workspace::cargo();
         command
@@ -53,9 +50,6 @@ impl Cluster {
     }
 
     /// Tells the rig to do something to a node; answers what it says of it.
-    ///
-    /// # Errors
-    /// When the rig has ended or refuses.
     pub(super) fn tell(&mut self, line: &str) -> Result<String> {
         let words = self.rig.ask(line, "held ")?;
         if words.starts_with("error ") {
@@ -65,9 +59,6 @@ impl Cluster {
     }
 
     /// User and system time that all nodes have used, in seconds; in steps of 10 ms for each.
-    ///
-    /// # Errors
-    /// When a node is gone.
     pub(super) fn cpu_s(&self) -> Result<f64> {
         self.nodes.iter().try_fold(0.0, |sum, node| {
             let path = format!("/proc/{}/stat", node.process);

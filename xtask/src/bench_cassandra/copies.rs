@@ -1,11 +1,8 @@
 //! Second copies of requests, as proxy and driver count them.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
 use anyhow::{Context as _, Result};
 
-use crate::bench::process::Workbench;
+use crate::bench::process::{self, Workbench};
 
 /// Second copies that something of ours has sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,21 +16,8 @@ pub(super) struct Copies {
 
 impl Copies {
     /// What the proxy's metrics say.
-    ///
-    /// # Errors
-    /// When it does not answer, or something else.
     pub(super) fn of_proxy(bench: &Workbench) -> Result<Self> {
-        let ask = || -> std::io::Result<String> {
-            let host = format!("127.0.0.1:{}", bench.ports()[1]);
-            let mut stream = TcpStream::connect(&host)?;
-            let request =
-                format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes())?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text)?;
-            Ok(text)
-        };
-        let text = ask().context("the proxy's metrics")?;
+        let text = process::get(bench.ports()[1], "/metrics").context("the proxy's metrics")?;
         Self::read(&text).with_context(|| format!("the proxy's metrics: got `{text}`"))
     }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -44,9 +43,6 @@ pub(super) struct Outcome {
 
 impl Generator {
     /// Starts one with these `name=value` words and waits until it is connected.
-    ///
-    /// # Errors
-    /// When it cannot be built, started or connected.
     pub(super) fn start(driver: Driver, bench: &Workbench, words: &[String]) -> Result<Self> {
         let (name, mut command) = match driver {
             Driver::Scylla => {
@@ -61,9 +57,6 @@ impl Generator {
     }
 
     /// Takes one turn with these words.
-    ///
-    /// # Errors
-    /// When the generator has ended, or answered no request.
     pub(super) fn take(&mut self, words: &str) -> Result<Outcome> {
         let answer = self.dialogue.ask(&format!("turn {words}"), "turn ")?;
         let outcome = read(&answer).with_context(|| {
@@ -79,9 +72,6 @@ impl Generator {
 }
 
 /// Builds what is measured with; an old one would be used without anyone noticing.
-///
-/// # Errors
-/// When it does not compile.
 pub(super) fn build(driver: Driver) -> Result<()> {
     if driver == Driver::Scylla {
         let example = ["-p", "evenkeel-scylla", "--features", "driver", "--example", "compare"];
@@ -103,13 +93,9 @@ fn java(bench: &Workbench) -> Result<Command> {
     let mut compiler = Command::new(needs::require("javac")?);
     compiler.arg("-d").arg(&classes).args(["-cp", &jars]).arg(&source);
     workspace::run_to_success(&mut compiler, "javac Load.java")?;
-    let mut command = process::first_child(&java_program()?);
+    let mut command = process::first_child(&needs::require("java")?);
     command.args(["-Xmx256M", "-cp", &format!("{}:{jars}", classes.display()), "Load"]);
     Ok(command)
-}
-
-fn java_program() -> Result<PathBuf> {
-    needs::require("java").map(|path| Path::new(&path).to_owned())
 }
 
 /// `errors=0 elapsed_us=… … error=words to the end`

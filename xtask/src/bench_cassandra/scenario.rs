@@ -151,9 +151,6 @@ impl Plan {
     }
 
     /// Does it while a turn runs. A quota is for who calls this to set.
-    ///
-    /// # Errors
-    /// When the cluster has ended.
     pub(super) fn carry_out(&self, cluster: &mut Cluster, is_over: &AtomicBool) -> Result<()> {
         match self.disturbance {
             Disturbance::None | Disturbance::Quota => Ok(()),

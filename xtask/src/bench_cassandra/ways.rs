@@ -121,9 +121,6 @@ impl Way {
 }
 
 /// Starts `binary` as `docs/cassandra.md` has it.
-///
-/// # Errors
-/// When it does not come to listen.
 pub(super) fn start_proxy(bench: &Workbench, cluster: &Cluster, binary: &Path) -> Result<Server> {
     let (port, admin) = (bench.ports()[0], bench.ports()[1]);
     let path = bench.write("store.toml", &proxy_config(&cluster.addresses(), port, admin))?;
@@ -132,9 +129,6 @@ pub(super) fn start_proxy(bench: &Workbench, cluster: &Cluster, binary: &Path) -
 }
 
 /// Starts HAProxy with a port before each node.
-///
-/// # Errors
-/// When there is none, or it does not come to listen.
 pub(super) fn start_relay(bench: &Workbench, cluster: &Cluster) -> Result<Server> {
     let ports = relay_ports(bench);
     let path = bench.write("relay.cfg", &relay_config(&cluster.addresses(), ports))?;

@@ -5,10 +5,7 @@
 //! Limits on requests per connection are lifted everywhere: nginx's defaults (1000 on either side)
 //! would charge it for connections that the others never open.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -110,9 +107,6 @@ const EVENKEEL: Proxy = Proxy {
 
 impl Proxy {
     /// Writes the configuration and starts the proxy on `port`.
-    ///
-    /// # Errors
-    /// When the program is missing or does not come to listen.
     pub(super) fn start(
         &self,
         bench: &Workbench,
@@ -130,9 +124,6 @@ impl Proxy {
     }
 
     /// The first line of what the program says about its version.
-    ///
-    /// # Errors
-    /// When the program is missing or cannot be started.
     pub(super) fn version(&self) -> Result<String> {
         let text = process::version_of(self.name, &(self.program)()?, self.version_flag)?;
         Ok(text.lines().next().unwrap_or("unknown").trim().to_owned())
@@ -140,9 +131,6 @@ impl Proxy {
 }
 
 /// Starts the backend on all of `ports`.
-///
-/// # Errors
-/// When nginx is missing or does not come to listen.
 pub(super) fn start_backend(bench: &Workbench, ports: &[u16]) -> Result<Server> {
     let listen: String = ports.iter().map(|port| format!("listen 127.0.0.1:{port};\n")).collect();
     let body = "x".repeat(BODY_BYTES);
@@ -173,32 +161,20 @@ fn start(
 
 /// Checks that a proxy passes the backend's answer on; the result is a note for the reader when it
 /// does less work than it should.
-///
-/// # Errors
-/// When the answer is not the backend's.
 pub(super) fn check(suite: &Suite, server: &Server) -> Result<Option<String>> {
     let name = server.name();
-    let answer = request(server.port(), "/").with_context(|| format!("first request to {name}"))?;
+    let answer =
+        process::get(server.port(), "/").with_context(|| format!("first request to {name}"))?;
     if !answer.starts_with("HTTP/1.1 200") || !answer.ends_with(&"x".repeat(BODY_BYTES)) {
         bail!("{name} does not pass on the backend's answer; it said: {answer}");
     }
     if !suite.forwards_addresses {
         return Ok(None);
     }
-    let answer = request(server.port(), FORWARDED_PATH)?;
+    let answer = process::get(server.port(), FORWARDED_PATH)?;
     let is_forwarded = answer.ends_with("127.0.0.1");
     let note = || format!("{name} adds no X-Forwarded-For: it does less work than the others");
     Ok((!is_forwarded).then(note))
-}
-
-fn request(port: u16, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let head = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 fn haproxy_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {

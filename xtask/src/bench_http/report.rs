@@ -81,12 +81,8 @@ impl Report {
     }
 
     fn row(&self, series: &Series) -> String {
-        let cpu = series.cpu();
-        let (min, max) = statistics::range(&cpu);
-        let cost = format!("{:.2} ({min:.2}-{max:.2})", statistics::median(&cpu));
-        let ratios = self.ratios(series);
-        let (low, high) = self.interval(series);
-        let ratio = format!("{:.3} ({low:.3}-{high:.3})", statistics::median(&ratios));
+        let cost = statistics::spread(&series.cpu());
+        let ratio = statistics::interval(&self.ratios(series), 3);
         let rate = statistics::median(&series.rates());
         format!("{:<10} {cost:>26} {ratio:>28} {rate:>10.0}", series.proxy)
     }

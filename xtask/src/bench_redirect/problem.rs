@@ -3,10 +3,10 @@
 use std::fmt::{Debug, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::instances::{Family, Instance, instance};
-use crate::workspace;
+use crate::bench::process::Workbench;
 
 /// Curves are whole multiples of this, so that nobody's integers overflow and all optima are the
 /// same to the last digit.
@@ -44,51 +44,27 @@ pub(super) struct Files {
     pub(super) levels: PathBuf,
 }
 
-/// A folder for models and instances, removed at the end.
-pub(super) struct Workplace {
-    folder: PathBuf,
+/// Writes the models that rivals solve.
+pub(super) fn write_models(bench: &Workbench) -> Result<()> {
+    bench.write("model.mzn", include_str!("model.mzn"))?;
+    bench.write("levels.py", include_str!("levels.py"))?;
+    Ok(())
 }
 
-impl Workplace {
-    /// # Errors
-    /// When the folder or the models cannot be written.
-    pub(super) fn create() -> Result<Self> {
-        let name = format!("bench-redirect-{}", std::process::id());
-        let folder = workspace::target().join("xtask").join(name);
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
-        let place = Self { folder };
-        place.file("model.mzn", include_str!("model.mzn"))?;
-        place.file("levels.py", include_str!("levels.py"))?;
-        Ok(place)
-    }
-
-    /// # Errors
-    /// When a file cannot be written.
-    pub(super) fn write(&self, case: &Case) -> Result<Files> {
+impl Files {
+    pub(super) fn write(case: &Case, bench: &Workbench) -> Result<Self> {
         let mut instance = instance(case.family, case.sites, 1, SEED);
         for ppm in instance.curves.iter_mut().flatten().flatten() {
             *ppm = ppm.next_multiple_of(UNIT_PPM);
         }
-        Ok(Files {
-            folder: self.folder.clone(),
-            json: self.file("case.json", &json(&instance))?,
-            minizinc: self.file("case.dzn", &minizinc(&instance, case.by_cost))?,
-            model: self.folder.join("model.mzn"),
-            levels: self.folder.join("levels.py"),
+        let folder = bench.folder().to_owned();
+        Ok(Self {
+            json: bench.write("case.json", &json(&instance))?,
+            minizinc: bench.write("case.dzn", &minizinc(&instance, case.by_cost))?,
+            model: folder.join("model.mzn"),
+            levels: folder.join("levels.py"),
+            folder,
         })
-    }
-
-    fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
-        let path = self.folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {path:?}"))?;
-        Ok(path)
-    }
-}
-
-impl Drop for Workplace {
-    fn drop(&mut self) {
-        // A folder left behind lies under target/ and harms nobody.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

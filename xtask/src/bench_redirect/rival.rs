@@ -45,8 +45,6 @@ impl Rival {
         }
     }
 
-    /// # Errors
-    /// When the program cannot be run or fails.
     pub(super) fn ask(&self, case: &Case, files: &Files, cap_seconds: u64) -> Result<Outcome> {
         let outcome = self.ask_times(1, case, files, cap_seconds)?;
         match outcome.cpu_ms < SHORT_MS {

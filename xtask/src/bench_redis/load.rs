@@ -145,9 +145,6 @@ fn parse(text: &str, test: &str) -> Result<Outcome> {
 }
 
 /// Gives every key of the load a value, and reads one back.
-///
-/// # Errors
-/// When an answer is wrong or late.
 pub(super) fn fill(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::Options;
 use super::load::{LOADS, Load};
 use super::subjects::REFERENCE;
-use crate::bench::{list, load_average, quoted, statistics};
+use crate::bench::statistics::{self, interval, spread};
+use crate::bench::{list, load_average, quoted};
 
 /// Proxies that the CPU of the others is compared with.
 const RIVALS: [&str; 2] = ["envoy", "twemproxy"];
@@ -195,20 +196,8 @@ fn head(load: &Load) -> String {
     head
 }
 
-fn values(rounds: &[Measurement], value: fn(&Measurement) -> f64) -> Vec<f64> {
+pub(super) fn values<T>(rounds: &[T], value: fn(&T) -> f64) -> Vec<f64> {
     rounds.iter().map(value).collect()
-}
-
-pub(super) fn spread(values: &[f64]) -> String {
-    let (min, max) = statistics::range(values);
-    format!("{:.2} ({min:.2}-{max:.2})", statistics::median(values))
-}
-
-pub(super) fn interval(values: &[f64], digits: usize) -> String {
-    let interval = statistics::median_interval(values);
-    let (low, high) = interval.expect("options with too few rounds are refused");
-    let median = statistics::median(values);
-    format!("{median:.digits$} ({low:.digits$}-{high:.digits$})")
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use anyhow::{Context, Result, ensure};
 
 use super::Options;
 use super::load::{KEYS, command, name, value_reply};
-use super::report::{interval, spread};
+use super::report::values;
 use super::subjects::{Running, STUMBLING, Subject, start_all};
 use crate::bench::process::Workbench;
-use crate::bench::{list, load_average, order, quoted, statistics};
+use crate::bench::statistics::{self, interval, spread};
+use crate::bench::{list, load_average, order, quoted};
 
 /// What the others are compared with.
 const REFERENCE: &str = "all-of-3";
@@ -45,9 +46,6 @@ struct Round {
 type Series = Vec<(&'static str, Vec<Round>)>;
 
 /// Measures all in turns; the table, or a JSON document.
-///
-/// # Errors
-/// When a program is missing, or somebody does not start or answers wrongly.
 pub(super) fn run(options: &Options, binary: &Path) -> Result<String> {
     let load = load_average();
     let bench = Workbench::create("redis", STUMBLING.iter().map(Subject::port_count).sum())?;
@@ -133,10 +131,6 @@ fn read(port: u16, number: u32, lasting: Duration) -> Result<Vec<u64>> {
         due += period;
     }
     Ok(latencies_ns)
-}
-
-fn values(rounds: &[Round], value: fn(&Round) -> f64) -> Vec<f64> {
-    rounds.iter().map(value).collect()
 }
 
 fn table(options: &Options, load: &str, series: &Series) -> String {

@@ -86,9 +86,6 @@ impl Subject {
     }
 
     /// Starts it with its stores and waits until it takes a write.
-    ///
-    /// # Errors
-    /// When a program is missing or does not come to work.
     pub(super) fn start(
         &'static self,
         bench: &Workbench,
@@ -149,9 +146,6 @@ impl Subject {
     }
 
     /// What the program says about its version.
-    ///
-    /// # Errors
-    /// When the program is missing or cannot be started.
     pub(super) fn version(&self, binary: &Path) -> Result<String> {
         let program = self.program(binary)?;
         let text = process::version_of(self.name, &program, "--version")?;
@@ -177,9 +171,6 @@ impl Subject {
 }
 
 /// Starts subjects one after the other and gives every key a value.
-///
-/// # Errors
-/// When one does not come to work.
 pub(super) fn start_all(
     subjects: impl Iterator<Item = &'static Subject>,
     bench: &Workbench,
@@ -222,8 +213,6 @@ impl Running {
         self.stores[0].port()
     }
 
-    /// # Errors
-    /// When a process is gone.
     pub(super) fn cpu_ns(&self) -> Result<CpuNs> {
         let proxy = self.proxy.as_ref().map_or(Ok(0), Server::cpu_ns)?;
         let stores = self

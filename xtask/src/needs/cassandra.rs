@@ -4,10 +4,10 @@
 //! Each part is made once, into a folder of `target/xtask/cassandra`, and again when what it is
 //! made of changes. Whatever cannot be made is named with the tests that pass by for want of it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -33,7 +33,7 @@ const PARTS: [Part; 6] = [
         files: &["pom.xml"],
         tools: &["java", "mvn"],
         used_by: "tests with a real Cassandra",
-        make: make_server,
+        make: |shop| shop.jars(&shop.folder),
     },
     Part {
         name: "python",
@@ -187,19 +187,8 @@ impl Workshop {
 
     fn run_in(&self, folder: &Path, command: &mut Command) -> Result<()> {
         let line = format!("{command:?}");
-        let log = File::options().create(true).append(true).open(&self.log)?;
-        let status = command
-            .current_dir(folder)
-            .env("PATH", workspace::search_path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .status()
-            .with_context(|| format!("`{line}` could not be started"))?;
-        if !status.success() {
-            bail!("`{line}` failed ({status}): {}", super::last_lines(&self.log));
-        }
-        Ok(())
+        command.current_dir(folder).env("PATH", workspace::search_path());
+        super::run_logged(command, &line, &self.log)
     }
 
     fn copy(&self, names: &[&str]) -> Result<()> {
@@ -215,10 +204,6 @@ impl Workshop {
         let to = format!("-DoutputDirectory={}", folder.display());
         self.run("mvn", &[&"-q", &"-B", &COPY, &to, &"-DincludeScope=runtime"])
     }
-}
-
-fn make_server(shop: &Workshop) -> Result<()> {
-    shop.jars(&shop.folder)
 }
 
 fn make_python(shop: &Workshop) -> Result<()> {
@@ -248,11 +233,7 @@ fn make_node(shop: &Workshop) -> Result<()> {
 fn make_scylla(shop: &Workshop) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = shop.file("target");
-    shop.run(cargo_path(&cargo), &[&"build", &"--locked", &"--target-dir", &target])
-}
-
-fn cargo_path(name: &std::ffi::OsStr) -> &Path {
-    Path::new(name)
+    shop.run(cargo, &[&"build", &"--locked", &"--target-dir", &target])
 }
 
 #[cfg(test)]

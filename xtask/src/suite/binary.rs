@@ -110,9 +110,6 @@ fn package(id: &str) -> &str {
 }
 
 /// Builds the tests that `arguments` ask for, and lists them in cargo's order.
-///
-/// # Errors
-/// When something does not compile.
 pub(super) fn build(arguments: &[&str]) -> Result<Vec<Binary>> {
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(arguments);

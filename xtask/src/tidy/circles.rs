@@ -9,7 +9,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::crates::{Crate, LAW, Law};
+use super::crates::{Crate, Law};
 use super::product::{self, Product};
 use super::source::{closing_brace, is_word, words};
 use super::{Tree, Violation};
@@ -17,11 +17,7 @@ use super::{Tree, Violation};
 /// How often a name may be exported again until it is no longer followed.
 const EXPORTS_MAX: usize = 8;
 
-pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    check_law(&LAW, tree, violations);
-}
-
-fn check_law(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
+pub(super) fn check(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
     let mut closing = BTreeSet::new();
     for known in law.standing(tree) {
         check_crate(law, &known, tree, &mut closing, violations);
@@ -318,57 +314,27 @@ fn next_path(code: &str, at: usize) -> Option<(usize, Vec<&str>, usize)> {
     }
 }
 
-/// Files that use each other around, each group once (Tarjan's strongly connected components).
+/// Files that use each other around, each group once.
 fn knots(files: usize, uses: &Uses) -> Vec<Vec<usize>> {
-    let mut search = Search {
-        uses,
-        order: vec![None; files],
-        low: vec![0; files],
-        stack: Vec::new(),
-        count: 0,
-        knots: Vec::new(),
+    let reached: Vec<BTreeSet<usize>> = (0..files).map(|file| reached_from(uses, file)).collect();
+    let knot = |file: usize| -> Vec<usize> {
+        reached[file].iter().copied().filter(|other| reached[*other].contains(&file)).collect()
     };
-    for file in 0..files {
-        if search.order[file].is_none() {
-            search.visit(file);
-        }
-    }
-    search.knots
+    // A group is named by its first file.
+    (0..files)
+        .map(|file| (file, knot(file)))
+        .filter(|(file, knot)| knot.first() == Some(file))
+        .map(|(_, knot)| knot)
+        .collect()
 }
 
-struct Search<'a> {
-    uses: &'a Uses,
-    order: Vec<Option<usize>>,
-    low: Vec<usize>,
-    stack: Vec<usize>,
-    count: usize,
-    knots: Vec<Vec<usize>>,
-}
-
-impl Search<'_> {
-    fn visit(&mut self, file: usize) {
-        let own = self.count;
-        self.order[file] = Some(own);
-        self.low[file] = own;
-        self.count += 1;
-        self.stack.push(file);
-        for to in used_by(self.uses, file) {
-            if self.order[to].is_none() {
-                self.visit(to);
-                self.low[file] = self.low[file].min(self.low[to]);
-            } else if let (true, Some(order)) = (self.stack.contains(&to), self.order[to]) {
-                self.low[file] = self.low[file].min(order);
-            }
-        }
-        if self.low[file] == own {
-            let at = self.stack.iter().rposition(|on| *on == file).expect("pushed above");
-            let mut knot = self.stack.split_off(at);
-            knot.sort_unstable();
-            if knot.len() > 1 {
-                self.knots.push(knot);
-            }
-        }
+fn reached_from(uses: &Uses, file: usize) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![file];
+    while let Some(file) = waiting.pop() {
+        waiting.extend(used_by(uses, file).filter(|to| reached.insert(*to)));
     }
+    reached
 }
 
 fn used_by(uses: &Uses, file: usize) -> impl Iterator<Item = usize> {
@@ -417,7 +383,7 @@ mod tests {
         let files: Vec<_> = files.chain([("crates/keel/Cargo.toml", "")]).collect();
         let law = Law { crates: CRATES, circles, ..Law::default() };
         let mut violations = Vec::new();
-        check_law(&law, &Tree::of(&files), &mut violations);
+        check(&law, &Tree::of(&files), &mut violations);
         violations.iter().map(Violation::to_string).collect()
     }
 

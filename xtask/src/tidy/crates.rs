@@ -4,8 +4,8 @@
 //! [`Kind`] adds what levels cannot say: decisions have no clock and no I/O, and the simulator
 //! never sees a socket although some of those lie below it.
 //!
-//! [`TODAY`] and the lists of exceptions name what does not follow yet. An entry that no longer
-//! applies is a violation itself, so that they can only become shorter.
+//! The lists of exceptions name what does not follow yet. An entry that no longer applies is a
+//! violation itself, so that they can only become shorter.
 
 use super::Tree;
 
@@ -63,7 +63,6 @@ impl Crate {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Law {
     pub(super) crates: &'static [Crate],
-    pub(super) today: &'static [Crate],
     pub(super) tests_may_use: &'static [(&'static str, &'static str)],
     pub(super) steps: &'static [Place],
     pub(super) accepts: &'static [Place],
@@ -73,7 +72,6 @@ pub(super) struct Law {
 
 pub(super) const LAW: Law = Law {
     crates: CRATES,
-    today: TODAY,
     tests_may_use: TESTS_MAY_USE,
     steps: STEPS,
     accepts: ACCEPTS,
@@ -84,7 +82,7 @@ pub(super) const LAW: Law = Law {
 impl Law {
     /// The crates that the tree has.
     pub(super) fn standing(&self, tree: &Tree) -> Vec<Crate> {
-        let rows = self.crates.iter().chain(self.today).copied();
+        let rows = self.crates.iter().copied();
         rows.filter(|row| tree.file(&row.manifest()).is_some()).collect()
     }
 }
@@ -128,9 +126,6 @@ const CRATES: &[Crate] = &[
     row("evenkeel-shop", "examples/shop", 0, Kind::Outside),
     row("xtask", "xtask", 9, Kind::Assembles),
 ];
-
-/// Crates that are still to be cut or moved.
-const TODAY: &[Crate] = &[];
 
 /// Dependencies that only tests have and that do not point downwards: (package, dependency).
 const TESTS_MAY_USE: &[(&str, &str)] = &[

@@ -11,11 +11,7 @@ use super::product::{self, Product};
 use super::source::{Source, closing_brace, words};
 use super::{File, Tree, Violation};
 
-pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    check_law(&LAW, tree, violations);
-}
-
-pub(super) fn check_law(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
+pub(super) fn check(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
     let standing = law.standing(tree);
     for known in &standing {
         let manifest = tree.file(&known.manifest()).expect("who stands has a manifest");
@@ -39,8 +35,7 @@ fn check_rows(law: &Law, tree: &Tree, standing: &[Crate], violations: &mut Vec<V
         let what = "crate without a row; give it a level in xtask/src/tidy/crates.rs";
         violations.push(Violation::new(&file.path, 1, what));
     }
-    let awaited = if law.today.is_empty() { law.crates } else { law.today };
-    for row in awaited.iter().filter(|row| tree.file(&row.manifest()).is_none()) {
+    for row in law.crates.iter().filter(|row| tree.file(&row.manifest()).is_none()) {
         let what = "no such crate; delete its row in xtask/src/tidy/crates.rs";
         violations.push(Violation::new(&row.manifest(), 1, what));
     }
@@ -195,19 +190,30 @@ mod tests {
         row("k-sdk", "sdk/rust", 2, Kind::Outside),
     ];
 
-    const OLD: &[Crate] = &[row("k-net", "crates/net", 2, Kind::Sockets)];
-
     fn report_law(law: &Law, files: &[(&str, &str)]) -> Vec<String> {
         let mut violations = Vec::new();
-        check_law(law, &Tree::of(files), &mut violations);
+        check(law, &Tree::of(files), &mut violations);
         violations.iter().map(Violation::to_string).collect()
     }
 
-    /// What is wrong with this tree. As long as an old crate stands, others may be missing.
+    /// These files, and an empty manifest for each crate that has none among them.
+    fn complete<'a>(
+        manifests: &'a [String],
+        files: &[(&'a str, &'a str)],
+    ) -> Vec<(&'a str, &'a str)> {
+        let is_given = |path: &&String| files.iter().any(|(given, _)| given == path);
+        let others = manifests.iter().filter(|path| !is_given(path)).map(|path| (&**path, ""));
+        others.chain(files.iter().copied()).collect()
+    }
+
+    fn manifests() -> Vec<String> {
+        CRATES.iter().map(Crate::manifest).collect()
+    }
+
+    /// What is wrong with this tree.
     fn found(files: &[(&str, &str)]) -> Vec<String> {
-        let law = Law { crates: CRATES, today: OLD, ..Law::default() };
-        let all: Vec<_> = [("crates/net/Cargo.toml", "")].iter().chain(files).copied().collect();
-        report_law(&law, &all)
+        let law = Law { crates: CRATES, ..Law::default() };
+        report_law(&law, &complete(&manifests(), files))
     }
 
     fn decision(text: &str) -> Vec<String> {
@@ -244,14 +250,9 @@ mod tests {
         assert_eq!(found(&[("crates/net/src/lib.rs", "use std::net::IpAddr;")]), [""; 0]);
     }
 
-    /// Manifests of all made-up crates, and `text` for the one in `folder`.
+    /// With `text` as the manifest of the crate in `folder`.
     fn with(folder: &str, text: &str) -> Vec<String> {
-        let manifests: Vec<(String, &str)> = CRATES
-            .iter()
-            .map(|row| (row.manifest(), if row.folder == folder { text } else { "" }))
-            .collect();
-        let files: Vec<_> = manifests.iter().map(|(path, text)| (&**path, *text)).collect();
-        found(&files)
+        found(&[(&format!("{folder}/Cargo.toml"), text)])
     }
 
     #[test]
@@ -295,20 +296,11 @@ mod tests {
 
     #[test]
     fn tests_may_use_what_an_exception_names() {
-        let law = Law {
-            crates: CRATES,
-            today: OLD,
-            tests_may_use: &[("k-sockets", "k-proxy")],
-            ..Law::default()
-        };
+        let law =
+            Law { crates: CRATES, tests_may_use: &[("k-sockets", "k-proxy")], ..Law::default() };
         let dev = "[dev-dependencies]\nk-proxy.workspace = true\n";
-        let files = |text| {
-            [
-                ("crates/net/Cargo.toml", ""),
-                ("crates/proxy/Cargo.toml", ""),
-                ("crates/sockets/Cargo.toml", text),
-            ]
-        };
+        let manifests = manifests();
+        let files = |text| complete(&manifests, &[("crates/sockets/Cargo.toml", text)]);
         assert_eq!(report_law(&law, &files(dev)), [""; 0]);
         let normal = dev.replace("dev-", "");
         assert_eq!(report_law(&law, &files(&normal)).len(), 1);
@@ -319,11 +311,10 @@ mod tests {
         let report = found(&[("crates/rudder/Cargo.toml", "")]);
         assert!(report[0].starts_with("crates/rudder/Cargo.toml:1: crate without a row"));
         assert_eq!(found(&[("crates/net/tests/rival/Cargo.toml", "")]), [""; 0]);
-        let gone = Law { crates: CRATES, today: OLD, ..Law::default() };
-        assert!(report_law(&gone, &[])[0].starts_with("crates/net/Cargo.toml:1: no such crate"));
-        // When nothing is left to be cut, every row stands for a crate.
-        let done = Law { crates: CRATES, ..Law::default() };
-        assert_eq!(report_law(&done, &[]).len(), CRATES.len());
+        let law = Law { crates: CRATES, ..Law::default() };
+        let gone = report_law(&law, &[]);
+        assert_eq!(gone.len(), CRATES.len());
+        assert!(gone[0].starts_with("crates/core/Cargo.toml:1: no such crate"));
     }
 
     #[test]

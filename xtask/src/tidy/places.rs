@@ -1,7 +1,7 @@
 //! What may be written at few places only: the loop that steps a call, the loop that accepts
 //! connections, and errors that are bare text.
 
-use super::crates::{Crate, Kind, LAW, Law, Place};
+use super::crates::{Crate, Kind, Law, Place};
 use super::product::{self, Product};
 use super::source::{is_word, words};
 use super::{Tree, Violation};
@@ -15,11 +15,7 @@ struct Rule {
     what: &'static str,
 }
 
-pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    check_law(&LAW, tree, violations);
-}
-
-fn check_law(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
+pub(super) fn check(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
     let rules = [
         Rule {
             applies: |known| known.kind != Kind::Decides,
@@ -185,7 +181,6 @@ mod tests {
 
     const LIMITED: Law = Law {
         crates: CRATES,
-        today: &[],
         tests_may_use: &[],
         steps: &[Place { file: "crates/net/src/exchange.rs", count: 1 }],
         accepts: &[],
@@ -200,7 +195,7 @@ mod tests {
         files.extend([exchange].iter().filter(|file| file.0 != path));
         files.push((path, text));
         let mut violations = Vec::new();
-        check_law(&LIMITED, &Tree::of(&files), &mut violations);
+        check(&LIMITED, &Tree::of(&files), &mut violations);
         violations.iter().map(Violation::to_string).collect()
     }
 
@@ -260,7 +255,7 @@ mod tests {
         let report = found("crates/net/src/exchange.rs", "");
         assert!(report[0].contains("stale exception: 0 of 1 in STEPS"), "{report:?}");
         let mut violations = Vec::new();
-        check_law(&LIMITED, &Tree::of(&[]), &mut violations);
+        check(&LIMITED, &Tree::of(&[]), &mut violations);
         assert!(violations[0].to_string().contains("no such file"), "{violations:?}");
     }
 }

@@ -10,12 +10,14 @@
 //! | [`plan`], [`window`] | nothing: the arrows between the loops, down and up |
 //! | [`distribution`] | the vocabulary: latency distributions, recorded, computed, compared |
 //! | [`time`], [`rng`], [`units`] | the words: instants, seeded randomness, numbers with units |
+//! | [`named!`] | the words for people: enums whose variants have names |
 //!
 //! Loop 2 between data centres is `evenkeel-geo`, loop 3 `evenkeel-planner`.
 
 pub mod dimmer;
 pub mod distribution;
 pub mod fleet;
+mod named;
 pub mod plan;
 pub mod request;
 pub mod rng;

@@ -1,23 +1,14 @@
 //! Numbers that carry their unit and range.
 
-use core::fmt;
-
 /// Why a number is not of its unit: what came and what was expected.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+#[error("{came} is out of range, expected {expected}")]
 pub struct OutOfRange {
     /// The number that came.
     pub came: f64,
     /// The range that was expected, in words.
     pub expected: &'static str,
 }
-
-impl fmt::Display for OutOfRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is out of range, expected {}", self.came, self.expected)
-    }
-}
-
-impl std::error::Error for OutOfRange {}
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident, $range:expr, $expected:literal) => {

@@ -135,16 +135,18 @@ impl Question {
     }
 }
 
-/// How sure an [`Answer`] is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Status {
-    /// No allocation is better.
-    Optimal,
-    /// The effort ended before the last doubt; the bound says how much there is left to gain.
-    Bounded,
-    /// No allocation was found that keeps violations within the target ([`Answer::proven`]: there
-    /// is none); this one has the least excess found. A signal to scale out.
-    Infeasible,
+evenkeel_core::named! {
+    /// How sure an [`Answer`] is.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Status {
+        /// No allocation is better.
+        Optimal = "optimal",
+        /// The effort ended before the last doubt; the bound says how much there is left to gain.
+        Bounded = "bounded",
+        /// No allocation was found that keeps violations within the target ([`Answer::proven`]:
+        /// there is none); this one has the least excess found. A signal to scale out.
+        Infeasible = "infeasible",
+    }
 }
 
 /// How much of each origin's requests to serve where.

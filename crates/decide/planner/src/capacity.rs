@@ -18,7 +18,6 @@
 //! and counted, not timed.
 
 use core::cmp::Ordering;
-use core::fmt;
 use std::collections::BinaryHeap;
 
 use super::history::Past;
@@ -110,14 +109,16 @@ pub struct Over {
 }
 
 /// Why there is no assignment at all.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum BadDemand {
     /// No site can lead a database.
+    #[error("database {database} has no site that can lead, at least one was expected")]
     NoOption {
         /// This one.
         database: usize,
     },
     /// A number is negative or not finite (a capacity may be infinite).
+    #[error("{}: {came} came, a number of 0 or more was expected", number_of(*database, *site))]
     Number {
         /// Of this database; none: a capacity.
         database: Option<usize>,
@@ -127,6 +128,7 @@ pub enum BadDemand {
         came: f64,
     },
     /// A site without a capacity.
+    #[error("database {database} names site {site}, there are {sites} capacities (counted from 0)")]
     UnknownSite {
         /// Named by this database.
         database: usize,
@@ -137,36 +139,14 @@ pub enum BadDemand {
     },
 }
 
-impl fmt::Display for BadDemand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoOption { database } => {
-                write!(
-                    f,
-                    "database {database} has no site that can lead, at least one was expected"
-                )
-            }
-            Self::Number { database, site, came } => {
-                match (database, site) {
-                    (None, _) => write!(f, "the capacity")?,
-                    (Some(database), None) => write!(f, "database {database}, load")?,
-                    (Some(database), Some(_)) => write!(f, "database {database}, cost")?,
-                }
-                if let Some(site) = site {
-                    write!(f, " of site {site}")?;
-                }
-                write!(f, ": {came} came, a number of 0 or more was expected")
-            }
-            Self::UnknownSite { database, site, sites } => write!(
-                f,
-                "database {database} names site {site}, there are {sites} capacities (counted \
-                 from 0)"
-            ),
-        }
+fn number_of(database: Option<usize>, site: Option<usize>) -> String {
+    let of = site.map_or_else(String::new, |site| format!(" of site {site}"));
+    match (database, site) {
+        (None, _) => format!("the capacity{of}"),
+        (Some(database), None) => format!("database {database}, load"),
+        (Some(database), Some(_)) => format!("database {database}, cost{of}"),
     }
 }
-
-impl core::error::Error for BadDemand {}
 
 /// Chooses a leader for every database, no site above its capacity (operations per second, may be
 /// infinite) if that is found.

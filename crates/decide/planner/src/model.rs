@@ -4,37 +4,24 @@
 //! their names live with whoever reads files. Round trips are in milliseconds, counts in
 //! operations; both are `f64`, since counts that fade are no whole numbers.
 
-/// What a client does, by the way its messages take (section 2 of the paper).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Operation {
-    /// Served by the replica nearest to the client, stale or not.
-    WeakRead,
-    /// Served by the nearest replica, which asks the leader how far it is.
-    BoundedRead,
-    /// Served by the leader.
-    StrongRead,
-    /// A write within one group: the leader, and its quorum once.
-    SingleGroup,
-    /// A write across groups: the leader, and its quorum twice.
-    MultiGroup,
+evenkeel_core::named! {
+    /// What a client does, by the way its messages take (section 2 of the paper).
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Operation {
+        /// Served by the replica nearest to the client, stale or not.
+        WeakRead = "weak-read",
+        /// Served by the nearest replica, which asks the leader how far it is.
+        BoundedRead = "bounded-read",
+        /// Served by the leader.
+        StrongRead = "strong-read",
+        /// A write within one group: the leader, and its quorum once.
+        SingleGroup = "single-group",
+        /// A write across groups: the leader, and its quorum twice.
+        MultiGroup = "multi-group",
+    }
 }
 
 impl Operation {
-    /// All of them, in the order of [`Counts`] and of instance files.
-    pub const ALL: [Self; 5] =
-        [Self::WeakRead, Self::BoundedRead, Self::StrongRead, Self::SingleGroup, Self::MultiGroup];
-
-    /// Its name in files, metrics and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::WeakRead => "weak-read",
-            Self::BoundedRead => "bounded-read",
-            Self::StrongRead => "strong-read",
-            Self::SingleGroup => "single-group",
-            Self::MultiGroup => "multi-group",
-        }
-    }
-
     /// How many quorum round trips of the leader it waits for.
     pub const fn quorums(self) -> u32 {
         match self {
@@ -45,15 +32,17 @@ impl Operation {
     }
 }
 
-/// Which replica a client reads from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Route {
-    /// The one with the shortest round trip (the paper's); ties go to the lowest number.
-    #[default]
-    Nearest,
-    /// For bounded reads the one over which the way to the leader and back is shortest. In real
-    /// networks 21–79 % of pairs break the triangle inequality, and this is up to 13 % shorter.
-    BestPath,
+evenkeel_core::named! {
+    /// Which replica a client reads from.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum Route {
+        /// The one with the shortest round trip (the paper's); ties go to the lowest number.
+        #[default]
+        Nearest = "nearest",
+        /// For bounded reads the one over which the way to the leader and back is shortest. In real
+        /// networks 21–79 % of pairs break the triangle inequality, and this is up to 13 % shorter.
+        BestPath = "bestpath",
+    }
 }
 
 /// Operations of every client in one interval: `n[a, c]` of equation 1.

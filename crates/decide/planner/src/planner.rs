@@ -108,28 +108,16 @@ pub struct Decision {
 pub enum Undecided {
     /// What came makes no problem.
     #[error("{0}")]
-    Input(#[source] BadInput),
+    Input(#[from] BadInput),
     /// No voter set is allowed.
     #[error("{0}")]
-    TooFew(#[source] TooFew),
+    TooFew(#[from] TooFew),
     /// A percentile was asked for, and no distributions of round trips were measured.
     #[error(
         "a percentile was asked for, distributions of round trips were expected and there are \
          only means: measure them or ask for the mean"
     )]
     NoTails,
-}
-
-impl From<BadInput> for Undecided {
-    fn from(error: BadInput) -> Self {
-        Self::Input(error)
-    }
-}
-
-impl From<TooFew> for Undecided {
-    fn from(error: TooFew) -> Self {
-        Self::TooFew(error)
-    }
 }
 
 impl Planner {

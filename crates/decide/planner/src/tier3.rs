@@ -72,8 +72,8 @@ pub fn sort(ranked: &mut [Placed]) {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum Unplaced {
     /// The question has none.
-    #[error("{0}")]
-    Question(NoPlacement),
+    #[error(transparent)]
+    Question(#[from] NoPlacement),
     /// No voter set is allowed.
     #[error("{0}")]
     Voters(TooFew),
@@ -86,12 +86,6 @@ pub enum Unplaced {
         /// Voters in one failure domain at most.
         voters_max: usize,
     },
-}
-
-impl From<NoPlacement> for Unplaced {
-    fn from(none: NoPlacement) -> Self {
-        Self::Question(none)
-    }
 }
 
 /// All intervals as one: every client as often as there are round trips.

@@ -188,9 +188,6 @@ impl Target {
     }
 
     /// Starts what runs in this process.
-    ///
-    /// # Errors
-    /// When its store cannot be opened.
     pub(super) fn open(&self) -> io::Result<Connector> {
         Ok(match self.clone() {
             Self::Tcp { address, password } => Connector::Tcp { address, password },

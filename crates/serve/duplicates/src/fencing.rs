@@ -300,9 +300,6 @@ pub(super) async fn fence_off(connector: &Connector, name: &str, epoch: Epoch) -
 }
 
 /// What this server holds is the history from now on, under this name.
-///
-/// # Errors
-/// When it is not reached.
 pub(super) async fn found(connector: &Connector, name: &str, history: Position) -> io::Result<()> {
     let Position { epoch: Epoch(epoch), sequence: Sequence(sequence) } = history;
     let us = Us { name: name.to_owned(), epoch: history.epoch, number: 0 };

@@ -137,9 +137,6 @@ pub(super) struct Manager {
 
 impl Manager {
     /// Starts the thread that computes. `partitions` has the servers of each.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
     pub(super) fn start(
         settings: ManagerSettings,
         partitions: &[Vec<usize>],

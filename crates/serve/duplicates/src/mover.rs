@@ -7,11 +7,8 @@
 //! else is to do, or first of all by the next move there.
 
 use std::fmt::Display;
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use evenkeel_core::request::ordered::{ReplicaState, Sequence};
@@ -714,24 +711,23 @@ impl Scan {
     /// The keys of the next page, without ours.
     async fn page(&mut self, engine: &Engine) -> Result<Option<Vec<Vec<u8>>>, Stopped> {
         let Some(cursor) = self.cursor.take() else { return Ok(None) };
-        let page = {
-            let words: [&[u8]; 4] = [b"SCAN", &cursor, b"COUNT", SCAN_COUNT];
-            let mut asked = pin!(self.link.ask(&words));
+        let (server, connection) = (self.server, self.connection);
+        let is_gone = async {
             let mut looks = tokio::time::interval(LOOK_EVERY);
-            let (server, connection) = (self.server, self.connection);
-            poll_fn(|context| {
-                if let Poll::Ready(page) = asked.as_mut().poll(context) {
-                    return Poll::Ready(page);
+            loop {
+                looks.tick().await;
+                if engine.borrow().servers[server].connection != connection {
+                    return;
                 }
-                while looks.poll_tick(context).is_ready() {
-                    if engine.borrow().servers[server].connection != connection {
-                        let gone = "the duplicate that was asked is gone";
-                        return Poll::Ready(Err(io::Error::other(gone)));
-                    }
-                }
-                Poll::Pending
-            })
-            .await?
+            }
+        };
+        let words: [&[u8]; 4] = [b"SCAN", &cursor, b"COUNT", SCAN_COUNT];
+        let page = tokio::select! {
+            biased;
+            page = self.link.ask(&words) => page?,
+            () = is_gone => {
+                return Err(io::Error::other("the duplicate that was asked is gone").into());
+            }
         };
         let mut parts = elements(&page);
         let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {

@@ -110,8 +110,8 @@ pub enum ChangeRejected {
         duplicates: usize,
     },
     /// An address that is none for this kind of store.
-    #[error("{0}")]
-    Address(Mismatch),
+    #[error(transparent)]
+    Address(#[from] Mismatch),
     /// The address is that of a duplicate already.
     #[error("{0} is a duplicate already")]
     Known(String),
@@ -150,11 +150,5 @@ impl ChangeRejected {
             Self::Busy(_) => StatusCode::CONFLICT,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         }
-    }
-}
-
-impl From<Mismatch> for ChangeRejected {
-    fn from(mismatch: Mismatch) -> Self {
-        Self::Address(mismatch)
     }
 }

@@ -211,18 +211,13 @@ async fn before<T>(
     leading: &mut JoinSet<io::Error>,
     future: impl Future<Output = io::Result<T>>,
 ) -> Option<io::Result<T>> {
-    let (mut stop, mut future) = (stop.clone(), std::pin::pin!(future));
-    let mut stopping = std::pin::pin!(stop.stopping());
-    std::future::poll_fn(|context| {
-        if stopping.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(Some(lost)) = leading.poll_join_next(context) {
-            return Poll::Ready(Some(Err(lost.unwrap_or_else(io::Error::other))));
-        }
-        future.as_mut().poll(context).map(Some)
-    })
-    .await
+    let mut stop = stop.clone();
+    tokio::select! {
+        biased;
+        () = stop.stopping() => None,
+        Some(lost) = leading.join_next() => Some(Err(lost.unwrap_or_else(io::Error::other))),
+        result = future => Some(result),
+    }
 }
 
 /// Nothing is written any more: whoever stands by need not wait for the end of the lease.

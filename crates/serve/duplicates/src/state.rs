@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel_core::Health;
 use evenkeel_core::distribution::{Distribution as _, Recorder};
-use evenkeel_core::request::ordered::{Acknowledge, Consistency, Dropped, ReplicaState};
+use evenkeel_core::request::ordered::Dropped;
 use evenkeel_core::units::Probability;
 use serde::Serialize;
 
@@ -197,31 +197,6 @@ impl DropsState {
     }
 }
 
-const fn name_of(state: ReplicaState) -> &'static str {
-    match state {
-        ReplicaState::Disconnected => "disconnected",
-        ReplicaState::CatchingUp => "catching-up",
-        ReplicaState::InSync => "in-sync",
-    }
-}
-
-/// How a level of consistency is written.
-pub(super) const fn consistency(level: Consistency) -> &'static str {
-    match level {
-        Consistency::Eventual => "eventual",
-        Consistency::ReadMyOwnWrites => "read-my-own-writes",
-        Consistency::Strong => "strong",
-    }
-}
-
-const fn acknowledge(level: Acknowledge) -> &'static str {
-    match level {
-        Acknowledge::One => "one",
-        Acknowledge::Majority => "majority",
-        Acknowledge::All => "all",
-    }
-}
-
 impl Inner {
     /// How everything stands now.
     pub(super) fn state(&mut self) -> DuplicatesState {
@@ -238,8 +213,8 @@ impl Inner {
         DuplicatesState {
             name: self.config.name.clone(),
             address: self.config.listen.to_string(),
-            consistency: consistency(self.config.consistency),
-            acknowledge: acknowledge(self.members.acknowledge()),
+            consistency: self.config.consistency.name(),
+            acknowledge: self.members.acknowledge().name(),
             role: if self.leadership.is_some() { "leads" } else { "alone" },
             term: last.epoch.0,
             sequence: last.sequence.0,
@@ -264,7 +239,7 @@ impl Inner {
         let (state, counts) = (&self.servers[server], &self.counts.servers[server]);
         DuplicateState {
             address: self.connectors[server].to_string(),
-            state: name_of(self.members.state(server)),
+            state: self.members.state(server).name(),
             is_joining: self.members.is_joining(server),
             applied: self.members.applied(server).0,
             pending: self.members.owed(server),

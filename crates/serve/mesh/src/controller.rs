@@ -44,7 +44,7 @@ pub(super) async fn attend(
         }
     };
     if let Some(unlike) = hub.settings.unlike(&hello) {
-        let words = format!("it has {}: it gets no plans", unlike.words());
+        let words = format!("it has {}: it gets no plans", unlike.name());
         hub.disbelieve(&address.to_string(), Unbelieved::OtherSettings, &words);
         refuse(&mut stream, unlike).await;
         return Ok(());

@@ -12,12 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel_core::Instant;
 use evenkeel_core::units::Probability;
-use evenkeel_geo::curve::Verdict;
+use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::demand::{DemandMeter, Lately};
 use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, Snapshot, Step};
 use evenkeel_geo::planner::{Plan, Planner};
 use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced};
-use evenkeel_geo::{ALL_PPM, Status};
 use tokio::sync::watch;
 
 use super::Home;
@@ -306,7 +305,7 @@ impl Driver {
             objective_ms: self.objective_ms(),
             sites: self.sites().map(|site| self.site(site)).collect(),
             plan: self.last.as_ref().map(|last| self.planned(last)),
-            curves: verdict_name(self.interference.verdict()),
+            curves: self.interference.verdict().name(),
             alarms: self.alarms.iter().cloned().collect(),
             followers: self.followers(),
             enforced: self.enforced.clone(),
@@ -338,7 +337,7 @@ impl Driver {
         let rejected = rejected.iter().enumerate().filter(|(_, count)| **count > 0);
         SiteState {
             name: self.hub.name(site).to_owned(),
-            standing: entry.map_or("unheard", |entry| liveness_name(entry.liveness)),
+            standing: entry.map_or("unheard", |entry| entry.liveness.name()),
             demand_per_s: report.map(|report| per_s(report.demand_per_1000_s)),
             capacity_per_s: report.map(|report| per_s(report.capacity_per_1000_s)),
             writes_share: report.map(|report| share(report.writes_ppm)),
@@ -391,7 +390,7 @@ impl Driver {
             members: last.plan.members.iter().map(|site| names[site.index()].clone()).collect(),
             flows: last.flows.iter().map(|flow| flow.sentence(names)).collect(),
             pairs: self.pairs(&last.plan),
-            answer: status_name(last.plan.answer.status).to_owned(),
+            answer: last.plan.answer.status.name().to_owned(),
             wants_capacity: last.plan.wants_capacity(),
             inputs: format!("{:016x}", hashes.inputs),
             hash: format!("{:016x}", hashes.plan),
@@ -422,7 +421,7 @@ impl Driver {
         };
         CountsState {
             followers_joined: followers.joined,
-            followers_gone: named(&Gone::NAMES, &followers.gone),
+            followers_gone: named(&Gone::ALL.map(Gone::name), &followers.gone),
             followers_rejected: named(&Unbelieved::NAMES, &followers.rejected),
             plans: self.plans,
             plans_cpu_ns: u64::try_from(self.plans_cpu.as_nanos()).unwrap_or(u64::MAX),
@@ -487,33 +486,8 @@ fn paths(snapshot: &Snapshot) -> Vec<Vec<Option<Path>>> {
 }
 
 fn by_refusal(counts: Refusals, with_none: bool) -> BTreeMap<&'static str, u64> {
-    let counts = Refusal::NAMES.into_iter().zip(counts);
+    let counts = Refusal::ALL.map(Refusal::name).into_iter().zip(counts);
     counts.filter(|(_, count)| with_none || *count > 0).collect()
-}
-
-const fn liveness_name(liveness: SiteLiveness) -> &'static str {
-    match liveness {
-        SiteLiveness::Fresh => "fresh",
-        SiteLiveness::Held => "held",
-        SiteLiveness::Down => "down",
-        SiteLiveness::Unheard => "unheard",
-    }
-}
-
-const fn status_name(status: Status) -> &'static str {
-    match status {
-        Status::Optimal => "optimal",
-        Status::Bounded => "bounded",
-        Status::Infeasible => "infeasible",
-    }
-}
-
-const fn verdict_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::AsPredicted => "as-predicted",
-        Verdict::Worse => "worse",
-        Verdict::Better => "better",
-    }
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ impl Follower {
             reported: RefCell::default(),
             is_heard: Cell::new(false),
             counted: Cell::default(),
-            unmade: Cell::new([0; Refusal::NAMES.len()]),
+            unmade: Cell::new([0; Refusal::ALL.len()]),
             rejected: RefCell::default(),
             alarms: RefCell::default(),
         };
@@ -299,7 +299,7 @@ impl Desk {
             [code] => Unlike::of(*code),
             _ => None,
         };
-        let differs = unlike.map_or("something set otherwise", Unlike::words);
+        let differs = unlike.map_or("something set otherwise", Unlike::name);
         let words = format!("this process has {differs} than the controller and gets no plans");
         self.reject("other-settings", &words);
     }
@@ -399,7 +399,7 @@ impl Desk {
             rate_per_s: rate(index),
             ..SiteState::default()
         };
-        let unmade = Refusal::NAMES.into_iter().zip(self.unmade.get());
+        let unmade = Refusal::ALL.map(Refusal::name).into_iter().zip(self.unmade.get());
         let controller = ControllerState {
             address: self.config.controller.to_string(),
             is_heard: self.is_heard.get(),

@@ -34,15 +34,16 @@ const PLACES_MAX: usize = 4 * WORKERS_MAX;
 const BURST: Duration = Duration::from_secs(2);
 
 /// Why counts are not believed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Unbelieved {
-    /// The bytes are no message.
+    #[error("a message in which {0} was expected (is it another release?)")]
     Malformed(&'static str),
-    /// A count is below what it was.
+    #[error("counts below those before (is the process broken?)")]
     Backwards,
     /// More than any site has, or than can be: more misses than ends, more workers than announced.
+    #[error("counts that cannot be (is the process broken?)")]
     OutOfRange,
-    /// It differs in what must be alike.
+    #[error("it has other settings")]
     OtherSettings,
 }
 
@@ -61,33 +62,17 @@ impl Unbelieved {
     }
 }
 
-impl std::fmt::Display for Unbelieved {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Malformed(expected) => {
-                write!(f, "a message in which {expected} was expected (is it another release?)")
-            }
-            Self::Backwards => f.write_str("counts below those before (is the process broken?)"),
-            Self::OutOfRange => f.write_str("counts that cannot be (is the process broken?)"),
-            Self::OtherSettings => f.write_str("it has other settings"),
-        }
+evenkeel_core::named! {
+    /// Why a follower is gone.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(super) enum Gone {
+        /// It, or the network, closed the connection, or it spoke nonsense.
+        Left = "left",
+        /// Nothing came from it for an epoch.
+        Silent = "silent",
+        /// The same process made another connection.
+        Replaced = "replaced",
     }
-}
-
-/// Why a follower is gone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gone {
-    /// It, or the network, closed the connection, or it spoke nonsense.
-    Left,
-    /// Nothing came from it for an epoch.
-    Silent,
-    /// The same process made another connection.
-    Replaced,
-}
-
-impl Gone {
-    /// The words, by place.
-    pub(super) const NAMES: [&str; 3] = ["left", "silent", "replaced"];
 }
 
 /// One follower.
@@ -158,7 +143,7 @@ pub(super) struct Followers {
     /// What those that are gone had counted of answers.
     past: Sums,
     pub(super) joined: u64,
-    pub(super) gone: [u64; Gone::NAMES.len()],
+    pub(super) gone: [u64; Gone::ALL.len()],
     pub(super) rejected: [u64; Unbelieved::NAMES.len()],
 }
 
@@ -185,7 +170,7 @@ impl Followers {
             next: 0,
             past,
             joined: 0,
-            gone: [0; Gone::NAMES.len()],
+            gone: [0; Gone::ALL.len()],
             rejected: [0; Unbelieved::NAMES.len()],
         }
     }

@@ -33,30 +33,22 @@ pub(super) fn rejection_name(index: usize) -> &'static str {
     }
 }
 
-/// Why a connection was not taken, or could not be made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
-    /// The other end speaks no TLS, shows no certificate, or one that is not believed.
-    Tls,
-    /// Its certificate names no site, or several.
-    UnknownSite,
-    /// Its certificate names another site than was asked for, or this one.
-    OtherSite,
-    /// It did not finish in time.
-    Timeout,
-    /// There are as many already as are taken at once.
-    Full,
-    /// Nobody listens there, or the network does not lead there.
-    Unreachable,
-}
-
-impl Refusal {
-    /// The words, by place.
-    pub(super) const NAMES: [&str; 6] =
-        ["tls", "unknown-site", "other-site", "timeout", "full", "unreachable"];
-
-    pub(super) const fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
+evenkeel_core::named! {
+    /// Why a connection was not taken, or could not be made.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(super) enum Refusal {
+        /// The other end speaks no TLS, shows no certificate, or one that is not believed.
+        Tls = "tls",
+        /// Its certificate names no site, or several.
+        UnknownSite = "unknown-site",
+        /// Its certificate names another site than was asked for, or this one.
+        OtherSite = "other-site",
+        /// It did not finish in time.
+        Timeout = "timeout",
+        /// There are as many already as are taken at once.
+        Full = "full",
+        /// Nobody listens there, or the network does not lead there.
+        Unreachable = "unreachable",
     }
 }
 
@@ -71,7 +63,7 @@ impl From<Stranger> for Refusal {
 }
 
 /// Counts by [`Refusal`].
-pub(super) type Refusals = [u64; Refusal::NAMES.len()];
+pub(super) type Refusals = [u64; Refusal::ALL.len()];
 
 /// Bytes on the wire, TLS included, TCP and IP not.
 #[derive(Debug, Default)]
@@ -142,7 +134,7 @@ impl Hub {
             rows: Cell::new(0),
             dialled: Cell::new(0),
             accepted: Cell::new(0),
-            unmade: Cell::new([0; Refusal::NAMES.len()]),
+            unmade: Cell::new([0; Refusal::ALL.len()]),
             unmade_at_start: Cell::default(),
             differs: RefCell::default(),
         };
@@ -156,7 +148,7 @@ impl Hub {
             sync: RefCell::new(sync),
             rows: watch::Sender::new(Bytes::new()),
             traffic: Rc::default(),
-            refused: Cell::new([0; Refusal::NAMES.len()]),
+            refused: Cell::new([0; Refusal::ALL.len()]),
             handshakes: Cell::new(0),
             identity: RefCell::new((0, Arc::new(identity))),
             reloads_failed: Cell::new(0),

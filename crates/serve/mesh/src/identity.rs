@@ -191,27 +191,18 @@ fn server(
 }
 
 /// Why a certificate is not that of a site.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Stranger {
-    /// It names none of the sites.
+    #[error("a certificate that names none of the sites")]
     NoSite,
-    /// It names more than one.
+    #[error("a certificate that names more than one site")]
     SeveralSites,
-    /// It names another site than it should, or this one.
+    /// Than it should be of, or this one.
+    #[error("a certificate of another site")]
     OtherSite,
     /// There is none, or the other protocol is spoken.
+    #[error("no certificate that can be read")]
     Unread,
-}
-
-impl std::fmt::Display for Stranger {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::NoSite => "a certificate that names none of the sites",
-            Self::SeveralSites => "a certificate that names more than one site",
-            Self::OtherSite => "a certificate of another site",
-            Self::Unread => "no certificate that can be read",
-        })
-    }
 }
 
 /// The site at the other end of an established connection.

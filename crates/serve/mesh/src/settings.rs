@@ -68,37 +68,26 @@ impl Settings {
     }
 }
 
-/// In what a follower and its controller differ.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unlike {
-    /// The names of the sites, or their order.
-    Sites,
-    /// The objective.
-    Objective,
-    /// Whether writes stay.
-    Writes,
+evenkeel_core::named! {
+    /// In what a follower and its controller differ.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(super) enum Unlike {
+        /// The names of the sites, or their order.
+        Sites = "another list or order of [[redirect.sites]]",
+        /// The objective.
+        Objective = "another objective",
+        /// Whether writes stay.
+        Writes = "another writes_stay",
+    }
 }
 
 impl Unlike {
-    pub(super) const fn words(self) -> &'static str {
-        match self {
-            Self::Sites => "another list or order of [[redirect.sites]]",
-            Self::Objective => "another objective",
-            Self::Writes => "another writes_stay",
-        }
-    }
-
     pub(super) const fn code(self) -> u8 {
         self as u8
     }
 
-    pub(super) const fn of(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::Sites),
-            1 => Some(Self::Objective),
-            2 => Some(Self::Writes),
-            _ => None,
-        }
+    pub(super) fn of(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
     }
 }
 

@@ -200,7 +200,7 @@ impl<'c> Sums<'c> {
         let label = |name: &str| series["metric"][name].as_str().unwrap_or("");
         let (place, operation) = (label("datacenter"), label("operation"));
         let client = self.clients.get(place).copied();
-        let kind = Operation::ALL.into_iter().find(|kind| kind.name() == operation);
+        let kind = Operation::named(operation);
         let shown = |label: &str| label.chars().take(60).collect::<String>();
         let (Some(client), Some(kind)) = (client, kind) else {
             let words =

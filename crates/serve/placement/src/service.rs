@@ -12,7 +12,6 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_core::time::millis;
@@ -145,33 +144,26 @@ impl Service {
         let mut ticks = tokio::time::interval(self.config.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let is_over = std::future::poll_fn(|context| {
-                if stop.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(true);
-                }
-                ticks.poll_tick(context).map(|_| false)
-            });
-            if is_over.await {
-                return Ok(());
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                _ = ticks.tick() => {}
             }
             let began = Instant::now();
             let time = self.config.interval.max(ASKING_MIN);
-            let mut looked = std::pin::pin!(look_and_count(std::mem::take(&mut self.desks), time));
-            let looked = std::future::poll_fn(|context| {
-                if stop.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(None);
-                }
-                looked.as_mut().poll(context).map(Some)
-            });
-            let Some(desks) = looked.await else { return Ok(()) };
-            self.finish_round(desks?, began).await?;
+            let looked = look_and_count(std::mem::take(&mut self.desks), time);
+            let desks = tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                desks = looked => desks?,
+            };
+            self.finish_round(desks, began).await?;
             for place in self.to_move() {
                 // A move under way is finished, a further one is not begun.
-                let reported = std::future::poll_fn(|context| {
-                    Poll::Ready(stop.as_mut().poll(context).is_ready())
-                });
-                if reported.await {
-                    return Ok(());
+                tokio::select! {
+                    biased;
+                    () = &mut stop => return Ok(()),
+                    () = std::future::ready(()) => {}
                 }
                 self.carry_out(place).await;
                 self.publish(None);

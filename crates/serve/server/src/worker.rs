@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use evenkeel_geo::traffic::Directive;
@@ -145,14 +144,12 @@ type RouteAndPolicy = (Rc<Route>, Rc<ListenerPolicy>);
 
 impl Floor {
     async fn next(&mut self, orders: &mut UnboundedReceiver<Order>) -> Event {
-        std::future::poll_fn(|context| {
+        tokio::select! {
+            biased;
             // Without a sender nothing is reloaded any more.
-            if let Poll::Ready(Some(order)) = orders.poll_recv(context) {
-                return Poll::Ready(Event::Order(order));
-            }
-            poll_served(&mut self.serving, &mut self.keeping, context).map(Event::Ended)
-        })
-        .await
+            Some(order) = orders.recv() => Event::Order(order),
+            ended = until_served(&mut self.serving, &mut self.keeping) => Event::Ended(ended),
+        }
     }
 
     fn reports(&self) -> Reports {
@@ -318,33 +315,22 @@ impl Reports {
     }
 }
 
-/// Waits until everything is served.
-pub(crate) async fn until_served(
-    mut serving: JoinSet<io::Result<()>>,
-    mut keeping: JoinSet<()>,
-) -> io::Result<()> {
-    std::future::poll_fn(|context| poll_served(&mut serving, &mut keeping, context)).await
-}
-
-/// Ready when everything is served. A task that panics ends the worker: one that went on without
+/// Waits until everything is served. A task that panics ends the worker: one that went on without
 /// its timekeeper or its listener would only pretend to work.
-fn poll_served(
+pub(crate) async fn until_served(
     serving: &mut JoinSet<io::Result<()>>,
     keeping: &mut JoinSet<()>,
-    context: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    while let Poll::Ready(Some(ended)) = keeping.poll_join_next(context) {
-        if let Err(panicked) = ended {
-            return Poll::Ready(Err(io::Error::other(panicked)));
+) -> io::Result<()> {
+    loop {
+        tokio::select! {
+            biased;
+            Some(ended) = keeping.join_next() => ended.map_err(io::Error::other)?,
+            ended = serving.join_next() => match ended {
+                Some(ended) => ended.map_err(io::Error::other)??,
+                None => return Ok(()),
+            },
         }
     }
-    while let Some(ended) = ready!(serving.poll_join_next(context)) {
-        let result = ended.map_err(io::Error::other).and_then(|result| result);
-        if result.is_err() {
-            return Poll::Ready(result);
-        }
-    }
-    Poll::Ready(Ok(()))
 }
 
 /// An upstream as this worker sees it, by what it speaks.
@@ -467,7 +453,7 @@ mod tests {
                     serving.spawn_local(async { panic!("in a test") });
                 }
                 let limit = Duration::from_secs(5);
-                tokio::time::timeout(limit, until_served(serving, keeping)).await
+                tokio::time::timeout(limit, until_served(&mut serving, &mut keeping)).await
             });
             assert!(ended.expect("it does not go on").is_err());
         }

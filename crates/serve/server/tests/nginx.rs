@@ -62,7 +62,7 @@ impl Stack {
         let url = format!("http://{}/item/{{n}}?q={{key}}", self.proxy.listens()[0]);
         let mut load = Load::new(Target::new([url.as_str()]).unwrap(), arrivals);
         load.target.keys.count = 1_000;
-        load.duration = Some(duration);
+        load.plan.duration = Some(duration);
         load.expectation =
             Expectation::Computed(Box::new(|facts| nginx::body_of(facts.path).into()));
         load
@@ -129,7 +129,7 @@ fn a_paused_and_a_limited_replica_cost_no_request_and_little_tail() {
         stack.stop();
         assert_all_served(&outcome.report);
         println!("{policy}: {:?}", outcome.report);
-        outcome.report.p99_ms.unwrap()
+        outcome.report.latency.p99_ms.unwrap()
     };
     // A third of 400/s is more than the limited replica lets through, so turns pile up there;
     // a policy that looks sends it what it can take.

@@ -143,7 +143,7 @@ fn a_hundred_reloads_under_load_lose_no_request() {
         let url = format!("http://{main}/");
         let mut load =
             Load::new(Target::new([url.as_str()]).unwrap(), Arrivals::poisson(400.0).unwrap());
-        load.duration = None;
+        load.plan.duration = None;
         let done = Stop::new();
         let over = done.clone();
         let running = tokio::task::spawn_blocking(move || load.run(&over, |_| ()));

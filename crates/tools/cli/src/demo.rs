@@ -110,9 +110,9 @@ pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("the demo of {policy} could not run"))?;
         live.keep(&format!(
             "{policy:<18} p50 {:>5} ms   p99 {:>5} ms   p99.9 {:>5} ms",
-            ms_if_known(run.measured.p50_ms),
-            ms_if_known(run.measured.p99_ms),
-            ms_if_known(run.measured.p999_ms),
+            ms_if_known(run.measured.latency.p50_ms),
+            ms_if_known(run.measured.latency.p99_ms),
+            ms_if_known(run.measured.latency.p999_ms),
         ));
         runs.push(run);
     }
@@ -206,9 +206,9 @@ fn run_policy(
     let url = format!("http://{}/item/{{n}}", process.listens()[0]);
 
     let mut load = Load::new(Target::new([url.as_str()])?, Arrivals::poisson(scenario.rate())?);
-    policy.clone_into(&mut load.policy);
-    load.seed = seed;
-    load.requests_max = Some(scenario.workload.requests);
+    policy.clone_into(&mut load.plan.policy);
+    load.plan.seed = seed;
+    load.plan.requests_max = Some(scenario.workload.requests);
     let body_of = service.body_of();
     load.expectation = Expectation::Computed(Box::new(move |facts| body_of(facts.path).into()));
     let cpu_before = process.upstreams().cpu();
@@ -442,7 +442,8 @@ fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
     );
     for run in runs {
         let measured = &run.measured;
-        let quantiles = [measured.p50_ms, measured.p95_ms, measured.p99_ms, measured.p999_ms];
+        let late = &measured.latency;
+        let quantiles = [late.p50_ms, late.p95_ms, late.p99_ms, late.p999_ms];
         let mut cells = vec![measured.policy.clone()];
         cells.extend(quantiles.map(ms_if_known));
         cells.push(format!("{}/{}", measured.served, measured.requests));

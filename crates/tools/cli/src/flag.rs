@@ -1,35 +1,18 @@
 //! Why a flag's value is refused: what clap shows behind the flag's name.
 
-use std::fmt;
-
-/// Why a flag's value is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FlagError {
-    /// The value, where the message repeats it: clap shows it too.
-    came: Option<String>,
-    /// What would do.
-    expected: String,
+/// Why a flag's value is refused; the last is what would do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FlagError {
+    /// clap shows the value itself.
+    #[error("expected {0}")]
+    Expected(String),
+    /// The message repeats the value.
+    #[error("got {0}, expected {1}")]
+    Came(String, String),
 }
 
 impl FlagError {
-    /// The message says only what would do.
-    pub(crate) fn expected(expected: impl Into<String>) -> Self {
-        Self { came: None, expected: expected.into() }
-    }
-
-    /// The message says what came, and what would do.
     pub(crate) fn came(came: &str, expected: impl Into<String>) -> Self {
-        Self { came: Some(came.to_owned()), expected: expected.into() }
+        Self::Came(came.to_owned(), expected.into())
     }
 }
-
-impl fmt::Display for FlagError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.came {
-            Some(came) => write!(f, "got {came}, expected {}", self.expected),
-            None => write!(f, "expected {}", self.expected),
-        }
-    }
-}
-
-impl std::error::Error for FlagError {}

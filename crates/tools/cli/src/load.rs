@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use evenkeel_load::{
-    Arrivals, CassandraTarget, Load, Outcome, Parameters, Report, Scale, Spacing, Stop, Target,
-    Trace, TraceOptions, TraceStart,
+    Arrivals, CassandraTarget, LatencyFigures, Load, Outcome, Parameters, Plan, Report, Scale,
+    Spacing, Stop, Target, Trace, TraceOptions, TraceStart,
 };
-use evenkeel_settings::{Mismatch, parse_duration, parse_rate};
+use evenkeel_settings::{parse_duration, parse_rate};
 use serde::Serialize;
 
 use cassandra::CassandraArguments;
@@ -31,7 +31,7 @@ pub(crate) struct LoadArguments {
     /// its number, or `cql://host:port/keyspace`.
     url: String,
     /// Requests per second, as in `500` or `30k/s`. With a trace: its mean rate.
-    #[arg(long, value_parser = rate)]
+    #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
     /// Duration. Default 10 s, or the length of the trace.
     #[arg(long, value_parser = parse_duration)]
@@ -96,15 +96,6 @@ impl LoadArguments {
         ];
         given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
     }
-
-    fn duration_or_default(&self) -> Option<Duration> {
-        let default = self.trace.is_none().then_some(Duration::from_secs(10));
-        self.duration.or(default)
-    }
-}
-
-fn rate(text: &str) -> Result<f64, Mismatch> {
-    parse_rate(text)
 }
 
 #[derive(Serialize)]
@@ -172,13 +163,20 @@ fn prepare(arguments: &LoadArguments) -> anyhow::Result<Load> {
     if let Some(body) = &arguments.body {
         target.body(body);
     }
-    let mut load = Load::new(target, arrivals(arguments)?);
-    load.seed = arguments.seed;
-    load.timeout = arguments.timeout;
-    load.objective = arguments.objective;
+    let mut load = Load::new(target, plan(arguments)?);
     load.connections_max = arguments.connections.unwrap_or(load.connections_max);
-    load.duration = arguments.duration_or_default();
     Ok(load)
+}
+
+fn plan(arguments: &LoadArguments) -> anyhow::Result<Plan> {
+    let default = arguments.trace.is_none().then_some(Duration::from_secs(10));
+    Ok(Plan {
+        seed: arguments.seed,
+        timeout: arguments.timeout,
+        objective: arguments.objective,
+        duration: arguments.duration.or(default),
+        ..arrivals(arguments)?.into()
+    })
 }
 
 fn arrivals(arguments: &LoadArguments) -> anyhow::Result<Arrivals> {
@@ -215,20 +213,14 @@ pub(crate) fn stop_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
 fn words(outcome: &Outcome, objective_ms: Option<f64>) -> String {
     let report = &outcome.report;
     let mut table = Table::new(&["latency ms", "mean", "p50", "p95", "p99", "p99.9", "max"]);
-    let quantiles = [report.p50_ms, report.p95_ms, report.p99_ms, report.p999_ms];
-    let mut cells = vec!["from due time".to_owned(), ms_if_known(report.mean_ms)];
-    cells.extend(quantiles.map(ms_if_known));
-    cells.push(ms_if_known(report.max_ms));
-    table.row(cells);
-    let from_sending = [0.5, 0.95, 0.99, 0.999].map(|share| outcome.service.quantile_ms(share));
-    let mut cells = vec!["from sending".to_owned(), ms_if_known(outcome.service.mean_ms())];
-    cells.extend(from_sending.map(ms_if_known));
-    cells.push(ms_if_known(outcome.service.max_ms()));
-    table.row(cells);
+    let mut row = |name: String, it: &LatencyFigures| {
+        let figures = [it.mean_ms, it.p50_ms, it.p95_ms, it.p99_ms, it.p999_ms, it.max_ms];
+        table.row([name].into_iter().chain(figures.map(ms_if_known)));
+    };
+    row("from due time".to_owned(), &report.latency);
+    row("from sending".to_owned(), &outcome.service.figures());
     for one in &report.operations {
-        let quantiles = [one.mean_ms, one.p50_ms, one.p95_ms, one.p99_ms, one.p999_ms, one.max_ms];
-        let name = format!("{} × {}", one.requests, one.operation);
-        table.row([name].into_iter().chain(quantiles.map(ms_if_known)));
+        row(format!("{} × {}", one.requests, one.operation), &one.latency);
     }
     let mut text = format!(
         "{} requests in {:.1} s ({:.0}/s asked, {:.0}/s served): {} served, {} failed, \

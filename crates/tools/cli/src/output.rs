@@ -23,17 +23,11 @@ macro_rules! text {
 pub(crate) use text;
 
 /// Writes a document on stdout, as JSON that people can read.
-///
-/// # Errors
-/// As [`write()`].
 pub(crate) fn json(document: &impl serde::Serialize) -> anyhow::Result<()> {
     line!("{}", serde_json::to_string_pretty(document)?)
 }
 
 /// Writes a page to a file and says where it is; `what` people call it.
-///
-/// # Errors
-/// When it cannot be written.
 pub(crate) fn page(what: &str, file: &Path, page: &str) -> anyhow::Result<()> {
     std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
     eprintln!("{what} written to {}", file.display());

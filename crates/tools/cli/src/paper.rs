@@ -55,7 +55,7 @@ const REFERENCE_BYTES_MAX: u64 = 16 << 20;
 fn name(text: &str) -> Result<String, FlagError> {
     let known = PAPERS.map(|paper| paper.name).join(", ");
     let is_known = text == "all" || PAPERS.iter().any(|paper| paper.name == text);
-    let wrong = || FlagError::expected(format!("all or one of {known}"));
+    let wrong = || FlagError::Expected(format!("all or one of {known}"));
     is_known.then(|| text.to_owned()).ok_or_else(wrong)
 }
 
@@ -158,7 +158,9 @@ mod tests {
         assert_eq!(name("all"), Ok("all".to_owned()));
         assert_eq!(
             name("c4"),
-            Err(FlagError::expected("all or one of c3, brownout, kurma, leader, zoolander"))
+            Err(FlagError::Expected(
+                "all or one of c3, brownout, kurma, leader, zoolander".to_owned()
+            ))
         );
     }
 

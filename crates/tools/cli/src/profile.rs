@@ -135,7 +135,7 @@ fn words(summary: &Summary) -> String {
 fn head(summary: &Summary, curve: &CurveSummary) -> String {
     let writes = writes(curve.write_share);
     let saturation = match curve.saturation_per_s {
-        Some(load) => format!("saturated from {}/s on", rate(load)),
+        Some(load) => format!("saturated from {}/s on", ms(load)),
         None => "no saturation found".to_owned(),
     };
     let Some(objective_ms) = summary.objective_ms else {
@@ -145,9 +145,9 @@ fn head(summary: &Summary, curve: &CurveSummary) -> String {
     let point = match (curve.five_percent_per_s, curve.saturation_per_s) {
         (Some(load), Some(end)) => {
             let share = load / end * 100.0;
-            format!("5 % miss {objective} at {}/s, which is {share:.0} % of that", rate(load))
+            format!("5 % miss {objective} at {}/s, which is {share:.0} % of that", ms(load))
         }
-        (Some(load), None) => format!("at most 5 % miss {objective} up to {}/s", rate(load)),
+        (Some(load), None) => format!("at most 5 % miss {objective} up to {}/s", ms(load)),
         (None, _) => format!("more than 5 % miss {objective} at any load"),
     };
     format!("{}, {writes}: {saturation}; {point}", summary.name)
@@ -161,7 +161,7 @@ fn table(summary: &Summary, curve: &CurveSummary) -> Table {
     let mut table = Table::new(&header);
     for load in &curve.loads {
         let mut cells = vec![
-            format!("{}/s", rate(load.load_per_s)),
+            format!("{}/s", ms(load.load_per_s)),
             load.requests.to_string(),
             load.unanswered.to_string(),
         ];
@@ -179,15 +179,6 @@ const BAR_WIDTH: usize = 20;
 fn bar(share: Option<f64>) -> String {
     let filled = (share.unwrap_or(0.0) * BAR_WIDTH as f64).round() as usize;
     "█".repeat(filled.min(BAR_WIDTH))
-}
-
-/// A load in three digits, as the search offers it.
-fn rate(per_s: f64) -> String {
-    match per_s {
-        per_s if per_s >= 100.0 => format!("{per_s:.0}"),
-        per_s if per_s >= 10.0 => format!("{per_s:.1}"),
-        per_s => format!("{per_s:.2}"),
-    }
 }
 
 fn percent(share: f64) -> String {
@@ -251,7 +242,7 @@ impl Watch {
     fn step_line(&self, load: &LoadSummary, write_share: f64) -> String {
         let mut line = format!(
             "{:>9}/s  {:>13}  p50 {:>6} ms  p99 {:>6} ms",
-            rate(load.load_per_s),
+            ms(load.load_per_s),
             writes(write_share),
             ms_if_known(load.p50_ms),
             ms_if_known(load.p99_ms)
@@ -283,7 +274,7 @@ impl Observer for Watch {
         let share = (upcoming.done as f64 + of_step) / all;
         let left = upcoming.length.mul_f64(upcoming.left as f64 - of_step);
         let filled = (share * 30.0) as usize;
-        let what = format!("{}/s, {}", rate(upcoming.load), writes(upcoming.write_share.value()));
+        let what = format!("{}/s, {}", ms(upcoming.load), writes(upcoming.write_share.value()));
         let in_flight = progress.in_flight + progress.waiting;
         let doing = match (progress.recent_p50_ms, progress.recent_p99_ms) {
             _ if progress.elapsed < self.warm_up => format!("warming up with {what}"),
@@ -339,7 +330,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_have_units() {
-        assert_eq!([1_240.0, 15.83, 2.5].map(rate), ["1240", "15.8", "2.50"]);
+        assert_eq!([1_240.0, 15.83, 2.5].map(ms), ["1240", "15.8", "2.50"]);
         assert_eq!([0.0, 0.0042, 0.5, 1.0].map(percent), ["0.0 %", "0.4 %", "50 %", "100 %"]);
         assert_eq!((writes(0.0), writes(0.1)), ("reads only".to_owned(), "10 % writes".to_owned()));
         let seconds = [5, 100, 7_200].map(|s| in_words(Duration::from_secs(s)));

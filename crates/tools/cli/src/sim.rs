@@ -52,7 +52,9 @@ pub(crate) fn seeds(text: &str) -> Result<RangeInclusive<u64>, FlagError> {
     };
     match range {
         Ok(range) if !range.is_empty() && range.end() - range.start() < 10_000 => Ok(range),
-        _ => Err(FlagError::expected("a number or a range like 1..10, of at most 10000 seeds")),
+        _ => Err(FlagError::Expected(
+            "a number or a range like 1..10, of at most 10000 seeds".to_owned(),
+        )),
     }
 }
 

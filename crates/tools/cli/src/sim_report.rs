@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use evenkeel_sim::{RunReport, Scenario};
 
-use crate::html::escape;
+use crate::html::{escape, svg};
 use crate::terminal::{count, ms};
 
 const STYLE: &str = include_str!("report.css");
@@ -49,9 +49,7 @@ fn chart(runs: &[RunReport]) -> String {
     let high = all().fold(low * 1.01, f64::max);
     let x = |value: f64| LEFT + WIDTH * (value.max(low) / low).ln() / (high / low).ln();
     let height = ROW * (runs.len() as f64 + 1.5);
-    let mut svg = format!(
-        "<svg viewBox='0 0 960 {height}' role=img aria-label='latency quantiles by policy'>"
-    );
+    let mut svg = svg(960.0, height, "latency quantiles by policy");
     for decade in -3..7 {
         for step in [1.0, 2.0, 5.0] {
             let value = step * 10_f64.powi(decade);

@@ -46,7 +46,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Milliseconds with three significant digits.
+/// Milliseconds, or a rate, with three significant digits.
 pub(crate) fn ms(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

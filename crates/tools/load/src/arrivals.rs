@@ -62,6 +62,7 @@ impl Arrivals {
         Self { shape: Shape::Trace(trace), spacing }
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// One generated day of a busy site, played in `day`, Poisson within its rate: for when no
     /// real series is at hand. See [`Trace::diurnal`].
     ///

@@ -41,7 +41,7 @@ pub(super) fn open(world: &Rc<World>) {
 }
 
 async fn live(world: Rc<World>, slot: Rc<Slot>) {
-    let connected = tokio::time::timeout(world.load.timeout, connect(&world.addresses)).await;
+    let connected = tokio::time::timeout(world.load.plan.timeout, connect(&world.addresses)).await;
     let authority = world.load.target.authority();
     match connected {
         Ok(Ok((sender, wire))) => {
@@ -58,7 +58,7 @@ async fn live(world: Rc<World>, slot: Rc<Slot>) {
             world.connect_failed(&format!("connect {authority}: {error}{advice}"));
         }
         Err(_) => {
-            let timeout = world.load.timeout;
+            let timeout = world.load.plan.timeout;
             world.connect_failed(&format!("connect {authority}: no answer within {timeout:?}"));
         }
     }

@@ -29,6 +29,7 @@ mod connection;
 mod error;
 mod expect;
 mod pacer;
+mod plan;
 mod rate;
 mod report;
 mod slot;
@@ -60,8 +61,9 @@ pub use cassandra::{
 pub use error::LoadError;
 pub use evenkeel_cql::Version;
 pub use expect::{Expectation, Mismatch};
+pub use plan::Plan;
 pub use rate::RATE_MAX;
-pub use report::{OperationReport, Outcome, Parameters, Report, Statuses};
+pub use report::{LatencyFigures, OperationReport, Outcome, Parameters, Report, Statuses};
 pub use tally::{FailureCount, LATENCY_MAX, Latencies};
 pub use target::{Facts, Keys, Target, Template};
 pub use trace::{LINE_BYTES_MAX, ROWS_MAX, Segment, Trace};
@@ -72,6 +74,7 @@ use report::Spent;
 use tally::Tally;
 use world::{Counts, Next, World};
 
+use evenkeel_runtime::accept::worker_runtime;
 use evenkeel_runtime::clock::{Clock, thread_cpu};
 
 /// The longest busy wait before a request is due.
@@ -85,34 +88,14 @@ const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 pub struct Load {
     /// What is asked for.
     pub target: Target,
-    /// When requests are due.
-    pub arrivals: Arrivals,
+    /// When that is due.
+    pub plan: Plan,
     /// What responses must be.
     pub expectation: Expectation,
-    /// The label of the run in its report.
-    pub policy: String,
-    /// The seed of arrivals and keys.
-    pub seed: u64,
-    /// No request is due at or after this time. `None`: when the arrivals end, or never.
-    pub duration: Option<Duration>,
-    /// Requests due before this time are sent, answered and forgotten: nothing of them is in the
-    /// outcome, apart from the generator's CPU time. Zero: all count.
-    pub warm_up: Duration,
-    /// No more requests than this. `None`: no bound.
-    pub requests_max: Option<u64>,
-    /// How long after it is due a request may be answered; above zero, at most [`LATENCY_MAX`].
-    pub timeout: Duration,
-    /// How long after it is due a request should be answered: the report says what share of them
-    /// missed it, and nothing else changes. Above zero.
-    pub objective: Option<Duration>,
     /// The most connections open at once; at least 1.
     pub connections_max: usize,
     /// The most requests that wait for a connection; those beyond fail at once.
     pub queue_max: usize,
-    /// How long to wait busily before a request is due, at most [`SPIN_MAX`]: sends it within
-    /// microseconds, for CPU time that a server on the same machine may miss. Zero, the default,
-    /// wakes up by a timer, some tens of microseconds late.
-    pub spin: Duration,
 }
 
 /// How a running load is doing.
@@ -145,27 +128,18 @@ pub struct Progress {
 }
 
 /// Ends a load before its time; clones end the same load.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
 impl Load {
-    /// A load with usual bounds: a timeout of 10 s, 1,000 connections, 100,000 waiting requests,
-    /// seed 1, no end but that of the arrivals, any response.
-    pub fn new(target: Target, arrivals: Arrivals) -> Self {
+    /// A load with usual bounds: 1,000 connections, 100,000 waiting requests, any response.
+    pub fn new(target: Target, plan: impl Into<Plan>) -> Self {
         Self {
             target,
-            arrivals,
+            plan: plan.into(),
             expectation: Expectation::Any,
-            policy: "load".into(),
-            seed: 1,
-            duration: None,
-            warm_up: Duration::ZERO,
-            requests_max: None,
-            timeout: Duration::from_secs(10),
-            objective: None,
             connections_max: 1_000,
             queue_max: 100_000,
-            spin: Duration::ZERO,
         }
     }
 
@@ -193,41 +167,12 @@ impl Load {
     }
 
     fn check(&self) -> Result<(), LoadError> {
-        check_times(self.timeout, self.duration, self.objective)?;
+        self.plan.check()?;
         if self.connections_max == 0 {
             return outside("connections", &self.connections_max, "at least 1");
         }
-        check_spin(self.spin)
+        Ok(())
     }
-
-    /// When requests end by time: with the duration or with the arrivals.
-    fn end(&self) -> Option<Duration> {
-        [self.duration, self.arrivals.end()].into_iter().flatten().min()
-    }
-}
-
-fn check_times(
-    timeout: Duration,
-    duration: Option<Duration>,
-    objective: Option<Duration>,
-) -> Result<(), LoadError> {
-    if timeout.is_zero() || timeout > LATENCY_MAX {
-        return outside("timeout", &timeout, "above zero and at most 1 h");
-    }
-    if duration.is_some_and(|duration| duration.is_zero()) {
-        return outside("duration", &duration, "a duration above zero");
-    }
-    if objective.is_some_and(|objective| objective.is_zero()) {
-        return outside("objective", &objective, "a duration above zero");
-    }
-    Ok(())
-}
-
-fn check_spin(spin: Duration) -> Result<(), LoadError> {
-    if spin > SPIN_MAX {
-        return outside("spin", &spin, "at most 200 us");
-    }
-    Ok(())
 }
 
 fn outside(
@@ -241,7 +186,7 @@ fn outside(
 impl Stop {
     /// A switch for one load, not used yet.
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
+        Self::default()
     }
 
     /// Ends the load; harmless when it has ended.
@@ -252,12 +197,6 @@ impl Stop {
     /// Whether it was used.
     pub fn is_stopped(&self) -> bool {
         *self.0.borrow()
-    }
-}
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -287,10 +226,7 @@ fn drive_to_end(
     stop: watch::Receiver<bool>,
     progress: &SyncSender<Progress>,
 ) -> Result<Outcome, LoadError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build_local(tokio::runtime::LocalOptions::default())
-        .map_err(|error| LoadError::system("start a runtime", error))?;
+    let runtime = worker_runtime().map_err(|error| LoadError::system("start a runtime", error))?;
     let cpu_before = thread_cpu();
     let world = runtime.block_on(async {
         let addresses = resolve(load.target.authority()).await?;
@@ -311,7 +247,7 @@ async fn drive(world: &Rc<World>) {
         match world.pump(world.now()) {
             Next::Done => return,
             Next::Again => tokio::task::yield_now().await,
-            Next::At(at) => sleep_until(&world.clock, &world.pacer, at, world.load.spin).await,
+            Next::At(at) => sleep_until(&world.clock, &world.pacer, at, world.load.plan.spin).await,
         }
     }
 }
@@ -372,7 +308,7 @@ impl Running for World {
     }
 
     fn progress(&self) -> Progress {
-        let (elapsed, end) = (self.now().since(Instant::ZERO), self.load.end());
+        let (elapsed, end) = (self.now().since(Instant::ZERO), self.load.plan.end());
         self.look(|counts, tally| Progress::of(elapsed, end, counts, tally))
     }
 }
@@ -398,25 +334,11 @@ impl Progress {
     }
 }
 
-/// The part of the plan that was carried out: all of it, if nothing but time could end it.
-fn plan_of(end: Option<Duration>, wall: Duration, is_timed: bool) -> Duration {
-    match end {
-        Some(end) if is_timed => end,
-        end => end.map_or(wall, |end| end.min(wall)),
-    }
-}
-
 fn outcome(world: &World, cpu: Duration) -> Outcome {
     let wall = world.now().since(Instant::ZERO);
-    let cancelled = world.is_cancelled();
+    let spent = Spent { wall, cpu, cancelled: world.is_cancelled() };
     world.look(|counts, tally| {
-        let is_timed = !cancelled && world.load.requests_max.is_none();
-        let plan = plan_of(world.load.end(), wall, is_timed);
-        let warm_up = world.load.warm_up;
-        let spent = Spent { wall, plan, warm_up, cpu, cancelled };
-        let tally = std::mem::take(tally);
-        let policy = world.load.policy.clone();
         let due = counts.due - counts.due_warm_up;
-        Outcome::new(policy, world.load.seed, due, tally, &spent)
+        Outcome::new(&world.load.plan, due, std::mem::take(tally), &spent)
     })
 }

@@ -5,10 +5,7 @@
 //! process has nothing else to do, and leaves the core to the server that runs beside the
 //! generator in tests.
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Instant;
 
 use tokio::sync::Notify;
@@ -34,13 +31,10 @@ impl Pacer {
 
     /// Sleeps until this time or until woken.
     pub(super) async fn sleep_until(&self, at: Instant) {
-        let (mut due, mut woken) = (pin!(self.timer.at(at)), pin!(self.bell.notified()));
-        poll_fn(|context| {
-            if woken.as_mut().poll(context).is_ready() {
-                return Poll::Ready(());
-            }
-            due.as_mut().poll(context)
-        })
-        .await;
+        tokio::select! {
+            biased;
+            () = self.bell.notified() => {}
+            () = self.timer.at(at) => {}
+        }
     }
 }

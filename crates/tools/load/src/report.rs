@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Load;
 use super::cassandra::parameters::CassandraParameters;
 use super::expect::Mismatch;
 use super::tally::{FailureCount, Latencies, Tally};
+use super::{Load, Plan};
 
 /// A send lag above this (99th percentile) makes latencies doubtful, in milliseconds.
 const SEND_LAG_MS_MAX: f64 = 1.0;
@@ -47,18 +47,9 @@ pub struct Report {
     /// The share of `requests` that missed the objective: those answered whole later than that
     /// after they were due, all that failed and all that timed out. `None` without an objective.
     pub missed_share: Option<f64>,
-    /// Mean latency.
-    pub mean_ms: Option<f64>,
-    /// Median latency.
-    pub p50_ms: Option<f64>,
-    /// 95th percentile.
-    pub p95_ms: Option<f64>,
-    /// 99th percentile.
-    pub p99_ms: Option<f64>,
-    /// 99.9th percentile.
-    pub p999_ms: Option<f64>,
-    /// The longest latency.
-    pub max_ms: Option<f64>,
+    /// Latency.
+    #[serde(flatten)]
+    pub latency: LatencyFigures,
     /// Requests per second of the *generator's* CPU time: its own limit on one core.
     pub requests_per_cpu_s: f64,
     /// From the start to the last answer.
@@ -113,9 +104,17 @@ pub struct OperationReport {
     pub failed: u64,
     /// Not answered within the timeout.
     pub timeouts: u64,
-    /// Mean latency.
+    /// Latency.
+    #[serde(flatten)]
+    pub latency: LatencyFigures,
+}
+
+/// What there is to say of latencies, in milliseconds; `None` where nothing was measured.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct LatencyFigures {
+    /// The mean.
     pub mean_ms: Option<f64>,
-    /// Median latency.
+    /// The median.
     pub p50_ms: Option<f64>,
     /// 95th percentile.
     pub p95_ms: Option<f64>,
@@ -123,7 +122,7 @@ pub struct OperationReport {
     pub p99_ms: Option<f64>,
     /// 99.9th percentile.
     pub p999_ms: Option<f64>,
-    /// The longest latency.
+    /// The longest.
     pub max_ms: Option<f64>,
 }
 
@@ -182,29 +181,36 @@ pub struct Parameters {
 pub(super) struct Spent {
     /// From the start to the end.
     pub(super) wall: Duration,
-    /// The part of the plan that was carried out.
-    pub(super) plan: Duration,
-    /// The part of both that does not count.
-    pub(super) warm_up: Duration,
     pub(super) cpu: Duration,
     pub(super) cancelled: bool,
 }
 
+impl Spent {
+    /// The part of the plan that was carried out: all of it, if nothing but time could end it.
+    fn carried_out(&self, plan: &Plan) -> Duration {
+        match plan.end() {
+            Some(end) if !self.cancelled && plan.requests_max.is_none() => end,
+            end => end.map_or(self.wall, |end| end.min(self.wall)),
+        }
+    }
+}
+
 impl Parameters {
     pub(super) fn of(load: &Load) -> Self {
+        let plan = &load.plan;
         Self {
             authority: load.target.authority().into(),
             path: load.target.path(0, 0),
             method: load.target.method.to_string(),
-            arrivals: load.arrivals.kind(),
-            rate: load.arrivals.rate_mean(),
-            duration_s: load.end().map(|end| end.as_secs_f64()),
-            requests_max: load.requests_max,
-            timeout_ms: load.timeout.as_secs_f64() * 1e3,
-            objective_ms: load.objective.map(|objective| objective.as_secs_f64() * 1e3),
+            arrivals: plan.arrivals.kind(),
+            rate: plan.arrivals.rate_mean(),
+            duration_s: plan.end().map(|end| end.as_secs_f64()),
+            requests_max: plan.requests_max,
+            timeout_ms: plan.timeout.as_secs_f64() * 1e3,
+            objective_ms: plan.objective.map(|objective| objective.as_secs_f64() * 1e3),
             connections_max: load.connections_max,
             queue_max: load.queue_max,
-            seed: load.seed,
+            seed: plan.seed,
             cassandra: None,
         }
     }
@@ -222,34 +228,28 @@ impl Report {
         ))
     }
 
-    fn new(policy: String, seed: u64, due: u64, tally: &Tally, spent: &Spent) -> Self {
+    fn new(plan: &Plan, due: u64, tally: &Tally, spent: &Spent) -> Self {
         let [other, informational, success, redirection, client_error, server_error] =
             tally.statuses;
         let other = other + informational;
-        let counted = |all: Duration| all.saturating_sub(spent.warm_up).as_secs_f64();
+        let counted = |all: Duration| all.saturating_sub(plan.warm_up).as_secs_f64();
         let (wall_s, all_s) = (counted(spent.wall), spent.wall.as_secs_f64());
         let cpu_s = spent.cpu.as_secs_f64();
         let per =
             |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-        let latency = &tally.latency;
         Self {
-            policy,
-            seed,
+            policy: plan.policy.clone(),
+            seed: plan.seed,
             requests: tally.decided(),
             served: tally.served,
             failed: tally.failed,
             timeouts: tally.timeouts,
             optional: tally.optional,
             missed_share: tally.missed_share(),
-            mean_ms: latency.mean_ms(),
-            p50_ms: latency.quantile_ms(0.5),
-            p95_ms: latency.quantile_ms(0.95),
-            p99_ms: latency.quantile_ms(0.99),
-            p999_ms: latency.quantile_ms(0.999),
-            max_ms: latency.max_ms(),
+            latency: tally.latency.figures(),
             requests_per_cpu_s: per(tally.decided(), cpu_s),
             duration_s: wall_s,
-            offered_rate: per(due, counted(spent.plan)),
+            offered_rate: per(due, counted(spent.carried_out(plan))),
             achieved_rate: per(tally.served, wall_s),
             bytes: tally.bytes,
             statuses: Statuses { success, redirection, client_error, server_error, other },
@@ -270,28 +270,36 @@ impl Report {
     }
 }
 
+impl Latencies {
+    /// What there is to say of them.
+    pub fn figures(&self) -> LatencyFigures {
+        LatencyFigures {
+            mean_ms: self.mean_ms(),
+            p50_ms: self.quantile_ms(0.5),
+            p95_ms: self.quantile_ms(0.95),
+            p99_ms: self.quantile_ms(0.99),
+            p999_ms: self.quantile_ms(0.999),
+            max_ms: self.max_ms(),
+        }
+    }
+}
+
 impl OperationReport {
     pub(super) fn new(operation: &'static str, tally: &Tally) -> Self {
-        let latency = &tally.latency;
         Self {
             operation,
             requests: tally.decided(),
             served: tally.served,
             failed: tally.failed,
             timeouts: tally.timeouts,
-            mean_ms: latency.mean_ms(),
-            p50_ms: latency.quantile_ms(0.5),
-            p95_ms: latency.quantile_ms(0.95),
-            p99_ms: latency.quantile_ms(0.99),
-            p999_ms: latency.quantile_ms(0.999),
-            max_ms: latency.max_ms(),
+            latency: tally.latency.figures(),
         }
     }
 }
 
 impl Outcome {
-    pub(super) fn new(policy: String, seed: u64, due: u64, tally: Tally, spent: &Spent) -> Self {
-        let report = Report::new(policy, seed, due, &tally, spent);
+    pub(super) fn new(plan: &Plan, due: u64, tally: Tally, spent: &Spent) -> Self {
+        let report = Report::new(plan, due, &tally, spent);
         let Tally { latency, service, send_lag, .. } = tally;
         Self { report, latency, service, send_lag }
     }

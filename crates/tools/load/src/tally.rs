@@ -25,19 +25,14 @@ pub struct Latencies {
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Latencies {
-    /// No latency yet.
-    pub fn new() -> Self {
         let nanos_max = LATENCY_MAX.as_nanos() as u64;
         let histogram = Histogram::new_with_bounds(1, nanos_max, 3)
             .expect("1 ns to an hour at three digits is a valid range");
         Self { histogram, sum_ns: 0, max_ns: 0 }
     }
+}
 
+impl Latencies {
     /// Adds one latency; beyond [`LATENCY_MAX`] it counts as that.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
@@ -239,7 +234,7 @@ mod tests {
     use super::*;
 
     fn millis(values: impl IntoIterator<Item = u64>) -> Latencies {
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         values.into_iter().for_each(|ms| latencies.record(Duration::from_millis(ms)));
         latencies
     }
@@ -253,7 +248,7 @@ mod tests {
         }
         assert_eq!(latencies.max_ms(), Some(1_000.0));
         assert_eq!(latencies.mean_ms(), Some(500.5));
-        assert_eq!(Latencies::new().quantile_ms(0.99), None);
+        assert_eq!(Latencies::default().quantile_ms(0.99), None);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Server {
     fn load(&self, path: &str, rate: f64, duration_ms: u64) -> Load {
         let target = Target::new([format!("{}{path}", self.url).as_str()]).unwrap();
         let mut load = Load::new(target, Arrivals::constant(rate).unwrap());
-        load.duration = Some(Duration::from_millis(duration_ms));
+        load.plan.duration = Some(Duration::from_millis(duration_ms));
         load
     }
 }
@@ -109,7 +109,7 @@ fn a_warm_up_is_sent_and_not_counted() {
         }
     });
     let mut load = server.load("/{n}", 100.0, 600);
-    load.warm_up = Duration::from_millis(200);
+    load.plan.warm_up = Duration::from_millis(200);
     let outcome = run(load);
     let report = &outcome.report;
     assert_eq!((report.requests, report.served, report.failed), (40, 40, 0), "{report:?}");
@@ -122,8 +122,8 @@ fn a_warm_up_is_sent_and_not_counted() {
 fn the_json_has_the_stable_keys() {
     let server = Server::start(|_, stream| respond(stream, "200 OK", ""));
     let mut load = server.load("/", 100.0, 100);
-    load.policy = "c3".into();
-    load.seed = 7;
+    load.plan.policy = "c3".into();
+    load.plan.seed = 7;
     let json = serde_json::to_value(&run(load).report).unwrap();
     assert_eq!((&json["policy"], &json["seed"]), (&"c3".into(), &7.into()));
     for key in ["requests", "served", "failed", "timeouts", "optional"] {
@@ -154,9 +154,9 @@ fn a_stall_is_seen_by_every_request_due_in_it() {
     assert_eq!((report.requests, report.served), (800, 800), "{report:?}");
     // Waits fall linearly from 500 ms over the 200 requests due in the stall: the 1st percentile
     // from above (8 requests) waited at least 500 × (1 - 8/200) = 480 ms, the 12.5th 250 ms.
-    let p99_ms = report.p99_ms.unwrap();
+    let p99_ms = report.latency.p99_ms.unwrap();
     assert!((470.0..1_500.0).contains(&p99_ms), "{report:?}");
-    assert!(report.mean_ms.unwrap() > 0.9 * 500.0 / 2.0 * 0.25, "{report:?}");
+    assert!(report.latency.mean_ms.unwrap() > 0.9 * 500.0 / 2.0 * 0.25, "{report:?}");
     assert!(report.service_p99_ms.unwrap() < 0.5 * p99_ms, "{report:?}");
     assert_eq!(report.connections_opened, 1);
 }
@@ -171,13 +171,13 @@ fn timeouts_count_with_the_timeout_and_close_their_connection() {
         respond(stream, "200 OK", "x");
     });
     let mut load = server.load("/{n}", 100.0, 1_000);
-    load.timeout = Duration::from_millis(500);
+    load.plan.timeout = Duration::from_millis(500);
     let started = Instant::now();
     let outcome = run(load);
     let report = &outcome.report;
     assert_eq!((report.requests, report.timeouts), (100, 10), "{report:?}");
     assert_eq!((report.served, report.failed), (90, 0), "{report:?}");
-    assert_eq!(report.max_ms, Some(500.0));
+    assert_eq!(report.latency.max_ms, Some(500.0));
     assert_eq!(outcome.latency.count(), 100);
     assert_eq!(outcome.service.count(), 90);
     assert!(report.connections_opened > 10, "{report:?}");
@@ -196,8 +196,8 @@ fn a_timed_out_request_takes_its_connection_with_it() {
     let target = Target::new([url.as_str()]).unwrap();
     let mut load = Load::new(target, Arrivals::constant(1.0).unwrap());
     // The second request keeps the load running while the first has timed out.
-    (load.requests_max, load.connections_max) = (Some(2), 1);
-    load.timeout = Duration::from_millis(300);
+    (load.plan.requests_max, load.connections_max) = (Some(2), 1);
+    load.plan.timeout = Duration::from_millis(300);
     let loading = thread::spawn(move || run(load).report);
     let read = server.join().unwrap();
     assert!(matches!(read, Ok(length) if length > 0), "the connection stays open: {read:?}");
@@ -209,7 +209,7 @@ fn a_timed_out_request_takes_its_connection_with_it() {
 fn waiting_requests_time_out_and_a_full_queue_drops() {
     let server = Server::start(|_, _| thread::sleep(Duration::from_secs(5)));
     let mut load = server.load("/", 100.0, 500);
-    load.timeout = Duration::from_secs(1);
+    load.plan.timeout = Duration::from_secs(1);
     (load.connections_max, load.queue_max) = (1, 20);
     let report = run(load).report;
     // One in flight and 20 waiting; the 29 that came later found the queue full.
@@ -223,9 +223,13 @@ fn a_refused_connection_is_reported_and_ends() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let target = Target::new([format!("http://{free}/").as_str()]).unwrap();
     let mut load = Load::new(target, Arrivals::constant(200.0).unwrap());
-    load.requests_max = Some(50);
+    load.plan.requests_max = Some(50);
     let report = run(load).report;
-    assert_eq!((report.requests, report.failed, report.p50_ms), (50, 50, None), "{report:?}");
+    assert_eq!(
+        (report.requests, report.failed, report.latency.p50_ms),
+        (50, 50, None),
+        "{report:?}"
+    );
     let [failure] = report.failures.as_slice() else { panic!("{report:?}") };
     assert_eq!(failure.count, 50);
     let wanted = format!("connect {free}: Connection refused");
@@ -264,7 +268,7 @@ fn broken_responses_fail_one_request_each() {
         sent.and_then(|()| stream.shutdown(std::net::Shutdown::Both)).unwrap();
     });
     let mut load = server.load("/{n}", 50.0, 200);
-    load.timeout = Duration::from_secs(2);
+    load.plan.timeout = Duration::from_secs(2);
     let report = run(load).report;
     assert_eq!((report.requests, report.served, report.failed), (10, 7, 3), "{report:?}");
     assert_eq!(report.timeouts, 0);
@@ -297,7 +301,7 @@ fn a_server_that_hangs_up_on_everyone_fails_every_request() {
     thread::spawn(move || listener.incoming().for_each(drop));
     let target = Target::new([url.as_str()]).unwrap();
     let mut load = Load::new(target, Arrivals::constant(200.0).unwrap());
-    load.requests_max = Some(40);
+    load.plan.requests_max = Some(40);
     let report = run(load).report;
     assert_eq!((report.requests, report.failed, report.timeouts), (40, 40, 0), "{report:?}");
     assert_eq!(report.failures.iter().map(|failure| failure.count).sum::<u64>(), 40);
@@ -335,7 +339,7 @@ fn stopping_keeps_what_was_measured() {
     assert!(report.cancelled && report.served >= 50, "{report:?}");
     assert_eq!(report.requests, report.served);
     assert!(report.unfinished >= 1, "request 20 has no answer: {report:?}");
-    assert!(report.p50_ms.is_some());
+    assert!(report.latency.p50_ms.is_some());
     assert!((report.offered_rate - 100.0).abs() < 10.0, "{report:?}");
     assert!(reported.is_sorted_by_key(|progress| progress.served));
     assert_eq!(reported[0].end, Some(Duration::from_secs(60)));
@@ -349,10 +353,10 @@ fn bounds_out_of_range_are_refused() {
         change(&mut load);
         load.run(&Stop::new(), |_| ()).unwrap_err().to_string()
     };
-    assert!(with(|load| load.timeout = Duration::ZERO).starts_with("timeout: got 0ns"));
-    assert!(with(|load| load.duration = Some(Duration::ZERO)).starts_with("duration: "));
+    assert!(with(|load| load.plan.timeout = Duration::ZERO).starts_with("timeout: got 0ns"));
+    assert!(with(|load| load.plan.duration = Some(Duration::ZERO)).starts_with("duration: "));
     assert!(with(|load| load.connections_max = 0).starts_with("connections: got 0"));
-    assert!(with(|load| load.spin = Duration::from_millis(1)).starts_with("spin: got 1ms"));
+    assert!(with(|load| load.plan.spin = Duration::from_millis(1)).starts_with("spin: got 1ms"));
     assert!(with(|load| load.target.keys.count = 0).starts_with("keys: got 0"));
     assert!(with(|load| load.target.keys.skew = -1.0).starts_with("key skew: got -1"));
 }

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_core::{Instant, Rng};
+use evenkeel_core::Instant;
+#[cfg(any(test, feature = "testing"))]
+use evenkeel_core::Rng;
 
 use super::LoadError;
 use super::rate::{RATE_MAX, checked_rate};
@@ -105,6 +107,7 @@ impl Trace {
             .scaled(name, options.scale)
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// One generated day in `day`: a trough before dawn, a shoulder at noon and a peak in the
     /// evening, with slow and fast seeded noise on 1,440 steps, brought to `rate_mean` requests
     /// per second. Synthetic: it has the shape of a busy site's day and none of its surprises
@@ -271,6 +274,7 @@ impl<R: BufRead> Lines<'_, R> {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 /// Relative rate at an hour of the day: a daily wave with its top at 20:00 and a half-day wave
 /// that gives the noon shoulder and the deep trough before dawn.
 fn day_shape(hour: f64) -> f64 {
@@ -278,6 +282,7 @@ fn day_shape(hour: f64) -> f64 {
     1.0 + 0.6 * wave(24.0, 18.0) + 0.25 * wave(12.0, 21.0)
 }
 
+#[cfg(any(test, feature = "testing"))]
 /// One step of a stationary unit-variance drift whose memory fades over `steps`.
 fn drift(value: f64, steps: f64, rng: &mut Rng) -> f64 {
     let kept = (-1.0 / steps).exp();

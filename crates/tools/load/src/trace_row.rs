@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use time::{Date, Month};
+
 use super::trace_options::{TraceOptions, TraceStart, Values};
 
 /// What came and what was expected; the reader of the file adds where.
@@ -9,6 +11,9 @@ type Problem = (String, String);
 
 const VALUE_HEADERS: [&str; 4] = ["rate", "rps", "count", "requests"];
 const COUNT_HEADERS: [&str; 2] = ["count", "requests"];
+
+/// 1970-01-01.
+const JULIAN_DAY_OF_1970: i32 = 2_440_588;
 
 /// One row that is used: when, and the value of the chosen column.
 #[derive(Clone, Copy, Debug)]
@@ -175,27 +180,10 @@ fn moment_s(text: &str) -> Option<f64> {
         None => 0.0,
         Some(text) => text.parse::<f64>().ok().filter(|second| (0.0..61.0).contains(second))?,
     };
-    let days = days_since_1970(year, month, day)?;
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?);
+    let days = date.ok().filter(|date| date.year() >= 1970)?.to_julian_day() - JULIAN_DAY_OF_1970;
     Some(f64::from(days) * 86_400.0 + f64::from(hour * 3_600 + minute * 60) + second)
-}
-
-/// Days from 1970-01-01 in the Gregorian calendar; `None` for dates before it or that do not
-/// exist.
-fn days_since_1970(year: u32, month: u32, day: u32) -> Option<u32> {
-    let leap = |year: u32| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) {
-        return None;
-    }
-    let lengths = [31, if leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let before = month as usize - 1;
-    if day == 0 || day > lengths[before] {
-        return None;
-    }
-    let leaps = |year: u32| year / 4 - year / 100 + year / 400;
-    let years = (year - 1970) * 365 + leaps(year - 1) - leaps(1969);
-    Some(years + lengths[..before].iter().sum::<u32>() + day - 1)
 }
 
 fn fields(line: &str) -> impl Iterator<Item = &str> {

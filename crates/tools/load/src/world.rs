@@ -87,21 +87,18 @@ impl World {
         pacer: Pacer,
         open: fn(&Rc<World>),
     ) -> Result<Self, LoadError> {
-        let end = load.end().map_or(Instant::FAR, |end| Instant::ZERO + end);
-        let schedule = load.arrivals.schedule(load.seed);
-        let tally = Tally { objective: load.objective, ..Tally::default() };
         let state = State {
-            agenda: Agenda::new(schedule, end, load.requests_max.unwrap_or(u64::MAX)),
-            keys: KeyDraw::new(load.target.keys, load.seed)?,
+            agenda: load.plan.agenda(),
+            keys: KeyDraw::new(load.target.keys, load.plan.seed)?,
             due: 0,
             due_warm_up: 0,
-            counted_from: Instant::ZERO + load.warm_up,
+            counted_from: load.plan.counted_from(),
             waiting: VecDeque::new(),
             idle: Vec::new(),
             in_flight: BTreeMap::new(),
             connections: 0,
             opening: 0,
-            tally,
+            tally: load.plan.tally(),
             tally_warm_up: Tally::default(),
         };
         let (clock, cancelled) = (Clock::start(), Cell::new(false));
@@ -119,7 +116,7 @@ impl World {
             return Next::Done;
         }
         let mut state = self.state.borrow_mut();
-        state.expire(now, self.load.timeout);
+        state.expire(now, self.load.plan.timeout);
         for _ in 0..BATCH {
             let Some(due) = state.agenda.take(now) else { break };
             state.admit(due, now, self.load.queue_max);
@@ -129,7 +126,7 @@ impl World {
             state.opening += 1;
             (self.open)(self);
         }
-        match state.next_event(self.load.timeout) {
+        match state.next_event(self.load.plan.timeout) {
             None => Next::Done,
             Some(at) if at <= now => Next::Again,
             Some(at) => Next::At(at),

@@ -11,8 +11,8 @@ use evenkeel_sim::report::RunReport;
 pub(super) fn check(node: &Node, strategies: &[String]) -> Result<(), Problems> {
     Capacity::read(node, Path::new("."))?;
     for name in strategies {
-        if strategy(name).is_none() {
-            let known = Strategy::NAMED.map(|(name, _)| name).join(" or ");
+        if Strategy::named(name).is_none() {
+            let known = Strategy::ALL.map(Strategy::name).join(" or ");
             let what = Mismatch::new(format!("the strategy {name:?}"), known);
             let at = Place::whole("claims.toml");
             return Err(Problem { at, path: "experiments".to_owned(), what }.into());
@@ -27,11 +27,7 @@ pub(super) fn run(node: &Node, name: &str, seed: u64) -> RunReport {
     node.set(&format!("trace.seed={seed}")).expect("a number can be set");
     let read = Capacity::read(&node, Path::new("."));
     let capacity = read.unwrap_or_else(|problems| panic!("checked when planned: {problems}"));
-    let strategy = strategy(name).expect("checked when planned");
+    let strategy = Strategy::named(name).expect("checked when planned");
     let outcome = capacity.simulate(strategy, capacity.billing[0]).expect("checked when read");
     RunReport::of_bill(name, seed, outcome)
-}
-
-fn strategy(name: &str) -> Option<Strategy> {
-    Strategy::NAMED.iter().find(|(known, _)| *known == name).map(|(_, strategy)| *strategy)
 }

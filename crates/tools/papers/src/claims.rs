@@ -75,17 +75,19 @@ struct Case {
     set: Vec<String>,
 }
 
-/// How an experiment is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drawing {
-    /// One measure along the axis.
-    Axis,
-    /// Measures over time, one above the other.
-    Time,
-    /// A dot for each run: the last measure over each of the others.
-    Scatter,
-    /// A row for each policy, a column for each measure.
-    Table,
+evenkeel_core::named! {
+    /// How an experiment is drawn.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Drawing {
+        /// One measure along the axis.
+        Axis = "axis",
+        /// Measures over time, one above the other.
+        Time = "time",
+        /// A dot for each run: the last measure over each of the others.
+        Scatter = "scatter",
+        /// A row for each policy, a column for each measure.
+        Table = "table",
+    }
 }
 
 /// One claim.
@@ -279,16 +281,6 @@ fn measures(table: &mut Table<'_>) -> Vec<Measure> {
         (None, true) => vec![Measure::of("p99_ms")],
         (None, false) => several,
     }
-}
-
-impl Drawing {
-    /// The drawings by the names that people write.
-    pub const NAMED: [(&'static str, Self); 4] = [
-        ("axis", Self::Axis),
-        ("time", Self::Time),
-        ("scatter", Self::Scatter),
-        ("table", Self::Table),
-    ];
 }
 
 impl Axis {

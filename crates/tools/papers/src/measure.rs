@@ -260,7 +260,7 @@ impl Asked {
 
     /// In words, with its unit and its time.
     pub fn words(&self) -> String {
-        let (words, unit) = (self.measure.words(), self.measure.unit().words());
+        let (words, unit) = (self.measure.words(), self.measure.unit().name());
         let when = self.during.map_or_else(String::new, |span| format!(", {}", span.words()));
         format!("{words}, {unit}{when}")
     }

@@ -38,29 +38,23 @@ pub struct Range {
     pub at_most: f64,
 }
 
-/// What became of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The interval lies wholly inside what was claimed.
-    Reproduced,
-    /// The interval lies wholly outside.
-    NotReproduced,
-    /// Neither: the interval crosses the edge, or the claim holds in some settings only.
-    Depends,
-    /// Nothing was measured: not applicable here, or skipped.
-    NotMeasured,
+evenkeel_core::named! {
+    /// What became of a claim.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Verdict {
+        /// The interval lies wholly inside what was claimed.
+        Reproduced = "reproduced",
+        /// The interval lies wholly outside.
+        NotReproduced = "not-reproduced",
+        /// Neither: the interval crosses the edge, or the claim holds in some settings only.
+        Depends = "depends",
+        /// Nothing was measured: not applicable here, or skipped.
+        NotMeasured = "not-measured",
+    }
 }
 
 impl Verdict {
-    /// The verdicts by the names that people write.
-    pub const NAMED: [(&'static str, Self); 4] = [
-        ("reproduced", Self::Reproduced),
-        ("not-reproduced", Self::NotReproduced),
-        ("depends", Self::Depends),
-        ("not-measured", Self::NotMeasured),
-    ];
-
     /// The verdict in words.
     pub const fn words(self) -> &'static str {
         match self {

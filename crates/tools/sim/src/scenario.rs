@@ -99,19 +99,21 @@ pub struct Cluster {
     pub real: Real,
 }
 
-/// What stands behind the proxy when a scenario is played on sockets (`evenkeel demo`). The
-/// simulator simulates either.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Real {
-    /// The embedded service, which takes the scenario's service times.
-    Embedded,
-    /// nginx servers, which are as fast as they are; a pause is SIGSTOP, a crash SIGKILL, and a
-    /// slow one lets through `concurrency / (service_mean × factor)` requests per second.
-    Nginx,
-    /// Processes of the example shop with a database thread for each core of `replicas`, slowed
-    /// down until a full page takes `work.optional`; a crash is SIGKILL.
-    Shop,
+evenkeel_core::named! {
+    /// What stands behind the proxy when a scenario is played on sockets (`evenkeel demo`). The
+    /// simulator simulates either.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Real {
+        /// The embedded service, which takes the scenario's service times.
+        Embedded = "embedded",
+        /// nginx servers, which are as fast as they are; a pause is SIGSTOP, a crash SIGKILL, and a
+        /// slow one lets through `concurrency / (service_mean × factor)` requests per second.
+        Nginx = "nginx",
+        /// Processes of the example shop with a database thread for each core of `replicas`, slowed
+        /// down until a full page takes `work.optional`; a crash is SIGKILL.
+        Shop = "shop",
+    }
 }
 
 /// How the replicas' speed varies: every interval each draws base speed or `range` times it.
@@ -384,12 +386,6 @@ fn sampling(setting: Setting<'_>) -> Duration {
     setting.duration().check("0s, or at least 10ms", sane).or(Duration::ZERO)
 }
 
-/// A policy as scenarios write it: its own text, and whether `+hedge` stood behind it. Other
-/// suffixes (see [`Spelling`]) stay with the text.
-pub fn split_hedge(text: &str) -> (&str, bool) {
-    text.strip_suffix("+hedge").map_or((text, false), |policy| (policy, true))
-}
-
 /// Without a `[dimmer]` there is none; with one it is feed-forward unless it says otherwise.
 fn read_dimmer(root: &mut Table<'_>) -> Dimmer {
     let setting = root.key("dimmer");
@@ -427,14 +423,7 @@ impl Cluster {
                 .or(Duration::from_millis(4)),
             service_cv: table.key("service_cv").number().between(0.0..=10.0).or(1.0),
             replication_factor: table.key("replication_factor").integer().between(1..=64).or(3),
-            real: table
-                .key("real")
-                .variant(&[
-                    ("embedded", Real::Embedded),
-                    ("nginx", Real::Nginx),
-                    ("shop", Real::Shop),
-                ])
-                .or(Real::Embedded),
+            real: table.key("real").variant(&Real::NAMED).or(Real::Embedded),
         }
     }
 }

@@ -15,27 +15,20 @@ pub(crate) const RESPONSE: u8 = 0x80;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Version {
     /// Cassandra 2.2 and later: envelopes one after the other.
-    V4,
+    V4 = 4,
     /// Cassandra 4.0 and later: envelopes in checked segments, once a connection is started.
-    V5,
+    V5 = 5,
 }
 
 impl Version {
     /// The version with this number.
-    pub const fn of(number: u8) -> Option<Self> {
-        match number {
-            4 => Some(Self::V4),
-            5 => Some(Self::V5),
-            _ => None,
-        }
+    pub fn of(number: u8) -> Option<Self> {
+        [Self::V4, Self::V5].into_iter().find(|version| version.number() == number)
     }
 
     /// Its number.
     pub const fn number(self) -> u8 {
-        match self {
-            Self::V4 => 4,
-            Self::V5 => 5,
-        }
+        self as u8
     }
 }
 
@@ -45,42 +38,44 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a message is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Opcode {
-    /// A request failed.
-    Error = 0x00,
-    /// The first request: options of the connection.
-    Startup = 0x01,
-    /// The connection may be used.
-    Ready = 0x02,
-    /// Who asks must be said first.
-    Authenticate = 0x03,
-    /// Asks which options there are.
-    Options = 0x05,
-    /// The options there are.
-    Supported = 0x06,
-    /// A statement as text.
-    Query = 0x07,
-    /// What a statement gave.
-    Result = 0x08,
-    /// A statement to be prepared.
-    Prepare = 0x09,
-    /// A prepared statement.
-    Execute = 0x0A,
-    /// Asks for events.
-    Register = 0x0B,
-    /// An event; its stream is negative.
-    Event = 0x0C,
-    /// Several statements, with or without their text.
-    Batch = 0x0D,
-    /// The next question of who asks.
-    AuthChallenge = 0x0E,
-    /// Who asks.
-    AuthResponse = 0x0F,
-    /// Who asks is known.
-    AuthSuccess = 0x10,
+evenkeel_core::named! {
+    /// What a message is.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u8)]
+    pub enum Opcode {
+        /// A request failed.
+        Error = "ERROR" as 0x00,
+        /// The first request: options of the connection.
+        Startup = "STARTUP" as 0x01,
+        /// The connection may be used.
+        Ready = "READY" as 0x02,
+        /// Who asks must be said first.
+        Authenticate = "AUTHENTICATE" as 0x03,
+        /// Asks which options there are.
+        Options = "OPTIONS" as 0x05,
+        /// The options there are.
+        Supported = "SUPPORTED" as 0x06,
+        /// A statement as text.
+        Query = "QUERY" as 0x07,
+        /// What a statement gave.
+        Result = "RESULT" as 0x08,
+        /// A statement to be prepared.
+        Prepare = "PREPARE" as 0x09,
+        /// A prepared statement.
+        Execute = "EXECUTE" as 0x0A,
+        /// Asks for events.
+        Register = "REGISTER" as 0x0B,
+        /// An event; its stream is negative.
+        Event = "EVENT" as 0x0C,
+        /// Several statements, with or without their text.
+        Batch = "BATCH" as 0x0D,
+        /// The next question of who asks.
+        AuthChallenge = "AUTH_CHALLENGE" as 0x0E,
+        /// Who asks.
+        AuthResponse = "AUTH_RESPONSE" as 0x0F,
+        /// Who asks is known.
+        AuthSuccess = "AUTH_SUCCESS" as 0x10,
+    }
 }
 
 impl Opcode {
@@ -125,28 +120,6 @@ impl Opcode {
                 | Self::Batch
                 | Self::AuthResponse
         )
-    }
-
-    /// The name that the specification uses.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "ERROR",
-            Self::Startup => "STARTUP",
-            Self::Ready => "READY",
-            Self::Authenticate => "AUTHENTICATE",
-            Self::Options => "OPTIONS",
-            Self::Supported => "SUPPORTED",
-            Self::Query => "QUERY",
-            Self::Result => "RESULT",
-            Self::Prepare => "PREPARE",
-            Self::Execute => "EXECUTE",
-            Self::Register => "REGISTER",
-            Self::Event => "EVENT",
-            Self::Batch => "BATCH",
-            Self::AuthChallenge => "AUTH_CHALLENGE",
-            Self::AuthResponse => "AUTH_RESPONSE",
-            Self::AuthSuccess => "AUTH_SUCCESS",
-        }
     }
 }
 

@@ -4,89 +4,63 @@ use core::fmt;
 
 use super::envelope::Version;
 
-/// The number of an error, as ERROR bodies begin with.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u32)]
-pub enum ErrorCode {
-    /// Something the server did not foresee.
-    ServerError = 0x0000,
-    /// The bytes or their order are not the protocol's.
-    ProtocolError = 0x000A,
-    /// Who asks is not known.
-    BadCredentials = 0x0100,
-    /// Too few replicas are up: nothing was done.
-    Unavailable = 0x1000,
-    /// The coordinator does not take the request.
-    Overloaded = 0x1001,
-    /// The coordinator is not ready yet.
-    Bootstrapping = 0x1002,
-    /// A table was not truncated.
-    TruncateError = 0x1003,
-    /// Too few replicas answered a write in time: it may have been done.
-    WriteTimeout = 0x1100,
-    /// Too few replicas answered a read in time.
-    ReadTimeout = 0x1200,
-    /// Replicas failed to read.
-    ReadFailure = 0x1300,
-    /// A function of the user failed.
-    FunctionFailure = 0x1400,
-    /// Replicas failed to write: it may have been done.
-    WriteFailure = 0x1500,
-    /// The log of changes is full (v5).
-    CdcWriteFailure = 0x1600,
-    /// Whether a conditional write was done is not known (v5).
-    CasWriteUnknown = 0x1700,
-    /// The statement's text has an error.
-    SyntaxError = 0x2000,
-    /// Who asks may not.
-    Unauthorized = 0x2100,
-    /// The statement can be read but not done.
-    Invalid = 0x2200,
-    /// Something of the configuration forbids it.
-    ConfigError = 0x2300,
-    /// What is to be created is there.
-    AlreadyExists = 0x2400,
-    /// The prepared statement is not known here.
-    Unprepared = 0x2500,
+evenkeel_core::named! {
+    /// The number of an error, as ERROR bodies begin with.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u32)]
+    pub enum ErrorCode {
+        /// Something the server did not foresee.
+        ServerError = "server error" as 0x0000,
+        /// The bytes or their order are not the protocol's.
+        ProtocolError = "protocol error" as 0x000A,
+        /// Who asks is not known.
+        BadCredentials = "bad credentials" as 0x0100,
+        /// Too few replicas are up: nothing was done.
+        Unavailable = "unavailable" as 0x1000,
+        /// The coordinator does not take the request.
+        Overloaded = "overloaded" as 0x1001,
+        /// The coordinator is not ready yet.
+        Bootstrapping = "bootstrapping" as 0x1002,
+        /// A table was not truncated.
+        TruncateError = "truncate error" as 0x1003,
+        /// Too few replicas answered a write in time: it may have been done.
+        WriteTimeout = "write timeout" as 0x1100,
+        /// Too few replicas answered a read in time.
+        ReadTimeout = "read timeout" as 0x1200,
+        /// Replicas failed to read.
+        ReadFailure = "read failure" as 0x1300,
+        /// A function of the user failed.
+        FunctionFailure = "function failure" as 0x1400,
+        /// Replicas failed to write: it may have been done.
+        WriteFailure = "write failure" as 0x1500,
+        /// The log of changes is full (v5).
+        CdcWriteFailure = "CDC write failure" as 0x1600,
+        /// Whether a conditional write was done is not known (v5).
+        CasWriteUnknown = "CAS write unknown" as 0x1700,
+        /// The statement's text has an error.
+        SyntaxError = "syntax error" as 0x2000,
+        /// Who asks may not.
+        Unauthorized = "unauthorized" as 0x2100,
+        /// The statement can be read but not done.
+        Invalid = "invalid request" as 0x2200,
+        /// Something of the configuration forbids it.
+        ConfigError = "configuration error" as 0x2300,
+        /// What is to be created is there.
+        AlreadyExists = "already exists" as 0x2400,
+        /// The prepared statement is not known here.
+        Unprepared = "unprepared" as 0x2500,
+    }
 }
 
 impl ErrorCode {
-    const ALL: [(Self, &str); 20] = [
-        (Self::ServerError, "server error"),
-        (Self::ProtocolError, "protocol error"),
-        (Self::BadCredentials, "bad credentials"),
-        (Self::Unavailable, "unavailable"),
-        (Self::Overloaded, "overloaded"),
-        (Self::Bootstrapping, "bootstrapping"),
-        (Self::TruncateError, "truncate error"),
-        (Self::WriteTimeout, "write timeout"),
-        (Self::ReadTimeout, "read timeout"),
-        (Self::ReadFailure, "read failure"),
-        (Self::FunctionFailure, "function failure"),
-        (Self::WriteFailure, "write failure"),
-        (Self::CdcWriteFailure, "CDC write failure"),
-        (Self::CasWriteUnknown, "CAS write unknown"),
-        (Self::SyntaxError, "syntax error"),
-        (Self::Unauthorized, "unauthorized"),
-        (Self::Invalid, "invalid request"),
-        (Self::ConfigError, "configuration error"),
-        (Self::AlreadyExists, "already exists"),
-        (Self::Unprepared, "unprepared"),
-    ];
-
     /// The code with this number.
     pub fn of(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().map(|(code, _)| code).find(|&code| code as u32 == number)
+        Self::ALL.into_iter().find(|code| code.number() == number)
     }
 
     /// Its number.
     pub const fn number(self) -> u32 {
         self as u32
-    }
-
-    /// Its name in words.
-    pub fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|&(code, _)| code == self).map_or("", |(_, name)| name)
     }
 }
 

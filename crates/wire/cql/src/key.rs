@@ -45,17 +45,6 @@ impl KeyPlan {
     }
 }
 
-/// The key of these columns' values, in the key's order: of one column its bytes, of several each
-/// after its length and before a zero. `None` when it is empty or too long.
-pub fn compose(values: &[&[u8]]) -> Option<Vec<u8>> {
-    let mut key = Vec::new();
-    match values {
-        [value] => key.extend_from_slice(value),
-        _ => values.iter().try_for_each(|value| push(&mut key, value))?,
-    }
-    (1..=usize::from(u16::MAX)).contains(&key.len()).then_some(key)
-}
-
 fn push(key: &mut Vec<u8>, value: &[u8]) -> Option<()> {
     let length = u16::try_from(value.len()).ok()?;
     key.extend_from_slice(&length.to_be_bytes());

@@ -73,20 +73,6 @@ pub fn text_map(bytes: &[u8]) -> Option<Vec<(&str, &str)>> {
     reader.rest().is_empty().then_some(map)
 }
 
-/// Writes a `uuid` as people do.
-pub fn uuid_text(uuid: [u8; 16]) -> String {
-    let number = u128::from_be_bytes(uuid);
-    let part = |shift: u32, bits: u32| number >> shift & ((1 << bits) - 1);
-    format!(
-        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-        part(96, 32),
-        part(80, 16),
-        part(64, 16),
-        part(48, 16),
-        part(0, 48)
-    )
-}
-
 /// The bytes of an `inet`.
 pub fn write_inet(address: IpAddr) -> Vec<u8> {
     match address {

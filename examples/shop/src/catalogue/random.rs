@@ -37,8 +37,8 @@ impl Random {
         self.below(u32::try_from(limit).expect("spans here are days")).into()
     }
 
-    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(u32::try_from(all.len()).expect("short lists")) as usize]
+    pub(crate) fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(u32::try_from(all.len()).expect("short lists")) as usize]
     }
 }
 

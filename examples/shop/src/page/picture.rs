@@ -4,8 +4,15 @@
 //! clocks show. Colours follow the reader's light or dark mode, since the style sheet has them.
 
 use std::fmt;
+use std::sync::LazyLock;
 
-use super::motifs::MOTIFS;
+/// Twelve drawings with empty lines between, one for each category in the order of `words.toml`.
+///
+/// On a field of 200 by 150, standing on y = 122. Colours are classes that the style sheet makes
+/// from the picture's hue: `a` main, `d` dark, `e` accent, `w` pale; `s` and `k` are strokes, dark
+/// and main. `m` and `n` are the hands of clock and dial.
+static MOTIFS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| include_str!("motifs.svg").trim_end().split("\n\n").collect());
 
 /// The picture of item `number` of category `category` (from 1), as inline SVG.
 pub(crate) fn picture(number: i64, category: i64) -> Picture {

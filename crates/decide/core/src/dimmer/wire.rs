@@ -22,7 +22,6 @@
 
 mod structured;
 
-use core::fmt;
 use std::borrow::Cow;
 
 use super::Content;
@@ -108,26 +107,17 @@ impl<'a> Decision<'a> {
 }
 
 /// Why a value is no decision.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "no brownout decision: expected {expected} at byte {at} (`?1`, `?0` and `?0;part` are; the \
+     sender may mean another header)"
+)]
 pub struct Malformed {
     /// The byte at which it stopped making sense, from 0.
     pub at: usize,
     /// What was expected there.
     pub expected: &'static str,
 }
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "no brownout decision: expected {} at byte {} \
-             (`?1`, `?0` and `?0;part` are; the sender may mean another header)",
-            self.expected, self.at
-        )
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// Writes what a page with these parts in this order is served: `?1` is everything, `?0` nothing
 /// optional, and `?0;comments` nothing but comments. Names must be parts, see [`is_part`]; a part

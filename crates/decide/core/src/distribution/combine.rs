@@ -2,15 +2,10 @@
 //!
 //! The chances are those of the single answers at one latency bound, so that each may have its
 //! own bound (a farther replica has less time left). Zoolander (ICAC'13) predicts its service
-//! level as [`any_of`]; the quorum of "Take me to your leader!" is [`at_least`] with
+//! level as `at_least(1, …)`; the quorum of "Take me to your leader!" is [`at_least`] with
 //! `majority - 1` of the others, which replaces the paper's inclusion-exclusion over subsets.
 
 use crate::units::Probability;
-
-/// The probability that at least one happens: `1 - Π (1 - p)`; zero for none.
-pub fn any_of(chances: &[Probability]) -> Probability {
-    at_least(1, chances)
-}
 
 /// The probability that at least `wanted` of these independent events happen (the upper tail of
 /// the Poisson binomial distribution), in `O(wanted * chances)`.
@@ -80,7 +75,7 @@ mod tests {
             chances in prop::collection::vec(0.0..=1.0_f64, 0..40),
         ) {
             let expected = 1.0 - chances.iter().map(|p| 1.0 - p).product::<f64>();
-            prop_assert!((any_of(&probabilities(&chances)).value() - expected).abs() < 1e-12);
+            prop_assert!((at_least(1, &probabilities(&chances)).value() - expected).abs() < 1e-12);
         }
     }
 

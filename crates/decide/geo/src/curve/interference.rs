@@ -69,15 +69,17 @@ impl Default for WatchConfig {
     }
 }
 
-/// How measurement and prediction compare.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// As far as can be told, as predicted.
-    AsPredicted,
-    /// More requests miss: something interferes.
-    Worse,
-    /// Fewer requests miss: what interfered is gone, or the curve is too dark.
-    Better,
+evenkeel_core::named! {
+    /// How measurement and prediction compare.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// As far as can be told, as predicted.
+        AsPredicted = "as-predicted",
+        /// More requests miss: something interferes.
+        Worse = "worse",
+        /// Fewer requests miss: what interfered is gone, or the curve is too dark.
+        Better = "better",
+    }
 }
 
 /// Watches one data centre's curve.

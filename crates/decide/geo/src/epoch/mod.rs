@@ -167,51 +167,21 @@ pub enum Rejection {
     Conflicting,
 }
 
-/// The kinds of [`Rejection`], for counting.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[expect(missing_docs, reason = "as the rejections of the same names")]
-pub enum Reason {
-    Malformed,
-    Oversized,
-    OutOfRange,
-    OtherVersion,
-    UnknownSite,
-    ForAnother,
-    OtherSettings,
-    Stale,
-    Future,
-    Conflicting,
-}
-
-impl Reason {
-    /// Every reason, in the order of [`Counts::rejected`].
-    pub const ALL: [Self; 10] = [
-        Self::Malformed,
-        Self::Oversized,
-        Self::OutOfRange,
-        Self::OtherVersion,
-        Self::UnknownSite,
-        Self::ForAnother,
-        Self::OtherSettings,
-        Self::Stale,
-        Self::Future,
-        Self::Conflicting,
-    ];
-
-    /// The word for it in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Oversized => "oversized",
-            Self::OutOfRange => "out-of-range",
-            Self::OtherVersion => "other-version",
-            Self::UnknownSite => "unknown-site",
-            Self::ForAnother => "for-another",
-            Self::OtherSettings => "other-settings",
-            Self::Stale => "stale",
-            Self::Future => "future",
-            Self::Conflicting => "conflicting",
-        }
+evenkeel_core::named! {
+    /// The kinds of [`Rejection`], for counting.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[expect(missing_docs, reason = "as the rejections of the same names")]
+    pub enum Reason {
+        Malformed = "malformed",
+        Oversized = "oversized",
+        OutOfRange = "out-of-range",
+        OtherVersion = "other-version",
+        UnknownSite = "unknown-site",
+        ForAnother = "for-another",
+        OtherSettings = "other-settings",
+        Stale = "stale",
+        Future = "future",
+        Conflicting = "conflicting",
     }
 }
 

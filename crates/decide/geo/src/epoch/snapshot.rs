@@ -3,20 +3,22 @@
 use super::row::{Report, Row, SiteId, SiteSet};
 use super::wire;
 
-/// Where a site stands in a snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SiteLiveness {
-    /// Its row for this epoch came in time: a member.
-    Fresh,
-    /// Its row for this epoch is missing, the one before counts for it: still a member.
-    Held,
-    /// It was silent for two epochs or more. It receives nothing, and sends nothing either: its
-    /// plan is stale by now, so that it serves its users itself. What they asked for last is known
-    /// to people, but the plan does not go by it: after a partition each side remembers another
-    /// row, and sides that plan from different rows do not agree.
-    Down,
-    /// It was not heard since this site began.
-    Unheard,
+evenkeel_core::named! {
+    /// Where a site stands in a snapshot.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum SiteLiveness {
+        /// Its row for this epoch came in time: a member.
+        Fresh = "fresh",
+        /// Its row for this epoch is missing, the one before counts for it: still a member.
+        Held = "held",
+        /// It was silent for two epochs or more. It receives nothing, and sends nothing either: its
+        /// plan is stale by now, so that it serves its users itself. What they asked for last is
+        /// known to people, but the plan does not go by it: after a partition each side remembers
+        /// another row, and sides that plan from different rows do not agree.
+        Down = "down",
+        /// It was not heard since this site began.
+        Unheard = "unheard",
+    }
 }
 
 impl SiteLiveness {

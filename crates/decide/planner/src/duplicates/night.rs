@@ -83,28 +83,18 @@ impl Group {
     }
 }
 
-/// Which idea a setup follows.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Idea {
-    /// Nothing moves.
-    AsByDay,
-    /// As few nodes as possible.
-    Saving,
-    /// Those, and idle nodes as duplicates.
-    Naive,
-    /// Duplicates only where load stays low.
-    Sparing,
-}
-
-impl Idea {
-    /// As people read it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AsByDay => "as by day",
-            Self::Saving => "saving",
-            Self::Naive => "naive",
-            Self::Sparing => "sparing",
-        }
+evenkeel_core::named! {
+    /// Which idea a setup follows.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Idea {
+        /// Nothing moves.
+        AsByDay = "as by day",
+        /// As few nodes as possible.
+        Saving = "saving",
+        /// Those, and idle nodes as duplicates.
+        Naive = "naive",
+        /// Duplicates only where load stays low.
+        Sparing = "sparing",
     }
 }
 

@@ -2,43 +2,29 @@
 
 use super::super::model::{BadInput, Layout, Route};
 
-/// How to search.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Method {
-    /// Branch and bound under every leader: the optimum, proven, or the best found and a bound.
-    #[default]
-    Exact,
-    /// Exchange one site at a time, from where the paper's two end, until nothing is gained.
-    Swap,
-    /// The better of the paper's two.
-    BestOf,
-    /// The paper's algorithm 4: replicas by k-means, then leader and voters among them.
-    Kq,
-    /// The paper's algorithm 5: for every leader its quorum, then the rest by k-means.
-    Qk,
-    /// Every set; refused when there are more than [`Method::SETS_MAX`].
-    Brute,
+evenkeel_core::named! {
+    /// How to search.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum Method {
+        /// Branch and bound under every leader: the optimum, proven, or the best found and a bound.
+        #[default]
+        Exact = "exact",
+        /// Exchange one site at a time, from where the paper's two end, until nothing is gained.
+        Swap = "swap",
+        /// The better of the paper's two.
+        BestOf = "best",
+        /// The paper's algorithm 4: replicas by k-means, then leader and voters among them.
+        Kq = "kq",
+        /// The paper's algorithm 5: for every leader its quorum, then the rest by k-means.
+        Qk = "qk",
+        /// Every set; refused when there are more than [`Method::SETS_MAX`].
+        Brute = "brute",
+    }
 }
 
 impl Method {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Exact, Self::Swap, Self::BestOf, Self::Kq, Self::Qk, Self::Brute];
-
     /// Sets that [`Method::Brute`] looks through at most.
     pub const SETS_MAX: u64 = 20_000_000;
-
-    /// Its name in files and flags.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Swap => "swap",
-            Self::BestOf => "best",
-            Self::Kq => "kq",
-            Self::Qk => "qk",
-            Self::Brute => "brute",
-        }
-    }
 }
 
 /// Whether a site may, must or must not have a replica.
@@ -145,8 +131,8 @@ impl Placed {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum NoPlacement {
     /// Numbers that are none.
-    #[error("{0}")]
-    Input(BadInput),
+    #[error(transparent)]
+    Input(#[from] BadInput),
     /// A list has not one entry for each.
     #[error("{what}: {came} came, {expected} were expected")]
     Length {
@@ -209,10 +195,4 @@ pub enum NoPlacement {
         /// Of how many sites.
         sites: usize,
     },
-}
-
-impl From<BadInput> for NoPlacement {
-    fn from(input: BadInput) -> Self {
-        Self::Input(input)
-    }
 }

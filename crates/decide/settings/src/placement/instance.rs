@@ -11,7 +11,6 @@ use crate::problem::{Mismatch, Place, Problem};
 /// As written. Keys that are not here are for people, or answers to compare with.
 #[derive(Deserialize)]
 struct Document {
-    #[serde(default)]
     name: Option<String>,
     #[serde(default)]
     sites: Vec<String>,

@@ -19,25 +19,16 @@ const STEPS_MAX: f64 = 16_000.0;
 /// What of a log-normal round trip is longer lies beyond all that is asked.
 const BEYOND: f64 = 1e-7;
 
-/// What is known of how round trips vary.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Varying {
-    /// Nothing: each always takes its mean.
-    Constant,
-    /// They were drawn from samples.
-    Samples,
-    /// They are taken as log-normal, by mean and standard deviation.
-    LogNormal,
-}
-
-impl Varying {
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Constant => "constant",
-            Self::Samples => "sampled",
-            Self::LogNormal => "log-normal",
-        }
+evenkeel_core::named! {
+    /// What is known of how round trips vary.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Varying {
+        /// Nothing: each always takes its mean.
+        Constant = "constant",
+        /// They were drawn from samples.
+        Samples = "sampled",
+        /// They are taken as log-normal, by mean and standard deviation.
+        LogNormal = "log-normal",
     }
 }
 

@@ -242,7 +242,7 @@ pub fn parse_intervals(
     let [interval, client] = rows.columns([&["interval"], &["client"]]).ok_or_else(wrong_header)?;
     let long = rows.columns([&["operation"], &["count"]]);
     let wide: Vec<(usize, Operation)> = (rows.header().iter().enumerate())
-        .filter_map(|(column, name)| Some((column, operation(name)?)))
+        .filter_map(|(column, name)| Some((column, Operation::named(name)?)))
         .collect();
     if long.is_none() && wide.is_empty() {
         return Err(wrong_header());
@@ -281,7 +281,7 @@ pub fn parse_intervals(
             Some([kind, count]) => {
                 let name = rows.field(line, record, kind)?;
                 let known = Operation::ALL.map(Operation::name);
-                let operation = operation(name).ok_or_else(|| {
+                let operation = Operation::named(name).ok_or_else(|| {
                     let came = format!("the unknown operation {}", quoted(name));
                     rows.problem(line, kind, Mismatch::unknown(came, name, &known))
                 })?;
@@ -321,10 +321,6 @@ pub fn parse_capacities(text: &str, file: &str) -> Result<Vec<(String, f64)>, Pr
         found.push((name.to_owned(), value));
     }
     Ok(found)
-}
-
-fn operation(name: &str) -> Option<Operation> {
-    Operation::ALL.into_iter().find(|operation| operation.name() == name)
 }
 
 /// Parses failure domains, columns `site` and `domain`: the domain of every one of these sites.

@@ -37,15 +37,6 @@ const LOG_BYTES: RangeInclusive<u64> = 131_072..=1 << 42;
 const LEASE_MIN: Duration = Duration::from_secs(2);
 const ARGUMENT_BYTES: RangeInclusive<u64> = 1_024..=512 << 20;
 
-const CONSISTENCIES: [(&str, Consistency); 3] = [
-    ("eventual", Consistency::Eventual),
-    ("read-my-own-writes", Consistency::ReadMyOwnWrites),
-    ("strong", Consistency::Strong),
-];
-
-const LEVELS: [(&str, Acknowledge); 3] =
-    [("one", Acknowledge::One), ("majority", Acknowledge::Majority), ("all", Acknowledge::All)];
-
 /// Whether the manager does what it advises.
 const ACTS: [(&str, bool); 2] = [("advise", false), ("move", true)];
 
@@ -60,23 +51,17 @@ pub struct Duplicates<'a> {
     pub servers: Vec<Address<'a>>,
 }
 
-/// What stores there are; the default is in this process.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Store {
-    Redis,
-    Embedded,
-    Memcached,
-    ZooKeeper,
-    Cassandra,
+evenkeel_core::named! {
+    /// What stores there are; the default is in this process.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Store {
+        Embedded = "embedded",
+        Redis = "redis",
+        Memcached = "memcached",
+        ZooKeeper = "zookeeper",
+        Cassandra = "cassandra",
+    }
 }
-
-const STORES: [(&str, Store); 5] = [
-    ("embedded", Store::Embedded),
-    ("redis", Store::Redis),
-    ("memcached", Store::Memcached),
-    ("zookeeper", Store::ZooKeeper),
-    ("cassandra", Store::Cassandra),
-];
 
 impl<'a> Duplicates<'a> {
     /// Reads the table of one service; `drain` is how long clients may take to finish once the
@@ -88,7 +73,7 @@ impl<'a> Duplicates<'a> {
 
     fn of(name: &str, table: &mut Table<'a>, drain: Duration) -> Self {
         let listen = Address::to_listen(table.key("listen"));
-        let store = table.key("store").variant(&STORES).or(Store::Embedded);
+        let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
         let directory = PathBuf::from(table.key("directory").text().required());
         let password = table.key("store_password").text().optional();
         if password.is_some() && store != Store::Redis {
@@ -117,7 +102,7 @@ impl<'a> Duplicates<'a> {
             shards,
             consistency: table
                 .key("consistency")
-                .variant(&CONSISTENCIES)
+                .variant(&Consistency::NAMED)
                 .or(Consistency::default()),
             read_copies: table.key("read_copies").integer().between(COPIES).or(*COPIES.end()),
             policy: evenkeel_proxy::config::read::policy(table.key("policy"), "least-outstanding"),
@@ -238,7 +223,7 @@ fn manager(table: &mut Table<'_>) -> Option<ManagerSettings> {
 fn members(table: &mut Table<'_>) -> MembersConfig {
     let default = MembersConfig::default();
     MembersConfig {
-        acknowledge: table.key("acknowledge").variant(&LEVELS).or(default.acknowledge),
+        acknowledge: table.key("acknowledge").variant(&Acknowledge::NAMED).or(default.acknowledge),
         owed_max: table.key("pending_max").integer().between(16..=1_000_000).or(default.owed_max),
         silence_max: duration(table, "reply_timeout", 10 * MS..=HOUR, default.silence_max),
     }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 use super::EtcdSettings;
 use super::error::LeadershipError;
-use evenkeel_stores::clients::base64;
 use evenkeel_stores::clients::error::RemoteError;
 use evenkeel_stores::clients::etcd::gateway::{Gateway, Manner};
 use evenkeel_stores::clients::etcd::wire::number;
@@ -98,7 +98,7 @@ impl Election {
         let (authority, identity) = (settings.authority.clone(), settings.identity.clone());
         let gateway = Gateway::new(members, &Manner { request, user, authority, identity })
             .map_err(|error| LeadershipError::Settings(error.into()))?;
-        let key = |name: &str| base64::encode(format!("{prefix}/{name}").as_bytes());
+        let key = |name: &str| BASE64_STANDARD.encode(format!("{prefix}/{name}"));
         let place = format!("etcd {} below {prefix}", endpoints.join(", "));
         let (leadership, epoch, map) = (key("reign"), key("epoch"), key("map"));
         Ok(Self { gateway, place, leadership, epoch, map, lease: *lease })
@@ -120,7 +120,7 @@ impl Election {
         let lease =
             lease.ok_or_else(|| RemoteError::lasting(format!("no lease's ID: {granted}")))?;
         let granted = Duration::from_secs(number(&granted, "/TTL")?.max(1));
-        let value = base64::encode(who.as_bytes());
+        let value = BASE64_STANDARD.encode(who);
         let take = json!({
             "compare": [self.is_created(0)],
             "success": [{"request_put": {"key": self.leadership, "value": value, "lease": lease}}],
@@ -216,7 +216,7 @@ impl Election {
         });
         let swap = json!({
             "compare": [is_same, self.is_created(held.created)],
-            "success": [{"request_put": {"key": key, "value": base64::encode(bytes)}}],
+            "success": [{"request_put": {"key": key, "value": BASE64_STANDARD.encode(bytes)}}],
             "failure": [
                 {"request_range": {"key": key}},
                 {"request_range": {"key": self.leadership}},
@@ -263,8 +263,8 @@ fn found(body: &Value, request: usize) -> Result<Option<Kept>, RemoteError> {
 fn kept(kv: Option<&Value>) -> Result<Option<Kept>, RemoteError> {
     let Some(kv) = kv else { return Ok(None) };
     let coded = kv.get("value").and_then(Value::as_str).unwrap_or_default();
-    let wrong = || RemoteError::lasting("etcd's answer has a value that is not base64");
-    let bytes = base64::decode(coded).ok_or_else(wrong)?;
+    let wrong = |_| RemoteError::lasting("etcd's answer has a value that is not base64");
+    let bytes = BASE64_STANDARD.decode(coded).map_err(wrong)?;
     Ok(Some(Kept { bytes, revision: number(kv, "/mod_revision")? }))
 }
 

@@ -5,9 +5,7 @@
 //! check changes its verdict; Envoys are told only when that changes what they should do.
 
 use std::path::Path;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::plan::RoutePlan;
@@ -255,17 +253,11 @@ impl Plane {
 
 /// Waits until a plan or a verdict on a replica has changed; false when none will any more.
 async fn changed(sources: &mut Sources) -> bool {
-    let mut directives = pin!(sources.directives.changed());
-    let mut plans = pin!(sources.plans.changed());
-    std::future::poll_fn(|context| {
-        for result in [directives.as_mut().poll(context), plans.as_mut().poll(context)] {
-            if let Poll::Ready(result) = result {
-                return Poll::Ready(result.is_ok());
-            }
-        }
-        Poll::Pending
-    })
-    .await
+    tokio::select! {
+        biased;
+        changed = sources.directives.changed() => changed.is_ok(),
+        changed = sources.plans.changed() => changed.is_ok(),
+    }
 }
 
 #[cfg(test)]

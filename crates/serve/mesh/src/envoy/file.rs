@@ -64,9 +64,6 @@ pub(super) async fn keep(
 }
 
 /// Writes the file of one cluster. May wait for a disk.
-///
-/// # Errors
-/// When the file cannot be written or renamed.
 fn write(directory: &Path, assignment: &Assignment) -> io::Result<()> {
     let name = format!("{}.json", assignment.cluster);
     let temporary = directory.join(format!(".{name}.new"));

@@ -8,9 +8,10 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -117,29 +118,16 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 
 /// A moment as RFC 3339 in UTC, to the millisecond; what is before 1970 becomes 1970.
 pub(crate) fn date(at: SystemTime) -> String {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let (seconds, ms) = (since.as_secs(), since.subsec_millis());
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let at = OffsetDateTime::from(at.max(SystemTime::UNIX_EPOCH));
+    let (date, (hour, minute, second, ms)) = (at.date(), at.time().as_hms_milli());
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-/// Year, month and day of a day since 1 January 1970 (Hinnant, "chrono-compatible low-level date
-/// algorithms", civil_from_days): years begin in March, so that the leap day is their last.
-const fn civil(day: u64) -> (u64, u64, u64) {
-    let day = day + 719_468;
-    let (era, day_of_era) = (day / 146_097, day % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
-    (year, month, day_of_year - (153 * from_march + 2) / 5 + 1)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

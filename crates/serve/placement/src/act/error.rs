@@ -12,12 +12,12 @@ use serde_json::json;
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// No system has this name.
-    #[error("system: {name} came, one of {} was expected", .known.join(", "))]
+    #[error("system: {came} came, one of {known} was expected")]
     UnknownSystem {
-        /// As it came.
-        name: String,
-        /// The names there are.
-        known: &'static [&'static str],
+        /// What came.
+        came: String,
+        /// Those there are.
+        known: String,
     },
     /// The layout is none of these sites.
     #[error("{0}")]
@@ -96,7 +96,7 @@ pub enum StepError {
     Client(#[source] Box<dyn Error + Send + Sync>),
     /// The file of a password cannot be read.
     #[error("{0}")]
-    Secret(#[source] io::Error),
+    Secret(#[from] io::Error),
     /// The site has no member, so the request lacks its number.
     #[error("POST {path} {}", unnumbered(.key, .site))]
     NoMember {
@@ -131,10 +131,4 @@ impl StepError {
 /// The body of a request that lacks the number of a site's member.
 fn unnumbered(key: &str, site: &str) -> serde_json::Value {
     json!({key: format!("<the ID of {site}>")})
-}
-
-impl From<io::Error> for StepError {
-    fn from(error: io::Error) -> Self {
-        Self::Secret(error)
-    }
 }

@@ -20,19 +20,17 @@
 //! as a bounded or strong read. Above that one member asks for one index at a time: see
 //! [`linearizable_ms`]. A *serializable* get is a weak read.
 
-use std::future::poll_fn;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::process::{Child, ExitStatus};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use evenkeel_planner::model::Layout;
 use evenkeel_planner::steps::{Abilities, Step};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{Cluster, Observed, Seen, StepError};
-use evenkeel_stores::clients::base64;
 use evenkeel_stores::clients::error::RemoteError;
 use evenkeel_stores::clients::etcd::gateway::{Gateway, Manner};
 use evenkeel_stores::clients::etcd::wire::{Member, Status, members};
@@ -130,26 +128,11 @@ impl Etcd {
 
     /// Asks all sites at once how they are.
     async fn statuses(&self) -> Vec<Result<Status, RemoteError>> {
-        let body = json!({});
-        let mut asked: Vec<_> = (0..self.gateway.members())
-            .map(|site| Box::pin(self.post(site, "/v3/maintenance/status", &body)))
-            .collect();
-        let mut answers: Vec<Option<Result<Value, RemoteError>>> = vec![None; asked.len()];
-        let mut all = pin!(poll_fn(|context| {
-            for (asked, answer) in asked.iter_mut().zip(&mut answers) {
-                if answer.is_none()
-                    && let Poll::Ready(came) = asked.as_mut().poll(context)
-                {
-                    *answer = Some(came);
-                }
-            }
-            if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-        }));
-        all.as_mut().await;
-        let read = |answer: Option<Result<Value, RemoteError>>| {
-            Status::read(&answer.expect("all have answered")?)
+        let body = &json!({});
+        let ask = |site| async move {
+            Status::read(&self.post(site, "/v3/maintenance/status", body).await?)
         };
-        answers.into_iter().map(read).collect()
+        join_all((0..self.gateway.members()).map(ask)).await
     }
 
     async fn view(&self) -> Result<View, RemoteError> {
@@ -402,7 +385,7 @@ impl Cluster for Etcd {
         let id = granted.get("ID").and_then(Value::as_str).map(str::to_owned);
         let id =
             id.ok_or_else(|| RemoteError::lasting(format!("a lease without an ID: {granted}")))?;
-        let (key, value) = (base64::encode(LOCK_KEY.as_bytes()), base64::encode(who.as_bytes()));
+        let (key, value) = (BASE64_STANDARD.encode(LOCK_KEY), BASE64_STANDARD.encode(who));
         let take = json!({
             "compare": [
                 {"target": "CREATE", "key": key, "result": "EQUAL", "create_revision": "0"},

@@ -5,7 +5,6 @@
 //! | look | `STREAM.INFO.<stream>` |
 //! | move the leader | `STREAM.LEADER.STEPDOWN.<stream>`, with `preferred` on 2.11 and later |
 //! | how many replicas, on servers with which tags | `STREAM.UPDATE.<stream>` ([`Nats::set_replicas`], [`Nats::set_tags`]) |
-//! | replace a replica | `STREAM.PEER.REMOVE.<stream>` ([`Nats::remove_peer`]) |
 //!
 //! **Before 2.11 a leader steps down without a wish.** Whichever replica takes over, does; we ask
 //! again until it is the one that was wanted, [`STEP_DOWNS_MAX`] times at most. Each time the
@@ -123,14 +122,6 @@ impl Nats {
         }
         change(&mut config);
         self.api("STREAM.UPDATE", &config).await.map(drop)
-    }
-
-    /// Takes a server's replica away. NATS puts another one elsewhere, where a server is free.
-    ///
-    /// # Errors
-    /// When the servers refuse, with why.
-    pub async fn remove_peer(&self, site: usize) -> Result<(), RemoteError> {
-        self.api("STREAM.PEER.REMOVE", &json!({"peer": self.site_name(site)})).await.map(drop)
     }
 
     async fn info(&self) -> Result<Value, RemoteError> {

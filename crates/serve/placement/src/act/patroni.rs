@@ -4,7 +4,6 @@
 //! |---|---|
 //! | look | `GET /cluster` of whichever member answers |
 //! | move the leader | `POST /switchover` with `leader` and `candidate` |
-//! | how many standbys confirm commits | `PATCH /config`, `synchronous_node_count` |
 //!
 //! Members are not made or removed here: that takes a machine and a copy of the data. Voters are
 //! the leader and, in synchronous mode, the synchronous standbys; without it every standby that may
@@ -20,14 +19,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use evenkeel_planner::model::{Layout, RoundTrips};
 use evenkeel_planner::steps::{Abilities, Step};
-use http::Method;
 use serde_json::{Value, json};
 
 use super::lock::FileLock;
 use super::{Cluster, Observed, Seen, StepError};
-use evenkeel_stores::clients::base64;
 use evenkeel_stores::clients::error::RemoteError;
 use evenkeel_stores::clients::rest::{Answer, Call, Client, Endpoint, TlsFiles};
 
@@ -93,24 +91,10 @@ impl Patroni {
         };
         let (looks, moves) = (client(settings.request)?, client(settings.switchover)?);
         let basic = |(user, password): &(String, String)| {
-            format!("Basic {}", base64::encode(format!("{user}:{password}").as_bytes()))
+            format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
         };
         let authorization = settings.user.as_ref().map(basic);
         Ok(Self { settings, apis, looks, moves, authorization })
-    }
-
-    /// Lets this many standbys confirm every commit. Patroni chooses which.
-    ///
-    /// # Errors
-    /// When no member takes it.
-    pub async fn set_synchronous_nodes(&self, count: usize) -> Result<(), RemoteError> {
-        let body = json!({"synchronous_mode": true, "synchronous_node_count": count});
-        let call = Call {
-            method: Method::PATCH,
-            authorization: self.authorization(),
-            ..Call::post("/config", &body)
-        };
-        self.any(&self.looks, &call).await.map(drop)
     }
 
     fn authorization(&self) -> Option<&str> {

@@ -29,36 +29,28 @@ use evenkeel_planner::model::Layout;
 
 use super::StepError;
 
-/// Whose words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum System {
-    /// Zones of a database, in SQL.
-    CockroachDb,
-    /// Placement of a whole cluster, as `yb-admin` commands.
-    YugabyteDb,
-    /// Placement policies, in SQL.
-    TiDb,
+evenkeel_core::named! {
+    /// Whose words.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum System {
+        /// Zones of a database, in SQL.
+        CockroachDb = "cockroachdb",
+        /// Placement of a whole cluster, as `yb-admin` commands.
+        YugabyteDb = "yugabytedb",
+        /// Placement policies, in SQL.
+        TiDb = "tidb",
+    }
 }
 
-/// As they are written on a command line, in the order of [`System::ALL`].
-const NAMES: [&str; 3] = ["cockroachdb", "yugabytedb", "tidb"];
-
 impl System {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::CockroachDb, Self::YugabyteDb, Self::TiDb];
-
-    /// As it is written on a command line.
-    pub const fn name(self) -> &'static str {
-        NAMES[self as usize]
-    }
-
     /// The one of a name.
     ///
     /// # Errors
     /// With the names there are.
     pub fn parse(name: &str) -> Result<Self, StepError> {
-        let found = Self::ALL.into_iter().find(|system| system.name() == name);
-        found.ok_or_else(|| StepError::UnknownSystem { name: name.to_owned(), known: &NAMES })
+        let known = || Self::ALL.map(Self::name).join(", ");
+        let unknown = || StepError::UnknownSystem { came: name.to_owned(), known: known() };
+        Self::named(name).ok_or_else(unknown)
     }
 }
 

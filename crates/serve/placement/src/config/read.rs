@@ -58,7 +58,6 @@ impl PlacementConfig {
         let dry_run = table.key("dry_run").boolean().or(true);
         let common = Common { tables: &tables, tier, diversity, dry_run };
         let databases = databases(&table.key("databases"), &common);
-        let routes = [("nearest", Route::Nearest), ("bestpath", Route::BestPath)];
         let audit = table.key("audit").value().map(|_| file(table.key("audit")));
         if !dry_run && audit.is_none() {
             let expected = "audit = \"FILE\" too: moves need an audit log";
@@ -70,7 +69,7 @@ impl PlacementConfig {
             is_mesh: tables.is_mesh(),
             tier: tier.unwrap_or(PlacementTier::Leader),
             tau: table.key("tau").number().between(1.0..=1e9).or(2.0),
-            route: table.key("route").variant(&routes).or(Route::Nearest),
+            route: table.key("route").variant(&Route::NAMED).or(Route::Nearest),
             steady: steady(table, interval),
             dry_run,
             audit,

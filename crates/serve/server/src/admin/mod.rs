@@ -62,9 +62,6 @@ const NONCE_PLACE: &str = "{{nonce}}";
 const PATHS: [&str; 5] = ["/", "/healthz", "/readyz", "/metrics", "/api/v1/status"];
 
 /// Serves what components show until `stop`. Call it in a worker runtime.
-///
-/// # Errors
-/// When the listener cannot be used.
 pub(crate) async fn serve(
     surface: Surface,
     listener: Listener,

@@ -58,7 +58,7 @@ async fn serve(
             hand_up();
         }
     });
-    let result = until_served(serving, keeping).await;
+    let result = until_served(&mut serving, &mut keeping).await;
     last();
     result
 }

@@ -52,12 +52,11 @@ fn limited(sites: &Sites<'_>) {
 }
 
 fn asking(sites: &Sites<'_>, site: usize, per_s: f64) -> CassandraLoad {
-    CassandraLoad {
-        workload: Workload { read_share: 1.0 - WRITES },
-        objective: Some(OBJECTIVE),
-        seed: site as u64 + 1,
-        ..load(sites.entrance(site), "everywhere", per_s)
-    }
+    let mut load = load(sites.entrance(site), "everywhere", per_s);
+    load.workload = Workload { read_share: 1.0 - WRITES };
+    load.plan.objective = Some(OBJECTIVE);
+    load.plan.seed = site as u64 + 1;
+    load
 }
 
 /// So that Java has compiled what it will run, while it still may use whole processors: within the
@@ -124,10 +123,10 @@ fn turn(cluster: &Cluster, curves: &Record, is_planned: bool) -> [(f64, Option<f
     let users: Vec<Users> = (0..SITES.len())
         .map(|site| {
             let mut load = asking(&sites, site, DEMAND[site] * saturation);
-            load.arrivals = Arrivals::poisson(DEMAND[site] * saturation).unwrap();
+            load.plan.arrivals = Arrivals::poisson(DEMAND[site] * saturation).unwrap();
             // Until all plan together.
-            load.warm_up = Duration::from_secs(8);
-            load.duration = Some(load.warm_up + TURN);
+            load.plan.warm_up = Duration::from_secs(8);
+            load.plan.duration = Some(load.plan.warm_up + TURN);
             Users::begin(load)
         })
         .collect();

@@ -241,16 +241,17 @@ pub(crate) fn curves(steps: &[(f64, f64)], saturation: f64) -> Record {
 /// Records that all data centres have, or `east` alone.
 pub(crate) fn load(at: SocketAddr, keyspace: &str, per_s: f64) -> CassandraLoad {
     let target = CassandraTarget::parse(&format!("cql://{at}/{keyspace}")).unwrap();
-    CassandraLoad {
+    let mut load = CassandraLoad {
         workload: Workload::C,
         records: 200,
         popularity: Popularity::Uniform,
         size: RecordSize { bytes: 100, is_skewed: false },
         consistency: Consistency::One,
-        timeout: Duration::from_secs(5),
         connections: 2,
         ..CassandraLoad::new(target, Arrivals::poisson(per_s).unwrap())
-    }
+    };
+    load.plan.timeout = Duration::from_secs(5);
+    load
 }
 
 /// Makes and fills the table, in these data centres.

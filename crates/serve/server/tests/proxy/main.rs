@@ -724,8 +724,8 @@ fn stopping_under_load_breaks_no_request() {
             let arrivals = Arrivals::poisson(1_500.0).unwrap();
             let mut load = Load::new(Target::new([url.as_str()]).unwrap(), arrivals);
             // Well beyond the quarter of a second in which a lame duck still accepts.
-            load.duration = Some(Duration::from_millis(1_500));
-            load.seed = seed;
+            load.plan.duration = Some(Duration::from_millis(1_500));
+            load.plan.seed = seed;
             let before = replica.saw("GET");
             let running = tokio::task::spawn_blocking(move || load.run(&Stop::new(), |_| ()));
             until("it is under load", || replica.saw("GET") > before + 400).await;

@@ -261,12 +261,12 @@ impl<'a> Stage<'a> {
         let mut target = Target::new([format!("http://{}/item/{{key}}1", self.proxy).as_str()])?;
         target.keys.count = u64::from(ITEMS / 10);
         let mut load = Load::new(target, Arrivals::poisson(self.scenario.rate())?);
-        policy.clone_into(&mut load.policy);
-        load.seed = self.seed;
-        load.duration = workload.duration;
-        load.requests_max = workload.duration.is_none().then_some(workload.requests);
+        policy.clone_into(&mut load.plan.policy);
+        load.plan.seed = self.seed;
+        load.plan.duration = workload.duration;
+        load.plan.requests_max = workload.duration.is_none().then_some(workload.requests);
         if !workload.timeout.is_zero() {
-            load.timeout = workload.timeout;
+            load.plan.timeout = workload.timeout;
         }
         Ok(load)
     }
@@ -431,12 +431,12 @@ mod tests {
 
     #[test]
     fn quantiles_of_the_served_leave_timeouts_out() {
-        let mut latency = Latencies::new();
+        let mut latency = Latencies::default();
         (1..=100).for_each(|ms| latency.record(Duration::from_millis(ms)));
         (0..300).for_each(|_| latency.record(Duration::from_secs(4)));
         let p95_ms = served_quantile_ms(&latency, 100, 0.95).unwrap();
         assert!((p95_ms - 95.0).abs() < 0.2, "{p95_ms}");
-        assert_eq!(served_quantile_ms(&Latencies::new(), 0, 0.95), None);
+        assert_eq!(served_quantile_ms(&Latencies::default(), 0, 0.95), None);
     }
 
     #[test]

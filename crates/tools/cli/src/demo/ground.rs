@@ -29,9 +29,6 @@ impl Drop for Folder {
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Loopback addresses that nobody listens on, below the system's own range of ports.
-///
-/// # Errors
-/// When there are not as many.
 pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     // Where to begin differs, so that two demos at once seldom try the same.
     let first = std::process::id() as u16 % PORTS.len() as u16;

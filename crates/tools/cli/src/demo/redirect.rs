@@ -178,11 +178,11 @@ impl Stage<'_> {
             let url = format!("http://{}/item/{{n}}", sites.entrance(number));
             let rate = self.scenario.rate() * site.share / shares;
             let mut load = Load::new(Target::new([url.as_str()])?, Arrivals::poisson(rate)?);
-            load.policy.clone_from(&site.name);
-            load.seed = self.seed * 1_000 + number as u64;
-            load.duration = Some(length);
-            load.warm_up = warm_up;
-            load.timeout = Duration::from_secs(5);
+            load.plan.policy.clone_from(&site.name);
+            load.plan.seed = self.seed * 1_000 + number as u64;
+            load.plan.duration = Some(length);
+            load.plan.warm_up = warm_up;
+            load.plan.timeout = Duration::from_secs(5);
             loads.push(load);
         }
         std::thread::scope(|scope| {

@@ -51,18 +51,12 @@ impl Program {
     }
 
     /// Makes a catalogue of so many items.
-    ///
-    /// # Errors
-    /// When the shop cannot.
     pub(super) fn generate(&self, database: &Path, items: u32) -> anyhow::Result<()> {
         let items = items.to_string();
         self.said(database, &["generate", "--seed", "1", "--items", &items]).map(drop)
     }
 
     /// Mean CPU time of a full page without a pause, in milliseconds.
-    ///
-    /// # Errors
-    /// When the shop cannot measure it.
     pub(super) fn full_page_cpu_ms(&self, database: &Path, pages: u32) -> anyhow::Result<f64> {
         #[derive(Deserialize)]
         struct Cost {

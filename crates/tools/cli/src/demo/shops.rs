@@ -60,9 +60,6 @@ pub(super) fn threads(replica: &Replica) -> u32 {
 
 impl Shops {
     /// Starts the shops and waits until they listen.
-    ///
-    /// # Errors
-    /// When one does not start.
     pub(super) fn start(config: ShopsConfig) -> anyhow::Result<Self> {
         let children = config.addresses.iter().map(|_| Mutex::new(None)).collect();
         let shops = Self(Arc::new(Places { config, children }));
@@ -76,9 +73,6 @@ impl Shops {
     }
 
     /// Carries out the crashes and restores of a scenario that begins now.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
     pub(super) fn follow(&self, faults: &[Fault]) -> io::Result<Plan> {
         let mut events: Vec<Fault> = faults.to_vec();
         events.sort_by_key(|fault| fault.at);
@@ -93,9 +87,6 @@ impl Shops {
 
 impl Plan {
     /// Ends it, whatever is still to come.
-    ///
-    /// # Errors
-    /// When a shop did not start again.
     pub(super) fn end(mut self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it is taken once, here or in drop");

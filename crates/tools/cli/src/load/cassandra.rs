@@ -10,7 +10,7 @@ use evenkeel_load::{
     CassandraLoad, CassandraTarget, PASSWORD_VARIABLE, Popularity, RecordSize, Stop, Version,
     Workload,
 };
-use evenkeel_settings::{Mismatch, parse_bytes, parse_share};
+use evenkeel_settings::{parse_bytes, parse_share};
 
 use super::LoadArguments;
 use crate::terminal::Progress;
@@ -22,7 +22,7 @@ pub(super) struct CassandraArguments {
     #[arg(long, value_name = "LETTER")]
     workload: Option<String>,
     /// The share of reads, instead of a workload.
-    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "workload")]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, conflicts_with = "workload")]
     read_share: Option<f64>,
     /// Records of the table `usertable`. Default 1,000.
     #[arg(long, value_name = "COUNT")]
@@ -32,7 +32,7 @@ pub(super) struct CassandraArguments {
     #[arg(long, value_name = "NAME")]
     popularity: Option<String>,
     /// Bytes of a record, in ten fields. Default 1,000.
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     record_bytes: Option<u64>,
     /// Fields with Zipf-distributed lengths, mostly short; --record-bytes is then the maximum.
     #[arg(long)]
@@ -68,14 +68,6 @@ pub(super) struct CassandraArguments {
     /// such as "{'class': 'NetworkTopologyStrategy', 'dc1': 3}".
     #[arg(long, value_name = "MAP", requires = "fill")]
     replication: Option<String>,
-}
-
-fn share(text: &str) -> Result<f64, Mismatch> {
-    parse_share(text)
-}
-
-fn bytes(text: &str) -> Result<u64, Mismatch> {
-    parse_bytes(text)
 }
 
 impl CassandraArguments {
@@ -160,7 +152,7 @@ pub(super) fn prepare(arguments: &LoadArguments) -> anyhow::Result<CassandraLoad
     }
     let cassandra = &arguments.cassandra;
     let target = CassandraTarget::parse(&arguments.url)?;
-    let mut load = CassandraLoad::new(target, super::arrivals(arguments)?);
+    let mut load = CassandraLoad::new(target, super::plan(arguments)?);
     load.workload = cassandra.workload()?;
     load.records = cassandra.records.unwrap_or(load.records);
     load.popularity = cassandra.popularity(arguments.skew)?;
@@ -173,11 +165,7 @@ pub(super) fn prepare(arguments: &LoadArguments) -> anyhow::Result<CassandraLoad
     load.login = cassandra.login()?;
     load.tls = cassandra.tls()?;
     load.has_timestamps = !cassandra.server_timestamps;
-    load.seed = arguments.seed;
-    load.timeout = arguments.timeout;
-    load.objective = arguments.objective;
     load.connections = arguments.connections.unwrap_or(load.connections);
-    load.duration = arguments.duration_or_default();
     Ok(load)
 }
 

@@ -10,9 +10,9 @@ use evenkeel_papers::judge::{Finding, Kind};
 use evenkeel_papers::stats::{Interval, Range};
 use evenkeel_papers::unit::Unit;
 
-use super::number::{result as result_text, result_unit, value, welch};
+use super::number::{result as result_text, result_unit, tick_text, value, welch};
 use super::text::mark;
-use crate::html::escape;
+use crate::html::{escape, svg};
 
 /// A number of each policy, the same on the whole page: it chooses the colour.
 pub(super) type Colours<'a> = dyn Fn(&str) -> usize + 'a;
@@ -114,11 +114,6 @@ impl Scale {
     }
 }
 
-pub(super) fn tick_text(value: f64) -> String {
-    let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
-}
-
 /// As [`tick_text`], shares in percent.
 pub(super) fn tick_in(value: f64, unit: Unit) -> String {
     tick_text(if unit == Unit::Share { value * 100.0 } else { value })
@@ -181,7 +176,7 @@ fn lines(figure: &AxisFigure, panel: &FigurePanel, width: f64, colours: &Colours
     let y = Scale::over(ends(figure), bottom, 12.0);
     let count = figure.points.len();
     let x = |point: usize| 52.0 + (right - 64.0) * point as f64 / (count - 1) as f64;
-    let mut svg = opened(width, LINES_HEIGHT, &format!("{} {}", figure.title, panel.label));
+    let mut svg = svg(width, LINES_HEIGHT, &format!("{} {}", figure.title, panel.label));
     svg += &levels(&y, (44.0, right), figure.measure.unit);
     let every = count.div_ceil(10);
     for (point, label) in figure.points.iter().enumerate().step_by(every) {
@@ -227,7 +222,7 @@ fn draw_line(
 fn reported(interval: &Interval, unit: Unit) -> String {
     let Interval { mean, low, high, seeds } = interval;
     let [mean, low, high] = [mean, low, high].map(|number| value(*number, unit));
-    format!("{mean} {}, 95 % interval {low} to {high}, {seeds} seeds", unit.words())
+    format!("{mean} {}, 95 % interval {low} to {high}, {seeds} seeds", unit.name())
 }
 
 /// The policies' names at the ends of their lines, moved apart where they would overlap.
@@ -267,7 +262,7 @@ const NAMES: f64 = 190.0;
 fn dots(figure: &AxisFigure, panel: &FigurePanel, width: f64, colours: &Colours<'_>) -> String {
     let height = ROW * panel.series.len() as f64 + 34.0;
     let x = Scale::over(ends(figure), NAMES + 10.0, width - 16.0);
-    let mut svg = opened(width, height, &format!("{} {}", figure.title, panel.label));
+    let mut svg = svg(width, height, &format!("{} {}", figure.title, panel.label));
     let bottom = height - 26.0;
     svg += &uprights(&x, (0.0, bottom), tick_text);
     for (row, series) in panel.series.iter().enumerate() {
@@ -310,7 +305,7 @@ pub(super) fn forest(findings: &[&Finding], all: &[Finding], unit: Unit, width: 
     let has_tests = all.iter().any(|finding| finding.welch.is_some());
     let right = width - if has_tests { 310.0 } else { 150.0 };
     let x = forest_scale(all, unit, right);
-    let mut svg = opened(width, height, "results beside what was claimed");
+    let mut svg = svg(width, height, "results beside what was claimed");
     for (row, finding) in findings.iter().enumerate() {
         svg += &claimed_range(&x, &finding.claimed, FOREST_ROW * row as f64);
     }
@@ -389,11 +384,6 @@ fn forest_row(svg: &mut String, finding: &Finding, unit: Unit, x: &Scale, y: f64
         finding.welch.as_ref().map_or_else(String::new, |test| welch(test) + " · "),
         mark(verdict),
     );
-}
-
-pub(super) fn opened(width: f64, height: f64, label: &str) -> String {
-    let label = escape(label);
-    format!("<svg viewBox='0 0 {width} {height}' role=img aria-label='{label}'>")
 }
 
 #[cfg(test)]

@@ -69,18 +69,20 @@ pub(super) fn result_unit(kind: Kind, unit: Unit) -> &'static str {
     match (kind, unit) {
         (Kind::Ratio, _) => "times",
         (Kind::Difference, Unit::Share) => "points",
-        (Kind::Value | Kind::Difference, _) => unit.words(),
+        (Kind::Value | Kind::Difference, _) => unit.name(),
     }
+}
+
+/// A round number, such as beside an axis.
+pub(super) fn tick_text(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
 }
 
 /// The range claimed, in few characters.
 pub(super) fn range(range: &Range, kind: Kind, unit: Unit) -> String {
     let factor = if unit == Unit::Share && kind != Kind::Ratio { 100.0 } else { 1.0 };
-    let end = |value: f64| {
-        let text = format!("{:.4}", value * factor);
-        text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
-    };
-    let (low, high) = (end(range.at_least), end(range.at_most));
+    let [low, high] = [range.at_least, range.at_most].map(|end| tick_text(end * factor));
     match (range.at_least.is_finite(), range.at_most.is_finite()) {
         (true, true) if low == high => high,
         (true, true) => format!("{low} – {high}"),

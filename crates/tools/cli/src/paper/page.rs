@@ -149,7 +149,7 @@ fn axis_body(figure: &AxisFigure, colours: &Colours<'_>) -> String {
     let mut section = format!(
         "<p class=note>{}, {}; logarithmic; {band} are 95 % intervals</p>",
         escape(&figure.measure.words),
-        escape(figure.measure.unit.words()),
+        escape(figure.measure.unit.name()),
     );
     if has_lines && !is_alone {
         let series = figure.panels[0].series.iter();
@@ -221,7 +221,7 @@ fn measures_body(figure: &MeasuresFigure, colours: &Colours<'_>) -> String {
 /// A row for each policy; shares with a bar behind them.
 fn measures_table(figure: &MeasuresFigure, panel: &MeasuresPanel, colours: &Colours<'_>) -> String {
     let head = |measure: &evenkeel_papers::figure::Named| {
-        let unit = measure.unit.words();
+        let unit = measure.unit.name();
         format!("<th class=number>{}, {}", escape(&measure.words), escape(unit))
     };
     let head: String = figure.measures.iter().map(head).collect();

@@ -33,7 +33,7 @@ fn bars(strip: &Strip) -> String {
     let all = strip.series.iter().flat_map(|series| series.values.iter().flatten());
     let high = all.map(|interval| interval.mean).fold(0.0, f64::max);
     let full = if unit == Unit::Share { 1.0 } else { high };
-    let top = format!("full bar = {} {}", value(full, unit), unit.words());
+    let top = format!("full bar = {} {}", value(full, unit), unit.name());
     let mut text = format!("\n{} ({top})\n", strip.measure.words);
     for series in &strip.series {
         let values: Vec<Option<f64>> =
@@ -111,7 +111,7 @@ fn grid(figure: &MeasuresFigure, panel: &MeasuresPanel, across: usize, up: usize
     }
     let unit = |measure: usize| figure.measures[measure].unit;
     let tick = |end: f64, measure: usize| format!("{:>8}", value(end, unit(measure)));
-    let mut text = format!("\n{} {}\n", figure.measures[up].words, unit(up).words());
+    let mut text = format!("\n{} {}\n", figure.measures[up].words, unit(up).name());
     for (number, row) in cells.iter().enumerate() {
         let label = match number {
             0 => tick(y.1, up),
@@ -122,7 +122,7 @@ fn grid(figure: &MeasuresFigure, panel: &MeasuresPanel, across: usize, up: usize
         text += &format!("{label:>8} │{}\n", row.trim_end());
     }
     let ends = [tick(x.0, across), tick(x.1, across)].map(|text| text.trim().to_owned());
-    let name = format!("{} {}", figure.measures[across].words, unit(across).words());
+    let name = format!("{} {}", figure.measures[across].words, unit(across).name());
     let width = COLUMNS.saturating_sub(ends[0].len() + ends[1].len());
     text += &format!("{:>8} └{}\n", "", "─".repeat(COLUMNS));
     text + &format!("{:>8}  {}{name:^width$}{}\n", "", ends[0], ends[1])

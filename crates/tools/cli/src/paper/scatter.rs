@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use evenkeel_papers::figure::{MeasuresFigure, MeasuresPanel, MeasuresRow, Named};
 
-use super::chart::{Colours, Scale, levels, opened, tick_in, uprights};
+use super::chart::{Colours, Scale, levels, tick_in, uprights};
 use super::number::value;
-use crate::html::escape;
+use crate::html::{escape, svg};
 
 const HEIGHT: f64 = 310.0;
 const LEFT: f64 = 46.0;
@@ -26,7 +26,7 @@ pub(super) fn drawing(
     let x = Scale::around(runs(across), LEFT, width - RIGHT);
     let y = Scale::around(runs(up), HEIGHT - BOTTOM, 10.0);
     let (right, above) = (&figure.measures[across], &figure.measures[up]);
-    let mut svg = opened(width, HEIGHT, &format!("{} over {}", above.words, right.words));
+    let mut svg = svg(width, HEIGHT, &format!("{} over {}", above.words, right.words));
     svg += &grid(&x, &y, right, above);
     for row in &panel.rows {
         svg += &cloud(row, (across, right), (up, above), &x, &y, colours(&row.policy));
@@ -37,7 +37,7 @@ pub(super) fn drawing(
 fn grid(x: &Scale, y: &Scale, right: &Named, above: &Named) -> String {
     let mut svg = levels(y, (x.from, x.to), above.unit);
     svg += &uprights(x, (y.to, y.from), |tick| tick_in(tick, right.unit));
-    let name = |named: &Named| escape(&format!("{}, {}", named.words, named.unit.words()));
+    let name = |named: &Named| escape(&format!("{}, {}", named.words, named.unit.name()));
     let (middle, low) = (f64::midpoint(x.from, x.to), HEIGHT - 8.0);
     let _ = write!(svg, "<text class=tick x={middle} y={low}>{}</text>", name(right));
     let (left, high) = (x.from + 6.0, y.to + 12.0);
@@ -55,7 +55,7 @@ fn cloud(
 ) -> String {
     let mut svg = format!("<g class='series c{colour}'>");
     let reported = |name: &Named, number: f64| {
-        format!("{} {} {}", name.words, value(number, name.unit), name.unit.words())
+        format!("{} {} {}", name.words, value(number, name.unit), name.unit.name())
     };
     for (one, other) in row.runs[across].iter().zip(&row.runs[up]) {
         let _ = write!(

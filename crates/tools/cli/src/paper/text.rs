@@ -75,7 +75,7 @@ fn axis_text(figure: &AxisFigure) -> String {
     let mut text = wrap(&figure.title, "");
     let unit = figure.measure.unit;
     let kind = if unit == Unit::Share { "mean" } else { "geometric mean" };
-    text += &format!("{}, {}; {kind} ± half the interval\n", figure.measure.words, unit.words());
+    text += &format!("{}, {}; {kind} ± half the interval\n", figure.measure.words, unit.name());
     for panel in &figure.panels {
         text += "\n";
         text += &panel_table(figure, panel).to_string();
@@ -102,7 +102,7 @@ fn measures_text(figure: &MeasuresFigure) -> String {
 /// A row for each policy; where dots are drawn too, each begins with its letter.
 fn measures_table(figure: &MeasuresFigure, panel: &MeasuresPanel) -> Table {
     let name = |measure: &evenkeel_papers::figure::Named| {
-        format!("{}, {}", measure.words, measure.unit.words())
+        format!("{}, {}", measure.words, measure.unit.name())
     };
     let names: Vec<String> = figure.measures.iter().map(name).collect();
     let header = core::iter::once(panel.label.as_str()).chain(names.iter().map(String::as_str));
@@ -127,7 +127,7 @@ fn panel_table(figure: &AxisFigure, panel: &FigurePanel) -> Table {
     let is_alone = figure.points.len() == 1 && figure.points[0].is_empty();
     let header = shown
         .iter()
-        .map(|&point| if is_alone { unit.words() } else { figure.points[point].as_str() });
+        .map(|&point| if is_alone { unit.name() } else { figure.points[point].as_str() });
     let header: Vec<&str> = core::iter::once(corner.as_str()).chain(header).collect();
     let mut table = Table::new(&header);
     for series in &panel.series {

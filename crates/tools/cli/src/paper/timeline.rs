@@ -6,9 +6,9 @@ use evenkeel_papers::figure::{Phase, Series, Strip, TimeFigure, TimePanel};
 use evenkeel_papers::stats::Interval;
 use evenkeel_papers::unit::Unit;
 
-use super::chart::{Colours, Scale, banded, end_labels, levels, opened, tick_text};
-use super::number::value;
-use crate::html::escape;
+use super::chart::{Colours, Scale, banded, end_labels, levels};
+use super::number::{tick_text, value};
+use crate::html::{escape, svg};
 
 const STRIP: f64 = 178.0;
 const GAP: f64 = 34.0;
@@ -28,7 +28,7 @@ pub(super) fn drawing(
     let height = TOP + strips * STRIP + (strips - 1.0) * GAP + BOTTOM;
     let end_s = figure.until_s.last().copied().unwrap_or(1.0);
     let x = Scale::linear(0.0, end_s, LEFT, width - NAMES);
-    let mut svg = opened(width, height, &format!("{} {}", figure.title, panel.label));
+    let mut svg = svg(width, height, &format!("{} {}", figure.title, panel.label));
     for (number, strip) in panel.strips.iter().enumerate() {
         let top = TOP + number as f64 * (STRIP + GAP);
         let is_first = number == 0;
@@ -74,7 +74,7 @@ fn strip_drawing(
     let y = upward(strip, top);
     let unit = strip.measure.unit;
     let mut svg = levels(&y, (x.from, x.to), unit);
-    let name = format!("{}, {}", strip.measure.words, unit.words());
+    let name = format!("{}, {}", strip.measure.words, unit.name());
     // Above the strip, and above the names of the phases where these stand.
     let above = if top > TOP { top - 10.0 } else { top - 28.0 };
     let _ = write!(svg, "<text class=strip x={} y={above:.1}>{}</text>", x.from, escape(&name));
@@ -117,7 +117,7 @@ fn line(
         escape(&series.label),
         value(low, unit),
         value(high, unit),
-        unit.words(),
+        unit.name(),
         banded(&known, y),
     )
 }

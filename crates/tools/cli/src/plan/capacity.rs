@@ -88,7 +88,7 @@ fn load(arguments: &CapacityArguments) -> Result<Capacity, Problems> {
 
 /// Every strategy with every billing unit, on all cores.
 fn simulated(capacity: &Capacity) -> Result<Vec<Outcome>, InputError> {
-    let strategies = || Strategy::NAMED.iter().map(|&(_, strategy)| strategy);
+    let strategies = || Strategy::ALL.into_iter();
     let units = capacity.billing.iter();
     let jobs: Vec<(Strategy, Duration)> =
         units.flat_map(|&unit| strategies().map(move |strategy| (strategy, unit))).collect();

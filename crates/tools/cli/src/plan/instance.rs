@@ -54,37 +54,26 @@ pub(crate) struct Instance {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    #[serde(default)]
     n: Option<usize>,
     demand: Sites<u32>,
     curves_ppm: Square<List<u32, LOADS_MAX>>,
-    #[serde(default)]
     target_ppm: Option<OneOrEach>,
-    #[serde(default)]
     weights: Option<Sites<u32>>,
-    #[serde(default)]
     saturation: Option<Sites<u32>>,
-    #[serde(default)]
     capacity_rps: Option<Sites<f64>>,
-    #[serde(default)]
     quantum_rps: Option<f64>,
-    #[serde(default)]
     rtt_ms: Option<Square<f64>>,
-    #[serde(default)]
     prices: Option<Square<u32>>,
-    #[serde(default)]
     limits: Option<Square<Option<u32>>>,
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
     names: Option<Sites<String>>,
-    #[serde(default, rename = "note")]
+    #[serde(rename = "note")]
     _note: Option<String>,
-    #[serde(default, rename = "slo_ms")]
+    #[serde(rename = "slo_ms")]
     _slo_ms: Option<f64>,
-    #[serde(default, rename = "quantum_pct")]
+    #[serde(rename = "quantum_pct")]
     _quantum_pct: Option<f64>,
-    #[serde(default, rename = "down")]
+    #[serde(rename = "down")]
     _down: Option<Sites<usize>>,
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use evenkeel_geo::{Answer, Problem};
 
 use super::violations::{percent, violations, violations_if_local};
-use crate::html::escape;
+use crate::html::{escape, svg};
 
 const STYLE: &str = include_str!("../paper/page.css");
 /// What the reports of papers have no use for.
@@ -93,7 +93,7 @@ impl View<'_> {
         });
         let most = f64::from(ends.max().unwrap_or(1).max(1));
         let x = |load: u32| LEFT + (WIDTH - LEFT - RIGHT) * f64::from(load) / most;
-        let mut svg = opened(ROW * sites as f64 + 6.0, "load of each site");
+        let mut svg = svg(WIDTH, ROW * sites as f64 + 6.0, "load of each site");
         for site in 0..sites {
             let y = ROW * site as f64 + 6.0;
             let (demand, load) = (self.problem.demand()[site], self.answer.loads[site]);
@@ -281,10 +281,6 @@ fn shortened(name: &str) -> String {
     }
     let start: String = name.chars().take(LONGEST - 1).collect();
     escape(&(start + "…"))
-}
-
-fn opened(height: f64, label: &str) -> String {
-    format!("<svg viewBox='0 0 {WIDTH} {height}' role=img aria-label='{label}'>")
 }
 
 #[cfg(test)]

@@ -95,17 +95,13 @@ pub(crate) struct PlacementArguments {
 }
 
 fn method(name: &str) -> Result<Method, FlagError> {
-    let found = Method::ALL.into_iter().find(|method| method.name() == name);
+    let found = Method::named(name);
     let known = Method::ALL.map(Method::name).join(", ");
     found.ok_or_else(|| FlagError::came(name, format!("one of {known}")))
 }
 
 fn route(name: &str) -> Result<Route, FlagError> {
-    match name {
-        "nearest" => Ok(Route::Nearest),
-        "bestpath" => Ok(Route::BestPath),
-        _ => Err(FlagError::came(name, "nearest or bestpath")),
-    }
+    Route::named(name).ok_or_else(|| FlagError::came(name, "nearest or bestpath"))
 }
 
 #[derive(Serialize)]
@@ -120,13 +116,6 @@ struct Document<'a> {
     today: Option<&'a Line>,
     results: &'a [Line],
     worth: &'a [Line],
-}
-
-const fn route_name(route: Route) -> &'static str {
-    match route {
-        Route::Nearest => "nearest",
-        Route::BestPath => "bestpath",
-    }
 }
 
 pub(crate) fn run(arguments: &PlacementArguments) -> anyhow::Result<ExitCode> {
@@ -149,7 +138,7 @@ pub(crate) fn run(arguments: &PlacementArguments) -> anyhow::Result<ExitCode> {
         let document = Document {
             title: &plan.title,
             tier: arguments.tier,
-            route: route_name(arguments.route),
+            route: arguments.route.name(),
             percentile: plan.percentile_report(),
             sites: &plan.input.sites,
             operations: plan.past().operations(),

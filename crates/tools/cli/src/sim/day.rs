@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use evenkeel_sim::RunReport;
 use evenkeel_sim::placement::day::PlacementReport;
-use evenkeel_sim::placement::input::{DayScenario, ROUTES};
+use evenkeel_sim::placement::input::DayScenario;
 use serde::Serialize;
 use serde_json::json;
 
@@ -76,7 +76,6 @@ fn table(rows: &[Row]) -> Table {
 fn resolved(scenario: &DayScenario) -> serde_json::Value {
     let (day, fleet) = (&scenario.day, &scenario.day.fleet);
     let continents = fleet.continents.iter().map(|continent| continent.name());
-    let route = ROUTES.iter().find(|(_, route)| *route == day.route).map(|(name, _)| name);
     json!({
         "description": scenario.description,
         "fleet": {
@@ -92,7 +91,7 @@ fn resolved(scenario: &DayScenario) -> serde_json::Value {
             "spread": fleet.spread,
             "sigma": fleet.sigma,
         },
-        "placement": { "tau": day.tau, "route": route },
+        "placement": { "tau": day.tau, "route": day.route.name() },
         "run": { "policies": scenario.strategies },
     })
 }

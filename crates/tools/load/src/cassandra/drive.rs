@@ -13,7 +13,7 @@ use super::super::pacer::Pacer;
 use super::super::report::{OperationReport, Spent};
 use super::super::tally::{Reply, Tally};
 use super::super::world::Counts;
-use super::super::{LoadError, Outcome, Progress, Running, obey, plan_of, sleep_until, tell};
+use super::super::{LoadError, Outcome, Progress, Running, obey, sleep_until, tell};
 use super::CassandraLoad;
 use super::session::{Session, Statements, read, words};
 use super::workload::{Draw, Operation, Values};
@@ -79,18 +79,16 @@ impl World {
         let session = Session::open(&load).await?;
         let statements = session.statements().await?;
         let pacer = Pacer::new().map_err(|error| LoadError::system("make a timer", error))?;
-        let end = load.end().map_or(Instant::FAR, |end| Instant::ZERO + end);
-        let schedule = load.arrivals.schedule(load.seed);
-        let tally = || Tally { objective: load.objective, ..Tally::default() };
+        let plan = &load.plan;
         let state = State {
-            agenda: Agenda::new(schedule, end, load.requests_max.unwrap_or(u64::MAX)),
-            draw: Draw::new(load.workload, load.records, load.popularity, load.seed)?,
-            values: Values::new(load.size, load.seed)?,
+            agenda: plan.agenda(),
+            draw: Draw::new(load.workload, load.records, load.popularity, plan.seed)?,
+            values: Values::new(load.size, plan.seed)?,
             due: 0,
             due_warm_up: 0,
             in_flight: 0,
-            tally: tally(),
-            operations: [tally(), tally()],
+            tally: plan.tally(),
+            operations: [plan.tally(), plan.tally()],
             tally_warm_up: Tally::default(),
         };
         let (clock, cancelled, state) = (Clock::start(), Cell::new(false), RefCell::new(state));
@@ -107,7 +105,7 @@ impl World {
             };
             match due {
                 Some(at) if at <= self.clock.now() => tokio::task::yield_now().await,
-                Some(at) => sleep_until(&self.clock, &self.pacer, at, self.load.spin).await,
+                Some(at) => sleep_until(&self.clock, &self.pacer, at, self.load.plan.spin).await,
                 None if in_flight == 0 => return,
                 // The last answer wakes us up.
                 None => self.pacer.sleep_until(self.clock.std_instant(Instant::FAR)).await,
@@ -117,7 +115,7 @@ impl World {
 
     fn send_due(self: &Rc<Self>) {
         let now = self.clock.now();
-        let counted_from = Instant::ZERO + self.load.warm_up;
+        let counted_from = self.load.plan.counted_from();
         for _ in 0..BATCH {
             let mut state = self.state.borrow_mut();
             let Some(due) = state.agenda.take(now) else { return };
@@ -140,16 +138,16 @@ impl World {
     async fn carry_out(self: Rc<Self>, job: Job) {
         let Job { operation, due, ask } = job;
         let sent = self.clock.now();
-        let deadline = self.clock.std_instant(due + self.load.timeout);
+        let deadline = self.clock.std_instant(due + self.load.plan.timeout);
         let answer = tokio::time::timeout_at(deadline.into(), self.session.ask(ask)).await;
         let now = self.clock.now();
         let mut state = self.state.borrow_mut();
         state.in_flight -= 1;
-        let counted_from = Instant::ZERO + self.load.warm_up;
+        let counted_from = self.load.plan.counted_from();
         state.note(counted_from, due, operation, |tally| {
             tally.send_lag.record(sent.since(due));
             let answer = match &answer {
-                Err(_) => return tally.timed_out(self.load.timeout),
+                Err(_) => return tally.timed_out(self.load.plan.timeout),
                 Ok(Err(error)) => return tally.failed_because(&error.to_string()),
                 Ok(Ok(answer)) => answer,
             };
@@ -172,10 +170,7 @@ impl World {
 
     fn outcome(&self, cpu: Duration) -> Outcome {
         let wall = self.clock.now().since(Instant::ZERO);
-        let cancelled = self.cancelled.get();
-        let is_timed = !cancelled && self.load.requests_max.is_none();
-        let plan = plan_of(self.load.end(), wall, is_timed);
-        let spent = Spent { wall, plan, warm_up: self.load.warm_up, cpu, cancelled };
+        let spent = Spent { wall, cpu, cancelled: self.cancelled.get() };
         let mut state = self.state.borrow_mut();
         let mut tally = std::mem::take(&mut state.tally);
         tally.connections_opened = self.session.connections_opened();
@@ -184,8 +179,7 @@ impl World {
         let operations = names.filter(|(_, tally)| tally.decided() > 0);
         let operations = operations.map(|(name, tally)| OperationReport::new(name, tally));
         let operations = operations.collect();
-        let (policy, seed) = (self.load.policy.clone(), self.load.seed);
-        let mut outcome = Outcome::new(policy, seed, due, tally, &spent);
+        let mut outcome = Outcome::new(&self.load.plan, due, tally, &spent);
         outcome.report.operations = operations;
         outcome
     }
@@ -221,6 +215,6 @@ impl Running for World {
         let connections = self.session.connections();
         let counts = Counts { due, due_warm_up, in_flight, waiting: 0, connections };
         let elapsed = self.clock.now().since(Instant::ZERO);
-        Progress::of(elapsed, self.load.end(), &counts, tally)
+        Progress::of(elapsed, self.load.plan.end(), &counts, tally)
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn fill(
         let table = load.target.table();
         let insert = format!("INSERT INTO {table} (y_id{columns}) VALUES (?{marks})");
         let insert = session.prepare(&insert).await?;
-        let values = RefCell::new(Values::new(load.size, load.seed)?);
+        let values = RefCell::new(Values::new(load.size, load.plan.seed)?);
         let (load, next, stop) = (load.clone(), Cell::new(0), stop.clone());
         write_all(Rc::new(Filling { load, session, insert, values, next, stop }), on_progress).await
     })
@@ -109,14 +109,14 @@ impl Filling {
         let mut attempts = 0;
         loop {
             let ask = self.session.execute(&self.insert, bound, true);
-            let written = tokio::time::timeout(self.load.timeout, self.session.ask(ask)).await;
+            let written = tokio::time::timeout(self.load.plan.timeout, self.session.ask(ask)).await;
             let why = match written {
                 Ok(Ok(answer)) => match read(&answer, self.load.version) {
                     Ok(_) => return Ok(()),
                     Err(error) => words(&error),
                 },
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {:?}", self.load.timeout),
+                Err(_) => format!("no answer within {:?}", self.load.plan.timeout),
             };
             attempts += 1;
             if attempts == ATTEMPTS {

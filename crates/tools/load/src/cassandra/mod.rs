@@ -23,10 +23,7 @@ use std::time::Duration;
 
 use evenkeel_core::request::ring::Consistency;
 
-use super::{
-    Arrivals, LoadError, Outcome, Parameters, Progress, Stop, check_spin, check_times, on_thread,
-    outside,
-};
+use super::{LoadError, Outcome, Parameters, Plan, Progress, Stop, on_thread, outside};
 use evenkeel_cql::Version;
 use evenkeel_cql::client::{Login, NodeTls};
 use parameters::CassandraParameters;
@@ -68,28 +65,11 @@ pub struct CassandraLoad {
     /// each coordinator stamps them, and a proxy may not send them twice.
     pub has_timestamps: bool,
     /// When requests are due.
-    pub arrivals: Arrivals,
-    /// The label of the run in its report.
-    pub policy: String,
-    /// The seed of arrivals, records and values.
-    pub seed: u64,
-    /// No request is due at or after this time. `None`: when the arrivals end, or never.
-    pub duration: Option<Duration>,
-    /// Requests due before this time are sent, answered and forgotten.
-    pub warm_up: Duration,
-    /// No more requests than this. `None`: no bound.
-    pub requests_max: Option<u64>,
-    /// How long after it is due a request may be answered; above zero, at most
-    /// [`LATENCY_MAX`](super::LATENCY_MAX).
-    pub timeout: Duration,
-    /// How long after it is due a request should be answered.
-    pub objective: Option<Duration>,
+    pub plan: Plan,
     /// Connections, all addresses together; from 1 to 1,000.
     pub connections: usize,
     /// The most requests in flight; those beyond fail at once.
     pub in_flight_max: usize,
-    /// How long to wait busily before a request is due, at most [`SPIN_MAX`](super::SPIN_MAX).
-    pub spin: Duration,
 }
 
 /// Addresses and keyspace of a URL such as `cql://10.0.0.1:9042,10.0.0.2/shop`.
@@ -149,8 +129,8 @@ fn with_port(address: &str) -> Option<String> {
 
 impl CassandraLoad {
     /// A load with usual bounds: workload B on 1,000 records of 1,000 bytes, zipfian, at
-    /// `LOCAL_QUORUM` over protocol v5 and 4 connections; a timeout of 10 s; seed 1.
-    pub fn new(target: CassandraTarget, arrivals: Arrivals) -> Self {
+    /// `LOCAL_QUORUM` over protocol v5 and 4 connections.
+    pub fn new(target: CassandraTarget, plan: impl Into<Plan>) -> Self {
         Self {
             target,
             workload: Workload::B,
@@ -162,17 +142,9 @@ impl CassandraLoad {
             login: None,
             tls: None,
             has_timestamps: true,
-            arrivals,
-            policy: "load".into(),
-            seed: 1,
-            duration: None,
-            warm_up: Duration::ZERO,
-            requests_max: None,
-            timeout: Duration::from_secs(10),
-            objective: None,
+            plan: plan.into(),
             connections: 4,
             in_flight_max: 100_000,
-            spin: Duration::ZERO,
         }
     }
 
@@ -183,15 +155,15 @@ impl CassandraLoad {
             authority: self.target.addresses.join(","),
             path: format!("/{}/{TABLE}", self.target.keyspace),
             method: "CQL".into(),
-            arrivals: self.arrivals.kind(),
-            rate: self.arrivals.rate_mean(),
-            duration_s: self.end().map(|end| end.as_secs_f64()),
-            requests_max: self.requests_max,
-            timeout_ms: milliseconds(self.timeout),
-            objective_ms: self.objective.map(milliseconds),
+            arrivals: self.plan.arrivals.kind(),
+            rate: self.plan.arrivals.rate_mean(),
+            duration_s: self.plan.end().map(|end| end.as_secs_f64()),
+            requests_max: self.plan.requests_max,
+            timeout_ms: milliseconds(self.plan.timeout),
+            objective_ms: self.plan.objective.map(milliseconds),
             connections_max: self.connections,
             queue_max: self.in_flight_max,
-            seed: self.seed,
+            seed: self.plan.seed,
             cassandra: Some(CassandraParameters {
                 read_share: self.workload.read_share,
                 records: self.records,
@@ -241,21 +213,15 @@ impl CassandraLoad {
 
     /// Whether every setting is in its range.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
-        check_times(self.timeout, self.duration, self.objective)?;
+        self.plan.check()?;
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
             return outside("connections", &self.connections, "from 1 to 1,000 (streams share)");
         }
-        check_spin(self.spin)?;
         if self.consistency.is_serial() {
             let expected = "a level of plain requests, such as LOCAL_QUORUM";
             return outside("consistency", &self.consistency.name(), expected);
         }
-        workload::Draw::new(self.workload, self.records, self.popularity, self.seed)?;
-        workload::Values::new(self.size, self.seed).map(drop)
-    }
-
-    /// When requests end by time: with the duration or with the arrivals.
-    fn end(&self) -> Option<Duration> {
-        [self.duration, self.arrivals.end()].into_iter().flatten().min()
+        workload::Draw::new(self.workload, self.records, self.popularity, self.plan.seed)?;
+        workload::Values::new(self.size, self.plan.seed).map(drop)
     }
 }

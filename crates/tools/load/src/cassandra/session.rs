@@ -87,7 +87,7 @@ impl Session {
             waiting_max: load.in_flight_max,
             orphans_max: STREAMS_MAX / 2,
             idle: Duration::from_secs(3_600),
-            connect: load.timeout.max(Duration::from_secs(5)),
+            connect: load.plan.timeout.max(Duration::from_secs(5)),
             tls: load.tls.clone(),
             ..NodeLimits::default()
         });

@@ -81,7 +81,7 @@ impl Server {
         let target = CassandraTarget::parse(&format!("cql://{}/shop", self.address)).unwrap();
         let mut load = CassandraLoad::new(target, Arrivals::constant(rate).unwrap());
         load.workload = workload;
-        load.duration = Some(Duration::from_millis(duration_ms));
+        load.plan.duration = Some(Duration::from_millis(duration_ms));
         load
     }
 
@@ -269,7 +269,7 @@ fn a_seed_asks_for_the_same() {
     let asked = |seed| {
         let server = Server::healthy();
         let mut load = server.load(Workload::A, 500.0, 200);
-        load.seed = seed;
+        load.plan.seed = seed;
         load.has_timestamps = false;
         run(load);
         let mut seen = server.seen.lock().unwrap().clone();
@@ -293,7 +293,7 @@ fn failures_are_counted_by_their_kind() {
     });
     let mut load = server.load(Workload::C, 500.0, 200);
     load.connections = 1;
-    load.objective = Some(Duration::from_secs(1));
+    load.plan.objective = Some(Duration::from_secs(1));
     let report = run(load).report;
     assert_eq!((report.served, report.failed, report.missed_share), (25, 75, Some(0.75)));
     let failures = report.failures.iter().map(|one| (one.message.as_str(), one.count));
@@ -309,10 +309,10 @@ fn failures_are_counted_by_their_kind() {
 fn what_is_not_answered_times_out() {
     let server = Server::start(|_| Reply::Silence);
     let mut load = server.load(Workload::C, 200.0, 100);
-    load.timeout = Duration::from_millis(150);
+    load.plan.timeout = Duration::from_millis(150);
     let report = run(load).report;
     assert_eq!((report.requests, report.timeouts), (20, 20));
-    assert_eq!(report.p50_ms.map(f64::round), Some(150.0));
+    assert_eq!(report.latency.p50_ms.map(f64::round), Some(150.0));
 }
 
 #[test]
@@ -329,8 +329,8 @@ fn a_stall_shows_in_all_the_requests_it_hit() {
     let report = run(load).report;
     assert_eq!(report.served, 500);
     // 200 requests were due while it slept; half of them waited for more than 200 ms.
-    assert!(report.p95_ms.unwrap() > 250.0, "{report:?}");
-    assert!(report.max_ms.unwrap() >= 390.0, "{report:?}");
+    assert!(report.latency.p95_ms.unwrap() > 250.0, "{report:?}");
+    assert!(report.latency.max_ms.unwrap() >= 390.0, "{report:?}");
 }
 
 #[test]

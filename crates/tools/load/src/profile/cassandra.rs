@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_url_is_enough_and_the_rest_is_as_with_load() {
         let load = read(SMALL).expect("it is sound");
-        let usual = CassandraLoad::new(load.target.clone(), load.arrivals.clone());
+        let usual = CassandraLoad::new(load.target.clone(), load.plan.arrivals.clone());
         assert_eq!(load.target.addresses, ["127.0.0.1:9042"]);
         assert_eq!((load.records, load.connections), (usual.records, usual.connections));
         assert_eq!((load.consistency, load.version), (usual.consistency, usual.version));
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((load.consistency, load.version), (Consistency::One, Version::V4));
         assert_eq!(load.popularity, Popularity::Latest(0.5));
         assert!(!load.has_timestamps);
-        assert_eq!(load.timeout.as_secs(), 2);
+        assert_eq!(load.plan.timeout.as_secs(), 2);
     }
 
     #[test]

@@ -162,8 +162,9 @@ fn cassandra(root: &mut Table<'_>, steps: &StepConfig) -> Requests {
             root.problem(key, Mismatch::new(came, "either requests over HTTP or [cassandra]"));
         }
     }
-    let load = root.key("cassandra").table(cassandra::load).required();
-    Requests::Cassandra(Box::new(CassandraLoad { timeout: steps.timeout, ..load }))
+    let mut load = root.key("cassandra").table(cassandra::load).required();
+    load.plan.timeout = steps.timeout;
+    Requests::Cassandra(Box::new(load))
 }
 
 fn check_writes(

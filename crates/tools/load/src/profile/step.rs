@@ -53,13 +53,10 @@ pub(super) fn measure(
 ) -> Result<Option<StepDone>, LoadError> {
     let measured = measured_for(config, load);
     let warm_up = config.steps.warm_up;
-    let offer = Offer {
-        write_share,
-        warm_up,
-        duration: Some(warm_up + measured),
-        seed,
-        ..Offer::new(config, Arrivals::poisson(load)?)
-    };
+    let mut offer = Offer { write_share, ..Offer::new(config, Arrivals::poisson(load)?) };
+    offer.plan.warm_up = warm_up;
+    offer.plan.duration = Some(warm_up + measured);
+    offer.plan.seed = seed;
     let mut backlog = Backlog::new(warm_up, measured);
     let outcome = offer.make(config, stop, |progress| {
         backlog.look(progress);
@@ -92,11 +89,9 @@ pub(super) fn measured_for(config: &ProfileConfig, load: f64) -> Duration {
 pub(super) fn alone(config: &ProfileConfig, stop: &Stop) -> Result<Option<Duration>, ProfileError> {
     const REQUESTS: u64 = 20;
     const PER_SECOND: f64 = 20.0;
-    let offer = Offer {
-        requests_max: Some(REQUESTS),
-        connections_max: 1,
-        ..Offer::new(config, Arrivals::constant(PER_SECOND)?)
-    };
+    let mut offer =
+        Offer { connections_max: 1, ..Offer::new(config, Arrivals::constant(PER_SECOND)?) };
+    offer.plan.requests_max = Some(REQUESTS);
     let outcome = offer.make(config, stop, |_| ())?;
     if outcome.report.cancelled {
         return Ok(None);

@@ -43,36 +43,22 @@ pub use error::InputError;
 /// Parts per million in one.
 const ALL_PPM: f64 = 1e6;
 
-/// Who serves what, and who is asked before a server is added.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Strategy {
-    /// Each site alone, with the servers that its highest demand needs, all the time.
-    Peak,
-    /// Each site alone, scaled by its own violations (the paper's AllLocal).
-    Local,
-    /// Scaled when redirecting for the fewest violations cannot keep the target (KurmaPerf).
-    RedirectViolations,
-    /// Scaled when no redirecting at all can keep the target, which takes the fewest redirects
-    /// (KurmaCost).
-    Redirect,
-    /// All servers in one place, without any way between them (the paper's AllShared), scaled
-    /// without hysteresis: a lower bound.
-    Shared,
-}
-
-impl Strategy {
-    /// All of them with their names, from the dearest.
-    pub const NAMED: [(&'static str, Self); 5] = [
-        ("peak", Self::Peak),
-        ("local", Self::Local),
-        ("redirect-violations", Self::RedirectViolations),
-        ("redirect", Self::Redirect),
-        ("shared", Self::Shared),
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        Self::NAMED.iter().find(|(_, strategy)| *strategy == self).map_or("", |(name, _)| name)
+evenkeel_core::named! {
+    /// Who serves what, and who is asked before a server is added.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Strategy {
+        /// Each site alone, with the servers that its highest demand needs, all the time.
+        Peak = "peak",
+        /// Each site alone, scaled by its own violations (the paper's AllLocal).
+        Local = "local",
+        /// Scaled when redirecting for the fewest violations cannot keep the target (KurmaPerf).
+        RedirectViolations = "redirect-violations",
+        /// Scaled when no redirecting at all can keep the target, which takes the fewest redirects
+        /// (KurmaCost).
+        Redirect = "redirect",
+        /// All servers in one place, without any way between them (the paper's AllShared), scaled
+        /// without hysteresis: a lower bound.
+        Shared = "shared",
     }
 }
 

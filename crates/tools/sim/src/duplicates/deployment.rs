@@ -55,28 +55,16 @@ pub struct Workload {
     pub factors: Vec<f64>,
 }
 
-/// When the next batch comes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrivals {
-    /// Whenever: exponential gaps, whatever becomes of those before.
-    Poisson,
-    /// When all duplicates have answered the one before.
-    AfterAll,
-    /// When one duplicate has.
-    AfterFirst,
-}
-
-impl Arrivals {
-    /// By the names that people write.
-    pub const NAMED: [(&'static str, Self); 3] = [
-        ("poisson", Self::Poisson),
-        ("after-all", Self::AfterAll),
-        ("after-first", Self::AfterFirst),
-    ];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        Self::NAMED[self as usize].0
+evenkeel_core::named! {
+    /// When the next batch comes.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Arrivals {
+        /// Whenever: exponential gaps, whatever becomes of those before.
+        Poisson = "poisson",
+        /// When all duplicates have answered the one before.
+        AfterAll = "after-all",
+        /// When one duplicate has.
+        AfterFirst = "after-first",
     }
 }
 

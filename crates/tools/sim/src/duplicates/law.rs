@@ -57,39 +57,26 @@ const CASSANDRA: [Knot; 7] = [
 /// Equal times: for tests, and for what formulas know.
 const CONSTANT: [Knot; 1] = [(1.0, 1.0)];
 
-/// Which law, and whose mean it has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
-    /// Writes to one ZooKeeper node.
-    ZookeeperWrite,
-    /// Reads of one.
-    ZookeeperRead,
-    /// Writes to a group of three.
-    ZookeeperGroupWrite,
-    /// A Cassandra node.
-    Cassandra,
-    /// Exponential: what queueing theory knows most about.
-    Exponential,
-    /// Always the mean.
-    Constant,
+evenkeel_core::named! {
+    /// Which law, and whose mean it has.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Shape {
+        /// Writes to one ZooKeeper node.
+        ZookeeperWrite = "zookeeper-write",
+        /// Reads of one.
+        ZookeeperRead = "zookeeper-read",
+        /// Writes to a group of three.
+        ZookeeperGroupWrite = "zookeeper-group-write",
+        /// A Cassandra node.
+        Cassandra = "cassandra",
+        /// Exponential: what queueing theory knows most about.
+        Exponential = "exponential",
+        /// Always the mean.
+        Constant = "constant",
+    }
 }
 
 impl Shape {
-    /// The shapes by the names that people write.
-    pub const NAMED: [(&'static str, Self); 6] = [
-        ("zookeeper-write", Self::ZookeeperWrite),
-        ("zookeeper-read", Self::ZookeeperRead),
-        ("zookeeper-group-write", Self::ZookeeperGroupWrite),
-        ("cassandra", Self::Cassandra),
-        ("exponential", Self::Exponential),
-        ("constant", Self::Constant),
-    ];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        Self::NAMED[self as usize].0
-    }
-
     const fn knots(self) -> &'static [Knot] {
         match self {
             Self::ZookeeperWrite => &ZOOKEEPER_WRITE,

@@ -4,37 +4,28 @@ use std::sync::{Arc, LazyLock};
 
 use evenkeel_planner::model::RoundTrips;
 
-/// Regions of one kind, for workloads that differ by part of the world.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Continent {
-    /// East of 100° W: the paper's "East Coast", and the middle.
-    NorthAmericaEast,
-    /// West of 100° W.
-    NorthAmericaWest,
-    /// With Israel.
-    Europe,
-    /// From India to Japan.
-    Asia,
-    /// Australia and New Zealand.
-    Oceania,
-    /// South America.
-    SouthAmerica,
-    /// Africa and the Gulf.
-    AfricaAndGulf,
+evenkeel_core::named! {
+    /// Regions of one kind, for workloads that differ by part of the world.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Continent {
+        /// East of 100° W: the paper's "East Coast", and the middle.
+        NorthAmericaEast = "north-america-east",
+        /// West of 100° W.
+        NorthAmericaWest = "north-america-west",
+        /// With Israel.
+        Europe = "europe",
+        /// From India to Japan.
+        Asia = "asia",
+        /// Australia and New Zealand.
+        Oceania = "oceania",
+        /// South America.
+        SouthAmerica = "south-america",
+        /// Africa and the Gulf.
+        AfricaAndGulf = "africa-and-gulf",
+    }
 }
 
 impl Continent {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::NorthAmericaEast,
-        Self::NorthAmericaWest,
-        Self::Europe,
-        Self::Asia,
-        Self::Oceania,
-        Self::SouthAmerica,
-        Self::AfricaAndGulf,
-    ];
-
     const fn of(latitude: f64, longitude: f64) -> Self {
         if longitude < -30.0 {
             return match (latitude > 15.0, longitude < -100.0) {

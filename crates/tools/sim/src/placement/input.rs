@@ -39,7 +39,7 @@ impl DayScenario {
             let default = Day::default();
             let (tau, route) = root.key("placement").section(|table| {
                 let tau = table.key("tau").number().between(1.0..=f64::INFINITY).or(default.tau);
-                (tau, table.key("route").variant(&ROUTES).or(default.route))
+                (tau, table.key("route").variant(&Route::NAMED).or(default.route))
             });
             let strategies = root.key("run").section(|table| {
                 let all: Vec<&str> = Strategy::NAMED.iter().map(|(name, _)| *name).collect();
@@ -49,27 +49,6 @@ impl DayScenario {
             let description = root.key("description").text().or(String::new());
             Self { day: Day { fleet, tau, route }, strategies, description }
         })
-    }
-}
-
-/// The routes by the names that people write.
-pub const ROUTES: [(&str, Route); 2] = [("nearest", Route::Nearest), ("bestpath", Route::BestPath)];
-
-impl Continent {
-    /// The continents by the names that people write.
-    pub const NAMED: [(&'static str, Self); 7] = [
-        ("north-america-east", Self::NorthAmericaEast),
-        ("north-america-west", Self::NorthAmericaWest),
-        ("europe", Self::Europe),
-        ("asia", Self::Asia),
-        ("oceania", Self::Oceania),
-        ("south-america", Self::SouthAmerica),
-        ("africa-and-gulf", Self::AfricaAndGulf),
-    ];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        Self::NAMED[self as usize].0
     }
 }
 

@@ -20,66 +20,41 @@ pub(crate) mod tally;
 
 pub use tally::{RedirectReport, SiteReport, SiteWindow};
 
-/// How load is shared between data centres: a policy's suffix, as in `least-outstanding+kurma`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Every request stays where it came (`AllLocal`).
-    Local,
-    /// The replica policy chooses among the replicas of all sites.
-    Everywhere,
-    /// Every request goes to the next site: for comparing predictions with measurements.
-    Away,
-    /// The paper's KurmaPerf: fewest violations, curves as measured.
-    Kurma,
-    /// The paper's KurmaCost: fewest redirects within the target.
-    KurmaCost,
-    /// KurmaPerf with the curves of an M/M/c queue.
-    KurmaMmc,
-    /// KurmaPerf, followed as slowly as clients follow DNS.
-    KurmaDns,
-    /// KurmaPerf, planned every few minutes from a moving average (Donar).
-    KurmaSlow,
-    /// What Evenkeel does unless told otherwise: KurmaPerf with a cautious load, capped at
-    /// saturation.
-    Planned,
-    /// The same, and sites may send and receive at once.
-    Relayed,
-    /// The same as `Planned` at the least cost within the target.
-    PlannedCost,
-    /// Each site up to its capacity, then the nearest with room (waterfall by capacity).
-    Waterfall,
-    /// By headroom of utilisation (Envoy's `load_aware_locality`).
-    Headroom,
+evenkeel_core::named! {
+    /// How load is shared between data centres: a policy's suffix, as in `least-outstanding+kurma`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Mode {
+        /// Every request stays where it came (`AllLocal`).
+        Local = "local",
+        /// The replica policy chooses among the replicas of all sites.
+        Everywhere = "everywhere",
+        /// Every request goes to the next site: for comparing predictions with measurements.
+        Away = "away",
+        /// The paper's KurmaPerf: fewest violations, curves as measured.
+        Kurma = "kurma",
+        /// The paper's KurmaCost: fewest redirects within the target.
+        KurmaCost = "kurma-cost",
+        /// KurmaPerf with the curves of an M/M/c queue.
+        KurmaMmc = "kurma-mmc",
+        /// KurmaPerf, followed as slowly as clients follow DNS.
+        KurmaDns = "kurma-dns",
+        /// KurmaPerf, planned every few minutes from a moving average (Donar).
+        KurmaSlow = "kurma-slow",
+        /// What Evenkeel does unless told otherwise: KurmaPerf with a cautious load, capped at
+        /// saturation.
+        Planned = "planned",
+        /// The same, and sites may send and receive at once.
+        Relayed = "relayed",
+        /// The same as `Planned` at the least cost within the target.
+        PlannedCost = "planned-cost",
+        /// Each site up to its capacity, then the nearest with room (waterfall by capacity).
+        Waterfall = "waterfall",
+        /// By headroom of utilisation (Envoy's `load_aware_locality`).
+        Headroom = "headroom",
+    }
 }
 
 impl Mode {
-    /// All of them, by their suffixes without `+`.
-    pub const ALL: [(&'static str, Self); 13] = [
-        ("local", Self::Local),
-        ("everywhere", Self::Everywhere),
-        ("away", Self::Away),
-        ("kurma", Self::Kurma),
-        ("kurma-cost", Self::KurmaCost),
-        ("kurma-mmc", Self::KurmaMmc),
-        ("kurma-dns", Self::KurmaDns),
-        ("kurma-slow", Self::KurmaSlow),
-        ("planned", Self::Planned),
-        ("relayed", Self::Relayed),
-        ("planned-cost", Self::PlannedCost),
-        ("waterfall", Self::Waterfall),
-        ("headroom", Self::Headroom),
-    ];
-
-    /// The suffix, without `+`.
-    pub fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
-    }
-
-    /// The mode of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, mode)| mode)
-    }
-
     /// Whether sites exchange what they know.
     pub(crate) const fn is_exchanged(self) -> bool {
         !matches!(self, Self::Local | Self::Everywhere | Self::Headroom)
@@ -92,7 +67,7 @@ mod tests {
 
     #[test]
     fn every_mode_is_found_by_its_name() {
-        for (_, mode) in Mode::ALL {
+        for mode in Mode::ALL {
             assert_eq!(Mode::named(mode.name()), Some(mode));
         }
         assert_eq!(Mode::named("hedge"), None);

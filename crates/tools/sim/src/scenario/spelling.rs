@@ -70,7 +70,7 @@ pub(super) fn checked(text: &str) -> Result<String, Mismatch> {
         return Err(wrong);
     }
     let names = Kind::NAMES.map(|(name, _)| format!("+{name}")).join(", ");
-    let modes = Mode::ALL.map(|(name, _)| format!("+{name}")).join(", ");
+    let modes = Mode::ALL.map(|mode| format!("+{}", mode.name())).join(", ");
     let hedges = "+hedge, +quantile-hedge";
     let hint =
         format!("the suffixes are {hedges}, one of {names}, and between sites one of {modes}");

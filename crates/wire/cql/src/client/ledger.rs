@@ -36,26 +36,17 @@ pub struct NodeCounts {
     pub reports_refused: u64,
 }
 
-/// Where the reports of a node come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FeedbackSource {
-    /// Nowhere: there are none.
-    #[default]
-    None,
-    /// From an agent beside the node, with every answer.
-    Agent,
-    /// From the node's own tables, which are asked now and then.
-    Polled,
-}
-
-impl FeedbackSource {
-    /// The word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Agent => "agent",
-            Self::Polled => "polled",
-        }
+evenkeel_core::named! {
+    /// Where the reports of a node come from.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum FeedbackSource {
+        /// Nowhere: there are none.
+        #[default]
+        None = "none",
+        /// From an agent beside the node, with every answer.
+        Agent = "agent",
+        /// From the node's own tables, which are asked now and then.
+        Polled = "polled",
     }
 }
 

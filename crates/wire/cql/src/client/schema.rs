@@ -117,7 +117,7 @@ pub enum SchemaError {
     },
     /// The node could not be asked.
     #[error("{0}")]
-    Send(#[source] SendError),
+    Send(#[from] SendError),
     /// The node answered without rows.
     #[error("{statement}: {error}")]
     Answer {
@@ -127,12 +127,6 @@ pub enum SchemaError {
         #[source]
         error: AnswerError,
     },
-}
-
-impl From<SendError> for SchemaError {
-    fn from(error: SendError) -> Self {
-        Self::Send(error)
-    }
 }
 
 const fn untold(has_untold: bool) -> &'static str {

@@ -6,13 +6,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::super::envelope::Version;
 use super::super::error::Fault;
 
-/// A compression, by the name it has in STARTUP.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Compression {
-    /// LZ4 blocks.
-    Lz4,
-    /// Snappy, of v4 only.
-    Snappy,
+evenkeel_core::named! {
+    /// A compression, by the name it has in STARTUP.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Compression {
+        /// LZ4 blocks.
+        Lz4 = "lz4",
+        /// Snappy, of v4 only.
+        Snappy = "snappy",
+    }
 }
 
 /// LZ4 grows by less than 255 for each byte, Snappy by less than 22 (64 bytes from three).
@@ -22,21 +24,8 @@ const SNAPPY_GROWTH_MAX: usize = 22;
 impl Compression {
     /// The compression of this name, whatever its case; `None` when this version has none such.
     pub fn of(name: &str, version: Version) -> Option<Self> {
-        if name.eq_ignore_ascii_case("lz4") {
-            Some(Self::Lz4)
-        } else if version == Version::V4 && name.eq_ignore_ascii_case("snappy") {
-            Some(Self::Snappy)
-        } else {
-            None
-        }
-    }
-
-    /// Its name in STARTUP and SUPPORTED.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lz4 => "lz4",
-            Self::Snappy => "snappy",
-        }
+        let known = Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(name));
+        known.filter(|one| version == Version::V4 || *one == Self::Lz4)
     }
 
     /// The body of a v4 envelope, decompressed: at most so many bytes.

@@ -18,35 +18,38 @@ pub enum Idempotence {
     No(Why),
 }
 
-/// Why a statement is not sent twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Why {
-    /// A lightweight transaction: its second copy finds what the first has done.
-    Conditional,
-    /// Adds to a counter, or is of a counter batch.
-    Counter,
-    /// Appends to a list, puts before it or takes from it.
-    ListOperation,
-    /// Writes a list whole: two copies with one timestamp leave its elements twice.
-    ListWhole,
-    /// Writes or deletes by an index that may be a position in a list.
-    ListElement,
-    /// A bound value's type is not known: it may be a list or a counter.
-    UnknownType,
-    /// Calls a function in what it writes: `now()`, `uuid()`, or one that a user may have defined.
-    Function,
-    /// Writes JSON, which may hold a list.
-    Json,
-    /// Removes all rows, also those that are written between two copies.
-    Truncate,
-    /// Changes the schema.
-    Schema,
-    /// Changes roles, users or permissions.
-    Role,
-    /// Changes the connection that it is sent on.
-    Session,
-    /// No statement in a form that is known.
-    Unknown,
+evenkeel_core::named! {
+    /// Why a statement is not sent twice.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Why {
+        /// A lightweight transaction: its second copy finds what the first has done.
+        Conditional = "conditional",
+        /// Adds to a counter, or is of a counter batch.
+        Counter = "counter",
+        /// Appends to a list, puts before it or takes from it.
+        ListOperation = "list_operation",
+        /// Writes a list whole: two copies with one timestamp leave its elements twice.
+        ListWhole = "list_whole",
+        /// Writes or deletes by an index that may be a position in a list.
+        ListElement = "list_element",
+        /// A bound value's type is not known: it may be a list or a counter.
+        UnknownType = "unknown_type",
+        /// Calls a function in what it writes: `now()`, `uuid()`, or one that a user may have
+        /// defined.
+        Function = "function",
+        /// Writes JSON, which may hold a list.
+        Json = "json",
+        /// Removes all rows, also those that are written between two copies.
+        Truncate = "truncate",
+        /// Changes the schema.
+        Schema = "schema",
+        /// Changes roles, users or permissions.
+        Role = "role",
+        /// Changes the connection that it is sent on.
+        Session = "session",
+        /// No statement in a form that is known.
+        Unknown = "unknown",
+    }
 }
 
 /// What a request carries for the bind markers of its text.
@@ -100,44 +103,6 @@ impl fmt::Display for Idempotence {
                 "not idempotent: it has no timestamp of the client, a late copy would win",
             ),
             Self::No(why) => write!(formatter, "not idempotent: {why}"),
-        }
-    }
-}
-
-impl Why {
-    /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 13] = [
-        Self::Conditional,
-        Self::Counter,
-        Self::ListOperation,
-        Self::ListWhole,
-        Self::ListElement,
-        Self::UnknownType,
-        Self::Function,
-        Self::Json,
-        Self::Truncate,
-        Self::Schema,
-        Self::Role,
-        Self::Session,
-        Self::Unknown,
-    ];
-
-    /// The reason's name in metrics: one word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Conditional => "conditional",
-            Self::Counter => "counter",
-            Self::ListOperation => "list_operation",
-            Self::ListWhole => "list_whole",
-            Self::ListElement => "list_element",
-            Self::UnknownType => "unknown_type",
-            Self::Function => "function",
-            Self::Json => "json",
-            Self::Truncate => "truncate",
-            Self::Schema => "schema",
-            Self::Role => "role",
-            Self::Session => "session",
-            Self::Unknown => "unknown",
         }
     }
 }

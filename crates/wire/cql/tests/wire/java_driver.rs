@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use evenkeel_core::request::ring::Consistency;
 use evenkeel_cql::codec::Side;
-use evenkeel_cql::key::{KeyPlan, compose};
+use evenkeel_cql::key::KeyPlan;
 use evenkeel_cql::request::{Bound, Execute, Query, QueryParameters};
 use evenkeel_cql::response::{
     Answered, AuthToken, Authenticate, Error, Event, Failures, Fields, Prepared, Result,
@@ -64,6 +64,20 @@ fn error(version: Version, name: &str, code: ErrorCode, message: &str, fields: F
     let written = written(|out| error.write(version, out));
     assert_eq!(Error::read(&written, version), Ok(error));
     check(version, &format!("error.{name}"), Opcode::Error, written);
+}
+
+/// Writes a `uuid` as people do.
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let number = u128::from_be_bytes(uuid);
+    let part = |shift: u32, bits: u32| number >> shift & ((1 << bits) - 1);
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        part(96, 32),
+        part(80, 16),
+        part(64, 16),
+        part(48, 16),
+        part(0, 48)
+    )
 }
 
 #[test]
@@ -196,7 +210,7 @@ fn rows_are_read_and_written() {
         let [first, second] = rows.iter().collect::<Vec<_>>()[..] else { panic!() };
         assert_eq!(first.at(0).and_then(value::text), Some("local"));
         assert_eq!(
-            first.at(1).and_then(value::uuid).map(value::uuid_text).as_deref(),
+            first.at(1).and_then(value::uuid).map(uuid_text).as_deref(),
             Some("00112233-4455-6677-8899-aabbccddeeff")
         );
         assert_eq!(first.at(2).and_then(value::texts), Some(vec!["-", "1"]));
@@ -272,7 +286,6 @@ fn prepared_statements_say_where_their_key_is() {
         let key = plan.key(&bound.values(), &mut scratch);
         // CompositeType: the length, the bytes, a zero; of each component in the key's order.
         assert_eq!(key, Some(&b"\0\x03tok\0\0\x01k\0"[..]));
-        assert_eq!(compose(&[b"tok", b"k"]).as_deref(), key);
     }
 }
 

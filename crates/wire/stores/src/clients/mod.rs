@@ -1,6 +1,5 @@
 //! Clients of stores that are not Redis: REST over HTTP, etcd, ZooKeeper, NATS.
 
-pub mod base64;
 pub mod error;
 pub mod etcd;
 pub mod nats;

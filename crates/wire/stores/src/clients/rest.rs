@@ -85,13 +85,7 @@ pub enum ClientError {
     UserInUrl,
     /// A file cannot be read or is not what it should be; the error names it.
     #[error("{0}")]
-    File(#[source] io::Error),
-}
-
-impl From<io::Error> for ClientError {
-    fn from(error: io::Error) -> Self {
-        Self::File(error)
-    }
+    File(#[from] io::Error),
 }
 
 /// Whom to believe and who to be on `https`.

@@ -37,7 +37,6 @@ mod settings;
 mod tests;
 
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use evenkeel_core::request::ring::Consistency;
@@ -50,7 +49,7 @@ use self::journal::Record;
 use self::link::{Link, Step, rows};
 pub use self::settings::{CassandraAccess, CassandraSettings};
 use super::keys::{EPOCH, RESERVED, WATERMARK};
-use super::{Abilities, Change, Entry, Host, Page, Pauses, Store, codec};
+use super::{Abilities, Change, Entry, Host, Page, Pauses, Store, codec, now_ms};
 
 const KEY_BYTES_MAX: usize = 8 << 10;
 const VALUE_BYTES_MAX: usize = 1 << 20;
@@ -430,10 +429,4 @@ fn swept_after(expires_ms: Option<u64>, now_ms: u64) -> i32 {
         return 0;
     }
     i32::try_from(seconds + SWEPT_AFTER).unwrap_or(0)
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

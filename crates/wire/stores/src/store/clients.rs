@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+
+use tokio::sync::Notify;
 
 /// The connections of one store.
 #[derive(Debug, Default)]
@@ -28,7 +29,7 @@ struct Client {
 #[derive(Debug, Default)]
 pub(super) struct Killed {
     is_killed: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    bell: Notify,
 }
 
 impl Killed {
@@ -36,17 +37,16 @@ impl Killed {
         self.is_killed.get()
     }
 
-    /// As [`Killed::is_killed`], and wakes who asks when that changes.
-    pub(super) fn is_killed_or_wakes(&self, context: &Context<'_>) -> bool {
-        *self.waker.borrow_mut() = Some(context.waker().clone());
-        self.is_killed()
+    /// Waits until it is.
+    pub(super) async fn killed(&self) {
+        if !self.is_killed() {
+            self.bell.notified().await;
+        }
     }
 
     fn kill(&self) {
         self.is_killed.set(true);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.bell.notify_one();
     }
 }
 

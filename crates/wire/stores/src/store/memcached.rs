@@ -20,6 +20,7 @@
 use std::io;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::error::Elapsed;
@@ -28,7 +29,6 @@ use tokio::time::timeout;
 use super::codec::decode_percent;
 use super::keys::{RESERVED, WATERMARK};
 use super::{Abilities, Change, Entry, Host, Page, Pauses, Store, Value};
-use crate::clients::base64;
 
 /// How long a server that is there may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -386,7 +386,7 @@ fn write_key(request: &mut Vec<u8>, key: &[u8], behind: &str) {
     if is_plain {
         request.extend_from_slice(key);
     } else {
-        request.extend_from_slice(base64::encode(key).as_bytes());
+        request.extend_from_slice(BASE64_STANDARD.encode(key).as_bytes());
     }
     request.extend_from_slice(behind.as_bytes());
     request.extend_from_slice(if is_plain { b"\r\n" } else { b" b\r\n" });

@@ -33,6 +33,7 @@ pub mod zookeeper;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::host::Host;
 pub use self::pauses::Pauses;
@@ -117,4 +118,10 @@ pub trait Store {
 
     /// Removes everything, but may keep the epoch.
     fn clear(&mut self) -> impl Future<Output = io::Result<()>>;
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,12 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
@@ -15,7 +12,7 @@ use tokio::sync::Mutex;
 use super::clients::{Clients, Killed};
 use super::commands::{Command, Overlay, Run, find, run};
 use super::pauses::Pausing;
-use super::{Abilities, Change, Entry, Store};
+use super::{Abilities, Change, Entry, Store, now_ms};
 use crate::resp::Protocol;
 use crate::resp::encode;
 use crate::resp::request::{Arguments, RequestParser};
@@ -485,14 +482,11 @@ async fn read(
     inbox: &mut Vec<u8>,
     killed: &Killed,
 ) -> io::Result<usize> {
-    let mut reading = pin!(stream.read_buf(inbox));
-    poll_fn(|context| {
-        if killed.is_killed_or_wakes(context) {
-            return Poll::Ready(Ok(0));
-        }
-        reading.as_mut().poll(context)
-    })
-    .await
+    tokio::select! {
+        biased;
+        () = killed.killed() => Ok(0),
+        read = stream.read_buf(inbox) => read,
+    }
 }
 
 async fn store_all<S: Store>(store: &mut S, changes: Vec<Change>) -> io::Result<()> {
@@ -521,12 +515,6 @@ const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or spec
 fn client_name(name: &[u8]) -> Option<&str> {
     let is_plain = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     str::from_utf8(name).ok().filter(|_| is_plain)
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Entry {

@@ -2,25 +2,27 @@
 
 use super::ServerSet;
 
-/// How many duplicates must have a write before its client is told so.
-///
-/// Whatever the level, a write is in the log before it is sent, so it survives the death of every
-/// *process*. The level says which *machines* may be lost besides:
-///
-/// | level | lost together, an acknowledged write survives |
-/// |---|---|
-/// | `One` | any machines but the log's, or all but one duplicate that has it |
-/// | `Majority` | the log's machine and any minority of the duplicates |
-/// | `All` | the log's machine and all duplicates but one of those that were live |
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Acknowledge {
-    /// The first answer (the paper's rule).
-    One,
-    /// More than half of the duplicates that count, live or not.
-    #[default]
-    Majority,
-    /// Every duplicate that is live; one that is dropped meanwhile no longer counts.
-    All,
+crate::named! {
+    /// How many duplicates must have a write before its client is told so.
+    ///
+    /// Whatever the level, a write is in the log before it is sent, so it survives the death of
+    /// every *process*. The level says which *machines* may be lost besides:
+    ///
+    /// | level | lost together, an acknowledged write survives |
+    /// |---|---|
+    /// | `One` | any machines but the log's, or all but one duplicate that has it |
+    /// | `Majority` | the log's machine and any minority of the duplicates |
+    /// | `All` | the log's machine and all duplicates but one of those that were live |
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum Acknowledge {
+        /// The first answer (the paper's rule).
+        One = "one",
+        /// More than half of the duplicates that count, live or not.
+        #[default]
+        Majority = "majority",
+        /// Every duplicate that is live; one that is dropped meanwhile no longer counts.
+        All = "all",
+    }
 }
 
 impl Acknowledge {

@@ -46,40 +46,32 @@ impl Default for MembersConfig {
     }
 }
 
-/// How a server stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ReplicaState {
-    /// No connection, or nobody knows yet what it has.
-    #[default]
-    Disconnected,
-    /// It is being brought up to date.
-    CatchingUp,
-    /// It has all writes or was sent them: it is read from, and its answers count.
-    InSync,
+crate::named! {
+    /// How a server stands.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum ReplicaState {
+        /// No connection, or nobody knows yet what it has.
+        #[default]
+        Disconnected = "disconnected",
+        /// It is being brought up to date.
+        CatchingUp = "catching-up",
+        /// It has all writes or was sent them: it is read from, and its answers count.
+        InSync = "in-sync",
+    }
 }
 
-/// Why a server was dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dropped {
-    /// Its connection broke.
-    Lost,
-    /// It owed an answer for too long.
-    Silent,
-    /// It owed too many answers.
-    Full,
-    /// It could not do what others can (out of memory, read-only, loading).
-    Failed,
-}
-
-impl Dropped {
-    /// A word for metrics and journals.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Silent => "silent",
-            Self::Full => "full",
-            Self::Failed => "failed",
-        }
+crate::named! {
+    /// Why a server was dropped.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Dropped {
+        /// Its connection broke.
+        Lost = "lost",
+        /// It owed an answer for too long.
+        Silent = "silent",
+        /// It owed too many answers.
+        Full = "full",
+        /// It could not do what others can (out of memory, read-only, loading).
+        Failed = "failed",
     }
 }
 

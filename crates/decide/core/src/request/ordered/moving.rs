@@ -24,31 +24,20 @@
 
 use super::{Copying, Hash, Members, Sequence, Treatment};
 
-/// How far a move has come.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Phase {
-    /// What an earlier move left at the target is removed.
-    Clearing,
-    /// Keys are copied.
-    Copying,
-    /// The target gets every write and catches up.
-    Mirroring,
-    /// Writes wait for both partitions; the map may be stored.
-    Both,
-    /// The target is the owner; the source removes its keys.
-    Forgetting,
-}
-
-impl Phase {
-    /// A word for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Clearing => "clearing",
-            Self::Copying => "copying",
-            Self::Mirroring => "mirroring",
-            Self::Both => "handing over",
-            Self::Forgetting => "forgetting",
-        }
+crate::named! {
+    /// How far a move has come.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Phase {
+        /// What an earlier move left at the target is removed.
+        Clearing = "clearing",
+        /// Keys are copied.
+        Copying = "copying",
+        /// The target gets every write and catches up.
+        Mirroring = "mirroring",
+        /// Writes wait for both partitions; the map may be stored.
+        Both = "handing over",
+        /// The target is the owner; the source removes its keys.
+        Forgetting = "forgetting",
     }
 }
 

@@ -22,16 +22,18 @@
 
 use super::{Acknowledge, Members, Refused, Sequence, ServerSet};
 
-/// What a read must see.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Consistency {
-    /// Some earlier value.
-    Eventual,
-    /// At least what this session wrote, and what it has seen before.
-    #[default]
-    ReadMyOwnWrites,
-    /// Every write that was acknowledged to anybody before the read began (linearizable).
-    Strong,
+crate::named! {
+    /// What a read must see.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum Consistency {
+        /// Some earlier value.
+        Eventual = "eventual",
+        /// At least what this session wrote, and what it has seen before.
+        #[default]
+        ReadMyOwnWrites = "read-my-own-writes",
+        /// Every write that was acknowledged to anybody before the read began (linearizable).
+        Strong = "strong",
+    }
 }
 
 /// The two connections to one server.

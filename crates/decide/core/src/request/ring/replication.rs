@@ -1,6 +1,5 @@
 //! What a keyspace's replication options mean.
 
-use core::fmt;
 use std::collections::BTreeMap;
 
 /// How many nodes hold each key of a keyspace, and which.
@@ -58,15 +57,25 @@ fn factor(option: &str, came: &str) -> Result<usize, ReplicationError> {
 }
 
 /// Why replication options cannot be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReplicationError {
     /// There is no `class`.
+    #[error("the replication options name no class")]
     NoClass,
     /// A class that is not known.
+    #[error(
+        "replication class \"{0}\" is unknown, expected SimpleStrategy, NetworkTopologyStrategy, \
+         LocalStrategy or EverywhereStrategy"
+    )]
     UnknownClass(String),
     /// `SimpleStrategy` without a factor.
+    #[error("SimpleStrategy has no replication_factor")]
     NoFactor,
     /// A factor that is none.
+    #[error(
+        "replication option \"{option}\" came as \"{came}\", expected a number from 0 to 65535, \
+         perhaps with the transient part of it behind a slash (3 or 3/1)"
+    )]
     BadFactor {
         /// The option: a data centre, or `replication_factor`.
         option: String,
@@ -74,27 +83,6 @@ pub enum ReplicationError {
         came: String,
     },
 }
-
-impl fmt::Display for ReplicationError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoClass => formatter.write_str("the replication options name no class"),
-            Self::UnknownClass(class) => write!(
-                formatter,
-                "replication class \"{class}\" is unknown, expected SimpleStrategy, \
-                 NetworkTopologyStrategy, LocalStrategy or EverywhereStrategy",
-            ),
-            Self::NoFactor => formatter.write_str("SimpleStrategy has no replication_factor"),
-            Self::BadFactor { option, came } => write!(
-                formatter,
-                "replication option \"{option}\" came as \"{came}\", expected a number from 0 to \
-                 65535, perhaps with the transient part of it behind a slash (3 or 3/1)",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ReplicationError {}
 
 #[cfg(test)]
 mod tests {

@@ -11,8 +11,6 @@
 //! bounds the rates). When in doubt, home. **Source**: Kurma (SoCC 2018), section 4; Cassandra's
 //! consistency levels.
 
-use core::fmt;
-
 use crate::request::ring::consistency::Consistency;
 
 /// What a request asks for, as far as it matters here.
@@ -68,81 +66,50 @@ pub const fn travel(asked: &Asked, away: Presence) -> Result<(), Stays> {
     }
 }
 
-/// Why a request stays in its data centre.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Stays {
-    /// Its consistency level counts replicas of the coordinator's data centre.
-    LocalConsistency,
-    /// It is conditional.
-    Conditional,
-    /// It reads at a serial level.
-    SerialRead,
-    /// It writes, and the operator wants writes to stay.
-    Write,
-    /// Nothing is known of where its data is.
-    KeyspaceUnknown,
-    /// It asks a node for what is that node's own.
-    OwnData,
-    /// The other data centre has no replica.
-    NoReplica,
+crate::named! {
+    /// Why a request stays in its data centre.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
+    #[repr(u8)]
+    pub enum Stays {
+        /// Its consistency level counts replicas of the coordinator's data centre.
+        #[error(
+            "its consistency level (LOCAL_ONE, LOCAL_QUORUM or LOCAL_SERIAL) counts replicas of \
+             the coordinator's data centre: elsewhere it would ask others"
+        )]
+        LocalConsistency = "local_consistency",
+        /// It is conditional.
+        #[error(
+            "it is conditional (IF): each round of its Paxos would start from farther away and \
+             contend for longer"
+        )]
+        Conditional = "conditional",
+        /// It reads at a serial level.
+        #[error("it reads at SERIAL, which may have to finish a round of Paxos")]
+        SerialRead = "serial_read",
+        /// It writes, and the operator wants writes to stay.
+        #[error("it is a write, and writes are configured to stay")]
+        Write = "write",
+        /// Nothing is known of where its data is.
+        #[error(
+            "its keyspace, or how that is replicated, is not known: perhaps it was made just now, \
+             or the statement could not be read"
+        )]
+        KeyspaceUnknown = "keyspace_unknown",
+        /// It asks a node for what is that node's own.
+        #[error("its keyspace is local: each node answers from data of its own")]
+        OwnData = "own_data",
+        /// The other data centre has no replica.
+        #[error(
+            "the other data centre has no replica of it: a coordinator there would ask back over \
+             the same distance"
+        )]
+        NoReplica = "no_replica",
+    }
 }
 
 impl Stays {
-    /// Every reason, in the order in which they are looked at.
-    pub const ALL: [Self; 7] = [
-        Self::LocalConsistency,
-        Self::Conditional,
-        Self::SerialRead,
-        Self::Write,
-        Self::KeyspaceUnknown,
-        Self::OwnData,
-        Self::NoReplica,
-    ];
-
     /// Its place in [`Stays::ALL`], to count by.
     pub const fn index(self) -> usize {
         self as usize
     }
-
-    /// A short name, for labels of metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LocalConsistency => "local_consistency",
-            Self::Conditional => "conditional",
-            Self::SerialRead => "serial_read",
-            Self::Write => "write",
-            Self::KeyspaceUnknown => "keyspace_unknown",
-            Self::OwnData => "own_data",
-            Self::NoReplica => "no_replica",
-        }
-    }
 }
-
-impl fmt::Display for Stays {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::LocalConsistency => {
-                "its consistency level (LOCAL_ONE, LOCAL_QUORUM or LOCAL_SERIAL) counts replicas \
-                 of the coordinator's data centre: elsewhere it would ask others"
-            }
-            Self::Conditional => {
-                "it is conditional (IF): each round of its Paxos would start from farther away \
-                 and contend for longer"
-            }
-            Self::SerialRead => "it reads at SERIAL, which may have to finish a round of Paxos",
-            Self::Write => "it is a write, and writes are configured to stay",
-            Self::KeyspaceUnknown => {
-                "its keyspace, or how that is replicated, is not known: perhaps it was made just \
-                 now, or the statement could not be read"
-            }
-            Self::OwnData => "its keyspace is local: each node answers from data of its own",
-            Self::NoReplica => {
-                "the other data centre has no replica of it: a coordinator there would ask back \
-                 over the same distance"
-            }
-        })
-    }
-}
-
-impl core::error::Error for Stays {}

@@ -3,8 +3,6 @@
 //! A policy is written `NAME` or `NAME:parameter=value,parameter=value`, as in
 //! `c3:rate_control=on,weight=1`. A new policy is one file and one entry in `POLICIES`.
 
-use core::fmt;
-
 use crate::request::select::Selector;
 use crate::request::select::c3::{C3, C3Config, Unheard};
 use crate::request::select::driver_default::DriverDefault;
@@ -88,11 +86,13 @@ enum Settings {
 }
 
 /// Why a text is not a policy.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PolicyError {
     /// There is no policy of this name.
+    #[error("policy {0:?} is unknown, expected one of {known}", known = NAMES.join(", "))]
     UnknownName(String),
     /// The policy has no such parameter.
+    #[error("policy {policy} has no {}", no_such(came, known))]
     UnknownParameter {
         /// The policy.
         policy: String,
@@ -102,6 +102,7 @@ pub enum PolicyError {
         known: Vec<&'static str>,
     },
     /// The parameter cannot have this value.
+    #[error("parameter {parameter} came as {came:?}, expected {expected}")]
     BadValue {
         /// The parameter.
         parameter: String,
@@ -112,27 +113,12 @@ pub enum PolicyError {
     },
 }
 
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownName(came) => {
-                write!(f, "policy {came:?} is unknown, expected one of {}", NAMES.join(", "))
-            }
-            Self::UnknownParameter { policy, came, known } if known.is_empty() => {
-                write!(f, "policy {policy} has no parameters, got {came:?}")
-            }
-            Self::UnknownParameter { policy, came, known } => {
-                let known = known.join(", ");
-                write!(f, "policy {policy} has no parameter {came:?}, expected one of {known}")
-            }
-            Self::BadValue { parameter, came, expected } => {
-                write!(f, "parameter {parameter} came as {came:?}, expected {expected}")
-            }
-        }
+fn no_such(came: &str, known: &[&str]) -> String {
+    match known {
+        [] => format!("parameters, got {came:?}"),
+        known => format!("parameter {came:?}, expected one of {}", known.join(", ")),
     }
 }
-
-impl std::error::Error for PolicyError {}
 
 /// One parameter of a policy.
 enum Knob<'a> {

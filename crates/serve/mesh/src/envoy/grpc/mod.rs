@@ -13,10 +13,8 @@ mod session;
 mod tests;
 
 use std::io;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterStats;
@@ -35,8 +33,8 @@ use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_serv
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use envoy_types::pb::google::protobuf;
 use tokio::sync::{mpsc, watch};
+use tonic::codegen::tokio_stream::StreamExt as _;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
-use tonic::codegen::tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
@@ -238,14 +236,13 @@ async fn next(
     requests: &mut Streaming<DiscoveryRequest>,
     revisions: &mut watch::Receiver<u64>,
 ) -> Event {
-    let mut changed = pin!(revisions.changed());
-    std::future::poll_fn(|context| {
-        if let Poll::Ready(request) = Pin::new(&mut *requests).poll_next(context) {
-            return Poll::Ready(Event::Received(request.map(|request| request.map(Box::new))));
+    tokio::select! {
+        biased;
+        request = requests.message() => {
+            Event::Received(request.transpose().map(|request| request.map(Box::new)))
         }
-        changed.as_mut().poll(context).map(|changed| Event::Changed(changed.is_ok()))
-    })
-    .await
+        changed = revisions.changed() => Event::Changed(changed.is_ok()),
+    }
 }
 
 /// Asks one Envoy for reports, and takes them in until it is gone.

@@ -15,22 +15,17 @@ use crate::act::{StepError, etcd, patroni};
 use crate::config::{PlacementTier, StoreConfig, SystemConfig};
 use evenkeel_stores::clients::rest::url;
 
-/// A new store is a name here, an arm in [`settings`], [`form`] and [`most`], and its own
-/// `Settings`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Etcd,
-    Patroni,
-    ZooKeeper,
-    Nats,
+evenkeel_core::named! {
+    /// A new store is a name here, an arm in [`settings`], [`form`] and [`most`], and its own
+    /// `Settings`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Kind {
+        Etcd = "etcd",
+        Patroni = "patroni",
+        ZooKeeper = "zookeeper",
+        Nats = "nats",
+    }
 }
-
-const KINDS: [(&str, Kind); 4] = [
-    ("etcd", Kind::Etcd),
-    ("patroni", Kind::Patroni),
-    ("zookeeper", Kind::ZooKeeper),
-    ("nats", Kind::Nats),
-];
 
 /// Keys that only some stores have.
 const OF_SOME: [(&str, &[Kind]); 7] = [
@@ -112,9 +107,9 @@ pub(super) fn read(
     tables: &Tables<'_>,
 ) -> Option<(SystemConfig, Arc<[String]>)> {
     let kind: Option<Kind> = match table.key("kind").value() {
-        Some(_) => table.key("kind").variant(&KINDS).optional(),
+        Some(_) => table.key("kind").variant(&Kind::NAMED).optional(),
         None => {
-            table.key("kind").variant(&KINDS).required();
+            table.key("kind").variant(&Kind::NAMED).required();
             None
         }
     };

@@ -194,11 +194,11 @@ impl<'a> Watch<'a> {
         let tallies = self.tallies();
         let before = self.before.clone().unwrap_or_default();
         let objective = scenario.workload.objective;
-        let mut all = Latencies::new();
+        let mut all = Latencies::default();
         outcomes.iter().for_each(|outcome| all.merge(&outcome.latency));
         let sum = |of: &dyn Fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
         let requests = sum(&|outcome| outcome.report.requests);
-        let missed = sum(&|outcome| missed(outcome, objective));
+        let late = sum(&|outcome| missed(outcome, objective));
         let [home, away] = sides(&tallies, &before);
         let [home_predicted, away_predicted] = self.predicted;
         let shared = self.plans.values().filter(|(sites, _)| *sites > 1);
@@ -207,9 +207,9 @@ impl<'a> Watch<'a> {
         let site = |(number, outcome): (usize, &Outcome)| Site {
             name: self.geography.sites[number].name.clone(),
             requests: outcome.report.requests,
-            violation_ratio: ratio(missed_of(outcome, objective), outcome.report.requests as f64)
-                .unwrap_or(0.0),
-            p99_ms: outcome.report.p99_ms,
+            violation_ratio: missed(outcome, objective) as f64
+                / outcome.report.requests.max(1) as f64,
+            p99_ms: outcome.report.latency.p99_ms,
             served_at: served_at(&tallies[number], before.get(number)),
             flows: self
                 .state(number)
@@ -228,7 +228,7 @@ impl<'a> Watch<'a> {
             p95_ms: all.quantile_ms(0.95),
             p99_ms: all.quantile_ms(0.99),
             p999_ms: all.quantile_ms(0.999),
-            violation_ratio: missed as f64 / requests.max(1) as f64,
+            violation_ratio: late as f64 / requests.max(1) as f64,
             redirected_ratio: ratio(away.0, home.0 + away.0).unwrap_or(0.0),
             home_violation_ratio: ratio(home.1, home.0),
             home_predicted_ratio: ratio(home_predicted.1, home_predicted.0),
@@ -258,10 +258,6 @@ fn missed(outcome: &Outcome, objective: Duration) -> u64 {
     let histogram = outcome.latency.histogram();
     let within = histogram.count_between(0, nanos);
     (histogram.len() - within) + outcome.report.failed
-}
-
-fn missed_of(outcome: &Outcome, objective: Duration) -> f64 {
-    missed(outcome, objective) as f64
 }
 
 /// Requests and violations at home and away, of all sites' users.

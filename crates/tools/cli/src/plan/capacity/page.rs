@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use evenkeel_sim::capacity::{Capacity, Outcome, Strategy};
 
 use super::{percent, saving, summary, unit};
-use crate::html::escape;
+use crate::html::{escape, svg};
 use crate::terminal::count;
 
 const STYLE: &str = include_str!("../../paper/page.css");
@@ -54,7 +54,7 @@ pub(super) fn page(capacity: &Capacity, outcomes: &[Outcome]) -> String {
 fn bars(here: &[&Outcome], all: &[Outcome]) -> String {
     let highest = here.iter().map(|outcome| outcome.cost_per_day).fold(0.0, f64::max).max(1e-12);
     let height = ROW * here.len() as f64 + 8.0;
-    let mut svg = opened(height, "cost per day by strategy");
+    let mut svg = svg(WIDTH, height, "cost per day by strategy");
     for (row, outcome) in here.iter().enumerate() {
         let y = ROW * row as f64 + 4.0;
         let long = |cost: f64| cost / outcome.cost.max(1e-12) * outcome.cost_per_day / highest;
@@ -94,7 +94,7 @@ fn strips(here: &[&Outcome], days: f64) -> String {
     let most = scaled.iter().flat_map(|outcome| outcome.servers.iter().copied()).max();
     let most = f64::from(most.unwrap_or(1).max(1));
     let end = STRIP * scaled.len() as f64;
-    let mut svg = opened(end + AXIS, "servers over time by strategy");
+    let mut svg = svg(WIDTH, end + AXIS, "servers over time by strategy");
     for (row, outcome) in scaled.iter().enumerate() {
         let bottom = STRIP * (row + 1) as f64 - 6.0;
         let y = |servers: u32| bottom - (STRIP - 14.0) * f64::from(servers) / most;
@@ -156,8 +156,4 @@ fn table(here: &[&Outcome], all: &[Outcome]) -> String {
          <th class=number>redirected requests<th class=number>late\
          <th class=number>steps within target{rows}</table>"
     )
-}
-
-fn opened(height: f64, label: &str) -> String {
-    format!("<svg viewBox='0 0 {WIDTH} {height}' role=img aria-label='{label}'>")
 }

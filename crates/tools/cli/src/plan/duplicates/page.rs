@@ -8,7 +8,7 @@ use evenkeel_planner::duplicates::{Model, Policy, Question, predict};
 
 use super::text::{cost, level, nines, shown, summary};
 use super::{Judged, Plan};
-use crate::html::escape;
+use crate::html::{escape, svg};
 use crate::jobs::run_all;
 use crate::terminal::count;
 
@@ -68,7 +68,7 @@ struct Chart {
 
 impl Chart {
     fn new(label: &str, x_max: f64, y_max: f64) -> Self {
-        let svg = format!("<svg viewBox='0 0 {WIDTH} {HEIGHT}' role=img aria-label='{label}'>");
+        let svg = svg(WIDTH, HEIGHT, label);
         let mut chart = Self { x_max, y_max, svg };
         for nine in 0..=y_max as u32 {
             let y = chart.y(f64::from(nine));

@@ -192,7 +192,7 @@ fn document(
     Document {
         title: arguments.input.display().to_string(),
         tier: arguments.tier,
-        route: super::route_name(arguments.route),
+        route: arguments.route.name(),
         gap: if gap < 1e-9 { 0.0 } else { gap },
         databases,
         capacity,

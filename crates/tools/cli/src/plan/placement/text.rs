@@ -1,9 +1,9 @@
 //! A placement as text: what is best, what to do, who gains and who loses, what comes next.
 
 use evenkeel_planner::explain::{Wait, Waits};
+use evenkeel_planner::model::Route;
 
 use super::asked::{Line, Plan};
-use super::route_name;
 use crate::terminal::{count, ms, percent};
 
 /// How many clients a sentence names.
@@ -97,9 +97,9 @@ pub(super) fn about(plan: &Plan<'_>) -> String {
 }
 
 fn way(plan: &Plan<'_>) -> &'static str {
-    match route_name(plan.arguments.route) {
-        "nearest" => "over the nearest replica",
-        _ => "the shortest way",
+    match plan.arguments.route {
+        Route::Nearest => "over the nearest replica",
+        Route::BestPath => "the shortest way",
     }
 }
 

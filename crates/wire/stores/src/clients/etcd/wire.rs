@@ -1,8 +1,8 @@
 //! What etcd's JSON means.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
-use super::super::base64;
 use super::super::rest::Answer;
 use crate::clients::error::RemoteError;
 
@@ -115,5 +115,5 @@ pub fn error_of_answer(site: &str, path: &str, answer: &Answer) -> RemoteError {
 /// The value of the key that a transaction read because it failed.
 pub fn first_value(body: &Value) -> Option<String> {
     let value = body.pointer("/responses/0/response_range/kvs/0/value")?.as_str()?;
-    String::from_utf8(base64::decode(value)?).ok()
+    String::from_utf8(BASE64_STANDARD.decode(value).ok()?).ok()
 }

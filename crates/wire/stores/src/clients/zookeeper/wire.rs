@@ -190,22 +190,14 @@ pub fn error_of_code(code: i32) -> RemoteError {
 /// The error of a node that is there already.
 pub const NODE_EXISTS: i32 = -110;
 
-/// What a server is to the ensemble.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// It votes.
-    Participant,
-    /// It has the data only.
-    Observer,
-}
-
-impl Role {
-    /// As configurations have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Participant => "participant",
-            Self::Observer => "observer",
-        }
+evenkeel_core::named! {
+    /// What a server is to the ensemble.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Role {
+        /// It votes.
+        Participant = "participant",
+        /// It has the data only.
+        Observer = "observer",
     }
 }
 
