@@ -48,7 +48,7 @@ use tokio::task::JoinHandle;
 
 use crate::agent_state::{AgentState, BrownoutState};
 use crate::config::{AgentConfig, Switch};
-use crate::{brownout, orca};
+use crate::{brownout, hops, orca};
 use admission::{Admission, Full, Slot};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
@@ -214,6 +214,7 @@ impl Agent {
         let now = self.clock.now();
         self.estimates.borrow_mut().arrived(now);
         prepare_request(&mut request, client, &self.forwarding)?;
+        hops::count(request.headers_mut())?;
         let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
         let slot: Slot = match self.admission.enter() {
             Ok(entering) => entering.await,
