@@ -208,6 +208,26 @@ fn something_must_be_served_and_everything_be_of_use() {
 }
 
 #[test]
+fn too_many_tables_are_one_problem_and_no_other_follows_from_it() {
+    let tables = |upstreams: usize, listens: usize| -> String {
+        let upstream = |n| format!("[upstream.u{n}]\nreplicas = ['127.0.0.1:{}']\n", 30_000 + n);
+        let listen = |n| {
+            format!(
+                "[[listen]]\naddress = '127.0.0.1:{}'\nupstream = 'u{}'\n",
+                10_000 + n,
+                n % upstreams
+            )
+        };
+        (0..upstreams).map(upstream).chain((0..listens).map(listen)).collect()
+    };
+    good(&tables(256, 256));
+    one_problem(&tables(1_000, 256), 1, "got 1000 tables, expected at most 256 tables");
+    one_problem(&tables(256, 1_000), 513, "got a list of 1000, expected at most 256 tables");
+    let both = problems(&tables(1_000, 1_000));
+    assert_eq!(both.len(), 2, "{both:#?}");
+}
+
+#[test]
 fn names_of_upstreams_are_plain() {
     for name in ["a b", "ä", "a{}", "", &"x".repeat(65)] {
         let text = format!("{LISTEN}{UPSTREAM}").replace("'a'", &format!("\"{name}\""));
