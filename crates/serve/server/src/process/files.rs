@@ -1,7 +1,7 @@
 //! The limit of open files, as far as a configuration needs it.
 //!
-//! The limit is of the operating system's process, and so is the number of clients that follows from
-//! it: of several [`Process`](super::Process)es in one the last decides.
+//! The limit is of the operating system's process, and so is the number of clients that follows
+//! from it: of several [`Process`](super::Process)es in one the last decides.
 
 use crate::config::Config;
 use evenkeel_runtime::accept::{AcceptCounts, accept_counts, limit_clients};

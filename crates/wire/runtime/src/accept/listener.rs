@@ -78,8 +78,8 @@ impl Listener {
         })
     }
 
-    /// The same listener, whose clients do not count towards [`limit_clients`](super::limit_clients)
-    /// and do not wait for it: for administration.
+    /// The same listener, whose clients do not count towards
+    /// [`limit_clients`](super::limit_clients) and do not wait for it: for administration.
     #[must_use]
     pub fn outside_limits(self) -> Self {
         Self { counts: false, ..self }
@@ -160,8 +160,9 @@ fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<std::net::TcpListen
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     if sharing == Sharing::Claimed {
-        // The kernel asks for it whenever another socket is bound, not only when this one was. Until
-        // here nobody else could listen, so no two processes can believe that they were first.
+        // The kernel asks for it whenever another socket is bound, not only when this one was.
+        // Until here nobody else could listen, so no two processes can believe that they were
+        // first.
         socket.set_reuse_port(true)?;
     }
     Ok(socket.into())

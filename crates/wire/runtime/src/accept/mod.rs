@@ -4,9 +4,9 @@
 //! understand; how many may come, how long each phase of a connection may take and how all of
 //! them end is decided here, so that every protocol behaves alike.
 //!
-//! **Limits.** More clients than [`AcceptConfig::connections_max`] wait in the kernel's backlog, and
-//! so do those of all listeners beyond what the limit of open files leaves ([`limit_clients`]). The
-//! time of a phase is coarse (seconds), so no timer is armed per request: a connection notes
+//! **Limits.** More clients than [`AcceptConfig::connections_max`] wait in the kernel's backlog,
+//! and so do those of all listeners beyond what the limit of open files leaves
+//! ([`limit_clients`]). The time of a phase is coarse (seconds), so no timer is armed per request: a connection notes
 //! the tick at which it entered a [`Phase`], and one sweep per tick cuts off what has overstayed.
 //! Without connections nothing ticks.
 //!
