@@ -1,7 +1,5 @@
 //! `evenkeel run` that is told by SIGHUP to read its file again.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 mod common;
 
 use common::{Running, replica};
