@@ -68,7 +68,7 @@ impl Listener {
                      stop the other one then"
                 }
                 (io::ErrorKind::AddrInUse, Sharing::Shared) => {
-                    " (does another server run there, or one of another user?)"
+                    " (is another server running there?)"
                 }
                 (io::ErrorKind::PermissionDenied, _) => " (ports below 1024 need a privilege)",
                 (io::ErrorKind::AddrNotAvailable, _) => " (no interface of this host has it)",
