@@ -1,7 +1,7 @@
 //! Addresses in files: where somebody listens or connects to, with the place where it was written.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::{Mismatch, Setting};
 
@@ -33,6 +33,16 @@ impl<'a> Address<'a> {
         Self { address: (Ipv4Addr::UNSPECIFIED, 0).into(), setting }
     }
 
+    /// Where a connection to the address goes: `0.0.0.0` and `[::]` lead to this machine.
+    pub fn destination(&self) -> SocketAddr {
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            _ => return self.address,
+        };
+        SocketAddr::new(ip, self.address.port())
+    }
+
     /// Reports what is wrong with the address, at its place in the file.
     pub fn problem(&self, expected: &str, hint: String) {
         let wrong = Mismatch::new(self.address.to_string(), expected);
@@ -40,11 +50,11 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Reports every address of a list that is there already.
+/// Reports every address of a list that leads where another one does.
 pub fn check_repeated(addresses: &[Address<'_>]) {
     let mut seen = BTreeSet::new();
     for one in addresses.iter().filter(|one| one.address.port() != 0) {
-        if !seen.insert(one.address) {
+        if !seen.insert(one.destination()) {
             one.problem("each replica once", "the list already has it".to_owned());
         }
     }

@@ -1,5 +1,6 @@
 //! What the tables of `evenkeel run` have in common: bounds, names, files, lists of tables.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,6 +39,23 @@ pub fn tables<'a, T: 'a>(
         return Vec::new();
     }
     setting.list(item).check(FEW_TABLES, |tables| tables.len() <= TABLES_MAX).or(Vec::new())
+}
+
+/// Tables by name, such as `[upstream.NAME]`. Too many are one problem, and `None`: what refers to
+/// them is then neither right nor wrong.
+pub fn named_tables<'a, T: 'a>(
+    setting: Setting<'a>,
+    item: impl FnMut(&'a str, Setting<'a>) -> T,
+) -> Option<Vec<T>> {
+    let count = match setting.value() {
+        Some(Value::Table(entries)) => entries.len(),
+        _ => 0,
+    };
+    if count > TABLES_MAX {
+        setting.problem(Mismatch::new(format!("{count} tables"), FEW_TABLES));
+        return None;
+    }
+    Some(setting.named(item).or(BTreeMap::new()).into_values().collect())
 }
 
 /// Reports a name that cannot be a label of metrics; `what` says what it names.

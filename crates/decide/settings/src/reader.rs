@@ -483,7 +483,7 @@ whole!(u8 u16 u32 u64 usize i32 i64);
 const ADDRESS: &str = "an IP address with a port such as 127.0.0.1:8080";
 
 fn parse_address(text: &str) -> Result<SocketAddr, Mismatch> {
-    text.parse().map_err(|_| {
+    text.parse().map(canonical).map_err(|_| {
         let wrong = Mismatch::new(quoted(text), ADDRESS);
         let port_only = text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
         match text.parse::<IpAddr>() {
@@ -492,6 +492,15 @@ fn parse_address(text: &str) -> Result<SocketAddr, Mismatch> {
             Err(_) => wrong,
         }
     })
+}
+
+/// An IPv4 address within IPv6 (`[::ffff:127.0.0.1]`) is that IPv4 address to every system, so that
+/// equal addresses are equal however they are written.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 fn shaped<'a, T>(

@@ -27,7 +27,7 @@ use super::mover;
 use super::rejected::ChangeRejected;
 use super::state::DuplicatesState;
 use super::takeover;
-use evenkeel_runtime::accept::{Listener, StopSignal, accept, first};
+use evenkeel_runtime::accept::{Listener, Sharing, StopSignal, accept, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 
@@ -71,7 +71,7 @@ impl Service {
                 config.name
             ))
         })?;
-        let (listener, dialer) = Listener::bind(config.listen)?.with_memory();
+        let (listener, dialer) = Listener::bind_as(config.listen, Sharing::Alone)?.with_memory();
         let opened = Log::open(&config.log_directory, config.log.clone());
         let (log, recovered) = opened
             .map_err(|error| io::Error::other(format!("duplicates.{}: {error}", config.name)))?;

@@ -237,11 +237,12 @@ fn blame(error: &SendError) -> Outcome {
     Outcome::Failed(Failure::Broken)
 }
 
-/// Server errors speak against the replica, except "not implemented", which speaks of the request.
+/// Server errors speak against the replica, except those that speak of the request: "not
+/// implemented" and "loop detected". A loop that is tried again at each of its hops is a flood.
 fn failure(status: StatusCode) -> Option<Failure> {
     match status.as_u16() {
         502..=504 => Some(Failure::Unavailable),
-        500 | 505..=599 => Some(Failure::ErrorReply),
+        500 | 505..=507 | 509..=599 => Some(Failure::ErrorReply),
         _ => None,
     }
 }

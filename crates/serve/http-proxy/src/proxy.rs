@@ -7,6 +7,7 @@ use http::{Request, Response, StatusCode};
 
 use crate::brownout;
 use crate::config::Edge;
+use crate::hops;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
 use crate::redirected;
 use crate::route::{ListenerPolicy, Route};
@@ -33,7 +34,8 @@ async fn answer(
     mut request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
-    if let Err(refusal) = head::prepare_request(&mut request, &client, &policy.forwarding) {
+    let prepared = head::prepare_request(&mut request, &client, &policy.forwarding);
+    if let Err(refusal) = prepared.and_then(|()| hops::count(request.headers_mut())) {
         return refusal.into_response();
     }
     if policy.brownout == Edge::Strip {

@@ -49,7 +49,7 @@ use tokio::task::JoinHandle;
 
 use crate::agent_state::{AgentState, BrownoutState};
 use crate::config::{AgentConfig, Switch};
-use crate::{brownout, orca};
+use crate::{brownout, hops, orca};
 use admission::{Admission, Full, Slot};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
@@ -217,6 +217,7 @@ impl Agent {
         let now = self.clock.now();
         self.estimates.borrow_mut().arrived(now);
         prepare_request(&mut request, client, &self.forwarding)?;
+        hops::count(request.headers_mut())?;
         let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
         let slot: Slot = match self.admission.enter() {
             Ok(entering) => match tokio::time::timeout(self.queue_timeout, entering).await {

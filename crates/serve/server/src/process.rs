@@ -7,6 +7,7 @@
 
 mod agents;
 mod clusters;
+mod files;
 mod fixed;
 pub(crate) mod reload;
 mod signals;
@@ -36,10 +37,11 @@ use evenkeel_http_proxy::agent_state::AgentStates;
 use evenkeel_mesh::{self as redirect, Member, RedirectState, envoy};
 use evenkeel_placement::{PlacementState, Service};
 use evenkeel_proxy::upstream_state::UpstreamStates;
-use evenkeel_runtime::accept::{Listener, Stop, StopSignal, worker_runtime};
+use evenkeel_runtime::accept::{Listener, Sharing, Stop, StopSignal, first, worker_runtime};
 use evenkeel_runtime::clock::Clock;
 pub use evenkeel_runtime::component::ReloadError;
 use evenkeel_runtime::component::{AnyComponent, Job, Mounted, Parts, Place, Surface};
+pub use evenkeel_runtime::files::Limit;
 use fixed::{Fixed, Section};
 pub use reload::{LastReload, ReloadStatus, Reloaded, Reloader};
 pub use signals::{Signals, Wake};
@@ -56,6 +58,7 @@ pub struct Process {
     listens: Bound,
     agents: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
+    files: (Option<Limit>, Option<String>),
     sides: Sides,
     reloader: Reloader,
     stop: Arc<Stop>,
@@ -80,7 +83,7 @@ type DuplicatesSide = (SocketAddr, watch::Receiver<Arc<DuplicatesState>>);
 struct Opened {
     listens: workers::ForAll,
     agents: Vec<Listener>,
-    admin: Option<Listener>,
+    admin: Option<AdminListener>,
     mesh: Option<Member>,
     placement: Option<Service>,
     duplicates: Vec<duplicates::Service>,
@@ -90,16 +93,18 @@ struct Opened {
 
 impl Opened {
     /// `config` is told which ports its agents were given: they are known by them.
-    fn open(config: &mut Config) -> io::Result<Self> {
+    fn open(config: &mut Config, sharing: Sharing) -> io::Result<Self> {
+        let admin = config.admin.as_ref();
+        let admin = admin.map(|it| AdminListener::open(it.address, sharing)).transpose()?;
         let workers = config.process.workers.max(1);
-        let listens = config.listens.iter().map(|listen| listen.address);
+        let listens = config.listens.iter().map(|listen| (listen.address, sharing));
         let listens = bind_for_all(listens, workers)?;
-        let agents = config.agents.iter().map(|agent| Listener::bind(agent.common.address));
+        let agents = config.agents.iter();
+        let agents = agents.map(|agent| Listener::bind_as(agent.common.address, sharing));
         let agents = agents.collect::<io::Result<Vec<Listener>>>()?;
         for (agent, listener) in config.agents.iter_mut().zip(&agents) {
             agent.common.address = listener.address()?;
         }
-        let admin = config.admin.as_ref().map(|admin| Listener::bind(admin.address)).transpose()?;
         let mesh = config.redirect.as_ref().map(redirect::open).transpose()?;
         let round_trips = mesh.as_ref().map(Member::state);
         let placement = config.placement.as_ref();
@@ -138,7 +143,7 @@ impl Process {
     /// thread cannot be started, with the likely cause. What breaks later ends
     /// [`Signals::wait_beside`], and [`Process::stop`] tells it.
     pub fn start(config: Config) -> io::Result<Self> {
-        Self::open(config, None)
+        Self::open(config, None, Sharing::Claimed)
     }
 
     /// The same with a configuration that was read from this file, which can be reloaded.
@@ -146,16 +151,26 @@ impl Process {
     /// # Errors
     /// As [`Process::start`].
     pub fn start_from(file: &Path, config: Config) -> io::Result<Self> {
-        Self::open(config, Some(file.to_owned()))
+        Self::open(config, Some(file.to_owned()), Sharing::Claimed)
     }
 
-    fn open(mut config: Config, file: Option<PathBuf>) -> io::Result<Self> {
-        let mut opened = Opened::open(&mut config)?;
+    /// The same beside another process of this user that listens on the same addresses and is to
+    /// be stopped. The address of administration is taken as soon as the other one has left it.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn take_over_from(file: &Path, config: Config) -> io::Result<Self> {
+        Self::open(config, Some(file.to_owned()), Sharing::Shared)
+    }
+
+    fn open(mut config: Config, file: Option<PathBuf>, sharing: Sharing) -> io::Result<Self> {
+        let files = files::open(&config);
+        let mut opened = Opened::open(&mut config, sharing)?;
         let (stop, drain) = (Arc::new(Stop::new()), config.process.drain);
         let mut whole = Whole::new(config)?;
         let (config, states, clock) = (Arc::clone(&whole.config), &whole.states, whole.clock);
         let (sides, clusters) = (opened.sides()?, opened.cluster_states());
-        let admin = opened.admin.as_ref().map(Listener::address).transpose()?;
+        let admin = opened.admin.as_ref().map(AdminListener::address).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
         let workers = Workers::open(config, listens, &opened.clusters, states, clock);
         let (listens, configs) = (workers.bound(), workers.configs());
@@ -174,6 +189,7 @@ impl Process {
             listens,
             agents,
             admin,
+            files,
             sides,
             reloader,
             stop,
@@ -205,6 +221,18 @@ impl Process {
     #[must_use]
     pub const fn admin(&self) -> Option<SocketAddr> {
         self.admin
+    }
+
+    /// The limit of open files, where it is known.
+    #[must_use]
+    pub const fn files(&self) -> Option<Limit> {
+        self.files.0
+    }
+
+    /// Why the limit of open files is too low for the configuration of the start, if it is.
+    #[must_use]
+    pub fn files_shortfall(&self) -> Option<&str> {
+        self.files.1.as_deref()
     }
 
     /// How the mesh between data centres stands; `None` without `[redirect]`.
@@ -264,6 +292,66 @@ impl Process {
         }
         result
     }
+}
+
+/// The address of administration, which two processes never share: half of the answers would be of
+/// the wrong one.
+enum AdminListener {
+    Bound(Listener),
+    /// Another process has it still, and will leave.
+    Awaited(SocketAddr),
+}
+
+/// Between two attempts to bind an address that another process is about to leave.
+const ADMIN_RETRY: Duration = Duration::from_millis(100);
+
+impl AdminListener {
+    fn open(address: SocketAddr, sharing: Sharing) -> io::Result<Self> {
+        match bind_admin(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && sharing == Sharing::Shared =>
+            {
+                Ok(Self::Awaited(address))
+            }
+            bound => bound.map(Self::Bound),
+        }
+    }
+
+    fn address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Bound(listener) => listener.address(),
+            Self::Awaited(address) => Ok(*address),
+        }
+    }
+
+    async fn serve(self, surface: Surface, stop: StopSignal) -> io::Result<()> {
+        let bound = match self {
+            Self::Bound(listener) => Some(listener),
+            Self::Awaited(address) => first(bind_later(address), until_stopping(&stop)).await,
+        };
+        match bound {
+            Some(listener) => admin::serve(surface, listener, stop).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn bind_admin(address: SocketAddr) -> io::Result<Listener> {
+    Listener::bind_as(address, Sharing::Alone).map(Listener::outside_limits)
+}
+
+async fn bind_later(address: SocketAddr) -> Option<Listener> {
+    loop {
+        tokio::time::sleep(ADMIN_RETRY).await;
+        if let Ok(listener) = bind_admin(address) {
+            return Some(listener);
+        }
+    }
+}
+
+async fn until_stopping<T>(stop: &StopSignal) -> Option<T> {
+    stop.clone().stopping().await;
+    None
 }
 
 /// By upstream, who watches its Cassandra cluster, and what workers have of it.
@@ -327,10 +415,10 @@ impl Whole {
             Box::new(Mounted::new(workers, Arc::clone)),
         ];
         let mut surface = admin::reload::surface(reloader.clone());
+        surface.merge(files::surface());
         parts.iter_mut().for_each(|part| surface.merge(part.surface()));
-        let admin = admin.map(|listener| {
-            Job::new(Place::Control, move |stop| admin::serve(surface, listener, stop))
-        });
+        let admin = admin
+            .map(|listener| Job::new(Place::Control, move |stop| listener.serve(surface, stop)));
         let admin = fixed(admin.into_iter().collect(), Surface::default(), |config| {
             Section::of(config, "admin")
         });

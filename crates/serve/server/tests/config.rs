@@ -208,6 +208,26 @@ fn something_must_be_served_and_everything_be_of_use() {
 }
 
 #[test]
+fn too_many_tables_are_one_problem_and_no_other_follows_from_it() {
+    let tables = |upstreams: usize, listens: usize| -> String {
+        let upstream = |n| format!("[upstream.u{n}]\nreplicas = ['127.0.0.1:{}']\n", 30_000 + n);
+        let listen = |n| {
+            format!(
+                "[[listen]]\naddress = '127.0.0.1:{}'\nupstream = 'u{}'\n",
+                10_000 + n,
+                n % upstreams
+            )
+        };
+        (0..upstreams).map(upstream).chain((0..listens).map(listen)).collect()
+    };
+    good(&tables(256, 256));
+    one_problem(&tables(1_000, 256), 1, "got 1000 tables, expected at most 256 tables");
+    one_problem(&tables(256, 1_000), 513, "got a list of 1000, expected at most 256 tables");
+    let both = problems(&tables(1_000, 1_000));
+    assert_eq!(both.len(), 2, "{both:#?}");
+}
+
+#[test]
 fn names_of_upstreams_are_plain() {
     for name in ["a b", "ä", "a{}", "", &"x".repeat(65)] {
         let text = format!("{LISTEN}{UPSTREAM}").replace("'a'", &format!("\"{name}\""));
@@ -225,8 +245,35 @@ fn addresses_are_listened_on_once() {
     one_problem(&format!("{whole}[admin]\naddress = '10.0.0.1:81'"), 7, "no password");
     one_problem(&format!("{whole}[admin]\naddress = '[::]:81'"), 7, "no password");
     good(&format!("{whole}[admin]\naddress = '[::1]:80'"));
+    // Also in another spelling, or where one is on all interfaces.
+    for (one, other) in [
+        ("127.0.0.1:80", "[::ffff:127.0.0.1]:80"),
+        ("127.0.0.1:80", "0.0.0.0:80"),
+        ("0.0.0.0:80", "127.0.0.1:80"),
+        ("0.0.0.0:80", "[::]:80"),
+        ("[::]:80", "10.0.0.1:80"),
+        ("[::1]:80", "[::]:80"),
+        ("[::ffff:0.0.0.0]:80", "10.0.0.1:80"),
+        ("[0:0:0:0:0:0:0:1]:80", "[::1]:80"),
+    ] {
+        let [first, second] = [one, other].map(|at| LISTEN.replace("127.0.0.1:80", at));
+        one_problem(&format!("{first}{UPSTREAM}{second}"), 7, "for [[listen]]");
+    }
+    for (one, other) in [("0.0.0.0:80", "[::1]:80"), ("127.0.0.1:80", "127.0.0.2:80")] {
+        let [first, second] = [one, other].map(|at| LISTEN.replace("127.0.0.1:80", at));
+        good(&format!("{first}{UPSTREAM}{second}"));
+    }
     let any_port = LISTEN.replace(":80", ":0");
     good(&format!("{any_port}{any_port}{UPSTREAM}"));
+}
+
+#[test]
+fn a_replica_is_named_once_however_it_is_written() {
+    let whole = format!("{LISTEN}{UPSTREAM}");
+    for same in ["127.0.0.1:9002", "[::ffff:127.0.0.1]:9002", "0.0.0.0:9002"] {
+        let twice = whole.replace(":9002'", &format!(":9002', '{same}'"));
+        one_problem(&twice, 5, "each replica once");
+    }
 }
 
 #[test]
@@ -239,6 +286,12 @@ fn requests_must_not_go_round_in_circles() {
     one_problem(&proxy("0.0.0.0:80'", ":80'"), 5, circle);
     one_problem(&proxy("[::]:80'", ":80'"), 5, circle);
     one_problem(&proxy("[::]:80'", ":80', '[::1]:81'"), 5, circle);
+    for same in ["[::ffff:127.0.0.1]:80", "0.0.0.0:80", "[::ffff:0.0.0.0]:80"] {
+        one_problem(&proxy("127.0.0.1:80'", &format!(":9003', '{same}'")), 5, circle);
+        one_problem(&proxy("0.0.0.0:80'", &format!(":9003', '{same}'")), 5, circle);
+        one_problem(&proxy("[::ffff:127.0.0.1]:80'", &format!(":9003', '{same}'")), 5, circle);
+    }
+    one_problem(&proxy("[::1]:80'", ":9003', '[::]:80'"), 5, circle);
     good(&proxy("[::1]:80'", ":80'"));
     good(&proxy("10.0.0.1:80'", ":80'"));
     one_problem(&AGENT.replace(":82", ":81"), 3, circle);

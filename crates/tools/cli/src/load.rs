@@ -109,6 +109,7 @@ const RATE_DEFAULT: f64 = 100.0;
 
 pub(crate) fn run(arguments: &LoadArguments) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
+    let _ = evenkeel_runtime::files::raise(); // else what opens no connection says so
     let percent = Progress::new("loading", 100);
     let on_progress = |progress: &evenkeel_load::Progress| {
         let end = progress.end.unwrap_or(progress.elapsed);

@@ -25,6 +25,10 @@ pub(crate) struct RunArguments {
     /// Log level on stderr: error, warn (health checks), info, debug (every failed attempt).
     #[arg(long, default_value = "warn", value_name = "LEVEL")]
     log: tracing::Level,
+    /// Listen beside another process on the same addresses, which you stop then: no client is
+    /// refused meanwhile. Only for processes of the same user.
+    #[arg(long)]
+    take_over: bool,
 }
 
 /// Check a configuration and report all problems; start nothing.
@@ -47,7 +51,17 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         evenkeel_server::process::Signals::catch_with_reload().context("cannot catch signals")?;
     let summary = describe(&config);
     tell_doubts(&config);
-    let process = Process::start_from(&arguments.config, config)?;
+    let start = match arguments.take_over {
+        true => Process::take_over_from,
+        false => Process::start_from,
+    };
+    let process = start(&arguments.config, config)?;
+    if let Some(limit) = process.files() {
+        eprintln!("{limit}");
+    }
+    if let Some(shortfall) = process.files_shortfall() {
+        eprintln!("warning: {shortfall}");
+    }
     for address in process.listens() {
         eprintln!("listening on http://{address}");
     }

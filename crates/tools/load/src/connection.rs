@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 use super::expect::Comparison;
 use super::slot::{Job, Slot};
-use super::tally::Reply;
+use super::tally::{Reply, is_success};
 use super::target::Facts;
 use super::world::World;
 
@@ -114,7 +114,8 @@ async fn exchange(world: &World, sender: &mut Sender, job: &Job) -> End {
 async fn read(world: &World, job: &Job, response: Response<Incoming>) -> End {
     let status = response.status().as_u16();
     let optional = response.headers().get("brownout-served").is_some_and(|value| value == "?1");
-    let mut comparison = Comparison::new(if status < 400 { expected(world, job) } else { None });
+    let mut comparison =
+        Comparison::new(if is_success(status) { expected(world, job) } else { None });
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
         match frame {

@@ -9,7 +9,7 @@ use super::target::{Facts, Template};
 /// The longest excerpt of a body kept in a [`Mismatch`], in bytes.
 const EXCERPT_BYTES: usize = 48;
 
-/// What the bodies of successful responses (status below 400) must be.
+/// What the bodies of successful responses (status 2xx or 304) must be.
 #[derive(Default)]
 pub enum Expectation {
     /// Anything.

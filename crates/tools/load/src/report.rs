@@ -36,7 +36,7 @@ pub struct Report {
     pub seed: u64,
     /// Requests that were due and have been decided.
     pub requests: u64,
-    /// Answered whole, with a status below 400 and, if that was checked, the right body.
+    /// Answered whole, with a status of 2xx or 304 and, if that was checked, the right body.
     pub served: u64,
     /// Answered otherwise, or not answered for another reason than time.
     pub failed: u64,
@@ -66,7 +66,7 @@ pub struct Report {
     pub mismatches: u64,
     /// The first of them.
     pub mismatch_examples: Vec<Mismatch>,
-    /// What went wrong, and how often.
+    /// What went wrong, and how often; answers by their status come first.
     pub failures: Vec<FailureCount>,
     /// Requests that found the queue full (they count as failed).
     pub dropped: u64,
@@ -132,7 +132,7 @@ pub struct Statuses {
     /// 200 to 299.
     #[serde(rename = "2xx")]
     pub success: u64,
-    /// 300 to 399; redirections are not followed.
+    /// 300 to 399; redirections are not followed, and all but 304 count as failed.
     #[serde(rename = "3xx")]
     pub redirection: u64,
     /// 400 to 499.
@@ -255,7 +255,7 @@ impl Report {
             statuses: Statuses { success, redirection, client_error, server_error, other },
             mismatches: tally.mismatches,
             mismatch_examples: tally.mismatch_examples.clone(),
-            failures: tally.failures.clone(),
+            failures: tally.reasons(),
             dropped: tally.dropped,
             unfinished: due - tally.decided(),
             cancelled: spent.cancelled,

@@ -1,6 +1,7 @@
 //! What became of the requests: counts and latency histograms.
 
 use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -124,6 +125,24 @@ pub(super) struct Reply {
     pub(super) mismatch: Option<Mismatch>,
 }
 
+/// Whether an answer of this status counts as served. A redirect does not: what was asked for is
+/// elsewhere, and nobody follows it. "Not modified" is what a conditional request asks for.
+pub(super) fn is_success(status: u16) -> bool {
+    status < 300 || status == 304
+}
+
+/// In words, an answer that does not.
+fn answered(status: u16) -> String {
+    let known = http::StatusCode::from_u16(status).ok();
+    let reason = known.and_then(|status| status.canonical_reason());
+    let reason = reason.map_or(String::new(), |reason| format!(" {reason}"));
+    let hint = match status {
+        300..=399 => " (redirects are not followed: load the address it leads to)",
+        _ => "",
+    };
+    format!("answered {status}{reason}{hint}")
+}
+
 /// One kind of failure and how often it came.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct FailureCount {
@@ -156,6 +175,8 @@ pub(super) struct Tally {
     pub(super) bytes: u64,
     /// By hundreds; index 0 takes what is no HTTP status.
     pub(super) statuses: [u64; 6],
+    /// Whole answers that count as failed, by status.
+    pub(super) failed_statuses: BTreeMap<u16, u64>,
     pub(super) mismatches: u64,
     pub(super) mismatch_examples: Vec<Mismatch>,
     pub(super) failures: Vec<FailureCount>,
@@ -184,8 +205,9 @@ impl Tally {
             if self.mismatch_examples.len() < MISMATCHES_KEPT {
                 self.mismatch_examples.push(mismatch);
             }
-        } else if class >= 4 {
+        } else if !is_success(reply.status) {
             self.failed += 1;
+            *self.failed_statuses.entry(reply.status).or_default() += 1;
         } else {
             self.served += 1;
             self.late += u64::from(self.objective.is_some_and(|objective| latency > objective));
@@ -210,6 +232,21 @@ impl Tally {
     pub(super) fn failed_because(&mut self, message: &str) {
         self.failed += 1;
         self.problem(message);
+    }
+
+    /// What went wrong, and how often: answers first, by status.
+    pub(super) fn reasons(&self) -> Vec<FailureCount> {
+        let of_status = |(status, count): (&u16, &u64)| {
+            let message = answered(*status);
+            FailureCount { message, count: *count }
+        };
+        let mut reasons: Vec<FailureCount> = self.failed_statuses.iter().map(of_status).collect();
+        if self.mismatches > 0 {
+            let message = "answered with another body than expected".to_owned();
+            reasons.push(FailureCount { message, count: self.mismatches });
+        }
+        reasons.extend_from_slice(&self.failures);
+        reasons
     }
 
     /// Notes a failure, which need not be that of a request.
@@ -303,6 +340,29 @@ mod tests {
         tally.problem("of no request");
         assert_eq!(tally.missed_share(), Some(4.0 / 6.0));
         assert_eq!((tally.served, tally.decided()), (3, 6));
+    }
+
+    #[test]
+    fn answers_that_fail_are_told_by_status_and_a_redirect_is_one_of_them() {
+        let mut tally = Tally::default();
+        for status in [200, 204, 304, 302, 302, 404, 503, 799] {
+            let reply = Reply { status, bytes: 0, optional: false, mismatch: None };
+            tally.answered(Duration::ZERO, Duration::ZERO, reply);
+        }
+        tally.failed_because("it closed the connection");
+        assert_eq!((tally.served, tally.failed), (3, 6));
+        let reasons = tally.reasons();
+        let reasons = reasons.iter().map(|it| format!("{} × {}", it.count, it.message));
+        assert_eq!(
+            reasons.collect::<Vec<_>>(),
+            [
+                "2 × answered 302 Found (redirects are not followed: load the address it leads to)",
+                "1 × answered 404 Not Found",
+                "1 × answered 503 Service Unavailable",
+                "1 × answered 799",
+                "1 × it closed the connection"
+            ]
+        );
     }
 
     #[test]

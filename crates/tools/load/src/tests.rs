@@ -251,9 +251,26 @@ fn wrong_bodies_and_statuses_fail_with_details() {
     let report = run(load).report;
     assert_eq!((report.requests, report.served, report.failed), (20, 18, 2), "{report:?}");
     assert_eq!((report.mismatches, report.statuses.server_error), (1, 1), "{report:?}");
+    let reasons: Vec<(u64, &str)> =
+        report.failures.iter().map(|it| (it.count, it.message.as_str())).collect();
+    let wrong = "answered with another body than expected";
+    assert_eq!(reasons, [(1, "answered 503 Service Unavailable"), (1, wrong)]);
     let [mismatch] = report.mismatch_examples.as_slice() else { panic!("{report:?}") };
     assert_eq!((mismatch.number, mismatch.path.as_str(), mismatch.offset), (5, "/5", 9));
     assert_eq!((mismatch.expected.as_str(), mismatch.came.as_str()), ("\"5\"", "\"9\""));
+}
+
+/// A service behind a load balancer that sends everybody to HTTPS answers nothing fast.
+#[test]
+fn redirects_are_not_served() {
+    let server = Server::start(|_, stream| {
+        respond(stream, "301 Moved Permanently\r\nLocation: https://shop.test/", "");
+    });
+    let report = run(server.load("/", 100.0, 100)).report;
+    assert_eq!((report.requests, report.served, report.failed), (10, 0, 10), "{report:?}");
+    assert_eq!((report.statuses.redirection, report.latency.p50_ms), (10, None));
+    let [reason] = report.failures.as_slice() else { panic!("{report:?}") };
+    assert!(reason.message.starts_with("answered 301 Moved Permanently"), "{reason:?}");
 }
 
 #[test]

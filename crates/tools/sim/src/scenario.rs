@@ -2,6 +2,7 @@
 //!
 //! The shipped ones are in `scenarios/`; each says at its top what it shows.
 
+mod bounds;
 mod service;
 mod sites;
 mod spelling;
@@ -216,7 +217,6 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Bounds on what a scenario may ask for, so that a slip of the pen does not fill the memory.
 const SERVERS_MAX: usize = 100_000;
 const REQUESTS_MAX: u64 = 10_000_000_000;
-const PAIRS_MAX: usize = 50_000_000;
 
 impl Scenario {
     /// Takes the scenario out of what was written.
@@ -286,18 +286,7 @@ impl Scenario {
             let expected = "a replication factor of at most the number of servers";
             root.problem("cluster", Mismatch::new(came, expected));
         }
-        let joining: usize = self.workload.phases.iter().map(|phase| phase.clients_join).sum();
-        let pairs = servers.saturating_mul(self.workload.clients + joining);
-        if pairs > PAIRS_MAX {
-            let came = format!("{pairs} pairs of client and server");
-            let expected = format!("at most {PAIRS_MAX} (each takes about 500 bytes)");
-            root.problem("workload", Mismatch::new(came, expected));
-        }
-        if self.workload.requests > REQUESTS_MAX {
-            let came = format!("{} requests", self.workload.requests);
-            let expected = format!("at most {REQUESTS_MAX} in rate × duration");
-            root.problem("workload", Mismatch::new(came, expected));
-        }
+        self.check_size(root);
         self.check_sharing(root);
         self.check_sites(root);
         for fault in &self.faults {
@@ -355,8 +344,8 @@ impl Scenario {
 
     /// Clients at the end of the run.
     pub fn clients_max(&self) -> usize {
-        let joining: usize = self.workload.phases.iter().map(|phase| phase.clients_join).sum();
-        self.workload.clients + joining
+        let joining = self.workload.phases.iter().map(|phase| phase.clients_join);
+        joining.fold(self.workload.clients, usize::saturating_add)
     }
 }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`accept`] | clients: accepted, limited in number and time, told to leave; a worker's runtime |
 //! | [`component`] | the parts of a process: what each runs, how each takes another configuration |
+//! | [`files`] | the limit of open files, and what of it clients may have |
 //! | [`limits`] | what one worker allows its clients and itself, with the keys of the config |
 //! | [`clock`] | core's instants on the machine's clock, or on a test's virtual time |
 //! | [`timer`] | wake-ups within microseconds, for hedges |
@@ -15,6 +16,7 @@
 pub mod accept;
 pub mod clock;
 pub mod component;
+pub mod files;
 pub mod limits;
 pub mod metrics;
 pub mod pem;

@@ -30,7 +30,9 @@ impl Inner {
             return true;
         }
         let class = commands::classify(command, parsed.arguments());
-        if self.holds_behind_reads(id, command, class, parsed) {
+        if self.holds_behind_reads(id, command, class, parsed)
+            || self.asks_last_id(id, (command, class), parsed)
+        {
             return false;
         }
         self.take(id, command, class, parsed);
@@ -62,7 +64,8 @@ impl Inner {
             Class::Rewritten(rewritten, repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
                 commands.clear();
-                match rewrite::rewrite(rewritten, parsed.arguments(), unix_ms(), &mut commands) {
+                let now_unix_ms = self.time_of(rewritten, parsed);
+                match rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut commands) {
                     Ok(()) => self.write_one(id, command, repeat, parsed, &commands),
                     Err(refusal) => self.refuse(id, refusal.0),
                 }
@@ -212,6 +215,7 @@ impl Inner {
         let write =
             Write { commands, count: 1, shard, repeat, keys, key_names, form, is_single: true };
         self.write(id, &write);
+        self.forget_last_ids(command, parsed);
     }
 
     /// Logs a write and sends it to everybody who is live; its call, or `None` when it was refused.

@@ -262,7 +262,8 @@ impl Inner {
         let mut text = Vec::new();
         let written = match class {
             Class::Rewritten(rewritten, _) => {
-                rewrite::rewrite(rewritten, parsed.arguments(), unix_ms(), &mut text)
+                let now_unix_ms = self.time_of(rewritten, parsed);
+                rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut text)
             }
             _ => {
                 parsed.write(&mut text);
@@ -307,6 +308,7 @@ impl Inner {
         };
         let keys: Vec<u128> = transaction.keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();
+        keys.iter().for_each(|key| self.streams.forget(*key));
         // Reads among them see one state of one shard only together: also without a write they
         // go as one, to all duplicates.
         self.write(

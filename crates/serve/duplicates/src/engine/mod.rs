@@ -10,6 +10,7 @@
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
+//! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
@@ -31,6 +32,7 @@ mod read_order;
 mod reading;
 mod spop;
 mod state_pass;
+mod streams;
 mod types;
 #[cfg(test)]
 mod world;
@@ -67,6 +69,7 @@ use evenkeel_stores::store::keys::WATERMARK;
 pub(super) use moving::Move;
 use reading::Reads;
 pub(super) use state_pass::StatePass;
+use streams::Streams;
 pub(super) use types::{ClientId, Owed, ParsedCommand};
 use types::{Form, Pop};
 
@@ -123,6 +126,7 @@ pub(super) struct Inner {
     scratch: Vec<u8>,
     /// A state of everything that is being written into the log.
     pub(super) state_pass: Option<StatePass>,
+    streams: Streams,
 }
 
 /// One duplicate.
@@ -228,6 +232,7 @@ impl Engine {
             serial: 0,
             scratch: Vec::new(),
             state_pass: None,
+            streams: Streams::default(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -456,6 +461,7 @@ impl Inner {
             }
             Owed::Read { attempt } => self.lose_read(attempt, why),
             Owed::Draw { pop } => self.draw(pop),
+            Owed::LastId { question } => self.last_id_lost(&question),
             _ => {}
         }
     }

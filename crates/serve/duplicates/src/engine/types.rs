@@ -121,6 +121,15 @@ pub(crate) struct Pop {
     pub(super) draws: u32,
 }
 
+/// A question for the last id of a stream.
+#[derive(Debug)]
+pub(crate) struct LastIdQuestion {
+    pub(super) client: ClientId,
+    /// The hash of the stream's key.
+    pub(super) key: u128,
+    pub(super) number: u64,
+}
+
 /// What an answer will be the answer to.
 #[derive(Debug)]
 pub(crate) enum Owed {
@@ -138,6 +147,8 @@ pub(crate) enum Owed {
     Moved { write: Sequence, before: u32, refusal: Option<Box<[u8]>>, is_key: bool },
     /// The members that an SPOP is to take.
     Draw { pop: Box<Pop> },
+    /// The last id of a stream that an XADD waits for.
+    LastId { question: Box<LastIdQuestion> },
     /// The watermark was written.
     Mark { watermark: Sequence },
     /// A key for a server that is being filled.

@@ -10,6 +10,7 @@ mod keyspaces;
 mod online;
 mod stopping;
 mod stores;
+mod streams;
 mod world;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,15 +7,13 @@
 
 mod addresses;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use evenkeel_planner::model::Operation;
 use evenkeel_settings::address::Address;
-use evenkeel_settings::common::{
-    FEW_TABLES, HOUR, NAME_BYTES_MAX, SECOND, TABLES_MAX, check_name, tables,
-};
+use evenkeel_settings::common::{HOUR, NAME_BYTES_MAX, SECOND, check_name, named_tables, tables};
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
@@ -41,18 +39,18 @@ const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("cql", Prot
 pub(super) fn config(table: &mut Table<'_>) -> Config {
     let process = table.key("process").section(ProcessConfig::read);
     let drain = process.drain;
-    let upstreams = table.key("upstream").named(Upstream::read);
-    let upstreams = upstreams.check(FEW_TABLES, |upstreams| upstreams.len() <= TABLES_MAX);
-    let upstreams: Vec<Upstream<'_>> = upstreams.or(BTreeMap::new()).into_values().collect();
+    let known = named_tables(table.key("upstream"), Upstream::read);
+    let (are_known, upstreams) = (known.is_some(), known.unwrap_or_default());
+    let known = are_known.then_some(upstreams.as_slice());
     let listens = tables(table.key("listen"), "[[listen]]", |item| {
-        item.table(|table| Listen::read(table, &upstreams, drain)).required()
+        item.table(|table| Listen::read(table, known, drain)).required()
     });
     let agents = tables(table.key("agent"), "[[agent]]", |item| {
         item.table(|table| Agent::read(table, drain)).required()
     });
     let admin = table.key("admin").table(Admin::read).optional();
     let redirect = table.key("redirect").table(|table| {
-        let upstream = upstream_named(table.key("upstream"), &upstreams);
+        let upstream = upstream_named(table.key("upstream"), known);
         let behind = upstream.and_then(|index| upstreams.get(index));
         let is_cql = behind.is_some_and(|upstream| upstream.config.cql.is_some());
         Redirect::read(table, upstream.unwrap_or_default(), is_cql)
@@ -66,10 +64,8 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     });
     let placement = table.key("placement");
     let placement = placement.table(|table| PlacementConfig::read(table, mesh.as_ref())).optional();
-    let duplicates = table.key("duplicates");
-    let duplicates = duplicates.named(|name, setting| Duplicates::read(name, setting, drain));
-    let duplicates = duplicates.check(FEW_TABLES, |services| services.len() <= TABLES_MAX);
-    let duplicates: Vec<Duplicates<'_>> = duplicates.or(BTreeMap::new()).into_values().collect();
+    let read = |name, setting| Duplicates::read(name, setting, drain);
+    let duplicates = named_tables(table.key("duplicates"), read).unwrap_or_default();
     evenkeel_duplicates::config::read::check_logs(table, &duplicates);
     let reported = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, reported);
@@ -311,10 +307,10 @@ impl ProcessConfig {
 }
 
 impl<'a> Listen<'a> {
-    fn read(table: &mut Table<'a>, upstreams: &[Upstream<'_>], drain: Duration) -> Self {
+    fn read(table: &mut Table<'a>, upstreams: Option<&[Upstream<'_>]>, drain: Duration) -> Self {
         let address = Address::to_listen(table.key("address"));
         let upstream = upstream_named(table.key("upstream"), upstreams);
-        let behind = upstream.and_then(|index| upstreams.get(index));
+        let behind = upstream.and_then(|index| upstreams?.get(index));
         let cql = table.key("cql");
         match behind.map(|upstream| upstream.config.cql.is_some()) {
             Some(true) => evenkeel_cassandra::config::read::refuse(table, &HttpListenConfig::KEYS),
@@ -336,7 +332,9 @@ impl<'a> Listen<'a> {
     }
 }
 
-fn upstream_named(setting: Setting<'_>, upstreams: &[Upstream<'_>]) -> Option<usize> {
+/// `upstreams` is none where it is not known which there are.
+fn upstream_named(setting: Setting<'_>, upstreams: Option<&[Upstream<'_>]>) -> Option<usize> {
+    let upstreams = upstreams?;
     let names = upstreams.iter().map(|upstream| upstream.config.common.name.as_str());
     let named: Vec<(&str, usize)> = names.zip(0..).collect();
     if setting.value().is_none() {

@@ -5,6 +5,7 @@
 //! `UpstreamStates` have the new slots and plans, and every worker is given its order; it swaps
 //! between two requests.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -15,15 +16,15 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::clusters::{changes_of, is_shared};
-use super::stopped;
 use super::upstreams::Upstreams;
+use super::{files, stopped};
 use crate::config::{Config, ListenConfig};
 use crate::worker::{FrontendFrom, Order, Worker};
 use evenkeel_cassandra::ClusterHandle;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_http_proxy::health::Checks;
 use evenkeel_proxy::upstream_state::UpstreamStates;
-use evenkeel_runtime::accept::Listener;
+use evenkeel_runtime::accept::{Listener, Sharing};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::component::{Component, Job, Place, ReloadError, Surface};
 
@@ -40,6 +41,8 @@ pub(super) struct Workers {
     states: Arc<UpstreamStates>,
     clock: Clock,
     bound: Bound,
+    /// Every port this process listened on at any time.
+    ports: BTreeSet<u16>,
     /// By worker.
     orders: Vec<UnboundedSender<Order>>,
     /// The configuration in force, for whoever follows it.
@@ -92,10 +95,11 @@ impl Workers {
             stopped(stop).await;
             Ok(())
         }));
+        let ports = listens.iter().map(SocketAddr::port).collect();
         let (states, bound) = (Arc::clone(states), Arc::new(Mutex::new(listens)));
         let cluster = |share: &ClusterHandle| Arc::clone(share.states());
         let clusters = clusters.iter().map(|share| share.as_ref().map(cluster)).collect();
-        Self { config, states, clock, bound, orders, configs, clusters, jobs }
+        Self { config, states, clock, bound, ports, orders, configs, clusters, jobs }
     }
 
     /// Where clients come in, as it is from now on.
@@ -128,6 +132,15 @@ impl Workers {
             }
         }
         None
+    }
+
+    /// How a new address is bound. Of a port that is or was ours, a worker may still have a socket:
+    /// `0.0.0.0` that becomes `127.0.0.1`, or an address that comes back.
+    fn sharing(&self, address: SocketAddr) -> Sharing {
+        match self.ports.contains(&address.port()) {
+            true => Sharing::Shared,
+            false => Sharing::Claimed,
+        }
     }
 
     /// By new listener, the frontend that is there already: that of the same address.
@@ -167,6 +180,7 @@ impl Component for Workers {
         let new: Vec<usize> =
             (0..frontends.len()).filter(|place| frontends[*place].1.is_none()).collect();
         let addresses = new.iter().map(|place| frontends[*place].0);
+        let addresses = addresses.map(|address| (address, self.sharing(address)));
         let bound = bind_for_all(addresses, self.orders.len()).map_err(ReloadError::Unusable)?;
         for (place, address) in new.into_iter().zip(bound.0) {
             frontends[place].0 = address;
@@ -192,6 +206,10 @@ impl Component for Workers {
             let _ = worker.send(Order { config, frontends, obeyed });
         }
         drop(obeyed);
+        self.ports.extend(frontends.iter().map(|(address, _)| address.port()));
+        if let Some(shortfall) = files::follow(&config) {
+            tracing::warn!("{shortfall}");
+        }
         *self.bound.lock().unwrap_or_else(PoisonError::into_inner) =
             frontends.into_iter().map(|(address, _)| address).collect();
         self.configs.send_replace(config);
@@ -216,15 +234,16 @@ async fn keep_checking(mut configs: watch::Receiver<Arc<Config>>, states: Arc<Up
     }
 }
 
-/// Binds every address once for each of `shares` threads; the first bind settles the port.
+/// Binds every address once for each of `shares` threads; the first bind settles the port, and
+/// whether another process has it.
 pub(super) fn bind_for_all(
-    addresses: impl Iterator<Item = SocketAddr>,
+    addresses: impl Iterator<Item = (SocketAddr, Sharing)>,
     shares: usize,
 ) -> io::Result<ForAll> {
     let mut listeners: Vec<Vec<Listener>> = (0..shares).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
-    for address in addresses {
-        let first = Listener::bind(address)?;
+    for (address, sharing) in addresses {
+        let first = Listener::bind_as(address, sharing)?;
         let address = first.address()?;
         bound.push(address);
         let mut first = Some(first);

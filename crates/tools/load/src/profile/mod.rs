@@ -93,7 +93,7 @@ pub enum ProfileError {
     Load(LoadError),
     /// No request was answered.
     #[error(
-        "no request of {load}/s was answered, expected answers with a status below 400: {failure}"
+        "no request of {load}/s was answered, expected answers with a status of 2xx: {failure}"
     )]
     Silent {
         /// The load, in requests per second.

@@ -151,10 +151,6 @@ fn failure(outcome: &Outcome) -> Option<String> {
     if let Some(first) = report.failures.first() {
         return Some(first.message.clone());
     }
-    let (client, server) = (report.statuses.client_error, report.statuses.server_error);
-    if client + server > 0 {
-        return Some(format!("{client} answers with status 4xx and {server} with 5xx"));
-    }
     (report.timeouts > 0).then(|| "no answer in time".to_owned())
 }
 

@@ -22,32 +22,72 @@ const PIPE_BYTES: usize = 64 << 10;
 pub struct Listener {
     socket: Option<std::net::TcpListener>,
     memory: Option<UnboundedReceiver<io::Result<DuplexStream>>>,
+    /// Whether its clients are among those that the limit of open files leaves places for.
+    counts: bool,
 }
 
 /// Connects to a [`Listener`] of the same process, without a socket; from any thread.
 #[derive(Debug, Clone)]
 pub struct Dialer(UnboundedSender<io::Result<DuplexStream>>);
 
+/// Who else may listen on an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody, ever.
+    Alone,
+    /// Nobody before; from now on those that ask for [`Sharing::Shared`], such as the other workers
+    /// of this process. When two processes claim an address at once, one fails.
+    Claimed,
+    /// Everybody of the same user who claimed it or shares it.
+    Shared,
+}
+
 impl Listener {
     /// Binds the address; other listeners, in this process or another, may share it.
     ///
     /// # Errors
-    /// As the operating system says, with the address and a likely cause.
+    /// As [`Listener::bind_as`].
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        bind(address).map(Self::from).map_err(|error| {
-            let hint = match error.kind() {
-                io::ErrorKind::AddrInUse => " (is another server running there?)",
-                io::ErrorKind::PermissionDenied => " (ports below 1024 need a privilege)",
-                io::ErrorKind::AddrNotAvailable => " (no interface of this host has it)",
+        Self::bind_as(address, Sharing::Shared)
+    }
+
+    /// Binds the address, shared so.
+    ///
+    /// # Errors
+    /// As the operating system says, with the address and a likely cause.
+    pub fn bind_as(address: SocketAddr, sharing: Sharing) -> io::Result<Self> {
+        let bound = bind(address, sharing);
+        bound.map(|socket| Self { counts: true, ..Self::from(socket) }).map_err(|error| {
+            let hint = match (error.kind(), sharing) {
+                (io::ErrorKind::AddrInUse, Sharing::Alone) => {
+                    ": another process listens there, expected a free address"
+                }
+                (io::ErrorKind::AddrInUse, Sharing::Claimed) => {
+                    ": another process listens there, expected a free address; to replace that \
+                     process without a gap, start this one with `evenkeel run --take-over` and \
+                     stop the other one then"
+                }
+                (io::ErrorKind::AddrInUse, Sharing::Shared) => {
+                    " (is another server running there?)"
+                }
+                (io::ErrorKind::PermissionDenied, _) => " (ports below 1024 need a privilege)",
+                (io::ErrorKind::AddrNotAvailable, _) => " (no interface of this host has it)",
                 _ => "",
             };
             io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{hint}"))
         })
     }
 
+    /// The same listener, whose clients do not count towards
+    /// [`limit_clients`](super::limit_clients) and do not wait for it: for administration.
+    #[must_use]
+    pub fn outside_limits(self) -> Self {
+        Self { counts: false, ..self }
+    }
+
     /// A listener that only clients of this process reach.
     pub fn memory() -> (Self, Dialer) {
-        Self { socket: None, memory: None }.with_memory()
+        Self { socket: None, memory: None, counts: false }.with_memory()
     }
 
     /// The same listener, which clients of this process reach without a socket too.
@@ -72,7 +112,7 @@ impl Listener {
     /// As the operating system says.
     pub fn try_clone(&self) -> io::Result<Self> {
         let socket = self.socket.as_ref().map(std::net::TcpListener::try_clone).transpose()?;
-        Ok(Self { socket, memory: None })
+        Ok(Self { socket, memory: None, counts: self.counts })
     }
 
     /// Registers with this thread's runtime.
@@ -81,13 +121,13 @@ impl Listener {
             socket.set_nonblocking(true)?;
             TcpListener::from_std(socket)
         });
-        Ok(Source { socket: socket.transpose()?, memory: self.memory })
+        Ok(Source { socket: socket.transpose()?, memory: self.memory, counts: self.counts })
     }
 }
 
 impl From<std::net::TcpListener> for Listener {
     fn from(socket: std::net::TcpListener) -> Self {
-        Self { socket: Some(socket), memory: None }
+        Self { socket: Some(socket), memory: None, counts: false }
     }
 }
 
@@ -109,16 +149,22 @@ impl Dialer {
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::new(
         socket2::Domain::for_address(address),
         socket2::Type::STREAM.nonblocking().cloexec(),
         Some(socket2::Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(sharing == Sharing::Shared)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
+    if sharing == Sharing::Claimed {
+        // The kernel asks for it whenever another socket is bound, not only when this one was.
+        // Until here nobody else could listen, so no two processes can believe that they were
+        // first.
+        socket.set_reuse_port(true)?;
+    }
     Ok(socket.into())
 }
 
@@ -127,9 +173,15 @@ fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 pub(super) struct Source {
     socket: Option<TcpListener>,
     memory: Option<UnboundedReceiver<io::Result<DuplexStream>>>,
+    counts: bool,
 }
 
 impl Source {
+    /// Whether its clients are among those that the limit of open files leaves places for.
+    pub(super) const fn counts(&self) -> bool {
+        self.counts
+    }
+
     pub(super) async fn next(&mut self) -> io::Result<(Stream, Peer)> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }

@@ -4,8 +4,9 @@
 //! understand; how many may come, how long each phase of a connection may take and how all of
 //! them end is decided here, so that every protocol behaves alike.
 //!
-//! **Limits.** More clients than [`AcceptConfig::connections_max`] wait in the kernel's backlog.
-//! The time of a phase is coarse (seconds), so no timer is armed per request: a connection notes
+//! **Limits.** More clients than [`AcceptConfig::connections_max`] wait in the kernel's backlog,
+//! and so do those of all listeners beyond what the limit of open files leaves
+//! ([`limit_clients`]). The time of a phase is coarse (seconds), so no timer is armed per request: a connection notes
 //! the tick at which it entered a [`Phase`], and one sweep per tick cuts off what has overstayed.
 //! Without connections nothing ticks.
 //!
@@ -18,6 +19,7 @@
 mod limits;
 mod link;
 mod listener;
+mod places;
 mod stop;
 mod stream;
 
@@ -39,15 +41,14 @@ use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 pub use link::{Link, Order, Phase};
-pub use listener::{Dialer, Listener};
+pub use listener::{Dialer, Listener, Sharing};
+pub use places::{AcceptCounts, accept_counts, limit_clients};
 pub use stop::{Stage, Stop, StopSignal};
 pub use stream::{Linger, Stream, poll_leave};
 
 use limits::Limits;
 use listener::Source;
-
-/// How long accepting rests when the process has no file descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+use places::{PLACES, Place};
 
 /// How long those who waited in the backlog when accepting ended have to say what they want.
 const BACKLOG_GRACE: Duration = Duration::from_millis(250);
@@ -221,10 +222,16 @@ impl<H: ServeConnection> Worker<H> {
     async fn accept_all(self: &Rc<Self>, source: &mut Source) {
         loop {
             self.until(|| self.links.borrow().len() < self.config.borrow().connections_max).await;
+            if source.counts() {
+                PLACES.free().await;
+            }
             match source.next().await {
-                Ok((stream, peer)) if self.handler.admit(&peer).await => self.welcome(stream, peer),
+                Ok((stream, peer)) if self.handler.admit(&peer).await => {
+                    let place = source.counts().then(|| PLACES.take());
+                    self.welcome(stream, peer, place);
+                }
                 Ok(_) => self.rejected.set(self.rejected.get() + 1),
-                Err(error) => rest_after(&error).await,
+                Err(error) => PLACES.failed(&error).await,
             }
         }
     }
@@ -238,7 +245,7 @@ impl<H: ServeConnection> Worker<H> {
     }
 
     /// Starts serving a connection.
-    fn welcome(self: &Rc<Self>, stream: Stream, peer: Peer) {
+    fn welcome(self: &Rc<Self>, stream: Stream, peer: Peer, place: Option<Place>) {
         let id = self.accepted.get();
         self.accepted.set(id + 1);
         let tls = self.config.borrow().tls.clone();
@@ -248,7 +255,7 @@ impl<H: ServeConnection> Worker<H> {
         debug_assert!(before.is_none(), "every connection has a number of its own");
         self.changed.notify_waiters();
         self.handler.count(Event::Accepted);
-        let entry = Entry { worker: Rc::clone(self), id };
+        let entry = Entry { worker: Rc::clone(self), id, _place: place };
         tokio::task::spawn_local(async move {
             let serving = async {
                 let greeted = match tls {
@@ -290,7 +297,7 @@ impl<H: ServeConnection> Worker<H> {
             self.tell_all(Order::Drain);
             if !waiting.is_empty() {
                 self.order.set(Order::LastRequest);
-                waiting.into_iter().for_each(|(stream, peer)| self.welcome(stream, peer));
+                waiting.into_iter().for_each(|(stream, peer)| self.welcome(stream, peer, None));
                 let gone = self.until(|| self.links.borrow().is_empty());
                 let _ = tokio::time::timeout(BACKLOG_GRACE.min(limit / 2), gone).await;
                 self.tell_all(Order::Drain);
@@ -344,6 +351,7 @@ impl<H: ServeConnection> Worker<H> {
 struct Entry<H: ServeConnection> {
     worker: Rc<Worker<H>>,
     id: u64,
+    _place: Option<Place>,
 }
 
 impl<H: ServeConnection> Drop for Entry<H> {
@@ -371,15 +379,6 @@ async fn greet(stream: Stream, peer: Peer, tls: Arc<ServerConfig>, link: &Link) 
             tracing::debug!(address = %peer.address, %error, "a client: no TLS");
             None
         }
-    }
-}
-
-/// A client that gave up while queued is no reason to rest; missing descriptors are.
-async fn rest_after(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
-        tracing::warn!(%error, "a client could not be accepted");
-        tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
 

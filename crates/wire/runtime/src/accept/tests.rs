@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::places::ACCEPT_PAUSE;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -552,7 +553,7 @@ fn without_connections_nothing_ticks() {
         let mut source = listener.open().unwrap();
         let mut client = Client(BufReader::new(dialer.connect().unwrap()));
         let (stream, peer) = source.next().await.unwrap();
-        worker.welcome(stream, peer);
+        worker.welcome(stream, peer, None);
         assert_about(client.closed_after().await, 4 * SECOND);
         let ticks = worker.ticks.get();
         assert!(ticks >= 16, "{ticks}");
@@ -593,4 +594,78 @@ fn clients_in_the_kernels_backlog_are_served_once() {
         assert_eq!(heard, ["last\n"; 3]);
         assert!(std::net::TcpStream::connect(address).is_err(), "still listening");
     });
+}
+
+/// Whether a listener of this kind gets an address that another one has.
+fn is_free_for(address: SocketAddr, sharing: Sharing) -> bool {
+    match Listener::bind_as(address, sharing) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn an_address_that_is_claimed_is_shared_with_those_only_who_ask_for_it() {
+    let any = |text: &str| text.parse::<SocketAddr>().unwrap();
+    for own in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"].map(any) {
+        let claimed = Listener::bind_as(own, Sharing::Claimed).unwrap();
+        let address = claimed.address().unwrap();
+        // Also once somebody shares it: the kernel remembers what it allowed last.
+        let workers: Vec<Listener> = (0..3).map(|_| Listener::bind(address).unwrap()).collect();
+        for other in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[::ffff:127.0.0.1]:0"].map(any) {
+            let other = SocketAddr::new(other.ip(), address.port());
+            assert!(!is_free_for(other, Sharing::Claimed), "{other} beside {address}");
+            assert!(!is_free_for(other, Sharing::Alone), "{other} beside {address}");
+        }
+        assert!(is_free_for(address, Sharing::Shared));
+        drop(claimed);
+        assert!(!is_free_for(address, Sharing::Claimed), "the workers still have it");
+        drop(workers);
+        assert!(is_free_for(address, Sharing::Claimed));
+    }
+}
+
+#[test]
+fn administration_shares_its_address_with_nobody() {
+    let alone = Listener::bind_as("127.0.0.1:0".parse().unwrap(), Sharing::Alone).unwrap();
+    let address = alone.address().unwrap();
+    for sharing in [Sharing::Alone, Sharing::Claimed, Sharing::Shared] {
+        assert!(!is_free_for(address, sharing), "{sharing:?}");
+    }
+}
+
+/// Two processes that start in the same moment: whatever the order, one of them is told.
+#[test]
+fn of_two_who_claim_an_address_at_once_one_gets_it() {
+    for _ in 0..200 {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let claim = || Listener::bind_as(address, Sharing::Claimed).ok();
+        let claimed = std::thread::scope(|scope| {
+            let both = [scope.spawn(claim), scope.spawn(claim)];
+            both.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(claimed.iter().flatten().count(), 1);
+    }
+}
+
+/// Every worker takes clients, the one that claimed the address among them.
+#[test]
+fn clients_are_spread_over_the_claimed_listener_and_those_that_share_it() {
+    let first = Listener::bind_as("127.0.0.1:0".parse().unwrap(), Sharing::Claimed).unwrap();
+    let address = first.address().unwrap();
+    let others: Vec<Listener> = (0..3).map(|_| Listener::bind(address).unwrap()).collect();
+    let clients: Vec<_> =
+        (0..400).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    worker_runtime().unwrap().block_on(async {
+        for listener in std::iter::once(first).chain(others) {
+            let waiting = listener.open().unwrap().into_waiting().unwrap();
+            assert!((40..200).contains(&waiting.len()), "{} of 400", waiting.len());
+        }
+    });
+    drop(clients);
 }

@@ -10,10 +10,9 @@
 //! | `XADD k MAXLEN ~ n …`, `XTRIM` | `MAXLEN = n` | how much "about" leaves depends on how a server lays its stream out |
 //! | `SPOP k` | `SREM k winner` | each server would draw another |
 //!
-//! **Time is an argument**: milliseconds since 1970. It must never run backwards within a service,
-//! not even over a restart, or `XADD k *` fails because ids only grow (Redis itself would go on
-//! with the time of the last id). `ms-*` needs Redis 7. A stream into which somebody put an id of
-//! the future refuses `*` until then.
+//! **Time is an argument**: milliseconds since 1970. That of `XADD k *` must not be before the
+//! stream's last id, or the server refuses it because ids only grow: whoever calls asks for it
+//! ([`wants_id`]). `ms-*` needs Redis 7.
 //!
 //! **What is not rewritten** and needs servers that are alike: `INCRBYFLOAT` and `HINCRBYFLOAT`
 //! count with the `long double` of the machine (one architecture for all duplicates), and a
@@ -161,6 +160,42 @@ fn restore(arguments: Arguments<'_>, now_unix_ms: u64, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
+/// Whether an `XADD` leaves its id to the server. What is no valid `XADD` may say either.
+pub fn wants_id(arguments: Arguments<'_>) -> bool {
+    let id = stream_options(arguments, true, |_| {}).ok();
+    id.and_then(|at| arguments.get(at)).is_some_and(|id| id == b"*")
+}
+
+/// Reads the options of `XADD` or `XTRIM`, and hands over the words that stand for them everywhere;
+/// the index of what follows.
+fn stream_options<'a>(
+    arguments: Arguments<'a>,
+    is_add: bool,
+    mut word: impl FnMut(&'a [u8]),
+) -> Result<usize, Refusal> {
+    const SYNTAX: Refusal = Refusal(refusals::SYNTAX);
+    let mut at = 2;
+    loop {
+        if arguments.is(at, "maxlen") || arguments.is(at, "minid") {
+            word(arguments.at(at));
+            at += 1;
+            if arguments.get(at).is_some_and(|sign| sign == b"~" || sign == b"=") {
+                at += 1;
+            }
+            word(b"=");
+            word(arguments.get(at).ok_or(SYNTAX)?);
+            at += 1;
+        } else if arguments.is(at, "limit") && at + 1 < arguments.len() {
+            at += 2; // only "about" has a limit
+        } else if is_add && arguments.is(at, "nomkstream") {
+            word(arguments.at(at));
+            at += 1;
+        } else {
+            return Ok(at);
+        }
+    }
+}
+
 /// `XADD`, which has an id after its options, or `XTRIM`, which has none.
 fn stream(
     arguments: Arguments<'_>,
@@ -169,26 +204,8 @@ fn stream(
 ) -> Result<(), Refusal> {
     const SYNTAX: Refusal = Refusal(refusals::SYNTAX);
     let mut words: Vec<&[u8]> = vec![arguments.at(0), arguments.at(1)];
-    let mut at = 2;
+    let mut at = stream_options(arguments, now_unix_ms.is_some(), |word| words.push(word))?;
     let id;
-    loop {
-        if arguments.is(at, "maxlen") || arguments.is(at, "minid") {
-            words.push(arguments.at(at));
-            at += 1;
-            if arguments.get(at).is_some_and(|sign| sign == b"~" || sign == b"=") {
-                at += 1;
-            }
-            words.extend([b"=", arguments.get(at).ok_or(SYNTAX)?]);
-            at += 1;
-        } else if arguments.is(at, "limit") && at + 1 < arguments.len() {
-            at += 2; // only "about" has a limit
-        } else if now_unix_ms.is_some() && arguments.is(at, "nomkstream") {
-            words.push(arguments.at(at));
-            at += 1;
-        } else {
-            break;
-        }
-    }
     if let Some(now_unix_ms) = now_unix_ms {
         let came = arguments.get(at).ok_or(SYNTAX)?;
         at += 1;

@@ -5,10 +5,11 @@
 //! (an upstream or an agent) has addresses of its own, by which requests enter, and addresses of
 //! others, by which they leave; where an address ends at one of these, they enter again. Only what
 //! is certain from the file is reported: an address through another process or by another address
-//! of this machine is not seen.
+//! of this machine is not seen. Requests that loop that way end by their hops
+//! (`evenkeel_http_proxy`'s `hops`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use evenkeel_settings::address::Address;
 
@@ -19,17 +20,31 @@ pub(super) struct OwnAddress<'w> {
     pub(super) node: Option<usize>,
 }
 
-/// Reports every address that is listened on already.
+/// Reports every address that is listened on already, by itself or by one of all interfaces.
 pub(super) fn check_addresses(own_addresses: &[OwnAddress<'_>]) {
-    let mut taken = BTreeMap::new();
-    for own_address in
-        own_addresses.iter().filter(|own_address| own_address.address.address.port() != 0)
-    {
-        if let Some(other) = taken.insert(own_address.address.address, own_address.of) {
-            let hint = format!("this process already listens there, for {other}");
-            own_address.address.problem("an address of its own", hint);
+    let mut by_port: BTreeMap<u16, Vec<&OwnAddress<'_>>> = BTreeMap::new();
+    for own in own_addresses.iter().filter(|own| own.address.address.port() != 0) {
+        let others = by_port.entry(own.address.address.port()).or_default();
+        let ip = own.address.address.ip();
+        if let Some(other) = others.iter().find(|it| overlap(ip, it.address.address.ip())) {
+            let (of, at) = (other.of, other.address.address);
+            let hint = match at == own.address.address {
+                true => format!("this process already listens there, for {of}"),
+                false => format!("this process listens on {at} for {of}: the two overlap"),
+            };
+            own.address.problem("an address of its own", hint);
         }
+        others.push(own);
     }
+}
+
+/// Whether a client may reach both by one address. `[::]` takes IPv4 too, unless the system forbids
+/// it.
+fn overlap(one: IpAddr, other: IpAddr) -> bool {
+    let covers = |one: IpAddr, other: IpAddr| {
+        one == other || (one.is_unspecified() && (one.is_ipv6() || other.is_ipv4()))
+    };
+    covers(one, other) || covers(other, one)
 }
 
 /// Reports every way that leads back to its own node. `targets` are the ways of each node.
@@ -40,7 +55,7 @@ pub(super) fn check_circles(own_addresses: &[OwnAddress<'_>], targets: &[&[Addre
         .collect();
     let entered = |address: &Address<'_>| {
         let own_address =
-            reached_by(address.address).into_iter().find_map(|at| by_address.get(&at))?;
+            reached_by(address.destination()).into_iter().find_map(|at| by_address.get(&at))?;
         Some((*own_address, own_address.node?))
     };
     let steps =
@@ -63,10 +78,10 @@ fn reached_by(to: SocketAddr) -> Vec<SocketAddr> {
     if to.port() == 0 {
         return Vec::new();
     }
-    let any = |ip: std::net::IpAddr| SocketAddr::new(ip, to.port());
+    let any = |ip: IpAddr| SocketAddr::new(ip, to.port());
     let (any_v4, any_v6) = (any(Ipv4Addr::UNSPECIFIED.into()), any(Ipv6Addr::UNSPECIFIED.into()));
     match to.ip() {
-        ip if !ip.to_canonical().is_loopback() && !ip.is_unspecified() => vec![to],
+        ip if !ip.is_loopback() => vec![to],
         ip if ip.is_ipv6() => vec![to, any_v6],
         _ => vec![to, any_v4, any_v6], // which takes IPv4 too, unless the system forbids it
     }

@@ -1,0 +1,125 @@
+//! The limit of open files, as far as a configuration needs it.
+//!
+//! The limit is of the operating system's process, and so is the number of clients that follows
+//! from it: of several [`Process`](super::Process)es in one the last decides.
+
+use crate::config::Config;
+use evenkeel_runtime::accept::{AcceptCounts, accept_counts, limit_clients};
+use evenkeel_runtime::component::Surface;
+use evenkeel_runtime::files::{self, Budget, Limit};
+use evenkeel_runtime::metrics::{Metric, counter, counter_by, gauge};
+
+/// To one duplicate: its ordered connection, those of reads, a probe, a copy that is made.
+const OF_DUPLICATE: u64 = 8;
+/// Of a Cassandra cluster: its control connection, and the one that replaces it.
+const OF_CLUSTER: u64 = 2;
+
+/// Raises the limit of open files and gives clients what upstreams leave. Says how it is, and what
+/// is too little.
+pub(super) fn open(config: &Config) -> (Option<Limit>, Option<String>) {
+    let raised = files::raise();
+    if let Err(error) = &raised {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
+    let limit = raised.ok();
+    (limit, follow(config))
+}
+
+/// Gives clients what upstreams leave of the limit as it is; says what is too little.
+pub(super) fn follow(config: &Config) -> Option<String> {
+    let files_max = files::limit();
+    let budget = budget(config);
+    limit_clients(budget.clients_max(files_max));
+    budget.shortfall(files_max)
+}
+
+/// What all limits of a configuration allow together. Of a Cassandra cluster only the nodes of the
+/// file are known.
+fn budget(config: &Config) -> Budget {
+    let workers = config.process.workers.max(1) as u64;
+    let listens: u64 = config.listens.iter().map(|it| it.limits.connections_max as u64).sum();
+    let agents: u64 = config.agents.iter().map(|it| it.common.limits.connections_max as u64).sum();
+    let services: u64 = config.duplicates.iter().map(|it| it.clients_max as u64).sum();
+    let upstreams = config.upstreams.iter().map(|upstream| {
+        let replicas = upstream.common.replicas.len() as u64;
+        match &upstream.cql {
+            None => replicas * upstream.common.limits.connections_max as u64 * workers,
+            Some(cql) => replicas * cql.connections_max as u64 * workers + OF_CLUSTER,
+        }
+    });
+    let apps = config.agents.iter().map(|agent| match agent.cql {
+        None => agent.common.upstream_limits.connections_max as u64,
+        Some(_) => agent.common.limits.connections_max as u64, // one for each client
+    });
+    let duplicates = config.duplicates.iter().map(|service| {
+        let servers: usize = service.partitions.iter().map(Vec::len).sum();
+        (servers + service.spares.len()) as u64 * OF_DUPLICATE
+    });
+    Budget {
+        clients: listens * workers + agents + services,
+        upstreams: upstreams.chain(apps).chain(duplicates).sum(),
+        workers,
+    }
+}
+
+/// What was counted of clients that came, and of the limit.
+pub(super) fn surface() -> Surface {
+    Surface::of_metrics(|scrape: &mut evenkeel_runtime::metrics::Scrape| {
+        scrape.single(&OF_PROCESS, &(files::limit(), accept_counts()));
+    })
+}
+
+const OF_PROCESS: [Metric<(Option<u64>, AcceptCounts)>; 5] = [
+    gauge("evenkeel_open_files_max", "Limit of open files; absent without one.", |it| it.0.into()),
+    gauge(
+        "evenkeel_clients",
+        "Connected clients of all listeners but [admin] and the mesh.",
+        |it| it.1.clients.into(),
+    ),
+    gauge(
+        "evenkeel_clients_max",
+        "Clients that the limit of open files leaves places for; more wait in the kernel. Absent \
+         where the limits of the configuration are lower.",
+        |it| it.1.clients_max.into(),
+    ),
+    counter(
+        "evenkeel_accept_pauses_total",
+        "Pauses of 50 ms in accepting because evenkeel_clients_max was reached.",
+        |it| it.1.pauses.into(),
+    ),
+    counter_by(
+        "evenkeel_accept_errors_total",
+        "Failures to accept a client: no free file in the process (process_files) or the system \
+         (system_files), no memory, the client gave up (aborted), other.",
+        "reason",
+        |it| it.1.errors.iter().map(|(reason, count)| (*reason, (*count).into())).collect(),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_settings::Node;
+
+    #[test]
+    fn every_limit_of_the_configuration_is_in_the_budget() {
+        let text = "[process]\nworkers = 3\n\
+            [[listen]]\naddress = '127.0.0.1:0'\nupstream = 'web'\n\
+            limits = { connections_max = 100 }\n\
+            [[listen]]\naddress = '127.0.0.1:0'\nupstream = 'cql'\n\
+            limits = { connections_max = 10 }\n\
+            [upstream.web]\nreplicas = ['127.0.0.1:1', '127.0.0.1:2']\n\
+            pool = { connections_max = 7, idle_connections_max = 7 }\n\
+            [upstream.cql]\nprotocol = 'cql'\nreplicas = ['127.0.0.1:3']\n\
+            cql = { connections_max = 5 }\n\
+            [[agent]]\nlisten = '127.0.0.1:0'\napp = '127.0.0.1:4'\n";
+        let config = Config::read(&Node::parse(text, "test.toml").unwrap()).unwrap();
+        let agent = 10_000;
+        let expected = Budget {
+            clients: 3 * (100 + 10) + agent,
+            upstreams: 3 * (2 * 7) + (3 * 5 + 2) + agent,
+            workers: 3,
+        };
+        assert_eq!(budget(&config), expected);
+    }
+}
