@@ -93,16 +93,16 @@ fn a_body_that_breaks_or_stalls_before_its_first_byte_is_asked_for_elsewhere() {
         let staller = Replica::start(|_| Act::Stall(head.into())).await;
         let well = Replica::start(|_| ok("whole")).await;
         let more = "retries_max = 2\nretry_budget = 1.0\n[upstream.web.timeouts]\n\
-                    attempt = '200ms'\n[upstream.web.safeguards]\nejection_failures = 0";
+                    attempt = '800ms'\n[upstream.web.safeguards]\nejection_failures = 0";
         let proxy = Proxy::before(&[&breaker, &staller, &well], more);
-        for _ in 0..6 {
+        for _ in 0..4 {
             let mut client = proxy.client().await;
             assert_eq!(client.ask("GET", "/").await, (200, "whole".into()));
         }
-        proxy.is_quiet(6).await;
+        proxy.is_quiet(4).await;
         assert!(breaker.saw("GET") >= 1 && staller.saw("GET") >= 1);
         // What may have had its effect is not sent again, and is told so in time.
-        let more = "[upstream.web.timeouts]\nattempt = '200ms'";
+        let more = "[upstream.web.timeouts]\nattempt = '800ms'";
         let proxy = Proxy::before(&[&breaker], more);
         assert_eq!(proxy.client().await.ask("POST", "/").await.0, 502);
         let proxy = Proxy::before(&[&staller], more);
