@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs the suites of all three languages, from a clean checkout, with the real frameworks.
 #
-#   sdk/test.sh [python|node|go]...
+#   sdk/test.sh [--install] [python|node|go]...
 #
 # What the suites need is installed once, into $EVENKEEL_SDK_CACHE (default: target/sdk), and
-# nothing into the checkout. A language without its toolchain is skipped, and said so; with
+# nothing into the checkout; with --install that is all. A language without its toolchain is skipped, and said so; with
 # EVENKEEL_SDK_STRICT=1 that is a failure too. EVENKEEL_SDK_FUZZ is how many values Go's parser
 # is fuzzed with (default 150000, about 10 s; 0 for the seeds only). Exit 1 when a suite fails.
 set -uo pipefail
@@ -13,8 +13,13 @@ sdk="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${EVENKEEL_SDK_CACHE:-$sdk/../target/sdk}"
 mkdir -p "$cache" && cache="$(cd "$cache" && pwd)" || exit 2
 failed=0
+only_install=0
 
 main() {
+  if [ "${1:-}" = --install ]; then
+    only_install=1
+    shift
+  fi
   local languages=("$@")
   [ $# -gt 0 ] || languages=(python node go)
   local language
@@ -40,7 +45,7 @@ run_suite() {
   (set -e; "test_$1")
   status=$?
   if [ "$status" = 0 ]; then
-    echo "PASSED $1 in $((SECONDS - begin)) s"
+    [ "$only_install" = 1 ] || echo "PASSED $1 in $((SECONDS - begin)) s"
   else
     echo "FAILED $1 after $((SECONDS - begin)) s"
     failed=1
@@ -61,6 +66,7 @@ test_python() {
   local environment
   environment="$cache/python-$(fingerprint "$(python3 -VV)" pyproject.toml)"
   installed "$environment" install_python
+  [ "$only_install" = 0 ] || return 0
   "$environment/bin/python" -m pytest -q
   "$environment/bin/python" -m mypy --cache-dir "$environment/mypy"
 }
@@ -93,6 +99,7 @@ test_node() {
   local copy
   copy="$cache/node-$(fingerprint "$(node --version)" package.json)"
   installed "$copy" install_node
+  [ "$only_install" = 0 ] || return 0
   rm -rf "$copy/conformance" "$copy/node/test"
   cp -R "$sdk/conformance" "$copy/"
   cp -R package.json brownout.* test "$copy/node/"
@@ -114,6 +121,7 @@ missing_for_go() {
 }
 
 test_go() {
+  [ "$only_install" = 0 ] || return 0 # its modules are part of the tests' build
   cd "$sdk/go"
   export GOFLAGS=-mod=readonly GOWORK=off
   local unformatted race=()

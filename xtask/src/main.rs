@@ -29,7 +29,9 @@ usage: cargo xtask COMMAND
   tidy [--sizes]        repository rules (size, order of crates, cycles of files, links, dead
                         files); --sizes: lines of each crate without tests
   test [OPTIONS]        tests as in ci, several binaries at once; for example -p evenkeel-core
-  needs [--install]     the real servers for tests: found, missing
+  needs [--install | --for-tests]
+                        the real servers for tests and benchmarks: found, missing; installs all
+                        that are missing, or those for tests
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -89,6 +91,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["test", packages @ ..] => suite::run(packages, &[]),
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
+        ["needs", "--for-tests"] => needs::run(needs::Install::MissingForTests),
         ["drivers", suites @ ..] => drivers::run_suites(suites),
         ["bench", "core"] => workspace::run_cargo(
             &["bench", "-p", "evenkeel-core", "-p", "evenkeel-geo", "-p", "evenkeel-planner"],

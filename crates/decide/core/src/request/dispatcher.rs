@@ -549,14 +549,14 @@ fn tells_latency(outcome: &Outcome) -> bool {
 
 /// What the hedge is told of an attempt.
 #[inline]
-fn lasted(now: Instant, attempt: &Attempt, outcome: &Outcome) -> Lasted {
+fn lasted<'a>(now: Instant, attempt: &Attempt, outcome: &'a Outcome) -> Lasted<'a> {
     Lasted {
         kind: attempt.kind,
         latency: now.since(attempt.sent_at),
         is_answered: matches!(outcome, Outcome::Replied(_)),
         behind: attempt.sent_at.since(attempt.first_sent_at),
         in_flight: attempt.firsts,
-        report: if let Outcome::Replied(report) = outcome { *report } else { None },
+        report: if let Outcome::Replied(report) = outcome { report.as_ref() } else { None },
     }
 }
 

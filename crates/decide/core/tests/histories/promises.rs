@@ -369,7 +369,7 @@ fn fast_failures_do_not_teach_the_hedge_that_answers_are_fast() {
     #[derive(Debug)]
     struct Noted(Hedge, Arc<AtomicU32>);
     impl Redundancy for Noted {
-        fn on_end(&mut self, now: Instant, copy: &Lasted) {
+        fn on_end(&mut self, now: Instant, copy: &Lasted<'_>) {
             self.1.fetch_add(1, Relaxed);
             self.0.on_end(now, copy);
         }

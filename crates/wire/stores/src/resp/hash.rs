@@ -6,31 +6,18 @@
 //! are even over *keys*, not over load.
 //! **Source**: the Redis Cluster specification, "Key distribution model" and "Hash tags".
 
+use crc::{CRC_16_XMODEM, Crc, Table};
+
 /// How many slots there are.
 pub const SLOTS: u16 = evenkeel_core::request::partition::SLOTS as u16;
 
-const POLYNOMIAL: u16 = 0x1021;
-
-const TABLE: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = (byte as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ POLYNOMIAL };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
+/// Sixteen bytes at a step: this is paid for each command.
+const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 
 /// The slot of a key, 0 to 16383.
 #[inline]
 pub fn slot(key: &[u8]) -> u16 {
-    crc16(hashed_part(key)) % SLOTS
+    CRC16.checksum(hashed_part(key)) % SLOTS
 }
 
 /// What is hashed of a key: its tag, if it has one.
@@ -44,6 +31,3 @@ fn hashed_part(key: &[u8]) -> &[u8] {
     }
 }
 
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
-}

@@ -163,7 +163,7 @@ impl Redundancy for Hedge {
         self.budget.deposit(now);
     }
 
-    fn on_end(&mut self, now: Instant, copy: &Lasted) {
+    fn on_end(&mut self, now: Instant, copy: &Lasted<'_>) {
         if copy.kind == Kind::First
             && let Some(delay) = self.delay
         {
@@ -238,7 +238,7 @@ impl Redundancy for Hedge {
 mod tests {
     use super::*;
 
-    fn first(latency_ms: u64) -> Lasted {
+    fn first(latency_ms: u64) -> Lasted<'static> {
         Lasted {
             kind: Kind::First,
             latency: Duration::from_millis(latency_ms),

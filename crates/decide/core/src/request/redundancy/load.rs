@@ -115,8 +115,8 @@ impl Load {
 
     /// A copy ended; its latency counts as `latency_max` at most.
     #[inline]
-    pub fn note(&mut self, copy: &Lasted, latency_max: Duration) {
-        if let Some(report) = &copy.report
+    pub fn note(&mut self, copy: &Lasted<'_>, latency_max: Duration) {
+        if let Some(report) = copy.report
             && let Some(slots) = report.concurrency
         {
             self.busy += f64::from(report.in_service.min(slots));
@@ -172,7 +172,7 @@ mod tests {
 
     const AT_MOST: Duration = Duration::from_secs(10);
 
-    fn lasted(kind: Kind, latency_ms: f64, in_flight: usize) -> Lasted {
+    fn lasted(kind: Kind, latency_ms: f64, in_flight: usize) -> Lasted<'static> {
         Lasted {
             kind,
             latency: Duration::from_secs_f64(latency_ms / 1e3),
@@ -248,7 +248,7 @@ mod tests {
                 concurrency: Some(4),
                 ..Feedback::measured(0, 2 + n % 3, Duration::from_millis(1))
             };
-            let copy = Lasted { report: Some(report), ..lasted(kind, 1.0, 1) };
+            let copy = Lasted { report: Some(&report), ..lasted(kind, 1.0, 1) };
             known.note(&copy, AT_MOST);
         }
         known.tick();
@@ -267,7 +267,7 @@ mod tests {
                     concurrency: Some(100),
                     ..Feedback::measured(0, busy, Duration::from_millis(1))
                 };
-                let copy = Lasted { report: Some(report), ..lasted(Kind::First, 1.0, 1) };
+                let copy = Lasted { report: Some(&report), ..lasted(Kind::First, 1.0, 1) };
                 known.note(&copy, AT_MOST);
             }
             (0..200).for_each(|_| known.growth.fade());

@@ -27,7 +27,7 @@ pub use objective::ObjectiveConfig;
 /// How long one copy of a call lasted. Failures that end early are none of these: they say nothing
 /// of how long answers take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lasted {
+pub struct Lasted<'a> {
     /// Why it was sent; never a mirror.
     pub kind: Kind,
     /// From its sending to its answer, or to when it was given up.
@@ -40,7 +40,7 @@ pub struct Lasted {
     /// one: copies never count as load.
     pub in_flight: u32,
     /// What the replica said of itself.
-    pub report: Option<Feedback>,
+    pub report: Option<&'a Feedback>,
 }
 
 /// Decides when a further copy of a request leaves.
@@ -49,7 +49,7 @@ pub trait Redundancy: Any + Debug + Send {
     fn on_open(&mut self, _now: Instant) {}
 
     /// A copy of a call was answered or given up. Once for each copy.
-    fn on_end(&mut self, _now: Instant, _copy: &Lasted) {}
+    fn on_end(&mut self, _now: Instant, _copy: &Lasted<'_>) {}
 
     /// When the next copy leaves, counted from the sending of the one before; `None` means never.
     fn copy_due(&mut self, copies_sent: usize) -> Option<Duration>;

@@ -286,7 +286,7 @@ impl Aim {
 
     /// A copy ended.
     #[inline]
-    pub fn note(&mut self, now: Instant, copy: &Lasted) {
+    pub fn note(&mut self, now: Instant, copy: &Lasted<'_>) {
         let objective = self.config.objective;
         self.load.note(copy, self.delay.unwrap_or(objective));
         match copy.kind {
