@@ -1,6 +1,6 @@
-//! A running Evenkeel: worker threads, a control thread for health checks and administration, one
-//! for the mesh between data centres, one for the placement of databases and one for each service
-//! of duplicates.
+//! A running Evenkeel: worker threads, a control thread for health checks, one for administration,
+//! one for the mesh between data centres, one for the placement of databases and one for each
+//! service of duplicates.
 //!
 //! Each table of the configuration is a part (`component`) that brings its jobs; here they are put
 //! on threads. A configuration that comes later goes to all parts or to none ([`Reloader`]).
@@ -417,8 +417,9 @@ impl Whole {
         let mut surface = admin::reload::surface(reloader.clone());
         surface.merge(files::surface());
         parts.iter_mut().for_each(|part| surface.merge(part.surface()));
-        let admin = admin
-            .map(|listener| Job::new(Place::Control, move |stop| listener.serve(surface, stop)));
+        let admin = admin.map(|listener| {
+            Job::new(Place::Own("admin".to_owned()), move |stop| listener.serve(surface, stop))
+        });
         let admin = fixed(admin.into_iter().collect(), Surface::default(), |config| {
             Section::of(config, "admin")
         });

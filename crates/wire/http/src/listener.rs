@@ -131,6 +131,9 @@ where
     H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
     F: Future<Output = Response<Body>> + 'static,
 {
+    /// As nginx does: HTTP allows either side to close between requests.
+    const MAY_EVICT: bool = true;
+
     async fn serve(self: Rc<Self>, stream: Stream, peer: Peer, link: Rc<Link>) {
         let client = Rc::new(Client::new(peer.address));
         let service = service_fn(|request: Request<Incoming>| {

@@ -551,6 +551,15 @@ impl Running {
         Reply { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
+    /// A client that was answered once and stays.
+    fn kept(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(b"HEAD /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+        stream
+    }
+
     fn stop(self) {
         drop(self.stop);
         self.thread.join().unwrap().unwrap();
@@ -569,6 +578,17 @@ impl Reply {
         let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
         headers.find(|(header, _)| *header == name).map(|(_, value)| value)
     }
+}
+
+#[test]
+fn idle_clients_keep_no_probe_out() {
+    let running = Running::start();
+    let idle: Vec<TcpStream> = (0..LIMITS.connections_max).map(|_| running.kept()).collect();
+    for path in ["/healthz", "/readyz", "/metrics", "/api/v1/brownout"] {
+        assert_eq!(running.get(path).status, 200, "{path}");
+    }
+    drop(idle);
+    running.stop();
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub(super) fn surface() -> Surface {
     })
 }
 
-const OF_PROCESS: [Metric<(Option<u64>, AcceptCounts)>; 5] = [
+const OF_PROCESS: [Metric<(Option<u64>, AcceptCounts)>; 6] = [
     gauge("evenkeel_open_files_max", "Limit of open files; absent without one.", |it| it.0.into()),
     gauge(
         "evenkeel_clients",
@@ -86,6 +86,12 @@ const OF_PROCESS: [Metric<(Option<u64>, AcceptCounts)>; 5] = [
         "evenkeel_accept_pauses_total",
         "Pauses of 50 ms in accepting because evenkeel_clients_max was reached.",
         |it| it.1.pauses.into(),
+    ),
+    counter(
+        "evenkeel_clients_evicted_total",
+        "Clients of HTTP that asked nothing and were told to leave for others, as a listener or \
+         evenkeel_clients_max was full.",
+        |it| it.1.evictions.into(),
     ),
     counter_by(
         "evenkeel_accept_errors_total",

@@ -6,7 +6,8 @@
 //!
 //! **Limits.** More clients than [`AcceptConfig::connections_max`] wait in the kernel's backlog,
 //! and so do those of all listeners beyond what the limit of open files leaves
-//! ([`limit_clients`]). The time of a phase is coarse (seconds), so no timer is armed per request:
+//! ([`limit_clients`]). Where a protocol says that its clients may be told to leave between
+//! requests ([`ServeConnection::MAY_EVICT`]), the longest idle one leaves for the one who waits. The time of a phase is coarse (seconds), so no timer is armed per request:
 //! a connection notes the tick at which it entered a [`Phase`], and one sweep per tick cuts off
 //! what has overstayed. Without connections nothing ticks.
 //!
@@ -117,6 +118,10 @@ pub enum Event {
 
 /// One protocol: serves a connection from its first byte to its last.
 pub trait ServeConnection: 'static {
+    /// Whether a client that asks nothing may be told to leave for one who waits: nothing of it is
+    /// lost between requests, and it may connect again whenever it wants.
+    const MAY_EVICT: bool = false;
+
     /// Serves one client. It is dropped in mid-air when the client overstays or the drain's time
     /// is up, which must cancel its work.
     ///
@@ -177,7 +182,8 @@ pub async fn accept<H: ServeConnection>(
     let sweep = tokio::task::spawn_local(Rc::clone(&worker).sweep());
     let running = Running { worker: Rc::clone(&worker), sweep };
     first(worker.accept_all(&mut source), worker.until_drain(&mut stop)).await;
-    let waiting = source.into_waiting()?;
+    let held = worker.waiting.borrow_mut().take();
+    let waiting = held.into_iter().chain(source.into_waiting()?).collect();
     let cut_off = worker.drain(waiting, &mut stop).await;
     drop(running);
     let (accepted, rejected) = (worker.accepted.get(), worker.rejected.get());
@@ -207,6 +213,8 @@ struct Worker<H: ServeConnection> {
     /// What a new connection is told.
     order: Cell<Order>,
     links: RefCell<BTreeMap<u64, Rc<Link>>>,
+    /// A client for whom another is told to leave.
+    waiting: RefCell<Option<(Stream, Peer)>>,
     /// A connection came or went, or the configuration changed.
     changed: Notify,
 }
@@ -215,25 +223,76 @@ impl<H: ServeConnection> Worker<H> {
     fn new(config: watch::Receiver<Arc<AcceptConfig>>, handler: Rc<H>) -> Self {
         let (ticks, accepted, rejected) = (Rc::default(), Cell::new(0), Cell::new(0));
         let (order, links, changed) = (Cell::new(Order::Serve), RefCell::default(), Notify::new());
-        Self { config, handler, ticks, accepted, rejected, order, links, changed }
+        let waiting = RefCell::default();
+        Self { config, handler, ticks, accepted, rejected, order, links, waiting, changed }
     }
 
     /// Accepts for as long as it is polled.
     async fn accept_all(self: &Rc<Self>, source: &mut Source) {
+        let counts = source.counts();
         loop {
-            self.until(|| self.links.borrow().len() < self.config.borrow().connections_max).await;
-            if source.counts() {
-                PLACES.free().await;
+            if !H::MAY_EVICT {
+                self.until(|| self.has_room()).await;
+                while counts && !PLACES.is_free() {
+                    PLACES.full().await;
+                }
             }
             match source.next().await {
                 Ok((stream, peer)) if self.handler.admit(&peer).await => {
-                    let place = source.counts().then(|| PLACES.take());
+                    let held = self.waiting.borrow_mut().replace((stream, peer));
+                    debug_assert!(held.is_none(), "one waits at a time");
+                    self.make_room(counts).await;
+                    let place = counts.then(|| PLACES.take());
+                    let waited = self.waiting.borrow_mut().take();
+                    let (stream, peer) = waited.expect("nobody else takes it before the drain");
                     self.welcome(stream, peer, place);
                 }
                 Ok(_) => self.rejected.set(self.rejected.get() + 1),
                 Err(error) => PLACES.failed(&error).await,
             }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.links.borrow().len() < self.config.borrow().connections_max
+    }
+
+    /// Tells clients to leave until there is room for the one who waits.
+    async fn make_room(&self, counts: bool) {
+        loop {
+            let is_free = !counts || PLACES.is_free();
+            if is_free && self.has_room() {
+                return;
+            }
+            if let Some(link) = self.least_needed() {
+                PLACES.evicted();
+                link.tell(Order::Drain);
+            }
+            // Who becomes idle tells nobody.
+            let pause = async {
+                match is_free {
+                    true => tokio::time::sleep(places::ACCEPT_PAUSE).await,
+                    false => PLACES.full().await,
+                }
+            };
+            first(self.changed.notified(), pause).await;
+        }
+    }
+
+    /// The client that has been about to ask for longest; where there is none, the one that has
+    /// been idle for longest. Who has just come or asked stays.
+    fn least_needed(&self) -> Option<Rc<Link>> {
+        const TICKS_MIN: u32 = 2;
+        let links = self.links.borrow();
+        let rank = |link: &Link| match link.phase() {
+            Phase::Handshake | Phase::New => Some((1, link.age())),
+            Phase::Idle => Some((0, link.age())),
+            Phase::Reading | Phase::Serving | Phase::Leaving => None,
+        };
+        let may_go = |link: &&Rc<Link>| link.order() < Order::Drain && link.age() >= TICKS_MIN;
+        let ranked = links.values().filter(may_go).filter_map(|link| Some((rank(link)?, link)));
+        let (_, link) = ranked.rev().max_by_key(|(rank, _)| *rank)?; // of equals the first
+        Some(Rc::clone(link))
     }
 
     /// Waits for the end of accepting; until then it is a lame duck, if it was told to be.

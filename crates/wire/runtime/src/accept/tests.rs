@@ -88,6 +88,17 @@ impl ServeConnection for Lines {
     }
 }
 
+/// The same where a client may be told to leave between requests.
+struct Evicting(Rc<Lines>);
+
+impl ServeConnection for Evicting {
+    const MAY_EVICT: bool = true;
+
+    async fn serve(self: Rc<Self>, stream: Stream, peer: Peer, link: Rc<Link>) {
+        Rc::clone(&self.0).serve(stream, peer, link).await;
+    }
+}
+
 impl Lines {
     fn counted(&self, event: Event) -> usize {
         self.events.borrow().iter().filter(|it| **it == event).count()
@@ -119,9 +130,18 @@ struct World {
 
 impl World {
     fn new(config: AcceptConfig) -> Self {
+        Self::of(config, |lines| lines)
+    }
+
+    fn evicting(config: AcceptConfig) -> Self {
+        Self::of(config, |lines| Rc::new(Evicting(lines)))
+    }
+
+    fn of<H: ServeConnection>(config: AcceptConfig, of: impl FnOnce(Rc<Lines>) -> Rc<H>) -> Self {
         let ((listener, dialer), stop, lines) = (Listener::memory(), Stop::new(), Rc::default());
         let limits = watch::Sender::new(Arc::new(config));
-        let accepting = accept(listener, limits.subscribe(), Rc::clone(&lines), stop.signal());
+        let handler = of(Rc::clone(&lines));
+        let accepting = accept(listener, limits.subscribe(), handler, stop.signal());
         Self { lines, dialer, stop, limits, serving: tokio::task::spawn_local(accepting) }
     }
 
@@ -304,6 +324,61 @@ fn clients_beyond_the_limit_wait_until_one_leaves_or_the_limit_rises() {
         while world.lines.holds.get() < 4 {
             sleep(MS).await;
         }
+    });
+}
+
+#[test]
+fn the_longest_idle_client_leaves_for_one_who_waits() {
+    run(async {
+        let world = World::evicting(AcceptConfig { connections_max: 3, ..config() });
+        let [mut held, mut first, mut second] = [(); 3].map(|()| world.client());
+        held.say("hold\n").await;
+        assert_eq!(first.ask("one\n").await, "ok\n");
+        sleep(4 * TICK).await;
+        assert_eq!(second.ask("one\n").await, "ok\n");
+        let mut waiting = world.client();
+        assert_eq!(waiting.ask("one\n").await, "ok\n");
+        assert_eq!(first.closed_after().await, Duration::ZERO);
+        // Now nobody has been idle for long.
+        let began = Instant::now();
+        assert_eq!(world.client().ask("one\n").await, "ok\n");
+        let spent = began.elapsed();
+        assert!((TICK..=4 * TICK).contains(&spent), "{spent:?}");
+        assert_eq!(second.closed_after().await, Duration::ZERO);
+        world.lines.release.notify_one();
+        assert_eq!(held.hear().await, "ok\n");
+    });
+}
+
+#[test]
+fn clients_that_say_nothing_leave_before_those_that_were_served() {
+    run(async {
+        let world = World::evicting(AcceptConfig { connections_max: 3, ..config() });
+        let [mut served, mut silent, mut other] = [(); 3].map(|()| world.client());
+        assert_eq!(served.ask("one\n").await, "ok\n");
+        sleep(4 * TICK).await;
+        let mut waiting = world.client();
+        assert_eq!(waiting.ask("one\n").await, "ok\n");
+        assert_eq!(silent.closed_after().await, Duration::ZERO);
+        for client in [&mut served, &mut other] {
+            assert_eq!(client.ask("one\n").await, "ok\n");
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_another_to_leave_when_draining_begins_is_served_once() {
+    run(async {
+        let world = World::evicting(AcceptConfig { connections_max: 1, ..config() });
+        let mut held = world.client();
+        held.say("hold\n").await;
+        let mut waiting = world.client();
+        waiting.say("one\n").await;
+        sleep(SECOND).await;
+        world.stop.enter(Stage::Draining { until: Instant::now() + 5 * SECOND });
+        assert_eq!(waiting.hear().await, "last\n");
+        world.lines.release.notify_one();
+        assert_eq!(held.hear().await, "last\n");
     });
 }
 

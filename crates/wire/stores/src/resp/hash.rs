@@ -30,4 +30,3 @@ fn hashed_part(key: &[u8]) -> &[u8] {
         _ => key,
     }
 }
-
