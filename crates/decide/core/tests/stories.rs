@@ -302,3 +302,37 @@ fn a_hedge_does_not_turn_a_slow_answer_into_an_error() {
     assert!(world.wrong(from(10.0, 40.0)) <= firsts, "only first copies may fail a call");
     assert!(to_sinkhole < 10, "{to_sinkhole} hedges went where everything fails");
 }
+
+/// Six seconds in which all replicas refuse or hang: meanwhile nobody waits for long, and a second
+/// later all is as before.
+fn comes_through_an_outage(policy: &str, replicas: usize, rate_per_s: f64) {
+    let refuses = Behaviour::Fails { after_ms: 0.1, failure: Failure::Unsent };
+    for outage in [refuses, Behaviour::Hangs] {
+        let mut world = World::new(policy, replicas, 13).with_rate(rate_per_s);
+        world.run_until(secs(4.0));
+        (0..replicas).for_each(|slot| world.replica_does(slot, outage));
+        world.run_until(secs(10.0));
+        (0..replicas).for_each(|slot| world.replica_does(slot, WELL));
+        world.run_until(secs(15.0));
+        let told = format!("{policy}: {replicas} replicas, {rate_per_s}/s, {outage:?}");
+        let slowest = |span| world.latencies_ms(span).into_iter().fold(0.0, f64::max);
+        // An attempt, its retry, and what a policy may hold each of them back.
+        let (meanwhile_ms, after_ms) = (slowest(from(4.0, 10.0)), slowest(from(11.0, 14.0)));
+        assert!(meanwhile_ms <= 2_200.0, "{told}: waited {meanwhile_ms:.0} ms");
+        assert_eq!(world.wrong(from(11.0, 15.0)), 0, "{told}");
+        assert!(after_ms < 500.0 && world.dispatcher.held() == 0, "{told}: {after_ms:.0} ms");
+    }
+}
+
+#[test]
+fn every_policy_comes_through_an_outage() {
+    for policy in policies::all() {
+        comes_through_an_outage(policy, 1, 5.0);
+        comes_through_an_outage(policy, 3, 100.0);
+    }
+    for policy in ["c3:rate_control=on", "c3-paper", "c3-absim", "c3-cassandra"] {
+        comes_through_an_outage(policy, 1, 200.0);
+        comes_through_an_outage(policy, 2, 400.0);
+    }
+    comes_through_an_outage("c3-absim", 1_000, 100.0);
+}

@@ -56,7 +56,7 @@ fn hedge_objective(table: &mut Table<'_>) -> Option<ObjectiveConfig> {
 }
 
 /// Reads a `[safeguards]` table: `slow_start`, `failure_ratio_max`, `ejection_failures`,
-/// `ejection_base`, `ejection_max`, `silence_min`.
+/// `ejection_base`, `ejection_max`, `silence_min`, `hold_max`.
 pub fn safeguards(table: &mut Table<'_>) -> Safeguards {
     let default = Safeguards::default();
     let failures = table.key("ejection_failures").integer().between(0..=1_000_000);
@@ -70,6 +70,7 @@ pub fn safeguards(table: &mut Table<'_>) -> Safeguards {
         ejection_base: duration(table, "ejection_base", MS..=HOUR, first),
         ejection_max: longest,
         silence_min: duration(table, "silence_min", Duration::ZERO..=HOUR, default.silence_min),
+        hold_max: duration(table, "hold_max", Duration::ZERO..=HOUR, default.hold_max),
     };
     if table.is_sound() && safeguards.ejection_base > longest {
         let expected = format!("at most ejection_max, which is {}", format_duration(longest));

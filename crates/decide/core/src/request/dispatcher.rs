@@ -29,7 +29,7 @@ use crate::request::call::{
 };
 use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
 use crate::request::safeguards::{Distrust, Safeguards, untried};
-use crate::request::select::{Candidates, Choice, Selector};
+use crate::request::select::{Candidates, Choice, Selector, cheapest};
 use crate::rng::Rng;
 use crate::time::{Deadline, Duration, Instant, Why};
 use crate::units::Dimmer;
@@ -293,12 +293,17 @@ impl Dispatcher {
                 }
                 Step::Send(self.send(now, call, replica, kind))
             }
-            Choice::Hold { until } => self.hold(call, until),
+            Choice::Hold { until } => self.hold(call, until.min(self.held_until(call))),
             Choice::Refuse => {
                 let refusal = call.last_failure.map_or(Refusal::NoReplica, Refusal::Failed);
                 call.give_up(refusal)
             }
         }
+    }
+
+    /// Until when the policy may hold a call back.
+    fn held_until(&self, call: &Call) -> Instant {
+        call.opened_at + self.config.safeguards.hold_max
     }
 
     fn hold(&mut self, call: &mut Call, until: Instant) -> Step {
@@ -386,20 +391,35 @@ impl Dispatcher {
     }
 
     fn choose(&mut self, now: Instant, call: &Call) -> Choice {
+        let (choice, narrowed) = self.choose_by_policy(now, call);
+        if !matches!(choice, Choice::Hold { .. }) || now < self.held_until(call) {
+            return choice;
+        }
+        let cost = |id| self.selector.cost(now, &self.fleet, id).unwrap_or_default();
+        let ids = match narrowed {
+            Narrowed::WholeGroup => self.fleet.group(call.request.group),
+            Narrowed::Room => self.room.as_slice(),
+        };
+        Choice::Send(cheapest(ids, &mut self.rng, cost))
+    }
+
+    #[inline]
+    fn choose_by_policy(&mut self, now: Instant, call: &Call) -> (Choice, Narrowed) {
         let group = call.request.group;
         let safeguards = &self.config.safeguards;
         safeguards.listen(now, &mut self.fleet);
         let from = (&self.fleet, &call.request);
         if call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet) {
             if call.request.among.is_none() {
-                return self.choose_among(now, group, Narrowed::WholeGroup);
+                let choice = self.choose_among(now, group, Narrowed::WholeGroup);
+                return (choice, Narrowed::WholeGroup);
             }
             self.room.clear();
             self.room.extend(untried(from, &[]));
-            return self.choose_among(now, group, Narrowed::Room);
+        } else {
+            safeguards.narrow(now, from, &call.copies, &mut self.rng, &mut self.room);
         }
-        safeguards.narrow(now, from, &call.copies, &mut self.rng, &mut self.room);
-        self.choose_among(now, group, Narrowed::Room)
+        (self.choose_among(now, group, Narrowed::Room), Narrowed::Room)
     }
 
     #[inline]

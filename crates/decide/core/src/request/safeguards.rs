@@ -34,6 +34,10 @@ pub struct Safeguards {
     /// for one whose replies take long. It gets no requests until it says something. 100 ms; zero =
     /// never.
     pub silence_min: Duration,
+    /// How long a policy may hold a request back, from when it came: 100 ms. Then it is sent to the
+    /// candidate of the lowest cost, whatever the rates: after an outage nobody knows them, and they
+    /// are learnt again only from what is sent.
+    pub hold_max: Duration,
 }
 
 impl Default for Safeguards {
@@ -45,6 +49,7 @@ impl Default for Safeguards {
             ejection_base: Duration::from_secs(1),
             ejection_max: Duration::from_secs(8),
             silence_min: Duration::from_millis(100),
+            hold_max: Duration::from_millis(100),
         }
     }
 }
@@ -68,6 +73,7 @@ impl Safeguards {
             failure_share_max: 2.0,
             ejection_failures: 0,
             silence_min: Duration::ZERO,
+            hold_max: Duration::MAX,
             ..Self::default()
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::Redundancy;
+use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::{Candidates, Choice, Selector};
 use evenkeel_core::request::{Dispatcher, DispatcherConfig, Kind};
 use evenkeel_core::units::Probability;
@@ -277,7 +278,12 @@ impl Stage {
     /// Replicas are tried in order from this moment on; a copy leaves after [`HEDGE_AFTER`].
     fn play(&self, hold_until: Instant) {
         for datacenter in [HOME, AWAY] {
-            let (fleet, config) = (Fleet::single_group(3), DispatcherConfig::default());
+            // A script says how long it holds.
+            let safeguards = Safeguards { hold_max: Duration::MAX, ..Safeguards::default() };
+            let (fleet, config) = (
+                Fleet::single_group(3),
+                DispatcherConfig { safeguards, ..DispatcherConfig::default() },
+            );
             let dispatcher = Dispatcher::new(fleet, Box::new(InOrder { hold_until }), config);
             *self.calls.dispatcher(datacenter) = dispatcher.with_redundancy(Box::new(OneCopy));
         }
