@@ -52,11 +52,24 @@ pub struct ReplicaWindow {
     /// Sum of the latencies (from sending to the head of the answer) of the attempts that
     /// succeeded, in microseconds.
     pub latency_us_sum: u64,
+    /// Attempts that were cancelled or timed out: their answers would have taken longer.
+    pub censored: u64,
+    /// Sum of the times after which they were, in microseconds.
+    pub censored_us_sum: u64,
     /// Times it was ejected for failing.
     pub ejections: u64,
 }
 
 impl ReplicaWindow {
+    /// The mean time to an answer, at least, in microseconds: what was cancelled or timed out counts
+    /// with the time it lasted. Where every slow answer is overtaken by a hedge, the answers that
+    /// remain are the quick ones. `None` where nothing ended.
+    pub fn mean_latency_us(&self) -> Option<f64> {
+        let ended = self.succeeded + self.censored;
+        let sum_us = self.latency_us_sum + self.censored_us_sum;
+        (ended > 0).then(|| sum_us as f64 / ended as f64)
+    }
+
     /// Adds what was counted elsewhere or later of the same replica. Of two replicas that had the
     /// slot one after the other only the newer counts.
     pub fn merge(&mut self, other: &Self) {
@@ -70,6 +83,8 @@ impl ReplicaWindow {
                 self.broken_bodies += other.broken_bodies;
                 self.cancelled += other.cancelled;
                 self.latency_us_sum += other.latency_us_sum;
+                self.censored += other.censored;
+                self.censored_us_sum += other.censored_us_sum;
                 self.ejections += other.ejections;
             }
         }

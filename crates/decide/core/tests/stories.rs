@@ -336,3 +336,22 @@ fn every_policy_comes_through_an_outage() {
     }
     comes_through_an_outage("c3-absim", 1_000, 100.0);
 }
+
+/// Nearly every attempt there is overtaken and cancelled: those that succeed are the quick ones.
+#[test]
+fn a_replica_that_loses_to_hedges_is_seen_to_be_slow_and_gets_little() {
+    for policy in ["c3", "peak-ewma", "least-outstanding"] {
+        let config = HedgeConfig { budget_share: 1.0, ..HedgeConfig::default() };
+        let mut world = World::new(policy, 3, 14).with_redundancy(Hedge::new(config));
+        world.run_until(secs(10.0));
+        world.replica_does(0, Behaviour::Serves { mean_ms: 90.0 });
+        world.run_until(secs(20.0));
+        let _ = world.dispatcher.window();
+        world.run_until(secs(80.0));
+        let counted = world.dispatcher.window().replicas;
+        let mean_us = |slot: usize| counted[slot].mean_latency_us().expect("attempts ended");
+        assert!(mean_us(0) > 3.0 * mean_us(1), "{policy}: {counted:?}");
+        let share = world.share(0, from(20.0, 80.0));
+        assert!(share < 0.15, "{policy}: {share} of a fair third");
+    }
+}

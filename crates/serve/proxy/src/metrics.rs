@@ -177,7 +177,7 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 14] = [
     ),
 ];
 
-const OF_REPLICAS: [Metric<ReplicaView>; 14] = [
+const OF_REPLICAS: [Metric<ReplicaView>; 15] = [
     counter_by(
         "evenkeel_attempts_total",
         "Attempts that ended: succeeded, failed (error replies and broken bodies included), or \
@@ -200,6 +200,12 @@ const OF_REPLICAS: [Metric<ReplicaView>; 14] = [
         "evenkeel_attempt_seconds",
         "Time from sending to the head of the answer, of attempts that succeeded.",
         |it| (Duration::from_micros(it.counted.latency_us_sum), it.counted.succeeded),
+    ),
+    summary(
+        "evenkeel_attempt_unanswered_seconds",
+        "Time from sending to the end of attempts that were cancelled or timed out: their answers \
+         would have taken longer.",
+        |it| (Duration::from_micros(it.counted.censored_us_sum), it.counted.censored),
     ),
     gauge("evenkeel_in_flight", "Attempts in flight.", |it| it.state.in_flight.into()),
     gauge("evenkeel_connections", "Open connections to the replica, idle ones included.", |it| {

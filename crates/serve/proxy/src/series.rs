@@ -73,8 +73,11 @@ pub(super) struct ReplicaPoint {
     pub(super) share: Option<f32>,
     /// Failed attempts as a share of those that ended; `None` when none did.
     pub(super) failure_share: Option<f32>,
-    /// Mean latency of the attempts that succeeded.
+    /// Mean latency. Attempts that were cancelled or timed out count with the time they lasted, as
+    /// answers would have taken longer: it is at least this.
     pub(super) mean_ms: Option<f32>,
+    /// Share of such attempts in that.
+    pub(super) censored_share: Option<f32>,
 }
 
 /// Latencies from the opening of a request to the head of its answer.
@@ -145,13 +148,13 @@ impl Point {
 
 impl ReplicaPoint {
     fn new(counted: &ReplicaWindow, sent_to_all: u64, covers_s: f64) -> Self {
-        let ReplicaWindow { sent, succeeded, failed, latency_us_sum, .. } = *counted;
-        let mean_ms = latency_us_sum as f64 / 1_000.0 / succeeded as f64;
+        let ReplicaWindow { sent, succeeded, failed, censored, .. } = *counted;
         Self {
             attempts_per_s: (sent as f64 / covers_s) as f32,
             share: share(sent, sent_to_all).map(|share| share as f32),
             failure_share: share(failed, failed + succeeded).map(|share| share as f32),
-            mean_ms: (succeeded > 0).then_some(mean_ms as f32),
+            mean_ms: counted.mean_latency_us().map(|mean_us| (mean_us / 1e3) as f32),
+            censored_share: share(censored, succeeded + censored).map(|share| share as f32),
         }
     }
 }
@@ -220,6 +223,8 @@ fn replica_differences(earlier: &RequestWindow, later: &RequestWindow) -> Vec<Re
             broken_bodies: now.broken_bodies.saturating_sub(before.broken_bodies),
             cancelled: now.cancelled.saturating_sub(before.cancelled),
             latency_us_sum: now.latency_us_sum.saturating_sub(before.latency_us_sum),
+            censored: now.censored.saturating_sub(before.censored),
+            censored_us_sum: now.censored_us_sum.saturating_sub(before.censored_us_sum),
             ejections: now.ejections.saturating_sub(before.ejections),
         }
     };

@@ -175,6 +175,11 @@ impl Dispatcher {
                     self.window.replicas[attempt.replica.index()].cancelled += 1;
                 }
             }
+            if is_censored(outcome) {
+                let counts = &mut self.window.replicas[attempt.replica.index()];
+                counts.censored += 1;
+                counts.censored_us_sum += now.nanos_since(attempt.sent_at) / 1_000;
+            }
         }
         if attempt.kind != Kind::Mirror && tells_latency(outcome) {
             self.redundancy.on_end(now, &lasted(now, attempt, outcome));
@@ -556,15 +561,16 @@ enum Narrowed {
     Room,
 }
 
-/// Whether the time an attempt took says how long answers take. What was given up (cancelled,
-/// timed out) took at least this long: leaving it out would teach that answers are faster than
-/// they are. A failure ends early, and counting it would teach the same.
+/// Whether an answer would have taken longer than the attempt lasted: it was cancelled or timed out.
+const fn is_censored(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Cancelled | Outcome::Failed(Failure::TimedOut))
+}
+
+/// Whether the time an attempt took says how long answers take. What is censored took at least this
+/// long: leaving it out would teach that answers are faster than they are. Other failures end
+/// early, and counting them would teach the same.
 fn tells_latency(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Replied(_) | Outcome::Cancelled | Outcome::Failed(Failure::TimedOut) => true,
-        Outcome::Failed(Failure::Unsent | Failure::Broken) => false,
-        Outcome::Failed(Failure::Unavailable | Failure::ErrorReply) => false,
-    }
+    matches!(outcome, Outcome::Replied(_)) || is_censored(outcome)
 }
 
 /// What the hedge is told of an attempt.
