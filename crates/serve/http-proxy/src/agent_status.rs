@@ -42,6 +42,8 @@ struct Brownout {
     lean_ratio: f64,
     asked_cores: Option<f64>,
     cores: Option<f64>,
+    /// Where so many as `cores` cannot be, how many there seem to be.
+    cores_seen: Option<f64>,
     series: Columns,
 }
 
@@ -89,6 +91,7 @@ impl Brownout {
             lean_ratio: thousandths(state.lean_ratio),
             asked_cores: state.asked_cores.map(thousandths),
             cores: state.cores,
+            cores_seen: state.cores_seen.map(thousandths),
             series,
         }
     }
@@ -126,7 +129,10 @@ fn why(state: &DimmerState, config: &DimmerConfig) -> String {
         (Law::FeedForward, Some(asked), Some(cores)) => {
             let waits = state.present > 0 && asked <= cores && !is_full;
             let backlog = if waits { ", and a backlog to work off" } else { "" };
-            format!("{verdict}: {asked:.2} cores of full work asked, {cores} there{backlog}")
+            let seen = state.cores_seen.map_or_else(String::new, |seen| {
+                format!(" by the configuration, but about {seen:.1} as requests slow each other")
+            });
+            format!("{verdict}: {asked:.2} cores of full work asked, {cores} there{seen}{backlog}")
         }
         _ => why_by_percentile(state, config, verdict),
     }
@@ -175,6 +181,7 @@ mod tests {
             lean_ratio: 0.1,
             asked_cores: Some(1.424),
             cores: Some(1.0),
+            cores_seen: None,
             tolerated_backlog: Duration::from_millis(250),
         };
         change(&mut state);
@@ -192,6 +199,12 @@ mod tests {
         assert_eq!(
             after,
             "dims: 0.90 cores of full work asked, 1 there, and a backlog to work off"
+        );
+        let wrong = reported(|state| state.cores_seen = Some(0.52));
+        assert_eq!(
+            wrong,
+            "dims: 1.42 cores of full work asked, 1 there by the configuration, but about 0.5 as \
+             requests slow each other"
         );
         let published = reported(|state| state.law = Law::Published);
         assert_eq!(

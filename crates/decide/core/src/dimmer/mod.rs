@@ -36,7 +36,7 @@ pub use content::{Choice, Content, PARTS_MAX, place_of};
 use crowd::Crowd;
 use feed_forward::{Demand, FeedForward};
 use published::Published;
-use share::{ShareClock, WorkModel};
+use share::{CoresCheck, Entry, Served, ShareClock, WorkModel};
 
 /// How a replica dims.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ pub struct Ticket {
     arrived_at: Instant,
     content: Content,
     /// Reading of the share clock when it entered service.
-    began: Option<f64>,
+    began: Option<Entry>,
 }
 
 impl Ticket {
@@ -144,8 +144,10 @@ pub struct DimmerState {
     pub lean_ratio: f64,
     /// Cores it would take to serve every request in full, when measured.
     pub asked_cores: Option<f64>,
-    /// Cores there are, when known.
+    /// Cores there are, when told.
     pub cores: Option<f64>,
+    /// Cores there seem to be, where so many as was told cannot be.
+    pub cores_seen: Option<f64>,
     /// The backlog the feed-forward law tolerates: seconds of work per core.
     pub tolerated_backlog: Duration,
 }
@@ -169,6 +171,7 @@ pub struct Brownout {
     arrivals: Arrivals,
     clock: Option<ShareClock>,
     work: WorkModel,
+    cores_check: CoresCheck,
     feed_forward: FeedForward,
     published: Published,
     full: u64,
@@ -206,6 +209,7 @@ impl Brownout {
             arrivals: Arrivals::default(),
             clock: config.cores.map(|cores| ShareClock::new(cores, now)),
             work: WorkModel::default(),
+            cores_check: CoresCheck::default(),
             feed_forward: FeedForward::new(config.setpoint),
             published,
             full: 0,
@@ -245,7 +249,7 @@ impl Brownout {
         let is_new = !self.crowd.was_overdue(ticket.number);
         self.crowd.leave(ticket.number, ticket.content.share());
         let given = match (&mut self.clock, ticket.began) {
-            (Some(clock), Some(began)) => Some(clock.leave(now) - began),
+            (Some(clock), Some(entry)) => Some(clock.leave(now, &entry)),
             _ => None,
         };
         let age = now.since(ticket.arrived_at);
@@ -254,8 +258,8 @@ impl Brownout {
                 if is_new {
                     self.sample(age);
                 }
-                if let Some(work_ms) = given {
-                    self.work.add(served.unwrap_or(ticket.content).share(), work_ms);
+                if let Some(given) = given {
+                    self.learn_work(now, served.unwrap_or(ticket.content).share(), &given);
                 }
             }
             // It would have taken at least as long; if that is late already, it says enough.
@@ -266,6 +270,25 @@ impl Brownout {
             End::GivenUp if age <= self.config.setpoint => self.leave_early(),
             End::GivenUp | End::Failed => {}
         }
+    }
+
+    fn learn_work(&mut self, now: Instant, share: f64, given: &Served) {
+        self.work.add(share, given.work_ms);
+        let (Some(told), lean) = (self.config.cores, self.work.lean_ratio()) else { return };
+        let content = (1.0 - lean).mul_add(share, lean).max(0.01);
+        let before = self.cores_check.seen();
+        self.cores_check.add(told, given, content);
+        let seen = self.cores_check.seen();
+        if seen != before
+            && let Some(clock) = &mut self.clock
+        {
+            clock.set_cores(now, seen.unwrap_or(told));
+        }
+    }
+
+    /// Cores there are, as far as known.
+    fn cores(&self) -> Option<f64> {
+        self.cores_check.seen().or(self.config.cores)
     }
 
     /// Does the control step if its time has come. Every other method does it too; call this from
@@ -324,6 +347,7 @@ impl Brownout {
             lean_ratio: self.work.lean_ratio(),
             asked_cores: self.work.full_ms().map(|full_ms| self.asked_cores(full_ms)),
             cores: self.config.cores,
+            cores_seen: self.cores_check.seen(),
             tolerated_backlog: Duration::from_secs_f64(self.feed_forward.tolerated_s()),
         }
     }
@@ -391,7 +415,7 @@ impl Brownout {
     }
 
     fn step_forward(&mut self, at: Instant) {
-        let (Some(cores), Some(full_ms)) = (self.config.cores, self.work.full_ms()) else {
+        let (Some(cores), Some(full_ms)) = (self.cores(), self.work.full_ms()) else {
             return self.step_published(at);
         };
         self.in_force = Law::FeedForward;
@@ -419,7 +443,7 @@ impl Brownout {
     /// is served in time, however little work they seem to be. A few long requests are no hang.
     fn hangs(&self, at: Instant) -> bool {
         let late = self.crowd.older_than(at, self.config.setpoint).count();
-        let expected = self.config.cores.unwrap_or(0.0) + LATE_MIN;
+        let expected = self.cores().unwrap_or(0.0) + LATE_MIN;
         late as f64 > expected && late * 2 > self.crowd.present() as usize
     }
 

@@ -9,7 +9,9 @@
 //! **Statistic**: [`WorkModel`], least squares of work over the share of optional content, with
 //! forgetting by count: its memory is some five hundred requests, since one request in a heavy
 //! tail weighs as much as fifty others. **When it misleads**: an application that waits for others
-//! is not working; with `cores` set too low its waiting counts as work.
+//! is not working. **With `cores` wrong** work would depend on how many are in service: where there
+//! are fewer cores than told it grows with them, where there are more it falls. [`CoresCheck`]
+//! compares how long requests take that have little company with others, and what it sees is used.
 
 use crate::time::Instant;
 
@@ -21,34 +23,145 @@ pub(super) struct ShareClock {
     read_at: Instant,
     /// Core time one request would have been given so far, milliseconds.
     given_ms: f64,
+    /// Sum over time of those in service, milliseconds.
+    present_ms: f64,
+}
+
+/// A request enters service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    at: Instant,
+    given_ms: f64,
+    present_ms: f64,
+    in_service: u32,
+}
+
+/// What a request was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    /// Core time, milliseconds.
+    pub(super) work_ms: f64,
+    /// From entry to end, milliseconds.
+    time_ms: f64,
+    /// How many were in service when it entered, and on average: itself included.
+    at_entry: u32,
+    in_service: f64,
 }
 
 impl ShareClock {
     pub(super) fn new(cores: f64, now: Instant) -> Self {
-        Self { cores, in_service: 0, read_at: now, given_ms: 0.0 }
+        Self { cores, in_service: 0, read_at: now, given_ms: 0.0, present_ms: 0.0 }
     }
 
-    /// The core time given until now.
+    /// From now on so many cores serve.
+    pub(super) fn set_cores(&mut self, now: Instant, cores: f64) {
+        self.read(now);
+        self.cores = cores;
+    }
+
     #[inline]
-    pub(super) fn read(&mut self, now: Instant) -> f64 {
+    fn read(&mut self, now: Instant) {
         if self.in_service > 0 {
-            let share = (self.cores / f64::from(self.in_service)).min(1.0);
-            self.given_ms += share * now.millis_since(self.read_at);
+            let (passed_ms, present) = (now.millis_since(self.read_at), f64::from(self.in_service));
+            self.given_ms += (self.cores / present).min(1.0) * passed_ms;
+            self.present_ms += present * passed_ms;
         }
         self.read_at = self.read_at.max(now);
-        self.given_ms
     }
 
-    pub(super) fn enter(&mut self, now: Instant) -> f64 {
-        let given = self.read(now);
+    #[inline]
+    pub(super) fn enter(&mut self, now: Instant) -> Entry {
+        self.read(now);
         self.in_service += 1;
-        given
+        let Self { given_ms, present_ms, in_service, .. } = *self;
+        Entry { at: now, given_ms, present_ms, in_service }
     }
 
-    pub(super) fn leave(&mut self, now: Instant) -> f64 {
-        let given = self.read(now);
+    #[inline]
+    pub(super) fn leave(&mut self, now: Instant, entry: &Entry) -> Served {
+        self.read(now);
         self.in_service = self.in_service.saturating_sub(1);
-        given
+        let time_ms = now.millis_since(entry.at);
+        let in_service = (self.present_ms - entry.present_ms) / time_ms;
+        Served {
+            work_ms: self.given_ms - entry.given_ms,
+            time_ms,
+            at_entry: entry.in_service,
+            in_service: if in_service.is_finite() { in_service } else { 1.0 },
+        }
+    }
+}
+
+/// How many cores there are, by how much requests in service slow each other down.
+///
+/// Requests are told apart by how many were there when they entered, which does not depend on how
+/// long they take themselves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CoresCheck {
+    /// Of requests with little company, and of those with much.
+    alone: Company,
+    crowded: Company,
+    is_doubted: bool,
+}
+
+/// What is known of requests with about as much company: sums that fade.
+#[derive(Clone, Copy, Debug, Default)]
+struct Company {
+    weight: f64,
+    in_service: f64,
+    time: f64,
+}
+
+impl Company {
+    /// Memory in requests: their spread leaves an error of some 7 %.
+    const GAIN: f64 = 1.0 / 300.0;
+    const ENOUGH: f64 = 100.0;
+
+    fn add(&mut self, in_service: f64, time: f64) {
+        let keep = 1.0 - Self::GAIN;
+        self.weight = self.weight.mul_add(keep, 1.0);
+        self.in_service = self.in_service.mul_add(keep, in_service);
+        self.time = self.time.mul_add(keep, time);
+    }
+
+    /// Mean number in service, and mean time.
+    fn means(&self) -> Option<(f64, f64)> {
+        let is_enough = self.weight >= Self::ENOUGH && self.time > 0.0;
+        is_enough.then(|| (self.in_service / self.weight, self.time / self.weight))
+    }
+}
+
+impl CoresCheck {
+    /// What was told is off by this factor.
+    const DOUBTED: f64 = 1.6;
+    /// Within this it is believed again, and requests that slow each other by no more do not.
+    const BELIEVED: f64 = 1.3;
+
+    /// A request took this time, relative to its content.
+    pub(super) fn add(&mut self, told: f64, served: &Served, content: f64) {
+        let (in_service, time) = (served.in_service, served.time_ms / content);
+        if f64::from(served.at_entry) <= (told / 4.0).max(1.0) {
+            self.alone.add(in_service, time);
+        } else if f64::from(served.at_entry) >= (told / 2.0).max(2.0) {
+            self.crowded.add(in_service, time);
+        }
+        let limit = if self.is_doubted { Self::BELIEVED } else { Self::DOUBTED };
+        self.is_doubted = self.estimate().is_some_and(|(seen, slowed)| {
+            seen > told * limit || seen < told / limit && slowed > Self::BELIEVED
+        });
+    }
+
+    /// Cores there seem to be, at least where requests do not slow each other; and by how much they
+    /// do.
+    fn estimate(&self) -> Option<(f64, f64)> {
+        let ((_, alone), (in_service, crowded)) = (self.alone.means()?, self.crowded.means()?);
+        let slowed = crowded / alone;
+        Some((in_service / slowed.max(1.0), slowed))
+    }
+
+    /// How many cores there seem to be, where so many as was told cannot be.
+    pub(super) fn seen(&self) -> Option<f64> {
+        self.estimate().filter(|_| self.is_doubted).map(|(seen, _)| seen)
     }
 }
 
@@ -129,8 +242,10 @@ mod tests {
         let _ = clock.enter(at(10)); // alone for 10 ms: a whole core
         let _ = clock.enter(at(20)); // two on two cores: a whole core each
         let _ = clock.enter(at(20));
-        let given = clock.leave(at(40)) - first; // four on two cores for 20 ms: half a core
-        assert!((given - 30.0).abs() < 1e-9, "{given}");
+        let served = clock.leave(at(40), &first); // four on two cores for 20 ms: half a core
+        assert!((served.work_ms - 30.0).abs() < 1e-9, "{served:?}");
+        // One and two for 10 ms each, four for 20 ms.
+        assert!((served.in_service - 2.75).abs() < 1e-9, "{served:?}");
         assert_eq!(clock.in_service, 3);
     }
 
@@ -138,7 +253,8 @@ mod tests {
     fn time_that_runs_backwards_is_not_work() {
         let mut clock = ShareClock::new(1.0, Instant::from_millis(5));
         let entered = clock.enter(Instant::from_millis(10));
-        assert_eq!(clock.leave(Instant::from_millis(7)), entered);
+        let served = clock.leave(Instant::from_millis(7), &entered);
+        assert_eq!((served.work_ms, served.in_service), (0.0, 1.0));
     }
 
     #[test]

@@ -117,10 +117,21 @@ impl Dimming {
 
     /// Takes every control step when it is due: somebody reads the dimmer of an idle replica.
     pub(super) async fn keep_time(self: Rc<Self>) {
+        let mut is_doubted = false;
         loop {
             let due = self.clock.std_instant(self.brownout.borrow().due());
             tokio::time::sleep_until(due.into()).await;
             self.brownout.borrow_mut().tick(self.clock.now());
+            let state = self.brownout.borrow().state();
+            if is_doubted != state.cores_seen.is_some() {
+                is_doubted = !is_doubted;
+                tracing::warn!(
+                    cores = state.cores,
+                    cores_seen = state.cores_seen,
+                    "dimmer: requests in service {} each other as with so many cores",
+                    if is_doubted { "do not slow" } else { "slow" }
+                );
+            }
         }
     }
 

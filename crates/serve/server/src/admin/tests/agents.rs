@@ -20,6 +20,7 @@ pub(super) fn dimming() -> AgentState {
         lean_ratio: 0.125,
         asked_cores: Some(5.5),
         cores: Some(4.0),
+        cores_seen: None,
         tolerated_backlog: Duration::from_millis(125),
     };
     let brownout = Some(BrownoutState { state, switch: Switch::Auto });
