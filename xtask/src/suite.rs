@@ -96,7 +96,9 @@ fn run_binaries(binaries: &[Binary], beside: &[&str]) -> Result<Outcome> {
             run("compute", 2, computing)?;
             build_beside(beside)
         });
-        let waited = run("wait", 2 * cores, jobs(&schedule.wait));
+        let waited = run("wait", 2 * cores, jobs(&schedule.wait))
+            .and_then(|()| run("wait for stores", 2, jobs(&schedule.pairs)))
+            .and_then(|()| run("wait for clusters", 1, jobs(&schedule.in_turn)));
         let computed = others.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         waited.and(computed)
     })?;
