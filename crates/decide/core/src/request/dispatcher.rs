@@ -389,7 +389,7 @@ impl Dispatcher {
         if room.is_empty() || !is_permitted(&mut *self.redundancy) {
             return None;
         }
-        match self.choose_among(now, group, Narrowed::Room) {
+        match self.choose_among(now, group, Narrowed::Room, call.at_once) {
             Choice::Send(replica) => Some(replica),
             Choice::Hold { .. } | Choice::Refuse => None,
         }
@@ -411,12 +411,13 @@ impl Dispatcher {
     #[inline]
     fn choose_by_policy(&mut self, now: Instant, call: &Call) -> (Choice, Narrowed) {
         let group = call.request.group;
+        let at_once = if call.at_once > 0 { call.at_once + 1 } else { 0 };
         let safeguards = &self.config.safeguards;
         safeguards.listen(now, &mut self.fleet);
         let from = (&self.fleet, &call.request);
         if call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet) {
             if call.request.among.is_none() {
-                let choice = self.choose_among(now, group, Narrowed::WholeGroup);
+                let choice = self.choose_among(now, group, Narrowed::WholeGroup, at_once);
                 return (choice, Narrowed::WholeGroup);
             }
             self.room.clear();
@@ -424,17 +425,26 @@ impl Dispatcher {
         } else {
             safeguards.narrow(now, from, &call.copies, &mut self.rng, &mut self.room);
         }
-        (self.choose_among(now, group, Narrowed::Room), Narrowed::Room)
+        (self.choose_among(now, group, Narrowed::Room, at_once), Narrowed::Room)
     }
 
     #[inline]
-    fn choose_among(&mut self, now: Instant, group: GroupId, narrowed: Narrowed) -> Choice {
+    fn choose_among(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        narrowed: Narrowed,
+        at_once: u8,
+    ) -> Choice {
         let ids = match narrowed {
             Narrowed::WholeGroup => self.fleet.group(group),
             Narrowed::Room => self.room.as_slice(),
         };
         if ids.is_empty() {
             return Choice::Refuse;
+        }
+        if ids.len() <= usize::from(at_once) && !self.selector.holds() {
+            return Choice::Send(ids[0]); // all of them get it now
         }
         let candidates = Candidates { fleet: &self.fleet, group, ids };
         let choice = self.selector.select(now, candidates, &mut self.rng);

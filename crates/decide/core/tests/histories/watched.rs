@@ -78,6 +78,10 @@ impl Selector for Watched {
         self.policy.name()
     }
 
+    fn holds(&self) -> bool {
+        self.policy.holds()
+    }
+
     fn select(&mut self, now: Instant, from: Candidates<'_>, rng: &mut Rng) -> Choice {
         let different: BTreeSet<_> = from.ids.iter().collect();
         assert!(!from.ids.is_empty() && different.len() == from.ids.len(), "{:?}", from.ids);

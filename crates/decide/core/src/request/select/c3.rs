@@ -347,6 +347,10 @@ impl Selector for C3 {
         best.map_or(Choice::Refuse, Choice::Send)
     }
 
+    fn holds(&self) -> bool {
+        self.config.rate_control
+    }
+
     fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
         self.config.ranking.then(|| self.score_of(now, fleet, replica))
     }

@@ -63,6 +63,11 @@ pub trait Selector: Any + Debug + Send {
     /// Chooses the replica for one copy of one request.
     fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice;
 
+    /// Whether it ever holds a request back. Where all candidates get a copy, others are not asked.
+    fn holds(&self) -> bool {
+        false
+    }
+
     /// What a request to this replica would cost now, in the policy's own unit; lower is better.
     /// `None` when the policy does not rank.
     ///
