@@ -12,7 +12,8 @@ use evenkeel_core::request::ordered::{
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::connect::connect;
+use super::config::Connector;
+use super::connect::{connect, reach};
 use super::connection;
 use super::engine::{Bootstrap, Engine, Inner, Owed, write_group};
 use super::fencing::{self, FencingError, Look, Us};
@@ -67,6 +68,39 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
             return Ok(()); // it was removed
         }
     }
+}
+
+/// Asks a Redis that says nothing on a connection of its own, which has to wait as well while Redis
+/// is busy: who takes no connection is gone, who answers has lost what it owes on the others.
+pub(super) async fn probe(engine: Rc<Engine>, server: usize) -> io::Result<()> {
+    let (connection, connector, pause) = {
+        let inner = engine.look();
+        let pause = inner.config.members.silence_max;
+        (inner.servers[server].connection, inner.connectors[server].clone(), pause)
+    };
+    if !matches!(connector, Connector::Tcp { .. }) {
+        return Ok(()); // who answers there is not who may be busy
+    }
+    let why = match reach(&connector).await {
+        Err(_) => Dropped::Lost,
+        Ok(mut link) => {
+            link.wait_long();
+            if link.ask(&[b"PING"]).await.is_err() {
+                return Ok(());
+            }
+            let since = engine.look().members.silent_since(server);
+            tokio::time::sleep(pause).await;
+            if since.is_none() || engine.look().members.silent_since(server) != since {
+                return Ok(());
+            }
+            Dropped::Silent
+        }
+    };
+    let mut inner = engine.borrow();
+    if inner.servers[server].connection == connection {
+        inner.drop_server(server, why);
+    }
+    Ok(())
 }
 
 /// From connecting to being dropped.

@@ -10,6 +10,7 @@
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
+//! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
@@ -30,6 +31,7 @@ mod local;
 mod moving;
 mod read_order;
 mod reading;
+mod silence;
 mod spop;
 mod state_pass;
 mod streams;
@@ -113,6 +115,8 @@ pub(super) struct Inner {
     pub(super) clients: Slab<Client>,
     pub(super) calls: Slab<Call>,
     reads: Reads,
+    /// Those that were silent at the last look.
+    silent: ServerSet,
     pub(super) counts: Counts,
     /// Where an objective is given.
     pub(super) manager: Option<Manager>,
@@ -179,6 +183,8 @@ pub(super) struct Call {
     pop: Option<Box<Pop>>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
+    /// When it came, since the call was opened.
+    first_took: Option<Duration>,
     /// What a write was answered, in short: all duplicates must say the same.
     digest: Option<u64>,
     /// For the manager, when it is one of those.
@@ -210,6 +216,7 @@ impl Engine {
         let mut inner = Inner {
             members,
             reads,
+            silent: ServerSet::EMPTY,
             counts: Counts::new(partitions.len()),
             manager: None,
             config: Rc::new(config),
@@ -387,12 +394,11 @@ impl Inner {
         self.schedule();
     }
 
-    /// Once in a while: who is silent, and who does not know what it has.
-    pub(super) fn keep(&mut self) {
+    /// Once in a while: who is silent, and who does not know what it has. Those that have begun to
+    /// say nothing are to be probed.
+    pub(super) fn keep(&mut self) -> ServerSet {
         self.read_clock();
-        for server in self.members.silent(self.now).iter() {
-            self.drop_server(server, Dropped::Silent);
-        }
+        let doubted = self.look_at_silence();
         for server in 0..self.servers.len() {
             if self.members.state(server) == ReplicaState::InSync {
                 self.mark(server);
@@ -404,6 +410,7 @@ impl Inner {
         }
         self.advance_move();
         self.schedule();
+        doubted
     }
 
     /// How long [`Self::keep`] may wait although nothing happens; `None`: until something does.

@@ -8,6 +8,7 @@ mod advice;
 #[cfg(target_os = "linux")]
 mod keyspaces;
 mod online;
+mod silent;
 mod stopping;
 mod stores;
 mod streams;
