@@ -108,9 +108,6 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
     let generation = engine.borrow().servers[server].generation;
     let (connector, us) = {
         let mut inner = engine.borrow();
-        if let Some(failure) = &inner.failure {
-            return Err(FencingError::Passing(failure.clone()));
-        }
         // Also an attempt that fails half-way has sent what must not be applied later.
         inner.servers[server].connection += 1;
         (inner.connectors[server].clone(), inner.us_to(server))
@@ -216,6 +213,7 @@ impl Inner {
                 "it holds data, and there is more than one partition: nobody knows which keys \
                  belong here (load them through the service instead)",
             ),
+            Rejoin::Adopt if self.failure.is_some() => waits("the log cannot be written"),
             Rejoin::Wait => waits(
                 "it needs a copy of everything, and no other duplicate of its partition is live",
             ),

@@ -25,7 +25,7 @@ use super::member;
 use super::members::Members;
 use super::mover;
 use super::rejected::ChangeRejected;
-use super::state::DuplicatesState;
+use super::state::{DuplicatesState, STANDS_BY};
 use super::takeover;
 use evenkeel_runtime::accept::{Listener, Sharing, StopSignal, accept, first};
 use evenkeel_runtime::clock::Clock;
@@ -238,7 +238,7 @@ async fn stand_by(
     let who = format!("{} (process {})", config.listen, std::process::id());
     let tell = |holder: &str| {
         let mut shown = (**state.borrow()).clone();
-        shown.role = "stands by";
+        shown.role = STANDS_BY;
         shown.failure = Some(holder.to_owned());
         state.send_replace(Arc::new(shown));
     };

@@ -81,6 +81,9 @@ const UNMARKED_MAX: u64 = 512;
 /// How often it is told whether the lease is valid, which it stops to be without an event.
 const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
 
+/// How often a log that failed is tried again.
+const MEND_EVERY: Duration = Duration::from_secs(1);
+
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -120,8 +123,10 @@ pub(super) struct Inner {
     pub(super) counts: Counts,
     /// Where an objective is given.
     pub(super) manager: Option<Manager>,
-    /// Why no write is taken any more.
+    /// Why no write is taken at the moment.
     pub(super) failure: Option<String>,
+    /// When that may have passed.
+    mend_at: Instant,
     /// Where processes take turns.
     pub(super) leadership: Option<Rc<Leadership>>,
     flusher: Option<Waker>,
@@ -233,6 +238,7 @@ impl Engine {
             clients: Slab::new(),
             calls: Slab::new(),
             failure: None,
+            mend_at: Instant::ZERO,
             leadership,
             flusher: None,
             is_scheduled: false,
@@ -359,13 +365,44 @@ impl Inner {
     }
 
     /// The log cannot be written: nothing that was not written may reach a duplicate, so all of
-    /// them are dropped, and writes are refused until the process is started anew.
+    /// them are dropped. They come back for reads; writes are refused until the log is mended, and
+    /// another process may lead.
     fn fail(&mut self, error: &LogError) {
+        self.history.rewind(Sequence(self.log.discard()));
+        if self.failure.is_some() {
+            return;
+        }
         let failure = format!("the log cannot be written: {error}");
-        tracing::error!(%failure, "no more writes");
+        tracing::error!(service = self.config.name, %failure, "no more writes");
+        if let Some(leadership) = &self.leadership {
+            leadership.give_up(&failure);
+        }
         self.failure = Some(failure);
+        self.mend_at = self.now + MEND_EVERY;
         for server in 0..self.servers.len() {
             self.drop_server(server, Dropped::Failed);
+        }
+    }
+
+    /// Writes to the log again if that can be done by now. A layout that was taken meanwhile it does
+    /// not know yet.
+    fn mend(&mut self) {
+        self.mend_at = self.now + MEND_EVERY;
+        let version = self.layout.version();
+        let layout = |log: &mut Log| log.begin_layout(version).and_then(|()| log.commit());
+        let mended = self.log.mend();
+        match mended.and_then(|()| if version > 1 { layout(&mut self.log) } else { Ok(()) }) {
+            Ok(()) => {
+                self.failure = None;
+                tracing::info!(service = self.config.name, "the log can be written again");
+                if let Some(leadership) = &self.leadership {
+                    leadership.regain();
+                }
+            }
+            Err(error) => {
+                self.log.discard();
+                self.failure = Some(format!("the log cannot be written: {error}"));
+            }
         }
     }
 
@@ -398,6 +435,9 @@ impl Inner {
     /// say nothing are to be probed.
     pub(super) fn keep(&mut self) -> ServerSet {
         self.read_clock();
+        if self.failure.is_some() && self.now >= self.mend_at {
+            self.mend();
+        }
         let doubted = self.look_at_silence();
         for server in 0..self.servers.len() {
             if self.members.state(server) == ReplicaState::InSync {
@@ -421,7 +461,8 @@ impl Inner {
         let busy = is_busy.then_some(Duration::ZERO);
         let manager = self.manager.as_ref().map(|manager| manager.tick_within(self.now));
         let leadership = self.leadership.as_ref().map(|_| LEADERSHIP_EVERY);
-        [busy, manager, leadership].into_iter().flatten().min()
+        let mending = self.failure.as_ref().map(|_| self.mend_at.since(self.now));
+        [busy, manager, leadership, mending].into_iter().flatten().min()
     }
 
     /// A duplicate is given up: its connections close, what it owed is settled without it.

@@ -6,6 +6,8 @@
 mod acting;
 mod advice;
 #[cfg(target_os = "linux")]
+mod full;
+#[cfg(target_os = "linux")]
 mod keyspaces;
 mod online;
 mod silent;
