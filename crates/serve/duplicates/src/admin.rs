@@ -12,8 +12,9 @@ use tokio::sync::watch;
 use crate::changes::ChangeRequest;
 use crate::metrics;
 use crate::rejected::ChangeRejected;
+use crate::state::STANDS_BY;
 use crate::{Control, DuplicatesState};
-use evenkeel_runtime::component::{Answer, Content, Endpoint, Surface};
+use evenkeel_runtime::component::{Answer, Content, Endpoint, Readiness, Surface};
 
 /// Where services stand, and changes of one below it.
 const PATH: &str = "/api/v1/duplicates";
@@ -24,7 +25,7 @@ type State = watch::Receiver<Arc<DuplicatesState>>;
 /// What these services show, each with where it takes changes.
 #[must_use]
 pub fn surface(services: Vec<(State, Control)>) -> Surface {
-    let (all, counted) = (states(&services), states(&services));
+    let (all, counted, services_ready) = (states(&services), states(&services), states(&services));
     let mut endpoints = vec![Endpoint::get(PATH, move || {
         let states: Vec<_> = all.iter().map(|state| Arc::clone(&state.borrow())).collect();
         let states: Vec<&DuplicatesState> = states.iter().map(AsRef::as_ref).collect();
@@ -34,7 +35,21 @@ pub fn surface(services: Vec<(State, Control)>) -> Surface {
     let metrics = move |scrape: &mut _| {
         counted.iter().for_each(|state: &State| metrics::collect(scrape, &state.borrow()));
     };
-    Surface { endpoints, ..Surface::of_metrics(metrics) }
+    let readiness = services_ready.into_iter().map(|state| {
+        let is_ready = move || readiness(&state.borrow());
+        Box::new(is_ready) as Box<dyn Fn() -> Readiness + Send + Sync>
+    });
+    Surface { endpoints, readiness: readiness.collect(), ..Surface::of_metrics(metrics) }
+}
+
+/// One that stands by is ready for its turn.
+fn readiness(state: &DuplicatesState) -> Readiness {
+    match &state.failure {
+        Some(failure) if state.role != STANDS_BY => {
+            Readiness::NotReady(format!("duplicates.{}: {failure}\n", state.name))
+        }
+        _ => Readiness::Ready,
+    }
 }
 
 fn states(services: &[(State, Control)]) -> Vec<State> {

@@ -36,6 +36,13 @@ pub(super) struct Link {
 
 /// Connects, speaks RESP3 and says who we are.
 pub(super) async fn connect(connector: &Connector, label: &str) -> io::Result<Link> {
+    let mut link = reach(connector).await?;
+    link.greet(connector, label).await?;
+    Ok(link)
+}
+
+/// Connects and says nothing.
+pub(super) async fn reach(connector: &Connector) -> io::Result<Link> {
     let stream: Box<dyn Stream> = match connector {
         Connector::Host(host) => Box::new(host.connect()?),
         Connector::Remote(remote) => Box::new(remote.host().await?.connect()?),
@@ -50,28 +57,30 @@ pub(super) async fn connect(connector: &Connector, label: &str) -> io::Result<Li
             Box::new(stream)
         }
     };
-    let mut link = Link {
+    Ok(Link {
         stream,
         inbox: Inbox::default(),
         address: connector.to_string(),
         patience: PATIENCE,
         hello: Vec::new(),
-    };
-    let password = connector.password();
-    let hello: Vec<&[u8]> = match password {
-        Some(password) => vec![b"HELLO", b"3", b"AUTH", b"default", password.as_bytes()],
-        None => vec![b"HELLO", b"3"],
-    };
-    let reply = link.ask(&hello).await?;
-    if reply.first() == Some(&b'-') {
-        return Err(link.unexpected(&hello[..1], &reply));
-    }
-    link.hello = reply;
-    link.expect_ok(&[b"CLIENT", b"SETNAME", label.as_bytes()]).await?;
-    Ok(link)
+    })
 }
 
 impl Link {
+    async fn greet(&mut self, connector: &Connector, label: &str) -> io::Result<()> {
+        let password = connector.password();
+        let hello: Vec<&[u8]> = match password {
+            Some(password) => vec![b"HELLO", b"3", b"AUTH", b"default", password.as_bytes()],
+            None => vec![b"HELLO", b"3"],
+        };
+        let reply = self.ask(&hello).await?;
+        if reply.first() == Some(&b'-') {
+            return Err(self.unexpected(&hello[..1], &reply));
+        }
+        self.hello = reply;
+        self.expect_ok(&[b"CLIENT", b"SETNAME", label.as_bytes()]).await
+    }
+
     /// Sends one command and waits for its answer.
     pub(super) async fn ask(&mut self, command: &[&[u8]]) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();

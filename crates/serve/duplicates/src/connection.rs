@@ -27,8 +27,10 @@ pub(super) async fn drive(
             let Some(state) = inner.connection(server, connection, kind) else {
                 return Poll::Ready(None);
             };
-            if state.poll_write(Pin::new(&mut stream), context).is_err() {
-                return Poll::Ready(Some(Dropped::Lost));
+            match state.poll_write(Pin::new(&mut stream), context) {
+                Ok(false) => {}
+                Ok(true) => inner.heard_from(server),
+                Err(_) => return Poll::Ready(Some(Dropped::Lost)),
             }
             drop(inner);
             match inbox.poll_read(Pin::new(&mut stream), context) {
@@ -40,7 +42,12 @@ pub(super) async fn drive(
             inner.read_clock();
             loop {
                 match scanner.scan(inbox.filled()) {
-                    Ok(None) => break,
+                    Ok(None) => {
+                        if !inbox.filled().is_empty() {
+                            inner.heard_from(server);
+                        }
+                        break;
+                    }
                     Ok(Some(length)) => {
                         // What it says beside its answer is for nobody who did not ask.
                         let mut reply = &inbox.filled()[scanner.body()];

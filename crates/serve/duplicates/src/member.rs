@@ -12,7 +12,8 @@ use evenkeel_core::request::ordered::{
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::connect::connect;
+use super::config::Connector;
+use super::connect::{connect, reach};
 use super::connection;
 use super::engine::{Bootstrap, Engine, Inner, Owed, write_group};
 use super::fencing::{self, FencingError, Look, Us};
@@ -69,14 +70,44 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
     }
 }
 
+/// Asks a Redis that says nothing on a connection of its own, which has to wait as well while Redis
+/// is busy: who takes no connection is gone, who answers has lost what it owes on the others.
+pub(super) async fn probe(engine: Rc<Engine>, server: usize) -> io::Result<()> {
+    let (connection, connector, pause) = {
+        let inner = engine.look();
+        let pause = inner.config.members.silence_max;
+        (inner.servers[server].connection, inner.connectors[server].clone(), pause)
+    };
+    if !matches!(connector, Connector::Tcp { .. }) {
+        return Ok(()); // who answers there is not who may be busy
+    }
+    let why = match reach(&connector).await {
+        Err(_) => Dropped::Lost,
+        Ok(mut link) => {
+            link.wait_long();
+            if link.ask(&[b"PING"]).await.is_err() {
+                return Ok(());
+            }
+            let since = engine.look().members.silent_since(server);
+            tokio::time::sleep(pause).await;
+            if since.is_none() || engine.look().members.silent_since(server) != since {
+                return Ok(());
+            }
+            Dropped::Silent
+        }
+    };
+    let mut inner = engine.borrow();
+    if inner.servers[server].connection == connection {
+        inner.drop_server(server, why);
+    }
+    Ok(())
+}
+
 /// From connecting to being dropped.
 async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError> {
     let generation = engine.borrow().servers[server].generation;
     let (connector, us) = {
         let mut inner = engine.borrow();
-        if let Some(failure) = &inner.failure {
-            return Err(FencingError::Passing(failure.clone()));
-        }
         // Also an attempt that fails half-way has sent what must not be applied later.
         inner.servers[server].connection += 1;
         (inner.connectors[server].clone(), inner.us_to(server))
@@ -182,6 +213,7 @@ impl Inner {
                 "it holds data, and there is more than one partition: nobody knows which keys \
                  belong here (load them through the service instead)",
             ),
+            Rejoin::Adopt if self.failure.is_some() => waits("the log cannot be written"),
             Rejoin::Wait => waits(
                 "it needs a copy of everything, and no other duplicate of its partition is live",
             ),

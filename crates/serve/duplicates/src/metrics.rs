@@ -4,7 +4,7 @@ use super::state::{DuplicateState, DuplicatesState};
 use evenkeel_proxy::metrics::collect_balanced;
 use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge, histogram};
 
-const OF_SERVICES: [Metric<DuplicatesState>; 21] = [
+const OF_SERVICES: [Metric<DuplicatesState>; 22] = [
     gauge("evenkeel_duplicates_clients", "Connected clients.", |it| it.clients.into()),
     counter("evenkeel_duplicates_writes_total", "Acknowledged writes.", |it| {
         it.writes.count.into()
@@ -37,6 +37,11 @@ const OF_SERVICES: [Metric<DuplicatesState>; 21] = [
     }),
     gauge("evenkeel_duplicates_term", "Term of this leader.", |it| it.term.into()),
     gauge("evenkeel_duplicates_log_bytes", "Length of the log.", |it| it.log.bytes.into()),
+    gauge(
+        "evenkeel_duplicates_log_failed",
+        "1 while the log cannot be written: reads only. Alert on it.",
+        |it| it.log.failed.into(),
+    ),
     gauge("evenkeel_duplicates_layout_version", "Version of the layout of partitions.", |it| {
         it.moves.layout.into()
     }),

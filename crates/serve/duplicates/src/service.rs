@@ -25,7 +25,7 @@ use super::member;
 use super::members::Members;
 use super::mover;
 use super::rejected::ChangeRejected;
-use super::state::DuplicatesState;
+use super::state::{DuplicatesState, STANDS_BY};
 use super::takeover;
 use evenkeel_runtime::accept::{Listener, Sharing, StopSignal, accept, first};
 use evenkeel_runtime::clock::Clock;
@@ -176,7 +176,7 @@ impl Service {
         let mut keeping = JoinSet::new();
         keeping.spawn_local(Rc::clone(&engine).keep_flushing());
         keeping.spawn_local(Rc::clone(&engine).keep_time(timer));
-        keeping.spawn_local(keep(Rc::clone(&engine), state));
+        keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
         let accepting = accept_config(&engine.borrow().config).fixed();
@@ -238,7 +238,7 @@ async fn stand_by(
     let who = format!("{} (process {})", config.listen, std::process::id());
     let tell = |holder: &str| {
         let mut shown = (**state.borrow()).clone();
-        shown.role = "stands by";
+        shown.role = STANDS_BY;
         shown.failure = Some(holder.to_owned());
         state.send_replace(Arc::new(shown));
     };
@@ -258,13 +258,15 @@ async fn stand_by(
 
 /// Looks after what has happened, no more often than [`KEEP_EVERY`] and only then: a service that
 /// nobody asks anything sleeps.
-async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>) {
+async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, members: Members) {
     let mut seen = 0;
     loop {
         tokio::time::sleep(KEEP_EVERY).await;
         let within = {
             let mut inner = engine.look();
-            inner.keep();
+            for doubted in inner.keep().iter() {
+                members.spawn(member::probe(Rc::clone(&engine), doubted));
+            }
             state.send_replace(Arc::new(inner.state()));
             inner.keep_within()
         };

@@ -17,6 +17,9 @@ use evenkeel_proxy::metrics::Balanced;
 use evenkeel_proxy::upstream_state::UpstreamStats;
 use evenkeel_proxy::view::ReplicaView;
 
+/// The role of a service while another process leads.
+pub(super) const STANDS_BY: &str = "stands by";
+
 /// One service.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct DuplicatesState {
@@ -118,6 +121,8 @@ pub struct LogState {
     pub bytes: u64,
     /// The first write it still has.
     pub first_sequence: u64,
+    /// It cannot be written: the disk is full, most of the time.
+    pub failed: bool,
 }
 
 /// One partition.
@@ -227,7 +232,11 @@ impl Inner {
             uncertain_writes,
             lost_reads,
             disagreements,
-            log: LogState { bytes: self.log.bytes(), first_sequence: self.log.first_sequence() },
+            log: LogState {
+                bytes: self.log.bytes(),
+                first_sequence: self.log.first_sequence(),
+                failed: self.failure.is_some(),
+            },
             partitions: (0..self.map.partitions()).map(partition).collect(),
             moves: self.moves_state(),
             advice: self.manager.as_ref().and_then(|manager| manager.advice().cloned()),

@@ -12,6 +12,7 @@
 //! | [`distance`] | relays that make one machine as wide as a continent |
 //! | [`regions`] | stores whose members are as far from each other as regions |
 //! | [`fault`] | what goes wrong with them |
+//! | [`disk`] | disks that are soon full |
 //! | [`statements`] | random statements of CQL |
 //! | [`story`] | limits, threads and ends of tests |
 //! | [`wait`] | waiting for a state |
@@ -23,6 +24,7 @@
 pub mod cassandra;
 #[cfg(feature = "certificates")]
 pub mod certificates;
+pub mod disk;
 pub mod distance;
 #[cfg(feature = "embedded")]
 pub mod embedded;

@@ -370,6 +370,12 @@ impl Call {
         self.request.among = Some(among);
     }
 
+    /// The replica that was asked is silent: another one is to be asked beside it now, as a retry
+    /// before the failure; then call `step` again.
+    pub const fn doubt(&mut self, now: Instant) {
+        (self.hedge_due, self.is_trial) = (Some(now), true);
+    }
+
     /// Takes over what became of one of its attempts; then call `step` again. A mirror's outcome
     /// changes nothing.
     ///

@@ -222,10 +222,13 @@ fn manager(table: &mut Table<'_>) -> Option<ManagerSettings> {
 
 fn members(table: &mut Table<'_>) -> MembersConfig {
     let default = MembersConfig::default();
+    let silence_max = duration(table, "reply_timeout", 10 * MS..=HOUR, default.silence_max);
+    let command_max = default.command_max.max(silence_max);
     MembersConfig {
         acknowledge: table.key("acknowledge").variant(&Acknowledge::NAMED).or(default.acknowledge),
         owed_max: table.key("pending_max").integer().between(16..=1_000_000).or(default.owed_max),
-        silence_max: duration(table, "reply_timeout", 10 * MS..=HOUR, default.silence_max),
+        silence_max,
+        command_max: duration(table, "command_timeout", silence_max..=HOUR, command_max),
     }
 }
 

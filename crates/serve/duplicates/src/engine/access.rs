@@ -187,6 +187,7 @@ impl Inner {
             form,
             pop: None,
             answer: None,
+            first_took: None,
             digest: None,
             sample,
         })

@@ -105,7 +105,9 @@ impl Inner {
         let write = call.write_at(partition);
         call.copies_at(partition).answer(server);
         self.members.answered(self.now, server, write);
-        self.counts.answered(server, self.now.since(self.calls[key].opened));
+        let took = self.now.since(call.opened);
+        call.first_took.get_or_insert(took);
+        self.counts.answered(server, took);
         if let Some(manager) = &mut self.manager
             && !is_mirror
         {

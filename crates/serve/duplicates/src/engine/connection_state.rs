@@ -72,7 +72,8 @@ impl ConnectionState {
         }
     }
 
-    /// Writes what may be written; whoever drives the connection is woken when there is more.
+    /// Writes what may be written; whoever drives the connection is woken when there is more. True
+    /// when some of it was taken and some was not.
     ///
     /// # Errors
     /// When the connection broke.
@@ -80,13 +81,14 @@ impl ConnectionState {
         &mut self,
         mut stream: Pin<&mut impl AsyncWrite>,
         context: &mut Context<'_>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             self.waker = Some(context.waker().clone());
         }
+        let before = self.written;
         while self.written < self.out.len() {
             match stream.as_mut().poll_write(context, &self.out[self.written..]) {
-                Poll::Pending => return Ok(()),
+                Poll::Pending => return Ok(self.written > before),
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(count)) => self.written += count,
                 Poll::Ready(Err(error)) => return Err(error),
@@ -94,6 +96,6 @@ impl ConnectionState {
         }
         self.out.clear();
         self.written = 0;
-        Ok(())
+        Ok(false)
     }
 }

@@ -10,6 +10,7 @@
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
+//! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
@@ -30,6 +31,7 @@ mod local;
 mod moving;
 mod read_order;
 mod reading;
+mod silence;
 mod spop;
 mod state_pass;
 mod streams;
@@ -79,6 +81,9 @@ const UNMARKED_MAX: u64 = 512;
 /// How often it is told whether the lease is valid, which it stops to be without an event.
 const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
 
+/// How often a log that failed is tried again.
+const MEND_EVERY: Duration = Duration::from_secs(1);
+
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -113,11 +118,15 @@ pub(super) struct Inner {
     pub(super) clients: Slab<Client>,
     pub(super) calls: Slab<Call>,
     reads: Reads,
+    /// Those that were silent at the last look.
+    silent: ServerSet,
     pub(super) counts: Counts,
     /// Where an objective is given.
     pub(super) manager: Option<Manager>,
-    /// Why no write is taken any more.
+    /// Why no write is taken at the moment.
     pub(super) failure: Option<String>,
+    /// When that may have passed.
+    mend_at: Instant,
     /// Where processes take turns.
     pub(super) leadership: Option<Rc<Leadership>>,
     flusher: Option<Waker>,
@@ -179,6 +188,8 @@ pub(super) struct Call {
     pop: Option<Box<Pop>>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
+    /// When it came, since the call was opened.
+    first_took: Option<Duration>,
     /// What a write was answered, in short: all duplicates must say the same.
     digest: Option<u64>,
     /// For the manager, when it is one of those.
@@ -210,6 +221,7 @@ impl Engine {
         let mut inner = Inner {
             members,
             reads,
+            silent: ServerSet::EMPTY,
             counts: Counts::new(partitions.len()),
             manager: None,
             config: Rc::new(config),
@@ -226,6 +238,7 @@ impl Engine {
             clients: Slab::new(),
             calls: Slab::new(),
             failure: None,
+            mend_at: Instant::ZERO,
             leadership,
             flusher: None,
             is_scheduled: false,
@@ -352,13 +365,44 @@ impl Inner {
     }
 
     /// The log cannot be written: nothing that was not written may reach a duplicate, so all of
-    /// them are dropped, and writes are refused until the process is started anew.
+    /// them are dropped. They come back for reads; writes are refused until the log is mended, and
+    /// another process may lead.
     fn fail(&mut self, error: &LogError) {
+        self.history.rewind(Sequence(self.log.discard()));
+        if self.failure.is_some() {
+            return;
+        }
         let failure = format!("the log cannot be written: {error}");
-        tracing::error!(%failure, "no more writes");
+        tracing::error!(service = self.config.name, %failure, "no more writes");
+        if let Some(leadership) = &self.leadership {
+            leadership.give_up(&failure);
+        }
         self.failure = Some(failure);
+        self.mend_at = self.now + MEND_EVERY;
         for server in 0..self.servers.len() {
             self.drop_server(server, Dropped::Failed);
+        }
+    }
+
+    /// Writes to the log again if that can be done by now. A layout that was taken meanwhile it does
+    /// not know yet.
+    fn mend(&mut self) {
+        self.mend_at = self.now + MEND_EVERY;
+        let version = self.layout.version();
+        let layout = |log: &mut Log| log.begin_layout(version).and_then(|()| log.commit());
+        let mended = self.log.mend();
+        match mended.and_then(|()| if version > 1 { layout(&mut self.log) } else { Ok(()) }) {
+            Ok(()) => {
+                self.failure = None;
+                tracing::info!(service = self.config.name, "the log can be written again");
+                if let Some(leadership) = &self.leadership {
+                    leadership.regain();
+                }
+            }
+            Err(error) => {
+                self.log.discard();
+                self.failure = Some(format!("the log cannot be written: {error}"));
+            }
         }
     }
 
@@ -387,12 +431,14 @@ impl Inner {
         self.schedule();
     }
 
-    /// Once in a while: who is silent, and who does not know what it has.
-    pub(super) fn keep(&mut self) {
+    /// Once in a while: who is silent, and who does not know what it has. Those that have begun to
+    /// say nothing are to be probed.
+    pub(super) fn keep(&mut self) -> ServerSet {
         self.read_clock();
-        for server in self.members.silent(self.now).iter() {
-            self.drop_server(server, Dropped::Silent);
+        if self.failure.is_some() && self.now >= self.mend_at {
+            self.mend();
         }
+        let doubted = self.look_at_silence();
         for server in 0..self.servers.len() {
             if self.members.state(server) == ReplicaState::InSync {
                 self.mark(server);
@@ -404,6 +450,7 @@ impl Inner {
         }
         self.advance_move();
         self.schedule();
+        doubted
     }
 
     /// How long [`Self::keep`] may wait although nothing happens; `None`: until something does.
@@ -414,7 +461,8 @@ impl Inner {
         let busy = is_busy.then_some(Duration::ZERO);
         let manager = self.manager.as_ref().map(|manager| manager.tick_within(self.now));
         let leadership = self.leadership.as_ref().map(|_| LEADERSHIP_EVERY);
-        [busy, manager, leadership].into_iter().flatten().min()
+        let mending = self.failure.as_ref().map(|_| self.mend_at.since(self.now));
+        [busy, manager, leadership, mending].into_iter().flatten().min()
     }
 
     /// A duplicate is given up: its connections close, what it owed is settled without it.

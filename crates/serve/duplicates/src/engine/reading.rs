@@ -17,6 +17,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::ordered::{
@@ -88,6 +89,8 @@ struct Read {
     text: Vec<u8>,
     /// When its hedge is due.
     due: Option<Instant>,
+    /// How long the first copy took that was answered.
+    first_took: Option<Duration>,
     /// Why a duplicate cannot serve, in case no other can either.
     excuse: Option<Vec<u8>>,
     /// For the manager, when it is one of those.
@@ -270,6 +273,7 @@ impl Inner {
             owed,
             text,
             due: None,
+            first_took: None,
             excuse: None,
             sample,
         });
@@ -306,7 +310,9 @@ impl Inner {
     pub(super) fn read_answered(&mut self, server: usize, attempt: Attempt, reply: &[u8]) {
         let (key, sent_at) = (attempt.call().0 as usize, attempt.sent_at());
         self.members.answered(self.now, server, None);
-        self.counts.answered(server, self.now.since(sent_at));
+        let took = self.now.since(sent_at);
+        self.reads.open[key].first_took.get_or_insert(took);
+        self.counts.answered(server, took);
         if let Some(manager) = &mut self.manager {
             let sample = self.reads.open[key].sample.as_deref_mut();
             manager.answered(self.now, server, sent_at, sample);
@@ -316,6 +322,31 @@ impl Inner {
             false => Outcome::Replied(None),
         };
         self.learn(attempt, &outcome, Some(reply));
+    }
+
+    /// How long another duplicate took for a read.
+    pub(super) fn read_took(&self, attempt: &Attempt) -> Option<Duration> {
+        self.reads.open[attempt.call().0 as usize].first_took
+    }
+
+    /// A duplicate says nothing: others are asked beside it for the reads that only it owes. Each
+    /// is asked beside once, so that a slow one does not keep all duplicates busy.
+    pub(super) fn ask_beside(&mut self, server: usize) {
+        let state = &self.servers[server];
+        let owed = state.ordered.owed.iter().chain(&state.free.owed);
+        let read = |owed: &Owed| match owed {
+            Owed::Read { attempt } => Some(attempt.call().0 as usize),
+            _ => None,
+        };
+        for key in owed.filter_map(read).collect::<Vec<_>>() {
+            if self.reads.open[key].owed == 1
+                && let Some(call) = &mut self.reads.open[key].call
+            {
+                call.doubt(self.now);
+                self.advance(key);
+                self.forget_read(key);
+            }
+        }
     }
 
     /// A duplicate was dropped that owed the reply to a read.

@@ -161,6 +161,11 @@ impl Election {
         let _ = self.post("/v3/lease/revoke", &json!({"ID": held.lease})).await;
     }
 
+    /// The last epoch that was given to anybody; 0 = none.
+    pub(super) async fn last_epoch(&self) -> Result<u64, RemoteError> {
+        epoch_of(self.read(&self.epoch).await?.as_ref())
+    }
+
     /// Gives an epoch above this one and above all that were given; `None` when another one leads.
     pub(super) async fn give_epoch(
         &self,
@@ -169,15 +174,7 @@ impl Election {
     ) -> Result<Option<u64>, RemoteError> {
         loop {
             let last = self.read(&self.epoch).await?;
-            let given = match &last {
-                None => 0,
-                Some(kept) => words(kept).parse().map_err(|_| {
-                    RemoteError::lasting(format!(
-                        "the key epoch holds {:?}, expected a number (who wrote it?)",
-                        words(kept)
-                    ))
-                })?,
-            };
+            let given = epoch_of(last.as_ref())?;
             let next = seen.max(given) + 1;
             let bytes = next.to_string().into_bytes();
             let revision = last.map_or(0, |kept| kept.revision);
@@ -258,6 +255,14 @@ impl Election {
 /// The value that a transaction has read with this request.
 fn found(body: &Value, request: usize) -> Result<Option<Kept>, RemoteError> {
     kept(body.pointer(&format!("/responses/{request}/response_range/kvs/0")))
+}
+
+fn epoch_of(kept: Option<&Kept>) -> Result<u64, RemoteError> {
+    let Some(text) = kept.map(words) else { return Ok(0) };
+    text.parse().map_err(|_| {
+        let why = format!("the key epoch holds {text:?}, expected a number (who wrote it?)");
+        RemoteError::lasting(why)
+    })
 }
 
 fn kept(kv: Option<&Value>) -> Result<Option<Kept>, RemoteError> {

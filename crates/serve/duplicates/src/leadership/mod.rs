@@ -37,6 +37,7 @@ use self::error::LeadershipError;
 use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
 pub(super) use self::layout::EtcdStore;
 use evenkeel_stores::clients::error::RemoteError;
+use tokio::sync::Notify;
 
 /// Parts of a lease between two renewals.
 const RENEWALS: u32 = 4;
@@ -71,7 +72,13 @@ pub struct EtcdSettings {
 #[derive(Debug)]
 pub(super) struct Leadership {
     election: Election,
-    held: Held,
+    who: String,
+    held: RefCell<Rc<Held>>,
+    /// The last one that was given to this process.
+    epoch: Cell<u64>,
+    /// It was given up, and whether it may be had again.
+    given_up: Cell<Option<bool>>,
+    told: Notify,
     /// On the clock that goes on while the machine sleeps.
     until: Cell<Duration>,
     error: RefCell<Option<String>>,
@@ -98,8 +105,16 @@ pub(super) async fn enter(
             Ok(Campaign::Won(held)) => {
                 let until = asked + relied_on(held.granted);
                 tracing::info!(service, lease = ?held.granted, "this process leads");
-                let (until, error) = (Cell::new(until), RefCell::new(None));
-                return Ok(Leadership { election, held, until, error });
+                return Ok(Leadership {
+                    election,
+                    who: who.to_owned(),
+                    held: RefCell::new(Rc::new(held)),
+                    epoch: Cell::new(0),
+                    given_up: Cell::new(None),
+                    told: Notify::new(),
+                    until: Cell::new(until),
+                    error: RefCell::new(None),
+                });
             }
             Ok(Campaign::Lost(holder)) if !settings.standby => {
                 let place = election.place().to_owned();
@@ -130,7 +145,7 @@ impl Leadership {
     /// Whether nobody else can have been given the lease by now.
     #[inline]
     pub(super) fn is_valid(&self) -> bool {
-        boot_time() < self.until.get()
+        boot_time() < self.until.get() && self.given_up.get().is_none()
     }
 
     /// For clients and people, when it is not valid.
@@ -138,7 +153,26 @@ impl Leadership {
         let why = self.error.borrow();
         let why = why.as_deref().unwrap_or("this process was stopped, or slept");
         let place = self.election.place();
-        format!("the lease in {place} was not renewed in time ({why}); another one may lead")
+        let was = if self.given_up.get().is_some() { "given up" } else { "not renewed in time" };
+        format!("the lease in {place} was {was} ({why}); another one may lead")
+    }
+
+    fn held(&self) -> Rc<Held> {
+        Rc::clone(&self.held.borrow())
+    }
+
+    /// This process cannot do what whoever leads must: somebody else may lead at once.
+    pub(super) fn give_up(&self, why: &str) {
+        self.until.set(Duration::ZERO);
+        self.error.replace(Some(why.to_owned()));
+        self.given_up.set(Some(false));
+        self.told.notify_one();
+    }
+
+    /// It can again, and leads again unless somebody else has led meanwhile.
+    pub(super) fn regain(&self) {
+        self.given_up.set(self.given_up.get().and(Some(true)));
+        self.told.notify_one();
     }
 
     /// An epoch above this one and above all that were ever given.
@@ -148,12 +182,15 @@ impl Leadership {
     pub(super) async fn epoch_above(&self, seen: u64) -> io::Result<u64> {
         let mut last = String::new();
         for _ in 0..2 * RENEWALS {
-            match self.election.give_epoch(&self.held, seen).await {
-                Ok(Some(epoch)) => return Ok(epoch),
+            match self.election.give_epoch(&self.held(), seen).await {
+                Ok(Some(epoch)) => {
+                    self.epoch.set(epoch);
+                    return Ok(epoch);
+                }
                 Ok(None) => return Err(self.lost()),
                 Err(error) => last = error.message,
             }
-            tokio::time::sleep(self.held.granted / RENEWALS).await;
+            tokio::time::sleep(self.held().granted / RENEWALS).await;
         }
         Err(io::Error::other(format!("{}: no epoch was given: {last}", self.election.place())))
     }
@@ -161,9 +198,17 @@ impl Leadership {
     /// Renews the lease for as long as it is there; how it was lost.
     pub(super) async fn keep(self: Rc<Self>) -> io::Error {
         loop {
-            tokio::time::sleep(self.held.granted / RENEWALS).await;
+            let held = self.held();
+            let told = tokio::time::timeout(held.granted / RENEWALS, self.told.notified());
+            let _ = told.await; // sooner or later
+            if self.given_up.get().is_some() {
+                match self.come_back(&held).await {
+                    Ok(()) => continue,
+                    Err(lost) => return lost,
+                }
+            }
             let asked = boot_time();
-            match self.election.renew(&self.held).await {
+            match self.election.renew(&held).await {
                 Ok(Renewed::For(granted)) => {
                     self.until.set(self.until.get().max(asked + relied_on(granted)));
                     if self.error.take().is_some() {
@@ -181,6 +226,38 @@ impl Leadership {
         }
     }
 
+    /// Ends the lease that was given up; takes another one once this process can lead again and as
+    /// long as nobody else has.
+    ///
+    /// # Errors
+    /// When somebody else leads, or has.
+    async fn come_back(&self, held: &Held) -> Result<(), io::Error> {
+        self.election.revoke(held).await;
+        let has_led = async || Some(self.election.last_epoch().await.ok()? != self.epoch.get());
+        let asked = boot_time();
+        match has_led().await {
+            Some(true) => return Err(self.lost()),
+            Some(false) if self.given_up.get() == Some(true) => {}
+            _ => return Ok(()),
+        }
+        match self.election.campaign(&self.who).await {
+            Ok(Campaign::Won(held)) => {
+                if has_led().await != Some(false) {
+                    self.election.revoke(&held).await;
+                    return Ok(()); // the next look tells
+                }
+                self.until.set(asked + relied_on(held.granted));
+                self.held.replace(Rc::new(held));
+                self.error.take();
+                self.given_up.set(None);
+                tracing::info!("this process leads again");
+                Ok(())
+            }
+            Ok(Campaign::Lost(_)) => Err(self.lost()),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// The map, as whoever led last stored it.
     async fn load_map(&self) -> Result<Option<Kept>, RemoteError> {
         self.election.read_map().await
@@ -191,7 +268,7 @@ impl Leadership {
     /// # Errors
     /// One that may pass: nobody knows whether it was replaced. Otherwise it was not.
     async fn swap_map(&self, revision: u64, bytes: &[u8]) -> Result<Swapped, RemoteError> {
-        self.election.swap_map(&self.held, revision, bytes).await
+        self.election.swap_map(&self.held(), revision, bytes).await
     }
 
     fn lost(&self) -> io::Error {
@@ -206,7 +283,7 @@ impl Leadership {
     /// Lets somebody else lead at once.
     pub(super) async fn resign(&self) {
         self.until.set(Duration::ZERO);
-        self.election.revoke(&self.held).await;
+        self.election.revoke(&self.held()).await;
     }
 }
 

@@ -90,7 +90,7 @@ pub enum LogError {
         bytes_max: u64,
     },
     /// An earlier write, sync or removal failed. What was not confirmed then may be in the log or
-    /// not, so nothing more is taken: the log has to be opened again.
+    /// not, so nothing more is taken before the log is mended or opened again.
     #[error("the log takes nothing more since it failed: {0}")]
     Refuses(String),
 }

@@ -49,6 +49,9 @@ use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag, VERS
 const SEGMENT_BYTES_MIN: u64 = 1 << 10;
 /// Where a log goes that is of no use any more.
 const QUARANTINE: &str = "aside";
+/// What must find room before a log that failed is written to again, in bytes: more than a batch, so
+/// that a full disk is not tried again with every byte that is freed.
+const ROOM_BYTES: usize = 1 << 20;
 /// Kept for the next batch; what a larger one took is given back.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
@@ -293,7 +296,7 @@ impl Log {
     ///
     /// # Errors
     /// When the operating system refuses, now or in an earlier sync. Then it is unknown what of
-    /// this batch is in the log, and the log takes nothing more.
+    /// this batch is in the log, and the log takes nothing more before [`Log::mend`].
     #[inline]
     pub fn commit(&mut self) -> Result<(), LogError> {
         self.check_sound()?;
@@ -304,6 +307,42 @@ impl Log {
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_BYTES_KEPT);
         self.noted(written)
+    }
+
+    /// Gives up what has been appended and not committed; the sequence number of the last write
+    /// that is.
+    pub fn discard(&mut self) -> u64 {
+        self.buffer.clear();
+        self.appended = self.committed;
+        self.committed.sequence
+    }
+
+    /// Writes to a log again that failed, once there is room: what was not committed is cut off.
+    ///
+    /// # Errors
+    /// When the system refuses still, or a sync or a removal failed: nobody knows what that lost.
+    pub fn mend(&mut self) -> Result<(), LogError> {
+        if let Some(why) = self.background_writer.failed() {
+            return Err(LogError::Refuses(why.to_owned()));
+        }
+        let room = self.directory.join("room");
+        let written = fs::write(&room, vec![0; ROOM_BYTES]);
+        let written = written.and(fs::remove_file(&room));
+        written.map_err(|error| LogError::system(&room, "write to it", error))?;
+        self.discard();
+        let path = self.path();
+        let cut = || {
+            let file = OpenOptions::new().append(true).open(&path)?;
+            file.set_len(self.bounds.end() - self.current().begins)?;
+            // A segment that was begun in vain.
+            match fs::remove_file(path_of(&self.directory, self.bounds.end())) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(file),
+            }
+        };
+        let file = cut().map_err(|error| LogError::system(&path, "cut off its end", error))?;
+        (self.file, self.failed) = (Arc::new(file), None);
+        Ok(())
     }
 
     /// Whether something has been appended and not committed.

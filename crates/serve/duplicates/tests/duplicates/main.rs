@@ -6,8 +6,11 @@
 mod acting;
 mod advice;
 #[cfg(target_os = "linux")]
+mod full;
+#[cfg(target_os = "linux")]
 mod keyspaces;
 mod online;
+mod silent;
 mod stopping;
 mod stores;
 mod streams;

@@ -7,6 +7,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(target_os = "linux")]
+mod full;
 mod handover;
 mod history;
 mod leadership;
@@ -56,6 +58,12 @@ fn a_front_whose_lease_ended_while_it_was_stopped_tells_nobody_anything() {
 #[test]
 fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
     leadership::without_etcd();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn another_front_takes_over_when_the_disk_of_the_one_that_leads_is_full() {
+    full::goes();
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl Front {
 
 /// Where a front is administered.
 #[derive(Clone, Copy)]
-pub(crate) struct Admin(SocketAddr);
+pub(crate) struct Admin(pub(crate) SocketAddr);
 
 impl Admin {
     /// Gives an order; the status and what was said. `None` while the front is away.

@@ -3,9 +3,9 @@
 //! **Signal**: how many answers a server owes and since when it has been silent while it owed one.
 //! **Why not the mean latency?** A duplicate may be slow: that is what the others are for. It must
 //! only not hold memory without end, nor keep clients of level `All` waiting for ever. **When it
-//! misleads**: a long command on an idle server looks like silence; the bound must be above the
-//! longest command. **Recovery**: a dropped server replays the log and is live again when it has
-//! all of it.
+//! misleads**: a server that computes for long is as silent as one that stands still. What differs
+//! is whether others have answered the same ([`Members::overdue`]). **Recovery**: a dropped server
+//! replays the log and is live again when it has all of it.
 //!
 //! **Joining duplicates.** A duplicate that is added holds nothing. If it counted from the start, a
 //! partition of one would have a majority of two, of whom one cannot answer, until gigabytes are
@@ -34,6 +34,8 @@ pub struct MembersConfig {
     pub owed_max: usize,
     /// How long a server may be silent while it owes an answer: 1 s.
     pub silence_max: Duration,
+    /// The same while nobody else has answered either what it owes first: 60 s.
+    pub command_max: Duration,
 }
 
 impl Default for MembersConfig {
@@ -42,6 +44,7 @@ impl Default for MembersConfig {
             acknowledge: Acknowledge::default(),
             owed_max: 4_096,
             silence_max: Duration::from_secs(1),
+            command_max: Duration::from_secs(60),
         }
     }
 }
@@ -428,12 +431,47 @@ impl Members {
         self.live[member.partition].remove(server);
     }
 
-    /// Those silent for too long.
+    /// Bytes went to a server or came from it, if no whole answer: it is not silent.
+    pub fn heard(&mut self, now: Instant, server: usize) {
+        self.members[server].heard = now;
+    }
+
+    /// When a server that owes an answer was heard last.
+    pub fn silent_since(&self, server: usize) -> Option<Instant> {
+        let member = &self.members[server];
+        (member.owed > 0).then_some(member.heard)
+    }
+
+    /// Those silent for too long: slow, or dead.
     pub fn silent(&self, now: Instant) -> ServerSet {
         let is_silent =
             |member: &Member| member.owed > 0 && now.since(member.heard) >= self.config.silence_max;
         let members = self.members.iter().enumerate();
         members.filter(|(_, member)| is_silent(member)).map(|(server, _)| server).collect()
+    }
+
+    /// Those of the silent that are to be dropped. `others_took` says how long another one took
+    /// for what this server owes first on each of its connections; `None` where nobody has
+    /// answered that. Then it may just take long, and so it does everywhere: it is waited for, up
+    /// to [`MembersConfig::command_max`]. Otherwise it may take three times as long as the other.
+    /// Where all live duplicates are silent, all of them are waited for.
+    pub fn overdue(
+        &self,
+        now: Instant,
+        others_took: impl Fn(usize) -> Option<Duration>,
+    ) -> ServerSet {
+        let silent = self.silent(now);
+        let is_overdue = |&server: &usize| {
+            let member = &self.members[server];
+            let others = self.live[member.partition].and(self.voters(member.partition));
+            let MembersConfig { silence_max, command_max, .. } = self.config;
+            let may_last = others_took(server)
+                .map_or(command_max, |took| silence_max.saturating_add(took.saturating_mul(3)));
+            let is_needed =
+                member.state == ReplicaState::InSync && others.without(silent).is_empty();
+            !is_needed && now.since(member.heard) >= may_last.min(command_max).max(silence_max)
+        };
+        silent.iter().filter(is_overdue).collect()
     }
 
     /// When to ask for [`Self::silent`] next.
@@ -501,6 +539,25 @@ mod tests {
         assert!(members.silent(at(1_100)).is_empty());
         members.answered(at(1_060), 0, None);
         assert_eq!(members.deadline(), None);
+    }
+
+    #[test]
+    fn who_is_slow_is_waited_for_and_who_stands_still_is_not() {
+        let mut members = live(Acknowledge::Majority);
+        let (at, nobody) = (Instant::from_millis, |_| None);
+        (0..3).for_each(|server| members.sent(at(0), server, Some(Sequence(1))));
+        assert_eq!(members.silent(at(5_000)), set([0, 1, 2]));
+        assert!(members.overdue(at(90_000), nobody).is_empty(), "all of them do the same");
+        members.answered(at(2_000), 0, Some(Sequence(1)));
+        let two_seconds = |_| Some(Duration::from_secs(2));
+        assert!(members.overdue(at(6_999), two_seconds).is_empty());
+        assert_eq!(members.overdue(at(7_000), two_seconds), set([1, 2]));
+        assert!(members.overdue(at(59_999), nobody).is_empty(), "what else they do may take long");
+        assert_eq!(members.overdue(at(60_000), nobody), set([1, 2]));
+        members.heard(at(59_000), 2);
+        assert_eq!(members.overdue(at(60_000), nobody), set([1]), "it takes what it is sent");
+        members.sent(at(60_000), 0, None);
+        assert!(members.overdue(at(61_000), two_seconds).is_empty(), "the last one is silent too");
     }
 
     #[test]

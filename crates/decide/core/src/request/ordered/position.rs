@@ -126,6 +126,11 @@ impl History {
         self.last()
     }
 
+    /// The writes after this one are not in the log after all, and nobody was sent them.
+    pub fn rewind(&mut self, last: Sequence) {
+        self.last = self.last.min(last);
+    }
+
     /// What a server held before the first write is sequence 1, which no log holds: so nobody is
     /// ever filled from the log as if the service had begun empty.
     ///
