@@ -122,7 +122,7 @@ impl Cluster for Store {
     }
 
     async fn say(&self, step: Step) -> String {
-        format!("please {step}")
+        format!("please {}", self.words(step))
     }
 
     async fn apply(&self, step: Step) -> Result<(), RemoteError> {
@@ -206,7 +206,7 @@ fn a_dry_run_says_every_request_and_makes_none() {
     let Ok(Outcome::WouldDo(planned)) = run(&store, Mode::default()) else { panic!("it acts") };
     let steps: Vec<Step> = planned.iter().map(|one| one.step).collect();
     assert_eq!(steps, WAY);
-    assert_eq!(planned[1].how, "please let the replica at site 3 vote");
+    assert_eq!(planned[1].how, "please let the replica at s3 vote");
     assert!(store.asked.borrow().is_empty());
     assert_eq!(store.events()[0], "would-do add a replica at s3");
 }
@@ -242,9 +242,9 @@ fn a_plan_is_run_step_by_step_and_written_down() {
     asked.insert(1, WAY[1]);
     assert_eq!(*store.asked.borrow(), asked);
     let events = store.events();
-    assert_eq!(events[..2], ["begins add a replica at s3", "done add a replica at s3"]);
+    assert_eq!(events[..3], ["starts", "begins add a replica at s3", "done add a replica at s3"]);
     assert_eq!(
-        events[4..6],
+        events[5..7],
         ["begins move the leader from s0 to s3", "done move the leader from s0 to s3"]
     );
     assert_eq!(events.last().unwrap(), "reached");
@@ -257,7 +257,7 @@ fn a_step_that_is_refused_is_the_last_and_all_before_it_is_taken_back() {
     for number in 0..WAY.len() {
         let store = Store::new("refused", Plot { refused: Some(number), ..Plot::default() });
         let Ok(Outcome::Stopped(stop)) = run(&store, Mode::Act) else { panic!("it goes on") };
-        assert_eq!((&stop.done[..], stop.at), (&WAY[..number], WAY[number]));
+        assert_eq!((&stop.done[..], stop.at), (&WAY[..number], Some(WAY[number])));
         assert_eq!((stop.why.as_str(), &stop.stuck), ("no", &None), "{stop}");
         assert_eq!(*store.layout.borrow(), layout(0, &[0, 1, 2]));
         assert_eq!(stop.back.len(), number);
@@ -305,14 +305,15 @@ fn what_is_taken_back_is_led_by_whom_an_election_chose() {
     let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
     assert_eq!((&stop.stuck, stop.elected), (&None, Some(1)), "{stop}");
     assert_eq!(stop.back, [Step::Demote(3), Step::RemoveReplica(3)]);
-    assert!(stop.to_string().contains("an election made site 1 the leader"), "{stop}");
+    assert!(stop.to_string().contains("an election made s1 the leader"), "{stop}");
     assert_eq!(seen, layout(1, &[0, 1, 2]));
 
     // Who is elected keeps its vote: the step that would take it is not asked for.
     let plot = Plot { elected_after: Some((1, 2)), ..Plot::default() };
     let (outcome, seen) = vote_moves("elected-out", plot);
     let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((stop.at, &stop.stuck, stop.elected), (Step::Demote(2), &None, Some(2)), "{stop}");
+    assert!(stop.why.contains("move the leader (s2), which this system cannot do"), "{stop}");
+    assert_eq!((stop.at, &stop.stuck, stop.elected), (None, &None, Some(2)), "{stop}");
     assert_eq!(seen, layout(2, &[0, 1, 2]));
 
     // Led by a site that did not vote before, it cannot go back, and says so.
