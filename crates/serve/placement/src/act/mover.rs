@@ -615,12 +615,15 @@ fn is_before(step: Step, seen: &Layout, before: &Layout) -> bool {
     }
 }
 
-/// Whether a layout may be half a move: what both ends have it has, and nothing that neither has.
+/// Whether a layout may be half a move: what both ends have it has, and nothing that neither has,
+/// nor fewer voters than either.
 fn is_between(now: &Layout, start: &Layout, goal: &Layout) -> bool {
     let within = |now: &[usize], one: &[usize], other: &[usize]| {
         now.iter().all(|site| one.contains(site) || other.contains(site))
             && one.iter().all(|site| now.contains(site) || !other.contains(site))
     };
-    within(now.voters(), start.voters(), goal.voters())
+    let least = start.voters().len().min(goal.voters().len());
+    now.voters().len() >= least
+        && within(now.voters(), start.voters(), goal.voters())
         && within(now.replicas(), start.replicas(), goal.replicas())
 }

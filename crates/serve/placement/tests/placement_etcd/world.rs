@@ -56,6 +56,15 @@ pub(crate) struct World {
 impl World {
     /// Starts members at the first `members` sites.
     pub(crate) fn start(members: usize) -> Self {
+        Self::start_apart(members, &ROUND_TRIPS_MS, [100, 1_500])
+    }
+
+    /// The same with all sites beside each other.
+    pub(crate) fn start_near(members: usize) -> Self {
+        Self::start_apart(members, &[[0.0; 5]; 5], [10, 100])
+    }
+
+    fn start_apart(members: usize, ms: &[[f64; 5]; 5], times: [u32; 2]) -> Self {
         static WORLDS: AtomicU8 = AtomicU8::new(0);
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         // Addresses of its own for every process and world; all of 127.0.0.0/8 is this machine.
@@ -64,19 +73,19 @@ impl World {
         let folder = std::env::temp_dir().join(format!("evenkeel-etcd-{process}-{world}"));
         fs::create_dir_all(&folder).unwrap();
         let lanes =
-            Lanes::start_at(ways(net, &ROUND_TRIPS_MS, [PEER_PORT, CLIENT_PORT]), 1).unwrap();
+            Lanes::start_at(ways(net, ms, [PEER_PORT, CLIENT_PORT]), 1).unwrap();
         let mut this = Self { folder, net, members: Vec::new(), _lanes: lanes };
         let named = |site: usize| format!("{0}=http://{0}:{PEER_PORT}", SITES[site]);
         let cluster: Vec<String> = (0..members).map(named).collect();
         for site in 0..SITES.len() {
-            this.write_files(site);
+            this.write_files(site, times);
             let started = (site < members).then(|| this.spawn(site, &cluster.join(",")));
             this.members.push(started);
         }
         this
     }
 
-    fn write_files(&self, site: usize) {
+    fn write_files(&self, site: usize, [heartbeat, election]: [u32; 2]) {
         let file = |name: &str| self.folder.join(format!("{name}-{site}"));
         fs::write(file("hosts"), hosts(self.net, &SITES, site)).unwrap();
         let (name, own) = (SITES[site], here(self.net, site));
@@ -87,7 +96,7 @@ impl World {
              --listen-peer-urls http://{own}:{PEER_PORT} \
              --initial-advertise-peer-urls http://{name}:{PEER_PORT} \
              --initial-cluster $EVENKEEL_INITIAL_CLUSTER --initial-cluster-state $STATE \
-             --heartbeat-interval 100 --election-timeout 1500 --unsafe-no-fsync \
+             --heartbeat-interval {heartbeat} --election-timeout {election} --unsafe-no-fsync \
              --log-level error >{log} 2>&1 </dev/null",
             hosts = file("hosts").display(),
             data = file("data").display(),
@@ -95,7 +104,8 @@ impl World {
         );
         fs::write(file("run"), script).unwrap();
         let later = format!(
-            "STATE=existing setsid unshare --mount sh {} & echo $! > {}",
+            "rm -rf {}; STATE=existing setsid unshare --mount sh {} & echo $! > {}",
+            file("data").display(),
             file("run").display(),
             file("pid").display()
         );
@@ -134,14 +144,20 @@ impl World {
 
     /// The cluster as somebody at a site sees it.
     pub(crate) fn cluster(&self, from: usize) -> Etcd {
+        self.cluster_of(from, true)
+    }
+
+    /// The same, and whether it starts the members that it adds.
+    pub(crate) fn cluster_of(&self, from: usize, starts: bool) -> Etcd {
+        let join = |to: usize| self.folder.join(format!("join-{to}")).display().to_string();
         let site = |to: usize| Site {
             name: SITES[to].to_owned(),
             client: self.client_url(from, to),
             peer: format!("http://{}:{PEER_PORT}", SITES[to]),
-            start: vec![
-                "sh".to_owned(),
-                self.folder.join(format!("join-{to}")).display().to_string(),
-            ],
+            start: match starts {
+                true => vec!["sh".to_owned(), join(to)],
+                false => Vec::new(),
+            },
         };
         let settings = Settings {
             name: "five regions".to_owned(),
