@@ -122,7 +122,7 @@ pub(crate) async fn cut_and_finished<C: Cluster>(
     is_held: bool,
     (rules, audit): (Rules, &Audit),
 ) -> Option<Layout> {
-    let start = cluster.observe().await.unwrap().layout;
+    let start = seen(cluster, "where it begins", |_| true).await.layout;
     let (hold, is_cut) = (RefCell::new(None), Notify::new());
     let dying = Cut { cluster: asked, requests: Cell::new(requests), when, hold, is_cut };
     let mover = Mover { cluster: &dying, rules, audit };
@@ -139,17 +139,16 @@ pub(crate) async fn cut_and_finished<C: Cluster>(
         Some(hold) if !is_held => cluster.release(hold).await,
         hold => drop(hold),
     }
-    let half = cluster.observe().await;
     let finish = Order { from: Some(&start), mode: Mode::Finish, ..order };
     let began = Instant::now();
     if is_cut {
         let outcome = Mover { cluster, rules, audit }.run(&finish).await.unwrap();
-        println!("{requests} {when:?}: {half:?}\n  {outcome:?} in {:?}", began.elapsed());
+        println!("cut off {when:?} {requests}: {outcome:?} in {:?}", began.elapsed());
         if let Outcome::Stopped(stop) = outcome {
             assert_eq!(stop.stuck, None, "{stop}");
         }
     }
-    let seen = cluster.observe().await.unwrap().layout;
+    let seen = seen(cluster, "where it ends", |_| true).await.layout;
     let members = |layout: &Layout| (layout.voters().to_vec(), layout.replicas().to_vec());
     assert!([&start, goal].map(members).contains(&members(&seen)), "{seen:?}");
     is_cut.then_some(seen)

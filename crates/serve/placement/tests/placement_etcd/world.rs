@@ -56,15 +56,18 @@ pub(crate) struct World {
 impl World {
     /// Starts members at the first `members` sites.
     pub(crate) fn start(members: usize) -> Self {
-        Self::start_apart(members, &ROUND_TRIPS_MS, [100, 1_500])
+        let times = "--heartbeat-interval 100 --election-timeout 1500";
+        Self::start_apart(members, &ROUND_TRIPS_MS, times)
     }
 
-    /// The same with all sites beside each other.
+    /// The same with all sites beside each other, and without the five seconds that members must
+    /// have been connected before there is another one.
     pub(crate) fn start_near(members: usize) -> Self {
-        Self::start_apart(members, &[[0.0; 5]; 5], [10, 100])
+        let times = "--heartbeat-interval 20 --election-timeout 400 --strict-reconfig-check=false";
+        Self::start_apart(members, &[[0.0; 5]; 5], times)
     }
 
-    fn start_apart(members: usize, ms: &[[f64; 5]; 5], times: [u32; 2]) -> Self {
+    fn start_apart(members: usize, ms: &[[f64; 5]; 5], options: &str) -> Self {
         static WORLDS: AtomicU8 = AtomicU8::new(0);
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         // Addresses of its own for every process and world; all of 127.0.0.0/8 is this machine.
@@ -78,14 +81,14 @@ impl World {
         let named = |site: usize| format!("{0}=http://{0}:{PEER_PORT}", SITES[site]);
         let cluster: Vec<String> = (0..members).map(named).collect();
         for site in 0..SITES.len() {
-            this.write_files(site, times);
+            this.write_files(site, options);
             let started = (site < members).then(|| this.spawn(site, &cluster.join(",")));
             this.members.push(started);
         }
         this
     }
 
-    fn write_files(&self, site: usize, [heartbeat, election]: [u32; 2]) {
+    fn write_files(&self, site: usize, options: &str) {
         let file = |name: &str| self.folder.join(format!("{name}-{site}"));
         fs::write(file("hosts"), hosts(self.net, &SITES, site)).unwrap();
         let (name, own) = (SITES[site], here(self.net, site));
@@ -96,7 +99,7 @@ impl World {
              --listen-peer-urls http://{own}:{PEER_PORT} \
              --initial-advertise-peer-urls http://{name}:{PEER_PORT} \
              --initial-cluster $EVENKEEL_INITIAL_CLUSTER --initial-cluster-state $STATE \
-             --heartbeat-interval {heartbeat} --election-timeout {election} --unsafe-no-fsync \
+             {options} --unsafe-no-fsync \
              --log-level error >{log} 2>&1 </dev/null",
             hosts = file("hosts").display(),
             data = file("data").display(),
