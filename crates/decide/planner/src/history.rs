@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::distributions::Tails;
 use super::model::{BadInput, Counts, Layout, RoundTrips, Route};
@@ -66,7 +67,8 @@ pub struct History {
     /// The newest comes last.
     intervals: VecDeque<Interval>,
     tails: Option<Arc<Tails>>,
-    since_move: Option<u32>,
+    /// Intervals and time since the layout was changed.
+    since_move: Option<(u32, Duration)>,
 }
 
 impl Default for History {
@@ -111,18 +113,33 @@ impl History {
             self.intervals.pop_front();
         }
         self.intervals.push_back(interval);
-        self.since_move = self.since_move.map(|intervals| intervals.saturating_add(1));
+        if let Some((intervals, _)) = &mut self.since_move {
+            *intervals = intervals.saturating_add(1);
+        }
         Ok(())
     }
 
-    /// Notes that the layout was changed just now: the cooldown counts from here.
+    /// Notes that the layout was changed just now, or that it was tried: the cooldown begins.
     pub const fn moved(&mut self) {
-        self.since_move = Some(0);
+        self.since_move = Some((0, Duration::ZERO));
+    }
+
+    /// Says how long ago that was, by the caller's clock. Intervals do not say it: one may be
+    /// pushed as soon as a long move has ended, or none for hours.
+    pub const fn rested(&mut self, time: Duration) {
+        if let Some((_, since)) = &mut self.since_move {
+            *since = time;
+        }
     }
 
     /// How many intervals were added since the layout was changed; none if it never was.
-    pub const fn since_move(&self) -> Option<u32> {
-        self.since_move
+    pub fn since_move(&self) -> Option<u32> {
+        self.since_move.map(|(intervals, _)| intervals)
+    }
+
+    /// How long ago that was, as it was said last.
+    pub fn rest(&self) -> Option<Duration> {
+        self.since_move.map(|(_, time)| time)
     }
 
     /// Takes over measured distributions of round trips, for percentiles. They take many samples,

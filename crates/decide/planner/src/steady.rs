@@ -7,7 +7,7 @@
 //!    last [`intervals`](Steady::intervals) intervals that had operations, each alone;
 //! 2. what it saves within [`payback_intervals`](Steady::payback_intervals) is more than the move
 //!    costs ([`MoveCost`]);
-//! 3. the last move is at least [`cooldown_intervals`](Steady::cooldown_intervals) ago.
+//! 3. the last move is at least [`cooldown`](Steady::cooldown) ago, by the clock.
 //!
 //! **Each alone**, since faded means of neighbouring intervals share most of what they are made of:
 //! a spike of 20 times the usual load is still half of what counts three intervals later (τ = 2),
@@ -25,6 +25,8 @@
 //!
 //! **No state.** Evidence comes from the history, scored anew; a planner that was restarted decides
 //! the same. Only when the last move was is noted there.
+
+use std::time::Duration;
 
 use super::history::History;
 use super::leader::Ranked;
@@ -71,8 +73,8 @@ pub struct Steady {
     /// In how many intervals in a row it must have been saved, the newest among them; 0 counts as
     /// 1.
     pub intervals: usize,
-    /// How many intervals must pass between two moves.
-    pub cooldown_intervals: u32,
+    /// The time that must pass between two moves.
+    pub cooldown: Duration,
     /// Within how many intervals a move must have paid for itself.
     pub payback_intervals: f64,
     /// How long an interval is, in seconds.
@@ -87,7 +89,7 @@ impl Default for Steady {
         Self {
             gain_min: 0.02,
             intervals: 3,
-            cooldown_intervals: 4,
+            cooldown: Duration::from_secs(7_200),
             payback_intervals: 8.0,
             interval_s: 1800.0,
             cost: MoveCost::default(),
@@ -160,8 +162,8 @@ pub enum Why {
     },
     /// The last move was a short while ago.
     Cooldown {
-        /// After so many more intervals the next one may come.
-        intervals_left: u32,
+        /// After this time the next one may come.
+        left: Duration,
     },
 }
 
@@ -270,8 +272,8 @@ impl Steady {
 
     /// Whether the last move was a short while ago.
     pub(super) fn cooling(&self, history: &History) -> Option<Why> {
-        let left = self.cooldown_intervals.saturating_sub(history.since_move()?);
-        (left > 0).then_some(Why::Cooldown { intervals_left: left })
+        let left = self.cooldown.saturating_sub(history.rest()?);
+        (!left.is_zero()).then_some(Why::Cooldown { left })
     }
 }
 

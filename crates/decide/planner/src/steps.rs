@@ -85,6 +85,33 @@ impl Step {
         }
     }
 
+    /// Whether it only moves the leader.
+    pub const fn moves_leader(self) -> bool {
+        matches!(self, Self::MoveLeader { .. })
+    }
+
+    /// The same step where another site leads by now.
+    pub const fn led_by(self, leader: usize) -> Self {
+        match self {
+            Self::MoveLeader { to, .. } => Self::MoveLeader { from: leader, to },
+            other => other,
+        }
+    }
+
+    /// In words, with the names of its sites.
+    pub fn named(self, name: &dyn Fn(usize) -> String) -> String {
+        match self {
+            Self::AddReplica(site) => format!("add a replica at {}", name(site)),
+            Self::Promote(site) => format!("let the replica at {} vote", name(site)),
+            Self::MoveLeader { from, to } => {
+                format!("move the leader from {} to {}", name(from), name(to))
+            }
+            Self::Demote(site) => format!("take the vote of the replica at {}", name(site)),
+            Self::RemoveReplica(site) => format!("remove the replica at {}", name(site)),
+            Self::RemoveVoter(site) => format!("remove the voter at {}", name(site)),
+        }
+    }
+
     /// The site that it changes; for a leader's move the one that will lead.
     pub const fn site(self) -> usize {
         match self {
@@ -99,17 +126,9 @@ impl Step {
 }
 
 impl fmt::Display for Step {
+    /// With the numbers of sites: people are told their names ([`Step::named`]).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AddReplica(site) => write!(f, "add a replica at site {site}"),
-            Self::Promote(site) => write!(f, "let the replica at site {site} vote"),
-            Self::MoveLeader { from, to } => {
-                write!(f, "move the leader from site {from} to site {to}")
-            }
-            Self::Demote(site) => write!(f, "take the vote of the replica at site {site}"),
-            Self::RemoveReplica(site) => write!(f, "remove the replica at site {site}"),
-            Self::RemoveVoter(site) => write!(f, "remove the voter at site {site}"),
-        }
+        f.write_str(&self.named(&|site| format!("site {site}")))
     }
 }
 
@@ -211,7 +230,7 @@ impl Abilities {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OutOfReach {
     /// The system cannot do what is needed.
-    #[error("the goal needs to {} (site {site}), which this system cannot do", .ability.name())]
+    #[error("{}", lacks(*.ability, &format!("site {site}")))]
     Lacks {
         /// What is needed.
         ability: Ability,
@@ -226,6 +245,20 @@ pub enum OutOfReach {
         /// How many it allows.
         most: usize,
     },
+}
+
+impl OutOfReach {
+    /// In words, with the name of its site.
+    pub fn named(self, name: &dyn Fn(usize) -> String) -> String {
+        match self {
+            Self::Lacks { ability, site } => lacks(ability, &name(site)),
+            Self::Learners { .. } => self.to_string(),
+        }
+    }
+}
+
+fn lacks(ability: Ability, site: &str) -> String {
+    format!("the goal needs to {} ({site}), which this system cannot do", ability.name())
 }
 
 /// The steps from one layout to another, in order.

@@ -1,4 +1,5 @@
-//! The last moves, from the audit log: what was done outlives the process that did it.
+//! The last moves, from the audit log: what was done outlives the process that did it, and what was
+//! begun is finished by the next one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -7,55 +8,92 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::state::MoveState;
+use super::state::{LayoutState, MoveState};
 
 /// Not read further back than this.
-const BYTES_MAX: u64 = 1 << 20;
+const BYTES_MAX: u64 = 4 << 20;
 /// Moves of one database that are kept.
 const MOVES_MAX: usize = 5;
-/// What begins one.
-const BEGINS: &str = "begins";
-/// What ends a plan.
-const ENDS: [&str; 3] = ["reached", "stopped", "refused"];
 
 #[derive(Deserialize)]
 struct Line {
     at: String,
     cluster: String,
     event: String,
+    from: Option<LayoutState>,
+    goal: Option<LayoutState>,
     #[serde(default)]
     why: String,
     #[serde(default)]
     result: String,
 }
 
-/// The last moves of every database, the newest first; none where the log cannot be read. Lines
-/// that are no lines of ours are passed over: the last one may have been cut off by a crash.
-pub(super) fn moves(path: &Path) -> BTreeMap<String, Vec<MoveState>> {
-    let text = tail(path).unwrap_or_default();
-    let mut moves: BTreeMap<String, VecDeque<MoveState>> = BTreeMap::new();
-    let mut begun: BTreeMap<String, MoveState> = BTreeMap::new();
-    for line in text.lines() {
-        let Ok(Line { at, cluster, event, why, result }) = serde_json::from_str(line) else {
-            continue;
-        };
-        if event == BEGINS {
-            let result = "the process ended while it was under way".to_owned();
-            let event = "interrupted".to_owned();
-            begun.insert(cluster, MoveState { at, event, why, result });
-        } else if ENDS.contains(&event.as_str()) {
-            begun.remove(&cluster);
-            let of = moves.entry(cluster).or_default();
-            of.push_front(MoveState { at, event, why, result });
-            of.truncate(MOVES_MAX);
+/// What the log has of one database.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// The last moves, the newest first.
+    pub(super) moves: VecDeque<MoveState>,
+    /// The last one, when it neither reached its goal nor went back.
+    pub(super) unfinished: Option<Unfinished>,
+    /// Since when one is under way, as long as no line says how it ended.
+    since: Option<String>,
+}
+
+/// A move that was cut off.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Unfinished {
+    /// Where it began.
+    pub(super) from: LayoutState,
+    /// Where it was to end.
+    pub(super) goal: LayoutState,
+    /// The reason that was given for it.
+    pub(super) why: String,
+}
+
+impl Past {
+    fn read(&mut self, line: Line) {
+        let Line { at, event, from, goal, why, result, .. } = line;
+        match (event.as_str(), from, goal) {
+            ("starts", Some(from), Some(goal)) => {
+                (self.since, self.unfinished) = (Some(at), Some(Unfinished { from, goal, why }));
+            }
+            ("reached" | "stopped" | "unfinished" | "refused", ..) => {
+                if event != "refused" {
+                    self.since = None;
+                }
+                if ["reached", "stopped"].contains(&event.as_str()) {
+                    self.unfinished = None;
+                }
+                self.push(MoveState { at, event, why, result });
+            }
+            _ => {}
         }
     }
-    for (cluster, cut_off) in begun {
-        let of = moves.entry(cluster).or_default();
-        of.push_front(cut_off);
-        of.truncate(MOVES_MAX);
+
+    fn push(&mut self, done: MoveState) {
+        self.moves.push_front(done);
+        self.moves.truncate(MOVES_MAX);
     }
-    moves.into_iter().map(|(name, moves)| (name, moves.into())).collect()
+}
+
+/// What the log has of every database; nothing where it cannot be read. Lines that are no lines of
+/// ours are passed over: the last one may have been cut off by a crash.
+pub(super) fn read(path: &Path) -> BTreeMap<String, Past> {
+    let text = tail(path).unwrap_or_default();
+    let mut all: BTreeMap<String, Past> = BTreeMap::new();
+    for line in text.lines() {
+        if let Ok(line) = serde_json::from_str::<Line>(line) {
+            all.entry(line.cluster.clone()).or_default().read(line);
+        }
+    }
+    for past in all.values_mut() {
+        if let (Some(at), Some(cut)) = (past.since.take(), &past.unfinished) {
+            let result = "the process ended while it was under way".to_owned();
+            let (event, why) = ("interrupted".to_owned(), cut.why.clone());
+            past.push(MoveState { at, event, why, result });
+        }
+    }
+    all
 }
 
 fn tail(path: &Path) -> std::io::Result<String> {
@@ -71,18 +109,50 @@ fn tail(path: &Path) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_move_that_was_cut_off_is_the_last_one() {
-        let path = std::env::temp_dir().join(format!("evenkeel-journal-{}", std::process::id()));
-        let line = |at: &str, event: &str| {
-            format!("{{\"at\":\"{at}\",\"cluster\":\"orders\",\"event\":\"{event}\"}}\n")
+    fn layout(leader: &str) -> LayoutState {
+        let voters = vec!["a".to_owned(), "b".to_owned()];
+        LayoutState { leader: leader.to_owned(), replicas: voters.clone(), voters }
+    }
+
+    /// What is read of these events, at times from 1 on, and of a line that was cut off.
+    fn past(name: &str, events: &[&str]) -> Past {
+        let pid = std::process::id();
+        let path = std::env::temp_dir().join(format!("evenkeel-journal-{name}-{pid}"));
+        let line = |(at, event): (usize, &&str)| {
+            let mut line = serde_json::json!({"at": at.to_string(), "cluster": "orders"});
+            line["event"] = serde_json::json!(event);
+            if *event == "starts" {
+                line["from"] = serde_json::to_value(layout("a")).unwrap();
+                line["goal"] = serde_json::to_value(layout("b")).unwrap();
+            }
+            format!("{line}\n")
         };
-        let text = [line("1", "begins"), line("2", "reached"), line("3", "begins")].concat();
-        std::fs::write(&path, text + "{\"at\":\"4\",\"clu").unwrap();
-        let reported = moves(&path);
+        let text: String = (1..).zip(events).map(line).collect();
+        std::fs::write(&path, text + "{\"at\":\"9\",\"clu").unwrap();
+        let past = read(&path).remove("orders").unwrap();
         std::fs::remove_file(&path).unwrap();
-        let reported: Vec<_> =
-            reported["orders"].iter().map(|one| (one.at.as_str(), one.event.as_str())).collect();
-        assert_eq!(reported, [("3", "interrupted"), ("2", "reached")]);
+        past
+    }
+
+    fn told(past: &Past) -> Vec<(&str, &str)> {
+        past.moves.iter().map(|one| (one.at.as_str(), one.event.as_str())).collect()
+    }
+
+    #[test]
+    fn a_move_that_was_cut_off_is_the_last_one_and_unfinished() {
+        let cut = past("cut", &["starts", "begins", "reached", "starts", "begins"]);
+        assert_eq!(told(&cut), [("4", "interrupted"), ("3", "reached")]);
+        let (from, goal) = (layout("a"), layout("b"));
+        assert_eq!(cut.unfinished, Some(Unfinished { from, goal, why: String::new() }));
+        // Whoever could not finish it yet leaves it unfinished.
+        for events in [&["starts", "unfinished"][..], &["starts", "unfinished", "refused"]] {
+            let left = past("left", events);
+            assert_eq!(told(&left).last(), Some(&("2", "unfinished")));
+            assert!(left.unfinished.is_some());
+        }
+        for end in ["reached", "stopped"] {
+            let ended = past("ended", &["starts", "begins", "unfinished", "refused", "done", end]);
+            assert_eq!((told(&ended)[0], &ended.unfinished), (("6", end), &None));
+        }
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::state::{DatabaseState, PlacementState};
 use evenkeel_runtime::component::{Endpoint, Surface};
-use evenkeel_runtime::metrics::{Metric, Scrape, Value, counter, counter_by, gauge_by};
+use evenkeel_runtime::metrics::{Metric, Scrape, Value, counter, counter_by, gauge, gauge_by};
 
 /// What the placement of a process shows, or nothing where there is none.
 #[must_use]
@@ -37,7 +37,7 @@ const OF_ALL: [Metric<PlacementState>; 1] =
         it.rounds.into()
     })];
 
-const OF_DATABASES: [Metric<DatabaseState>; 6] = [
+const OF_DATABASES: [Metric<DatabaseState>; 8] = [
     gauge_by(
         "evenkeel_placement_latency_seconds",
         "Latency of operations by counts and round trips, now and under the goal: the mean, or the \
@@ -70,6 +70,16 @@ const OF_DATABASES: [Metric<DatabaseState>; 6] = [
         "evenkeel_placement_collect_failures_total",
         "Intervals that were skipped because their operations are unknown.",
         |it| it.counts.collect_failures.into(),
+    ),
+    counter(
+        "evenkeel_placement_store_failures_total",
+        "Looks at the store at which no member could tell how it is.",
+        |it| it.counts.store_failures.into(),
+    ),
+    gauge(
+        "evenkeel_placement_unwell_replicas",
+        "Replicas that do not serve, when they were seen last.",
+        |it| it.unwell.into(),
     ),
 ];
 

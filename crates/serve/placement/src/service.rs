@@ -6,8 +6,10 @@
 //! history keeps what it has, and the next interval is judged with it.
 //!
 //! After a start the history is filled from where operations are counted, and the last move is
-//! taken from the audit log, so that a restart neither forgets nor hurries.
+//! taken from the audit log, so that a restart neither forgets nor hurries. A move that was cut off
+//! is finished before anything else is decided about its database.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -26,11 +28,11 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
-use super::act::audit::{Audit, date};
+use super::act::audit::{Audit, moment};
 use super::act::mover::{Mode, Order, Outcome};
 use super::collect::Collector;
 use super::collected::CollectErrorKind;
-use super::journal;
+use super::journal::{self, Past};
 use super::state::{DatabaseState, LayoutState, PlacementState};
 use super::store::Store;
 use super::ways::{Measured, RoundTripSource, Ways};
@@ -48,8 +50,10 @@ const MANY: usize = 200;
 /// Nodes of tier 3's search for one database: seconds at most.
 const NODES_MAX: u64 = 20_000;
 
-/// Who asks for moves, in the audit log.
-const WHO: &str = "evenkeel run";
+/// What is logged when it changes, not every interval.
+const UNSEEN: &str = "the store cannot be seen";
+const SKIPPED: &str = "the interval is skipped";
+const NOT_MOVED: &str = "not moved";
 
 /// Decides where databases should be, and moves them there.
 #[derive(Debug)]
@@ -80,8 +84,14 @@ struct Desk {
     decision: Option<Decision>,
     /// For which goal a dry run was written down last.
     tried: Option<Layout>,
-    /// When it was moved last, as the audit log has it, until the history knows.
-    moved_at: Option<String>,
+    /// When it was moved last, or that was tried.
+    moved_at: Option<SystemTime>,
+    /// A move that was cut off: from where to where, and why.
+    unfinished: Option<(Layout, Layout, String)>,
+    /// Who moves it, for the audit log and whoever finds it held.
+    who: Arc<str>,
+    /// What is wrong, of what is logged when it changes.
+    wrong: BTreeSet<String>,
     state: DatabaseState,
 }
 
@@ -92,6 +102,8 @@ enum NoDecision {
     NoLayout,
     #[error("The last interval is not known.")]
     NoInterval,
+    #[error("A move was cut off, and is finished first.")]
+    Unfinished,
     #[error("Nothing can be decided: {0}.")]
     Planner(Undecided),
     #[error("Tier 3: {0}.")]
@@ -113,15 +125,16 @@ impl Service {
         let config = Arc::new(config.clone());
         let open = |path: &PathBuf| Ok::<_, io::Error>((path.clone(), Audit::open(path)?));
         let audit = config.audit.as_ref().map(open).transpose()?;
-        let moves = config.audit.as_ref().map(|path| journal::moves(path)).unwrap_or_default();
+        let mut past = config.audit.as_ref().map(|path| journal::read(path)).unwrap_or_default();
+        let who = who();
         let mut desks = Vec::with_capacity(config.databases.len());
         for database in &config.databases {
-            let mut desk = Desk::new(database, &config, ways.as_ref()).map_err(|error| {
+            let mut desk = Desk::new(database, &config, ways.as_ref(), &who).map_err(|error| {
                 io::Error::other(format!("[placement], database {}: {error}", database.name))
             })?;
-            desk.state.moves = moves.get(&database.name).cloned().unwrap_or_default();
+            desk.recall(past.remove(&database.name).unwrap_or_default(), config.dry_run);
             let done = desk.state.moves.iter().find(|done| done.event != "refused");
-            desk.moved_at = done.map(|done| done.at.clone());
+            desk.moved_at = done.and_then(|done| moment(&done.at));
             desks.push(desk);
         }
         let service = Self { config, desks, audit, state: watch::Sender::default(), rounds: 0 };
@@ -180,13 +193,18 @@ impl Service {
         Ok(())
     }
 
-    /// Databases that should move, the one that saves most first.
+    /// Databases that should move: those whose last move was cut off, then the one that saves most.
     fn to_move(&self) -> Vec<usize> {
-        let saves = |(place, desk): (usize, &Desk)| match desk.decision.as_ref()?.verdict {
-            Verdict::Move { saves_ms_per_s, .. } if desk.store.is_some() => {
-                Some((place, saves_ms_per_s))
+        let saves = |(place, desk): (usize, &Desk)| {
+            if desk.unfinished.is_some() {
+                return Some((place, f64::INFINITY));
             }
-            _ => None,
+            match desk.decision.as_ref()?.verdict {
+                Verdict::Move { saves_ms_per_s, .. } if desk.store.is_some() => {
+                    Some((place, saves_ms_per_s))
+                }
+                _ => None,
+            }
         };
         let mut wanted: Vec<(usize, f64)> =
             self.desks.iter().enumerate().filter_map(saves).collect();
@@ -209,8 +227,8 @@ impl Service {
         let mode = if self.config.dry_run { Mode::DryRun } else { Mode::Act };
         desk.carry_out(audit, mode).await;
         if mode == Mode::Act {
-            let moves = journal::moves(path);
-            desk.state.moves = moves.get(&desk.config.name).cloned().unwrap_or_default();
+            let past = journal::read(path).remove(&desk.config.name);
+            desk.recall(past.unwrap_or_default(), self.config.dry_run);
         }
     }
 
@@ -233,6 +251,14 @@ impl Service {
             databases: self.desks.iter().map(|desk| desk.state.clone()).collect(),
         }));
     }
+}
+
+/// Who moves databases: this process, wherever it is.
+fn who() -> Arc<str> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.or_else(|_| std::env::var("HOSTNAME")).unwrap_or_default();
+    let host = if host.trim().is_empty() { "a host without a name" } else { host.trim() };
+    format!("evenkeel run on {host}, process {}", std::process::id()).into()
 }
 
 /// Looks at all databases and counts their operations, a few at a time. Those that were not asked
@@ -286,6 +312,7 @@ impl Desk {
         database: &DatabaseConfig,
         config: &PlacementConfig,
         ways: Option<&Ways>,
+        who: &Arc<str>,
     ) -> io::Result<Self> {
         let store = database.system.as_ref().map(|system| Store::new(system, config.window));
         let store = store.transpose().map_err(io::Error::other)?;
@@ -333,23 +360,73 @@ impl Desk {
             decision: None,
             tried: None,
             moved_at: None,
+            unfinished: None,
+            who: Arc::clone(who),
+            wrong: BTreeSet::new(),
             state,
         })
+    }
+
+    /// Takes over what the audit log has.
+    fn recall(&mut self, past: Past, is_dry_run: bool) {
+        self.state.moves = past.moves.into();
+        let (Some(cut), Some(store)) = (past.unfinished, &self.store) else {
+            self.unfinished = None;
+            return;
+        };
+        let sites = self.config.sites.len();
+        let site = |name: &str| (0..sites).find(|site| store.site_name(*site) == name);
+        let why_not = match (cut.from.layout(&site), cut.goal.layout(&site)) {
+            (Some(from), Some(goal)) if !is_dry_run => {
+                self.unfinished = Some((from, goal, cut.why));
+                return;
+            }
+            (Some(_), Some(_)) => "with dry_run nothing is changed",
+            _ => "its sites are not all configured",
+        };
+        let (name, from, goal) = (&self.config.name, &cut.from, &cut.goal);
+        warn!(
+            database = name,
+            "placement: a move was cut off and is not finished ({why_not}): it began where {from},              and was to end where {goal}"
+        );
+    }
+
+    /// Logs what goes wrong, and what is well again, when it changes.
+    fn tell(&mut self, about: &str, wrong: Option<&str>) {
+        let name = &self.config.name;
+        match wrong {
+            Some(why) if self.wrong.insert(about.to_owned()) => {
+                warn!(database = name, "placement: {about}: {why}");
+            }
+            None if self.wrong.remove(about) => {
+                info!(database = name, "placement: {about}: no longer");
+            }
+            _ => {}
+        }
     }
 
     /// Where everything is.
     async fn look(&mut self) {
         let Some(store) = &self.store else { return };
-        match store.observe().await {
-            Ok(seen) => {
-                self.state.layout = Some(LayoutState::of(&seen.layout, &self.config.sites));
-                self.today = Some(seen.layout);
-            }
+        let seen = match store.observe().await {
+            Ok(seen) => seen,
             Err(error) => {
-                self.today = None;
-                self.state.problem = Some(error.message);
+                self.state.counts.store_failures += 1;
+                self.tell(UNSEEN, Some(&error.message));
+                (self.today, self.state.problem) = (None, Some(error.message));
+                return;
             }
+        };
+        self.tell(UNSEEN, None);
+        self.state.unwell = 0;
+        for (site, name) in Arc::clone(&self.config.sites).iter().enumerate() {
+            let ill = seen.replicas.get(site).and_then(Option::as_ref);
+            let ill = ill.and_then(|seen| seen.ill.as_deref());
+            self.state.unwell += u64::from(ill.is_some());
+            self.tell(&format!("the replica at {name} is not well"), ill);
         }
+        self.state.layout = Some(LayoutState::of(&seen.layout, &self.config.sites));
+        self.today = Some(seen.layout);
     }
 
     /// The operations of the interval that has just ended; of all intervals that are kept when it
@@ -381,8 +458,9 @@ impl Desk {
         }
         self.recall_move(0);
         self.state.counts.collected += 1;
-        if self.today.is_some() && self.state.problem.take().is_some() {
-            info!(database = self.config.name, "placement: known again");
+        self.tell(SKIPPED, None);
+        if self.today.is_some() {
+            self.state.problem = None;
         }
     }
 
@@ -400,22 +478,26 @@ impl Desk {
 
     fn count_failed(&mut self, error: &str) {
         self.state.counts.collect_failures += 1;
-        if self.state.problem.as_deref() != Some(error) {
-            warn!(database = self.config.name, "placement: the interval is skipped: {error}");
+        self.tell(SKIPPED, Some(error));
+        if self.today.is_some() {
+            self.state.problem = Some(error.to_owned());
         }
-        self.state.problem = Some(error.to_owned());
     }
 
     /// Tells the history of a move before this process, when it comes to the interval before which
-    /// it was: so many intervals ago. Dates in one form compare as texts.
+    /// it was: so many intervals ago.
     fn recall_move(&mut self, ago: usize) {
-        let interval_s = self.planner.config().steady.interval_s;
-        let since = Duration::from_secs_f64(interval_s * ago as f64);
+        let since = Duration::from_secs_f64(self.planner.config().steady.interval_s * ago as f64);
         let Some(then) = SystemTime::now().checked_sub(since) else { return };
-        if self.moved_at.as_ref().is_some_and(|moved| *moved <= date(then)) {
-            self.moved_at = None;
+        if self.history.since_move().is_none() && self.moved_at.is_some_and(|at| at <= then) {
             self.history.moved();
         }
+    }
+
+    /// The cooldown begins.
+    fn moved(&mut self) {
+        self.moved_at = Some(SystemTime::now());
+        self.history.moved();
     }
 
     /// Decides; a defect of ours about one database must not end the process, which serves others.
@@ -432,7 +514,14 @@ impl Desk {
     fn decide(&mut self) {
         self.decision = None;
         self.state.waits_for = None;
+        // A clock that was set back lets the cooldown begin anew, not last as long as that.
+        let now = SystemTime::now();
+        self.moved_at = self.moved_at.map(|at| at.min(now));
+        if let Some(rest) = self.moved_at.and_then(|at| now.duration_since(at).ok()) {
+            self.history.rested(rest);
+        }
         let decided = match &self.today {
+            _ if self.unfinished.is_some() => Err(NoDecision::Unfinished),
             None => Err(NoDecision::NoLayout),
             Some(_) if self.state.problem.is_some() => Err(NoDecision::NoInterval),
             Some(today) => self.decision(today),
@@ -451,6 +540,7 @@ impl Desk {
                         self.state.counts.decided_to_stay += 1;
                         self.state.would_do.clear();
                         self.tried = None;
+                        self.wrong.remove(NOT_MOVED);
                     }
                 }
                 self.decision = Some(decision);
@@ -497,38 +587,54 @@ impl Desk {
         Ok(placed.into_iter().map(|placed| placed.layout).collect())
     }
 
-    /// Moves, or says what that would be; a dry run for one goal is written down once.
+    /// Moves, or says what that would be, or finishes what was cut off; a dry run for one goal is
+    /// written down once.
     async fn carry_out(&mut self, audit: &Audit, mode: Mode) {
-        let (Some(store), Some(decision)) = (&self.store, &self.decision) else { return };
-        if mode == Mode::DryRun && self.tried.as_ref() == Some(&decision.goal) {
+        let (from, goal, why, mode) = match (&self.unfinished, &self.decision) {
+            (Some((from, goal, why)), _) => {
+                (Some(from.clone()), goal.clone(), why.clone(), Mode::Finish)
+            }
+            (None, Some(decision)) => {
+                (self.today.clone(), decision.goal.clone(), self.state.why.clone(), mode)
+            }
+            (None, None) => return,
+        };
+        if mode == Mode::DryRun && self.tried.as_ref() == Some(&goal) {
             return;
         }
         self.state.would_do.clear();
-        let name = &self.config.name;
-        let goal = &decision.goal;
-        let from = self.today.as_ref();
-        let order = Order { from, goal, who: WHO, why: &self.state.why, mode };
-        match store.run(audit, &order).await {
+        let Some(store) = &self.store else { return };
+        let from = from.as_ref();
+        let order = Order { from, goal: &goal, who: &self.who, why: &why, mode };
+        let outcome = store.run(audit, &order).await;
+        let name = self.config.name.clone();
+        if matches!(outcome, Ok(Outcome::Nothing | Outcome::WouldDo(_) | Outcome::Reached(_))) {
+            self.wrong.remove(NOT_MOVED);
+        }
+        match outcome {
             Ok(Outcome::Nothing) => {}
             Ok(Outcome::WouldDo(planned)) => {
                 self.state.would_do = planned.into_iter().map(|step| step.how).collect();
-                self.tried = Some(goal.clone());
+                self.tried = Some(goal);
             }
             Ok(Outcome::Reached(steps)) => {
-                info!(database = name, "placement: moved in {} steps: {}", steps.len(), order.why);
+                info!(database = name, "placement: moved in {} steps: {why}", steps.len());
                 self.state.counts.moves += 1;
-                self.state.layout = Some(LayoutState::of(goal, &self.config.sites));
-                self.history.moved();
+                self.state.layout = Some(LayoutState::of(&goal, &self.config.sites));
+                self.moved();
             }
             Ok(Outcome::Stopped(stop)) => {
-                warn!(database = name, "placement: {stop}");
+                match mode {
+                    Mode::Finish if stop.stuck.is_some() => self.tell(NOT_MOVED, Some(&stop.words)),
+                    _ => warn!(database = name, "placement: {stop}"),
+                }
                 self.state.counts.stopped += 1;
                 self.state.waits_for = Some(stop.to_string());
                 // Not tried again at once: whatever stopped it needs time, or a person.
-                self.history.moved();
+                self.moved();
             }
             Err(error) => {
-                warn!(database = name, "placement: not moved: {error}");
+                self.tell(NOT_MOVED, Some(&error.message));
                 self.state.waits_for = Some(error.message);
             }
         }

@@ -2,11 +2,13 @@
 //!
 //! Every key carries its unit. `null` means that nobody knows.
 
+use std::fmt;
+
 use evenkeel_planner::explain::{Overhead, Row, Shift};
 use evenkeel_planner::model::Layout;
 use evenkeel_planner::planner::Decision;
 use evenkeel_planner::steady::Verdict;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How the placement of one process stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -66,6 +68,8 @@ pub struct DatabaseState {
     pub moves: Vec<MoveState>,
     /// Why the last interval is not known; `None` when it is.
     pub problem: Option<String>,
+    /// Replicas that were not well when they were seen last.
+    pub unwell: u64,
     /// What somebody should mend.
     pub warnings: Vec<String>,
     /// What was counted since the start.
@@ -73,7 +77,7 @@ pub struct DatabaseState {
 }
 
 /// Where leader, voters and replicas are, by the names of sites.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutState {
     /// Who leads.
     pub leader: String,
@@ -122,7 +126,7 @@ pub struct ShiftState {
 pub struct MoveState {
     /// When: RFC 3339 in UTC.
     pub at: String,
-    /// `reached`, `stopped` or `refused`.
+    /// `reached`, `stopped`, `refused`, `unfinished` or `interrupted`.
     pub event: String,
     /// The reason that was given for it.
     pub why: String,
@@ -137,6 +141,8 @@ pub struct CountsState {
     pub collected: u64,
     /// Intervals that were skipped, since their operations are not.
     pub collect_failures: u64,
+    /// Looks at the store that saw nothing.
+    pub store_failures: u64,
     /// Decisions to move.
     pub decided_to_move: u64,
     /// Decisions to stay.
@@ -152,12 +158,27 @@ pub struct CountsState {
 impl LayoutState {
     /// A layout with the names of its sites.
     pub fn of(layout: &Layout, sites: &[String]) -> Self {
-        let name = |site: &usize| sites.get(*site).cloned().unwrap_or_default();
-        Self {
-            leader: name(&layout.leader()),
-            voters: layout.voters().iter().map(name).collect(),
-            replicas: layout.replicas().iter().map(name).collect(),
-        }
+        Self::named(layout, &|site| sites.get(site).cloned().unwrap_or_default())
+    }
+
+    /// A layout whose sites are called like this.
+    pub(super) fn named(layout: &Layout, name: &dyn Fn(usize) -> String) -> Self {
+        let names = |sites: &[usize]| sites.iter().map(|site| name(*site)).collect();
+        let (voters, replicas) = (names(layout.voters()), names(layout.replicas()));
+        Self { leader: name(layout.leader()), voters, replicas }
+    }
+
+    /// The layout that has these names, if each is one's.
+    pub(super) fn layout(&self, site: &dyn Fn(&str) -> Option<usize>) -> Option<Layout> {
+        let sites = |names: &[String]| names.iter().map(|name| site(name)).collect::<Option<_>>();
+        Layout::new(site(&self.leader)?, sites(&self.voters)?, sites(&self.replicas)?).ok()
+    }
+}
+
+impl fmt::Display for LayoutState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (voters, replicas) = (self.voters.join(", "), self.replicas.join(", "));
+        write!(f, "{} leads, {voters} vote, {replicas} have the data", self.leader)
     }
 }
 

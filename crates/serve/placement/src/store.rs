@@ -33,6 +33,18 @@ enum AnyCluster {
     Nats(Box<Nats>),
 }
 
+/// The same for whichever store it is.
+macro_rules! each {
+    ($store:expr, $cluster:ident => $work:expr) => {
+        match &$store.cluster {
+            AnyCluster::Etcd($cluster) => $work,
+            AnyCluster::Patroni($cluster) => $work,
+            AnyCluster::ZooKeeper($cluster) => $work,
+            AnyCluster::Nats($cluster) => $work,
+        }
+    };
+}
+
 impl Store {
     /// Reads passwords and certificates; connects to nobody.
     ///
@@ -77,12 +89,12 @@ impl Store {
 
     /// Looks at it.
     pub(super) async fn observe(&self) -> Result<Observed, RemoteError> {
-        match &self.cluster {
-            AnyCluster::Etcd(cluster) => cluster.observe().await,
-            AnyCluster::Patroni(cluster) => cluster.observe().await,
-            AnyCluster::ZooKeeper(cluster) => cluster.observe().await,
-            AnyCluster::Nats(cluster) => cluster.observe().await,
-        }
+        each!(self, cluster => cluster.observe().await)
+    }
+
+    /// The member of a site as it calls itself.
+    pub(super) fn site_name(&self, site: usize) -> String {
+        each!(self, cluster => cluster.site_name(site))
     }
 
     /// Carries out an order, or says what that would be: [`Mover::run`].
@@ -92,19 +104,6 @@ impl Store {
         order: &Order<'_>,
     ) -> Result<Outcome, RemoteError> {
         let rules = self.rules;
-        match &self.cluster {
-            AnyCluster::Etcd(cluster) => {
-                Mover { cluster: &**cluster, rules, audit }.run(order).await
-            }
-            AnyCluster::Patroni(cluster) => {
-                Mover { cluster: &**cluster, rules, audit }.run(order).await
-            }
-            AnyCluster::ZooKeeper(cluster) => {
-                Mover { cluster: &**cluster, rules, audit }.run(order).await
-            }
-            AnyCluster::Nats(cluster) => {
-                Mover { cluster: &**cluster, rules, audit }.run(order).await
-            }
-        }
+        each!(self, cluster => Mover { cluster: &**cluster, rules, audit }.run(order).await)
     }
 }

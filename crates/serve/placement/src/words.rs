@@ -1,10 +1,13 @@
 //! Why a database moves or stays, as a sentence.
 
+use std::time::Duration;
+
 use evenkeel_core::units::Probability;
 use evenkeel_planner::explain::Shift;
 use evenkeel_planner::model::Layout;
 use evenkeel_planner::planner::{Decision, Objective};
 use evenkeel_planner::steady::{Because, Steady, Verdict, Why};
+use evenkeel_settings::format_duration;
 
 /// A change of a client's share below this is no cause.
 const SHIFT_MIN: f64 = 0.01;
@@ -78,8 +81,8 @@ impl About<'_> {
                 seconds(saves_ms),
                 seconds(cost_ms)
             ),
-            Why::Cooldown { intervals_left } => {
-                let left = intervals(intervals_left as usize);
+            Why::Cooldown { left } => {
+                let left = format_duration(Duration::from_secs(left.as_secs_f64().ceil() as u64));
                 format!(": the last move was a short while ago, the next may come after {left}.")
             }
         };

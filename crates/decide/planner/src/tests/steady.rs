@@ -1,6 +1,7 @@
 //! When to move: never under noise below the threshold, once and in time when clients moved.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, any, proptest};
 use proptest::{prop_assert, prop_assert_eq};
@@ -26,6 +27,9 @@ struct Database {
     trips: Arc<RoundTrips>,
     today: Layout,
     moves: Vec<usize>,
+    /// Time from one interval to the next.
+    every: Duration,
+    since_move: Duration,
 }
 
 impl Database {
@@ -36,6 +40,8 @@ impl Database {
             trips: three(),
             today: Layout::new(0, vec![0, 1, 2], vec![0, 1, 2]).unwrap(),
             moves: Vec::new(),
+            every: Duration::from_secs(1_800),
+            since_move: Duration::ZERO,
         }
     }
 
@@ -44,11 +50,14 @@ impl Database {
         let counts = reads.map(|count| [0.0, 0.0, count, 0.0, 0.0]).to_vec();
         let interval = Interval::new(Counts::new(counts).unwrap(), self.trips.clone());
         self.history.push(interval.unwrap()).unwrap();
+        self.since_move += self.every;
+        self.history.rested(self.since_move);
         let verdict = self.planner.decide(&self.history, &self.today).unwrap().verdict;
         if let Verdict::Move { to, .. } = &verdict {
             self.moves.push(to.leader());
             self.today = to.clone();
             self.history.moved();
+            self.since_move = Duration::ZERO;
         }
         verdict
     }
@@ -63,7 +72,7 @@ impl Database {
 
 fn free() -> Steady {
     let cost = MoveCost { leader: 0.0, voter: 0.0, replica: 0.0 };
-    Steady { cost, cooldown_intervals: 0, ..Steady::default() }
+    Steady { cost, cooldown: Duration::ZERO, ..Steady::default() }
 }
 
 proptest! {
@@ -88,7 +97,7 @@ proptest! {
     #[test]
     fn the_cooldown_bounds_how_often_anything_moves(seed in any::<u64>()) {
         let mut rng = Rng::seeded(seed);
-        let steady = Steady { intervals: 1, cooldown_intervals: 4, ..free() };
+        let steady = Steady { intervals: 1, cost: free().cost, ..Steady::default() };
         let mut database = Database::new(2.0, steady);
         let mut moved_at = Vec::new();
         for interval in 0..100 {
@@ -100,6 +109,21 @@ proptest! {
         prop_assert!(moved_at.len() > 5, "wild noise moves something: {moved_at:?}");
         prop_assert!(moved_at.windows(2).all(|pair| pair[1] - pair[0] >= 4), "{moved_at:?}");
     }
+}
+
+#[test]
+fn the_cooldown_is_time_and_not_the_number_of_intervals() {
+    let mut database = Database::new(2.0, Steady { intervals: 1, ..Steady::default() });
+    database.why([9e9, 1e9, 1e9]);
+    assert!(matches!(database.interval([0.0, 9e12, 0.0]), Verdict::Move { .. }));
+    // Many intervals that are pushed at once are no time, and one after a long pause is.
+    database.every = Duration::from_secs(10);
+    for past in 1..=10 {
+        let left = Duration::from_secs(7_200 - past * 10);
+        assert_eq!(database.why([0.0, 0.0, 9e12]), Why::Cooldown { left });
+    }
+    database.every = Duration::from_secs(7_200);
+    assert!(matches!(database.interval([0.0, 0.0, 9e12]), Verdict::Move { .. }));
 }
 
 #[test]

@@ -1,17 +1,21 @@
 //! Who did what to which cluster, when and why: one JSON object per line, on disk before the next
 //! step.
 //!
-//! A step is written down before it is tried and again with its result, so that after a crash the
-//! last line says what may have been under way. Writing waits for the disk on the caller's thread,
+//! From where to where a move goes is written down before its first step, and each step before it
+//! is tried and again with its result, so that after a crash the log says what was under way, and
+//! the next process finishes it. Writing waits for the disk on the caller's thread,
 //! which is the mover's own.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
-use time::OffsetDateTime;
+use time::{Date, Month, OffsetDateTime};
+
+use crate::state::LayoutState;
 
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -30,6 +34,12 @@ pub struct Line<'a> {
     /// Which step of the plan it is, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
+    /// The layout where a move starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<&'a LayoutState>,
+    /// The layout where it is to end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<&'a LayoutState>,
     /// More, in words.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub result: &'a str,
@@ -43,6 +53,8 @@ pub enum Event {
     WouldDo,
     /// Nothing was done, with why.
     Refused,
+    /// A move begins, with where it starts and where it is to end.
+    Starts,
     /// A step is about to be tried.
     Begins,
     /// It took effect and the cluster is well.
@@ -55,6 +67,8 @@ pub enum Event {
     TakenBack,
     /// The plan ended before its goal, with where.
     Stopped,
+    /// The same, with something left to be done: it will be finished.
+    Unfinished,
     /// The plan reached its goal.
     Reached,
 }
@@ -124,6 +138,15 @@ pub(crate) fn date(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
+/// The moment of a [`date`], to the second.
+pub(crate) fn moment(text: &str) -> Option<SystemTime> {
+    let number = |range: Range<usize>| text.get(range)?.parse::<u8>().ok();
+    let month = Month::try_from(number(5..7)?).ok()?;
+    let day = Date::from_calendar_date(text.get(..4)?.parse().ok()?, month, number(8..10)?).ok()?;
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    Some(day.with_hms(hour, minute, second).ok()?.assume_utc().into())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -140,7 +163,15 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00.000Z"), // no leap day in 2100
         ];
         for (seconds, expected) in known {
-            assert_eq!(date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), expected);
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!((date(at).as_str(), moment(expected)), (expected, Some(at)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_date_is_no_moment() {
+        for wrong in ["", "2024", "2024-13-01T00:00:00.000Z", "2024-03-01T25:00:00Z", "ä024-03-01"] {
+            assert_eq!(moment(wrong), None, "{wrong}");
         }
     }
 
@@ -166,6 +197,8 @@ mod tests {
             event: Event::TakesBack,
             step: Some("s"),
             number: None,
+            from: None,
+            goal: None,
             result: "",
         };
         for _ in 0..2 {

@@ -366,7 +366,7 @@ impl Cluster for Etcd {
     async fn apply(&self, step: Step) -> Result<(), RemoteError> {
         let view = self.view().await?;
         if matches!(step, Step::Demote(_)) || step.site() >= self.settings.sites.len() {
-            return Err(RemoteError::lasting(format!("etcd cannot {step}")));
+            return Err(RemoteError::lasting(format!("etcd cannot {}", self.words(step))));
         }
         let (site, path, body) = self.request(&view, step).map_err(|unknown| {
             RemoteError::passing(format!("{unknown}: no such member of {}", self.settings.name))

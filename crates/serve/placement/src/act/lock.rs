@@ -41,7 +41,7 @@ impl FileLock {
         }
         let written = file.set_len(0).and_then(|()| file.rewind());
         written
-            .and_then(|()| writeln!(file, "{who}, process {}", std::process::id()))
+            .and_then(|()| writeln!(file, "{who}"))
             .map_err(|error| RemoteError::lasting(format!("the lock file {shown}: {error}")))?;
         Ok(Self { _file: file })
     }
@@ -56,7 +56,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("evenkeel-lock-{}", std::process::id()));
         let first = FileLock::take(&path, "the first").unwrap();
         let refused = FileLock::take(&path, "the second").unwrap_err();
-        assert!(refused.message.contains("the first, process"), "{refused}");
+        assert!(refused.message.contains("by the first: a move"), "{refused}");
         drop(first);
         FileLock::take(&path, "the second").unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -113,6 +113,11 @@ pub trait Cluster {
     /// The name of a site in logs and errors.
     fn site_name(&self, site: usize) -> String;
 
+    /// A step with the names of its sites.
+    fn words(&self, step: Step) -> String {
+        step.named(&|site| self.site_name(site))
+    }
+
     /// What can be done to it.
     fn abilities(&self) -> Abilities;
 

@@ -3,29 +3,33 @@
 //! 1. Look. Nothing is begun unless every voter serves and is not far behind.
 //! 2. Plan ([`plan`]). A dry run ends here, with every request that would be made.
 //! 3. Hold the cluster, so that nobody else moves it, and look again.
-//! 4. Each step: is the window open, are all voters well, write it down, do it, wait until it is
-//!    seen and all are well again, write that down.
+//! 4. Write down from where to where it goes. Each step: is the window open, are all voters well,
+//!    write it down, do it, wait until it is seen and all are well again, write that down. The next
+//!    one is planned for what is seen then.
 //! 5. When a step does not come true in time, go back to where it began, as far as that leaves
 //!    enough voters to commit, and say where it stopped.
 //!
-//! **Elections.** Where nobody can move the leader (ZooKeeper), a change of the members may make
-//! the voters elect another one. That is no reason to stop or to be stuck: what a step changes is
-//! compared without the leader, and the way back ends at the voters and replicas of the beginning,
-//! led by whoever leads then. A new leader keeps its vote, since it would lose it in the hope of a
-//! result.
+//! **Elections.** A leader that bounces back, or that others elect, is no reason to stop. What a
+//! step changes is compared without the leader; where the leader can be moved, it is asked for
+//! again until the time of the step is over. Where nobody can move it (ZooKeeper), the way back
+//! ends at the voters and replicas of the beginning, led by whoever leads then. A new leader keeps
+//! its vote, since it would lose it in the hope of a result.
 //!
-//! A window that closes ends the plan where it is, without going back: that would be more moves,
-//! and every layout on the way is a sound one.
+//! **A move that was cut off** is finished by [`Mode::Finish`]: because the process was killed (the
+//! audit log has from where to where it went), the window closed, or the way back was barred. It
+//! goes on if every replica serves, and goes back if not, such as when a learner was added and its
+//! process was not started. What somebody has changed meanwhile is left as it is.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_planner::model::Layout;
-use evenkeel_planner::steps::{Step, plan};
+use evenkeel_planner::steps::{Misfit, Step, plan};
 
 use super::audit::{Audit, Event, Line};
 use super::window::Window;
 use super::{Cluster, Observed, Unwell};
+use crate::state::LayoutState;
 use evenkeel_stores::clients::error::RemoteError;
 
 /// How long things may take, and what counts as well.
@@ -45,6 +49,7 @@ pub struct Rules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order<'a> {
     /// The layout that was decided about: another one is not moved. Without it, whatever there is.
+    /// Of a move that is finished: where it began.
     pub from: Option<&'a Layout>,
     /// The layout to reach.
     pub goal: &'a Layout,
@@ -64,6 +69,8 @@ pub enum Mode {
     DryRun,
     /// The plan is run.
     Act,
+    /// A move that was cut off is brought to its end, or back to where it began.
+    Finish,
 }
 
 /// A step and the request or command that does it.
@@ -78,7 +85,8 @@ pub struct Planned {
 /// How it went.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The cluster is as it should be already.
+    /// Nothing was to be done: the cluster is as it should be already, or what was cut off is not
+    /// there any more.
     Nothing,
     /// What would be done, in order.
     WouldDo(Vec<Planned>),
@@ -93,8 +101,8 @@ pub enum Outcome {
 pub struct Stop {
     /// The steps that took effect.
     pub done: Vec<Step>,
-    /// The one that did not, or was not begun.
-    pub at: Step,
+    /// The one that did not, or was not begun, if there is one.
+    pub at: Option<Step>,
     /// Why.
     pub why: String,
     /// The steps that were taken to go back.
@@ -106,30 +114,20 @@ pub struct Stop {
     pub elected: Option<usize>,
     /// The layout that was seen last.
     pub layout: Option<Layout>,
+    /// All of this in words.
+    pub words: String,
+}
+
+impl Stop {
+    fn new(done: Vec<Step>, at: Option<Step>, why: String) -> Self {
+        let (back, words) = (Vec::new(), String::new());
+        Self { done, at, why, back, stuck: None, elected: None, layout: None, words }
+    }
 }
 
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, at, why) = (self.done.len() + 1, self.at, &self.why);
-        write!(f, "stopped at step {number} ({at}): {why}; ")?;
-        match (&self.stuck, &self.layout) {
-            (None, _) => match self.elected {
-                None => write!(f, "the cluster is where it began")?,
-                Some(site) => write!(
-                    f,
-                    "the cluster is where it began, but an election made site {site} the leader"
-                )?,
-            },
-            (Some(stuck), Some(layout)) => write!(
-                f,
-                "{stuck}; site {} leads, {:?} vote, {:?} have the data",
-                layout.leader(),
-                layout.voters(),
-                layout.replicas()
-            )?,
-            (Some(stuck), None) => write!(f, "{stuck}; the cluster could not be seen")?,
-        }
-        Ok(())
+        f.write_str(&self.words)
     }
 }
 
@@ -153,9 +151,12 @@ impl<C: Cluster> Mover<'_, C> {
     pub async fn run(&self, order: &Order<'_>) -> Result<Outcome, RemoteError> {
         let refused = match self.prepare(order).await {
             Ok(Ready::Ended(outcome)) => return Ok(outcome),
-            Ok(Ready::Act { hold, now, steps }) => {
-                let run = Run { mover: self, order, hold: &hold, start: &now };
-                let outcome = run.all(&steps).await;
+            Ok(Ready::Act { hold, start }) => {
+                let run = Run { mover: self, order, hold: &hold, start: &start };
+                let outcome = match order.mode {
+                    Mode::Finish => run.finish().await,
+                    Mode::Act | Mode::DryRun => run.all().await,
+                };
                 self.cluster.release(hold).await;
                 return outcome;
             }
@@ -166,6 +167,11 @@ impl<C: Cluster> Mover<'_, C> {
     }
 
     async fn prepare(&self, order: &Order<'_>) -> Result<Ready<C::Hold>, RemoteError> {
+        if let (Mode::Finish, Some(start)) = (order.mode, order.from) {
+            self.check_window()?;
+            let hold = self.hold_soon(order.who).await?;
+            return Ok(Ready::Act { hold, start: start.clone() });
+        }
         let (now, steps) = self.plan(order).await?;
         if order.from.is_some_and(|from| *from != now) {
             let name = self.cluster.name();
@@ -187,7 +193,7 @@ impl<C: Cluster> Mover<'_, C> {
         let hold = self.cluster.hold(order.who).await?;
         // What was seen before it was held may be somebody else's work half done.
         match self.plan(order).await {
-            Ok((_, again)) if again == steps => Ok(Ready::Act { hold, now, steps }),
+            Ok((_, again)) if again == steps => Ok(Ready::Act { hold, start: now }),
             Ok(_) => {
                 self.cluster.release(hold).await;
                 let name = self.cluster.name();
@@ -200,6 +206,18 @@ impl<C: Cluster> Mover<'_, C> {
         }
     }
 
+    /// Holds the cluster as soon as the hold of who was cut off has ended.
+    async fn hold_soon(&self, who: &str) -> Result<C::Hold, RemoteError> {
+        let ends = Instant::now() + self.rules.step;
+        loop {
+            match self.cluster.hold(who).await {
+                Err(error) if error.may_pass && Instant::now() + self.rules.poll < ends => {}
+                held => return held,
+            }
+            tokio::time::sleep(self.rules.poll).await;
+        }
+    }
+
     async fn plan(&self, order: &Order<'_>) -> Result<(Layout, Vec<Step>), RemoteError> {
         let seen = self.cluster.observe().await?;
         if let Some((site, why)) = seen.ill_voter(self.rules.lag_max) {
@@ -208,9 +226,15 @@ impl<C: Cluster> Mover<'_, C> {
                 "{name} is not moved while a voter is not well: {site}: {why}"
             )));
         }
-        let steps = plan(&seen.layout, order.goal, &self.cluster.abilities())
-            .map_err(|error| RemoteError::lasting(format!("{}: {error}", self.cluster.name())))?;
+        let steps = self.steps(&seen.layout, order.goal)?;
         Ok((seen.layout, steps))
+    }
+
+    fn steps(&self, now: &Layout, goal: &Layout) -> Result<Vec<Step>, RemoteError> {
+        plan(now, goal, &self.cluster.abilities()).map_err(|error| {
+            let words = error.named(&|site| self.cluster.site_name(site));
+            RemoteError::lasting(format!("{}: {words}", self.cluster.name()))
+        })
     }
 
     fn check_window(&self) -> Result<(), RemoteError> {
@@ -229,38 +253,39 @@ impl<C: Cluster> Mover<'_, C> {
         step: Option<(usize, Step)>,
         result: &str,
     ) -> Result<(), RemoteError> {
-        let words = step.map(|(_, step)| self.words(step));
-        let line = Line {
-            cluster: self.cluster.name(),
-            who: order.who,
-            why: order.why,
-            event,
-            step: words.as_deref(),
-            number: step.map(|(number, _)| number),
-            result,
-        };
-        self.audit.note(&line).map_err(|error| RemoteError::lasting(error.to_string()))
+        let words = step.map(|(_, step)| self.cluster.words(step));
+        let number = step.map(|(number, _)| number);
+        let line = Line { step: words.as_deref(), number, result, ..self.line(order, event) };
+        self.write(&line)
     }
 
-    /// A step with the names of its sites.
-    fn words(&self, step: Step) -> String {
-        let name = |site| self.cluster.site_name(site);
-        match step {
-            Step::AddReplica(site) => format!("add a replica at {}", name(site)),
-            Step::Promote(site) => format!("let the replica at {} vote", name(site)),
-            Step::MoveLeader { from, to } => {
-                format!("move the leader from {} to {}", name(from), name(to))
-            }
-            Step::Demote(site) => format!("take the vote of the replica at {}", name(site)),
-            Step::RemoveReplica(site) => format!("remove the replica at {}", name(site)),
-            Step::RemoveVoter(site) => format!("remove the voter at {}", name(site)),
-        }
+    /// From where to where a move goes, before anything is changed: who finds the log after a crash
+    /// can finish it.
+    fn note_start(&self, order: &Order<'_>, start: &Layout) -> Result<(), RemoteError> {
+        let (from, goal) = (self.named(start), self.named(order.goal));
+        let (from, goal) = (Some(&from), Some(&goal));
+        self.write(&Line { from, goal, ..self.line(order, Event::Starts) })
+    }
+
+    fn line<'a>(&'a self, order: &Order<'a>, event: Event) -> Line<'a> {
+        let Order { who, why, .. } = *order;
+        let cluster = self.cluster.name();
+        Line { cluster, who, why, event, step: None, number: None, from: None, goal: None, result: "" }
+    }
+
+    fn write(&self, line: &Line<'_>) -> Result<(), RemoteError> {
+        self.audit.note(line).map_err(|error| RemoteError::lasting(error.to_string()))
+    }
+
+    /// A layout with the names of its sites.
+    fn named(&self, layout: &Layout) -> LayoutState {
+        LayoutState::named(layout, &|site| self.cluster.site_name(site))
     }
 }
 
 enum Ready<H> {
     Ended(Outcome),
-    Act { hold: H, now: Layout, steps: Vec<Step> },
+    Act { hold: H, start: Layout },
 }
 
 /// A plan under way.
@@ -280,115 +305,189 @@ enum Until {
     Quorum,
 }
 
+/// Why a walk ended before its goal, and at which step.
+enum Halt {
+    /// The window closed.
+    Closed(Step, String),
+    Failed(Option<Step>, String),
+}
+
+/// A leader is asked to move so often within the time of a step.
+const ASKED_AGAIN: u32 = 4;
+
+/// Elections add steps to a walk, this many for each that was planned.
+const STEPS_MORE: usize = 2;
+
 impl<C: Cluster> Run<'_, '_, C> {
-    async fn all(&self, steps: &[Step]) -> Result<Outcome, RemoteError> {
-        let mover = self.mover;
-        let mut layout = self.start.clone();
-        for (done, step) in steps.iter().enumerate() {
-            let number = done + 1;
-            if let Err(closed) = mover.check_window() {
-                let stop = Stop {
-                    done: steps[..done].to_vec(),
-                    at: *step,
-                    why: closed.message,
-                    back: Vec::new(),
-                    stuck: Some("what was done stays".to_owned()),
-                    elected: None,
-                    layout: Some(layout),
-                };
-                return Ok(self.stopped(stop));
-            }
-            // Before anything is changed this is a refusal; later the way back is to be tried.
-            let begins = mover.note(self.order, Event::Begins, Some((number, *step)), "");
-            if done == 0 {
-                begins.clone()?;
-            }
-            let result = match begins {
-                Ok(()) => self.do_one(*step, &layout, Until::AllWell).await,
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(next) => {
-                    layout = next;
-                    // The step is done, whether or not it can be written down.
-                    let _ = mover.note(self.order, Event::Done, Some((number, *step)), "");
-                }
-                Err(error) => {
-                    let words = &error.message;
-                    let _ = mover.note(self.order, Event::Failed, Some((number, *step)), words);
-                    return Ok(self.take_back(&steps[..done], *step, error.message).await);
-                }
-            }
-        }
-        let _ = mover.note(self.order, Event::Reached, None, "");
-        Ok(Outcome::Reached(steps.to_vec()))
+    async fn all(&self) -> Result<Outcome, RemoteError> {
+        self.mover.note_start(self.order, self.start)?;
+        Ok(self.forward(self.start.clone()).await)
     }
 
-    /// Does a step and waits until it is seen; the layout after it.
+    /// Brings a move to its end that was cut off, or back to where it began.
+    async fn finish(&self) -> Result<Outcome, RemoteError> {
+        let (cluster, start, goal) = (self.mover.cluster, self.start, self.order.goal);
+        let seen = self.seen_within().await?;
+        let now = &seen.layout;
+        if cluster.is_reached(now, goal) {
+            self.mover.note(self.order, Event::Reached, None, "")?;
+            return Ok(Outcome::Reached(Vec::new()));
+        }
+        let is_back = has_members(now, start);
+        if is_back || !is_between(now, start, goal) {
+            let why = if is_back { "is where it began" } else { "was changed by somebody else" };
+            let words = format!("it was cut off, and the cluster {why}");
+            self.mover.note(self.order, Event::Stopped, None, &words)?;
+            return Ok(Outcome::Nothing);
+        }
+        let ill = |site: &usize| Some((*site, seen.is_well(*site, u64::MAX).err()?));
+        Ok(match now.replicas().iter().find_map(ill) {
+            None => self.forward(now.clone()).await,
+            Some((site, why)) => {
+                let site = cluster.site_name(site);
+                let why = format!("it was cut off, and {site} is not well: {why}");
+                self.take_back(Stop::new(Vec::new(), None, why)).await
+            }
+        })
+    }
+
+    async fn forward(&self, mut layout: Layout) -> Outcome {
+        let mut done = Vec::new();
+        let walked = self.walk(&mut layout, &mut done, self.order.goal, Until::AllWell).await;
+        match walked {
+            Ok(()) => {
+                let _ = self.mover.note(self.order, Event::Reached, None, "");
+                Outcome::Reached(done)
+            }
+            Err(Halt::Closed(at, why)) => {
+                let mut stop = Stop::new(done, Some(at), why);
+                stop.stuck = Some("what was done stays until it opens".to_owned());
+                stop.layout = Some(layout);
+                self.stopped(stop)
+            }
+            Err(Halt::Failed(at, why)) => self.take_back(Stop::new(done, at, why)).await,
+        }
+    }
+
+    /// Goes to a layout, one step after another, each planned for what is seen then.
+    async fn walk(
+        &self,
+        layout: &mut Layout,
+        done: &mut Vec<Step>,
+        goal: &Layout,
+        until: Until,
+    ) -> Result<(), Halt> {
+        let mover = self.mover;
+        let (begins, ends) = match until {
+            Until::AllWell => (Event::Begins, Event::Done),
+            Until::Quorum => (Event::TakesBack, Event::TakenBack),
+        };
+        let failed = |error: RemoteError| Halt::Failed(None, error.message);
+        let planned = self.steps(layout, goal).map_err(failed)?.len();
+        for _ in 0..=(1 + STEPS_MORE) * planned {
+            let Some(step) = self.steps(layout, goal).map_err(failed)?.first().copied() else {
+                return Ok(());
+            };
+            let number = Some((done.len() + 1, step));
+            // Going back matters more than hours, and more than writing it down.
+            let begun = match until {
+                Until::AllWell => {
+                    let closed = |error: RemoteError| Halt::Closed(step, error.message);
+                    mover.check_window().map_err(closed)?;
+                    mover.note(self.order, begins, number, "")
+                }
+                Until::Quorum => Ok(drop(mover.note(self.order, begins, number, ""))),
+            };
+            let result = match begun {
+                Ok(()) => self.do_one(step, layout, until).await,
+                Err(error) => Err(error),
+            };
+            let next = result.map_err(|error| {
+                let _ = mover.note(self.order, Event::Failed, number, &error.message);
+                Halt::Failed(Some(step), error.message)
+            })?;
+            if step.moves_leader() || !has_members(&next, layout) {
+                done.push(step);
+                // It is done, whether or not it can be written down.
+                let _ = mover.note(self.order, ends, number, "");
+            }
+            *layout = next;
+        }
+        Err(Halt::Failed(None, "others change it all the time".to_owned()))
+    }
+
+    /// The steps to a layout. A leader that nobody can move stays where an election put it, if it
+    /// may vote there.
+    fn steps(&self, now: &Layout, goal: &Layout) -> Result<Vec<Step>, RemoteError> {
+        let led = (!self.mover.cluster.abilities().move_leader).then(|| goal.led_by(now.leader()));
+        self.mover.steps(now, led.and_then(Result::ok).as_ref().unwrap_or(goal))
+    }
+
+    /// Does a step and waits until it is seen; the layout after it, which is the one before it when
+    /// an election made the step another one.
     async fn do_one(
         &self,
         step: Step,
         before: &Layout,
         until: Until,
     ) -> Result<Layout, RemoteError> {
-        let after = |before: &Layout| {
-            step.after(before).map_err(|error| RemoteError::lasting(error.to_string()))
-        };
-        let wanted = after(before)?;
+        let cluster = self.mover.cluster;
+        let misfit = |error: Misfit| RemoteError::lasting(error.to_string());
+        let wanted = step.after(before).map_err(misfit)?;
         let ends = Instant::now() + self.mover.rules.step;
-        let mut is_asked = false;
+        let mut asked: Option<Instant> = None;
         loop {
-            let why = match self.mover.cluster.observe().await {
-                Ok(seen) if self.is_reached(&seen, &wanted) => {
+            let why = match cluster.observe().await {
+                Ok(seen) if self.is_done(step, &seen.layout, &wanted) => {
                     match self.lacks(&seen, step, until) {
                         None => return Ok(seen.layout),
                         Some(why) => why,
                     }
                 }
-                // Not asked twice for what was accepted: it may only need time to be seen.
-                Ok(seen) if !is_asked && self.is_same(&seen.layout, before) => {
-                    // The leader may be another one by now, and must not lose its vote.
-                    let wanted = after(&seen.layout)?;
-                    match self.ask(step, &seen, &wanted, until).await {
-                        Ok(()) => {
-                            is_asked = true;
-                            continue;
+                Ok(seen) if is_before(step, &seen.layout, before) => {
+                    // The leader may be another one by now.
+                    let step = step.led_by(seen.layout.leader());
+                    match (step.after(&seen.layout), asked) {
+                        (Err(_), None) if !step.moves_leader() => return Ok(seen.layout),
+                        (Ok(after), asked_at) if self.may_ask(step, asked_at) => {
+                            match self.ask(step, &seen, &after, until).await {
+                                Ok(()) => {
+                                    asked = Some(Instant::now());
+                                    continue;
+                                }
+                                Err(error) if !error.may_pass => return Err(error),
+                                Err(error) => error.message,
+                            }
                         }
-                        Err(error) if !error.may_pass => return Err(error),
-                        Err(error) => error.message,
+                        _ => "it was accepted and is not seen".to_owned(),
                     }
                 }
-                Ok(seen) if self.is_same(&seen.layout, before) => {
-                    "it was accepted and is not seen".to_owned()
+                Ok(seen) => {
+                    let seen = self.mover.named(&seen.layout);
+                    format!("the layout is another than expected: {seen}")
                 }
-                Ok(seen) => format!(
-                    "the layout is another than expected: site {} leads, {:?} vote, {:?} have the \
-                     data",
-                    seen.layout.leader(),
-                    seen.layout.voters(),
-                    seen.layout.replicas()
-                ),
                 Err(error) => error.message,
             };
             if Instant::now() + self.mover.rules.poll >= ends {
                 let within = self.mover.rules.step;
                 return Err(RemoteError::lasting(format!("not done within {within:?}: {why}")));
             }
-            self.mover.cluster.keep(self.hold).await?;
+            cluster.keep(self.hold).await?;
             tokio::time::sleep(self.mover.rules.poll).await;
         }
     }
 
-    fn is_reached(&self, seen: &Observed, wanted: &Layout) -> bool {
-        self.mover.cluster.is_reached(&seen.layout, wanted)
+    /// Whether what a step changes is seen, whoever leads.
+    fn is_done(&self, step: Step, seen: &Layout, wanted: &Layout) -> bool {
+        let led = (!step.moves_leader()).then(|| wanted.led_by(seen.leader()).ok()).flatten();
+        self.mover.cluster.is_reached(seen, led.as_ref().unwrap_or(wanted))
     }
 
-    /// Whether nothing changed but what elections change.
-    fn is_same(&self, seen: &Layout, before: &Layout) -> bool {
-        if self.mover.cluster.abilities().move_leader {
-            return seen == before;
-        }
-        seen.voters() == before.voters() && seen.replicas() == before.replicas()
+    /// What was accepted is not asked for twice, since it may only need time to be seen; but a
+    /// leader may have bounced back.
+    fn may_ask(&self, step: Step, asked: Option<Instant>) -> bool {
+        let patience = self.mover.rules.step / ASKED_AGAIN;
+        asked.is_none_or(|at| step.moves_leader() && at.elapsed() >= patience)
     }
 
     /// Asks the cluster for a step, if it is well enough for it.
@@ -444,42 +543,22 @@ impl<C: Cluster> Run<'_, '_, C> {
     }
 
     /// Goes back to the start, as far as it can.
-    async fn take_back(&self, done: &[Step], at: Step, why: String) -> Outcome {
-        let mut stop = Stop {
-            done: done.to_vec(),
-            at,
-            why,
-            back: Vec::new(),
-            stuck: None,
-            elected: None,
-            layout: None,
-        };
-        if let Err(error) = self.go_back(&mut stop).await {
-            stop.stuck = Some(format!("and could not go back: {error}"));
+    async fn take_back(&self, mut stop: Stop) -> Outcome {
+        if let Err(why) = self.go_back(&mut stop).await {
+            stop.stuck = Some(format!("and could not go back: {why}"));
         }
         self.stopped(stop)
     }
 
-    async fn go_back(&self, stop: &mut Stop) -> Result<(), RemoteError> {
-        let cluster = self.mover.cluster;
-        let seen = self.seen_within().await?;
+    async fn go_back(&self, stop: &mut Stop) -> Result<(), String> {
+        let seen = self.seen_within().await.map_err(|error| error.message)?;
         let mut layout = seen.layout;
-        stop.layout = Some(layout.clone());
-        let abilities = cluster.abilities();
-        // A leader that nobody can move stays where an election put it, if it may vote there.
-        let led = (!abilities.move_leader).then(|| self.start.led_by(layout.leader()).ok());
-        let start = led.flatten().unwrap_or_else(|| self.start.clone());
-        let steps = plan(&layout, &start, &abilities)
-            .map_err(|error| RemoteError::lasting(error.to_string()))?;
-        for (number, step) in (1..).zip(steps) {
-            // Going back matters more than writing it down.
-            let _ = self.mover.note(self.order, Event::TakesBack, Some((number, step)), "");
-            layout = self.do_one(step, &layout, Until::Quorum).await?;
-            stop.layout = Some(layout.clone());
-            stop.back.push(step);
-            let _ = self.mover.note(self.order, Event::TakenBack, Some((number, step)), "");
-        }
+        let walked = self.walk(&mut layout, &mut stop.back, self.start, Until::Quorum).await;
         let leader = layout.leader();
+        stop.layout = Some(layout);
+        if let Err(Halt::Failed(_, why) | Halt::Closed(_, why)) = walked {
+            return Err(why);
+        }
         stop.elected = Some(leader).filter(|leader| *leader != self.start.leader());
         Ok(())
     }
@@ -496,10 +575,55 @@ impl<C: Cluster> Run<'_, '_, C> {
         }
     }
 
-    fn stopped(&self, stop: Stop) -> Outcome {
-        let words = stop.to_string();
+    fn stopped(&self, mut stop: Stop) -> Outcome {
+        stop.words = self.words(&stop);
+        let event = if stop.stuck.is_none() { Event::Stopped } else { Event::Unfinished };
         // The caller is told as well.
-        let _ = self.mover.note(self.order, Event::Stopped, None, &words);
+        let _ = self.mover.note(self.order, event, None, &stop.words);
         Outcome::Stopped(Box::new(stop))
     }
+
+    fn words(&self, stop: &Stop) -> String {
+        let cluster = self.mover.cluster;
+        let at = stop.at.map_or_else(String::new, |at| {
+            format!(" at step {} ({})", stop.done.len() + 1, cluster.words(at))
+        });
+        let ended = match (&stop.stuck, &stop.layout, stop.elected) {
+            (None, _, None) => "the cluster is where it began".to_owned(),
+            (None, _, Some(site)) => format!(
+                "the cluster is where it began, but an election made {} the leader",
+                cluster.site_name(site)
+            ),
+            (Some(stuck), Some(layout), _) => format!("{stuck}; {}", self.mover.named(layout)),
+            (Some(stuck), None, _) => format!("{stuck}; the cluster could not be seen"),
+        };
+        format!("stopped{at}: {}; {ended}", stop.why)
+    }
+}
+
+/// Whether two layouts have the same voters and replicas.
+fn has_members(one: &Layout, other: &Layout) -> bool {
+    one.voters() == other.voters() && one.replicas() == other.replicas()
+}
+
+/// Whether a step is still to come. A leader's move changes no replica, whoever leads meanwhile;
+/// who votes some stores choose themselves.
+fn is_before(step: Step, seen: &Layout, before: &Layout) -> bool {
+    match step.moves_leader() {
+        true => seen.replicas() == before.replicas(),
+        false => has_members(seen, before),
+    }
+}
+
+/// Whether a layout may be half a move: what both ends have it has, and nothing that neither has,
+/// nor fewer voters than either.
+fn is_between(now: &Layout, start: &Layout, goal: &Layout) -> bool {
+    let within = |now: &[usize], one: &[usize], other: &[usize]| {
+        now.iter().all(|site| one.contains(site) || other.contains(site))
+            && one.iter().all(|site| now.contains(site) || !other.contains(site))
+    };
+    let least = start.voters().len().min(goal.voters().len());
+    now.voters().len() >= least
+        && within(now.voters(), start.voters(), goal.voters())
+        && within(now.replicas(), start.replicas(), goal.replicas())
 }

@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use super::lock::FileLock;
 use super::{Cluster, Observed, Seen, StepError};
 use evenkeel_stores::clients::error::RemoteError;
+use evenkeel_stores::clients::members::Members;
 pub use evenkeel_stores::clients::nats::session::Session;
 use evenkeel_stores::clients::nats::wire::check_name;
 
@@ -75,6 +76,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Nats {
     settings: Settings,
+    asked: Members,
 }
 
 impl Nats {
@@ -85,7 +87,7 @@ impl Nats {
     pub fn new(settings: Settings) -> Result<Self, StepError> {
         check_name(&settings.stream).map_err(|error| StepError::Stream(error.into()))?;
         StepError::check_names(settings.sites.iter().map(|site| &*site.name))?;
-        Ok(Self { settings })
+        Ok(Self { settings, asked: Members::default() })
     }
 
     /// Sets how many replicas the stream has. NATS chooses where they are added and which go; the
@@ -128,21 +130,23 @@ impl Nats {
         self.api("STREAM.INFO", &Value::Null).await
     }
 
-    /// A request to the API, through whichever server answers first in the order of sites.
+    /// A request to the API, through whichever server answers first.
     async fn api(&self, verb: &str, body: &Value) -> Result<Value, RemoteError> {
-        let mut last = RemoteError::lasting(format!("{} has no sites", self.name()));
-        for site in &self.settings.sites {
-            let user = self.settings.user.as_ref();
-            let done = match Session::open(&site.client, self.settings.request, user).await {
-                Ok(mut session) => self.api_at(&mut session, verb, body).await,
-                Err(error) => Err(error),
-            };
-            match done {
-                Err(error) if error.may_pass => last = error,
-                done => return done,
-            }
-        }
-        Err(last)
+        let ask = async |session: &mut Session| self.api_at(session, verb, body).await;
+        self.any(ask).await
+    }
+
+    /// Something to be asked of whichever server answers first.
+    async fn any<T>(
+        &self,
+        ask: impl AsyncFn(&mut Session) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
+        let Settings { sites, request, user, .. } = &self.settings;
+        let at = async |site: usize| {
+            let mut session = Session::open(&sites[site].client, *request, user.as_ref()).await?;
+            ask(&mut session).await
+        };
+        self.asked.any(sites.len(), at).await
     }
 
     async fn api_at(
@@ -200,25 +204,16 @@ impl Nats {
     /// Asks for a step-down, with a wish where the server takes one.
     async fn step_down(&self, to: usize) -> Result<bool, RemoteError> {
         const VERB: &str = "STREAM.LEADER.STEPDOWN";
-        let mut last = RemoteError::lasting(format!("{} has no sites", self.name()));
-        for site in &self.settings.sites {
-            let user = self.settings.user.as_ref();
-            let mut session = match Session::open(&site.client, self.settings.request, user).await {
-                Ok(session) => session,
-                Err(error) => {
-                    last = error;
-                    continue;
-                }
-            };
+        let ask = async |session: &mut Session| {
             let prefers = session.version() >= PREFERS;
             let wish = if prefers {
                 json!({"placement": {"preferred": self.settings.sites[to].name}})
             } else {
                 Value::Null // an older server refuses any body
             };
-            return self.api_at(&mut session, VERB, &wish).await.map(|_| prefers);
-        }
-        Err(last)
+            self.api_at(session, VERB, &wish).await.map(|_| prefers)
+        };
+        self.any(ask).await
     }
 
     /// Looks until there is a leader again.
@@ -273,7 +268,7 @@ impl Cluster for Nats {
 
     async fn say(&self, step: Step) -> String {
         let Step::MoveLeader { to, .. } = step else {
-            return format!("NATS cannot {step}");
+            return format!("NATS cannot {}", self.words(step));
         };
         let (stream, to) = (&self.settings.stream, self.site_name(to));
         format!(
@@ -285,7 +280,7 @@ impl Cluster for Nats {
     async fn apply(&self, step: Step) -> Result<(), RemoteError> {
         let to = match step {
             Step::MoveLeader { to, .. } if to < self.settings.sites.len() => to,
-            _ => return Err(RemoteError::lasting(format!("NATS cannot {step}"))),
+            _ => return Err(RemoteError::lasting(format!("NATS cannot {}", self.words(step)))),
         };
         let mut leads = None;
         for _ in 0..STEP_DOWNS_MAX {

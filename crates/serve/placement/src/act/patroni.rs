@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use super::lock::FileLock;
 use super::{Cluster, Observed, Seen, StepError};
 use evenkeel_stores::clients::error::RemoteError;
+use evenkeel_stores::clients::members::Members;
 use evenkeel_stores::clients::rest::{Answer, Call, Client, Endpoint, TlsFiles};
 
 /// Where a member is.
@@ -67,6 +68,7 @@ pub struct Patroni {
     looks: Client,
     moves: Client,
     authorization: Option<String>,
+    asked: Members,
 }
 
 impl Patroni {
@@ -94,24 +96,12 @@ impl Patroni {
             format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
         };
         let authorization = settings.user.as_ref().map(basic);
-        Ok(Self { settings, apis, looks, moves, authorization })
+        let asked = Members::default();
+        Ok(Self { settings, apis, looks, moves, authorization, asked })
     }
 
     fn authorization(&self) -> Option<&str> {
         self.authorization.as_deref()
-    }
-
-    /// The answer of the first member that has one.
-    async fn any(&self, client: &Client, call: &Call<'_>) -> Result<Value, RemoteError> {
-        let mut last = RemoteError::lasting(format!("{} has no sites", self.settings.name));
-        for (site, api) in self.settings.sites.iter().zip(&self.apis) {
-            match client.call(api, call.clone()).await {
-                Ok(Answer { status: 200 | 202, body }) => return Ok(body),
-                Ok(answer) => last = refused(&site.name, call.path, &answer),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
     }
 
     fn site_of(&self, name: &str) -> Option<usize> {
@@ -122,7 +112,7 @@ impl Patroni {
         let name = &self.settings.name;
         let members = cluster.get("members").and_then(Value::as_array);
         let members = members.ok_or_else(|| {
-            RemoteError::lasting(format!("{name}: members were expected, this came: {cluster}"))
+            RemoteError::passing(format!("{name}: members were expected, this came: {cluster:.300}"))
         })?;
         let text = |member: &Value, key: &str| {
             member.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -186,7 +176,9 @@ impl Patroni {
             Step::MoveLeader { from, to } => {
                 Ok(json!({"leader": self.site_name(from), "candidate": self.site_name(to)}))
             }
-            other => Err(RemoteError::lasting(format!("Patroni cannot {other}"))),
+            other => {
+                Err(RemoteError::lasting(format!("Patroni cannot {}", self.words(other))))
+            }
         }
     }
 }
@@ -221,8 +213,18 @@ impl Cluster for Patroni {
     }
 
     async fn observe(&self) -> Result<Observed, RemoteError> {
-        let call = Call { authorization: self.authorization(), ..Call::get("/cluster") };
-        self.observed(&self.any(&self.looks, &call).await?)
+        let look = async |site: usize| {
+            let call = Call { authorization: self.authorization(), ..Call::get("/cluster") };
+            match self.looks.call(&self.apis[site], call).await? {
+                Answer { status: 200, body } => self.observed(&body),
+                // What one member does not tell another one may.
+                answer => {
+                    let refused = refused(&self.site_name(site), "/cluster", &answer);
+                    Err(RemoteError { may_pass: true, ..refused })
+                }
+            }
+        };
+        self.asked.any(self.apis.len(), look).await
     }
 
     async fn say(&self, step: Step) -> String {

@@ -30,6 +30,8 @@ struct Plot {
     hold_lost: Option<usize>,
     /// Nobody can move the leader, and after it an election makes this site the leader.
     elected_after: Option<(usize, usize)>,
+    /// After so many requests and looks the leader is this site, by an election.
+    bounces: Option<(usize, usize, usize)>,
 }
 
 struct Store {
@@ -37,6 +39,8 @@ struct Store {
     asked: RefCell<Vec<Step>>,
     ill: Cell<Option<usize>>,
     coming: Cell<Option<(usize, Step)>>,
+    /// Looks since the last request.
+    looks: Cell<usize>,
     plot: Plot,
     lock: PathBuf,
 }
@@ -49,6 +53,7 @@ impl Store {
             asked: RefCell::default(),
             ill: Cell::new(None),
             coming: Cell::new(None),
+            looks: Cell::new(0),
             plot,
             lock: std::env::temp_dir().join(path),
         }
@@ -113,6 +118,13 @@ impl Cluster for Store {
                 self.layout.replace(next);
             }
         }
+        let looks = self.looks.replace(self.looks.get() + 1);
+        if let Some((asked, at, site)) = self.plot.bounces
+            && (asked, at) == (self.asked.borrow().len(), looks)
+        {
+            let led = self.layout.borrow().led_by(site).unwrap();
+            self.layout.replace(led);
+        }
         let layout = self.layout.borrow().clone();
         let seen = |site| {
             let ill = (self.ill.get() == Some(site)).then(|| "its disk is full".to_owned());
@@ -122,12 +134,13 @@ impl Cluster for Store {
     }
 
     async fn say(&self, step: Step) -> String {
-        format!("please {step}")
+        format!("please {}", self.words(step))
     }
 
     async fn apply(&self, step: Step) -> Result<(), RemoteError> {
         let number = self.asked.borrow().len();
         self.asked.borrow_mut().push(step);
+        self.looks.set(0);
         if self.plot.refused == Some(number) {
             return Err(RemoteError::lasting("no"));
         }
@@ -181,10 +194,13 @@ fn run_to(
     rules: Rules,
     audit: &Path,
 ) -> Result<Outcome, RemoteError> {
-    let order = Order { from: None, goal, who: "somebody", why: "a reason", mode };
     let audit = Audit::open(audit).unwrap();
     let mover = Mover { cluster: store, rules, audit: &audit };
-    worker_runtime().unwrap().block_on(mover.run(&order))
+    worker_runtime().unwrap().block_on(mover.run(&order(goal, mode)))
+}
+
+fn order(goal: &Layout, mode: Mode) -> Order<'_> {
+    Order { from: None, goal, who: "somebody", why: "a reason", mode }
 }
 
 fn run(store: &Store, mode: Mode) -> Result<Outcome, RemoteError> {
@@ -206,7 +222,7 @@ fn a_dry_run_says_every_request_and_makes_none() {
     let Ok(Outcome::WouldDo(planned)) = run(&store, Mode::default()) else { panic!("it acts") };
     let steps: Vec<Step> = planned.iter().map(|one| one.step).collect();
     assert_eq!(steps, WAY);
-    assert_eq!(planned[1].how, "please let the replica at site 3 vote");
+    assert_eq!(planned[1].how, "please let the replica at s3 vote");
     assert!(store.asked.borrow().is_empty());
     assert_eq!(store.events()[0], "would-do add a replica at s3");
 }
@@ -242,9 +258,9 @@ fn a_plan_is_run_step_by_step_and_written_down() {
     asked.insert(1, WAY[1]);
     assert_eq!(*store.asked.borrow(), asked);
     let events = store.events();
-    assert_eq!(events[..2], ["begins add a replica at s3", "done add a replica at s3"]);
+    assert_eq!(events[..3], ["starts", "begins add a replica at s3", "done add a replica at s3"]);
     assert_eq!(
-        events[4..6],
+        events[5..7],
         ["begins move the leader from s0 to s3", "done move the leader from s0 to s3"]
     );
     assert_eq!(events.last().unwrap(), "reached");
@@ -257,7 +273,7 @@ fn a_step_that_is_refused_is_the_last_and_all_before_it_is_taken_back() {
     for number in 0..WAY.len() {
         let store = Store::new("refused", Plot { refused: Some(number), ..Plot::default() });
         let Ok(Outcome::Stopped(stop)) = run(&store, Mode::Act) else { panic!("it goes on") };
-        assert_eq!((&stop.done[..], stop.at), (&WAY[..number], WAY[number]));
+        assert_eq!((&stop.done[..], stop.at), (&WAY[..number], Some(WAY[number])));
         assert_eq!((stop.why.as_str(), &stop.stuck), ("no", &None), "{stop}");
         assert_eq!(*store.layout.borrow(), layout(0, &[0, 1, 2]));
         assert_eq!(stop.back.len(), number);
@@ -305,14 +321,15 @@ fn what_is_taken_back_is_led_by_whom_an_election_chose() {
     let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
     assert_eq!((&stop.stuck, stop.elected), (&None, Some(1)), "{stop}");
     assert_eq!(stop.back, [Step::Demote(3), Step::RemoveReplica(3)]);
-    assert!(stop.to_string().contains("an election made site 1 the leader"), "{stop}");
+    assert!(stop.to_string().contains("an election made s1 the leader"), "{stop}");
     assert_eq!(seen, layout(1, &[0, 1, 2]));
 
     // Who is elected keeps its vote: the step that would take it is not asked for.
     let plot = Plot { elected_after: Some((1, 2)), ..Plot::default() };
     let (outcome, seen) = vote_moves("elected-out", plot);
     let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((stop.at, &stop.stuck, stop.elected), (Step::Demote(2), &None, Some(2)), "{stop}");
+    assert!(stop.why.contains("move the leader (s0), which this system cannot do"), "{stop}");
+    assert_eq!((stop.at, &stop.stuck, stop.elected), (None, &None, Some(2)), "{stop}");
     assert_eq!(seen, layout(2, &[0, 1, 2]));
 
     // Led by a site that did not vote before, it cannot go back, and says so.
@@ -321,6 +338,89 @@ fn what_is_taken_back_is_led_by_whom_an_election_chose() {
     let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
     assert!(stop.stuck.as_ref().unwrap().contains("could not go back"), "{stop}");
     assert_eq!(seen, layout(3, &[0, 1, 2, 3]));
+}
+
+#[test]
+fn a_leader_that_bounces_is_asked_to_move_again() {
+    let patient = Rules { step: Duration::from_secs(3), ..RULES };
+    // At once, to where it was or elsewhere; and while the next step is to begin.
+    for (looks, site, place) in [(0, 0, 3), (0, 1, 3), (1, 0, 3), (1, 2, 4)] {
+        let plot = Plot { bounces: Some((3, looks, site)), ..Plot::default() };
+        let store = Store::new("bounced", plot);
+        let outcome = run_with(&store, Mode::Act, patient, &store.audit()).unwrap();
+        let mut way = WAY.to_vec();
+        way.insert(place, Step::MoveLeader { from: site, to: 3 });
+        assert_eq!(*store.asked.borrow(), way, "{looks} {site}");
+        assert_eq!(*store.layout.borrow(), layout(3, &[1, 2, 3]));
+        let Outcome::Reached(done) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(done.len(), if looks == 0 { 5 } else { 6 });
+    }
+}
+
+/// Finishes a move from its start to the goal of [`WAY`].
+fn finish(store: &Store) -> Outcome {
+    let (start, goal) = (layout(0, &[0, 1, 2]), layout(3, &[1, 2, 3]));
+    let order = Order { from: Some(&start), goal: &goal, ..order(&goal, Mode::Finish) };
+    let audit = Audit::open(&store.audit()).unwrap();
+    let mover = Mover { cluster: store, rules: RULES, audit: &audit };
+    worker_runtime().unwrap().block_on(mover.run(&order)).unwrap()
+}
+
+#[test]
+fn a_move_that_was_cut_off_anywhere_is_finished_there_or_back() {
+    for after in 0..=WAY.len() {
+        for ill in [false, true] {
+            let store = Store::new("cut", Plot::default());
+            for step in &WAY[..after] {
+                let next = step.after(&store.layout.borrow()).unwrap();
+                store.layout.replace(next);
+            }
+            // Added and never started.
+            store.ill.set(Some(3).filter(|_| ill));
+            let outcome = finish(&store);
+            let (there, back) = (layout(3, &[1, 2, 3]), layout(0, &[0, 1, 2]));
+            let (expected, event, steps) = match (after, ill) {
+                (0, _) => (back, "stopped", 0),
+                (5, _) => (there, "reached", 0),
+                (1, true) => (back, "stopped", 1),
+                // Its vote can be taken by those that are left.
+                (2, true) => (back, "stopped", 2),
+                // It leads, so it was well: whoever sees it ill now asks it to hand over.
+                (_, true) => (back, "stopped", store.asked.borrow().len()),
+                (_, false) => (there, "reached", WAY.len() - after),
+            };
+            assert_eq!(*store.layout.borrow(), expected, "{after} {ill}: {outcome:?}");
+            assert_eq!(store.asked.borrow().len(), steps, "{after} {ill}: {outcome:?}");
+            assert!(store.events().last().unwrap().starts_with(event), "{:?}", store.events());
+            FileLock::take(&store.lock, "the next").unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_somebody_changed_since_a_move_was_cut_off_is_left_as_it_is() {
+    for changed in [layout(1, &[1, 2]), layout(0, &[0, 1, 2, 4]), layout(0, &[0, 3, 4])] {
+        let store = Store::new("changed", Plot::default());
+        store.layout.replace(changed.clone());
+        assert_eq!(finish(&store), Outcome::Nothing);
+        assert_eq!((&*store.layout.borrow(), store.asked.borrow().len()), (&changed, 0));
+        let text = std::fs::read_to_string(store.audit()).unwrap();
+        assert!(text.contains("was changed by somebody else"), "{text}");
+    }
+}
+
+#[test]
+fn whoever_was_cut_off_holds_it_for_a_while_and_is_waited_for() {
+    let store = Store::new("held-by-the-dead", Plot::default());
+    store.layout.replace(WAY[0].after(&layout(0, &[0, 1, 2])).unwrap());
+    let held = FileLock::take(&store.lock, "the dead").unwrap();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        drop(held);
+    });
+    let outcome = finish(&store);
+    assert!(matches!(outcome, Outcome::Reached(_)), "{outcome:?}");
+    ends.join().unwrap();
 }
 
 #[test]

@@ -26,7 +26,6 @@
 //! passes writes on; it does not vote, so that more observers make no write slower.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::time::Duration;
 
 use evenkeel_planner::model::Layout;
@@ -35,6 +34,7 @@ use tokio::task::JoinSet;
 
 use super::{Cluster, Observed, Seen, StepError};
 use evenkeel_stores::clients::error::RemoteError;
+use evenkeel_stores::clients::members::Members;
 use evenkeel_stores::clients::zookeeper::WireError;
 use evenkeel_stores::clients::zookeeper::session::ask_status;
 pub use evenkeel_stores::clients::zookeeper::session::{Refusal, Session};
@@ -85,6 +85,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct ZooKeeper {
     settings: Settings,
+    asked: Members,
 }
 
 /// Being the holder of the node that stands for moving.
@@ -128,7 +129,7 @@ impl ZooKeeper {
         if settings.hold < HOLD_MIN {
             return Err(StepError::Hold { came: settings.hold, least: HOLD_MIN });
         }
-        Ok(Self { settings })
+        Ok(Self { settings, asked: Members::default() })
     }
 
     async fn open(&self, site: usize, resumed: &Credentials) -> Result<Session, RemoteError> {
@@ -230,7 +231,7 @@ impl ZooKeeper {
         view: &View,
         step: Step,
     ) -> Result<(Option<String>, Option<u32>), RemoteError> {
-        let cannot = || RemoteError::lasting(format!("ZooKeeper cannot {step}"));
+        let cannot = || RemoteError::lasting(format!("ZooKeeper cannot {}", self.words(step)));
         let site = self.settings.sites.get(step.site()).ok_or_else(cannot)?;
         let listed = || {
             let absent = || RemoteError::passing(format!("no server is at {}", site.name));
@@ -251,19 +252,10 @@ impl ZooKeeper {
         }
     }
 
-    /// Something to be done at whichever site answers first in their order.
-    async fn any<T, F: Future<Output = Result<T, RemoteError>>>(
-        &self,
-        mut work: impl FnMut(usize) -> F,
-    ) -> Result<T, RemoteError> {
-        let mut last = RemoteError::lasting(format!("{} has no sites", self.settings.name));
-        for site in 0..self.settings.sites.len() {
-            match work(site).await {
-                Err(error) if error.may_pass => last = error,
-                done => return done,
-            }
-        }
-        Err(last)
+    /// A session at whichever site answers first.
+    async fn open_any(&self, resumed: &Credentials) -> Result<Session, RemoteError> {
+        let sites = self.settings.sites.len();
+        self.asked.any(sites, async |site| self.open(site, resumed).await).await
     }
 }
 
@@ -376,7 +368,7 @@ impl Cluster for ZooKeeper {
 
     async fn hold(&self, who: &str) -> Result<Hold, RemoteError> {
         let new = Credentials::default();
-        let mut session = self.any(|site| self.open(site, &new)).await?;
+        let mut session = self.open_any(&new).await?;
         let data = who.as_bytes();
         let take = Request::Create { path: LOCK_PATH, data, is_ephemeral: true };
         let refused = match session.ask(take).await {
@@ -412,7 +404,7 @@ impl Cluster for ZooKeeper {
             return Ok(());
         }
         // The server may have changed its role, or there is an election.
-        match self.any(|site| self.open(site, &hold.credentials)).await {
+        match self.open_any(&hold.credentials).await {
             Ok(session) => {
                 hold.session.replace(Some(session));
                 Ok(())
@@ -435,7 +427,7 @@ impl Cluster for ZooKeeper {
         // The server of the session has changed its role, which closes connections, or there is an
         // election: left alone, the next mover would find the ensemble held by nobody.
         for _ in 0..RELEASES_MAX {
-            let is_over = match self.any(|site| self.open(site, &hold.credentials)).await {
+            let is_over = match self.open_any(&hold.credentials).await {
                 Ok(session) => session.close().await,
                 Err(error) => !error.may_pass, // it has ended
             };

@@ -104,7 +104,7 @@ fn steady(table: &mut Table<'_>, interval: Duration) -> Steady {
     Steady {
         gain_min: table.key("gain_min").probability().between(0.0..=0.9).or(default.gain_min),
         intervals: intervals.or(default.intervals),
-        cooldown_intervals: (cooldown.as_secs_f64() / interval_s).ceil() as u32,
+        cooldown,
         payback_intervals: payback.as_secs_f64() / interval_s,
         interval_s,
         cost: default.cost,

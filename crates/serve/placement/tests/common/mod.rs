@@ -2,19 +2,23 @@
 
 #![allow(dead_code, reason = "each story takes what it needs")]
 
+use std::cell::{Cell, RefCell};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use evenkeel_placement::act::mover::{Mode, Order, Rules};
-use evenkeel_placement::act::{Cluster, Observed};
+use evenkeel_placement::act::audit::Audit;
+use evenkeel_placement::act::mover::{Mode, Mover, Order, Outcome, Rules};
+use evenkeel_placement::act::{Cluster, Observed, RemoteError};
 use evenkeel_placement::config::PlacementConfig;
 use evenkeel_placement::{PlacementState, Service};
 use evenkeel_planner::model::Layout;
+use evenkeel_planner::steps::{Abilities, Step};
 use evenkeel_settings::{Node, Table};
-use evenkeel_testkit::story::Running;
+use evenkeel_testkit::story::{MS, Running};
 use evenkeel_testkit::wait;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// How a test moves a store that is slow to change.
 pub(crate) const RULES: Rules = Rules {
@@ -27,6 +31,127 @@ pub(crate) const RULES: Rules = Rules {
 /// What a test wants of whatever there is.
 pub(crate) fn order<'a>(goal: &'a Layout, why: &'a str) -> Order<'a> {
     Order { from: None, goal, who: "a test", why, mode: Mode::Act }
+}
+
+/// When a mover is cut off, as by SIGKILL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    /// A step is written down and not asked for.
+    Before,
+    /// It is being asked for.
+    During,
+    /// It was asked for; nobody has looked.
+    After,
+}
+
+/// A cluster whose mover is cut off at one of its requests.
+struct Cut<'a, C: Cluster> {
+    cluster: &'a C,
+    /// After so many.
+    requests: Cell<usize>,
+    when: When,
+    hold: RefCell<Option<Rc<C::Hold>>>,
+    is_cut: Notify,
+}
+
+impl<C: Cluster> Cut<'_, C> {
+    async fn cut<T>(&self) -> T {
+        self.is_cut.notify_one();
+        std::future::pending().await
+    }
+}
+
+impl<C: Cluster> Cluster for Cut<'_, C> {
+    type Hold = Rc<C::Hold>;
+
+    fn name(&self) -> &str {
+        self.cluster.name()
+    }
+    fn site_name(&self, site: usize) -> String {
+        self.cluster.site_name(site)
+    }
+    fn abilities(&self) -> Abilities {
+        self.cluster.abilities()
+    }
+    fn is_reached(&self, seen: &Layout, wanted: &Layout) -> bool {
+        self.cluster.is_reached(seen, wanted)
+    }
+    async fn observe(&self) -> Result<Observed, RemoteError> {
+        self.cluster.observe().await
+    }
+    async fn say(&self, step: Step) -> String {
+        self.cluster.say(step).await
+    }
+    async fn apply(&self, step: Step) -> Result<(), RemoteError> {
+        let left = self.requests.get();
+        match (left, self.when) {
+            (0, When::Before) => self.cut().await,
+            (0, When::During) => tokio::select! {
+                biased;
+                _ = self.cluster.apply(step) => self.cut().await,
+                () = tokio::time::sleep(MS * 20) => self.cut().await,
+            },
+            // What is refused for now, such as a learner's vote, is asked for again.
+            _ => match (self.cluster.apply(step).await, left) {
+                (Ok(()), 0) => self.cut().await,
+                (applied, _) => {
+                    self.requests.set(left.saturating_sub(usize::from(applied.is_ok())));
+                    applied
+                }
+            },
+        }
+    }
+    async fn hold(&self, who: &str) -> Result<Self::Hold, RemoteError> {
+        let hold = Rc::new(self.cluster.hold(who).await?);
+        self.hold.replace(Some(Rc::clone(&hold)));
+        Ok(hold)
+    }
+    async fn keep(&self, hold: &Self::Hold) -> Result<(), RemoteError> {
+        self.cluster.keep(hold).await
+    }
+    async fn release(&self, _: Self::Hold) {}
+}
+
+/// Moves a cluster, cut off after so many requests, and finishes that as the next process does; the
+/// layout that comes of it, or none where the move needs no more requests. `is_held` is whether
+/// the hold ends by itself, which takes its time. `asked` is the cluster for who is cut off.
+pub(crate) async fn cut_and_finished<C: Cluster>(
+    [asked, cluster]: [&C; 2],
+    goal: &Layout,
+    (requests, when): (usize, When),
+    is_held: bool,
+    (rules, audit): (Rules, &Audit),
+) -> Option<Layout> {
+    let start = seen(cluster, "where it begins", |_| true).await.layout;
+    let (hold, is_cut) = (RefCell::new(None), Notify::new());
+    let dying = Cut { cluster: asked, requests: Cell::new(requests), when, hold, is_cut };
+    let mover = Mover { cluster: &dying, rules, audit };
+    let order = order(goal, "to be cut off");
+    let is_cut = tokio::select! {
+        outcome = mover.run(&order) => {
+            assert!(matches!(outcome, Ok(Outcome::Reached(_))), "{outcome:?}");
+            false
+        }
+        () = dying.is_cut.notified() => true,
+    };
+    let hold = dying.hold.take().and_then(Rc::into_inner);
+    match hold {
+        Some(hold) if !is_held => cluster.release(hold).await,
+        hold => drop(hold),
+    }
+    let finish = Order { from: Some(&start), mode: Mode::Finish, ..order };
+    let began = Instant::now();
+    if is_cut {
+        let outcome = Mover { cluster, rules, audit }.run(&finish).await.unwrap();
+        println!("cut off {when:?} {requests}: {outcome:?} in {:?}", began.elapsed());
+        if let Outcome::Stopped(stop) = outcome {
+            assert_eq!(stop.stuck, None, "{stop}");
+        }
+    }
+    let seen = seen(cluster, "where it ends", |_| true).await.layout;
+    let members = |layout: &Layout| (layout.voters().to_vec(), layout.replicas().to_vec());
+    assert!([&start, goal].map(members).contains(&members(&seen)), "{seen:?}");
+    is_cut.then_some(seen)
 }
 
 /// A service of its own thread with this `[placement]`, whose files are in a folder.

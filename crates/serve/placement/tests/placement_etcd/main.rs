@@ -27,7 +27,7 @@ use evenkeel_stores::clients::error::RemoteError;
 use evenkeel_testkit::story::{MS, possible_story};
 use evenkeel_testkit::wait::found;
 
-use crate::common::order;
+use crate::common::{When, cut_and_finished, order};
 use crate::load::{Kind, Log, Measured, Mix};
 use crate::world::{SITES, World, keys, up};
 
@@ -300,6 +300,40 @@ fn a_voter_moves_to_a_new_site_by_way_of_a_learner() {
         assert_eq!(steps[..2], [Step::AddReplica(3), Step::Promote(3)]);
         // Seen from another site, since the first has no member left.
         assert_eq!(world.cluster(1).observe().await.unwrap().layout, goal);
+    });
+}
+
+#[test]
+fn a_mover_that_is_cut_off_at_any_request_leaves_nothing_that_the_next_does_not_finish() {
+    story(async || {
+        let world = World::start_near(3);
+        up(&world, 3).await;
+        let (etcd, unstarted) = (world.cluster(1), world.cluster_of(1, false));
+        let audit = Audit::open(&world.audit_path()).unwrap();
+        let rules = Rules { step: Duration::from_secs(10), poll: 20 * MS, ..RULES };
+        let mover = Mover { cluster: &etcd, rules, audit: &audit };
+        // Sites 0 and 3 take turns: whichever way it ends, the next goes to the other.
+        let ends = [(0, vec![0, 1, 2]), (3, vec![1, 2, 3])]
+            .map(|(leader, members)| Layout::new(leader, members.clone(), members).unwrap());
+        let mut now = etcd.observe().await.unwrap().layout;
+        // Three requests follow the one that adds a learner: its vote, the leader, the old voter.
+        for (requests, when, is_started, is_there) in [
+            (0, When::After, false, Some(false)), // a learner whose process nobody started
+            (0, When::After, true, None),         // whether it serves already
+            (1, When::After, true, Some(true)),
+            (2, When::After, true, Some(true)),
+            (3, When::Before, true, Some(true)),
+            (3, When::After, true, Some(true)),
+        ] {
+            let to = usize::from(now.has_voter(0));
+            mover.run(&order(&ends[1 - to], "to begin at one end")).await.unwrap();
+            let asked = if is_started { &etcd } else { &unstarted };
+            let cut = (requests, when);
+            let seen = cut_and_finished([asked, &etcd], &ends[to], cut, false, (rules, &audit));
+            now = seen.await.expect("it has as many requests");
+            let expected = is_there.unwrap_or(now == ends[to]);
+            assert_eq!(now == ends[to], expected, "{cut:?}: {now:?}");
+        }
     });
 }
 

@@ -17,6 +17,7 @@ use evenkeel_testkit::distance::Lanes;
 use evenkeel_testkit::regions::{end, here, hosts, mount_namespaces, seen, succeeds, ways};
 use evenkeel_testkit::story::Missing;
 use evenkeel_testkit::wait::found;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 pub(crate) const SITES: [&str; 5] =
@@ -55,6 +56,18 @@ pub(crate) struct World {
 impl World {
     /// Starts members at the first `members` sites.
     pub(crate) fn start(members: usize) -> Self {
+        let times = "--heartbeat-interval 100 --election-timeout 1500";
+        Self::start_apart(members, &ROUND_TRIPS_MS, times)
+    }
+
+    /// The same with all sites beside each other, and without the five seconds that members must
+    /// have been connected before there is another one.
+    pub(crate) fn start_near(members: usize) -> Self {
+        let times = "--heartbeat-interval 20 --election-timeout 400 --strict-reconfig-check=false";
+        Self::start_apart(members, &[[0.0; 5]; 5], times)
+    }
+
+    fn start_apart(members: usize, ms: &[[f64; 5]; 5], options: &str) -> Self {
         static WORLDS: AtomicU8 = AtomicU8::new(0);
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         // Addresses of its own for every process and world; all of 127.0.0.0/8 is this machine.
@@ -63,19 +76,19 @@ impl World {
         let folder = std::env::temp_dir().join(format!("evenkeel-etcd-{process}-{world}"));
         fs::create_dir_all(&folder).unwrap();
         let lanes =
-            Lanes::start_at(ways(net, &ROUND_TRIPS_MS, [PEER_PORT, CLIENT_PORT]), 1).unwrap();
+            Lanes::start_at(ways(net, ms, [PEER_PORT, CLIENT_PORT]), 1).unwrap();
         let mut this = Self { folder, net, members: Vec::new(), _lanes: lanes };
         let named = |site: usize| format!("{0}=http://{0}:{PEER_PORT}", SITES[site]);
         let cluster: Vec<String> = (0..members).map(named).collect();
         for site in 0..SITES.len() {
-            this.write_files(site);
+            this.write_files(site, options);
             let started = (site < members).then(|| this.spawn(site, &cluster.join(",")));
             this.members.push(started);
         }
         this
     }
 
-    fn write_files(&self, site: usize) {
+    fn write_files(&self, site: usize, options: &str) {
         let file = |name: &str| self.folder.join(format!("{name}-{site}"));
         fs::write(file("hosts"), hosts(self.net, &SITES, site)).unwrap();
         let (name, own) = (SITES[site], here(self.net, site));
@@ -86,7 +99,7 @@ impl World {
              --listen-peer-urls http://{own}:{PEER_PORT} \
              --initial-advertise-peer-urls http://{name}:{PEER_PORT} \
              --initial-cluster $EVENKEEL_INITIAL_CLUSTER --initial-cluster-state $STATE \
-             --heartbeat-interval 100 --election-timeout 1500 --unsafe-no-fsync \
+             {options} --unsafe-no-fsync \
              --log-level error >{log} 2>&1 </dev/null",
             hosts = file("hosts").display(),
             data = file("data").display(),
@@ -94,7 +107,8 @@ impl World {
         );
         fs::write(file("run"), script).unwrap();
         let later = format!(
-            "STATE=existing setsid unshare --mount sh {} & echo $! > {}",
+            "rm -rf {}; STATE=existing setsid unshare --mount sh {} & echo $! > {}",
+            file("data").display(),
             file("run").display(),
             file("pid").display()
         );
@@ -133,14 +147,20 @@ impl World {
 
     /// The cluster as somebody at a site sees it.
     pub(crate) fn cluster(&self, from: usize) -> Etcd {
+        self.cluster_of(from, true)
+    }
+
+    /// The same, and whether it starts the members that it adds.
+    pub(crate) fn cluster_of(&self, from: usize, starts: bool) -> Etcd {
+        let join = |to: usize| self.folder.join(format!("join-{to}")).display().to_string();
         let site = |to: usize| Site {
             name: SITES[to].to_owned(),
             client: self.client_url(from, to),
             peer: format!("http://{}:{PEER_PORT}", SITES[to]),
-            start: vec![
-                "sh".to_owned(),
-                self.folder.join(format!("join-{to}")).display().to_string(),
-            ],
+            start: match starts {
+                true => vec!["sh".to_owned(), join(to)],
+                false => Vec::new(),
+            },
         };
         let settings = Settings {
             name: "five regions".to_owned(),
@@ -161,24 +181,21 @@ impl World {
     /// Round trips of clients by site to members, as they measure them: the quickest of a few,
     /// since a machine that is busy with other things only adds.
     pub(crate) async fn measure_ms(&self) -> Vec<Vec<f64>> {
-        let mut rows = Vec::new();
-        for from in 0..SITES.len() {
-            let mut row = Vec::new();
-            for to in 0..SITES.len() {
-                let server = Endpoint::parse(&self.client_url(from, to)).unwrap();
-                let client = Client::plain(Duration::from_secs(2));
-                let mut session = Session::connect(&client, &server).await.unwrap();
-                let mut quickest = Duration::MAX;
-                for _ in 0..7 {
-                    let began = Instant::now();
-                    session.call(Call::get("/version")).await.unwrap();
-                    quickest = quickest.min(began.elapsed());
-                }
-                row.push(quickest.as_secs_f64() * 1e3);
+        // All ways at once: one after another they take twenty seconds, all of it waiting.
+        let way = async |from: usize, to: usize| {
+            let server = Endpoint::parse(&self.client_url(from, to)).unwrap();
+            let client = Client::plain(Duration::from_secs(2));
+            let mut session = Session::connect(&client, &server).await.unwrap();
+            let mut quickest = Duration::MAX;
+            for _ in 0..7 {
+                let began = Instant::now();
+                session.call(Call::get("/version")).await.unwrap();
+                quickest = quickest.min(began.elapsed());
             }
-            rows.push(row);
-        }
-        rows
+            quickest.as_secs_f64() * 1e3
+        };
+        let row = async |from: usize| join_all((0..SITES.len()).map(|to| way(from, to))).await;
+        join_all((0..SITES.len()).map(row)).await
     }
 }
 

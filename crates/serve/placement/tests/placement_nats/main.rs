@@ -23,7 +23,7 @@ use evenkeel_testkit::wait::until;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::common::{Placing, RULES, are_well, order, seen};
+use crate::common::{Placing, RULES, When, are_well, cut_and_finished, order, seen};
 use crate::world::{SITES, STREAM, World, connect};
 
 fn story(told: impl AsyncFnOnce()) {
@@ -158,6 +158,16 @@ fn a_streams_leader_moves_to_the_wanted_server_and_no_acknowledged_message_is_lo
         assert_eq!(lost, 0);
 
         the_service_moves_the_leader(&world, leader).await;
+
+        for when in [When::Before, When::During, When::After] {
+            let from = nats.observe().await.unwrap().layout.leader();
+            let (goal, cut) = (led_by((from + 1) % SITES), (0, when));
+            let seen = cut_and_finished([&nats; 2], &goal, cut, true, (RULES, &audit)).await;
+            let seen = seen.expect("it takes a request");
+            assert!(when != When::After || seen == goal, "{seen:?}");
+            // What is left of it, if anything, is a decision like any other.
+            mover.run(&order(&goal, "a test")).await.unwrap();
+        }
         let leader = nats.observe().await.unwrap().layout.leader();
 
         let fewer = Layout::new(leader, vec![leader], vec![leader]).unwrap();

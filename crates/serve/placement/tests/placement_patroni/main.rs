@@ -6,6 +6,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod world;
 
 use std::cell::RefCell;
@@ -24,6 +26,7 @@ use evenkeel_testkit::wait::{found, found_within, until};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
+use crate::common::{When, cut_and_finished};
 use crate::world::{ROUND_TRIPS_MS, SITES, World};
 
 /// Of each client.
@@ -88,11 +91,22 @@ async fn switch() {
         writers.len() == usize::from(by_site.iter().sum::<u8>())
     })
     .await;
+    both_confirm(&connect(&world, next, next).await.unwrap()).await;
     let (after_ms, after_select_ms) = measure(&world, next, &log).await;
     tell(next, after_ms, predicted_ms(next));
     drop(clients);
+    // Cut off, it is where it was or where it was to be; Patroni does the one or the other.
+    for when in [When::During, When::After] {
+        let from = found("a leader", async || cluster.observe().await.ok()).await.layout.leader();
+        let goal = all((from + 1) % 3);
+        let cut = (0, when);
+        let done = cut_and_finished([&cluster; 2], &goal, cut, true, (rules, &audit)).await;
+        assert!(done.is_some(), "a switchover is a request");
+        up(&cluster).await;
+    }
+    let last = cluster.observe().await.unwrap().layout.leader();
 
-    let there = rows(&world, next).await;
+    let there = rows(&world, last).await;
     let acknowledged: Vec<u32> = log.borrow().iter().map(|done| done.id).collect();
     let lost = acknowledged.iter().filter(|id| !there.contains(id)).count();
     println!("{} writes acknowledged, {lost} lost", acknowledged.len());

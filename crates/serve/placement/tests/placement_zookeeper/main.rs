@@ -25,7 +25,7 @@ use evenkeel_testkit::story::possible_story;
 use evenkeel_testkit::wait::{found, until};
 use tokio::task::JoinSet;
 
-use crate::common::{Placing, RULES, order};
+use crate::common::{Placing, RULES, When, cut_and_finished, order};
 use crate::world::{PASSWORD, SITES, World};
 
 fn story(told: impl AsyncFnOnce()) {
@@ -96,6 +96,7 @@ fn voters_and_observers_change_places_while_clients_write_and_what_must_not_be_i
         println!("up in {:?}", began.elapsed());
         moves_lose_no_write(&world).await;
         the_service_moves_votes(&world).await;
+        a_mover_that_is_cut_off_is_finished(&world).await;
         refusals(&mut world).await;
     });
 }
@@ -123,7 +124,7 @@ fn an_election_in_the_middle_of_a_move_does_not_keep_it_from_going_back() {
         let outcome = mover.run(&order(&goal, "a test")).await.unwrap();
         let Outcome::Stopped(stop) = outcome else { panic!("{outcome:?}") };
         println!("{stop}, in {:?}", began.elapsed());
-        assert_eq!((&stop.done[..], stop.at), (&[Step::Promote(goes)][..], Step::Demote(3)));
+        assert_eq!((&stop.done[..], stop.at), (&[Step::Promote(goes)][..], Some(Step::Demote(3))));
         assert_eq!((&stop.stuck, &stop.back[..]), (&None, &[Step::Demote(goes)][..]), "{stop}");
         let seen = zookeeper.observe().await.unwrap().layout;
         assert_eq!(Some(seen.leader()), stop.elected, "{stop}");
@@ -292,6 +293,27 @@ async fn the_service_moves_votes(world: &World) {
     let audit = Audit::open(&world.folder.file("audit.jsonl")).unwrap();
     let mover = Mover { cluster: &zookeeper, rules: RULES, audit: &audit };
     mover.run(&order(&first, "back")).await.unwrap();
+}
+
+async fn a_mover_that_is_cut_off_is_finished(world: &World) {
+    let zookeeper = world.cluster_held(PASSWORD, Duration::from_secs(2));
+    let audit = Audit::open(&world.folder.file("audit.jsonl")).unwrap();
+    let mover = Mover { cluster: &zookeeper, rules: RULES, audit: &audit };
+    let first = zookeeper.observe().await.unwrap().layout;
+    let leader = first.leader();
+    let other = layout(leader, &[leader, (leader + 1) % 3, 3], &[0, 1, 2, 3]);
+    // Two requests: a vote is given and one is taken. The first time the hold ends by itself.
+    for (goal, cut) in [
+        (&other, (0, When::After)),
+        (&first, (1, When::During)),
+        (&other, (1, When::Before)),
+        (&first, (1, When::After)),
+    ] {
+        let (is_held, rules) = (cut == (0, When::After), (RULES, &audit));
+        let seen = cut_and_finished([&zookeeper; 2], goal, cut, is_held, rules).await;
+        assert_eq!(seen.unwrap().voters(), goal.voters());
+    }
+    mover.run(&order(&first, "as it was")).await.unwrap();
 }
 
 async fn refusals(world: &mut World) {

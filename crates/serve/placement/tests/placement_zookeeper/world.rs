@@ -117,6 +117,11 @@ impl World {
 
     /// The ensemble, for somebody with this password.
     pub(crate) fn cluster(&self, password: &str) -> ZooKeeper {
+        self.cluster_held(password, Duration::from_secs(8))
+    }
+
+    /// The same with another time that a mover that died holds it.
+    pub(crate) fn cluster_held(&self, password: &str, hold: Duration) -> ZooKeeper {
         let site = |at: usize| Site {
             name: format!("site-{at}"),
             id: at as u32 + 1,
@@ -129,7 +134,7 @@ impl World {
             sites: (0..SITES).map(site).collect(),
             request: Duration::from_secs(5),
             user: Some(("super".to_owned(), password.to_owned())),
-            hold: Duration::from_secs(8),
+            hold,
         })
         .unwrap()
     }

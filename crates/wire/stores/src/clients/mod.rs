@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod etcd;
+pub mod members;
 pub mod nats;
 pub mod rest;
 mod talk;

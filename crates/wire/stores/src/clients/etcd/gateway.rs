@@ -1,11 +1,12 @@
 //! Requests to whichever member of a cluster answers, authenticated where that is wanted.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::members::Members;
 use super::super::rest::{Call, Client, ClientError, Endpoint, TlsFiles};
 use super::wire::error_of_answer;
 use crate::clients::error::RemoteError;
@@ -32,8 +33,8 @@ pub struct Gateway {
     user: Option<(String, String)>,
     /// Of the last authentication.
     token: RefCell<Option<String>>,
-    /// Who answered last: asked first where anybody will do.
-    preferred: Cell<usize>,
+    /// Whom to ask first where anybody will do.
+    asked: Members,
 }
 
 impl Gateway {
@@ -50,8 +51,8 @@ impl Gateway {
                 Client::with_tls(manner.request, TlsFiles { authority, identity })?
             }
         };
-        let (token, preferred) = (RefCell::new(None), Cell::new(0));
-        Ok(Self { members, client, user: manner.user.clone(), token, preferred })
+        let (token, asked) = (RefCell::new(None), Members::default());
+        Ok(Self { members, client, user: manner.user.clone(), token, asked })
     }
 
     /// How many members it knows.
@@ -114,7 +115,7 @@ impl Gateway {
     /// # Errors
     /// When one says no for good, or none answers.
     pub async fn post_any(&self, path: &str, body: &Value) -> Result<Value, RemoteError> {
-        self.post_each(path, body).await.map_err(|(error, _)| error)
+        self.asked.any(self.members.len(), async |member| self.post(member, path, body).await).await
     }
 
     /// The same for what changes something.
@@ -122,27 +123,13 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::post_any`]; an error that does not pass says that nobody did it.
     pub async fn change_any(&self, path: &str, body: &Value) -> Result<Value, RemoteError> {
-        self.post_each(path, body).await.map_err(
-            |(RemoteError { message, may_pass }, was_asked)| RemoteError {
-                message,
-                may_pass: may_pass || was_asked,
-            },
-        )
-    }
-
-    /// With an error: whether another member was asked before who may have done it.
-    async fn post_each(&self, path: &str, body: &Value) -> Result<Value, (RemoteError, bool)> {
-        let mut last = None;
-        let (first, count) = (self.preferred.get(), self.members.len());
-        for member in (0..count).map(|place| (first + place) % count) {
-            match self.post(member, path, body).await {
-                Err(error) if error.may_pass => last = Some(error),
-                answered => {
-                    self.preferred.set(member);
-                    return answered.map_err(|error| (error, last.is_some()));
-                }
-            }
-        }
-        Err((last.unwrap_or_else(|| RemoteError::lasting("no members to ask")), false))
+        let mut asked = 0;
+        let ask = async |member| {
+            asked += 1;
+            self.post(member, path, body).await
+        };
+        let changed = self.asked.any(self.members.len(), ask).await;
+        // Another member that was asked before may have done it.
+        changed.map_err(|error| RemoteError { may_pass: error.may_pass || asked > 1, ..error })
     }
 }

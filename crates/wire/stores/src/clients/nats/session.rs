@@ -70,16 +70,12 @@ impl Session {
 
     async fn greet(&mut self, user: Option<&(String, String)>) -> Result<(), RemoteError> {
         let Frame::Info(info) = self.frame().await? else {
-            return Err(RemoteError::lasting(format!(
-                "{}: it does not begin with INFO",
-                self.server
-            )));
+            let message = format!("{}: it does not begin with INFO", self.server);
+            return Err(RemoteError::passing(message));
         };
         if info.get("tls_required") == Some(&Value::Bool(true)) {
-            return Err(RemoteError::lasting(format!(
-                "{}: it wants TLS, not spoken here",
-                self.server
-            )));
+            let message = format!("{}: it wants TLS, not spoken here", self.server);
+            return Err(RemoteError::passing(message));
         }
         let text = |key: &str| info.get(key).and_then(Value::as_str).unwrap_or_default();
         let mut version = text("version").split('.').map_while(|part| part.parse().ok());
@@ -104,7 +100,7 @@ impl Session {
             match self.frame().await? {
                 Frame::Pong => return Ok(()),
                 Frame::Refused(why) => {
-                    return Err(RemoteError::lasting(format!("{}: {why}", self.server)));
+                    return Err(RemoteError::passing(format!("{}: {why}", self.server)));
                 }
                 _ => {}
             }
@@ -141,7 +137,7 @@ impl Session {
     async fn frame(&mut self) -> Result<Frame, RemoteError> {
         loop {
             let read = next(&self.unread)
-                .map_err(|error| RemoteError::lasting(format!("{}: {error}", self.server)))?;
+                .map_err(|error| RemoteError::passing(format!("{}: {error}", self.server)))?;
             match read {
                 Some((frame, used)) => {
                     self.unread.drain(..used);

@@ -149,7 +149,7 @@ async fn message(server: &str, stream: &mut TcpStream) -> Result<Vec<u8>, Remote
     let length = stream.read_u32().await.map_err(|error| lost(server, &error))?;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > MESSAGE_BYTES_MAX {
-        return Err(RemoteError::lasting(format!(
+        return Err(RemoteError::passing(format!(
             "{server}: a message of {length} bytes came, at most {MESSAGE_BYTES_MAX} were expected \
              (is it ZooKeeper?)"
         )));
