@@ -2,8 +2,9 @@
 //!
 //! Most tests of sockets wait, for timers, leases and servers, so several of their binaries run at
 //! once, then those of duplicates, whose stores compute little, two at once, and then those of
-//! whole clusters of real servers, one at a time. What only computes fills the time that they leave,
-//! with the least priority: whoever wakes goes first. What measures this machine runs last and alone.
+//! whole clusters of real servers, one at a time. What only computes fills the time that they
+//! leave, with the least priority: whoever wakes goes first. What measures this machine runs last
+//! and alone.
 
 use super::binary::{Binary, Kind};
 

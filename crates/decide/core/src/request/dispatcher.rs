@@ -571,7 +571,8 @@ enum Narrowed {
     Room,
 }
 
-/// Whether an answer would have taken longer than the attempt lasted: it was cancelled or timed out.
+/// Whether an answer would have taken longer than the attempt lasted: it was cancelled or timed
+/// out.
 const fn is_censored(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Cancelled | Outcome::Failed(Failure::TimedOut))
 }

@@ -34,9 +34,9 @@ pub struct Safeguards {
     /// for one whose replies take long. It gets no requests until it says something. 100 ms; zero =
     /// never.
     pub silence_min: Duration,
-    /// How long a policy may hold a request back, from when it came: 100 ms. Then it is sent to the
-    /// candidate of the lowest cost, whatever the rates: after an outage nobody knows them, and they
-    /// are learnt again only from what is sent.
+    /// How long a policy may hold a request back, from when it came: 100 ms. Then it is sent to
+    /// the candidate of the lowest cost, whatever the rates: after an outage nobody knows them, and
+    /// they are learnt again only from what is sent.
     pub hold_max: Duration,
 }
 

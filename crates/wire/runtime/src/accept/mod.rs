@@ -7,9 +7,10 @@
 //! **Limits.** More clients than [`AcceptConfig::connections_max`] wait in the kernel's backlog,
 //! and so do those of all listeners beyond what the limit of open files leaves
 //! ([`limit_clients`]). Where a protocol says that its clients may be told to leave between
-//! requests ([`ServeConnection::MAY_EVICT`]), the longest idle one leaves for the one who waits. The time of a phase is coarse (seconds), so no timer is armed per request:
-//! a connection notes the tick at which it entered a [`Phase`], and one sweep per tick cuts off
-//! what has overstayed. Without connections nothing ticks.
+//! requests ([`ServeConnection::MAY_EVICT`]), the longest idle one leaves for the one who waits.
+//! The time of a phase is coarse (seconds), so no timer is armed per request: a connection notes
+//! the tick at which it entered a [`Phase`], and one sweep per tick cuts off what has overstayed.
+//! Without connections nothing ticks.
 //!
 //! **The end** ([`Stage`]). As a *lame duck* the listener still accepts, and connections are told
 //! [`Order::LastRequest`]; it lasts as long as it is told to, or until the last client has gone.
