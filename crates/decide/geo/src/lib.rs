@@ -18,7 +18,7 @@
 //! | file of the plan | does |
 //! |---|---|
 //! | `problem.rs` `question.rs` | what is given, asked and answered |
-//! | `shed.rs` | what nobody can serve, taken from all in equal shares |
+//! | `shed.rs` | what a data centre cannot serve in time, where loads are capped |
 //! | `model.rs` | the question as prices of flows, ties included |
 //! | `solve.rs` | which searches answer which question |
 //! | `search.rs` `tighten.rs` | branch and bound over loads; column generation in its parts |

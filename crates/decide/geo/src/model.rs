@@ -11,11 +11,15 @@
 use super::pairs::Pairs;
 use super::problem::{ALL_PPM, Problem};
 use super::question::{Objective, Overload, Question, Target};
+use super::shed::Shedding;
 
 /// Totals stay below this.
 const TOTAL_MAX: i128 = 1 << 60;
 /// Ranks of nearness that are told apart, where the numbers have room for them.
 const RANKS: i64 = 15;
+
+/// What a request of others counts at a data centre that sheds its own.
+const SHEDS_PPM: u32 = 4 * ALL_PPM;
 
 /// A flow for every pair, in quanta.
 pub(super) type Flow = Pairs<u32>;
@@ -67,11 +71,16 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// `demand` is what is left of the problem's after shedding.
-    pub(super) fn new(problem: &Problem, question: &Question, demand: &[u32]) -> Self {
-        let total: u32 = demand.iter().sum();
-        let capped = question.overload == Overload::Capped;
-        let cap = |site: usize| if capped { problem.saturation()[site].min(total) } else { total };
+    /// `shedding` where loads are capped.
+    pub(super) fn new(problem: &Problem, question: &Question, shedding: Option<&Shedding>) -> Self {
+        let demand = problem.demand();
+        let total = problem.demand_total();
+        // Nobody is sent where that saturates; what is at home may.
+        let below = |site: usize| problem.saturation()[site].saturating_sub(1).min(total);
+        let cap = |site: usize| match shedding {
+            None => total,
+            Some(_) => below(site).max(demand[site]),
+        };
         let sites = problem.sites();
         let kept: Vec<u32> = (0..sites).map(|site| problem.kept(site, demand[site])).collect();
         let most = |i: usize, j: usize| demand[i] - if i == j { 0 } else { kept[i] };
@@ -79,7 +88,7 @@ impl Model {
             sites,
             demand: demand.to_vec(),
             relay: question.relay,
-            tables: tables(problem, question.overload, total),
+            tables: tables(problem, question, shedding),
             fixed: Pairs::filled(sites, 0),
             weight: 0,
             limit: Pairs::from_fn(sites, |i, j| problem.limit(i, j).min(most(i, j))),
@@ -319,21 +328,32 @@ pub(super) fn loads(sites: usize, flow: &Flow) -> Vec<u32> {
 }
 
 /// `[destination][load · sites + origin]`, as long as the longest curve into the destination.
-fn tables(problem: &Problem, overload: Overload, total: u32) -> Vec<Vec<u32>> {
+fn tables(problem: &Problem, question: &Question, shedding: Option<&Shedding>) -> Vec<Vec<u32>> {
     let sites = problem.sites();
+    let all = problem.demand_total() as usize + 1;
+    let slope = match question.overload {
+        Overload::Priced(ppm) => ppm,
+        Overload::Curve | Overload::Capped => 0,
+    };
     let table = |to: usize| {
-        let saturation = problem.saturation()[to];
-        let slope = match overload {
-            Overload::Priced(ppm) => ppm,
-            Overload::Curve | Overload::Capped => 0,
-        };
+        let (saturation, demand) = (problem.saturation()[to], problem.demand()[to]);
         let longest = (0..sites).map(|from| problem.curve(from, to).len()).max().unwrap_or(1);
-        let all = total as usize + 1;
-        let length = if slope > 0 { all } else { longest.min(all) };
+        let length = match (slope, shedding) {
+            (1.., _) => all,
+            (0, None) => longest.min(all),
+            (0, Some(_)) => longest.max(demand as usize + 2).min(all),
+        };
         let mut table = Vec::with_capacity(length * sites);
+        let mut sheds = false;
         for load in 0..length as u32 {
             let price = slope * load.saturating_sub(saturation);
-            table.extend((0..sites).map(|from| problem.violation_ppm(from, to, load) + price));
+            sheds |= question.relay && shedding.is_some_and(|of| of.served(to, load).is_some());
+            table.extend((0..sites).map(|from| match shedding {
+                Some(of) if from == to && load <= demand => of.ppm(problem, to, load),
+                // Nobody is sent where requests are shed.
+                _ if from != to && sheds => SHEDS_PPM,
+                _ => problem.violation_ppm(from, to, load) + price,
+            }));
         }
         table
     };

@@ -42,8 +42,9 @@ pub enum Overload {
     /// Each quantum beyond saturation adds so many parts per million to the violations of all
     /// requests served there, at most [`OVERLOAD_PPM_MAX`].
     Priced(u32),
-    /// Loads end at saturation. What then cannot be served is shed, as little as possible and from
-    /// all data centres in equal shares as far as that helps.
+    /// Loads end below saturation, and nobody is sent where requests are shed: a data centre sheds
+    /// of its own what it cannot serve in time, beyond the load at which most requests are. Shed
+    /// requests count as late.
     Capped,
 }
 
@@ -153,8 +154,8 @@ evenkeel_core::named! {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The objective: quanta times parts per million for [`Objective::Violations`] (a shed request
-    /// counts as violated; the price of overload is in it), quanta times price for
-    /// [`Objective::Cost`].
+    /// counts as violated, and the share of a data centre that sheds is rounded up to whole parts;
+    /// the price of overload is in it), quanta times price for [`Objective::Cost`].
     pub objective: u64,
     /// No allocation has a smaller objective.
     pub lower_bound: u64,

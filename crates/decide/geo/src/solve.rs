@@ -7,7 +7,7 @@ use super::place::place;
 use super::problem::{ALL_PPM, Problem, ProblemError};
 use super::question::{Answer, Effort, Objective, Overload, Question, Status};
 use super::search::{Found, Search};
-use super::shed;
+use super::shed::Shedding;
 
 /// Answers a question about a problem. The same problem and question have the same answer, on every
 /// machine.
@@ -16,22 +16,21 @@ use super::shed;
 /// When the question does not fit the problem: targets or weights of another length or too large.
 pub fn solve(problem: &Problem, question: &Question) -> Result<Answer, ProblemError> {
     question.check(problem)?;
-    let (demand, start) = if question.overload == Overload::Capped {
-        let demand = shed::servable(problem, question.relay);
-        let start = shed::spill(problem, &demand, question.relay);
-        let start = start.expect("what is servable can be served");
-        (demand, start)
-    } else {
-        let demand = problem.demand();
-        let local = Pairs::from_fn(demand.len(), |i, j| if i == j { demand[i] } else { 0 });
-        (demand.to_vec(), local)
+    let shedding = (question.overload == Overload::Capped).then(|| Shedding::new(problem));
+    let model = Model::new(problem, question, shedding.as_ref());
+    let demand = problem.demand();
+    let local = Pairs::from_fn(demand.len(), |i, j| if i == j { demand[i] } else { 0 });
+    let mut verdict = match question.objective {
+        Objective::Violations => search(&model, &local, question.effort),
+        Objective::Cost(_) => within_target(&model, &local, question),
     };
-    let model = Model::new(problem, question, &demand);
-    let verdict = match question.objective {
-        Objective::Violations => search(&model, &start, question.effort),
-        Objective::Cost(_) => within_target(&model, &start, question),
-    };
-    Ok(answer(problem, question, &model, verdict))
+    // Without a dimmer what is shed is load like any other: not even then is it worse than no plan.
+    let unshed = |flow: &Flow| late(problem, flow, &loads(problem.sites(), flow));
+    let is_of_violations = question.objective == Objective::Violations;
+    if shedding.is_some() && is_of_violations && unshed(&verdict.flow) > unshed(&local) {
+        verdict.flow = local;
+    }
+    Ok(answer(problem, question, &model, shedding.as_ref(), verdict))
 }
 
 /// An allocation and what is known about it.
@@ -66,21 +65,28 @@ fn within_target(model: &Model, start: &Flow, question: &Question) -> Verdict {
     Verdict { work: least.work + found.work, ..found }
 }
 
-fn answer(problem: &Problem, question: &Question, model: &Model, verdict: Verdict) -> Answer {
+fn answer(
+    problem: &Problem,
+    question: &Question,
+    model: &Model,
+    shedding: Option<&Shedding>,
+    verdict: Verdict,
+) -> Answer {
     let excess = model.score(&verdict.flow).excess as u64;
-    let flow = canonical(model, verdict.flow);
-    let loads = loads(problem.sites(), &flow);
-    let shed = problem.demand().iter().zip(&model.demand).map(|(all, served)| all - served);
-    let shed: Vec<u32> = shed.collect();
-    let lost = u64::from(shed.iter().sum::<u32>()) * u64::from(ALL_PPM);
-    let violations = lost + sum(&flow, |i, j| u64::from(problem.violation_ppm(i, j, loads[j])));
-    let (objective, bound) = match question.objective {
-        Objective::Violations => {
-            (lost + sum(&flow, |i, j| u64::from(model.ppm(i, j, loads[j]))), lost + verdict.bound)
-        }
-        Objective::Cost(_) => (sum(&flow, |i, j| u64::from(problem.price(i, j))), verdict.bound),
+    let mut flow = canonical(model, verdict.flow);
+    let mut loads = loads(problem.sites(), &flow);
+    let objective = match question.objective {
+        Objective::Violations => sum(&flow, |i, j| u64::from(model.ppm(i, j, loads[j]))),
+        Objective::Cost(_) => sum(&flow, |i, j| u64::from(problem.price(i, j))),
     };
-    let lower_bound = bound.min(objective);
+    let shed = shedding.map_or_else(|| vec![0; loads.len()], |of| of.shed(&flow, &loads));
+    for (site, &quanta) in shed.iter().enumerate() {
+        flow[(site, site)] -= quanta;
+        loads[site] -= quanta;
+    }
+    let lost = u64::from(shed.iter().sum::<u32>()) * u64::from(ALL_PPM);
+    let violations = lost + late(problem, &flow, &loads);
+    let lower_bound = verdict.bound.min(objective);
     let gap = objective - lower_bound;
     let status = match (excess, gap) {
         (1.., _) => Status::Infeasible,
@@ -104,6 +110,11 @@ fn answer(problem: &Problem, question: &Question, model: &Model, verdict: Verdic
         excess_bound: verdict.excess_bound.min(excess),
         work: verdict.work,
     }
+}
+
+/// Requests that miss the objective under these loads, in quanta times parts per million.
+fn late(problem: &Problem, flow: &Flow, loads: &[u32]) -> u64 {
+    sum(flow, |i, j| u64::from(problem.violation_ppm(i, j, loads[j])))
 }
 
 /// Flows times values, over all pairs.

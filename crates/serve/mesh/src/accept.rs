@@ -5,8 +5,9 @@
 //! Handshakes are taken at a fixed pace: the kernel keeps who waits at the address of a site, all
 //! others are turned away, and have half of the places at most. So whoever opens connections and
 //! says nothing does not keep sites out, unless from an address of theirs. Who has shown a
-//! certificate is read no faster than a peer with sound settings speaks; the rest waits in the
-//! sockets of the sender.
+//! certificate is read no faster than a peer with sound settings speaks, each connection by itself;
+//! the rest waits in the sockets of the sender. Probes beyond that are not echoed, so that no report
+//! waits behind them.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::controller;
 use super::frame::{Frame, Nonsense};
-use super::hub::{Counted, Hub, Refusal};
+use super::hub::{Counted, Hub, Refusal, add};
 use super::identity::peer;
 use super::pace::Bucket;
 use super::wire::{Ended, Inbox, Metered, RENEWED_WITHIN, write};
@@ -133,10 +134,15 @@ async fn converse(
     mut stream: TlsStream<Metered>,
 ) -> Ended {
     let _counted = Counted::new(&hub.peer(site).accepted);
-    let mut inbox = Inbox::of_peers();
-    let (mut echo, mut end_at) = (Vec::new(), None);
+    let mut heard = Heard {
+        inbox: Inbox::of_peers(),
+        reads: hub.allowance(),
+        probes: hub.allowance(),
+        echo: Vec::new(),
+    };
+    let mut end_at = None;
     loop {
-        match receive(hub, site, &mut inbox, &mut stream, &mut echo).await {
+        match receive(hub, site, &mut heard, &mut stream).await {
             Ok(()) => {}
             Err(ended) => return ended,
         }
@@ -149,23 +155,38 @@ async fn converse(
     }
 }
 
+/// What came over one connection, and what more of it may come.
+struct Heard {
+    inbox: Inbox,
+    /// For everything but probes: reads, and what is said.
+    reads: Bucket,
+    probes: Bucket,
+    echo: Vec<u8>,
+}
+
 /// Waits for bytes and answers all frames among them.
 async fn receive(
     hub: &Hub,
     site: SiteId,
-    inbox: &mut Inbox,
+    heard: &mut Heard,
     stream: &mut TlsStream<Metered>,
-    echo: &mut Vec<u8>,
 ) -> Result<(), Ended> {
+    let Heard { inbox, reads, probes, echo } = heard;
+    hub.pace(site, reads).await;
     inbox.fill(stream).await?;
     while let Some(frame) = inbox.next()? {
-        hub.pace(site).await;
-        match frame {
-            Frame::Probe { sequence } => {
-                echo.clear();
-                Frame::Echo { sequence }.put(echo);
-                write(stream, echo).await?;
+        if let Frame::Probe { sequence } = frame {
+            if probes.take(hub.clock.now()).is_err() {
+                add(&hub.peer(site).throttled, 1);
+                continue;
             }
+            echo.clear();
+            Frame::Echo { sequence }.put(echo);
+            write(stream, echo).await?;
+            continue;
+        }
+        hub.pace(site, reads).await;
+        match frame {
             Frame::Row(row) => hub.receive(site, row),
             Frame::Settings(hashes) if hub.receive_settings(site, hashes) => {}
             _ => {

@@ -76,7 +76,6 @@ pub(super) struct Traffic {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) wan: RefCell<Wan>,
-    bucket: RefCell<Bucket>,
     rejected: RefCell<[u64; REJECTIONS]>,
     pub(super) throttled: Cell<u64>,
     pub(super) rows: Cell<u64>,
@@ -123,12 +122,8 @@ impl Hub {
         identity: Identity,
         planner: &Planner,
     ) -> Self {
-        // Four times what is expected, so that a peer with other settings is not held up.
-        let per_s = config.connections as f64 / config.probe_interval.as_secs_f64();
-        let per_s = 4.0 * (per_s + 10.0 * config.connections as f64);
         let peer = |_| Peer {
             wan: RefCell::new(config.wan()),
-            bucket: RefCell::new(Bucket::new(per_s, per_s)),
             rejected: RefCell::new([0; REJECTIONS]),
             throttled: Cell::new(0),
             rows: Cell::new(0),
@@ -292,13 +287,17 @@ impl Hub {
         }
     }
 
-    /// Waits until the peer may be heard again.
-    pub(super) async fn pace(&self, site: SiteId) {
-        let peer = self.peer(site);
-        loop {
-            let taken = peer.bucket.borrow_mut().take(self.clock.now());
-            let Err(wait) = taken else { return };
-            add(&peer.throttled, 1);
+    /// What one connection of a peer may ask for: four times what is expected, so that a peer with
+    /// other settings is not held up.
+    pub(super) fn allowance(&self) -> Bucket {
+        let per_s = 4.0 * (10.0 + self.config.probe_interval.as_secs_f64().recip());
+        Bucket::new(per_s, per_s)
+    }
+
+    /// Waits until a connection of the peer may be heard again.
+    pub(super) async fn pace(&self, site: SiteId, allowance: &mut Bucket) {
+        while let Err(wait) = allowance.take(self.clock.now()) {
+            add(&self.peer(site).throttled, 1);
             tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
         }
     }

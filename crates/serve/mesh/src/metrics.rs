@@ -72,7 +72,8 @@ const OF_SITES: [Metric<SiteState>; 16] = [
     }),
     counter(
         "evenkeel_redirect_throttled_total",
-        "Delayed reads from the site because it sent too much.",
+        "Delayed reads from the site, and probes without an answer, because a connection sent too \
+         much.",
         |it| it.throttled.into(),
     ),
     counter_by(

@@ -157,7 +157,7 @@ pub struct SiteState {
     pub rejected: BTreeMap<&'static str, u64>,
     /// What it has set otherwise than this one; empty when all is alike or it did not say.
     pub differs: Vec<String>,
-    /// Times it was read later because it sent too much.
+    /// Times a connection of it was read later, or a probe not echoed, because it sent too much.
     pub throttled: u64,
     /// Connections to it that could not be made, by reason.
     pub unmade: BTreeMap<&'static str, u64>,

@@ -80,8 +80,9 @@ impl Inbox {
     pub(super) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), Ended> {
         self.bytes.drain(..self.read);
         self.read = 0;
-        let room = (2 * self.longest - self.bytes.len()) as u64;
-        let mut from = from.take(room);
+        let room = 2 * self.longest - self.bytes.len();
+        self.bytes.reserve_exact(room);
+        let mut from = from.take(room as u64);
         let reading = from.read_buf(&mut self.bytes);
         match tokio::time::timeout(IDLE_TIMEOUT, reading).await {
             Err(_) => Err(Ended::Silent),

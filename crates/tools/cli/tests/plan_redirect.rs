@@ -37,6 +37,25 @@ fn the_example_helps_london_and_costs_no_more_than_it_must() {
     assert!((late(&fewest)..=0.05).contains(&late(&cheapest)));
 }
 
+/// Together they have just less than enough: filled to saturation, all sites would be late.
+#[test]
+fn a_plan_in_overload_is_better_than_none_and_says_what_is_proven() {
+    let folder = Folder::new("plan-overload");
+    let text = std::fs::read_to_string(scenario()).unwrap();
+    let late = |document: &Value| document["violation_fraction"].as_f64().unwrap();
+    let overloads =
+        [("demand = \"2600/s\"", "demand = \"4750/s\""), ("servers = 6", "servers = 1")];
+    for (was, is) in overloads {
+        let input = folder.file("overload.toml");
+        std::fs::write(&input, text.replace(was, is)).unwrap();
+        let capped = answer(&input, &[]);
+        assert!(late(&capped) < capped["all_local_violation_fraction"].as_f64().unwrap() / 2.0);
+        assert!(late(&capped) <= late(&answer(&input, &["--overload-price", "10000"])));
+        let words = String::from_utf8(plan(&input, &[]).stdout).unwrap();
+        assert!(words.contains("no allocation that sends no site beyond its saturation has fewer"));
+    }
+}
+
 #[test]
 fn a_page_stands_alone_and_says_who_sends_what_to_whom() {
     let folder = Folder::new("plan-page");
@@ -44,7 +63,7 @@ fn a_page_stands_alone_and_says_who_sends_what_to_whom() {
     let output = plan(&scenario(), &["--html", page.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(&page).unwrap();
-    assert!(text.contains("London sends") && text.contains("no allocation is better"));
+    assert!(text.contains("London sends") && text.contains("saturation is better"));
     assert!(!text.contains("<script") && !text.contains("http") && !text.contains("epoch"));
 }
 

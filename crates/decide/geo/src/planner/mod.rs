@@ -53,7 +53,7 @@ pub use outcome::Plan;
 pub use settings::Setting;
 
 /// Goes into every fingerprint: sites whose planners compute differently must not plan together.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// The longest period whose parts are spent on a search.
 const SEARCHED_MAX: Duration = Duration::from_secs(10);
 /// Versions of one site's curves at most.
@@ -133,7 +133,7 @@ pub struct PlannerConfig {
     /// Whether a site may send requests away while it serves others'; default no.
     pub relay: bool,
     /// What a load beyond saturation means; default [`Overload::Capped`]: what nobody can serve
-    /// stays where it came, in equal shares, for the dimmer there.
+    /// in time stays where it came, for the dimmer there.
     pub overload: Overload,
     /// The quantum, in parts per million of the largest capacity; default 1 %.
     pub quantum_ppm: u32,

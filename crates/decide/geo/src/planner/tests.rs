@@ -127,7 +127,7 @@ fn limits_are_shares_of_the_demand() {
 }
 
 #[test]
-fn what_nobody_can_serve_stays_in_equal_shares() {
+fn what_nobody_can_serve_is_shed_where_it_comes() {
     let plan = planner_of(2, |_| {}).plan(&snapshot_of(&[15_000, 15_000], 10));
     assert!(plan.wants_capacity());
     let [one, other] = [plan.answer.shed[0], plan.answer.shed[1]];
@@ -169,7 +169,9 @@ fn writes_that_go_everywhere_are_load_everywhere_and_not_redirected() {
 
 #[test]
 fn writes_that_stay_are_load_at_home_and_bound_what_is_sent() {
-    let home = planner_of(3, |config| config.writes = Writes::Home);
+    let home = planner_of(3, |config| {
+        (config.writes, config.overload) = (Writes::Home, Overload::Curve);
+    });
     let of = |writes_ppm: u32| {
         let mut snapshot = snapshot_of(&[9_900, 1_000, 1_000], 10);
         report(&mut snapshot, 0).writes_ppm = writes_ppm;

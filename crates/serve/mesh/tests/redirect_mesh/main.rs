@@ -319,11 +319,47 @@ fn a_flood_is_read_slowly_and_harms_nobody_else() {
         .await;
         let (seen, seconds) = (to.sees(1), began.elapsed().as_secs_f64());
         flood.abort();
-        // 3 connections with 5 probes and 10 rows a second each, four times over; one second more.
-        let most = 4.0 * 3.0 * (5.0 + 10.0) * (seconds + 1.0);
+        // A connection with 5 probes and 10 rows a second, four times over; one second more.
+        let most = 4.0 * (5.0 + 10.0) * (seconds + 1.0);
         assert!(seen.rows > 50 && (seen.rows as f64) < most, "{} rows in {seconds} s", seen.rows);
         assert!(seen.throttled > 0, "{seen:?}");
         assert_eq!(seen.rejected.keys().collect::<Vec<_>>(), [&"malformed"]);
+    });
+}
+
+/// Whoever has a copy of its certificate does not push a site out of the others' plans.
+#[test]
+fn probes_of_one_connection_hold_up_no_report_of_the_site() {
+    on_one_thread(async {
+        let authority = Authority::new();
+        let world = World::start(&Setup::three(&authority, "probes"));
+        let (to, shown) = (world.site(0), authority.issue(&[NAMES[1]]));
+        let is_fresh = || to.sees(1).standing == "fresh";
+        until(SOON, "a report of Ireland", is_fresh).await;
+        let pem = authority.pem();
+        let copy = Outsider::connect(to.address, NAMES[0], &pem, Some(&shown));
+        let mut copy = copy.await.unwrap();
+        let mut frames = Vec::new();
+        for sequence in 0..20_000 {
+            Frame::Probe { sequence }.put(&mut frames);
+        }
+        // A report behind them on the same connection is heard as well.
+        Frame::Row(b"no row at all").put(&mut frames);
+        let before = to.sees(1).throttled;
+        let flood = tokio::task::spawn_local(async move {
+            let _ = copy.send(&frames).await;
+            copy
+        });
+        until(SOON, "the flood", || to.sees(1).throttled > before).await;
+        let mut diary = Diary::default();
+        until(SOON, "four epochs with equal plans of all", || {
+            diary.note(&world, &[0, 1, 2]);
+            diary.agreed(&[0, 1, 2], &NAMES) >= 4
+        })
+        .await;
+        let is_heard = || to.sees(1).rejected.contains_key("malformed");
+        until(SOON, "what was said behind the probes", is_heard).await;
+        flood.abort();
     });
 }
 

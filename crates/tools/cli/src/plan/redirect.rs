@@ -27,8 +27,8 @@ use crate::terminal::Table;
 /// `weights`.
 ///
 /// Or INPUT is a TOML file with sites, their demand, servers and profiles, the round trips between
-/// them and the objective; see plans/three-sites.toml. Loads then always end at saturation, unless
-/// overload has a price. Both formats: docs/plan-redirect.md.
+/// them and the objective; see plans/three-sites.toml. Loads then always end before saturation,
+/// unless overload has a price. Both formats: docs/plan-redirect.md.
 ///
 /// Example: evenkeel plan redirect plans/three-sites.toml --html plan.html
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,8 @@ pub(crate) struct RedirectArguments {
     /// Let a data centre send requests away while it serves requests of others.
     #[arg(long)]
     relay: bool,
-    /// Limit loads to saturation and shed the rest, from all in equal shares.
+    /// Limit loads to those at which most requests are in time, below saturation; each data centre
+    /// sheds what is left of its own.
     #[arg(long)]
     cap_at_saturation: bool,
     /// Count each quantum beyond saturation as this many ppm more violations there.
@@ -246,16 +247,26 @@ fn all_local(problem: &Problem) -> f64 {
     share(violations, problem.demand_total())
 }
 
+/// Among which allocations an answer is the best.
+fn among(question: &Question) -> &'static str {
+    match question.overload {
+        Overload::Capped => " that sends no site beyond its saturation",
+        Overload::Priced(_) => " at this price of overload",
+        Overload::Curve => "",
+    }
+}
+
 fn summary(problem: &Problem, question: &Question, answer: &Answer) -> String {
     let late = 100.0 * answer.violation_fraction(problem);
     let local = 100.0 * all_local(problem);
     let (redirected, all) = (answer.redirected, problem.demand_total());
     let shed: u32 = answer.shed.iter().sum();
     let shed = if shed > 0 { format!(", {shed} shed") } else { String::new() };
+    let among = among(question);
     let verdict = match (answer.status, &question.objective) {
-        (Status::Optimal, Objective::Violations) => "no allocation has fewer".to_owned(),
+        (Status::Optimal, Objective::Violations) => format!("no allocation{among} has fewer"),
         (Status::Optimal, Objective::Cost(_)) => {
-            "no cheaper allocation keeps the target".to_owned()
+            format!("no cheaper allocation{among} keeps the target")
         }
         (Status::Bounded, _) => {
             format!("objective {}, none is below {}", answer.objective, answer.lower_bound)
@@ -337,10 +348,10 @@ fn facts(question: &Question, answer: &Answer, cpu_ms: f64) -> Vec<(&'static str
     let overload = match question.overload {
         Overload::Curve => "as the curves say".to_owned(),
         Overload::Priced(ppm) => format!("{ppm} ppm more for each quantum beyond saturation"),
-        Overload::Capped => "loads end at saturation, what is left is shed".to_owned(),
+        Overload::Capped => "loads end before saturation, each site sheds what is left".to_owned(),
     };
     let sure = match (answer.status, answer.proven) {
-        (Status::Optimal, _) => "proven: no allocation is better".to_owned(),
+        (Status::Optimal, _) => format!("proven: no allocation{} is better", among(question)),
         (Status::Bounded, is_near) => {
             let gap = answer.objective - answer.lower_bound;
             let gap = 100.0 * gap as f64 / answer.objective.max(1) as f64;
