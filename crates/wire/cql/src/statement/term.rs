@@ -1,5 +1,7 @@
 //! Values as statements write them: literals, bind markers, functions.
 
+use std::collections::BTreeSet;
+
 use super::cursor::{Cursor, Unreadable};
 use super::idempotence::{Findings, Why};
 use super::token::Token;
@@ -110,6 +112,9 @@ fn terms(
 }
 
 /// A set, a map, or a user-defined type, whose fields are names.
+///
+/// Cassandra writes any one of the values that a map has for one key, not the same each time. So
+/// keys must be certain to differ where there are several: as strings do.
 fn braces(
     cursor: &mut Cursor<'_>,
     findings: &mut Findings,
@@ -119,17 +124,28 @@ fn braces(
     if cursor.takes("}") {
         return Ok(Term::Braces);
     }
+    let (mut pairs, mut strings) = (0, BTreeSet::new());
     loop {
-        let is_name = matches!(cursor.token(), Token::Word(_) | Token::Quoted(_));
+        let key = cursor.token();
+        let is_name = matches!(key, Token::Word(_) | Token::Quoted(_));
         if is_name && cursor.following() == Token::Symbol(":") {
             cursor.advance();
+            cursor.advance();
+            term(cursor, findings, depth)?;
         } else {
             term(cursor, findings, depth)?;
-        }
-        if cursor.takes(":") {
-            term(cursor, findings, depth)?;
+            if cursor.takes(":") {
+                pairs += 1;
+                if let Token::Text { raw, is_plain: false } = key {
+                    strings.insert(raw);
+                }
+                term(cursor, findings, depth)?;
+            }
         }
         if cursor.takes("}") {
+            if pairs > 1 && strings.len() < pairs {
+                findings.refuse(Why::MapKeys);
+            }
             return Ok(Term::Braces);
         }
         cursor.expect(",")?;
