@@ -241,7 +241,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Each pair is named, so that a new kind of value is idempotent nowhere until it is said to be.
+    /// Each pair is named: a new kind of value is idempotent nowhere until it is said to be.
     fn writes(&mut self, place: Place, value: Term) {
         match (place, value) {
             (_, Term::Marker(marker)) => self.findings.open.push((marker, place)),
