@@ -319,10 +319,12 @@ impl Dispatcher {
     fn retry_or_refuse(&mut self, now: Instant, call: &mut Call) -> Step {
         let failure = call.last_failure.unwrap_or(Failure::Broken);
         let safe = call.request.replay.is_allowed_after(failure);
-        let room = call.retries < self.config.retries_max && !call.copies.is_full();
-        if safe && room {
-            if self.config.retry_budget.withdraw() {
-                call.retries += 1;
+        // It cost no replica anything, and with a fallback there may be many who can be reached.
+        let is_free = failure == Failure::Unsent && call.request.fallback.is_some();
+        let room = is_free || call.retries < self.config.retries_max;
+        if safe && room && !call.copies.is_full() {
+            if is_free || self.config.retry_budget.withdraw() {
+                call.retries += u8::from(!is_free);
                 call.phase = Phase::Choosing(Kind::Retry);
                 return self.send_or_hold(now, call, Kind::Retry);
             }
@@ -385,21 +387,42 @@ impl Dispatcher {
         }
     }
 
-    fn choose(&mut self, now: Instant, call: &Call) -> Choice {
+    fn choose(&mut self, now: Instant, call: &mut Call) -> Choice {
         let group = call.request.group;
         let safeguards = &self.config.safeguards;
         safeguards.listen(now, &mut self.fleet);
         let from = (&self.fleet, &call.request);
-        if call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet) {
-            if call.request.among.is_none() {
-                return self.choose_among(now, group, Narrowed::WholeGroup);
+        let is_first = call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet);
+        let narrowed = match is_first && call.request.among.is_none() {
+            true => Narrowed::WholeGroup,
+            false => Narrowed::Room,
+        };
+        let ids = match narrowed {
+            Narrowed::WholeGroup => self.fleet.group(group),
+            Narrowed::Room if is_first => {
+                self.room.clear();
+                self.room.extend(untried(from, &[]));
+                &self.room
             }
-            self.room.clear();
-            self.room.extend(untried(from, &[]));
-            return self.choose_among(now, group, Narrowed::Room);
+            Narrowed::Room => {
+                let rng = &mut self.rng;
+                safeguards.narrow(now, from, &call.copies, rng, &mut self.room);
+                &self.room
+            }
+        };
+        match call.request.fallback {
+            Some(fallback) if ids.is_empty() && fallback != group => {
+                if std::mem::take(&mut call.held) {
+                    self.backlog.leave(group, call.id);
+                }
+                call.request.group = fallback;
+                match self.backlog.is_empty() || self.backlog.is_turn(fallback, call.id) {
+                    true => self.choose(now, call),
+                    false => Choice::Hold { until: Instant::FAR },
+                }
+            }
+            _ => self.choose_among(now, group, narrowed),
         }
-        safeguards.narrow(now, from, &call.copies, &mut self.rng, &mut self.room);
-        self.choose_among(now, group, Narrowed::Room)
     }
 
     #[inline]
