@@ -7,10 +7,13 @@
 //! | `history` | the driver, who does it and compares |
 //! | `model` | the books of one call |
 //! | `watched` | the policy as it is watched |
+//! | `fallback` | who is asked when nobody of a group can be |
 //! | `promises` | what deserves a test of its own |
 //!
 //! `PROPTEST_CASES` sets the number of histories per policy.
 
+#[path = "histories/fallback.rs"]
+mod fallback;
 #[path = "histories/history.rs"]
 mod history;
 #[path = "histories/model.rs"]

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use evenkeel_core::request::ring::Layout;
 use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay};
 use evenkeel_core::{Feedback, GroupId};
 use evenkeel_cql::response::Error;
@@ -42,6 +43,8 @@ impl Protocol for Cql {
     type Error = SendError;
 
     const LOSER: Loser = Loser::Detach;
+    /// Any node can coordinate any request, and knows best what its replicas can still do.
+    const FALLBACK: Option<GroupId> = Some(Layout::EVERYBODY);
 
     fn name(route: &Route) -> &str {
         &route.config.name

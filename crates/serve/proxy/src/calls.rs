@@ -174,10 +174,10 @@ impl Calls {
     }
 
     /// Begins a call at the replicas of a group in a data centre; the guard closes it.
-    pub fn open(self: &Rc<Self>, datacenter: usize, group: GroupId, replay: Replay) -> OpenCall {
+    pub fn open(self: &Rc<Self>, datacenter: usize, request: Request) -> OpenCall {
         let id = CallId(self.calls.get());
         self.calls.set(id.0 + 1);
-        let call = self.dispatcher(datacenter).open(self.tick(), id, Request::new(group, replay));
+        let call = self.dispatcher(datacenter).open(self.tick(), id, request);
         OpenCall::new(Rc::clone(self), datacenter, call)
     }
 

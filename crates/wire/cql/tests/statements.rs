@@ -49,7 +49,7 @@ fn each_form_has_its_verdict() {
 fn types_of_bound_values_decide() {
     use Shape::{Counter, Int, List, Map, Other, Set};
     let no = Idempotence::No;
-    let lines: [(&str, &[Shape], Idempotence); 19] = [
+    let lines: [(&str, &[Shape], Idempotence); 27] = [
         ("INSERT INTO t (k, v) VALUES (?, ?)", &[Other, Other], YES),
         ("INSERT INTO t (k, v) VALUES (?, ?)", &[Int, Set], YES),
         ("INSERT INTO t (k, v) VALUES (?, ?)", &[Int, Map], YES),
@@ -68,6 +68,14 @@ fn types_of_bound_values_decide() {
         ("UPDATE t SET v[?] = ? WHERE k = ?", &[Other, List, Int], YES),
         ("DELETE v[?] FROM t WHERE k = ?", &[Int, Int], no(Why::ListElement)),
         ("DELETE v[?] FROM t WHERE k = ?", &[Other, Int], YES),
+        ("INSERT INTO t (k, v) VALUES (?, (?))", &[Int, List], no(Why::ListWhole)),
+        ("UPDATE t SET v = (?) WHERE k = ?", &[List, Int], no(Why::ListWhole)),
+        ("UPDATE t SET v = ((?)) WHERE k = ?", &[Set, Int], YES),
+        ("UPDATE t SET v = (?, ?) WHERE k = ?", &[List, List, Int], YES),
+        ("UPDATE t SET v = v - (?) WHERE k = ?", &[List, Int], no(Why::ListOperation)),
+        ("UPDATE t SET v[(?)] = 5 WHERE k = ?", &[Int, Int], no(Why::ListElement)),
+        ("UPDATE t SET v[((int) ?)] = 5 WHERE k = ?", &[Int, Int], no(Why::ListElement)),
+        ("DELETE v[(?)] FROM t WHERE k = ?", &[Int, Int], no(Why::ListElement)),
         (
             "UPDATE t USING TTL ? SET a = :a, b = :b WHERE k = :k",
             &[Int, Other, List, Int],

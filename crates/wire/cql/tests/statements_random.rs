@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use evenkeel_cql::statement::{Bound, Idempotence, Why, read};
+use evenkeel_cql::statement::{Bound, Idempotence, Shape, Statement, Why, read};
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
 
@@ -93,6 +93,57 @@ proptest! {
         let (one, other) = (read(text), read(&mangled));
         prop_assert_eq!(one, other, "{} became {}", text, mangled);
     }
+}
+
+/// The ends of what begins here, balanced in brackets, and could be a value that is no name.
+fn value_ends(text: &str, start: usize) -> Vec<usize> {
+    let (mut ends, mut depth) = (Vec::new(), 0_i32);
+    for (index, letter) in text[start..].char_indices() {
+        depth += i32::from("([{".contains(letter)) - i32::from(")]}".contains(letter));
+        if depth < 0 || (depth == 0 && letter == ',') {
+            break;
+        }
+        if depth == 0 && letter != ' ' {
+            ends.push(start + index + letter.len_utf8());
+        }
+    }
+    ends
+}
+
+/// Cassandra takes `(v)` for `v`: all values of all lines, in parentheses and with a type.
+#[test]
+fn parentheses_make_nothing_idempotent() {
+    let shapes = [Shape::List, Shape::Set, Shape::Map, Shape::Counter, Shape::Int, Shape::Other];
+    let shapes: Vec<[Shape; 4]> = shapes.iter().map(|shape| [*shape; 4]).collect();
+    let known = shapes.iter().flat_map(|four| (0..=4).map(|count| Some(&four[..count])));
+    let bounds: Vec<Bound<'_>> =
+        known.chain([None]).map(|shapes| Bound { shapes, has_unset: false }).collect();
+    let mut count = 0;
+    for text in statements() {
+        let before = read(text);
+        let starts =
+            text.char_indices().filter(|(_, letter)| "?:-[{('0123456789".contains(*letter));
+        for (start, end) in
+            starts.flat_map(|(at, _)| value_ends(text, at).into_iter().map(move |end| (at, end)))
+        {
+            let (front, value, back) = (&text[..start], &text[start..end], &text[end..]);
+            if front.ends_with("VALUES ") {
+                continue; // the row: in more parentheses it is one value
+            }
+            for (open, close) in
+                [("(", ")"), ("((", "))"), ("((list<int>) ", ")"), ("(int) (", ")")]
+            {
+                let wrapped = format!("{front}{open}{value}{close}{back}");
+                let after = read(&wrapped);
+                count += 1;
+                for bound in &bounds {
+                    let is_proven = |it: &Statement| it.idempotence(*bound, true).is_proven();
+                    assert!(is_proven(&before) || !is_proven(&after), "{wrapped} {bound:?}");
+                }
+            }
+        }
+    }
+    assert!(count > 20_000, "{count}");
 }
 
 #[test]

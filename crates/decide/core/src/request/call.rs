@@ -29,6 +29,10 @@ pub struct Request {
     /// The replicas of the group that may answer it; `None` = the whole group. Whoever is not among
     /// them is never asked, also when nobody else is left: its answer would be wrong.
     pub among: Option<ReplicaSet>,
+    /// Who else is asked when nobody of the group is up who was not asked before, as it may be
+    /// sent again. With a fallback, attempts of which nothing was sent are no retries: as many
+    /// follow as there are replicas, at most [`ATTEMPTS_MAX`] in all.
+    pub fallback: Option<GroupId>,
     /// Copies that leave at once, each to another replica: at least 1. As many leave as there are
     /// trusted replicas, at most [`ATTEMPTS_MAX`].
     pub copies: u8,
@@ -38,7 +42,7 @@ impl Request {
     /// A request that any replica of the group can answer, sent once.
     #[inline]
     pub const fn new(group: GroupId, replay: Replay) -> Self {
-        Self { group, replay, among: None, copies: 1 }
+        Self { group, replay, among: None, fallback: None, copies: 1 }
     }
 }
 

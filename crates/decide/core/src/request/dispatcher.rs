@@ -19,6 +19,8 @@
 //! dispatcher.finish(now, attempt, end);   // when its last byte has passed, or none will come
 //! ```
 
+mod by_client;
+
 use crate::distribution::Recorder;
 use crate::fleet::{Feedback, Fleet, GroupId, Replica, ReplicaId};
 use crate::plan::RoutePlan;
@@ -329,10 +331,12 @@ impl Dispatcher {
     fn retry_or_refuse(&mut self, now: Instant, call: &mut Call) -> Step {
         let failure = call.last_failure.unwrap_or(Failure::Broken);
         let safe = call.request.replay.is_allowed_after(failure);
-        let room = call.retries < self.config.retries_max && !call.copies.is_full();
-        if safe && room {
-            if self.config.retry_budget.withdraw() {
-                call.retries += 1;
+        // It cost no replica anything, and with a fallback there may be many who can be reached.
+        let is_free = failure == Failure::Unsent && call.request.fallback.is_some();
+        let room = is_free || call.retries < self.config.retries_max;
+        if safe && room && !call.copies.is_full() {
+            if is_free || self.config.retry_budget.withdraw() {
+                call.retries += u8::from(!is_free);
                 call.phase = Phase::Choosing(Kind::Retry);
                 return self.send_or_hold(now, call, Kind::Retry);
             }
@@ -395,37 +399,55 @@ impl Dispatcher {
         }
     }
 
-    fn choose(&mut self, now: Instant, call: &Call) -> Choice {
-        let (choice, narrowed) = self.choose_by_policy(now, call);
+    fn choose(&mut self, now: Instant, call: &mut Call) -> Choice {
+        let group = call.request.group;
+        let narrowed = self.narrow(now, call);
+        let ids = narrowed.ids(&self.fleet, group, &self.room);
+        if let Some(fallback) = call.request.fallback
+            && ids.is_empty()
+            && fallback != group
+        {
+            return self.fall_back(now, call, fallback);
+        }
+        let at_once = if call.at_once > 0 { call.at_once + 1 } else { 0 };
+        let choice = self.choose_among(now, group, narrowed, at_once);
         if !matches!(choice, Choice::Hold { .. }) || now < self.held_until(call) {
             return choice;
         }
+        let ids = narrowed.ids(&self.fleet, group, &self.room);
         let cost = |id| self.selector.cost(now, &self.fleet, id).unwrap_or_default();
-        let ids = match narrowed {
-            Narrowed::WholeGroup => self.fleet.group(call.request.group),
-            Narrowed::Room => self.room.as_slice(),
-        };
         Choice::Send(cheapest(ids, &mut self.rng, cost))
     }
 
+    /// Finds who may be sent a call.
     #[inline]
-    fn choose_by_policy(&mut self, now: Instant, call: &Call) -> (Choice, Narrowed) {
-        let group = call.request.group;
-        let at_once = if call.at_once > 0 { call.at_once + 1 } else { 0 };
+    fn narrow(&mut self, now: Instant, call: &Call) -> Narrowed {
         let safeguards = &self.config.safeguards;
         safeguards.listen(now, &mut self.fleet);
         let from = (&self.fleet, &call.request);
         if call.copies.is_empty() && safeguards.nothing_to_examine(now, &self.fleet) {
             if call.request.among.is_none() {
-                let choice = self.choose_among(now, group, Narrowed::WholeGroup, at_once);
-                return (choice, Narrowed::WholeGroup);
+                return Narrowed::WholeGroup;
             }
             self.room.clear();
             self.room.extend(untried(from, &[]));
         } else {
             safeguards.narrow(now, from, &call.copies, &mut self.rng, &mut self.room);
         }
-        (self.choose_among(now, group, Narrowed::Room, at_once), Narrowed::Room)
+        Narrowed::Room
+    }
+
+    /// Goes on with another group, as nobody of a call's own is left.
+    #[cold]
+    fn fall_back(&mut self, now: Instant, call: &mut Call, fallback: GroupId) -> Choice {
+        if core::mem::take(&mut call.held) {
+            self.backlog.leave(call.request.group, call.id);
+        }
+        call.request.group = fallback;
+        match self.backlog.is_empty() || self.backlog.is_turn(fallback, call.id) {
+            true => self.choose(now, call),
+            false => Choice::Hold { until: Instant::FAR },
+        }
     }
 
     #[inline]
@@ -436,10 +458,7 @@ impl Dispatcher {
         narrowed: Narrowed,
         at_once: u8,
     ) -> Choice {
-        let ids = match narrowed {
-            Narrowed::WholeGroup => self.fleet.group(group),
-            Narrowed::Room => self.room.as_slice(),
-        };
+        let ids = narrowed.ids(&self.fleet, group, &self.room);
         if ids.is_empty() {
             return Choice::Refuse;
         }
@@ -571,6 +590,16 @@ enum Narrowed {
     Room,
 }
 
+impl Narrowed {
+    #[inline]
+    fn ids<'a>(self, fleet: &'a Fleet, group: GroupId, room: &'a [ReplicaId]) -> &'a [ReplicaId] {
+        match self {
+            Self::WholeGroup => fleet.group(group),
+            Self::Room => room,
+        }
+    }
+}
+
 /// Whether an answer would have taken longer than the attempt lasted: it was cancelled or timed
 /// out.
 const fn is_censored(outcome: &Outcome) -> bool {
@@ -594,72 +623,6 @@ fn lasted<'a>(now: Instant, attempt: &Attempt, outcome: &'a Outcome) -> Lasted<'
         behind: attempt.sent_at.since(attempt.first_sent_at),
         in_flight: attempt.firsts,
         report: if let Outcome::Replied(report) = outcome { report.as_ref() } else { None },
-    }
-}
-
-/// For drivers under a client that has timers and retries of its own: it asks for the next replica
-/// of a call and is not told when. Attempts are learnt from as ever; `step` is for the first alone.
-impl Dispatcher {
-    /// After how long a call would be given its next copy if that many were sent; `None` while no
-    /// copy is foreseen, or while so many calls are late that none may leave.
-    pub fn copy_due(&mut self, copies_sent: usize) -> Option<Duration> {
-        let is_gated = self.redundancy.stats().is_some_and(|stats| stats.is_gated);
-        if is_gated { None } else { self.redundancy.copy_due(copies_sent) }
-    }
-
-    /// The copy of a call that was foreseen when the one before was sent; whoever calls this says
-    /// that it is due. `None` when budget, gate or policy keep it back: then it will never leave.
-    pub fn copy(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
-        call.hedge_due.take()?;
-        if core::mem::take(&mut call.is_trial) {
-            return self.ask_beside(now, call);
-        }
-        let is_permitted = |redundancy: &mut dyn Redundancy| redundancy.permits_copy(now);
-        if let Some(replica) = self.choose_further(now, call, is_permitted) {
-            return Some(self.send(now, call, replica, Kind::Hedge));
-        }
-        self.window.hedges_denied += 1;
-        None
-    }
-
-    /// Asks another replica beside the one on trial: a retry before the failure.
-    fn ask_beside(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
-        if !self.config.retry_budget.withdraw() {
-            self.window.retries_denied += 1;
-            return None;
-        }
-        let replica = self.choose_further(now, call, |_| true)?;
-        call.retries += 1;
-        Some(self.send(now, call, replica, Kind::Retry))
-    }
-
-    /// One more attempt of a call because one failed: the client has its own mind about how often.
-    /// `None` when no replica is left, the policy would hold it back, or the call made as many as
-    /// it can ([`ATTEMPTS_MAX`](crate::request::call::ATTEMPTS_MAX)).
-    pub fn retry(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
-        if call.copies.is_full() {
-            return None;
-        }
-        match self.choose(now, call) {
-            Choice::Send(replica) => Some(self.send(now, call, replica, Kind::Retry)),
-            Choice::Hold { .. } | Choice::Refuse => None,
-        }
-    }
-
-    /// Learns nothing of an attempt: it was never sent after all, or nobody told when it ended, so
-    /// that its age does not say how long answers take.
-    ///
-    /// # Panics
-    /// When this attempt was learnt from before.
-    pub fn forget(&mut self, now: Instant, attempt: &mut Attempt) -> Settled {
-        assert!(!attempt.is_learnt(), "what was learnt from is not forgotten");
-        attempt.learnt = Learnt::NoReply;
-        if self.is_current(attempt) {
-            self.window.replicas[attempt.replica.index()].cancelled += 1;
-            self.fleet.replica_mut(attempt.replica).silence.given_up();
-            self.selector.on_outcome(now, attempt, &Outcome::Cancelled, &self.fleet);
-        }
-        Settled { call: attempt.call, copy: attempt.copy, end: End::Cancelled }
     }
 }
 

@@ -117,7 +117,7 @@ impl Safeguards {
     /// Writes who may be used for a request into `out`, leaving out those in `tried`.
     ///
     /// Distrust is given up in steps when it would leave nobody: first the suspicions (failing,
-    /// ejected, slow start), then the health checks. Draining and tried replicas stay out, and so
+    /// ejected, slow start), then, where there is no fallback, the health checks. Draining and tried replicas stay out, and so
     /// does whoever may not answer it ([`Request::among`]).
     pub(crate) fn narrow(
         &self,
@@ -132,7 +132,7 @@ impl Safeguards {
         if out.is_empty() {
             out.extend(members().filter(|&id| fleet.replica(id).health == Health::Up));
         }
-        if out.is_empty() {
+        if out.is_empty() && request.fallback.is_none_or(|fallback| fallback == request.group) {
             out.extend(members().filter(|&id| fleet.replica(id).health != Health::Draining));
         }
     }

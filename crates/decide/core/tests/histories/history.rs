@@ -58,6 +58,8 @@ pub(crate) struct History {
     /// Held calls per group, in order.
     queues: Vec<Vec<u64>>,
     opened: u64,
+    /// Retries that no budget pays for.
+    free_retries: u64,
     expected: RequestWindow,
     counted: RequestWindow,
 }
@@ -89,6 +91,7 @@ impl History {
             plan: RoutePlan { groups, ..RoutePlan::single_group(4) },
             queues: vec![Vec::new(); GROUPS_MAX],
             opened: 0,
+            free_retries: 0,
             expected: RequestWindow::default(),
             counted: RequestWindow::default(),
         }
@@ -96,9 +99,10 @@ impl History {
 
     pub(crate) fn live(&mut self, moment: &Moment) {
         match *moment {
-            Moment::Open { group, replay, among, copies } => {
+            Moment::Open { group, fallback, replay, among, copies } => {
                 let group = GroupId::new(group % GROUPS_MAX);
-                self.open(Request { group, replay, among, copies });
+                let fallback = fallback.map(|group| GroupId::new(group % GROUPS_MAX));
+                self.open(Request { group, replay, among, fallback, copies });
             }
             Moment::Limit { call, among } => {
                 if let Some(call) = nth(&self.calls, call) {
@@ -164,6 +168,7 @@ impl History {
             call,
             id: self.opened,
             group: request.group.index(),
+            fallback: request.fallback.map(GroupId::index),
             replay: request.replay,
             among: request.among,
             at_once: request.copies,
@@ -219,9 +224,15 @@ impl History {
         for _ in 0..20 {
             let open = &mut self.calls[place];
             match self.dispatcher.step(self.now, &mut open.call) {
-                Step::Send(attempt) => self.sent(place, attempt),
+                Step::Send(attempt) => {
+                    self.fall_back(place);
+                    self.sent(place, attempt);
+                }
                 Step::Cancel(copy) => self.cancel(place, copy),
-                Step::Wait { until } => return self.rests(place, until.is_some()),
+                Step::Wait { until } => {
+                    self.fall_back(place);
+                    return self.rests(place, until.is_some());
+                }
                 Step::Answered(copy) => {
                     let open = &self.calls[place];
                     assert_eq!(Some(copy), open.answer.or(open.unavailable));
@@ -232,6 +243,7 @@ impl History {
                     return self.close(place);
                 }
                 Step::Refused(refusal) => {
+                    self.fall_back(place);
                     self.refused(place, refusal);
                     self.expected.refused += 1;
                     return self.close(place);
@@ -248,7 +260,9 @@ impl History {
         assert_eq!((attempt.call(), attempt.copy()), (CallId(open.id), open.copies.len()));
         let kind = attempt.kind();
         open.copies.push(Copy { slot, kind, fate: Fate::Flying, cancel_asked: false });
-        if kind == Kind::Retry {
+        if kind == Kind::Retry && open.is_free() && open.flying() == 1 {
+            self.free_retries += 1;
+        } else if kind == Kind::Retry {
             open.retries += 1;
         }
         if kind != Kind::Hedge && self.queues[open.group].first() == Some(&open.id) {
@@ -267,6 +281,8 @@ impl History {
         assert_ne!(self.plan.health[slot], Health::Draining);
         let others_up = untried.iter().any(|&other| self.plan.health[other] == Health::Up);
         assert!(self.plan.health[slot] == Health::Up || !others_up, "down, and others are up");
+        let may_be_down = open.fallback.is_none_or(|fallback| fallback == open.group);
+        assert!(self.plan.health[slot] == Health::Up || may_be_down, "down, with a fallback");
         assert!(open.answer.is_none(), "sent after it was answered");
         let queue = &self.queues[open.group];
         match kind {
@@ -282,7 +298,7 @@ impl History {
                 assert!(self.plan.health[slot] == Health::Up && queue.is_empty());
             }
             Kind::Retry => {
-                assert!(open.retries < RETRIES_MAX);
+                assert!(open.is_free() || open.retries < RETRIES_MAX);
                 let was_unsent = open.last_failure == Some(Failure::Unsent);
                 assert!(open.replay != Replay::IfUnsent || was_unsent);
             }
@@ -297,6 +313,21 @@ impl History {
             Kind::Mirror => panic!("step sends no mirrors"),
         }
         assert!(queue.first().is_none_or(|&head| head == open.id), "{} overtook", open.id);
+    }
+
+    /// A call whose turn it is goes to its fallback when nobody of its group is up.
+    fn fall_back(&mut self, place: usize) {
+        let is_up = |slot: &usize| self.plan.health[*slot] == Health::Up;
+        let is_somebody_up = self.untried(place).iter().any(is_up);
+        let open = &mut self.calls[place];
+        let queue = &mut self.queues[open.group];
+        let is_its_turn = queue.first().is_none_or(|&head| head == open.id);
+        if let Some(fallback) = open.fallback.filter(|fallback| *fallback != open.group)
+            && (open.flying() == 0 && is_its_turn && !is_somebody_up)
+        {
+            queue.retain(|&id| id != open.id);
+            open.group = fallback;
+        }
     }
 
     /// Members of its group that a call may still be sent to.
@@ -530,7 +561,8 @@ impl History {
             assert_eq!(outcomes(counted), outcomes(*expected), "replica {slot}");
         }
         let allowed = |share: f64| BURST + share * counted.opened as f64;
-        assert!(counted.retries as f64 <= allowed(RETRY_SHARE), "retries beyond the budget");
+        let paid = counted.retries - self.free_retries;
+        assert!(paid as f64 <= allowed(RETRY_SHARE), "retries beyond the budget");
         assert!(counted.hedges as f64 <= allowed(HEDGE_SHARE), "hedges beyond the budget");
     }
 

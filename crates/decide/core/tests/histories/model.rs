@@ -24,6 +24,8 @@ pub(crate) struct OpenCall {
     pub(crate) call: Call,
     pub(crate) id: u64,
     pub(crate) group: usize,
+    /// The group that it goes to when nobody of its own is up.
+    pub(crate) fallback: Option<usize>,
     pub(crate) replay: Replay,
     /// Who may answer.
     pub(crate) among: Option<ReplicaSet>,
@@ -42,6 +44,11 @@ pub(crate) struct OpenCall {
 impl OpenCall {
     pub(crate) fn flying(&self) -> usize {
         self.copies.iter().filter(|copy| copy.fate == Fate::Flying).count()
+    }
+
+    /// Whether sending it again is no retry.
+    pub(crate) fn is_free(&self) -> bool {
+        self.fallback.is_some() && self.last_failure == Some(Failure::Unsent)
     }
 
     pub(crate) fn settle(

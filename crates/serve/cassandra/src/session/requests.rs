@@ -322,7 +322,7 @@ impl Text {
                 result: ResultColumns::new(prepared.result.columns.as_ref()),
             },
             key: KeyPlan::new(&prepared.partition_key, &prepared.variables),
-            shapes: prepared.variables.iter().map(|column| shape(column.kind.id())).collect(),
+            shapes: prepared.variables.iter().map(|column| Shape::of(column.kind.id())).collect(),
             statement,
             keyspace,
             result,
@@ -335,18 +335,6 @@ fn columns(query: &SystemQuery, metadata: Option<&Columns<'_>>) -> Box<[ResultCo
     match (&query.select, metadata) {
         (Some(select), Some(metadata)) => system::result_columns(select, metadata),
         _ => Box::default(),
-    }
-}
-
-/// What must be known of a type, by its number.
-fn shape(kind: u16) -> Shape {
-    match kind {
-        0x05 => Shape::Counter,
-        0x09 => Shape::Int,
-        0x20 => Shape::List,
-        0x21 => Shape::Map,
-        0x22 => Shape::Set,
-        _ => Shape::Other,
     }
 }
 

@@ -225,6 +225,7 @@ impl Inner {
             group: GroupId::new(partition),
             replay: Replay::Always,
             among: Some(eligible.from),
+            fallback: None,
             copies: self.config.read_copies,
         };
         let mut call = self.reads.dispatcher.open(self.now, CallId(key as u64), request);

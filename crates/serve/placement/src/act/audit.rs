@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn what_is_no_date_is_no_moment() {
-        for wrong in ["", "2024", "2024-13-01T00:00:00.000Z", "2024-03-01T25:00:00Z", "ä024-03-01"] {
+        for wrong in ["", "2024", "2024-13-01T00:00:00.000Z", "2024-03-01T25:00:00Z", "ä024-03-01"]
+        {
             assert_eq!(moment(wrong), None, "{wrong}");
         }
     }

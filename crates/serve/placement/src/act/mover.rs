@@ -270,7 +270,17 @@ impl<C: Cluster> Mover<'_, C> {
     fn line<'a>(&'a self, order: &Order<'a>, event: Event) -> Line<'a> {
         let Order { who, why, .. } = *order;
         let cluster = self.cluster.name();
-        Line { cluster, who, why, event, step: None, number: None, from: None, goal: None, result: "" }
+        Line {
+            cluster,
+            who,
+            why,
+            event,
+            step: None,
+            number: None,
+            from: None,
+            goal: None,
+            result: "",
+        }
     }
 
     fn write(&self, line: &Line<'_>) -> Result<(), RemoteError> {

@@ -112,7 +112,9 @@ impl Patroni {
         let name = &self.settings.name;
         let members = cluster.get("members").and_then(Value::as_array);
         let members = members.ok_or_else(|| {
-            RemoteError::passing(format!("{name}: members were expected, this came: {cluster:.300}"))
+            RemoteError::passing(format!(
+                "{name}: members were expected, this came: {cluster:.300}"
+            ))
         })?;
         let text = |member: &Value, key: &str| {
             member.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -176,9 +178,7 @@ impl Patroni {
             Step::MoveLeader { from, to } => {
                 Ok(json!({"leader": self.site_name(from), "candidate": self.site_name(to)}))
             }
-            other => {
-                Err(RemoteError::lasting(format!("Patroni cannot {}", self.words(other))))
-            }
+            other => Err(RemoteError::lasting(format!("Patroni cannot {}", self.words(other)))),
         }
     }
 }

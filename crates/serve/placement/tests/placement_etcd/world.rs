@@ -75,8 +75,7 @@ impl World {
         let net = [64 + (process % 128) as u8, world * 16];
         let folder = std::env::temp_dir().join(format!("evenkeel-etcd-{process}-{world}"));
         fs::create_dir_all(&folder).unwrap();
-        let lanes =
-            Lanes::start_at(ways(net, ms, [PEER_PORT, CLIENT_PORT]), 1).unwrap();
+        let lanes = Lanes::start_at(ways(net, ms, [PEER_PORT, CLIENT_PORT]), 1).unwrap();
         let mut this = Self { folder, net, members: Vec::new(), _lanes: lanes };
         let named = |site: usize| format!("{0}=http://{0}:{PEER_PORT}", SITES[site]);
         let cluster: Vec<String> = (0..members).map(named).collect();

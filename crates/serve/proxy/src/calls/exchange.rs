@@ -10,7 +10,7 @@
 use std::fmt::Display;
 use std::rc::Rc;
 
-use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay};
+use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay, Request};
 use evenkeel_core::{Deadline, GroupId};
 
 use super::attempts::{Attempts, Kept, Pending, Woken};
@@ -43,6 +43,9 @@ pub trait Protocol: Sized + 'static {
 
     /// What becomes of a copy that lost.
     const LOSER: Loser;
+
+    /// Who is asked in a data centre where nobody of a request's group is up.
+    const FALLBACK: Option<GroupId> = None;
 
     /// The name of an upstream, for the log.
     fn name(upstream: &Self::Upstream) -> &str;
@@ -303,7 +306,8 @@ impl<P: Protocol> Exchange<P> {
 
 fn open<P: Protocol>(upstream: &P::Upstream, datacenter: usize, request: &P::Request) -> OpenCall {
     let group = P::group(upstream, datacenter, request);
-    P::calls(upstream).open(datacenter, group, P::replay(request))
+    let request = Request::new(group, P::replay(request));
+    P::calls(upstream).open(datacenter, Request { fallback: P::FALLBACK, ..request })
 }
 
 /// Whether what ended with a refusal or (`None`) an answer of "unavailable" may be sent once more,

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use bytes::{BufMut, BytesMut};
 use evenkeel_cql::codec::Compression;
 use evenkeel_cql::response::Result as Outcome;
+use evenkeel_cql::statement::Shape;
 use evenkeel_cql::{Envelope, ErrorCode, Flags, Opcode, Version};
 
 use crate::proxy::Proxy;
@@ -31,15 +32,22 @@ const READS: [u16; 5] = [1, 4, 5, 6, 10];
 const PAGES_MAX: usize = 500;
 
 /// One side: a connection, its keyspace, and what is prepared on it.
-struct Side {
-    client: Client,
+pub(crate) struct Side {
+    pub(crate) client: Client,
     keyspace: String,
-    prepared: BTreeMap<String, (Vec<u8>, Vec<u8>)>,
+    prepared: BTreeMap<String, Known>,
+}
+
+/// What an answer to PREPARE told: its ids, and the types of its markers.
+struct Known {
+    id: Vec<u8>,
+    result_id: Vec<u8>,
+    shapes: Vec<Shape>,
 }
 
 /// An answer without what may differ.
 #[derive(Clone, PartialEq, Eq)]
-struct Seen {
+pub(crate) struct Seen {
     flags: u8,
     opcode: Opcode,
     body: Vec<u8>,
@@ -55,7 +63,17 @@ impl Side {
             client.change(&statement);
         }
         client.rows(&format!("USE {keyspace}"));
+        Self::of(client, keyspace)
+    }
+
+    /// One whose keyspace has all that there must be.
+    pub(crate) fn of(client: Client, keyspace: &str) -> Self {
         Self { client, keyspace: keyspace.to_owned(), prepared: BTreeMap::new() }
+    }
+
+    /// The types of a prepared text's markers.
+    pub(crate) fn shapes(&self, text: &str) -> &[Shape] {
+        &self.prepared[text].shapes
     }
 
     fn ask(&mut self, opcode: Opcode, body: BytesMut) -> Envelope {
@@ -84,7 +102,7 @@ impl Side {
 
     /// The answer to one page. A node may have forgotten a statement since: clients that know a
     /// node prepare it again, and Evenkeel does that for its own.
-    fn ask_prepared(&mut self, asked: &Asked, state: Option<&[u8]>) -> Envelope {
+    pub(crate) fn ask_prepared(&mut self, asked: &Asked, state: Option<&[u8]>) -> Envelope {
         let (opcode, body) = self.request(asked, state);
         let answer = self.ask(opcode, body);
         if !reported(&answer).starts_with(ErrorCode::Unprepared.name()) {
@@ -99,7 +117,7 @@ impl Side {
     }
 
     /// Whether a text is prepared now; its first preparation is an answer.
-    fn prepare(&mut self, text: &str, seen: &mut Vec<Seen>) -> bool {
+    pub(crate) fn prepare(&mut self, text: &str, seen: &mut Vec<Seen>) -> bool {
         if self.prepared.contains_key(text) {
             return true;
         }
@@ -114,8 +132,9 @@ impl Side {
             else {
                 panic!("PREPARE {text}: {}", reported(&answer));
             };
-            let ids = (it.id.to_vec(), it.result_metadata_id.to_vec());
-            self.prepared.insert(text.to_owned(), ids);
+            let shapes = it.variables.iter().map(|column| Shape::of(column.kind.id())).collect();
+            let (id, result_id) = (it.id.to_vec(), it.result_metadata_id.to_vec());
+            self.prepared.insert(text.to_owned(), Known { id, result_id, shapes });
         }
         seen.push(self.seen(&answer));
         answer.opcode == Opcode::Result
@@ -131,7 +150,7 @@ impl Side {
                 (Opcode::Query, body)
             }
             Form::Prepared(part) => {
-                let (id, result_id) = &self.prepared[&part.text];
+                let Known { id, result_id, .. } = &self.prepared[&part.text];
                 put_short(&mut body, id);
                 if version == Version::V5 {
                     put_short(&mut body, result_id);
@@ -145,7 +164,7 @@ impl Side {
                 for (part, is_prepared) in parts {
                     body.put_u8(u8::from(*is_prepared));
                     match is_prepared {
-                        true => put_short(&mut body, &self.prepared[&part.text].0),
+                        true => put_short(&mut body, &self.prepared[&part.text].id),
                         false => put_long(&mut body, part.text.as_bytes()),
                     }
                     put_values(&mut body, &part.values);

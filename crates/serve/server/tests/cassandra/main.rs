@@ -13,6 +13,7 @@ mod obey;
 mod proxy;
 mod rig;
 mod schema;
+mod twice;
 
 use evenkeel_testkit::cassandra::Spec;
 

@@ -34,6 +34,8 @@ evenkeel_core::named! {
         ListElement = "list_element",
         /// A bound value's type is not known: it may be a list or a counter.
         UnknownType = "unknown_type",
+        /// Writes out a map whose keys may be equal: Cassandra writes any one of their values.
+        MapKeys = "map_keys",
         /// Calls a function in what it writes: `now()`, `uuid()`, or one that a user may have
         /// defined.
         Function = "function",
@@ -78,6 +80,20 @@ pub enum Shape {
     Other,
 }
 
+impl Shape {
+    /// Of a type by its number in metadata (section 4.2.5.2 of the specification).
+    pub fn of(kind: u16) -> Self {
+        match kind {
+            0x05 => Self::Counter,
+            0x09 => Self::Int,
+            0x20 => Self::List,
+            0x21 => Self::Map,
+            0x22 => Self::Set,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl Idempotence {
     /// Whether the statement may be sent twice.
     pub fn is_proven(self) -> bool {
@@ -116,6 +132,7 @@ impl fmt::Display for Why {
             Self::ListWhole => "it writes a list whole, which two copies leave twice",
             Self::ListElement => "it writes or deletes by what may be a position in a list",
             Self::UnknownType => "a bound value may be a list or a counter (prepare it)",
+            Self::MapKeys => "keys of a map in it may be equal (bind the map)",
             Self::Function => "it calls a function in what it writes",
             Self::Json => "it writes JSON, which may hold a list",
             Self::Truncate => "it removes all rows",

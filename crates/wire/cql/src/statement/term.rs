@@ -1,5 +1,7 @@
 //! Values as statements write them: literals, bind markers, functions.
 
+use std::collections::BTreeSet;
+
 use super::cursor::{Cursor, Unreadable};
 use super::idempotence::{Findings, Why};
 use super::token::Token;
@@ -18,8 +20,10 @@ pub(super) enum Term {
     Marker(u16),
     /// An integer, or what a function makes, which may be one.
     Integer,
-    /// Anything else.
-    Plain,
+    /// Several values in parentheses.
+    Tuple,
+    /// A constant that is no integer: a string, a blob, `true`, `null` …
+    Constant,
 }
 
 /// Reads one value. What speaks against idempotence inside it is noted in `findings`.
@@ -36,11 +40,11 @@ pub(super) fn term(
                 findings.refuse(Why::Function);
             }
             cursor.advance();
-            Ok(Term::Plain)
+            Ok(Term::Constant)
         }
         Token::Constant(_) => {
             cursor.advance();
-            Ok(Term::Plain)
+            Ok(Term::Constant)
         }
         Token::Integer(_) => {
             cursor.advance();
@@ -57,11 +61,11 @@ pub(super) fn term(
         Token::Symbol("-") => {
             cursor.advance();
             let is_special = cursor.takes_word("NAN") || cursor.takes_word("INFINITY");
-            is_special.then_some(Term::Plain).ok_or(Unreadable)
+            is_special.then_some(Term::Constant).ok_or(Unreadable)
         }
         Token::Word(word) if is_literal(word) => {
             cursor.advance();
-            Ok(Term::Plain)
+            Ok(Term::Constant)
         }
         Token::Word(_) | Token::Quoted(_) => function(cursor, findings, inner),
         Token::Symbol(_) | Token::Unknown | Token::End => Err(Unreadable),
@@ -87,26 +91,30 @@ pub(super) fn marker(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Result
     Ok(place)
 }
 
-/// Values until a closing sign, which is gone past.
+/// Values until a closing sign, which is gone past; returns how many, and what the last one is.
 fn terms(
     cursor: &mut Cursor<'_>,
     findings: &mut Findings,
     depth: usize,
     end: &str,
-) -> Result<(), Unreadable> {
+) -> Result<(usize, Term), Unreadable> {
+    let (mut count, mut last) = (0, Term::Constant);
     if cursor.takes(end) {
-        return Ok(());
+        return Ok((count, last));
     }
     loop {
-        term(cursor, findings, depth)?;
+        (count, last) = (count + 1, term(cursor, findings, depth)?);
         if cursor.takes(end) {
-            return Ok(());
+            return Ok((count, last));
         }
         cursor.expect(",")?;
     }
 }
 
 /// A set, a map, or a user-defined type, whose fields are names.
+///
+/// Cassandra writes any one of the values that a map has for one key, not the same each time. So
+/// keys must be certain to differ where there are several: as strings do.
 fn braces(
     cursor: &mut Cursor<'_>,
     findings: &mut Findings,
@@ -116,24 +124,37 @@ fn braces(
     if cursor.takes("}") {
         return Ok(Term::Braces);
     }
+    let (mut pairs, mut strings) = (0, BTreeSet::new());
     loop {
-        let is_name = matches!(cursor.token(), Token::Word(_) | Token::Quoted(_));
+        let key = cursor.token();
+        let is_name = matches!(key, Token::Word(_) | Token::Quoted(_));
         if is_name && cursor.following() == Token::Symbol(":") {
             cursor.advance();
+            cursor.advance();
+            term(cursor, findings, depth)?;
         } else {
             term(cursor, findings, depth)?;
-        }
-        if cursor.takes(":") {
-            term(cursor, findings, depth)?;
+            if cursor.takes(":") {
+                pairs += 1;
+                if let Token::Text { raw, is_plain: false } = key {
+                    strings.insert(raw);
+                }
+                term(cursor, findings, depth)?;
+            }
         }
         if cursor.takes("}") {
+            if pairs > 1 && strings.len() < pairs {
+                findings.refuse(Why::MapKeys);
+            }
             return Ok(Term::Braces);
         }
         cursor.expect(",")?;
     }
 }
 
-/// A tuple, or a value with the type it is meant to have in front: `(list<int>) [1]`.
+/// A tuple, a value with the type it is meant to have in front (`(list<int>) [1]`), or a value in
+/// parentheses, which is that value: Cassandra takes it for a tuple of one only where the column is
+/// a tuple.
 fn parenthesis(
     cursor: &mut Cursor<'_>,
     findings: &mut Findings,
@@ -141,8 +162,11 @@ fn parenthesis(
 ) -> Result<Term, Unreadable> {
     cursor.expect("(")?;
     if !is_type(*cursor) {
-        terms(cursor, findings, depth, ")")?;
-        return Ok(Term::Plain);
+        return match terms(cursor, findings, depth, ")")? {
+            (0, _) => Err(Unreadable),
+            (1, value) => Ok(value),
+            _ => Ok(Term::Tuple),
+        };
     }
     while !cursor.takes(")") {
         match cursor.advance() {

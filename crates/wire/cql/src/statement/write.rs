@@ -179,11 +179,8 @@ impl Reader<'_> {
     /// `[key]` or `.field` behind a column, if there is one; returns whether.
     fn element(&mut self) -> Result<bool, Unreadable> {
         if self.cursor.takes("[") {
-            match self.term()? {
-                // A position; or a map's key that is an integer, which looks the same.
-                Term::Integer => self.findings.refuse(Why::ListElement),
-                key => self.writes(Place::Element, key),
-            }
+            let key = self.term()?;
+            self.writes(Place::Element, key);
             self.cursor.expect("]")?;
             return Ok(true);
         }
@@ -244,13 +241,20 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Each pair is named: a new kind of value is idempotent nowhere until it is said to be.
     fn writes(&mut self, place: Place, value: Term) {
         match (place, value) {
+            (_, Term::Marker(marker)) => self.findings.open.push((marker, place)),
             (Place::Whole, Term::List) => self.findings.refuse(Why::ListWhole),
             (Place::Change, Term::List) => self.findings.refuse(Why::ListOperation),
-            (Place::Change, Term::Integer | Term::Plain) => self.findings.refuse(Why::Counter),
-            (_, Term::Marker(marker)) => self.findings.open.push((marker, place)),
-            (Place::Whole | Place::Element, _) | (Place::Change, Term::Braces) => {}
+            (Place::Change, Term::Integer | Term::Tuple | Term::Constant) => {
+                self.findings.refuse(Why::Counter);
+            }
+            // A position; or a map's key that is an integer, which looks the same.
+            (Place::Element, Term::Integer) => self.findings.refuse(Why::ListElement),
+            (Place::Whole, Term::Braces | Term::Integer | Term::Tuple | Term::Constant)
+            | (Place::Change, Term::Braces)
+            | (Place::Element, Term::List | Term::Braces | Term::Tuple | Term::Constant) => {}
         }
     }
 

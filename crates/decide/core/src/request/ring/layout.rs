@@ -28,8 +28,6 @@ use crate::request::ring::travel::Presence;
 /// Groups one dispatcher should have at most. Each costs it about a hundred bytes.
 pub const GROUPS_MAX: usize = 16_384;
 
-/// All nodes of the data centre.
-const EVERYBODY: GroupId = GroupId::new(0);
 /// In place of a group: no node of the data centre holds it.
 const ABSENT: u32 = u32::MAX;
 
@@ -69,6 +67,9 @@ enum Table {
 }
 
 impl Layout {
+    /// All nodes of the data centre.
+    pub const EVERYBODY: GroupId = GroupId::new(0);
+
     /// The first layout.
     ///
     /// # Panics
@@ -119,13 +120,13 @@ impl Layout {
     /// it names no key, group 0, which is all nodes.
     #[inline]
     pub fn group(&self, keyspace: &str, token: Option<Token>) -> GroupId {
-        let Some(token) = token else { return EVERYBODY };
+        let Some(token) = token else { return Self::EVERYBODY };
         match self.table(keyspace) {
             Some(Table::At(table)) => match self.tables[table].of(token) {
-                Some(ABSENT) | None => EVERYBODY,
+                Some(ABSENT) | None => Self::EVERYBODY,
                 Some(number) => GroupId::new(number as usize),
             },
-            Some(Table::Own) | None => EVERYBODY,
+            Some(Table::Own) | None => Self::EVERYBODY,
         }
     }
 

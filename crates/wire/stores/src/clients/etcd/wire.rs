@@ -110,7 +110,8 @@ pub fn error_of_answer(site: &str, path: &str, answer: &Answer) -> RemoteError {
     let said = answer.body.get("message").or_else(|| answer.body.get("error"));
     let said = said.and_then(Value::as_str).or_else(|| answer.body.as_str()).unwrap_or("no words");
     let code = answer.body.get("code").and_then(Value::as_u64);
-    let may_pass = matches!(code, None | Some(4 | 14)) || PASSING.iter().any(|words| said.contains(words));
+    let may_pass =
+        matches!(code, None | Some(4 | 14)) || PASSING.iter().any(|words| said.contains(words));
     let said: String = said.chars().take(300).collect();
     let message = format!("{site} answered {} to {path}: {said}", answer.status);
     RemoteError { message, may_pass }
