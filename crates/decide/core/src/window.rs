@@ -62,8 +62,8 @@ pub struct ReplicaWindow {
 
 impl ReplicaWindow {
     /// The mean time to an answer, at least, in microseconds: what was cancelled or timed out
-    /// counts with the time it lasted. Where every slow answer is overtaken by a hedge, the answers that
-    /// remain are the quick ones. `None` where nothing ended.
+    /// counts with the time it lasted. Where every slow answer is overtaken by a hedge, the answers
+    /// that remain are the quick ones. `None` where nothing ended.
     pub fn mean_latency_us(&self) -> Option<f64> {
         let ended = self.succeeded + self.censored;
         let sum_us = self.latency_us_sum + self.censored_us_sum;

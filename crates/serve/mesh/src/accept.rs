@@ -5,9 +5,9 @@
 //! Handshakes are taken at a fixed pace: the kernel keeps who waits at the address of a site, all
 //! others are turned away, and have half of the places at most. So whoever opens connections and
 //! says nothing does not keep sites out, unless from an address of theirs. Who has shown a
-//! certificate is read no faster than a peer with sound settings speaks, each connection by itself;
-//! the rest waits in the sockets of the sender. Probes beyond that are not echoed, so that no report
-//! waits behind them.
+//! certificate is read no faster than a peer with sound settings speaks, each connection by
+//! itself; the rest waits in the sockets of the sender. Probes beyond that are not echoed, so that
+//! no report waits behind them.
 
 use std::cell::RefCell;
 use std::io;

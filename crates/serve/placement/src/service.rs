@@ -387,7 +387,8 @@ impl Desk {
         let (name, from, goal) = (&self.config.name, &cut.from, &cut.goal);
         warn!(
             database = name,
-            "placement: a move was cut off and is not finished ({why_not}): it began where {from},              and was to end where {goal}"
+            "placement: a move was cut off and is not finished ({why_not}): it began where {from}, \
+             and was to end where {goal}"
         );
     }
 

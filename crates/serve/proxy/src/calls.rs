@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::{Hedge, HedgeStats, Redundancy, Single};
-use evenkeel_core::request::{CallId, Dispatcher, DispatcherConfig, Probe, Replay, Request};
+use evenkeel_core::request::{CallId, Dispatcher, DispatcherConfig, Probe, Request};
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{
     Deadline, Feedback, Fleet, GroupId, Health, Instant, Replica as Facts, ReplicaId,

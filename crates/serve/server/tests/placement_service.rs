@@ -70,7 +70,10 @@ fn a_small_table_has_the_defaults_of_the_paper() {
     let config = folder.read(&format!("{HEAD}{DATABASE}{TODAY}")).unwrap();
     assert_eq!(config.interval, Duration::from_secs(1_800));
     assert_eq!((config.tier, config.tau, config.dry_run), (PlacementTier::Leader, 2.0, true));
-    assert_eq!((config.steady.intervals, config.steady.cooldown_intervals), (3, 4));
+    assert_eq!(
+        (config.steady.intervals, config.steady.cooldown),
+        (3, Duration::from_secs(4 * 1_800))
+    );
     assert_eq!((config.steady.gain_min, config.steady.payback_intervals), (0.02, 8.0));
     let [orders] = config.databases.as_slice() else { panic!("{config:?}") };
     assert_eq!(orders.sites.as_ref(), ["west", "mid", "east"]);
@@ -82,7 +85,7 @@ fn a_small_table_has_the_defaults_of_the_paper() {
     assert_eq!(orders.trips.as_ref().unwrap().from_client(2), [80.0, 60.0, 0.5]);
     assert_eq!(orders.today.as_ref().unwrap().replicas(), [0, 1, 2]);
     let hourly = format!("{HEAD}interval = '1h'\ncooldown = '90m'\n{DATABASE}{TODAY}");
-    assert_eq!(folder.read(&hourly).unwrap().steady.cooldown_intervals, 2, "rounded up");
+    assert_eq!(folder.read(&hourly).unwrap().steady.cooldown, Duration::from_secs(5_400));
 }
 
 #[test]

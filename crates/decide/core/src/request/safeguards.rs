@@ -117,8 +117,8 @@ impl Safeguards {
     /// Writes who may be used for a request into `out`, leaving out those in `tried`.
     ///
     /// Distrust is given up in steps when it would leave nobody: first the suspicions (failing,
-    /// ejected, slow start), then, where there is no fallback, the health checks. Draining and tried replicas stay out, and so
-    /// does whoever may not answer it ([`Request::among`]).
+    /// ejected, slow start), then, where there is no fallback, the health checks. Draining and
+    /// tried replicas stay out, and so does whoever may not answer it ([`Request::among`]).
     pub(crate) fn narrow(
         &self,
         now: Instant,

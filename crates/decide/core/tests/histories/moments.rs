@@ -102,8 +102,11 @@ fn copies() -> impl Strategy<Value = u8> {
 pub(crate) fn moments() -> impl Strategy<Value = Moment> {
     let n = 0..64_usize;
     prop_oneof![
-        12 => (n.clone(), prop::option::of(n.clone()), replays(), prop::option::weighted(0.3, sets()), copies())
-            .prop_map(|(group, fallback, replay, among, copies)| {
+        12 => (
+            (n.clone(), prop::option::of(n.clone())),
+            (replays(), prop::option::weighted(0.3, sets()), copies()),
+        )
+            .prop_map(|((group, fallback), (replay, among, copies))| {
                 Moment::Open { group, fallback, replay, among, copies }
             }),
         1 => (n.clone(), sets()).prop_map(|(call, among)| Moment::Limit { call, among }),

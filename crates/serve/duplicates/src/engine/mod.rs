@@ -384,8 +384,8 @@ impl Inner {
         }
     }
 
-    /// Writes to the log again if that can be done by now. A layout that was taken meanwhile it does
-    /// not know yet.
+    /// Writes to the log again if that can be done by now. A layout that was taken meanwhile it
+    /// does not know yet.
     fn mend(&mut self) {
         self.mend_at = self.now + MEND_EVERY;
         let version = self.layout.version();

@@ -49,8 +49,8 @@ use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag, VERS
 const SEGMENT_BYTES_MIN: u64 = 1 << 10;
 /// Where a log goes that is of no use any more.
 const QUARANTINE: &str = "aside";
-/// What must find room before a log that failed is written to again, in bytes: more than a batch, so
-/// that a full disk is not tried again with every byte that is freed.
+/// What must find room before a log that failed is written to again, in bytes: more than a batch,
+/// so that a full disk is not tried again with every byte that is freed.
 const ROOM_BYTES: usize = 1 << 20;
 /// Kept for the next batch; what a larger one took is given back.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;

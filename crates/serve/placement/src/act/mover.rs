@@ -406,7 +406,10 @@ impl<C: Cluster> Run<'_, '_, C> {
                     mover.check_window().map_err(closed)?;
                     mover.note(self.order, begins, number, "")
                 }
-                Until::Quorum => Ok(drop(mover.note(self.order, begins, number, ""))),
+                Until::Quorum => {
+                    let _ = mover.note(self.order, begins, number, "");
+                    Ok(())
+                }
             };
             let result = match begun {
                 Ok(()) => self.do_one(step, layout, until).await,
@@ -554,23 +557,27 @@ impl<C: Cluster> Run<'_, '_, C> {
 
     /// Goes back to the start, as far as it can.
     async fn take_back(&self, mut stop: Stop) -> Outcome {
-        if let Err(why) = self.go_back(&mut stop).await {
+        if let Some(why) = self.go_back(&mut stop).await {
             stop.stuck = Some(format!("and could not go back: {why}"));
         }
         self.stopped(stop)
     }
 
-    async fn go_back(&self, stop: &mut Stop) -> Result<(), String> {
-        let seen = self.seen_within().await.map_err(|error| error.message)?;
+    /// Goes back; or says why it could not.
+    async fn go_back(&self, stop: &mut Stop) -> Option<String> {
+        let seen = match self.seen_within().await {
+            Ok(seen) => seen,
+            Err(error) => return Some(error.message),
+        };
         let mut layout = seen.layout;
         let walked = self.walk(&mut layout, &mut stop.back, self.start, Until::Quorum).await;
         let leader = layout.leader();
         stop.layout = Some(layout);
         if let Err(Halt::Failed(_, why) | Halt::Closed(_, why)) = walked {
-            return Err(why);
+            return Some(why);
         }
         stop.elected = Some(leader).filter(|leader| *leader != self.start.leader());
-        Ok(())
+        None
     }
 
     /// Looks until something is seen, as long as a step may take.
