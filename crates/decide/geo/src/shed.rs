@@ -8,6 +8,10 @@
 //!
 //! A data centre that sheds serves nobody else's. Hence what one sheds depends on its load alone,
 //! and shedding is a curve like any other: [`Shedding::ppm`].
+//!
+//! Within a target requests could be shed to save redirects. Without a dimmer such a plan would
+//! overload a data centre that others have room for, so a target is first asked of plans that shed
+//! nothing: [`Shedding::refused`].
 
 use super::pairs::Pairs;
 use super::problem::{ALL_PPM, Problem};
@@ -17,6 +21,8 @@ use super::problem::{ALL_PPM, Problem};
 pub(super) struct Shedding {
     /// By load up to the demand: the load that serves most in time.
     served: Vec<Vec<u32>>,
+    /// Whether who sheds counts as if all were late.
+    is_refused: bool,
 }
 
 impl Shedding {
@@ -32,7 +38,12 @@ impl Shedding {
             };
             (0..=problem.demand()[site]).map(up_to).collect()
         };
-        Self { served: (0..problem.sites()).map(of_site).collect() }
+        Self { served: (0..problem.sites()).map(of_site).collect(), is_refused: false }
+    }
+
+    /// The same where no target below 100 % is kept by who sheds.
+    pub(super) fn refused(&self) -> Self {
+        Self { is_refused: true, ..self.clone() }
     }
 
     /// What is served of a load, if less than all of it.
@@ -46,6 +57,9 @@ impl Shedding {
         let Some(served) = self.served(site, load) else {
             return problem.violation_ppm(site, site, load);
         };
+        if self.is_refused {
+            return ALL_PPM;
+        }
         let late = u64::from(load) * u64::from(ALL_PPM) - in_time(problem, site, served);
         late.div_ceil(u64::from(load)) as u32
     }

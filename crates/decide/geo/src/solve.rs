@@ -20,9 +20,26 @@ pub fn solve(problem: &Problem, question: &Question) -> Result<Answer, ProblemEr
     let model = Model::new(problem, question, shedding.as_ref());
     let demand = problem.demand();
     let local = Pairs::from_fn(demand.len(), |i, j| if i == j { demand[i] } else { 0 });
-    let mut verdict = match question.objective {
-        Objective::Violations => search(&model, &local, question.effort),
-        Objective::Cost(_) => within_target(&model, &local, question),
+    let (model, mut verdict) = match (&question.objective, &shedding) {
+        (Objective::Violations, _) => {
+            let verdict = search(&model, &local, question.effort);
+            (model, verdict)
+        }
+        (Objective::Cost(_), None) => {
+            let verdict = within_target(&model, &local, question);
+            (model, verdict)
+        }
+        (Objective::Cost(_), Some(of)) => {
+            // Who can keep the target without shedding sheds nothing to save redirects.
+            let unshed = Model::new(problem, question, Some(&of.refused()));
+            let first = within_target(&unshed, &local, question);
+            if unshed.score(&first.flow).excess == 0 {
+                (unshed, first)
+            } else {
+                let second = within_target(&model, &local, question);
+                (model, Verdict { work: first.work + second.work, ..second })
+            }
+        }
     };
     // Without a dimmer what is shed is load like any other: not even then is it worse than no plan.
     let unshed = |flow: &Flow| late(problem, flow, &loads(problem.sites(), flow));

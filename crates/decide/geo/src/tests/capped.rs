@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{Effort, Overload, Problem, Question};
+use super::super::{Effort, Overload, Problem, Question, Status};
 use super::solved;
 
 /// A data centre: quanta that saturate it, those that come, how sharp its knee is, whether it is
@@ -96,4 +96,21 @@ fn a_site_that_lost_servers_does_not_fill_the_others_until_all_are_late() {
     assert!(capped.proven && capped.redirected > 0);
     assert!(capped.violations < all_local(&problem) / 2, "{capped:?}");
     assert!(unshed(&problem, &capped.rates, &capped.shed) < all_local(&problem));
+}
+
+/// A target allows 5 % to be late, and shedding them would save redirects.
+#[test]
+fn nothing_is_shed_to_save_redirects() {
+    let sites = [(100, 150, 2_000, false), (100, 30, 2_000, false)];
+    let capped = |sites: &[Site]| {
+        let problem = problem(sites, &[0.0]);
+        let question = Question::cost(&problem, 50_000);
+        solved(&problem, &Question { overload: Overload::Capped, ..question })
+    };
+    let answer = capped(&sites);
+    assert_eq!((answer.status, answer.shed, answer.redirected), (Status::Optimal, vec![0, 0], 51));
+    // Without room for them 5 % may be shed, and are.
+    let full = [sites[0], (100, 51, 2_000, false)];
+    let answer = capped(&full);
+    assert_eq!((answer.status, answer.shed, answer.redirected), (Status::Optimal, vec![7, 0], 44));
 }
