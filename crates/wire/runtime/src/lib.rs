@@ -10,6 +10,8 @@
 //! | [`limits`] | what one worker allows its clients and itself, with the keys of the config |
 //! | [`clock`] | core's instants on the machine's clock, or on a test's virtual time |
 //! | [`timer`] | wake-ups within microseconds, for hedges |
+//! | [`stream`] | a connection, whatever carries it |
+//! | [`tls`] | encryption on either side: keys of the config, files that change |
 //! | [`pem`] | certificates and private keys from files |
 //! | [`metrics`] | the registry of metrics, and their text formats |
 
@@ -20,4 +22,6 @@ pub mod files;
 pub mod limits;
 pub mod metrics;
 pub mod pem;
+pub mod stream;
 pub mod timer;
+pub mod tls;

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Peer;
-use super::stream::Stream;
+use crate::stream::Stream;
 
 /// Connections the kernel keeps waiting while a worker is busy or full.
 const BACKLOG: i32 = 4096;

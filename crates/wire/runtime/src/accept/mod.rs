@@ -18,12 +18,12 @@
 //! once, and all others are told [`Order::Drain`]. Whoever is not done when the time is up is cut
 //! off and counted.
 
+mod leave;
 mod limits;
 mod link;
 mod listener;
 mod places;
 mod stop;
-mod stream;
 
 #[cfg(test)]
 mod tests;
@@ -38,16 +38,17 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
+pub use crate::stream::Stream;
+pub use leave::{Linger, poll_leave};
 pub use link::{Link, Order, Phase};
 pub use listener::{Dialer, Listener, Sharing};
 pub use places::{AcceptCounts, accept_counts, limit_clients};
 pub use stop::{Stage, Stop, StopSignal};
-pub use stream::{Linger, Stream, poll_leave};
 
+use crate::tls::ServerTls;
 use limits::Limits;
 use listener::Source;
 use places::{PLACES, Place};
@@ -72,9 +73,8 @@ pub struct AcceptConfig {
     /// How long clients may take to finish once nobody is accepted any more; the process's own
     /// limit holds too.
     pub drain: Duration,
-    /// With what clients are spoken to, if encrypted. Certificates are replaced by another
-    /// configuration; connections keep theirs.
-    pub tls: Option<Arc<ServerConfig>>,
+    /// With what clients are spoken to, if encrypted.
+    pub tls: Option<ServerTls>,
 }
 
 impl AcceptConfig {
@@ -424,8 +424,8 @@ impl<H: ServeConnection> Drop for Entry<H> {
 }
 
 /// Agrees on TLS with a client; `None` when that fails, or it is told to leave before.
-async fn greet(stream: Stream, peer: Peer, tls: Arc<ServerConfig>, link: &Link) -> Option<Stream> {
-    let accepting = Box::pin(TlsAcceptor::from(tls).accept(stream));
+async fn greet(stream: Stream, peer: Peer, tls: ServerTls, link: &Link) -> Option<Stream> {
+    let accepting = Box::pin(TlsAcceptor::from(tls.config()).accept(stream));
     let left = async {
         link.ordered(Order::Drain).await;
         Err(io::ErrorKind::ConnectionAborted.into())
@@ -433,7 +433,7 @@ async fn greet(stream: Stream, peer: Peer, tls: Arc<ServerConfig>, link: &Link) 
     match first(accepting, left).await {
         Ok(stream) => {
             link.enter(Phase::New);
-            Some(Stream::Tls(Box::new(stream)))
+            Some(Stream::Tls(Box::new(stream.into())))
         }
         Err(error) => {
             tracing::debug!(address = %peer.address, %error, "a client: no TLS");

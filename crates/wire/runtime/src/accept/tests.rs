@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::tls::{Identity, ServerTls, ServerTlsFiles};
 use super::places::ACCEPT_PAUSE;
 use super::*;
 
@@ -285,13 +286,15 @@ fn a_client_that_does_not_leave_is_cut_off_but_not_counted_as_such() {
 fn a_client_that_does_not_begin_tls_is_cut_off() {
     run(async {
         let named = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let key = rustls_pki_types::PrivateKeyDer::try_from(named.signing_key.serialize_der());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider);
-        let builder = builder.with_safe_default_protocol_versions().unwrap();
-        let builder = builder.with_no_client_auth();
-        let tls = builder.with_single_cert(vec![named.cert.der().clone()], key.unwrap()).unwrap();
-        let world = World::new(AcceptConfig { tls: Some(Arc::new(tls)), ..config() });
+        let folder = std::env::temp_dir().join(format!("evenkeel-accept-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let identity = Identity { certificate: folder.join("c.pem"), key: folder.join("k.pem") };
+        std::fs::write(&identity.certificate, named.cert.pem()).unwrap();
+        std::fs::write(&identity.key, named.signing_key.serialize_pem()).unwrap();
+        let files = ServerTlsFiles { identities: vec![identity], client_ca: None };
+        let tls = ServerTls::load(&files, &[]).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        let world = World::new(AcceptConfig { tls: Some(tls), ..config() });
         assert_about(world.client().closed_after().await, 2 * SECOND);
         let mut nonsense = world.client();
         nonsense.say("one\n").await;
