@@ -1,30 +1,30 @@
 //! What the threads of a process share of one cluster: who is in it, and what clients prepared.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use evenkeel_cql::codec::Compression;
-use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use super::cluster::{self, ClusterSettings, Publisher, View};
 use super::cluster_state::ClusterStates;
-use super::front::{FrontSettings, FrontTlsFiles, Own};
+use super::front::{FrontSettings, Own};
 use super::members::{self, Members, SlotAssigner};
 use super::prepared::PreparedStatements;
 use super::route::Route;
 use super::system::{Proxies, Proxy};
 use crate::config::CqlConfig;
 use evenkeel_cql::client::config::CqlUser;
-use evenkeel_cql::client::{Login, NodeLimits, NodeTls};
+use evenkeel_cql::client::{Login, NodeLimits};
 use evenkeel_proxy::calls::DispatcherSeed;
 use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::site_setup::HOME;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::tls::{ClientTls, ServerTls};
 
 /// The rack that clients are told: proxies have none, and drivers want one.
 const RACK: &str = "evenkeel";
@@ -87,7 +87,7 @@ fn limits(upstream: &UpstreamConfig, cql: &CqlConfig) -> io::Result<NodeLimits> 
         silence_max: upstream.timeouts.attempt,
         frame_bytes_max: cql.frame_bytes_max,
         compression: cql.is_compressed.then_some(Compression::Lz4),
-        tls: cql.tls.as_ref().map(NodeTls::load).transpose()?,
+        tls: upstream.tls.as_ref().map(|files| ClientTls::load(files, &[])).transpose()?,
         asks_for_feedback: true,
         ..NodeLimits::default()
     })
@@ -161,7 +161,7 @@ impl ClusterHandle {
         &self,
         limits: &ServerLimits,
         cql: &CqlConfig,
-        tls: Option<Arc<ServerConfig>>,
+        tls: Option<ServerTls>,
         home: &Arc<str>,
     ) -> FrontSettings {
         let rack: Arc<str> = RACK.into();
@@ -183,16 +183,4 @@ impl ClusterHandle {
             ..FrontSettings::new(home)
         }
     }
-}
-
-/// How clients are spoken to, by our certificate and its key: `None` without encryption.
-///
-/// # Errors
-/// When its certificate or key cannot be used, with the path.
-pub fn front_tls(identity: Option<&(PathBuf, PathBuf)>) -> io::Result<Option<Arc<ServerConfig>>> {
-    let load = |(certificate, key): &(PathBuf, PathBuf)| {
-        let (certificate, key) = (certificate.clone(), key.clone());
-        FrontTlsFiles { certificate, key, authority: None }.load()
-    };
-    identity.map(load).transpose()
 }

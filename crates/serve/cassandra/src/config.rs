@@ -4,10 +4,9 @@ pub mod read;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_cql::client::config::{CqlTls, CqlUser};
+use evenkeel_cql::client::config::CqlUser;
 
 /// `[upstream.NAME.cql]`: the cluster, and how this process speaks with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +25,6 @@ pub struct CqlConfig {
     pub reached_at: BTreeMap<SocketAddr, SocketAddr>,
     /// As whom the process itself logs in; `None` = without a login.
     pub user: Option<CqlUser>,
-    /// Encryption towards the nodes; `None` = none.
-    pub tls: Option<CqlTls>,
     /// Whether bodies between this process and the nodes are compressed (LZ4); default no.
     pub is_compressed: bool,
     /// Time between looks at the thread pools of nodes without an agent; `None` = never.
@@ -56,7 +53,6 @@ impl Default for CqlConfig {
             proxies: Vec::new(),
             reached_at: BTreeMap::new(),
             user: None,
-            tls: None,
             is_compressed: false,
             poll: None,
             connections_max: 2,
@@ -77,20 +73,4 @@ pub struct RemoteDatacenter {
     pub site: String,
     /// The data centre, in the cluster.
     pub datacenter: String,
-}
-
-/// `[agent.cql]`: encryption on either side of an agent beside a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CqlAgentConfig {
-    /// Certificate and key, PEM: clients must speak TLS.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// Encryption towards the node; `None` = none.
-    pub tls: Option<CqlTls>,
-}
-
-/// `[listen.cql]`: what is offered to clients.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CqlListenConfig {
-    /// Certificate and key, PEM: clients must speak TLS.
-    pub identity: Option<(PathBuf, PathBuf)>,
 }

@@ -5,7 +5,7 @@
 //!
 //! | room | does |
 //! |---|---|
-//! | [`config`] | `[upstream.NAME.cql]`, `[listen.cql]`, `[agent.cql]` |
+//! | [`config`] | `[upstream.NAME.cql]` |
 //! | `front/`, `session/` | clients: connections, logins, what each message means |
 //! | `prepared`, `system/`, `events` | what a client of several nodes needs and one proxy must know: statements, the tables that tell of the cluster, its events |
 //! | `protocol` | what a request and its answer mean to the loop around core's dispatcher ([`calls`](evenkeel_proxy::calls)) |
@@ -38,6 +38,6 @@ mod system_table;
 mod testing;
 
 pub use backend::serve;
-pub use cluster_handle::{ClusterHandle, Watcher, front_tls, open};
+pub use cluster_handle::{ClusterHandle, Watcher, open};
 pub use front::{FrontCounts, FrontSettings};
 pub use route::Route;

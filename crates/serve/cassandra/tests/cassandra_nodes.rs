@@ -13,10 +13,9 @@ use bytes::{Bytes, BytesMut};
 use evenkeel_cassandra::agent::{NodeAgent, NodeAgentSettings};
 use evenkeel_cassandra::cluster::{Cluster, ClusterSettings, Notice, View, channel, keep};
 use evenkeel_core::request::ring::Consistency;
-use evenkeel_cql::client::config::CqlTls;
 use evenkeel_cql::client::{
-    Answer, Ask, Dialect, FeedbackSource, Known, Login, Node, NodeLimits, NodeTls, Prepared,
-    ResultColumns, SendErrorKind,
+    Answer, Ask, Dialect, FeedbackSource, Known, Login, Node, NodeLimits, Prepared, ResultColumns,
+    SendErrorKind,
 };
 use evenkeel_cql::codec::Compression;
 use evenkeel_cql::request::{Execute, Prepare, Query, QueryParameters};
@@ -24,6 +23,7 @@ use evenkeel_cql::response::{Event, Result as Answered};
 use evenkeel_cql::{Envelope, Flags, Opcode, Reader, Version, payload};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles};
 use evenkeel_testkit::cassandra::client::Client;
 use evenkeel_testkit::cassandra::{self, Spec};
 use evenkeel_testkit::story::{skipped, story_within};
@@ -414,8 +414,8 @@ fn nodes_that_want_tls_and_a_login_get_both() {
         std::fs::create_dir_all(&folder).unwrap();
         let authority = folder.join("authority.pem");
         std::fs::write(&authority, own.authority().unwrap()).unwrap();
-        let files = CqlTls { authority, identity: None, name: None };
-        let tls = Some(NodeTls::load(&files).unwrap());
+        let files = ClientTlsFiles { ca: Some(authority), identity: None, name: None };
+        let tls = Some(ClientTls::load(&files, &[]).unwrap());
         std::fs::remove_dir_all(&folder).unwrap();
         let limits = NodeLimits { tls, ..NodeLimits::default() };
         let as_user = |password: &str| Dialect {

@@ -11,6 +11,7 @@ use evenkeel_core::units::Dimmer;
 use http::HeaderName;
 
 use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 
 /// How requests of a `[[listen]]` are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,10 @@ pub struct AgentConfig {
     pub limits: ServerLimits,
     /// What each worker allows itself towards the application.
     pub upstream_limits: UpstreamLimits,
+    /// Encryption towards the proxies; `None` = none.
+    pub tls: Option<ServerTlsFiles>,
+    /// Encryption towards the application; `None` = none.
+    pub app_tls: Option<ClientTlsFiles>,
 }
 
 /// `[agent.dimmer]`: which requests of an application get their optional content.

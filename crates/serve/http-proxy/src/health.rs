@@ -20,6 +20,7 @@ use evenkeel_proxy::config::{HealthConfig, UpstreamConfig};
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_proxy::verdict::Verdict;
 use evenkeel_runtime::limits::UpstreamLimits;
+use evenkeel_runtime::tls::ClientTls;
 
 /// Checks of the replicas of upstreams with a `health` table, those of other data centres too. They
 /// run until they are dropped. By upstream and slot.
@@ -45,6 +46,7 @@ struct Subject {
     generation: u32,
     health: HealthConfig,
     limits: UpstreamLimits,
+    tls: Option<ClientTls>,
 }
 
 impl Checks {
@@ -53,17 +55,18 @@ impl Checks {
     /// over the verdict in force. Call it in a worker runtime.
     pub fn follow<'a>(
         &mut self,
-        upstreams: impl Iterator<Item = (usize, &'a UpstreamConfig)>,
+        upstreams: impl Iterator<Item = (usize, &'a UpstreamConfig, Option<&'a ClientTls>)>,
         states: &Arc<UpstreamStates>,
     ) {
         let mut before = std::mem::take(&mut self.0);
-        for (upstream, settings) in upstreams {
+        for (upstream, settings, tls) in upstreams {
             // Who discovers the members of a cluster watches them, too.
             let health = settings.health.clone().filter(|_| !settings.is_discovered);
             let Some(health) = health else { continue };
             for (slot, address, generation) in states.members(upstream) {
                 let (health, limits) = (health.clone(), settings.limits);
-                let subject = Subject { address, generation, health, limits };
+                let tls = tls.cloned();
+                let subject = Subject { address, generation, health, limits, tls };
                 let key = (upstream, slot);
                 let same = before.remove(&key).filter(|check| check.subject == subject);
                 let check = same.unwrap_or_else(|| begin(subject, settings, key, states));
@@ -89,7 +92,7 @@ fn begin(
     let is_down = states.plan(upstream).health.get(slot) == Some(&Health::Down);
     let checker = Checker {
         health: Rc::new(subject.health.clone()),
-        upstream: Upstream::new(subject.address, subject.limits),
+        upstream: Upstream::with_tls(subject.address, subject.limits, subject.tls.clone()),
         address: subject.address,
         origin,
         verdict: Verdict::begin(is_down),

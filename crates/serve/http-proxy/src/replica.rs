@@ -53,12 +53,13 @@ use crate::{brownout, hops, orca};
 use admission::{Admission, Full, Slot};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
-use evenkeel_http::{Body, Client, SendError, SendErrorKind, Upstream, serve};
+use evenkeel_http::{Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, serve_within};
 use evenkeel_proxy::estimates::{Estimates, Present};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::accept::{Listener, Served};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::tls::{ClientTls, ServerTls};
 
 /// What an agent answers itself, at once: `GET` of it brings 204 and the report of this moment.
 pub const PROBE_PATH: &str = "/.evenkeel/probe";
@@ -87,6 +88,7 @@ pub struct Agent {
     timeout: Duration,
     concurrency: Option<u32>,
     limits: ServerLimits,
+    tls: Option<ServerTls>,
     forwarding: Forwarding,
     clock: Clock,
     admission: Rc<Admission>,
@@ -95,22 +97,36 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that has not heard of its application yet.
+    /// An agent that has not heard of its application yet, without TLS.
     ///
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub fn new(config: &AgentConfig, clock: Clock) -> Rc<Agent> {
+        Self::with_tls(config, (None, None), clock)
+    }
+
+    /// The same, in TLS towards proxies and towards the application where so asked.
+    ///
+    /// # Panics
+    /// As [`Agent::new`].
+    pub fn with_tls(
+        config: &AgentConfig,
+        (tls, app_tls): (Option<ServerTls>, Option<ClientTls>),
+        clock: Clock,
+    ) -> Rc<Agent> {
         let host = HeaderValue::from_str(&config.app.to_string());
         let seed = u64::from(config.app.port()) << 16 | u64::from(config.address.port());
         let dimmer = config.dimmer.as_ref();
         Rc::new(Agent {
-            app: Upstream::new(config.app, config.upstream_limits),
+            app: Upstream::with_tls(config.app, config.upstream_limits, app_tls),
+            tls,
             queue_timeout: config.queue_timeout,
             timeout: config.timeout,
             concurrency: config.concurrency,
             limits: config.limits,
             forwarding: Forwarding {
                 append_forwarded_for: false,
+                is_https: false,
                 host_default: host.expect("an address is a header value"),
             },
             clock,
@@ -147,9 +163,9 @@ impl Agent {
             .dimming
             .clone()
             .map(|dimming| Timekeeper(tokio::task::spawn_local(dimming.keep_time())));
-        let limits = self.limits;
+        let limits = LiveLimits::new(self.limits, self.tls.clone());
         let handler = move |request, client| Rc::clone(&self).answer(request, client);
-        let served = serve(listener, limits, handler, stop).await;
+        let served = serve_within(listener, &limits, handler, stop).await;
         drop(timekeeper);
         served
     }

@@ -25,6 +25,7 @@ use evenkeel_proxy::upstream_state::{BrownoutSeen, ReplicaState, WorkerReport};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::timer::Timer;
+use evenkeel_runtime::tls::ClientTls;
 
 /// One upstream as one worker sees it, under one configuration. A reload makes another route of it
 /// that shares calls and connections with this one: requests that have begun keep theirs.
@@ -41,12 +42,19 @@ pub struct Route {
 /// The connections to an upstream's replicas, whatever its configuration.
 #[derive(Debug)]
 struct Connections {
-    limits: Cell<UpstreamLimits>,
+    way: RefCell<Way>,
     /// By data centre, its slots.
     slots: RefCell<Vec<Range<usize>>>,
     /// By slot.
     replicas: RefCell<Vec<Rc<Replica>>>,
     seen: Cell<BrownoutSeen>,
+}
+
+/// How connections to replicas are opened.
+#[derive(Clone, Debug, PartialEq)]
+struct Way {
+    limits: UpstreamLimits,
+    tls: Option<ClientTls>,
 }
 
 #[derive(Debug)]
@@ -58,9 +66,9 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(address: SocketAddr, limits: UpstreamLimits, answers_probes: bool) -> Rc<Self> {
+    fn new(address: SocketAddr, way: &Way, answers_probes: bool) -> Rc<Self> {
         Rc::new(Self {
-            upstream: Upstream::new(address, limits),
+            upstream: Upstream::with_tls(address, way.limits, way.tls.clone()),
             answers_probes: Cell::new(answers_probes),
             probing: Cell::new(false),
         })
@@ -86,7 +94,7 @@ impl Connections {
             if replicas.get(slot).is_some_and(|known| known.upstream.address() == address) {
                 continue;
             }
-            let replica = Replica::new(address, self.limits.get(), true);
+            let replica = Replica::new(address, &self.way.borrow(), true);
             match replicas.get_mut(slot) {
                 Some(place) => *place = replica,
                 None => replicas.push(replica),
@@ -95,16 +103,16 @@ impl Connections {
         self.slots.borrow_mut()[HOME].end = replicas.len();
     }
 
-    /// Opens connections within other limits from now on. Those that are in use go on and are not
-    /// kept.
-    fn limit(&self, limits: UpstreamLimits) {
-        if self.limits.replace(limits) == limits {
+    /// Opens connections in another way from now on. Those that are in use go on and are not kept.
+    fn go(&self, way: Way) {
+        if *self.way.borrow() == way {
             return;
         }
         for replica in &mut *self.replicas.borrow_mut() {
             let answers_probes = replica.answers_probes.get();
-            *replica = Replica::new(replica.upstream.address(), limits, answers_probes);
+            *replica = Replica::new(replica.upstream.address(), &way, answers_probes);
         }
+        self.way.replace(way);
     }
 }
 
@@ -120,7 +128,7 @@ pub struct ListenerPolicy {
 }
 
 impl Route {
-    /// A route without connections yet. Must be made on the worker's thread.
+    /// A route without connections yet, without TLS. Must be made on the worker's thread.
     ///
     /// # Errors
     /// When the operating system refuses a timer.
@@ -129,25 +137,26 @@ impl Route {
         clock: Clock,
         seed: DispatcherSeed,
     ) -> std::io::Result<Rc<Self>> {
-        Ok(Self::with_timer(config, (clock, Timer::of(&clock)?), seed))
+        Ok(Self::with_timer(config, None, (clock, Timer::of(&clock)?), seed))
     }
 
-    /// The same, with a timer that others use too.
+    /// The same, in TLS where so asked, with a timer that others use too.
     pub fn with_timer(
         config: &UpstreamConfig,
+        tls: Option<ClientTls>,
         time: (Clock, Timer),
         seed: DispatcherSeed,
     ) -> Rc<Self> {
+        let way = Way { limits: config.limits, tls };
         // What another site's proxy would pass on to one of its replicas says nothing of all.
-        let replica = |(number, address)| {
-            Replica::new(address, config.limits, number < config.replicas.len())
-        };
+        let replica =
+            |(number, address)| Replica::new(address, &way, number < config.replicas.len());
         let slots = config.groups();
         let numbers: Vec<usize> = slots.iter().map(Range::len).collect();
         let connections = Connections {
-            limits: Cell::new(config.limits),
-            slots: RefCell::new(slots),
             replicas: RefCell::new(config.slots().enumerate().map(replica).collect()),
+            slots: RefCell::new(slots),
+            way: RefCell::new(way),
             seen: Cell::default(),
         };
         Rc::new(Self {
@@ -160,9 +169,14 @@ impl Route {
 
     /// The same upstream under another configuration, for requests that begin from now on. Its
     /// replicas come with the next plan ([`Route::adopt`]).
-    pub fn renewed(&self, config: &UpstreamConfig, seed: DispatcherSeed) -> Rc<Self> {
+    pub fn renewed(
+        &self,
+        config: &UpstreamConfig,
+        tls: Option<ClientTls>,
+        seed: DispatcherSeed,
+    ) -> Rc<Self> {
         self.calls.reconfigure(config, seed);
-        self.connections.limit(config.limits);
+        self.connections.go(Way { limits: config.limits, tls });
         Rc::new(Self {
             config: config.clone(),
             calls: Rc::clone(&self.calls),
@@ -176,11 +190,12 @@ impl Route {
         self.connections.replicas.borrow().iter().for_each(|replica| replica.upstream.close_idle());
     }
 
-    /// How requests that come in at an address are passed on.
-    pub fn policy(&self, listen: &HttpListenConfig) -> ListenerPolicy {
+    /// How requests that come in at an address are passed on; `is_https` where clients speak TLS.
+    pub fn policy(&self, listen: &HttpListenConfig, is_https: bool) -> ListenerPolicy {
         let host = HeaderValue::try_from(self.config.name.as_str());
         let forwarding = Forwarding {
             append_forwarded_for: listen.forwarded_for,
+            is_https,
             host_default: host.unwrap_or(HeaderValue::from_static("upstream")),
         };
         ListenerPolicy { forwarding, brownout: listen.brownout, redirected: listen.redirected }

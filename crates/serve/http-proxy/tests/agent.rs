@@ -111,6 +111,8 @@ impl Proxy {
             dimmer: None,
             limits: LIMITS,
             upstream_limits: UPSTREAM,
+            tls: None,
+            app_tls: None,
         };
         change(&mut config);
         tokio::task::spawn_local(async move {
@@ -501,6 +503,8 @@ fn the_end_waits_for_what_is_in_flight() {
             dimmer: None,
             limits: LIMITS,
             upstream_limits: UPSTREAM,
+            tls: None,
+            app_tls: None,
         };
         let stop = Stop::new();
         let signal = stop.signal();

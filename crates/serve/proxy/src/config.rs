@@ -14,6 +14,7 @@ use evenkeel_core::{Health, ReplicaId};
 use evenkeel_geo::traffic::SplitSetup;
 
 use evenkeel_runtime::limits::UpstreamLimits;
+use evenkeel_runtime::tls::ClientTlsFiles;
 
 /// The sites between which an upstream's requests are split, and where they are among its data
 /// centres.
@@ -64,6 +65,8 @@ pub struct UpstreamConfig {
     pub operations: Option<CountedAs>,
     /// What each worker allows itself towards each replica.
     pub limits: UpstreamLimits,
+    /// Encryption towards the replicas; `None` = none.
+    pub tls: Option<ClientTlsFiles>,
 }
 
 /// An entry of `[upstream.NAME.sites]`.

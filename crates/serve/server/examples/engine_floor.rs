@@ -48,6 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             turn: Cell::new(0),
             forwarding: Forwarding {
                 append_forwarded_for: false,
+                is_https: false,
                 host_default: HeaderValue::from_static("localhost"),
             },
         });

@@ -18,7 +18,7 @@ fn what_a_configuration_says_of_tls_is_what_an_agent_speaks() {
         let start = |authority: &Certificate| {
             let text = format!(
                 "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:0'\napp = '{app}'\n\
-                 [agent.cql]\ncertificate = '{}'\nkey = '{}'\ntls = {{ ca_file = '{}' }}\n",
+                 tls = {{ certificate = '{}', key = '{}' }}\napp_tls = {{ ca = '{}' }}\n",
                 certificate.file().display(),
                 certificate.key().display(),
                 authority.file().display(),

@@ -11,6 +11,7 @@ mod files;
 mod fixed;
 pub(crate) mod reload;
 mod signals;
+pub(crate) mod tls;
 pub(crate) mod upstreams;
 mod workers;
 
@@ -28,7 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::adapters::{self, EnvoySide, MeshPaths, UpstreamHome};
 use crate::admin;
-use crate::config::{AgentEntry, Config, UpstreamEntry};
+use crate::config::{Config, UpstreamEntry};
 use clusters::Clusters;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle, Watcher};
@@ -45,6 +46,7 @@ pub use evenkeel_runtime::files::Limit;
 use fixed::{Fixed, Section};
 pub use reload::{LastReload, ReloadStatus, Reloaded, Reloader};
 pub use signals::{Signals, Wake};
+use tls::LoadedTls;
 use workers::{Bound, Workers, bind_for_all};
 
 /// The threads of a running process. Dropping it stops them without waiting; see
@@ -169,13 +171,15 @@ impl Process {
         let (stop, drain) = (Arc::new(Stop::new()), config.process.drain);
         let mut whole = Whole::new(config)?;
         let (config, states, clock) = (Arc::clone(&whole.config), &whole.states, whole.clock);
+        let tls = Arc::new(LoadedTls::load(&config, &LoadedTls::default())?);
         let (sides, clusters) = (opened.sides()?, opened.cluster_states());
         let admin = opened.admin.as_ref().map(AdminListener::address).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
-        let workers = Workers::open(config, listens, &opened.clusters, states, clock);
+        let workers =
+            Workers::open((config, Arc::clone(&tls)), listens, &opened.clusters, states, clock);
         let (listens, configs) = (workers.bound(), workers.configs());
         let reloader = Reloader::new(file, configs, Arc::downgrade(&stop));
-        let mut parts = whole.parts(workers, opened, &reloader);
+        let mut parts = whole.parts(workers, &tls, opened, &reloader);
         let jobs = parts.iter_mut().flat_map(|part| part.jobs()).collect();
         reloader.mount(parts);
         let ended = Arc::<Notify>::default();
@@ -388,12 +392,19 @@ impl Whole {
     }
 
     /// One for each table. Those that say what needs a restart are asked first.
-    fn parts(&mut self, workers: Workers, opened: Opened, reloader: &Reloader) -> Parts<Config> {
+    fn parts(
+        &mut self,
+        workers: Workers,
+        tls: &LoadedTls,
+        opened: Opened,
+        reloader: &Reloader,
+    ) -> Parts<Config> {
         let (config, envoys) = (Arc::clone(&self.config), self.envoys.take());
         let Opened { agents, admin, mesh, placement, duplicates, watchers, .. } = opened;
         let clusters = Clusters::open(Arc::clone(&config), watchers, &self.states);
-        let agents: Vec<(AgentEntry, Listener)> =
-            config.agents.iter().cloned().zip(agents).collect();
+        let entries = config.agents.iter().cloned().zip(tls.agents.iter().cloned());
+        let agents: Vec<_> =
+            entries.zip(agents).map(|((entry, tls), listener)| (entry, tls, listener)).collect();
         let states = Arc::clone(&self.agent_states);
         let agents = (!agents.is_empty()).then(|| agents::job(agents, states, self.clock));
         let agents = agents.into_iter().collect();

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_geo::traffic::Directive;
-use rustls::ServerConfig;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, ListenConfig, UpstreamEntry};
+use crate::process::tls::LoadedTls;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle};
 use evenkeel_http::{self as engine, LiveLimits};
 use evenkeel_http_proxy::proxy;
@@ -23,6 +23,7 @@ use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
 use evenkeel_runtime::accept::{Listener, Stop, StopSignal, first};
 use evenkeel_runtime::clock::{self, Clock};
 use evenkeel_runtime::timer::Timer;
+use evenkeel_runtime::tls::ServerTls;
 
 /// How often a worker hands up what it counted. Metrics and dashboard are as old as this.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -32,6 +33,7 @@ pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(200);
 pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) config: Arc<Config>,
+    pub(crate) tls: Arc<LoadedTls>,
     pub(crate) clock: Clock,
     pub(crate) states: Arc<UpstreamStates>,
     /// By upstream; `None` where HTTP is spoken.
@@ -45,6 +47,7 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) config: Arc<Config>,
+    pub(crate) tls: Arc<LoadedTls>,
     /// Where clients come in from now on, by `[[listen]]`.
     pub(crate) frontends: Vec<FrontendFrom>,
     /// Dropped once it is obeyed.
@@ -63,7 +66,7 @@ pub(crate) enum FrontendFrom {
 impl Worker {
     /// Runs until told to stop and everything in flight is done.
     pub(crate) async fn serve(self, mut stop: StopSignal) -> io::Result<()> {
-        let Self { number, config, clock, states, clusters, listeners, mut orders } = self;
+        let Self { number, config, tls, clock, states, clusters, listeners, mut orders } = self;
         let mut floor = Floor {
             number,
             clock,
@@ -73,13 +76,14 @@ impl Worker {
             routes: Rc::default(),
             frontends: Vec::new(),
             config: Arc::clone(&config),
+            tls,
             stop: stop.clone(),
             keeping: JoinSet::new(),
             serving: JoinSet::new(),
         };
         floor.open_routes()?;
-        for (listen, listener) in config.listens.iter().zip(listeners) {
-            let frontend = floor.open_frontend(listen, listener)?;
+        for (place, listener) in listeners.into_iter().enumerate() {
+            let frontend = floor.open_frontend(place, listener);
             floor.frontends.push(frontend);
         }
         floor.keeping.spawn_local(report(floor.reports()));
@@ -118,6 +122,7 @@ struct Floor {
     /// By `[[listen]]`.
     frontends: Vec<Frontend>,
     config: Arc<Config>,
+    tls: Arc<LoadedTls>,
     stop: StopSignal,
     keeping: JoinSet<()>,
     serving: JoinSet<io::Result<()>>,
@@ -170,16 +175,16 @@ impl Floor {
                     let seed = self.seed(common);
                     AnyRoute::Cql(cluster.route(common, cql, self.clock, seed)?)
                 }
-                _ => self.http_route(common),
+                _ => self.http_route(place, common),
             };
             self.take_in(place, route);
         }
         Ok(())
     }
 
-    fn http_route(&self, upstream: &UpstreamConfig) -> AnyRoute {
-        let time = (self.clock, self.timer.clone());
-        AnyRoute::Http(Route::with_timer(upstream, time, self.seed(upstream)))
+    fn http_route(&self, place: usize, upstream: &UpstreamConfig) -> AnyRoute {
+        let (time, tls) = ((self.clock, self.timer.clone()), self.tls.upstreams[place].clone());
+        AnyRoute::Http(Route::with_timer(upstream, tls, time, self.seed(upstream)))
     }
 
     /// Keeps a route up to date from now on.
@@ -194,13 +199,14 @@ impl Floor {
 
     /// Takes over another configuration: requests that begin from now on follow it.
     fn obey(&mut self, order: Order) {
-        let Order { config, frontends, obeyed } = order;
+        let Order { config, tls, frontends, obeyed } = order;
+        self.tls = tls;
         let before = std::mem::replace(&mut self.config, Arc::clone(&config));
         for (place, upstream) in config.upstreams.iter().enumerate() {
             let route = self.routes.borrow().get(place).cloned();
             match route {
                 None => {
-                    let route = self.http_route(&upstream.common);
+                    let route = self.http_route(place, &upstream.common);
                     self.take_in(place, route);
                 }
                 Some(route) => self.renew(&route, place, &before.upstreams[place]),
@@ -208,14 +214,14 @@ impl Floor {
         }
         let mut known: Vec<Option<Frontend>> =
             std::mem::take(&mut self.frontends).into_iter().map(Some).collect();
-        for (listen, from) in config.listens.iter().zip(frontends) {
+        for (place, from) in frontends.into_iter().enumerate() {
             let frontend = match from {
                 FrontendFrom::Before(number) => {
                     let frontend = known[number].take().expect("a door is kept once");
-                    self.change_frontend(&frontend, listen);
+                    self.change_frontend(&frontend, place);
                     frontend
                 }
-                FrontendFrom::New(listener) => self.open_http_frontend(listen, listener),
+                FrontendFrom::New(listener) => self.open_http_frontend(place, listener),
             };
             self.frontends.push(frontend);
         }
@@ -234,7 +240,8 @@ impl Floor {
             AnyRoute::Cql(_) => {}
             AnyRoute::Http(route) => {
                 if is_changed {
-                    let renewed = route.renewed(upstream, self.seed(upstream));
+                    let tls = self.tls.upstreams[place].clone();
+                    let renewed = route.renewed(upstream, tls, self.seed(upstream));
                     renewed.adopt(&self.states.plan(place), &self.states.home(place));
                     self.routes.borrow_mut()[place] = AnyRoute::Http(renewed);
                 }
@@ -246,20 +253,22 @@ impl Floor {
     }
 
     /// Opens a frontend, before whatever its upstream speaks.
-    fn open_frontend(&mut self, listen: &ListenConfig, listener: Listener) -> io::Result<Frontend> {
+    fn open_frontend(&mut self, place: usize, listener: Listener) -> Frontend {
+        let listen = &self.config.listens[place];
         let route = self.routes.borrow()[listen.upstream].clone();
         let (AnyRoute::Cql(route), Some(cluster)) = (route, &self.clusters[listen.upstream]) else {
-            return Ok(self.open_http_frontend(listen, listener));
+            return self.open_http_frontend(place, listener);
         };
-        let tls = cassandra::front_tls(listen.cql.identity.as_ref())?;
         let (cluster, stop) = (cluster.clone(), self.stop.clone());
-        self.serving.spawn_local(serve_cql(route, cluster, listen.clone(), tls, listener, stop));
-        Ok(Frontend::Cql)
+        let (listen, tls) = (listen.clone(), self.tls.listens[place].clone());
+        self.serving.spawn_local(serve_cql(route, cluster, listen, tls, listener, stop));
+        Frontend::Cql
     }
 
-    fn open_http_frontend(&mut self, listen: &ListenConfig, listener: Listener) -> Frontend {
+    fn open_http_frontend(&mut self, place: usize, listener: Listener) -> Frontend {
+        let listen = &self.config.listens[place];
         let current_route = Rc::new(RefCell::new(self.current_route(listen)));
-        let limits = LiveLimits::new(listen.limits);
+        let limits = LiveLimits::new(listen.limits, self.tls.listens[place].clone());
         let (open, closed) = oneshot::channel();
         let stop = Stop::new();
         let (signal, drain) = (stop.signal(), listen.limits.drain);
@@ -280,15 +289,19 @@ impl Floor {
 
     fn current_route(&self, listen: &ListenConfig) -> RouteAndPolicy {
         match &self.routes.borrow()[listen.upstream] {
-            AnyRoute::Http(route) => (Rc::clone(route), Rc::new(route.policy(&listen.http))),
+            AnyRoute::Http(route) => {
+                let policy = route.policy(&listen.http, listen.tls.is_some());
+                (Rc::clone(route), Rc::new(policy))
+            }
             AnyRoute::Cql(_) => unreachable!("doors before a cluster do not change while it runs"),
         }
     }
 
-    fn change_frontend(&self, frontend: &Frontend, listen: &ListenConfig) {
+    fn change_frontend(&self, frontend: &Frontend, place: usize) {
         if let Frontend::Http(frontend) = frontend {
+            let listen = &self.config.listens[place];
             frontend.current_route.replace(self.current_route(listen));
-            frontend.limits.set(listen.limits);
+            frontend.limits.set(listen.limits, self.tls.listens[place].clone());
         }
     }
 }
@@ -384,7 +397,7 @@ async fn serve_cql(
     route: Rc<cassandra::Route>,
     cluster: ClusterHandle,
     listen: ListenConfig,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<ServerTls>,
     listener: Listener,
     mut stop: StopSignal,
 ) -> io::Result<()> {

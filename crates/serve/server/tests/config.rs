@@ -602,7 +602,7 @@ fn duplicates_of_every_store() {
     assert_eq!(targets(cassandra), expected);
     let access = "[duplicates.cart.cassandra]\nuser = 'cart'\npassword_file = '/tmp/secret'\n\
                   replicas = {east = 3}\nconsistency = 'local_quorum'\n\
-                  tls = {ca_file = '/tmp/ca.pem', name = 'db'}\n";
+                  tls = {ca = '/tmp/ca.pem', name = 'db'}\n";
     let config = good(&format!("{head}{cassandra}{access}"));
     let Target::Cassandra { settings } = &config.duplicates[0].partitions[0][1] else {
         panic!("{:?}", config.duplicates[0].partitions)

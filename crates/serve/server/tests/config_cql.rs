@@ -39,14 +39,14 @@ fn one_contact_point_is_enough() {
 #[test]
 fn everything_may_be_said() {
     let text = format!(
-        "{LISTEN}[listen.cql]\ncertificate = 'a.pem'\nkey = 'a.key'\n{STORE}\
+        "{LISTEN}[listen.tls]\ncertificate = 'a.pem'\nkey = 'a.key'\n{STORE}\
          [upstream.store.cql]\ndatacenter = 'east'\nproxies = ['127.0.0.1:9042']\n\
          user = 'evenkeel'\npassword_file = 'secret'\ncompression = 'lz4'\npoll = '250ms'\n\
          reached_at = {{ '127.0.0.2:9042' = '127.0.0.2:9142' }}\n\
-         [upstream.store.cql.tls]\nca_file = 'nodes.pem'\nname = 'nodes.example'\n\
+         [upstream.store.tls]\nca = 'nodes.pem'\nname = 'nodes.example'\n\
          [[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:9043'\napp = '127.0.0.3:9042'\n\
-         [agent.cql]\ncertificate = 'b.pem'\nkey = 'b.key'\n\
-         [agent.cql.tls]\nca_file = 'node.pem'\ncertificate = 'c.pem'\nkey = 'c.key'\n"
+         tls = {{ certificate = 'b.pem', key = 'b.key' }}\n\
+         app_tls = {{ ca = 'node.pem', certificate = 'c.pem', key = 'c.key' }}\n"
     );
     let config = good(&text);
     let cql = config.upstreams[0].cql.as_ref().unwrap();
@@ -55,20 +55,21 @@ fn everything_may_be_said() {
     assert_eq!(cql.poll, Some(Duration::from_millis(250)));
     let agent: Option<&SocketAddr> = cql.reached_at.get(&config.upstreams[0].common.replicas[0]);
     assert_eq!(agent.map(SocketAddr::port), Some(9142));
-    assert_eq!(cql.tls.as_ref().unwrap().name.as_deref(), Some("nodes.example"));
-    assert!(cql.is_compressed && config.listens[0].cql.identity.is_some());
-    let agent = &config.agents[0];
-    let agent_cql = agent.cql.as_ref().unwrap();
-    assert_eq!(agent_cql.identity, Some(("b.pem".into(), "b.key".into())));
-    let tls = agent_cql.tls.as_ref().unwrap();
-    assert_eq!((tls.authority.to_str(), tls.identity.is_some()), (Some("node.pem"), true));
+    assert_eq!(
+        config.upstreams[0].common.tls.as_ref().unwrap().name.as_deref(),
+        Some("nodes.example")
+    );
+    assert!(cql.is_compressed && config.listens[0].tls.is_some());
+    let agent = &config.agents[0].common;
+    assert_eq!(agent.tls.as_ref().unwrap().identities[0].key.to_str(), Some("b.key"));
+    let tls = agent.app_tls.as_ref().unwrap();
+    assert_eq!((&tls.ca, tls.identity.is_some()), (&Some("node.pem".into()), true));
 }
 
 #[test]
 fn what_says_nothing_here_is_refused() {
     let http = "[upstream.store]\nreplicas = ['127.0.0.2:80']\n";
     one_problem(&format!("{LISTEN}{http}cql = {{}}\n"), 6, "protocol = \"cql\" too");
-    one_problem(&format!("{LISTEN}cql = {{}}\n{http}"), 4, "an upstream with protocol");
     one_problem(&format!("{LISTEN}brownout = 'trust'\n{STORE}"), 4, "it is for HTTP");
     one_problem(&format!("{LISTEN}{STORE}pool = {{}}\n"), 7, "it is for HTTP");
     one_problem(&format!("{LISTEN}{STORE}protocol_ = 1\n"), 7, "unknown key");
@@ -78,11 +79,12 @@ fn what_says_nothing_here_is_refused() {
     one_problem(&cql("poll = '1ms'"), 8, "10ms");
     one_problem(&cql("reached_at = { here = '127.0.0.1:1' }"), 8, "an address that a node reports");
     one_problem(&cql("waiting_bytes_max = '1MiB'"), 8, "at least one message");
-    one_problem(&cql("tls = { ca_file = 'a', key = 'b' }"), 8, "its certificate too");
+    let tls = |line: &str| format!("{LISTEN}{STORE}tls = {{ {line} }}\n");
+    one_problem(&tls("ca = 'a', key = 'b'"), 7, "its certificate too");
+    one_problem(&tls("ca = 'a', name = ' '"), 7, "a name as in a certificate");
     let agent = "[[agent]]\nprotocol = 'cql'\nlisten = '127.0.0.1:1'\napp = '127.0.0.1:2'\n";
     one_problem(&format!("{agent}dimmer = {{}}\n"), 5, "it is for HTTP");
-    one_problem(&format!("{agent}[agent.cql]\ncertificate = 'a'\n"), 6, "its key too");
-    one_problem(&format!("{agent}[agent.cql]\ntls = {{}}\n"), 6, "ca_file");
-    let of_http = agent.replace("protocol = 'cql'\n", "");
-    one_problem(&format!("{of_http}cql = {{}}\n"), 4, "protocol = \"cql\" too");
+    one_problem(&format!("{agent}tls = {{ certificate = 'a' }}\n"), 5, "key");
+    let two = "certificate = ['a', 'b'], key = 'c'";
+    one_problem(&format!("{agent}tls = {{ {two} }}\n"), 5, "2, one for each certificate");
 }

@@ -15,7 +15,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evenkeel_cassandra::config::CqlListenConfig;
 use evenkeel_core::Rng;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
@@ -23,7 +22,7 @@ use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
 use evenkeel_server::config::{
-    AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Source, UpstreamEntry,
+    AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
 };
 use evenkeel_server::process::Process;
 use evenkeel_settings::Node;
@@ -304,6 +303,8 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         dimmer: None,
         limits: server_limits(),
         upstream_limits: upstream_limits(),
+        tls: None,
+        app_tls: None,
     };
     Config {
         process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
@@ -321,7 +322,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
 
 /// An agent before an application that speaks HTTP.
 const fn agent_entry(common: AgentConfig) -> AgentEntry {
-    AgentEntry { common, cql: None }
+    AgentEntry { common, protocol: Protocol::Http }
 }
 
 /// The scenario's faults, as what really happens.
@@ -388,9 +389,10 @@ fn proxy_config(
         health: None,
         operations: None,
         limits: upstream_limits(),
+        tls: None,
     };
     let listen = ListenConfig {
-        cql: CqlListenConfig::default(),
+        tls: None,
         address: any_port,
         upstream: 0,
         limits: server_limits(),

@@ -147,6 +147,8 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
             head_bytes_max: 16 * 1024,
             body: BodyLimits::DEFAULT,
         },
+        tls: None,
+        app_tls: None,
     }
 }
 

@@ -29,12 +29,15 @@ use super::body::Body;
 use super::client::Client;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// How requests are passed on.
 #[derive(Debug, Clone)]
 pub struct Forwarding {
     /// Whether the client's address is appended to `X-Forwarded-For`.
     pub append_forwarded_for: bool,
+    /// Whether clients speak TLS: `X-Forwarded-Proto` says `https` then, whatever they wrote.
+    pub is_https: bool,
     /// The `Host` sent on for an HTTP/1.0 request that has none.
     pub host_default: HeaderValue,
 }
@@ -107,6 +110,9 @@ pub fn prepare_request(
     }
     if forwarding.append_forwarded_for {
         append_forwarded_for(headers, client);
+    }
+    if forwarding.is_https {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
     }
     *request.version_mut() = Version::HTTP_11;
     request.extensions_mut().clear();

@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_runtime::limits::UpstreamLimits;
+use evenkeel_runtime::stream::Stream;
+use evenkeel_runtime::tls::ClientTls;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
-use tokio::net::TcpStream;
 
 use super::body::Body;
 use super::relay::Relay;
@@ -24,6 +25,7 @@ const SWEEPS_PER_IDLE_TIME: u32 = 4;
 pub(super) struct Pool {
     address: SocketAddr,
     limits: UpstreamLimits,
+    tls: Option<ClientTls>,
     builder: http1::Builder,
     #[expect(clippy::vec_box, reason = "a link is large and moves twice per request")]
     idle: RefCell<Vec<Box<Link>>>,
@@ -35,7 +37,7 @@ pub(super) struct Pool {
 /// One connection. `driver` is `None` once it has closed.
 struct Link {
     sender: http1::SendRequest<Body>,
-    driver: Option<http1::Connection<Wire<TcpStream>, Body>>,
+    driver: Option<http1::Connection<Wire<Stream>, Body>>,
     relay: Relay,
     idle_since_sweep: u32,
 }
@@ -65,11 +67,15 @@ impl Link {
 
 impl Pool {
     /// No connection yet; a task of its own looks after idle ones.
-    pub(super) fn new(address: SocketAddr, limits: UpstreamLimits) -> Rc<Pool> {
+    pub(super) fn new(
+        address: SocketAddr,
+        limits: UpstreamLimits,
+        tls: Option<ClientTls>,
+    ) -> Rc<Pool> {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(limits.head_bytes_max.max(8192));
         let (idle, open) = (RefCell::default(), Cell::new(0));
-        let pool = Rc::new(Pool { address, limits, builder, idle, open, sweep: Cell::new(0) });
+        let pool = Rc::new(Pool { address, limits, tls, builder, idle, open, sweep: Cell::new(0) });
         tokio::task::spawn_local(sweep(Rc::downgrade(&pool), limits.idle));
         pool
     }
@@ -80,6 +86,10 @@ impl Pool {
 
     pub(super) fn limits(&self) -> &UpstreamLimits {
         &self.limits
+    }
+
+    pub(super) fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
     }
 
     /// Connections that are open or being opened, idle ones too.
@@ -152,7 +162,7 @@ impl Lease {
     }
 
     /// Speaks HTTP on this stream from now on.
-    pub(super) async fn open(&mut self, wire: Wire<TcpStream>) -> hyper::Result<()> {
+    pub(super) async fn open(&mut self, wire: Wire<Stream>) -> hyper::Result<()> {
         let (sender, driver) = self.pool.builder.handshake(wire).await?;
         let (driver, relay) = (Some(driver), Relay::new());
         self.link = Some(Box::new(Link { sender, driver, relay, idle_since_sweep: 0 }));

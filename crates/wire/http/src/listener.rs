@@ -31,6 +31,7 @@ use evenkeel_runtime::accept::{
     Stream, accept, poll_leave,
 };
 use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::tls::ServerTls;
 
 /// Serves clients on this thread until told to stop, then finishes what is in flight.
 ///
@@ -54,10 +55,10 @@ where
     H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
     F: Future<Output = Response<Body>> + 'static,
 {
-    serve_within(listener, &LiveLimits::new(limits), handler, stop).await
+    serve_within(listener, &LiveLimits::new(limits, None), handler, stop).await
 }
 
-/// As [`serve`], within limits that may change meanwhile.
+/// As [`serve`], in TLS where so set, within limits that may change meanwhile.
 ///
 /// # Errors
 /// As [`serve`].
@@ -78,7 +79,7 @@ where
     accept(listener, limits.0.accept.subscribe(), Rc::new(server), stop).await
 }
 
-fn accept_config(limits: &ServerLimits) -> AcceptConfig {
+fn accept_config(limits: &ServerLimits, tls: Option<ServerTls>) -> AcceptConfig {
     AcceptConfig {
         connections_max: limits.connections_max,
         handshake: limits.head,
@@ -86,7 +87,7 @@ fn accept_config(limits: &ServerLimits) -> AcceptConfig {
         idle: limits.idle,
         write: limits.write,
         drain: limits.drain,
-        tls: None,
+        tls,
     }
 }
 
@@ -101,17 +102,17 @@ struct InForce {
 }
 
 impl LiveLimits {
-    /// These, until others are set.
-    pub fn new(limits: ServerLimits) -> Self {
-        let accept = watch::Sender::new(Arc::new(accept_config(&limits)));
+    /// These, until others are set; with `tls` clients must speak it.
+    pub fn new(limits: ServerLimits, tls: Option<ServerTls>) -> Self {
+        let accept = watch::Sender::new(Arc::new(accept_config(&limits, tls)));
         Self(Rc::new(InForce { limits: Cell::new(limits), accept }))
     }
 
     /// Changes them: those on connections and times at once, those on heads with the next
-    /// connection, those on bodies with the next request.
-    pub fn set(&self, limits: ServerLimits) {
-        if self.0.limits.replace(limits) != limits {
-            self.0.accept.send_replace(Arc::new(accept_config(&limits)));
+    /// connection, those on bodies with the next request. So does TLS, with the next connection.
+    pub fn set(&self, limits: ServerLimits, tls: Option<ServerTls>) {
+        if self.0.limits.replace(limits) != limits || self.0.accept.borrow().tls != tls {
+            self.0.accept.send_replace(Arc::new(accept_config(&limits, tls)));
         }
     }
 

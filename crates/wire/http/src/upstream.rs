@@ -16,9 +16,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use evenkeel_runtime::limits::UpstreamLimits;
+use evenkeel_runtime::tls::{ClientTls, dial};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use tokio::net::TcpStream;
 
 use super::body::{Body, BodyError, Upload};
 use super::lease::{Lease, Pool};
@@ -33,13 +33,26 @@ use super::wire::Wire;
 pub struct Upstream(Rc<Pool>);
 
 impl Upstream {
-    /// A replica at `address`, without a connection yet.
+    /// A replica at `address`, without TLS and without a connection yet.
     ///
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime), whose tasks sweep
     /// idle connections.
     pub fn new(address: SocketAddr, limits: UpstreamLimits) -> Upstream {
-        Upstream(Pool::new(address, limits))
+        Self::with_tls(address, limits, None)
+    }
+
+    /// The same; with `tls` it must speak it, which has to be agreed on within the time for
+    /// connecting.
+    ///
+    /// # Panics
+    /// As [`Upstream::new`].
+    pub fn with_tls(
+        address: SocketAddr,
+        limits: UpstreamLimits,
+        tls: Option<ClientTls>,
+    ) -> Upstream {
+        Upstream(Pool::new(address, limits, tls))
     }
 
     /// Where the replica listens.
@@ -154,6 +167,12 @@ impl SendError {
             && source.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
+    /// Whether it is there, and TLS could not be agreed on.
+    fn is_of_tls(&self) -> bool {
+        let source = self.source.as_deref().and_then(|source| find::<io::Error>(source));
+        source.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+    }
+
     /// The request, if none of it was sent.
     pub fn into_request(self) -> Option<Request<Body>> {
         self.request.map(|request| *request)
@@ -205,6 +224,9 @@ impl fmt::Display for SendError {
         let cause = source.as_deref().map(innermost);
         let cause = cause.as_deref().unwrap_or("no details");
         match kind {
+            SendErrorKind::Connect if self.is_of_tls() => {
+                write!(f, "replica {address}: no TLS: {cause}")
+            }
             SendErrorKind::Connect => write!(f, "replica {address}: {cause} (is it running?)"),
             SendErrorKind::ConnectTimeout => {
                 write!(f, "replica {address}: no connection {cause} (host down, or a firewall?)")
@@ -264,11 +286,10 @@ async fn connect(pool: &Rc<Pool>) -> Result<Lease, SendError> {
     let Some(mut lease) = Lease::reserve(pool) else {
         return Err(failed(SendErrorKind::Busy).because(limits.connections_max.to_string()));
     };
-    let opening = tokio::time::timeout(limits.connect, TcpStream::connect(pool.address()));
+    let opening = tokio::time::timeout(limits.connect, dial(pool.address(), pool.tls()));
     let stream = opening.await.map_err(|_| {
         failed(SendErrorKind::ConnectTimeout).because(format!("within {:?}", limits.connect))
     })?;
-    let stream = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
     let stream = stream.map_err(|error| failed(SendErrorKind::Connect).because(error))?;
     let opened = lease.open(Wire::new(stream)).await;
     opened.map_err(|error| failed(SendErrorKind::Connect).because(error))?;

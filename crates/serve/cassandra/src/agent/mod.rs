@@ -37,18 +37,16 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::Feedback;
-use rustls::ServerConfig;
 
 use census::Census;
-use evenkeel_cql::client::{NodeTls, Transport};
 use evenkeel_runtime::accept::{
     AcceptConfig, Link, Listener, Peer, Phase, ServeConnection, StopSignal, Stream, accept,
 };
 use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::tls::{ClientTls, ServerTls, dial};
 use state::Session;
 
 /// How an agent beside a node is set up.
@@ -62,9 +60,9 @@ pub struct NodeAgentSettings {
     /// Clients at once; more wait in the kernel's backlog.
     pub connections_max: usize,
     /// With what clients are spoken to, if encrypted.
-    pub client_tls: Option<Arc<ServerConfig>>,
+    pub client_tls: Option<ServerTls>,
     /// With what the node is spoken to, if encrypted.
-    pub node_tls: Option<NodeTls>,
+    pub node_tls: Option<ClientTls>,
     /// How long a client's TLS may take.
     pub handshake: Duration,
     /// How long connecting to the node may take, TLS with it.
@@ -149,7 +147,7 @@ impl ServeConnection for NodeAgent {
     async fn serve(self: Rc<Self>, client: Stream, _peer: Peer, link: Rc<Link>) {
         let node = self.settings.node;
         link.enter(Phase::Serving); // how long it may idle is for the node to say
-        let connecting = Transport::open(node, self.settings.node_tls.as_ref());
+        let connecting = dial(node, self.settings.node_tls.as_ref());
         match tokio::time::timeout(self.settings.connect, connecting).await {
             Ok(Ok(stream)) => {
                 let session = Session::new(&self.census, self.settings.frame_bytes_max);

@@ -14,7 +14,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use super::{NodeAgent, NodeAgentSettings};
-use crate::front::FrontTlsFiles;
 use evenkeel_cql::client::testing::fake::{Peer, dialect, fake, limits, node, spawn, tag, tagged};
 use evenkeel_cql::client::testing::run;
 use evenkeel_cql::client::testing::tls::{Certificate, ENDS};
@@ -210,10 +209,8 @@ fn bytes_cut_anywhere_arrive_whole() {
 
 /// An agent before this node, with TLS on either side.
 fn agent_in_tls(of: SocketAddr, certificate: &Certificate) -> SocketAddr {
-    let (file, key) = (certificate.file(), certificate.key());
-    let files = FrontTlsFiles { certificate: file, key, authority: None };
     let settings = NodeAgentSettings {
-        client_tls: Some(files.load().unwrap()),
+        client_tls: Some(certificate.of_server()),
         node_tls: Some(certificate.of_nodes()),
         ..NodeAgentSettings::new(of)
     };

@@ -1,4 +1,4 @@
-//! `[upstream.NAME.cql]` and `[listen.cql]`.
+//! `[upstream.NAME.cql]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use evenkeel_settings::common::{MS, NAME_BYTES_MAX, REPLICAS_MAX};
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table};
 
-use crate::config::{CqlAgentConfig, CqlConfig, CqlListenConfig};
-use evenkeel_cql::client::config::{CqlTls, identity, user};
+use crate::config::CqlConfig;
+use evenkeel_cql::client::config::user;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -39,7 +39,6 @@ impl CqlConfig {
             proxies: proxies.or(Vec::new()),
             reached_at: reached_at(table.key("reached_at")),
             user: user(table),
-            tls: table.key("tls").table(CqlTls::read).optional(),
             is_compressed: table.key("compression").variant(&compression).or(false),
             poll: table.key("poll").duration().between(10 * MS..=MINUTE).optional(),
             connections_max: connections.or(by_default.connections_max),
@@ -72,20 +71,6 @@ fn reached_at(setting: Setting<'_>) -> BTreeMap<SocketAddr, SocketAddr> {
     let few = format!("at most {REPLICAS_MAX} nodes");
     let named = named.check(&few, |all| all.len() <= REPLICAS_MAX).or(BTreeMap::new());
     named.into_values().filter_map(|(node, at)| Some((node?, at))).collect()
-}
-
-impl CqlAgentConfig {
-    /// Reads `[agent.cql]`; what is wrong is reported at its key.
-    pub fn read(table: &mut Table<'_>) -> Self {
-        Self { identity: identity(table), tls: table.key("tls").table(CqlTls::read).optional() }
-    }
-}
-
-impl CqlListenConfig {
-    /// Reads `[listen.cql]`; what is wrong is reported at its key.
-    pub fn read(table: &mut Table<'_>) -> Self {
-        Self { identity: identity(table) }
-    }
 }
 
 /// Reports keys of a table that say nothing where Cassandra's protocol is spoken.

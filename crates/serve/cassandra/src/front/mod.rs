@@ -25,4 +25,4 @@ pub(crate) use backend::{Asked, Backend, Conversation, Request};
 pub use counts::FrontCounts;
 pub(crate) use refusal::Refusal;
 pub use settings::FrontSettings;
-pub(crate) use settings::{FrontTlsFiles, Own};
+pub(crate) use settings::Own;

@@ -1,20 +1,13 @@
 //! What one process allows its clients, and what it tells them it is.
 
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
-use rustls::crypto::ring;
-use rustls::server::WebPkiClientVerifier;
-
 use crate::prepared::PreparedStatements;
 use crate::system::{Proxies, Proxy};
-use evenkeel_cql::client::versions::VERSIONS;
 use evenkeel_runtime::accept::AcceptConfig;
-use evenkeel_runtime::pem::{self, at};
+use evenkeel_runtime::tls::ServerTls;
 
 /// What one worker allows its clients, and what it tells them it is.
 #[derive(Clone, Debug)]
@@ -41,7 +34,7 @@ pub struct FrontSettings {
     /// for a no, and ask again after 2 to 12 s.
     pub agreement: Duration,
     /// With what clients are spoken to, if encrypted.
-    pub tls: Option<Arc<ServerConfig>>,
+    pub tls: Option<ServerTls>,
     /// All proxies of this cluster, this process among them.
     pub(crate) proxies: Proxies,
     /// What this process is to clients that reached it at an address that is not in the list: its
@@ -103,45 +96,5 @@ impl FrontSettings {
             address: SocketAddr::new(address.ip().to_canonical(), address.port()),
             rack: Arc::clone(&self.own.rack),
         })
-    }
-}
-
-/// Where the certificates are that clients believe us by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FrontTlsFiles {
-    /// Our certificate, then those between it and the authority, PEM.
-    pub certificate: PathBuf,
-    /// Its private key, PEM.
-    pub key: PathBuf,
-    /// The authorities of clients' certificates, PEM; `None` when none is asked for.
-    pub authority: Option<PathBuf>,
-}
-
-impl FrontTlsFiles {
-    /// Reads the files. TLS 1.3 and 1.2 are spoken.
-    ///
-    /// # Errors
-    /// When one cannot be read or is not what it should be, with its path.
-    pub(crate) fn load(&self) -> io::Result<Arc<ServerConfig>> {
-        let provider = Arc::new(ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&VERSIONS)
-            .map_err(io::Error::other)?;
-        let builder = match &self.authority {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let roots = Arc::new(pem::roots(path, &pem::read(path)?)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-                builder.with_client_cert_verifier(
-                    verifier.map_err(|error| at(path, &error.to_string()))?,
-                )
-            }
-        };
-        let chain = pem::certificates(&self.certificate, &pem::read(&self.certificate)?)?;
-        let key = pem::key(&self.key, &pem::read(&self.key)?)?;
-        let config = builder.with_single_cert(chain, key).map_err(|error| {
-            at(&self.certificate, &format!("{error} (is {} its key?)", self.key.display()))
-        })?;
-        Ok(Arc::new(config))
     }
 }

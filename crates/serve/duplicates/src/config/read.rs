@@ -22,7 +22,8 @@ use crate::DuplicatesConfig;
 use crate::layout::MapPlace;
 use crate::log::{LogSettings, Sync};
 use crate::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, Target, ensemble};
-use evenkeel_cql::client::config::{CqlTls, user};
+use evenkeel_cql::client::config::user;
+use evenkeel_runtime::tls::ClientTlsFiles;
 use evenkeel_stores::clients::rest::url;
 use evenkeel_stores::resp::request::Limits;
 use evenkeel_stores::store::cassandra::{CassandraAccess, CassandraSettings};
@@ -374,7 +375,7 @@ fn access(table: &mut Table<'_>, store: Store) -> CassandraAccess {
     }
     table.key("cassandra").section(|table| CassandraAccess {
         user: user(table),
-        tls: table.key("tls").table(CqlTls::read).optional(),
+        tls: table.key("tls").table(ClientTlsFiles::read).optional(),
         replicas: table
             .key("replicas")
             .named(|_, count| count.integer().between(1..=REPLICAS_MAX).required())

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_cql::Version;
-use evenkeel_cql::client::config::{CqlTls, CqlUser};
+use evenkeel_cql::client::config::CqlUser;
 use evenkeel_duplicates::{DuplicatesConfig, Target};
+use evenkeel_runtime::tls::ClientTlsFiles;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements, payload};
 use evenkeel_stores::store::Host;
@@ -525,7 +526,7 @@ fn a_cluster_behind_tls_is_a_duplicate() {
     let user = CqlUser { name: "cassandra".to_owned(), password_file: password_file() };
     let access = CassandraAccess {
         user: Some(user),
-        tls: Some(CqlTls { authority, name: None, identity: None }),
+        tls: Some(ClientTlsFiles { ca: Some(authority), name: None, identity: None }),
         replicas: [("east".to_owned(), 3), ("west".to_owned(), 1)].into(),
         is_local: true,
     };

@@ -9,6 +9,7 @@ use evenkeel_settings::{Mismatch, Table};
 
 use crate::config::{AgentConfig, DimmerConfig, Edge, HttpListenConfig};
 use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 
 const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
 
@@ -74,6 +75,8 @@ impl AgentConfig {
                 body: BodyLimits { idle, ..BodyLimits::DEFAULT },
                 ..AGENT_UPSTREAM_LIMITS
             },
+            tls: table.key("tls").table(ServerTlsFiles::read).optional(),
+            app_tls: table.key("app_tls").table(ClientTlsFiles::read).optional(),
         };
         let has_queue = table.key("concurrency").value().is_some();
         for key in ["queue_max", "queue_timeout"] {

@@ -14,6 +14,7 @@ use http::uri::PathAndQuery;
 
 use crate::config::{HealthConfig, SiteReplicas, Timeouts, UpstreamConfig};
 use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
+use evenkeel_runtime::tls::ClientTlsFiles;
 
 const POLICY_BYTES_MAX: usize = 256;
 
@@ -50,6 +51,7 @@ impl UpstreamConfig {
             limits: table
                 .key("pool")
                 .section(move |table| UpstreamLimits::read(table, connect, body)),
+            tls: table.key("tls").table(ClientTlsFiles::read).optional(),
         };
         if let [only] = replicas.as_slice()
             && !is_discovered

@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use evenkeel_settings::{Node, Problems};
 
-pub use evenkeel_cassandra::config::{
-    CqlAgentConfig, CqlConfig, CqlListenConfig, RemoteDatacenter,
-};
+pub use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
 pub use evenkeel_duplicates::DuplicatesConfig;
 pub use evenkeel_http_proxy::config::{
     AgentConfig, DimmerConfig, Edge, HttpListenConfig, Inbound, Session, Switch,
@@ -27,6 +25,7 @@ pub use evenkeel_proxy::config::{
     CountedAs, HealthConfig, SiteReplicas, SiteSetup, Timeouts, UpstreamConfig,
 };
 use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::tls::ServerTlsFiles;
 pub use source::Source;
 
 /// One process: what it listens on and where requests go.
@@ -74,8 +73,8 @@ pub struct ListenConfig {
     pub limits: ServerLimits,
     /// How requests are passed on, before an upstream of HTTP.
     pub http: HttpListenConfig,
-    /// `[listen.cql]`, before an upstream that speaks it.
-    pub cql: CqlListenConfig,
+    /// Encryption towards clients; `None` = none.
+    pub tls: Option<ServerTlsFiles>,
 }
 
 /// `[upstream.NAME]`: who serves, and what they speak.
@@ -92,8 +91,8 @@ pub struct UpstreamEntry {
 pub struct AgentEntry {
     /// What is the same whatever it speaks.
     pub common: AgentConfig,
-    /// `[agent.cql]`; `None` where HTTP is spoken.
-    pub cql: Option<CqlAgentConfig>,
+    /// What is spoken.
+    pub protocol: Protocol,
 }
 
 /// What an upstream or an application speaks.
@@ -166,6 +165,14 @@ impl Config {
             ));
         }
         doubts
+    }
+
+    /// What an upstream speaks.
+    pub fn protocol_of(&self, upstream: usize) -> Protocol {
+        match self.upstreams[upstream].cql {
+            Some(_) => Protocol::Cql,
+            None => Protocol::Http,
+        }
     }
 
     /// The number of dispatchers that share an upstream's replicas: C3's number of clients.

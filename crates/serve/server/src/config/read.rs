@@ -21,7 +21,7 @@ use super::{
     AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
 };
 use addresses::OwnAddress;
-use evenkeel_cassandra::config::{CqlAgentConfig, CqlConfig, CqlListenConfig, RemoteDatacenter};
+use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
 use evenkeel_duplicates::config::read::Duplicates;
 use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_mesh::config::read::Redirect;
@@ -32,6 +32,7 @@ use evenkeel_placement::config::read::Mesh;
 use evenkeel_proxy::config::{CountedAs, SiteSetup, UpstreamConfig};
 use evenkeel_proxy::site_setup::HOME;
 use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::tls::ServerTlsFiles;
 
 const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("cql", Protocol::Cql)];
 
@@ -311,18 +312,12 @@ impl<'a> Listen<'a> {
         let address = Address::to_listen(table.key("address"));
         let upstream = upstream_named(table.key("upstream"), upstreams);
         let behind = upstream.and_then(|index| upstreams?.get(index));
-        let cql = table.key("cql");
-        match behind.map(|upstream| upstream.config.cql.is_some()) {
-            Some(true) => evenkeel_cassandra::config::read::refuse(table, &HttpListenConfig::KEYS),
-            Some(false) if cql.value().is_some() => {
-                let expected = "an upstream with protocol = \"cql\"";
-                table.problem("cql", Mismatch::new("cql with an HTTP upstream", expected));
-            }
-            Some(false) | None => {}
+        if behind.is_some_and(|upstream| upstream.config.cql.is_some()) {
+            evenkeel_cassandra::config::read::refuse(table, &HttpListenConfig::KEYS);
         }
         let limits = table.key("limits");
         let config = ListenConfig {
-            cql: cql.section(CqlListenConfig::read),
+            tls: table.key("tls").table(ServerTlsFiles::read).optional(),
             address: address.address,
             upstream: upstream.unwrap_or_default(),
             limits: limits.section(move |table| ServerLimits::read(table, drain)),
@@ -416,18 +411,10 @@ impl<'a> Agent<'a> {
     fn read(table: &mut Table<'a>, drain: Duration) -> Self {
         let (common, address, app) = AgentConfig::read(table, drain);
         let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
-        let cql = table.key("cql");
-        match protocol {
-            Protocol::Cql => evenkeel_cassandra::config::read::refuse(table, &AgentConfig::KEYS),
-            Protocol::Http if cql.value().is_some() => {
-                let expected = "protocol = \"cql\" too: the default is http, without TLS";
-                table.problem("cql", Mismatch::new("cql alone", expected));
-            }
-            Protocol::Http => {}
+        if protocol == Protocol::Cql {
+            evenkeel_cassandra::config::read::refuse(table, &AgentConfig::KEYS);
         }
-        let cql = cql.section(CqlAgentConfig::read);
-        let config = AgentEntry { common, cql: (protocol == Protocol::Cql).then_some(cql) };
-        Self { config, address, app }
+        Self { config: AgentEntry { common, protocol }, address, app }
     }
 }
 

@@ -8,21 +8,23 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::config::AgentEntry;
+use crate::config::{AgentEntry, Protocol};
 use crate::worker::{REPORT_EVERY, until_served};
-use evenkeel_cassandra as cassandra;
 use evenkeel_cassandra::agent::{NodeAgent, NodeAgentSettings, NodeAgentState};
-use evenkeel_cql::client::NodeTls;
 use evenkeel_http_proxy::agent_state::{AgentState, AgentStates};
 use evenkeel_http_proxy::config::Switch;
 use evenkeel_http_proxy::replica::Agent;
 use evenkeel_runtime::accept::{Listener, StopSignal};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::component::{Job, Place};
+use evenkeel_runtime::tls::{ClientTls, ServerTls};
+
+/// Encryption of an agent: towards proxies and towards its application.
+pub(super) type AgentTls = (Option<ServerTls>, Option<ClientTls>);
 
 /// The job of all agents, each with its listener.
 pub(super) fn job(
-    agents: Vec<(AgentEntry, Listener)>,
+    agents: Vec<(AgentEntry, AgentTls, Listener)>,
     states: Arc<AgentStates>,
     clock: Clock,
 ) -> Job {
@@ -30,15 +32,15 @@ pub(super) fn job(
 }
 
 async fn serve(
-    agents: Vec<(AgentEntry, Listener)>,
+    agents: Vec<(AgentEntry, AgentTls, Listener)>,
     states: Arc<AgentStates>,
     clock: Clock,
     stop: StopSignal,
 ) -> io::Result<()> {
     let (mut serving, mut keeping) = (JoinSet::new(), JoinSet::new());
     let mut open = Vec::new();
-    for (place, (config, listener)) in agents.into_iter().enumerate() {
-        let agent = AnyAgent::new(&config, clock)?;
+    for (place, (config, tls, listener)) in agents.into_iter().enumerate() {
+        let agent = AnyAgent::new(&config, tls, clock);
         if let AnyAgent::Http(agent) = &agent {
             keeping.spawn_local(follow_switch(Rc::clone(agent), states.switches(place)));
         }
@@ -71,21 +73,23 @@ enum AnyAgent {
 }
 
 impl AnyAgent {
-    fn new(AgentEntry { common: config, cql }: &AgentEntry, clock: Clock) -> io::Result<Self> {
-        Ok(match cql {
-            None => Self::Http(Agent::new(config, clock)),
-            Some(cql) => {
+    fn new(entry: &AgentEntry, tls: AgentTls, clock: Clock) -> Self {
+        let config = &entry.common;
+        match entry.protocol {
+            Protocol::Http => Self::Http(Agent::with_tls(config, tls, clock)),
+            Protocol::Cql => {
+                let (client_tls, node_tls) = tls;
                 let settings = NodeAgentSettings {
                     concurrency: config.concurrency,
-                    client_tls: cassandra::front_tls(cql.identity.as_ref())?,
-                    node_tls: cql.tls.as_ref().map(NodeTls::load).transpose()?,
+                    client_tls,
+                    node_tls,
                     handshake: config.limits.head,
                     drain: config.limits.drain,
                     ..NodeAgentSettings::new(config.app)
                 };
                 Self::Cql(NodeAgent::new(settings, clock))
             }
-        })
+        }
     }
 
     fn serve(self, serving: &mut JoinSet<io::Result<()>>, listener: Listener, stop: StopSignal) {

@@ -3,7 +3,7 @@
 //! The limit is of the operating system's process, and so is the number of clients that follows
 //! from it: of several [`Process`](super::Process)es in one the last decides.
 
-use crate::config::Config;
+use crate::config::{Config, Protocol};
 use evenkeel_runtime::accept::{AcceptCounts, accept_counts, limit_clients};
 use evenkeel_runtime::component::Surface;
 use evenkeel_runtime::files::{self, Budget, Limit};
@@ -47,9 +47,9 @@ fn budget(config: &Config) -> Budget {
             Some(cql) => replicas * cql.connections_max as u64 * workers + OF_CLUSTER,
         }
     });
-    let apps = config.agents.iter().map(|agent| match agent.cql {
-        None => agent.common.upstream_limits.connections_max as u64,
-        Some(_) => agent.common.limits.connections_max as u64, // one for each client
+    let apps = config.agents.iter().map(|agent| match agent.protocol {
+        Protocol::Http => agent.common.upstream_limits.connections_max as u64,
+        Protocol::Cql => agent.common.limits.connections_max as u64, // one for each client
     });
     let duplicates = config.duplicates.iter().map(|service| {
         let servers: usize = service.partitions.iter().map(Vec::len).sum();

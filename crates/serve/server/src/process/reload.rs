@@ -138,10 +138,8 @@ impl Reloader {
         if before.source.document().is_none() || next.source.document().is_none() {
             return Err(ReloadError::NoFile);
         }
+        // Where nothing is written differently, files that it names may still have changed.
         let changed = before.source.changes(&next.source);
-        if changed.is_empty() {
-            return Ok(changed);
-        }
         let next = Config {
             agents: before.agents.clone(), // with the ports that they have; see `Fixed`
             ..next.placed_like(&before)

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::clusters::{changes_of, is_shared};
+use super::tls::LoadedTls;
 use super::upstreams::Upstreams;
 use super::{files, stopped};
 use crate::config::{Config, ListenConfig};
@@ -38,6 +39,7 @@ pub(super) type Bound = Arc<Mutex<Vec<SocketAddr>>>;
 /// The workers of a process.
 pub(super) struct Workers {
     config: Arc<Config>,
+    tls: Arc<LoadedTls>,
     states: Arc<UpstreamStates>,
     clock: Clock,
     bound: Bound,
@@ -47,6 +49,8 @@ pub(super) struct Workers {
     orders: Vec<UnboundedSender<Order>>,
     /// The configuration in force, for whoever follows it.
     configs: watch::Sender<Arc<Config>>,
+    /// The same with what was loaded of its certificates.
+    checked: watch::Sender<(Arc<Config>, Arc<LoadedTls>)>,
     /// By upstream of the start, how its Cassandra cluster stands.
     clusters: Vec<Option<Arc<ClusterStates>>>,
     jobs: Vec<Job>,
@@ -58,6 +62,7 @@ pub(super) type ForAll = (Vec<SocketAddr>, Vec<Vec<Listener>>);
 /// What a reload has prepared.
 pub(super) struct Staged {
     config: Arc<Config>,
+    tls: Arc<LoadedTls>,
     /// By `[[listen]]`: where it listens, and the frontend that is there.
     frontends: Vec<(SocketAddr, Option<usize>)>,
     /// By worker: the new listeners, in order.
@@ -67,7 +72,7 @@ pub(super) struct Staged {
 impl Workers {
     /// `listens` is what [`bind_for_all`] bound of the configuration's listeners.
     pub(super) fn open(
-        config: Arc<Config>,
+        (config, tls): (Arc<Config>, Arc<LoadedTls>),
         (listens, listeners): ForAll,
         clusters: &[Option<ClusterHandle>],
         states: &Arc<UpstreamStates>,
@@ -79,6 +84,7 @@ impl Workers {
             let worker = Worker {
                 number,
                 config: Arc::clone(&config),
+                tls: Arc::clone(&tls),
                 clock,
                 states: Arc::clone(states),
                 clusters: clusters.to_vec(),
@@ -89,9 +95,11 @@ impl Workers {
             jobs.push(Job::new(Place::Worker(number), move |stop| worker.serve(stop)));
         }
         let configs = watch::Sender::new(Arc::clone(&config));
-        let (checked, its) = (configs.subscribe(), Arc::clone(states));
+        let checked = watch::Sender::new((Arc::clone(&config), Arc::clone(&tls)));
+        let (in_force, its) = (checked.subscribe(), Arc::clone(states));
         jobs.push(Job::new(Place::Control, move |stop| async move {
-            tokio::task::spawn_local(keep_checking(checked, its)); // also in the drain
+            tokio::task::spawn_local(keep_checking(in_force, its)); // also in the drain
+            tokio::task::spawn_local(evenkeel_runtime::tls::keep_fresh());
             stopped(stop).await;
             Ok(())
         }));
@@ -99,7 +107,7 @@ impl Workers {
         let (states, bound) = (Arc::clone(states), Arc::new(Mutex::new(listens)));
         let cluster = |share: &ClusterHandle| Arc::clone(share.states());
         let clusters = clusters.iter().map(|share| share.as_ref().map(cluster)).collect();
-        Self { config, states, clock, bound, ports, orders, configs, clusters, jobs }
+        Self { config, tls, states, clock, bound, ports, orders, configs, checked, clusters, jobs }
     }
 
     /// Where clients come in, as it is from now on.
@@ -176,6 +184,7 @@ impl Component for Workers {
         if let Some(key) = self.first_fixed(&next) {
             return Err(ReloadError::needs_restart(key));
         }
+        let tls = LoadedTls::load(&next, &self.tls).map_err(ReloadError::Unusable)?;
         let mut frontends = self.frontends(&next.listens);
         let new: Vec<usize> =
             (0..frontends.len()).filter(|place| frontends[*place].1.is_none()).collect();
@@ -185,12 +194,13 @@ impl Component for Workers {
         for (place, address) in new.into_iter().zip(bound.0) {
             frontends[place].0 = address;
         }
-        Ok(Staged { config: next, frontends, listeners: bound.1 })
+        Ok(Staged { config: next, tls: Arc::new(tls), frontends, listeners: bound.1 })
     }
 
     fn apply(&mut self, staged: Staged) {
-        let Staged { config, frontends, listeners } = staged;
+        let Staged { config, tls, frontends, listeners } = staged;
         self.config = Arc::clone(&config);
+        self.tls = Arc::clone(&tls);
         let upstreams = config.upstreams.iter().map(|upstream| &upstream.common);
         self.states.adopt(self.clock.now(), upstreams);
         let (obeyed, all_obeyed) = mpsc::channel();
@@ -202,8 +212,9 @@ impl Component for Workers {
             };
             let frontends = frontends.iter().map(from).collect();
             let (config, obeyed) = (Arc::clone(&config), obeyed.clone());
+            let tls = Arc::clone(&tls);
             // A worker that has ended ends the process.
-            let _ = worker.send(Order { config, frontends, obeyed });
+            let _ = worker.send(Order { config, tls, frontends, obeyed });
         }
         drop(obeyed);
         self.ports.extend(frontends.iter().map(|(address, _)| address.port()));
@@ -212,6 +223,7 @@ impl Component for Workers {
         }
         *self.bound.lock().unwrap_or_else(PoisonError::into_inner) =
             frontends.into_iter().map(|(address, _)| address).collect();
+        self.checked.send_replace((Arc::clone(&config), tls));
         self.configs.send_replace(config);
         if all_obeyed.recv_timeout(OBEYED_WITHIN) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(
@@ -222,13 +234,18 @@ impl Component for Workers {
 }
 
 /// Checks the replicas of the configuration in force, for as long as it is polled.
-async fn keep_checking(mut configs: watch::Receiver<Arc<Config>>, states: Arc<UpstreamStates>) {
+async fn keep_checking(
+    mut in_force: watch::Receiver<(Arc<Config>, Arc<LoadedTls>)>,
+    states: Arc<UpstreamStates>,
+) {
     let mut checks = Checks::default();
     loop {
-        let config = Arc::clone(&configs.borrow_and_update());
-        let named = config.named_upstreams();
-        checks.follow(named.map(|(place, upstream)| (place, &upstream.common)), &states);
-        if configs.changed().await.is_err() {
+        let (config, tls) = in_force.borrow_and_update().clone();
+        let checked = config.named_upstreams().map(|(place, upstream)| {
+            (place, &upstream.common, tls.upstreams.get(place).and_then(Option::as_ref))
+        });
+        checks.follow(checked, &states);
+        if in_force.changed().await.is_err() {
             return; // with all checks
         }
     }

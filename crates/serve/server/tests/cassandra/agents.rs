@@ -66,16 +66,17 @@ fn where_all_know_tls_1_2_only_agents_and_proxies_of_a_configuration_speak_it() 
     let (node, identity) = (own.address(0), own.identity(0).display().to_string());
     let authority = own.identity(0).with_file_name("authority.pem").display().to_string();
     let agent = run_as_configured(&format!(
-        "[[agent]]\nprotocol = 'cql'\nlisten = '{}:0'\napp = '{node}'\n[agent.cql]\n\
-         certificate = '{identity}'\nkey = '{identity}'\ntls = {{ ca_file = '{authority}' }}\n",
+        "[[agent]]\nprotocol = 'cql'\nlisten = '{}:0'\napp = '{node}'\n\n\
+         tls = {{ certificate = '{identity}', key = '{identity}' }}\n\
+         app_tls = {{ ca = '{authority}' }}\n",
         node.ip()
     ));
     let proxy = run_as_configured(&format!(
         "[[listen]]\naddress = '{}:0'\nupstream = 'store'\n\
-         [listen.cql]\ncertificate = '{identity}'\nkey = '{identity}'\n\
+         [listen.tls]\ncertificate = '{identity}'\nkey = '{identity}'\n\
          [upstream.store]\nprotocol = 'cql'\nreplicas = ['{node}']\n\
-         [upstream.store.cql]\ndatacenter = 'east'\n\
-         reached_at = {{ '{node}' = '{}' }}\ntls = {{ ca_file = '{authority}' }}\n",
+         tls = {{ ca = '{authority}' }}\n[upstream.store.cql]\ndatacenter = 'east'\n\
+         reached_at = {{ '{node}' = '{}' }}\n",
         node.ip(),
         agent.agents()[0]
     ));

@@ -252,6 +252,8 @@ impl<'a> Stage<'a> {
             dimmer: Some(dimmer),
             limits: server_limits(),
             upstream_limits: upstream_limits(),
+            tls: None,
+            app_tls: None,
         }
     }
 

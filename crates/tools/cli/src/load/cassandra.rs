@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use evenkeel_core::request::ring::Consistency;
-use evenkeel_cql::client::config::CqlTls;
-use evenkeel_cql::client::{Login, NodeTls};
+use evenkeel_cql::client::Login;
 use evenkeel_load::{
     CassandraLoad, CassandraTarget, PASSWORD_VARIABLE, Popularity, RecordSize, Stop, Version,
     Workload,
 };
+use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, Identity};
 use evenkeel_settings::{parse_bytes, parse_share};
 
 use super::LoadArguments;
@@ -136,11 +136,12 @@ impl CassandraArguments {
         Ok(Some(Login::plain(user, &password)))
     }
 
-    fn tls(&self) -> anyhow::Result<Option<NodeTls>> {
-        let Some(authority) = self.ca_file.clone() else { return Ok(None) };
+    fn tls(&self) -> anyhow::Result<Option<ClientTls>> {
+        let Some(ca) = self.ca_file.clone() else { return Ok(None) };
         let identity = self.certificate.clone().zip(self.key.clone());
+        let identity = identity.map(|(certificate, key)| Identity { certificate, key });
         let name = self.certificate_name.clone();
-        let tls = NodeTls::load(&CqlTls { authority, identity, name });
+        let tls = ClientTls::load(&ClientTlsFiles { ca: Some(ca), identity, name }, &[]);
         tls.map(Some).context("TLS")
     }
 }

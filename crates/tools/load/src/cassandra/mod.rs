@@ -25,7 +25,8 @@ use evenkeel_core::request::ring::Consistency;
 
 use super::{LoadError, Outcome, Parameters, Plan, Progress, Stop, on_thread, outside};
 use evenkeel_cql::Version;
-use evenkeel_cql::client::{Login, NodeTls};
+use evenkeel_cql::client::Login;
+use evenkeel_runtime::tls::ClientTls;
 use parameters::CassandraParameters;
 
 pub use workload::{Popularity, RecordSize, Workload};
@@ -60,7 +61,7 @@ pub struct CassandraLoad {
     /// Who asks; `None` where nodes let everybody in.
     pub login: Option<Login>,
     /// With what connections are encrypted; `None`: they are not.
-    pub tls: Option<NodeTls>,
+    pub tls: Option<ClientTls>,
     /// Whether updates carry the time at which they were due to leave, as drivers' do. Without it
     /// each coordinator stamps them, and a proxy may not send them twice.
     pub has_timestamps: bool,

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::codec::Compression;
-
-use super::tls::NodeTls;
+use evenkeel_runtime::tls::ClientTls;
 
 /// What one worker allows itself towards one node.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ pub struct NodeLimits {
     /// How bodies (v4) or segments (v5) are compressed between us and the node.
     pub compression: Option<Compression>,
     /// With what connections are encrypted, if they are.
-    pub tls: Option<NodeTls>,
+    pub tls: Option<ClientTls>,
     /// Asks an overloaded node for an error (`THROW_ON_OVERLOAD`). Else it stops reading, which
     /// stops everybody who shares the connection.
     pub throws_on_overload: bool,

@@ -8,7 +8,6 @@
 pub mod config;
 pub mod feedback;
 pub mod schema;
-pub mod versions;
 
 mod ask;
 mod connection;
@@ -24,8 +23,6 @@ mod result;
 mod result_columns;
 mod single;
 mod streams;
-mod tls;
-mod transport;
 mod wire;
 
 #[cfg(any(test, feature = "testing"))]
@@ -51,8 +48,6 @@ pub use limits::NodeLimits;
 pub use result::AnswerError;
 pub use result_columns::ResultColumns;
 pub use single::Single;
-pub use tls::NodeTls;
-pub use transport::Transport;
 
 use ledger::Ledger;
 use pool::Pool;

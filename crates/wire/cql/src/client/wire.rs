@@ -15,7 +15,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use super::error::{End, SendErrorKind};
 use super::limits::NodeLimits;
 use super::streams::Outgoing;
-use super::transport::Transport;
+use evenkeel_runtime::stream::Stream;
+use evenkeel_runtime::tls::dial;
 
 /// What is read at once at least.
 const READ_BYTES: usize = 16 << 10;
@@ -25,7 +26,7 @@ const EVENTS_MAX: usize = 1_024;
 /// One connection to a node.
 #[derive(Debug)]
 pub(super) struct Wire {
-    transport: Transport,
+    transport: Stream,
     version: Version,
     decoder: Decoder,
     encoder: Encoder,
@@ -44,7 +45,7 @@ impl Wire {
         limits: &NodeLimits,
         version: Version,
     ) -> Result<Self, End> {
-        let opened = Transport::open(address, limits.tls.as_ref()).await;
+        let opened = dial(address, limits.tls.as_ref()).await;
         let transport =
             opened.map_err(|error| End::new(SendErrorKind::Connect, error.to_string()))?;
         let accepted = Limits { envelope_bytes_max: limits.frame_bytes_max };

@@ -30,7 +30,8 @@ fn client(address: &str) -> Client {
 }
 
 fn forwarding(append_forwarded_for: bool) -> Forwarding {
-    Forwarding { append_forwarded_for, host_default: HeaderValue::from_static("default") }
+    let host_default = HeaderValue::from_static("default");
+    Forwarding { append_forwarded_for, is_https: false, host_default }
 }
 
 fn head_of(lines: &Lines) -> HeaderMap {

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::tls::{Identity, ServerTls, ServerTlsFiles};
 use super::places::ACCEPT_PAUSE;
 use super::*;
+use crate::tls::{Identity, ServerTls, ServerTlsFiles};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,13 +1,14 @@
 //! The side of a client, towards replicas.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::live::{Contents, Live};
@@ -21,6 +22,12 @@ use crate::stream::Stream;
 pub struct ClientTls {
     live: Arc<Live<ClientConfig>>,
     name: Option<ServerName<'static>>,
+}
+
+impl PartialEq for ClientTls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.live, &other.live)
+    }
 }
 
 impl ClientTls {
@@ -61,6 +68,20 @@ impl ClientTls {
     /// When they have, and cannot be used. What was in use stays so.
     pub fn look(&self) -> io::Result<bool> {
         self.live.look()
+    }
+}
+
+/// Opens a connection without delay for small messages, encrypted where so asked. The caller limits
+/// the time.
+///
+/// # Errors
+/// When it does not come about.
+pub async fn dial(address: SocketAddr, tls: Option<&ClientTls>) -> io::Result<Stream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    match tls {
+        None => Ok(Stream::Plain(stream)),
+        Some(tls) => tls.connect(Stream::Plain(stream), address.ip()).await,
     }
 }
 

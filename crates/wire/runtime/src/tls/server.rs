@@ -19,6 +19,12 @@ use crate::pem::{self, at};
 #[derive(Debug, Clone)]
 pub struct ServerTls(Arc<Live<ServerConfig>>);
 
+impl PartialEq for ServerTls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl ServerTls {
     /// Reads the files. `alpn` are the protocols that are spoken, the preferred first; none = not
     /// said.
@@ -97,9 +103,8 @@ impl ResolvesServerCert for BySni {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let [only] = self.0.as_slice() else {
             let asked = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
-            let fits = |key: &&Arc<CertifiedKey>| {
-                asked.as_ref().is_some_and(|asked| is_for(key, asked))
-            };
+            let fits =
+                |key: &&Arc<CertifiedKey>| asked.as_ref().is_some_and(|asked| is_for(key, asked));
             return self.0.iter().find(fits).or(self.0.first()).cloned();
         };
         Some(Arc::clone(only))

@@ -19,7 +19,8 @@ struct World {
 
 impl World {
     fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("evenkeel-tls-{}-{name}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("evenkeel-tls-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([]).unwrap();

@@ -5,14 +5,12 @@ use std::rc::Rc;
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::front::{FrontTlsFiles, serve};
+use crate::front::serve;
 use evenkeel_cql::client::testing::tls::{Certificate, ENDS};
 use evenkeel_runtime::accept::{Listener, Stop};
 
 fn settings(certificate: &Certificate) -> FrontSettings {
-    let (file, key) = (certificate.file(), certificate.key());
-    let files = FrontTlsFiles { certificate: file, key, authority: None };
-    FrontSettings { tls: Some(files.load().unwrap()), ..FrontSettings::new("east") }
+    FrontSettings { tls: Some(certificate.of_server()), ..FrontSettings::new("east") }
 }
 
 #[test]

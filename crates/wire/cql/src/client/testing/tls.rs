@@ -13,9 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
-use crate::client::NodeTls;
-use crate::client::config::CqlTls;
 use evenkeel_runtime::pem;
+use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, Identity, ServerTls, ServerTlsFiles};
 
 /// What one end may speak, and what it agrees on with an end that speaks both.
 pub static ENDS: [(&[&SupportedProtocolVersion], ProtocolVersion); 3] = [
@@ -55,9 +54,16 @@ impl Certificate {
     }
 
     /// What nodes with this certificate are believed by.
-    pub fn of_nodes(&self) -> NodeTls {
-        let files = CqlTls { authority: self.file(), identity: None, name: None };
-        NodeTls::load(&files).unwrap()
+    pub fn of_nodes(&self) -> ClientTls {
+        let files = ClientTlsFiles { ca: Some(self.file()), name: None, identity: None };
+        ClientTls::load(&files, &[]).unwrap()
+    }
+
+    /// What a server with this certificate speaks with.
+    pub fn of_server(&self) -> ServerTls {
+        let identity = Identity { certificate: self.file(), key: self.key() };
+        let files = ServerTlsFiles { identities: vec![identity], client_ca: None };
+        ServerTls::load(&files, &[]).unwrap()
     }
 
     /// Connects as a driver that speaks these versions.

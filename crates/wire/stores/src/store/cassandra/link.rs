@@ -18,10 +18,9 @@ use tokio::time::timeout;
 
 use super::CassandraAccess;
 use evenkeel_cql::client::schema;
-use evenkeel_cql::client::{
-    Ask, Dialect, Known, Login, Node, NodeLimits, NodeTls, Prepared, ResultColumns,
-};
+use evenkeel_cql::client::{Ask, Dialect, Known, Login, Node, NodeLimits, Prepared, ResultColumns};
 use evenkeel_runtime::pem;
+use evenkeel_runtime::tls::ClientTls;
 
 /// How long a node that is there may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,7 +64,7 @@ impl Link {
             io::Result::Ok(Login::plain(&user.name, text.lines().next().unwrap_or_default()))
         });
         let limits = NodeLimits {
-            tls: access.tls.as_ref().map(NodeTls::load).transpose()?,
+            tls: access.tls.as_ref().map(|files| ClientTls::load(files, &[])).transpose()?,
             ..NodeLimits::default()
         };
         let login = login.transpose()?.map(Arc::new);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use evenkeel_core::request::ring::Consistency;
 
-use evenkeel_cql::client::config::{CqlTls, CqlUser};
+use evenkeel_cql::client::config::CqlUser;
+use evenkeel_runtime::tls::ClientTlsFiles;
 
 /// Names of keyspaces are parts of names of files.
 const KEYSPACE_BYTES_MAX: usize = 48;
@@ -30,7 +31,7 @@ pub struct CassandraAccess {
     /// As whom; `None` where nodes let everybody in.
     pub user: Option<CqlUser>,
     /// Encryption towards the nodes; `None` = none.
-    pub tls: Option<CqlTls>,
+    pub tls: Option<ClientTlsFiles>,
     /// Replicas in each data centre, for keyspaces that are made. Empty: one, in a cluster of one
     /// node; in others the keyspace must be there.
     pub replicas: BTreeMap<String, usize>,

@@ -1,0 +1,158 @@
+//! HTTPS on either side: curl in front, nginx behind, certificates that change.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use evenkeel_server::config::Config;
+use evenkeel_server::process::Process;
+use evenkeel_testkit::certificates::Authority;
+use evenkeel_testkit::folder::Folder;
+use evenkeel_testkit::nginx;
+use evenkeel_testkit::program::Program;
+
+/// An authority, and a folder with what it has signed.
+struct World {
+    folder: Folder,
+    authority: Authority,
+}
+
+impl World {
+    fn new(name: &str) -> Self {
+        let world = Self { folder: Folder::new(name), authority: Authority::new() };
+        std::fs::write(world.path("ca.pem"), world.authority.pem()).unwrap();
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes `STEM.pem` and `STEM.key`.
+    fn issue(&self, stem: &str, names: &[&str]) {
+        let (certificate, key) = self.authority.issue(names);
+        std::fs::write(self.path(&format!("{stem}.pem")), certificate).unwrap();
+        std::fs::write(self.path(&format!("{stem}.key")), key).unwrap();
+    }
+
+    /// A real server that wants a certificate of its clients, and says what it saw of them.
+    fn nginx(&self) -> Option<(Program, SocketAddr)> {
+        let Some(binary) = nginx::find() else {
+            println!("SKIPPED: no nginx here (Debian: apt-get install nginx-light)");
+            return None;
+        };
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = self.folder.path().display();
+        let config = format!(
+            "daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}}\n\
+             http {{ access_log off; client_body_temp_path {folder}/body;\n\
+             proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n\
+             uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n\
+             server {{ listen 127.0.0.1:{port} ssl;\n\
+             ssl_certificate {folder}/node.pem; ssl_certificate_key {folder}/node.key;\n\
+             ssl_client_certificate {folder}/ca.pem; ssl_verify_client on;\n\
+             location / {{ return 200 \"$ssl_client_verify $ssl_server_name \
+             $http_x_forwarded_proto $ssl_session_reused\\n\"; }} }} }}\n"
+        );
+        let file = self.path("nginx.conf");
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new(binary);
+        command.arg("-c").arg(&file).arg("-p").arg(self.folder.path());
+        let mut server = Program::start(&mut command);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        server.wait_listening(address);
+        Some((server, address))
+    }
+
+    fn curl(&self, arguments: &[&str]) -> Output {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "10", "--cacert"]).arg(self.path("ca.pem"));
+        curl.args(arguments).output().expect("curl is there")
+    }
+
+    /// What a client is answered that knows a listener by this name.
+    fn get(&self, name: &str, listener: SocketAddr) -> String {
+        let output = self.curl(&[
+            "--resolve",
+            &format!("{name}:{}:127.0.0.1", listener.port()),
+            "-w",
+            "%{http_code} %{http_version}",
+            &format!("https://{name}:{}/", listener.port()),
+        ]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &errors
+    }
+}
+
+fn write(folder: &Path, text: &str) -> PathBuf {
+    let file = folder.join("run.toml");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn start(file: &Path) -> Process {
+    let config = Config::load(file).unwrap_or_else(|problems| panic!("{problems}"));
+    Process::start_from(file, config).unwrap()
+}
+
+fn text(replica: SocketAddr, upstream: &str) -> String {
+    format!(
+        "[process]\nworkers = 1\n[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'web'\n\
+         tls = {{ certificate = ['shop.pem', 'other.pem'], key = ['shop.key', 'other.key'] }}\n\
+         [upstream.web]\nreplicas = ['{replica}']\n\
+         tls = {{ ca = 'ca.pem', {upstream} }}\n[upstream.web.health]\ninterval = '50ms'\n"
+    )
+}
+
+#[test]
+fn https_on_either_side_with_certificates_by_name() {
+    let world = World::new("tls-either-side");
+    world.issue("shop", &["shop.example"]);
+    world.issue("other", &["other.example"]);
+    world.issue("node", &["node.example"]);
+    world.issue("us", &["proxy.example"]);
+    let Some((_nginx, replica)) = world.nginx() else { return };
+    let ours = "name = 'node.example', certificate = 'us.pem', key = 'us.key'";
+    let file = write(world.folder.path(), &text(replica, ours));
+    let proxy = start(&file);
+    let listener = proxy.listens()[0];
+    for name in ["shop.example", "other.example"] {
+        let answer = world.get(name, listener);
+        assert!(answer.starts_with("SUCCESS node.example https "), "{answer}");
+        assert!(answer.ends_with("200 1.1"), "{answer}");
+    }
+    let refused = world.get("third.example", listener);
+    assert!(refused.contains("subject name") || refused.contains("SSL"), "{refused}");
+    // Another certificate of ours, and a new one of the replica.
+    let before = std::fs::read(world.path("shop.pem")).unwrap();
+    world.issue("shop", &["shop.example", "fourth.example"]);
+    assert_ne!(before, std::fs::read(world.path("shop.pem")).unwrap());
+    assert!(!world.get("fourth.example", listener).contains("SUCCESS"), "not yet");
+    proxy.reloader().reload_file().unwrap();
+    let answer = world.get("fourth.example", listener);
+    assert!(answer.starts_with("SUCCESS"), "{answer}");
+    // A key that does not fit stops a reload, and nobody.
+    std::fs::copy(world.path("other.key"), world.path("shop.key")).unwrap();
+    let error = proxy.reloader().reload_file().unwrap_err().to_string();
+    assert!(error.contains("[[listen]] 127.0.0.1:") && error.contains("shop.key"), "{error}");
+    let answer = world.get("fourth.example", listener);
+    assert!(answer.starts_with("SUCCESS"), "{answer}");
+    proxy.stop().unwrap();
+}
+
+#[test]
+fn a_replica_that_cannot_prove_who_it_is_gets_no_request() {
+    let world = World::new("tls-wrong-name");
+    for stem in ["shop", "other", "node", "us"] {
+        world.issue(stem, &["shop.example"]);
+    }
+    let Some((_nginx, replica)) = world.nginx() else { return };
+    let ours = "name = 'node.example', certificate = 'us.pem', key = 'us.key'";
+    let proxy = start(&write(world.folder.path(), &text(replica, ours)));
+    let answer = world.get("shop.example", proxy.listens()[0]);
+    assert!(answer.ends_with("502 1.1") || answer.ends_with("503 1.1"), "{answer}");
+    assert!(!answer.contains("SUCCESS"), "{answer}");
+    proxy.stop().unwrap();
+}
