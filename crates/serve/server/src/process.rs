@@ -28,8 +28,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::adapters::{self, EnvoySide, MeshPaths, UpstreamHome};
-use crate::admin;
-use crate::config::{Config, UpstreamEntry};
+use crate::admin::{self, access::Access};
+use crate::config::{AdminConfig, Config, UpstreamEntry};
 use clusters::Clusters;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle, Watcher};
@@ -97,7 +97,7 @@ impl Opened {
     /// `config` is told which ports its agents were given: they are known by them.
     fn open(config: &mut Config, sharing: Sharing) -> io::Result<Self> {
         let admin = config.admin.as_ref();
-        let admin = admin.map(|it| AdminListener::open(it.address, sharing)).transpose()?;
+        let admin = admin.map(|admin| AdminListener::open(admin, sharing)).transpose()?;
         let workers = config.process.workers.max(1);
         let listens = config.listens.iter().map(|listen| (listen.address, sharing));
         let listens = bind_for_all(listens, workers)?;
@@ -300,7 +300,12 @@ impl Process {
 
 /// The address of administration, which two processes never share: half of the answers would be of
 /// the wrong one.
-enum AdminListener {
+struct AdminListener {
+    access: Access,
+    bound: AdminBound,
+}
+
+enum AdminBound {
     Bound(Listener),
     /// Another process has it still, and will leave.
     Awaited(SocketAddr),
@@ -310,31 +315,33 @@ enum AdminListener {
 const ADMIN_RETRY: Duration = Duration::from_millis(100);
 
 impl AdminListener {
-    fn open(address: SocketAddr, sharing: Sharing) -> io::Result<Self> {
-        match bind_admin(address) {
+    fn open(config: &AdminConfig, sharing: Sharing) -> io::Result<Self> {
+        let (access, address) = (Access::load(config)?, config.address);
+        let bound = match bind_admin(address) {
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse && sharing == Sharing::Shared =>
             {
-                Ok(Self::Awaited(address))
+                AdminBound::Awaited(address)
             }
-            bound => bound.map(Self::Bound),
-        }
+            bound => AdminBound::Bound(bound?),
+        };
+        Ok(Self { access, bound })
     }
 
     fn address(&self) -> io::Result<SocketAddr> {
-        match self {
-            Self::Bound(listener) => listener.address(),
-            Self::Awaited(address) => Ok(*address),
+        match &self.bound {
+            AdminBound::Bound(listener) => listener.address(),
+            AdminBound::Awaited(address) => Ok(*address),
         }
     }
 
     async fn serve(self, surface: Surface, stop: StopSignal) -> io::Result<()> {
-        let bound = match self {
-            Self::Bound(listener) => Some(listener),
-            Self::Awaited(address) => first(bind_later(address), until_stopping(&stop)).await,
+        let bound = match self.bound {
+            AdminBound::Bound(listener) => Some(listener),
+            AdminBound::Awaited(address) => first(bind_later(address), until_stopping(&stop)).await,
         };
         match bound {
-            Some(listener) => admin::serve(surface, listener, stop).await,
+            Some(listener) => admin::serve(surface, self.access, listener, stop).await,
             None => Ok(()),
         }
     }
@@ -356,6 +363,15 @@ async fn bind_later(address: SocketAddr) -> Option<Listener> {
 async fn until_stopping<T>(stop: &StopSignal) -> Option<T> {
     stop.clone().stopping().await;
     None
+}
+
+/// Reads the certificates, keys and tokens that a configuration names, for `evenkeel check`.
+///
+/// # Errors
+/// When one cannot be used; the error names it and its table.
+pub fn check_files(config: &Config) -> io::Result<()> {
+    LoadedTls::load(&Arc::new(config.clone()), &LoadedTls::default())?;
+    config.admin.as_ref().map(Access::load).transpose().map(drop)
 }
 
 /// By upstream, who watches its Cassandra cluster, and what workers have of it.

@@ -11,7 +11,7 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::registry::NAMES;
 use evenkeel_duplicates::Target;
 use evenkeel_http_proxy::config::{Inbound, Session, Switch};
-use evenkeel_server::config::Config;
+use evenkeel_server::config::{AdminConfig, Config};
 use evenkeel_settings::{Node, Problems};
 use proptest::prelude::*;
 
@@ -174,7 +174,7 @@ run.toml:17:16: upstream.shop.retry_budget: got 20, expected a share from 0 to 1
 or 5%; did you mean 20%?
 run.toml:20:11: upstream.shop.timeouts.attempt: got 20s, expected at most the total, which is 10s
 run.toml:24:11: admin.address: got 0.0.0.0:9901, expected a loopback address such as \
-127.0.0.1:9901; it has no password: keep it on this machine";
+127.0.0.1:9901, or token_file, or tls with client_ca; whoever reaches it can change settings";
     assert_eq!(problems(text).join("\n"), expected.replace("{policies}", &NAMES.join(", ")));
 }
 
@@ -242,8 +242,9 @@ fn addresses_are_listened_on_once() {
     one_problem(&format!("{whole}{LISTEN}"), 7, "for [[listen]]");
     one_problem(&format!("{whole}{}", AGENT.replace(":81", ":80")), 7, "for [[listen]]");
     one_problem(&format!("{whole}[admin]\naddress = '127.0.0.1:80'"), 7, "for [[listen]]");
-    one_problem(&format!("{whole}[admin]\naddress = '10.0.0.1:81'"), 7, "no password");
-    one_problem(&format!("{whole}[admin]\naddress = '[::]:81'"), 7, "no password");
+    one_problem(&format!("{whole}[admin]\naddress = '10.0.0.1:81'"), 7, "or token_file");
+    one_problem(&format!("{whole}[admin]\naddress = '[::]:81'"), 7, "or token_file");
+    good(&format!("{whole}[admin]\naddress = '[::]:81'\ntoken_file = 'token'"));
     good(&format!("{whole}[admin]\naddress = '[::1]:80'"));
     // Also in another spelling, or where one is on all interfaces.
     for (one, other) in [
@@ -526,7 +527,10 @@ fn check_sense(config: &Config) -> Result<(), TestCaseError> {
         prop_assert!(dimmer.brownout.cores.is_none_or(|cores| cores > 0.0 && cores.is_finite()));
         prop_assert_eq!(usize::from(dimmer.brownout.parts), dimmer.parts.len().max(1));
     }
-    prop_assert!(config.admin.iter().all(|admin| admin.address.ip().is_loopback()));
+    let is_kept = |admin: &AdminConfig| {
+        admin.address.ip().is_loopback() || admin.token_file.is_some() || admin.asks_certificates()
+    };
+    prop_assert!(config.admin.iter().all(is_kept));
     Ok(())
 }
 

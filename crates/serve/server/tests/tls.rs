@@ -156,3 +156,43 @@ fn a_replica_that_cannot_prove_who_it_is_gets_no_request() {
     assert!(!answer.contains("SUCCESS"), "{answer}");
     proxy.stop().unwrap();
 }
+
+/// The status that curl is answered at this path of `[admin]`.
+fn status(world: &World, admin: SocketAddr, path: &str, more: &[&str]) -> String {
+    let url = format!("https://127.0.0.1:{}{path}", admin.port());
+    let discard = ["-o", "/dev/null", "-w", "%{http_code}", &url];
+    let output = world.curl(&[&discard[..], more].concat());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn administration_elsewhere_asks_for_a_token_or_a_certificate() {
+    let world = World::new("tls-admin");
+    world.issue("admin", &["127.0.0.1"]);
+    world.issue("operator", &["operator.example"]);
+    std::fs::write(world.path("token"), "0123456789abcdef\n").unwrap();
+    let text = "[process]\nworkers = 1\n[[agent]]\nlisten = '127.0.0.1:0'\napp = '127.0.0.1:1'\n\
+                [admin]\naddress = '0.0.0.0:0'\ntoken_file = 'token'\n\
+                public = ['healthz', 'metrics']\n\
+                tls = { certificate = 'admin.pem', key = 'admin.key', client_ca = 'ca.pem' }\n";
+    let proxy = start(&write(world.folder.path(), text));
+    let admin = proxy.admin().unwrap();
+    let ask = |path: &str, more: &[&str]| status(&world, admin, path, more);
+    for (path, expected) in [("/healthz", "200"), ("/metrics", "200"), ("/readyz", "401")] {
+        assert_eq!(ask(path, &[]), expected, "{path} without anything");
+    }
+    let (right, wrong) = ("Authorization: Bearer 0123456789abcdef", "Authorization: Bearer 0123");
+    assert_eq!(ask("/api/v1/status", &["-H", wrong]), "401");
+    assert_eq!(ask("/api/v1/status", &["-H", right]), "200");
+    assert_eq!(ask("/", &["-u", "anybody:0123456789abcdef"]), "200", "as a browser asks");
+    let (certificate, key) = (world.path("operator.pem"), world.path("operator.key"));
+    let certified = ["--cert", certificate.to_str().unwrap(), "--key", key.to_str().unwrap()];
+    assert_eq!(ask("/api/v1/status", &certified), "200");
+    let post = ["-X", "POST", "-H", "Content-Type: application/json", "-H", right];
+    assert_eq!(ask("/api/v1/reload", &post), "200");
+    let foreign = [&post[..], &["-H", "Origin: https://evil.example"]].concat();
+    assert_eq!(ask("/api/v1/reload", &foreign), "403");
+    let unknown = [&post[..4], &["-H", wrong]].concat();
+    assert_eq!(ask("/api/v1/reload", &unknown), "401");
+    proxy.stop().unwrap();
+}

@@ -403,7 +403,7 @@ fn proxy_config(
         listens: vec![listen],
         upstreams: vec![UpstreamEntry { common: upstream, cql: None }],
         agents: Vec::new(),
-        admin: Some(AdminConfig { address: any_port }),
+        admin: Some(AdminConfig::open(any_port)),
         redirect: None,
         envoy: None,
         placement: None,

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use evenkeel_mesh as redirect;
 use evenkeel_runtime::component::ReloadError;
 use evenkeel_server::config::Config;
-use evenkeel_server::process::{Process, Reloaded, Wake};
+use evenkeel_server::process::{Process, Reloaded, Wake, check_files};
 
 use crate::output;
 
@@ -125,6 +125,10 @@ pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(1));
         }
     };
+    if let Err(error) = check_files(&config) {
+        eprintln!("{error}");
+        return Ok(ExitCode::from(1));
+    }
     output::line!("{}: valid: {}", arguments.config.display(), describe(&config))?;
     for note in config.notes() {
         output::line!("note: {note}")?;

@@ -11,12 +11,15 @@ pub struct Client {
     pub address: SocketAddr,
     /// The peer's IP address as the value of a header, so that none is formatted per request.
     pub forwarded_for: HeaderValue,
+    /// Whether it showed a certificate that its listener asks for.
+    pub is_certified: bool,
 }
 
 impl Client {
-    pub(super) fn new(address: SocketAddr) -> Client {
+    /// One that showed no certificate.
+    pub fn new(address: SocketAddr) -> Client {
         let text = address.ip().to_canonical().to_string();
         let forwarded_for = HeaderValue::from_str(&text).expect("an IP address is a header value");
-        Client { address, forwarded_for }
+        Client { address, forwarded_for, is_certified: false }
     }
 }

@@ -136,7 +136,8 @@ where
     const MAY_EVICT: bool = true;
 
     async fn serve(self: Rc<Self>, stream: Stream, peer: Peer, link: Rc<Link>) {
-        let client = Rc::new(Client::new(peer.address));
+        let is_certified = stream.is_certified();
+        let client = Rc::new(Client { is_certified, ..Client::new(peer.address) });
         let service = service_fn(|request: Request<Incoming>| {
             let serving = Serving::begin(&link);
             let answer = self.answer(request, &client);

@@ -19,6 +19,15 @@ pub enum Stream {
     Memory(DuplexStream),
 }
 
+impl Stream {
+    /// Whether the peer has shown a certificate, which was then checked.
+    pub fn is_certified(&self) -> bool {
+        let Self::Tls(stream) = self else { return false };
+        let (_, session) = stream.get_ref();
+        session.peer_certificates().is_some()
+    }
+}
+
 macro_rules! on_each {
     ($self:ident, $stream:ident => $poll:expr) => {
         match $self.get_mut() {

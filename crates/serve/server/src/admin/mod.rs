@@ -14,11 +14,13 @@
 //! | `/api/v1/duplicates/NAME/moves` | how changes of one stand; `POST` orders one |
 //! | `/api/v1/placement` | where databases are and should be as JSON, `null` without `[placement]` |
 //!
-//! Everything but a `POST` only reads. It listens on the loopback without a token, so the one
-//! outsider to fear is a web page in a browser of this machine: answers carry no permission for
-//! other origins, a request that names a host other than this one (DNS rebinding) is refused, and
-//! what changes something is for programs and our own page only.
+//! Everything but a `POST` only reads. On the loopback without a token the one outsider to fear is
+//! a web page in a browser of this machine: answers carry no permission for other origins, a
+//! request that names a host other than this one (DNS rebinding) is refused, and what changes
+//! something is for programs and our own page only. Elsewhere [`access`] asks for a token or a
+//! certificate.
 
+pub(crate) mod access;
 pub(crate) mod reload;
 mod sender;
 
@@ -34,7 +36,8 @@ use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode, Version};
 use tokio::time::MissedTickBehavior;
 
-use evenkeel_http::{Body, serve as serve_http};
+use access::Access;
+use evenkeel_http::{Body, Client, LiveLimits, serve_within};
 use evenkeel_proxy::series::{SAMPLED_EVERY, seconds};
 use evenkeel_runtime::accept::Listener;
 use evenkeel_runtime::accept::{Stage, StopSignal};
@@ -64,14 +67,16 @@ const PATHS: [&str; 5] = ["/", "/healthz", "/readyz", "/metrics", "/api/v1/statu
 /// Serves what components show until `stop`. Call it in a worker runtime.
 pub(crate) async fn serve(
     surface: Surface,
+    access: Access,
     listener: Listener,
     stop: StopSignal,
 ) -> io::Result<()> {
     let bound = listener.address()?.ip();
-    let desk = Rc::new(Desk::new(surface, bound, stop.clone())?);
+    let limits = LiveLimits::new(LIMITS, access.tls.clone());
+    let desk = Rc::new(Desk::new(surface, access, bound, stop.clone())?);
     let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));
-    let handler = move |request, _| Rc::clone(&desk).answer(request);
-    let served = serve_http(listener, LIMITS, handler, stop).await;
+    let handler = move |request, client| Rc::clone(&desk).answer(request, client);
+    let served = serve_within(listener, &limits, handler, stop).await;
     drop(sampling);
     served.map(drop)
 }
@@ -89,6 +94,7 @@ impl Drop for Sampling {
 struct Desk {
     surface: Surface,
     registry: Registry,
+    access: Access,
     bound: IpAddr,
     stop: StopSignal,
     started_at: Instant,
@@ -97,12 +103,17 @@ struct Desk {
 impl Desk {
     /// # Errors
     /// When two components describe one metric in two ways.
-    fn new(mut surface: Surface, bound: IpAddr, stop: StopSignal) -> io::Result<Self> {
+    fn new(
+        mut surface: Surface,
+        access: Access,
+        bound: IpAddr,
+        stop: StopSignal,
+    ) -> io::Result<Self> {
         let mut registry = Registry::default();
         for collector in surface.metrics.drain(..) {
             registry.register(collector).map_err(io::Error::other)?;
         }
-        Ok(Self { surface, registry, bound, stop, started_at: Instant::now() })
+        Ok(Self { surface, registry, access, bound, stop, started_at: Instant::now() })
     }
 
     async fn sample(self: Rc<Self>) {
@@ -115,10 +126,19 @@ impl Desk {
         }
     }
 
-    async fn answer(self: Rc<Self>, request: Request<Body>) -> Response<Body> {
-        let response = match check_host(&request, self.bound) {
-            Ok(()) => self.route(request).await,
-            Err(error) => text(StatusCode::MISDIRECTED_REQUEST, format!("{error}\n")),
+    async fn answer(self: Rc<Self>, request: Request<Body>, client: Rc<Client>) -> Response<Body> {
+        let is_known = self.access.knows(request.headers(), &client);
+        let response = if self.access.is_guarded() {
+            // Whoever is told something knows a secret, or it is for everybody.
+            match is_known || self.access.is_public(request.uri().path()) {
+                true => self.route(request).await,
+                false => unauthorized(),
+            }
+        } else {
+            match check_host(&request, self.bound) {
+                Ok(()) => self.route(request).await,
+                Err(error) => text(StatusCode::MISDIRECTED_REQUEST, format!("{error}\n")),
+            }
         };
         with_headers(response, &COMMON_HEADERS)
     }
@@ -154,7 +174,14 @@ impl Desk {
 
     /// The body of what changes something, of somebody who may.
     async fn body(&self, request: Request<Body>) -> Result<Vec<u8>, (StatusCode, String)> {
-        sender::check(request.headers(), is_own_host, self.bound)?;
+        // Where a secret is asked for, a page of another host does not have it.
+        let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
+        let host = host.and_then(|host| Authority::try_from(host).ok());
+        let is_own = |origin: &Authority| {
+            let is_asked = host.as_ref().is_some_and(|host| host == origin);
+            is_own_host(origin, self.bound) || self.access.is_guarded() && is_asked
+        };
+        sender::check(request.headers(), is_own)?;
         let body = request.into_body().collect(LIMITS.body_bytes_max);
         match tokio::time::timeout(LIMITS.head, body).await {
             Ok(Ok(body)) => Ok(body.to_vec()),
@@ -209,6 +236,14 @@ impl Desk {
         let paths = paths.join(" ");
         text(StatusCode::NOT_FOUND, format!("there is no {path} here, expected one of {paths}\n"))
     }
+}
+
+/// A browser asks its user for a name, which does not matter, and the token as the password.
+fn unauthorized() -> Response<Body> {
+    let words = "expected Authorization: Bearer with the token of [admin] token_file, or a client \
+                 certificate of tls.client_ca where that is set\n";
+    let basic = HeaderValue::from_static("Basic realm=\"evenkeel\", charset=\"UTF-8\"");
+    with_headers(text(StatusCode::UNAUTHORIZED, words), &[(header::WWW_AUTHENTICATE, basic)])
 }
 
 fn answered(Answer { status, content: words }: Answer) -> Response<Body> {

@@ -1,11 +1,9 @@
 //! Who may change something: programs and our own page.
 //!
-//! It is done without a password, so a web page in a browser of this machine must not reach it:
-//! the body must be declared as JSON, for which a browser asks permission of whoever serves the
-//! page's requests (a preflight, which gets none here), and what a browser says of the page's
-//! origin must not be another one.
-
-use std::net::IpAddr;
+//! On the loopback it is done without a password, so a web page in a browser of this machine must
+//! not reach it: the body must be declared as JSON, for which a browser asks permission of whoever
+//! serves the page's requests (a preflight, which gets none here), and what a browser says of the
+//! page's origin must not be another one.
 
 use http::header::{CONTENT_TYPE, HeaderName, ORIGIN};
 use http::uri::Authority;
@@ -19,15 +17,14 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The status and words of the refusal.
 pub(super) fn check(
     headers: &HeaderMap,
-    is_own_host: impl Fn(&Authority, IpAddr) -> bool,
-    bound: IpAddr,
+    is_own_host: impl Fn(&Authority) -> bool,
 ) -> Result<(), (StatusCode, String)> {
     let site = headers.get(SEC_FETCH_SITE).map(http::HeaderValue::as_bytes);
     let is_own_page = site.is_none_or(|site| matches!(site, b"same-origin" | b"none"));
     let is_own_origin = headers.get_all(ORIGIN).iter().all(|origin| {
         let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         let host = host.and_then(|(_, host)| host.parse::<Authority>().ok());
-        host.is_some_and(|host| is_own_host(&host, bound))
+        host.is_some_and(|host| is_own_host(&host))
     });
     if !is_own_page || !is_own_origin {
         let words = "a page of another origin sent this, expected the dashboard or a program\n";

@@ -178,7 +178,7 @@ impl World {
 
     fn desk(&self, surface: Surface) -> Desk {
         let bound = IpAddr::from([127, 0, 0, 1]);
-        Desk::new(surface, bound, StopSignal::never()).unwrap()
+        Desk::new(surface, Access::default(), bound, StopSignal::never()).unwrap()
     }
 }
 
@@ -526,7 +526,7 @@ impl Running {
         let signal = stop.signal();
         let surface = world.surface(&config);
         let thread = std::thread::spawn(move || {
-            let serving = serve(surface, listener, signal);
+            let serving = serve(surface, Access::default(), listener, signal);
             worker_runtime()?.block_on(serving)
         });
         Self { address, world, shop, stop, thread }

@@ -6,7 +6,7 @@ mod read;
 mod source;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_settings::{Node, Problems};
@@ -108,8 +108,39 @@ pub enum Protocol {
 /// `[admin]`: metrics, API, dashboard.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
-    /// The address; must be of the loopback (a token or mTLS come with remote administration).
+    /// The address; off the loopback clients need a token or a certificate.
     pub address: SocketAddr,
+    /// Encryption; `None` = none.
+    pub tls: Option<ServerTlsFiles>,
+    /// The file whose first line is the token that clients need.
+    pub token_file: Option<PathBuf>,
+    /// What is answered without; default nothing.
+    pub public: Vec<PublicPath>,
+}
+
+impl AdminConfig {
+    /// Open to everybody who reaches it: for an address of the loopback.
+    pub const fn open(address: SocketAddr) -> Self {
+        Self { address, tls: None, token_file: None, public: Vec::new() }
+    }
+
+    /// Whether a certificate of the client is asked for.
+    pub fn asks_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+    }
+}
+
+evenkeel_core::named! {
+    /// A path that `[admin]` may answer without a token or certificate.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum PublicPath {
+        /// Whether the process lives.
+        Healthz = "healthz",
+        /// Whether it can serve.
+        Readyz = "readyz",
+        /// What it has counted.
+        Metrics = "metrics",
+    }
 }
 
 impl Config {
@@ -145,10 +176,19 @@ impl Config {
 
     /// What is sound and still seldom meant: a sentence each.
     pub fn doubts(&self) -> Vec<String> {
-        let Some(redirect) = &self.redirect else { return Vec::new() };
+        let admin = self.admin.iter().filter(|admin| {
+            let is_near = admin.address.ip().to_canonical().is_loopback();
+            !is_near && admin.token_file.is_some() && admin.tls.is_none()
+        });
+        let mut doubts: Vec<String> = admin
+            .map(|admin| {
+                let address = admin.address;
+                format!("[admin] {address} without tls: the token can be read on the network")
+            })
+            .collect();
+        let Some(redirect) = &self.redirect else { return doubts };
         let upstream = &self.upstreams[redirect.upstream].common;
         let name = &upstream.name;
-        let mut doubts = Vec::new();
         if upstream.health.is_none() {
             doubts.push(format!(
                 "[redirect] without [upstream.{name}.health]: replicas that are down count as \

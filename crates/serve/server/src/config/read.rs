@@ -13,12 +13,15 @@ use std::time::Duration;
 
 use evenkeel_planner::model::Operation;
 use evenkeel_settings::address::Address;
-use evenkeel_settings::common::{HOUR, NAME_BYTES_MAX, SECOND, check_name, named_tables, tables};
+use evenkeel_settings::common::{
+    HOUR, NAME_BYTES_MAX, SECOND, check_name, file, named_tables, tables,
+};
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use super::{
-    AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
+    AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, PublicPath, Source,
+    UpstreamEntry,
 };
 use addresses::OwnAddress;
 use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
@@ -422,11 +425,28 @@ impl<'a> Admin<'a> {
     fn read(table: &mut Table<'a>) -> Self {
         let setting = table.key("address");
         let address = Address::to_listen(setting.clone());
-        if !address.address.ip().to_canonical().is_loopback() {
-            let expected = "a loopback address such as 127.0.0.1:9901";
+        let public = table.key("public").list(|item| item.variant(&PublicPath::NAMED).required());
+        let mut config = AdminConfig {
+            address: address.address,
+            tls: table.key("tls").table(ServerTlsFiles::read).optional(),
+            token_file: table
+                .key("token_file")
+                .value()
+                .is_some()
+                .then(|| file(table.key("token_file"))),
+            public: public.or(Vec::new()),
+        };
+        let is_guarded = config.token_file.is_some() || config.asks_certificates();
+        if !is_guarded && !address.address.ip().to_canonical().is_loopback() {
+            let expected = "a loopback address such as 127.0.0.1:9901, or token_file, or tls with \
+                            client_ca";
             let wrong = Mismatch::new(address.address.to_string(), expected);
-            setting.problem(wrong.with_hint("it has no password: keep it on this machine"));
+            setting.problem(wrong.with_hint("whoever reaches it can change settings"));
         }
-        Self { config: AdminConfig { address: address.address }, address }
+        if let Some(tls) = &mut config.tls {
+            // Who has no certificate may have a token, or ask for what is public.
+            tls.is_client_optional = config.token_file.is_some() || !config.public.is_empty();
+        }
+        Self { config, address }
     }
 }

@@ -291,7 +291,11 @@ fn a_client_that_does_not_begin_tls_is_cut_off() {
         let identity = Identity { certificate: folder.join("c.pem"), key: folder.join("k.pem") };
         std::fs::write(&identity.certificate, named.cert.pem()).unwrap();
         std::fs::write(&identity.key, named.signing_key.serialize_pem()).unwrap();
-        let files = ServerTlsFiles { identities: vec![identity], client_ca: None };
+        let files = ServerTlsFiles {
+            identities: vec![identity],
+            client_ca: None,
+            is_client_optional: false,
+        };
         let tls = ServerTls::load(&files, &[]).unwrap();
         std::fs::remove_dir_all(folder).unwrap();
         let world = World::new(AcceptConfig { tls: Some(tls), ..config() });

@@ -43,6 +43,8 @@ pub struct ServerTlsFiles {
     pub identities: Vec<Identity>,
     /// The authorities of clients' certificates; `None` when none is asked for.
     pub client_ca: Option<PathBuf>,
+    /// Whether clients without a certificate come in all the same, and are told apart later.
+    pub is_client_optional: bool,
 }
 
 /// `tls` towards servers.
@@ -70,6 +72,7 @@ impl ServerTlsFiles {
         Self {
             identities: certificates.into_iter().zip(keys).map(identity).collect(),
             client_ca: written(table.key("client_ca")),
+            is_client_optional: false,
         }
     }
 }

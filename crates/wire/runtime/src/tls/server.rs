@@ -65,10 +65,13 @@ fn config(
     let builder = match (&files.client_ca, contents.last()) {
         (Some(path), Some(bytes)) => {
             let roots = Arc::new(pem::roots(path, bytes)?);
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
-            builder
-                .with_client_cert_verifier(verifier.map_err(|error| at(path, &error.to_string()))?)
+            let mut verifier =
+                WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+            if files.is_client_optional {
+                verifier = verifier.allow_unauthenticated();
+            }
+            let verifier = verifier.build().map_err(|error| at(path, &error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
         }
         _ => builder.with_no_client_auth(),
     };

@@ -1,3 +1,5 @@
+//! Servers and clients that meet within the process, with certificates that change.
+
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +57,7 @@ impl Drop for World {
 }
 
 fn server(identities: Vec<Identity>) -> ServerTlsFiles {
-    ServerTlsFiles { identities, client_ca: None }
+    ServerTlsFiles { identities, client_ca: None, is_client_optional: false }
 }
 
 /// What a client saw of the server it spoke to: its certificate, and how they agreed.
@@ -151,7 +153,11 @@ async fn who_comes_back_resumes_its_session() {
 async fn where_an_authority_of_clients_is_named_nobody_comes_in_without_its_certificate() {
     let (world, other) = (World::new("clients"), World::new("strangers"));
     let identity = world.identity("server", "one.example");
-    let files = ServerTlsFiles { identities: vec![identity], client_ca: Some(world.ca.clone()) };
+    let files = ServerTlsFiles {
+        identities: vec![identity],
+        client_ca: Some(world.ca.clone()),
+        is_client_optional: false,
+    };
     let server = ServerTls::load(&files, &[]).unwrap();
     let as_client = |identity| {
         let files = ClientTlsFiles { identity, ..world.towards("one.example") };

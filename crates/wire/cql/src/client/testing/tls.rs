@@ -62,7 +62,11 @@ impl Certificate {
     /// What a server with this certificate speaks with.
     pub fn of_server(&self) -> ServerTls {
         let identity = Identity { certificate: self.file(), key: self.key() };
-        let files = ServerTlsFiles { identities: vec![identity], client_ca: None };
+        let files = ServerTlsFiles {
+            identities: vec![identity],
+            client_ca: None,
+            is_client_optional: false,
+        };
         ServerTls::load(&files, &[]).unwrap()
     }
 
