@@ -4,6 +4,7 @@
 
 mod certificates;
 mod demo;
+mod explain;
 mod flag;
 mod html;
 mod jobs;
@@ -46,6 +47,7 @@ enum Command {
     Profile(profile::ProfileArguments),
     Plan(plan::PlanArguments),
     Check(run::CheckArguments),
+    Explain(explain::ExplainArguments),
     Certificates(certificates::CertificatesArguments),
 }
 
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => run::check(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Certificates(arguments) => certificates::run(&arguments),
     };
     match result {
