@@ -27,14 +27,17 @@ async fn moody(seed: u64) -> Replica {
     .await
 }
 
-/// Asks, and counts the class of the status that comes.
-async fn ask(mut client: Peer, head: String, saw: Rc<Cell<[u64; 5]>>) {
+/// What clients saw: responses by class of status, and timeouts.
+type Saw = Rc<Cell<([u64; 5], u64)>>;
+
+/// Asks, and counts the status that comes.
+async fn ask(mut client: Peer, head: String, saw: Saw) {
     client.send(format!("{head}host: web\r\nconnection: close\r\n\r\n")).await;
     let head = client.head().await.expect("everybody is told something");
     while !client.is_closed().await {}
-    let mut responses = saw.get();
+    let (mut responses, timeouts) = saw.get();
     responses[usize::from(status(&head)) / 100 - 1] += 1;
-    saw.set(responses);
+    saw.set((responses, timeouts + u64::from(status(&head) == 504)));
 }
 
 /// Asks where nobody answers, and leaves when a replica has it.
@@ -45,16 +48,17 @@ async fn leave(proxy: Rc<Proxy>, replica: Rc<Replica>, number: u64) {
     until("a replica has it", || replica.saw(&path) > 0).await;
 }
 
-/// Responses by class as `/metrics` has them.
-fn scraped(admin: SocketAddr) -> [u64; 5] {
+/// Responses by class as `/metrics` has them, and requests whose time is among the latencies.
+fn scraped(admin: SocketAddr) -> ([u64; 5], u64) {
     let text = http::get(admin, "/metrics");
-    ["1xx", "2xx", "3xx", "4xx", "5xx"].map(|class| {
-        let label = format!("class=\"{class}\"");
-        let of =
-            |line: &&str| line.starts_with("evenkeel_responses_total{") && line.contains(&label);
-        let line = text.lines().find(of).unwrap_or_default();
-        line.rsplit(' ').next().unwrap_or_default().parse().unwrap_or(0)
-    })
+    let sum = |name: &str, label: &str| {
+        let is_one = |line: &&str| line.starts_with(name) && line.contains(label);
+        let values = text.lines().filter(is_one).filter_map(|line| line.rsplit(' ').next());
+        values.map(|value| value.parse::<u64>().unwrap()).sum()
+    };
+    let classes = ["\"1xx\"", "\"2xx\"", "\"3xx\"", "\"4xx\"", "\"5xx\""];
+    let responses = classes.map(|class| sum("evenkeel_responses_total{", class));
+    (responses, sum("evenkeel_request_duration_seconds_count{", "\"web\""))
 }
 
 #[test]
@@ -70,7 +74,7 @@ fn under_chaos_the_statuses_that_clients_saw_are_those_that_are_counted() {
             patient.address
         );
         let proxy = Rc::new(Proxy::before(&replicas.each_ref(), &more));
-        let saw = Rc::<Cell<[u64; 5]>>::default();
+        let saw = Saw::default();
         let mut rng = Rng::seeded(5);
         let mut clients = Vec::new();
         let (mut left, mut refused) = (0, 0);
@@ -96,17 +100,22 @@ fn under_chaos_the_statuses_that_clients_saw_are_those_that_are_counted() {
         for client in clients {
             client.await.unwrap();
         }
-        let responses = saw.get();
+        let (responses, timeouts) = saw.get();
         let answered: u64 = responses.iter().sum();
-        println!("{responses:?}, {left} left");
+        println!("{responses:?}, {left} left, {timeouts} timed out");
         assert!(responses[1..].iter().all(|count| *count > 0) && left > 0, "{responses:?} {left}");
         assert_eq!(answered + left, 240);
         proxy.is_quiet(answered - refused).await;
-        assert_eq!(proxy.upstreams().stats(0).total.abandoned, 0);
+        let total = proxy.upstreams().stats(0).total;
+        assert!(timeouts > 0 && total.refused >= timeouts && total.abandoned == 0, "{total:?}");
         let abandoned = || proxy.upstreams().stats(1).total.abandoned;
         until("whoever left is counted", || abandoned() == left).await;
         let admin = proxy.0.admin().unwrap();
         let counted = tokio::task::spawn_blocking(move || scraped(admin)).await.unwrap();
-        assert_eq!(counted, responses);
+        assert_eq!(
+            counted,
+            (responses, total.answered + timeouts),
+            "whoever timed out has its time"
+        );
     });
 }
