@@ -1,11 +1,12 @@
 //! `docs/failures.md`: what operators read before they trust the program. No cell of a table is
 //! empty, every link within the page leads to a heading, and each test that a row names is there.
 //!
-//! The last cell of a row names tests in words, as `` `file.rs`: words of a test; of another ``: the
-//! words with underscores are its name, or the beginning of it. A file is the end of its path, or a
-//! module or folder with the tests; it counts until the next one is named, and without one every
-//! file is looked through. What is in brackets at the end is for readers. Instead of a name there
-//! may be a file alone, "the same", "the property tests of …", or "none: " and why there is none.
+//! The last cell of a row names tests in words, as `` `file.rs`: words of a test; of another ``.
+//! The words with underscores are its name, or the beginning of it. A file is the end of its path,
+//! or a module or folder with the tests; it counts until the next one is named, and without one
+//! every file is looked through. What a file tells may have its name in the `main.rs` beside it.
+//! What is in brackets at the end is for readers. Instead of a name there may be a file alone, "the
+//! same", "the property tests of …", or "none: " and why there is none.
 
 use super::{File, Tree, Violation};
 
@@ -82,8 +83,9 @@ fn missing(tree: &Tree, tests: Option<&String>) -> Vec<String> {
         }
         let starts = ['(', '<', '_'].map(|next| format!("fn {name}{next}"));
         let has = |known: &File| starts.iter().any(|start| known.text.contains(start));
+        let of = |known: &File, file: &str| is_of(known, file) || is_beside(tree, known, file);
         let mut files = tree.with_extension("rs");
-        if !files.any(|known| file.is_none_or(|file| is_of(known, file)) && has(known)) {
+        if !files.any(|known| has(known) && file.is_none_or(|file| of(known, file))) {
             let of = file.map_or_else(String::new, |file| format!(" in {file}"));
             found.push(format!("there is no test {name}{of}; name the one that shows it"));
         }
@@ -96,6 +98,16 @@ fn is_of(known: &File, named: &str) -> bool {
     let module = named.trim_end_matches(".rs").trim_end_matches('/');
     let path = format!("/{}", known.path);
     path.ends_with(&format!("/{module}.rs")) || path.contains(&format!("/{module}/"))
+}
+
+/// Whether a file is the `main.rs` of the tests in the folder of the one that is named.
+fn is_beside(tree: &Tree, known: &File, named: &str) -> bool {
+    let folder = known.path.strip_suffix("main.rs").filter(|folder| folder.contains("/tests/"));
+    let has = |folder: &str| {
+        let is_in = |file: &&File| file.path.starts_with(folder);
+        tree.files.iter().filter(is_in).any(|file| is_of(file, named))
+    };
+    folder.is_some_and(has)
 }
 
 /// The name of a test from its words.
@@ -115,16 +127,17 @@ mod tests {
     use super::super::report;
     use super::*;
 
-    const FILES: [(&str, &str); 3] = [
+    const FILES: [(&str, &str); 4] = [
         ("crates/ship/src/deck.rs", "fn the_crews_awake() {}\nfn a_sail_tears<T>() {}\n"),
         ("crates/ship/tests/storm/main.rs", "fn it_floats() {}\n"),
         ("crates/ship/src/deck/tests.rs", "fn a_rope_holds() {}\n"),
+        ("crates/ship/tests/storm/waves.rs", "pub(crate) fn rise() {}\n"),
     ];
 
     fn of_rows(rows: &str) -> Vec<String> {
         let page =
             format!("# Failures\n\n## At sea\n\n| f | result | test |\n|---|---|---|\n{rows}");
-        report(check, &[(PAGE, &page), FILES[0], FILES[1], FILES[2]])
+        report(check, &[(PAGE, &page), FILES[0], FILES[1], FILES[2], FILES[3]])
     }
 
     #[test]
@@ -135,6 +148,7 @@ mod tests {
             "`ship/src/deck.rs`: the crew's awake (in the morning); `storm`: it floats",
             "`deck.rs`: a rope holds; a sail",
             "`ship/tests/storm/main.rs`",
+            "`storm/waves.rs`: it floats",
             "`deck.rs` with `main.rs`: the same test, twice",
             "the same",
             "`deck.rs`: the crew's awake; the property tests of ropes",

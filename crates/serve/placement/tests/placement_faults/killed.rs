@@ -37,8 +37,9 @@ fn write_files(folder: &Folder, cluster: &Cluster) {
          [placement.databases.system]\nkind = 'etcd'\nhold = '5s'\nstep = '2s'\n"
     );
     for (site, address) in cluster.sites.iter().enumerate() {
+        let peer = format!("http://peer-{site}:2380");
         text.push_str(&format!(
-            "members.s{site} = {{ client = 'http://{address}', peer = 'http://peer-{site}:2380' }}\n"
+            "members.s{site} = {{ client = 'http://{address}', peer = '{peer}' }}\n"
         ));
     }
     std::fs::write(folder.file("run.toml"), text).unwrap();

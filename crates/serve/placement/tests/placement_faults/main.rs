@@ -33,15 +33,18 @@ fn led_by(leader: usize) -> Layout {
 
 /// What a member of Patroni says of its cluster.
 fn patroni_says(_: &str, _: &Value) -> Value {
-    let member =
-        |name: &str, role: &str| json!({"name": name, "role": role, "state": "running", "lag": 0});
+    let state = "running";
+    let member = |name, role| json!({"name": name, "role": role, "state": state, "lag": 0});
     let members = [member("s0", "replica"), member("s1", "leader"), member("s2", "replica")];
     json!({ "members": members })
 }
 
 /// What a server of NATS says of a stream that this one leads.
 fn stream_led_by(leader: usize) -> Value {
-    let follower = |site: usize| json!({"name": format!("s{site}"), "current": true, "active": 1_000_000, "lag": 0});
+    let follower = |site: usize| {
+        let name = format!("s{site}");
+        json!({"name": name, "current": true, "active": 1_000_000, "lag": 0})
+    };
     let followers: Vec<Value> = (0..3).filter(|site| *site != leader).map(follower).collect();
     json!({"cluster": {"leader": format!("s{leader}"), "replicas": followers}})
 }
@@ -97,7 +100,8 @@ fn one_bad_member_of_patroni_blinds_nobody() {
         })
         .unwrap()
     };
-    let other = |_: &str, _: &Value| json!({"members": [{"name": "p9", "role": "leader", "state": "running"}]});
+    let stranger = json!({"name": "p9", "role": "leader", "state": "running"});
+    let other = move |_: &str, _: &Value| json!({"members": [stranger]});
     story(async {
         let folder = Folder::new("bad-patroni");
         let bad = BAD.map(bad_http).into_iter().chain([http(other)]);
