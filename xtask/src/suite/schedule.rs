@@ -83,6 +83,8 @@ const ROWS: &[Row] = &[
     // Looks at pages with Chromium.
     Row { has_servers: true, ..of("evenkeel-shop", "http", Manner::Waits, 15) },
     long("redirect", 84),
+    // Members that are asked and never answer.
+    long("placement_faults", 10),
     long("redirect_mesh", 40),
     // The largest sets of unit tests.
     of("evenkeel-duplicates", "evenkeel_duplicates", Manner::Waits, 40),

@@ -1,6 +1,5 @@
-//! Markdown: every relative link leads to a file of the tree, the README's first screen says how to
-//! see the program work and how to check a change, and each failure that we name has the test that
-//! it names.
+//! Markdown: every relative link leads to a file of the tree, and the README's first screen says
+//! how to see the program work and how to check a change.
 
 use super::{File, Tree, Violation};
 
@@ -12,7 +11,6 @@ const RUNS_THE_CLI: &str = "default-members = [\"crates/tools/cli\"]";
 
 pub(super) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     check_readme(tree, violations);
-    check_failures(tree, violations);
     for file in tree.with_extension("md") {
         check_links(tree, file, violations);
     }
@@ -34,29 +32,6 @@ fn check_readme(tree: &Tree, violations: &mut Vec<Violation>) {
     if !manifest.contains(RUNS_THE_CLI) {
         let what = format!("no `{RUNS_THE_CLI}`, without which `cargo run` does not know what");
         violations.push(Violation::new("Cargo.toml", 1, what));
-    }
-}
-
-/// What can fail, and by which tests we know what happens then: rows of three cells, the last one
-/// with names of tests in words, each after its file or not.
-const FAILURES: &str = "docs/failures.md";
-
-fn check_failures(tree: &Tree, violations: &mut Vec<Violation>) {
-    let Some(page) = tree.file(FAILURES) else { return };
-    let source: String = tree.with_extension("rs").map(|file| file.text.as_str()).collect();
-    for (number, line) in page.lines().filter(|(_, line)| line.starts_with("| ")) {
-        let cells: Vec<&str> = line.trim_end().split('|').collect();
-        let [_, _, _, tests, _] = cells[..] else { continue };
-        for test in tests.split(';').filter(|test| !test.trim().is_empty()) {
-            let words = test.rsplit('`').next().unwrap_or_default().replace('\'', "");
-            let words = words.to_lowercase();
-            let words = words.split(|c: char| !c.is_ascii_alphanumeric());
-            let name = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_");
-            if name != "test" && !source.contains(&format!("fn {name}")) {
-                let what = format!("there is no test {name}; name the one that shows it");
-                violations.push(Violation::new(FAILURES, number, what));
-            }
-        }
     }
 }
 
@@ -175,20 +150,6 @@ mod tests {
             assert_eq!(report.len(), 1, "{document}: {report:?}");
             assert!(report[0].starts_with("docs/a/b.md:2: link to `"), "{report:?}");
         }
-    }
-
-    #[test]
-    fn a_failure_names_a_test_that_is_there() {
-        let page = "| failure | result | test |\n|---|---|---|\n\
-                    | a sail's torn | it is mended | `deck.rs`: the crew's awake; a sail holds |\n\
-                    | nobody knows | | |\n";
-        let tests = ("deck.rs", "fn the_crews_awake() {}\nfn a_sail_tears() {}\n");
-        let readme = ("README.md", README);
-        let found = report(check, &[readme, (FAILURES, page), tests]);
-        assert_eq!(
-            found,
-            ["docs/failures.md:3: there is no test a_sail_holds; name the one that shows it"]
-        );
     }
 
     #[test]

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use serde::Deserialize;
 
+use super::act::audit::named;
 use super::state::{LayoutState, MoveState};
 
 /// Not read further back than this.
@@ -53,11 +54,13 @@ pub(super) struct Unfinished {
 impl Past {
     fn read(&mut self, line: Line) {
         let Line { at, event, from, goal, why, result, .. } = line;
-        match (event.as_str(), from, goal) {
-            ("starts", Some(from), Some(goal)) => {
-                (self.since, self.unfinished) = (Some(at), Some(Unfinished { from, goal, why }));
-            }
-            ("reached" | "stopped" | "unfinished" | "refused", ..) => {
+        // Also of what could not be finished yet: its beginning may be too far back to be read.
+        if let (Some(from), Some(goal)) = (from, goal) {
+            self.unfinished = Some(Unfinished { from, goal, why: why.clone() });
+        }
+        match event.as_str() {
+            "starts" => self.since = Some(at),
+            "reached" | "stopped" | "unfinished" | "refused" => {
                 if event != "refused" {
                     self.since = None;
                 }
@@ -76,10 +79,13 @@ impl Past {
     }
 }
 
-/// What the log has of every database; nothing where it cannot be read. Lines that are no lines of
-/// ours are passed over: the last one may have been cut off by a crash.
-pub(super) fn read(path: &Path) -> BTreeMap<String, Past> {
-    let text = tail(path).unwrap_or_default();
+/// What the log has of every database. Lines that are no lines of ours are passed over: the last
+/// one may have been cut off by a crash.
+///
+/// # Errors
+/// When it cannot be read, with its path.
+pub(super) fn read(path: &Path) -> io::Result<BTreeMap<String, Past>> {
+    let text = tail(path).map_err(|error| named(path, &error))?;
     let mut all: BTreeMap<String, Past> = BTreeMap::new();
     for line in text.lines() {
         if let Ok(line) = serde_json::from_str::<Line>(line) {
@@ -93,10 +99,10 @@ pub(super) fn read(path: &Path) -> BTreeMap<String, Past> {
             past.push(MoveState { at, event, why, result });
         }
     }
-    all
+    Ok(all)
 }
 
-fn tail(path: &Path) -> std::io::Result<String> {
+fn tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(BYTES_MAX)))?;
@@ -120,8 +126,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("evenkeel-journal-{name}-{pid}"));
         let line = |(at, event): (usize, &&str)| {
             let mut line = serde_json::json!({"at": at.to_string(), "cluster": "orders"});
-            line["event"] = serde_json::json!(event);
-            if *event == "starts" {
+            line["event"] = serde_json::json!(event.split(',').next());
+            if ["starts", "unfinished, with its ends"].contains(event) {
                 line["from"] = serde_json::to_value(layout("a")).unwrap();
                 line["goal"] = serde_json::to_value(layout("b")).unwrap();
             }
@@ -129,7 +135,7 @@ mod tests {
         };
         let text: String = (1..).zip(events).map(line).collect();
         std::fs::write(&path, text + "{\"at\":\"9\",\"clu").unwrap();
-        let past = read(&path).remove("orders").unwrap();
+        let past = read(&path).unwrap().remove("orders").unwrap();
         std::fs::remove_file(&path).unwrap();
         past
     }
@@ -150,6 +156,9 @@ mod tests {
             assert_eq!(told(&left).last(), Some(&("2", "unfinished")));
             assert!(left.unfinished.is_some());
         }
+        // Its beginning is too far back to be read.
+        let left = past("old", &["refused", "unfinished, with its ends"]);
+        assert_eq!((told(&left)[0], left.unfinished.is_some()), (("2", "unfinished"), true));
         for end in ["reached", "stopped"] {
             let ended = past("ended", &["starts", "begins", "unfinished", "refused", "done", end]);
             assert_eq!((told(&ended)[0], &ended.unfinished), (("6", end), &None));

@@ -54,6 +54,7 @@ const NODES_MAX: u64 = 20_000;
 const UNSEEN: &str = "the store cannot be seen";
 const SKIPPED: &str = "the interval is skipped";
 const NOT_MOVED: &str = "not moved";
+const UNREAD: &str = "the last moves cannot be read";
 
 /// Decides where databases should be, and moves them there.
 #[derive(Debug)]
@@ -125,7 +126,8 @@ impl Service {
         let config = Arc::new(config.clone());
         let open = |path: &PathBuf| Ok::<_, io::Error>((path.clone(), Audit::open(path)?));
         let audit = config.audit.as_ref().map(open).transpose()?;
-        let mut past = config.audit.as_ref().map(|path| journal::read(path)).unwrap_or_default();
+        let past = config.audit.as_ref().map(|path| journal::read(path)).transpose()?;
+        let mut past = past.unwrap_or_default();
         let who = who();
         let mut desks = Vec::with_capacity(config.databases.len());
         for database in &config.databases {
@@ -227,8 +229,15 @@ impl Service {
         let mode = if self.config.dry_run { Mode::DryRun } else { Mode::Act };
         desk.carry_out(audit, mode).await;
         if mode == Mode::Act {
-            let past = journal::read(path).remove(&desk.config.name);
-            desk.recall(past.unwrap_or_default(), self.config.dry_run);
+            match journal::read(path) {
+                Ok(mut past) => {
+                    let past = past.remove(&desk.config.name).unwrap_or_default();
+                    desk.recall(past, self.config.dry_run);
+                    desk.tell(UNREAD, None);
+                }
+                // What is known of a move that was cut off is not forgotten.
+                Err(error) => desk.tell(UNREAD, Some(&error.to_string())),
+            }
         }
     }
 

@@ -92,7 +92,8 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 14] = [
     ),
     counter_by(
         "evenkeel_responses_total",
-        "HTTP responses to clients by class of status, those of the proxy itself included.",
+        "HTTP responses to clients by class of status, those of the proxy itself included; not the \
+         400 to what is no HTTP.",
         "class",
         |it| {
             if it.responses == [0; 5] {

@@ -23,12 +23,16 @@ pub(super) struct ReplicaBody {
     address: SocketAddr,
     on_end: Option<Box<dyn FnOnce(End)>>,
     ended: Option<End>,
+    /// How it broke, until that is told. The HTTP server ends a connection at once when it hears of
+    /// it: what came before, such as a head that has been counted, must have left by then.
+    broke: Option<BodyError>,
 }
 
 impl ReplicaBody {
     pub(super) fn new(incoming: Incoming, lease: Lease, stall: Stall) -> ReplicaBody {
         let (address, lease) = (lease.address(), Some(lease));
-        ReplicaBody { incoming, first: None, stall, lease, address, on_end: None, ended: None }
+        let (first, on_end, ended, broke) = (None, None, None, None);
+        ReplicaBody { incoming, first, stall, lease, address, on_end, ended, broke }
     }
 
     /// Waits until some of the body is here, without a time limit of its own.
@@ -101,6 +105,9 @@ impl Streaming for ReplicaBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(error) = self.broke.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         match std::task::ready!(self.poll_piece(cx)) {
             Some(Ok(frame)) => {
                 self.stall.moved(frame.data_ref().map_or(1, Bytes::len));
@@ -112,7 +119,9 @@ impl Streaming for ReplicaBody {
             }
             Some(Err(error)) => {
                 self.end(End::Broken);
-                Poll::Ready(Some(Err(error)))
+                self.broke = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
             None => {
                 self.end(End::Complete);

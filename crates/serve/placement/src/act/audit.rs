@@ -34,7 +34,7 @@ pub struct Line<'a> {
     /// Which step of the plan it is, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
-    /// The layout where a move starts.
+    /// The layout where a move starts; of what is not finished too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<&'a LayoutState>,
     /// The layout where it is to end.
@@ -126,7 +126,7 @@ fn end_last_line(mut file: &File) -> io::Result<()> {
     if last == [b'\n'] { Ok(()) } else { file.write_all(b"\n") }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
+pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the audit log {}: {error}", path.display()))
 }
 
@@ -174,6 +174,13 @@ mod tests {
         {
             assert_eq!(moment(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_named() {
+        let folder = std::env::temp_dir();
+        let error = Audit::open(&folder).unwrap_err().to_string();
+        assert!(error.contains(&folder.display().to_string()), "{error}");
     }
 
     #[test]

@@ -136,17 +136,9 @@ impl Etcd {
     }
 
     async fn view(&self) -> Result<View, RemoteError> {
-        let statuses = self.statuses().await;
+        let mut statuses = self.statuses().await;
+        self.leave_out_strangers(&mut statuses)?;
         let known = || statuses.iter().filter_map(|status| status.as_ref().ok());
-        if let Some(one) = known().next()
-            && let Some(other) = known().find(|other| other.cluster != one.cluster)
-        {
-            return Err(RemoteError::lasting(format!(
-                "sites of {} answer for two clusters, {:x} and {:x} (was a member started as a \
-                 cluster of its own?)",
-                self.settings.name, one.cluster, other.cluster
-            )));
-        }
         let newest = known().max_by_key(|status| (status.term, status.leader != 0));
         let answered = known().count();
         let no_leader = || {
@@ -164,6 +156,34 @@ impl Etcd {
         let leads = statuses.iter().position(is_leader).ok_or_else(no_leader)?;
         let listed = self.post(leads, "/v3/cluster/member/list", &json!({})).await?;
         Ok(View { members: members(&listed)?, statuses, leader, leads })
+    }
+
+    /// Sites that answer for another cluster than most of them do not answer for this one.
+    fn leave_out_strangers(
+        &self,
+        statuses: &mut [Result<Status, RemoteError>],
+    ) -> Result<(), RemoteError> {
+        let clusters: Vec<u64> = statuses.iter().flatten().map(|status| status.cluster).collect();
+        let many = |cluster: u64| clusters.iter().filter(|other| **other == cluster).count();
+        let Some(most) = clusters.iter().copied().max_by_key(|cluster| many(*cluster)) else {
+            return Ok(());
+        };
+        let likely = "was a member started as a cluster of its own?";
+        for status in statuses {
+            let Some(other) = status.as_ref().ok().map(|status| status.cluster) else { continue };
+            if other != most && 2 * many(most) <= clusters.len() {
+                let name = &self.settings.name;
+                return Err(RemoteError::lasting(format!(
+                    "sites of {name} answer for two clusters, {most:x} and {other:x} ({likely})"
+                )));
+            }
+            if other != most {
+                let words = format!("it answers for cluster {other:x}, most for {most:x}");
+                *status = Err(RemoteError::passing(format!("{words} ({likely})")));
+            }
+        }
+        self.gateway.believe(most);
+        Ok(())
     }
 
     /// The member of a site.

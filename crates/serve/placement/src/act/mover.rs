@@ -162,7 +162,12 @@ impl<C: Cluster> Mover<'_, C> {
             }
             Err(refused) => refused,
         };
-        self.note(order, Event::Refused, None, &refused.message)?;
+        match (order.mode, order.from) {
+            (Mode::Finish, Some(start)) => {
+                self.note_ends(order, Event::Refused, start, &refused.message)?;
+            }
+            _ => self.note(order, Event::Refused, None, &refused.message)?,
+        }
         Err(refused)
     }
 
@@ -259,12 +264,19 @@ impl<C: Cluster> Mover<'_, C> {
         self.write(&line)
     }
 
-    /// From where to where a move goes, before anything is changed: who finds the log after a crash
-    /// can finish it.
-    fn note_start(&self, order: &Order<'_>, start: &Layout) -> Result<(), RemoteError> {
+    /// From where to where a move goes: before anything is changed, so that who finds the log after
+    /// a crash can finish it; and whenever that was tried in vain, so that the end of the log says
+    /// so however long it grows.
+    fn note_ends(
+        &self,
+        order: &Order<'_>,
+        event: Event,
+        start: &Layout,
+        result: &str,
+    ) -> Result<(), RemoteError> {
         let (from, goal) = (self.named(start), self.named(order.goal));
         let (from, goal) = (Some(&from), Some(&goal));
-        self.write(&Line { from, goal, ..self.line(order, Event::Starts) })
+        self.write(&Line { from, goal, result, ..self.line(order, event) })
     }
 
     fn line<'a>(&'a self, order: &Order<'a>, event: Event) -> Line<'a> {
@@ -330,7 +342,7 @@ const STEPS_MORE: usize = 2;
 
 impl<C: Cluster> Run<'_, '_, C> {
     async fn all(&self) -> Result<Outcome, RemoteError> {
-        self.mover.note_start(self.order, self.start)?;
+        self.mover.note_ends(self.order, Event::Starts, self.start, "")?;
         Ok(self.forward(self.start.clone()).await)
     }
 
@@ -445,7 +457,10 @@ impl<C: Cluster> Run<'_, '_, C> {
         until: Until,
     ) -> Result<Layout, RemoteError> {
         let cluster = self.mover.cluster;
-        let misfit = |error: Misfit| RemoteError::lasting(error.to_string());
+        let misfit = |Misfit { step }| {
+            let words = cluster.words(step);
+            RemoteError::lasting(format!("\"{words}\" does not fit (has it changed meanwhile?)"))
+        };
         let wanted = step.after(before).map_err(misfit)?;
         let ends = Instant::now() + self.mover.rules.step;
         let mut asked: Option<Instant> = None;
@@ -594,9 +609,11 @@ impl<C: Cluster> Run<'_, '_, C> {
 
     fn stopped(&self, mut stop: Stop) -> Outcome {
         stop.words = self.words(&stop);
-        let event = if stop.stuck.is_none() { Event::Stopped } else { Event::Unfinished };
         // The caller is told as well.
-        let _ = self.mover.note(self.order, event, None, &stop.words);
+        let _ = match stop.stuck {
+            None => self.mover.note(self.order, Event::Stopped, None, &stop.words),
+            Some(_) => self.mover.note_ends(self.order, Event::Unfinished, self.start, &stop.words),
+        };
         Outcome::Stopped(Box::new(stop))
     }
 

@@ -37,6 +37,9 @@ use evenkeel_stores::clients::nats::wire::check_name;
 /// chance alone, one move in 2¹⁶ does not come true.
 pub const STEP_DOWNS_MAX: usize = 16;
 
+/// The request that looks.
+const INFO: &str = "STREAM.INFO";
+
 /// From this version on a leader takes a wish.
 const PREFERS: (u32, u32) = (2, 11);
 
@@ -117,7 +120,7 @@ impl Nats {
 
     /// Changes the configuration there is, which an update must hold all of.
     async fn update(&self, change: impl FnOnce(&mut Value)) -> Result<(), RemoteError> {
-        let mut info = self.info().await?;
+        let mut info = self.api(INFO, &Value::Null).await?;
         let mut config = info.get_mut("config").map(Value::take).unwrap_or_default();
         if !config.is_object() {
             return Err(RemoteError::lasting(format!("{}: it has no config", self.name())));
@@ -126,27 +129,18 @@ impl Nats {
         self.api("STREAM.UPDATE", &config).await.map(drop)
     }
 
-    async fn info(&self) -> Result<Value, RemoteError> {
-        self.api("STREAM.INFO", &Value::Null).await
-    }
-
     /// A request to the API, through whichever server answers first.
     async fn api(&self, verb: &str, body: &Value) -> Result<Value, RemoteError> {
-        let ask = async |session: &mut Session| self.api_at(session, verb, body).await;
-        self.any(ask).await
+        let at = async |site: usize| {
+            let mut session = self.open(site).await?;
+            self.api_at(&mut session, verb, body).await
+        };
+        self.asked.any(self.settings.sites.len(), at).await
     }
 
-    /// Something to be asked of whichever server answers first.
-    async fn any<T>(
-        &self,
-        ask: impl AsyncFn(&mut Session) -> Result<T, RemoteError>,
-    ) -> Result<T, RemoteError> {
+    async fn open(&self, site: usize) -> Result<Session, RemoteError> {
         let Settings { sites, request, user, .. } = &self.settings;
-        let at = async |site: usize| {
-            let mut session = Session::open(&sites[site].client, *request, user.as_ref()).await?;
-            ask(&mut session).await
-        };
-        self.asked.any(sites.len(), at).await
+        Session::open(&sites[site].client, *request, user.as_ref()).await
     }
 
     async fn api_at(
@@ -159,7 +153,7 @@ impl Nats {
         let payload = if body.is_null() { String::new() } else { body.to_string() };
         let answer = session.ask(&format!("$JS.API.{verb}.{stream}"), payload.as_bytes()).await?;
         let answer: Value = serde_json::from_slice(&answer)
-            .map_err(|error| RemoteError::lasting(format!("{verb} of {stream}: {error}")))?;
+            .map_err(|error| RemoteError::passing(format!("{verb} of {stream}: {error}")))?;
         let Some(error) = answer.get("error") else { return Ok(answer) };
         let why = error.get("description").and_then(Value::as_str).unwrap_or("no reason given");
         let message = format!("{verb} of {stream}: {why}");
@@ -204,16 +198,17 @@ impl Nats {
     /// Asks for a step-down, with a wish where the server takes one.
     async fn step_down(&self, to: usize) -> Result<bool, RemoteError> {
         const VERB: &str = "STREAM.LEADER.STEPDOWN";
-        let ask = async |session: &mut Session| {
+        let ask = async |site: usize| {
+            let mut session = self.open(site).await?;
             let prefers = session.version() >= PREFERS;
             let wish = if prefers {
                 json!({"placement": {"preferred": self.settings.sites[to].name}})
             } else {
                 Value::Null // an older server refuses any body
             };
-            self.api_at(session, VERB, &wish).await.map(|_| prefers)
+            self.api_at(&mut session, VERB, &wish).await.map(|_| prefers)
         };
-        self.any(ask).await
+        self.asked.any(self.settings.sites.len(), ask).await
     }
 
     /// Looks until there is a leader again.
@@ -263,7 +258,11 @@ impl Cluster for Nats {
     }
 
     async fn observe(&self) -> Result<Observed, RemoteError> {
-        self.observed(&self.info().await?)
+        let look = async |site: usize| {
+            let mut session = self.open(site).await?;
+            self.observed(&self.api_at(&mut session, INFO, &Value::Null).await?)
+        };
+        self.asked.look(self.settings.sites.len(), look).await
     }
 
     async fn say(&self, step: Step) -> String {

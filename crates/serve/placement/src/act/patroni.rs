@@ -217,14 +217,10 @@ impl Cluster for Patroni {
             let call = Call { authorization: self.authorization(), ..Call::get("/cluster") };
             match self.looks.call(&self.apis[site], call).await? {
                 Answer { status: 200, body } => self.observed(&body),
-                // What one member does not tell another one may.
-                answer => {
-                    let refused = refused(&self.site_name(site), "/cluster", &answer);
-                    Err(RemoteError { may_pass: true, ..refused })
-                }
+                answer => Err(refused(&self.site_name(site), "/cluster", &answer)),
             }
         };
-        self.asked.any(self.apis.len(), look).await
+        self.asked.look(self.apis.len(), look).await
     }
 
     async fn say(&self, step: Step) -> String {

@@ -14,6 +14,8 @@ use super::window::Window;
 use super::{Cluster, Observed, Seen};
 use evenkeel_runtime::accept::worker_runtime;
 use evenkeel_stores::clients::error::RemoteError;
+use evenkeel_testkit::disk::SmallDisk;
+use evenkeel_testkit::folder::Folder;
 
 /// What goes wrong, counted in requests for steps from 0.
 #[derive(Default)]
@@ -359,10 +361,14 @@ fn a_leader_that_bounces_is_asked_to_move_again() {
 
 /// Finishes a move from its start to the goal of [`WAY`].
 fn finish(store: &Store) -> Outcome {
+    finish_with(store, RULES, &store.audit())
+}
+
+fn finish_with(store: &Store, rules: Rules, audit: &Path) -> Outcome {
     let (start, goal) = (layout(0, &[0, 1, 2]), layout(3, &[1, 2, 3]));
     let order = Order { from: Some(&start), goal: &goal, ..order(&goal, Mode::Finish) };
-    let audit = Audit::open(&store.audit()).unwrap();
-    let mover = Mover { cluster: store, rules: RULES, audit: &audit };
+    let audit = Audit::open(audit).unwrap();
+    let mover = Mover { cluster: store, rules, audit: &audit };
     worker_runtime().unwrap().block_on(mover.run(&order)).unwrap()
 }
 
@@ -418,7 +424,9 @@ fn whoever_was_cut_off_holds_it_for_a_while_and_is_waited_for() {
         std::thread::sleep(Duration::from_millis(100));
         drop(held);
     });
-    let outcome = finish(&store);
+    // However late this machine wakes who sleeps.
+    let patient = Rules { step: Duration::from_secs(10), ..RULES };
+    let outcome = finish_with(&store, patient, &store.audit());
     assert!(matches!(outcome, Outcome::Reached(_)), "{outcome:?}");
     ends.join().unwrap();
 }
@@ -468,4 +476,23 @@ fn outside_its_window_and_without_a_log_nothing_is_begun() {
         assert!(refused.message.starts_with("the audit log /dev/full"), "{refused}");
     }
     assert!(store.asked.borrow().is_empty());
+}
+
+#[test]
+fn when_the_disk_of_the_log_is_full_in_the_middle_of_a_move_it_goes_back() {
+    let store = Store::new("full", Plot::default());
+    let folder = Folder::new("full-disk");
+    let Some(disk) = SmallDisk::mount(folder.path(), 1) else { return };
+    let audit = folder.file("audit.jsonl");
+    // What is written fits into its last page for the first two steps or so.
+    std::fs::write(&audit, "\n".repeat(4_096 - 900)).unwrap();
+    disk.fill(0);
+    let outcome = run_with(&store, Mode::Act, RULES, &audit);
+    let Ok(Outcome::Stopped(stop)) = outcome else { panic!("{outcome:?}") };
+    assert!(!stop.done.is_empty() && stop.done.len() < WAY.len(), "{stop}");
+    assert!(stop.why.contains("audit.jsonl: No space left"), "{stop}");
+    assert_eq!((&stop.stuck, &*store.layout.borrow()), (&None, &layout(0, &[0, 1, 2])));
+    // The log has its beginning and not its end: there is nothing left to be finished.
+    disk.clear();
+    assert_eq!(finish_with(&store, RULES, &audit), Outcome::Nothing);
 }

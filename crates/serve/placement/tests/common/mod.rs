@@ -162,12 +162,18 @@ pub(crate) struct Placing {
 
 impl Placing {
     pub(crate) fn start(folder: &Path, placement: &str) -> Self {
+        Self::start_every(folder, placement, None)
+    }
+
+    /// The same with intervals shorter than a file may say.
+    pub(crate) fn start_every(folder: &Path, placement: &str, interval: Option<Duration>) -> Self {
         let file = folder.join("run.toml").display().to_string();
         let node = Node::parse(placement, &file).unwrap_or_else(|found| panic!("{found}"));
         let read = |table: &mut Table<'_>| {
             table.key("placement").section(|table| PlacementConfig::read(table, None))
         };
-        let config = node.read(read).unwrap_or_else(|found| panic!("{found}"));
+        let mut config = node.read(read).unwrap_or_else(|found| panic!("{found}"));
+        config.interval = interval.unwrap_or(config.interval);
         let service = Service::open(&config, None).unwrap();
         let state = service.state();
         let running = Running::start(|mut stop| service.run(async move { stop.stopping().await }));

@@ -23,6 +23,8 @@ use evenkeel_stores::clients::zookeeper::session::{Refusal, Session};
 use evenkeel_stores::clients::zookeeper::wire::{Credentials, Request};
 use evenkeel_testkit::story::possible_story;
 use evenkeel_testkit::wait::{found, until};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::common::{Placing, RULES, When, cut_and_finished, order};
@@ -97,6 +99,7 @@ fn voters_and_observers_change_places_while_clients_write_and_what_must_not_be_i
         moves_lose_no_write(&world).await;
         the_service_moves_votes(&world).await;
         a_mover_that_is_cut_off_is_finished(&world).await;
+        one_bad_server_blinds_nobody(&world).await;
         refusals(&mut world).await;
     });
 }
@@ -314,6 +317,29 @@ async fn a_mover_that_is_cut_off_is_finished(world: &World) {
         assert_eq!(seen.unwrap().voters(), goal.voters());
     }
     mover.run(&order(&first, "as it was")).await.unwrap();
+}
+
+/// A follower's address leads to what is no ZooKeeper.
+async fn one_bad_server_blinds_nobody(world: &World) {
+    let first = world.cluster(PASSWORD).observe().await.unwrap().layout;
+    let garbage = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = garbage.local_addr().unwrap().to_string();
+    let serving = tokio::task::spawn_local(async move {
+        loop {
+            let (mut stream, _) = garbage.accept().await.unwrap();
+            let _ = stream.write_all(b"\xff\xff\xff\xffgarbage").await;
+        }
+    });
+    for bad in (0..3).filter(|site| *site != first.leader()) {
+        let client = |site| if site == bad { address.clone() } else { world.client(site) };
+        let zookeeper = world.cluster_at(PASSWORD, Duration::from_secs(8), client);
+        let seen = zookeeper.observe().await.unwrap();
+        assert_eq!((&seen.layout, seen.is_well(bad, u64::MAX).is_err()), (&first, true));
+        let held = zookeeper.hold("a test").await.unwrap();
+        zookeeper.keep(&held).await.unwrap();
+        zookeeper.release(held).await;
+    }
+    serving.abort();
 }
 
 async fn refusals(world: &mut World) {

@@ -122,10 +122,20 @@ impl World {
 
     /// The same with another time that a mover that died holds it.
     pub(crate) fn cluster_held(&self, password: &str, hold: Duration) -> ZooKeeper {
+        self.cluster_at(password, hold, |site| self.client(site))
+    }
+
+    /// The same with servers reached elsewhere.
+    pub(crate) fn cluster_at(
+        &self,
+        password: &str,
+        hold: Duration,
+        client: impl Fn(usize) -> String,
+    ) -> ZooKeeper {
         let site = |at: usize| Site {
             name: format!("site-{at}"),
             id: at as u32 + 1,
-            client: self.client(at),
+            client: client(at),
             peer: self.peer(at),
             listen: self.client(at),
         };

@@ -142,17 +142,27 @@ fn a_stalled_upload_is_not_held_against_the_replica() {
     });
 }
 
+async fn readiness(proxy: &Proxy) -> String {
+    let admin = proxy.0.admin().unwrap();
+    let get = move || evenkeel_testkit::http::get(admin, "/readyz");
+    tokio::task::spawn_blocking(get).await.unwrap()
+}
+
 #[test]
 fn when_nobody_is_well_it_is_not_ready_and_says_so_by_status() {
     story(async {
         let well = Replica::start(ok).await;
-        let proxy = Proxy::start(&[nobody(), nobody()], "");
+        let admin = "[admin]\naddress = '127.0.0.1:0'\n";
+        let proxy = Proxy::start(&[nobody(), nobody()], admin);
+        assert!(readiness(&proxy).await.starts_with("HTTP/1.1 200"), "nobody has come yet");
         for _ in 0..3 {
             assert_eq!(proxy.client().await.ask("GET", "/").await.0, 502);
         }
         let stats = || proxy.upstreams().stats(0);
         until("every response is counted", || stats().responses == [0, 0, 0, 0, 3]).await;
         assert!(!stats().is_trusted(0) && !stats().is_trusted(1), "{:?}", stats().workers);
+        let told = readiness(&proxy).await;
+        assert!(told.starts_with("HTTP/1.1 503") && told.contains("web"), "{told}");
         let proxy = Proxy::before(&[&well], "");
         assert_eq!(proxy.client().await.ask("GET", "/").await.0, 200);
         until("it is counted", || proxy.upstreams().stats(0).responses == [0, 1, 0, 0, 0]).await;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod bodies;
+mod chaos;
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;

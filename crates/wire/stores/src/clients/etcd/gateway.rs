@@ -1,6 +1,6 @@
 //! Requests to whichever member of a cluster answers, authenticated where that is wanted.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::members::Members;
 use super::super::rest::{Call, Client, ClientError, Endpoint, TlsFiles};
-use super::wire::error_of_answer;
+use super::wire::{error_of_answer, number};
 use crate::clients::error::RemoteError;
 
 /// How members are talked to.
@@ -35,6 +35,8 @@ pub struct Gateway {
     token: RefCell<Option<String>>,
     /// Whom to ask first where anybody will do.
     asked: Members,
+    /// Whose members may be asked where anybody will do; `None` = whoever is at the addresses.
+    cluster: Cell<Option<u64>>,
 }
 
 impl Gateway {
@@ -52,12 +54,19 @@ impl Gateway {
             }
         };
         let (token, asked) = (RefCell::new(None), Members::default());
-        Ok(Self { members, client, user: manner.user.clone(), token, asked })
+        let (user, cluster) = (manner.user.clone(), Cell::new(None));
+        Ok(Self { members, client, user, token, asked, cluster })
     }
 
     /// How many members it knows.
     pub fn members(&self) -> usize {
         self.members.len()
+    }
+
+    /// From now on members of other clusters are passed over where anybody will do: a lock that is
+    /// held there would keep nobody away.
+    pub fn believe(&self, cluster: u64) {
+        self.cluster.set(Some(cluster));
     }
 
     /// A request to one member, authenticated where that is wanted.
@@ -82,7 +91,7 @@ impl Gateway {
             let call = Call { authorization: token.as_deref(), ..Call::post(path, body) };
             let answer = self.client.call(endpoint, call).await?;
             if answer.status == 200 {
-                return Ok(answer.body);
+                return check_is_etcd(name, path, answer.body);
             }
             let error = error_of_answer(name, path, &answer);
             let is_stale = ["user name is empty", "invalid auth token", "revision of auth store"]
@@ -115,7 +124,20 @@ impl Gateway {
     /// # Errors
     /// When one says no for good, or none answers.
     pub async fn post_any(&self, path: &str, body: &Value) -> Result<Value, RemoteError> {
-        self.asked.any(self.members.len(), async |member| self.post(member, path, body).await).await
+        let ask = async |member| {
+            let answer = self.post(member, path, body).await?;
+            let at = if answer.get("result").is_some() { "/result/header" } else { "/header" };
+            let came = number(&answer, &format!("{at}/cluster_id"))?;
+            match self.cluster.get() {
+                Some(cluster) if cluster != came => {
+                    let (name, _) = &self.members[member];
+                    let words = format!("{name} answers for cluster {came:x}, not {cluster:x}");
+                    Err(RemoteError::passing(words))
+                }
+                _ => Ok(answer),
+            }
+        };
+        self.asked.any(self.members.len(), ask).await
     }
 
     /// The same for what changes something.
@@ -132,4 +154,14 @@ impl Gateway {
         // Another member that was asked before may have done it.
         changed.map_err(|error| RemoteError { may_pass: error.may_pass || asked > 1, ..error })
     }
+}
+
+/// Every answer of etcd has a header, of streams within their result. What has none is something
+/// else at its address, and no word of the cluster.
+fn check_is_etcd(member: &str, path: &str, body: Value) -> Result<Value, RemoteError> {
+    if ["/header", "/result/header"].iter().any(|at| body.pointer(at).is_some()) {
+        return Ok(body);
+    }
+    let came: String = body.to_string().chars().take(300).collect();
+    Err(RemoteError::passing(format!("{member}, asked for {path}, answered {came} (is it etcd?)")))
 }
