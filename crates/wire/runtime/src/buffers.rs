@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Instant;
+
+use crate::accept::Told;
 
 /// Bytes count in whole units: with less than one a client holds nothing.
 pub const UNIT_BYTES: u64 = 32 << 10;
@@ -47,6 +50,7 @@ pub struct BufferBudget {
     /// Clients that hold something, or did, by a number of their own.
     holders: Mutex<BTreeMap<u64, Arc<Holder>>>,
     next: AtomicU64,
+    told: Told,
 }
 
 /// One client as others see it.
@@ -81,6 +85,7 @@ impl BufferBudget {
             cut_off: AtomicU64::new(0),
             holders: Mutex::new(BTreeMap::new()),
             next: AtomicU64::new(0),
+            told: Told::new(),
         }
     }
 
@@ -119,7 +124,13 @@ impl BufferBudget {
             largest.is_cut_off.store(true, Relaxed);
             largest.waker.wake_by_ref();
             self.cut_off.fetch_add(1, Relaxed);
-            tracing::warn!(bytes, "a client is cut off: it holds most of process.buffers_max");
+            if let Some(clients) = self.told.is_news(Instant::now()) {
+                tracing::warn!(
+                    bytes,
+                    clients,
+                    "process.buffers_max is used: who held most was cut off"
+                );
+            }
         }
     }
 }

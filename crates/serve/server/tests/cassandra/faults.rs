@@ -116,12 +116,14 @@ fn what_a_node_serves_is_served(
     disturbed: &Disturbed<'_>,
     pair: &mut Pair,
 ) -> [usize; 2] {
+    let began = std::time::Instant::now();
     disturbed.kill(2);
     let alone = pair.compare(cluster, &[0]);
     disturbed.restart(1);
     let both = pair.compare(cluster, &[0, 1]);
     disturbed.restart(2);
-    eprintln!("a node served and refused {alone:?} alone, {both:?} as one of two");
+    let took = began.elapsed();
+    eprintln!("a node served and refused {alone:?} alone, {both:?} as one of two, in {took:?}");
     [alone.1, both.1]
 }
 

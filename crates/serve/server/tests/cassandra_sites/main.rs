@@ -116,7 +116,8 @@ fn a_site_without_nodes_asks_through_others(client: &mut Client) {
         reported(&answer.unwrap()).starts_with(UNAVAILABLE)
     });
     let answer = client.query("select * from everywhere.turns", Consistency::LocalOne).unwrap();
-    assert!(reported(&answer).contains("none of the 1 nodes in \"west\" is up"), "{answer:?}");
+    let said = reported(&answer);
+    assert!(said.starts_with("overloaded") && said.contains("nothing was sent"), "{said}");
 }
 
 fn what_nodes_say_agrees(cluster: &Cluster, sites: &Sites<'_>) {

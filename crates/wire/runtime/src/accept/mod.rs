@@ -44,6 +44,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use link::{Link, Order, Phase};
 pub use listener::{Dialer, Listener, Sharing};
+pub(crate) use places::Told;
 pub use places::{AcceptCounts, accept_counts, limit_clients};
 pub use stop::{Stage, Stop, StopSignal};
 pub use stream::{Linger, Stream, poll_leave};
