@@ -72,7 +72,7 @@ const ROWS: &[Row] = &[
     servers("cassandra_sites", Manner::Alone, 46),
     // With one other such binary beside it on two cores a change of the schema was answered a
     // second late, and ZooKeeper was reached after half a minute.
-    servers("cassandra", Manner::InTurn, 246),
+    servers("cassandra", Manner::InTurn, 270),
     servers("cassandra_nodes", Manner::InTurn, 30),
     servers("placement_zookeeper", Manner::InTurn, 30),
     servers("placement_patroni", Manner::Waits, 30),
@@ -183,7 +183,7 @@ mod tests {
         let table = [
             of("evenkeel", "brownout", Manner::Alone, 70),
             servers("nginx", Manner::Alone, 30),
-            servers("cassandra", Manner::InTurn, 246),
+            servers("cassandra", Manner::InTurn, 270),
             servers("duplicates", Manner::InPairs, 90),
         ];
         let binaries = [

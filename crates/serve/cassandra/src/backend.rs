@@ -71,3 +71,6 @@ impl Backend for Route {
         schema::versions(self).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,5 +39,5 @@ mod testing;
 
 pub use backend::serve;
 pub use cluster_handle::{ClusterHandle, Watcher, open};
-pub use front::{FrontCounts, FrontSettings};
+pub use front::{FrontCounts, FrontSettings, IDLE};
 pub use route::Route;

@@ -113,7 +113,7 @@ impl Route {
 
     /// Dispatchers and the layout change in the same breath: a group of the new layout means
     /// nothing to a dispatcher that has the old plan.
-    fn adopt(&self, members: Arc<Members>) {
+    pub(crate) fn adopt(&self, members: Arc<Members>) {
         let mut nodes = self.nodes.borrow_mut();
         for (datacenter, nodes) in members.datacenters.iter().zip(nodes.iter_mut()) {
             for (slot, &address) in datacenter.slots.iter().enumerate() {
@@ -146,19 +146,21 @@ impl Route {
 
     /// Which sites may coordinate a request.
     pub(crate) fn constraints(&self, asked: &Asked) -> Constraints {
-        let Some(split) = self.calls.split() else { return Constraints::of_write(asked.is_write) };
+        let is_write = asked.is_write;
+        let Some(split) = self.calls.split() else { return Constraints::of_write(is_write, false) };
         let members = self.members.borrow();
-        let (mut allowed, mut reason) = (SiteSet::EMPTY, None);
+        let traveller = ring::Asked {
+            consistency: asked.consistency,
+            serial: asked.serial,
+            is_conditional: asked.is_conditional,
+            is_write,
+            writes_stay: split.setup().writes_stay,
+        };
+        let (mut allowed, mut others, mut reason) = (SiteSet::EMPTY, SiteSet::EMPTY, None);
         for (site, place) in split.others() {
+            others.insert(site);
             let keyspace = asked.keyspace.as_deref().unwrap_or_default();
             let away = members.datacenters[place].layout.presence(keyspace, asked.token);
-            let traveller = ring::Asked {
-                consistency: asked.consistency,
-                serial: asked.serial,
-                is_conditional: asked.is_conditional,
-                is_write: asked.is_write,
-                writes_stay: split.setup().writes_stay,
-            };
             match ring::travel(&traveller, away) {
                 Ok(()) => allowed.insert(site),
                 Err(why) => reason = reason.or(Some(why)),
@@ -169,7 +171,11 @@ impl Route {
             stayed[why.index()] += 1;
             self.stayed.set(stayed);
         }
-        Constraints { is_bound: allowed.is_empty(), allowed }
+        let failover = match allowed.is_empty() && ring::may_fail_over(&traveller) {
+            true => others,
+            false => allowed,
+        };
+        Constraints { is_bound: allowed.is_empty(), allowed, failover }
     }
 
     /// The replicas of a data centre that have what a request is about.
@@ -251,20 +257,14 @@ impl Route {
         (reached, at_home)
     }
 
-    /// Nodes at home that are up, the next in turn first.
+    /// Nodes that are up: those at home, the next in turn first, then those of other sites.
     fn ready(&self) -> Vec<Rc<Node>> {
-        let members = self.members.borrow();
-        let health = &members.datacenters[HOME].plan.health;
-        let nodes = self.nodes.borrow();
-        let up = nodes[HOME].iter().zip(health);
-        let up = up.filter(|(_, health)| **health == Health::Up);
-        let mut up: Vec<Rc<Node>> = up.map(|(node, _)| Rc::clone(node)).collect();
+        let (mut ready, at_home) = self.reached();
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        if !up.is_empty() {
-            let first = turn % up.len();
-            up.rotate_left(first);
+        if at_home > 0 {
+            ready[..at_home].rotate_left(turn % at_home);
         }
-        up
+        ready
     }
 }

@@ -22,6 +22,7 @@ use super::state::DuplicatesState;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
 };
+use evenkeel_runtime::buffers::{self, BufferBudget, BufferShare};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
 
@@ -29,8 +30,6 @@ use evenkeel_stores::resp::request::{Limits, RequestParser};
 const WAITING_MAX: usize = 1_024;
 /// Answers of one client that may wait to be written; no more of its bytes are read then.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
-/// With so many it does not read: it is cut off.
-const OUT_BYTES_MAX: usize = 256 << 20;
 /// How long a client may take to say its password, to take some of its answers, and to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -49,11 +48,20 @@ pub(super) fn accept_config(config: &DuplicatesConfig) -> AcceptConfig {
 }
 
 /// Serves clients of a service.
-pub(super) struct Frontend(pub(super) Rc<Engine>);
+pub(super) struct Frontend {
+    engine: Rc<Engine>,
+    buffers: &'static BufferBudget,
+}
+
+impl Frontend {
+    pub(super) fn new(engine: &Rc<Engine>) -> Self {
+        Self { engine: Rc::clone(engine), buffers: buffers::of_process() }
+    }
+}
 
 impl ServeConnection for Frontend {
     async fn serve(self: Rc<Self>, mut stream: Stream, _peer: Peer, link: Rc<Link>) {
-        let mut session = Session::new(&self.0, link);
+        let mut session = Session::new(&self.engine, self.buffers, link);
         std::future::poll_fn(|context| session.poll(Pin::new(&mut stream), context)).await;
     }
 }
@@ -101,6 +109,10 @@ struct Session {
     intake: Intake,
     linger: Linger,
     link: Rc<Link>,
+    /// Commands that came were not looked at, because it has no room for more.
+    is_paused: bool,
+    /// What of the process's buffers is this client's.
+    share: BufferShare,
 }
 
 /// Which commands are still taken.
@@ -115,7 +127,7 @@ enum Intake {
 }
 
 impl Session {
-    fn new(engine: &Rc<Engine>, link: Rc<Link>) -> Self {
+    fn new(engine: &Rc<Engine>, buffers: &'static BufferBudget, link: Rc<Link>) -> Self {
         let mut inner = engine.borrow();
         let limits = match inner.config.password {
             Some(_) => Limits::unauthenticated(),
@@ -135,6 +147,8 @@ impl Session {
             intake: Intake::Open,
             linger: Linger::WhileSending,
             link,
+            is_paused: false,
+            share: BufferShare::of(buffers),
         }
     }
 
@@ -159,17 +173,22 @@ impl Session {
                 drop(inner);
                 return self.poll_leave(stream, is_told, context);
             }
-            if client.out.len() > OUT_BYTES_MAX {
-                return Poll::Ready(());
+            let answers = client.answer_bytes() + self.out.len();
+            if !self.share.hold(answers + self.inbox.filled().len(), context.waker()) {
+                return Poll::Ready(()); // nobody has more, and there is no room for all
             }
             let is_full = client.waiting() >= WAITING_MAX
                 || client.is_held()
                 || client.out.len() + self.out.len() - self.written > OUT_BYTES_PAUSE;
+            let has_room = !waits && answers == 0 || self.share.has_room();
             let is_known = client.is_known();
             drop(inner);
             self.say_phase(waits, is_known);
-            if is_ending || is_full {
+            if is_ending || is_full || !has_room {
                 return Poll::Pending; // woken by answers, or when the socket takes more
+            }
+            if self.is_paused {
+                continue; // what was answered made room, and there are commands that came
             }
             match self.inbox.poll_read(stream.as_mut(), context) {
                 Poll::Pending => return Poll::Pending,
@@ -218,10 +237,16 @@ impl Session {
             client.waker = Some(context.waker().clone());
         }
         let is_draining = self.link.order() >= Order::Drain;
+        self.is_paused = false;
         loop {
             let Some(client) = inner.client(self.id) else { return };
             let is_over = client.is_ending || self.intake == Intake::Ended;
             if client.waiting() >= WAITING_MAX || is_over || client.is_held() {
+                return;
+            }
+            let is_under_way = client.waiting() + client.answer_bytes() + self.out.len() > 0;
+            if is_under_way && !self.share.has_room() {
+                self.is_paused = true;
                 return;
             }
             if is_draining && (client.waiting() > 0 || !self.inbox.filled().is_empty()) {
@@ -271,7 +296,10 @@ impl Session {
     ) -> Poll<io::Result<bool>> {
         loop {
             if self.written == self.out.len() {
-                self.out.clear();
+                match self.out.capacity() > OUT_BYTES_PAUSE {
+                    true => self.out = Vec::new(), // gives the memory back
+                    false => self.out.clear(),
+                }
                 self.written = 0;
                 let engine = Rc::clone(&self.engine);
                 let mut inner = engine.borrow();
@@ -304,5 +332,67 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.engine.borrow().dismiss(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use evenkeel_runtime::accept::{Listener, Stop, accept};
+
+    use super::super::engine::world::World;
+    use super::*;
+
+    const COMMANDS: usize = 40;
+    const BYTES: usize = 40_000;
+
+    #[test]
+    fn clients_that_do_not_read_share_a_budget_and_hinder_nobody_else() {
+        let buffers: &BufferBudget = Box::leak(Box::new(BufferBudget::new(2 << 20)));
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().start_paused(true).build_local(Default::default());
+        runtime.unwrap().block_on(async {
+            let world = World::start(1, |_| {});
+            let frontend = Frontend { engine: Rc::clone(&world.engine), buffers };
+            let config = AcceptConfig::unlimited().fixed();
+            let (listener, dialer) = Listener::memory();
+            let (stop, frontend) = (Stop::new(), Rc::new(frontend));
+            tokio::task::spawn_local(accept(listener, config, frontend, stop.signal()));
+            let mut slow = Vec::new();
+            for _ in 0..8 {
+                let (read, mut write) = tokio::io::split(dialer.connect().unwrap());
+                tokio::task::spawn_local(async move {
+                    let mut command = Vec::new();
+                    encode::command(&mut command, &[b"ECHO", &[b'x'; BYTES]]);
+                    let mut commands = command.repeat(COMMANDS);
+                    commands.extend(b"PING\r\n".repeat(COMMANDS)); // are read with the last one
+                    write.write_all(&commands).await.unwrap();
+                    std::future::pending::<()>().await; // it stays
+                });
+                slow.push(read);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await; // all that can be done is done
+            let counts = buffers.counts();
+            // Without the budget they would have a mebibyte each.
+            assert!((1 << 19..=2 << 20).contains(&counts.bytes), "{counts:?}");
+            assert!(counts.held_back >= 8 && counts.cut_off == 0, "{counts:?}");
+            let mut other = dialer.connect().unwrap();
+            other.write_all(b"PING\r\n").await.unwrap();
+            let mut answer = [0; 7];
+            other.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"+PONG\r\n");
+            let mut each = Vec::new();
+            encode::bulk(&mut each, &[b'x'; BYTES]);
+            let all = [each.repeat(COMMANDS), b"+PONG\r\n".repeat(COMMANDS)].concat();
+            for client in &mut slow {
+                let mut came = vec![0; all.len()];
+                let reading = tokio::time::timeout(PATIENCE, client.read_exact(&mut came));
+                reading.await.expect("it gets every answer").unwrap();
+                assert!(came == all);
+            }
+            let counts = buffers.counts();
+            assert_eq!((counts.bytes, counts.cut_off), (0, 0), "{counts:?}");
+        });
     }
 }

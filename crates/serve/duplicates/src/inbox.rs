@@ -9,6 +9,9 @@ use tokio::io::{AsyncRead, ReadBuf};
 /// What is read at once at least.
 const READ_BYTES: usize = 16 * 1_024;
 
+/// The largest buffer that is kept for what comes next.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// A buffer that is read into at its end and consumed at its beginning.
 ///
 /// It grows with what has come and is not consumed, never with what a peer announces.
@@ -31,6 +34,9 @@ impl Inbox {
         assert!(self.start <= self.end, "only what has come can be consumed");
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
+            if self.data.len() > KEPT_BYTES_MAX {
+                self.data = Vec::new(); // one long message makes no connection large for ever
+            }
         }
     }
 

@@ -180,7 +180,7 @@ impl Service {
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
         let accepting = accept_config(&engine.borrow().config).fixed();
-        let frontend = Rc::new(Frontend(Rc::clone(&engine)));
+        let frontend = Rc::new(Frontend::new(&engine));
         let mut served = std::pin::pin!(accept(listener, accepting, frontend, stop));
         let result = std::future::poll_fn(|context| {
             if let Poll::Ready(failed) = members.poll_failed(context) {

@@ -215,7 +215,8 @@ impl Route {
             split.welcome(redirected::sender(headers));
             return None;
         }
-        let choice = SiteChoice::depart(&self.calls, Constraints::of_write(is_write))?;
+        let constraints = Constraints::of_write(is_write, split.setup().writes_stay);
+        let choice = SiteChoice::depart(&self.calls, constraints)?;
         self.mark(&choice, headers);
         Some(choice)
     }

@@ -24,7 +24,7 @@ pub struct SiteChoice {
     has_returned: bool,
     /// The sites it may be sent to when home cannot serve it: once, and not when it was there
     /// already.
-    allowed: SiteSet,
+    failover: SiteSet,
     state: State,
 }
 
@@ -47,10 +47,10 @@ impl SiteChoice {
         let split = calls.split()?;
         let now = calls.tick();
         calls.look_up_usable(split, now);
-        let Destination { to, allowed } = split.choose(now, constraints);
+        let Destination { to, failover } = split.choose(now, constraints);
         let calls = Rc::clone(calls);
         let (has_returned, state) = (false, State::Waiting);
-        Some(Self { calls, to, arrived_at: now, has_returned, allowed, state })
+        Some(Self { calls, to, arrived_at: now, has_returned, failover, state })
     }
 
     /// Whether it goes to another site.
@@ -80,7 +80,7 @@ impl SiteChoice {
         split.note_fallback(self.to);
         split.note_return(refusal);
         self.to = split.home();
-        (self.has_returned, self.allowed) = (true, SiteSet::EMPTY);
+        (self.has_returned, self.failover) = (true, SiteSet::EMPTY);
         true
     }
 
@@ -88,7 +88,7 @@ impl SiteChoice {
     /// "unavailable", and it may go elsewhere.
     fn is_lost(&self, refusal: Option<Refusal>) -> bool {
         let split = self.split();
-        if self.to != split.home() || self.allowed.is_empty() {
+        if self.to != split.home() || self.failover.is_empty() {
             return false;
         }
         self.calls.look_up_usable(split, self.calls.read_at());
@@ -101,8 +101,8 @@ impl SiteChoice {
     /// Goes to another site in place of home. False when there is none that has room.
     fn failover(&mut self, refusal: Option<Refusal>) -> bool {
         let split = self.calls.split().expect(Self::SPLIT);
-        let allowed = std::mem::replace(&mut self.allowed, SiteSet::EMPTY);
-        let Some(to) = split.failover(self.calls.read_at(), allowed) else { return false };
+        let failover = std::mem::replace(&mut self.failover, SiteSet::EMPTY);
+        let Some(to) = split.failover(self.calls.read_at(), failover) else { return false };
         split.note_return(refusal);
         self.to = to;
         true

@@ -136,13 +136,12 @@ impl SiteRouter {
             true => splitter.choose_write(now, usable),
             false => splitter.choose(now, usable),
         };
-        let home = self.setup.home;
-        let may_leave = !(constraints.is_bound && self.setup.bound_stay);
-        let is_lost = route.to == home && may_leave && !usable.contains(home);
-        let failed_over = is_lost.then(|| splitter.failover(now, usable)).flatten();
-        let may_leave = may_leave && failed_over.is_none();
-        let allowed = if may_leave { constraints.allowed } else { SiteSet::EMPTY };
-        Destination { to: failed_over.unwrap_or(route.to), allowed }
+        let is_lost = route.to == self.setup.home && !self.is_home_usable();
+        let others = self.usable_for(constraints.failover);
+        match is_lost.then(|| splitter.failover(now, others)).flatten() {
+            Some(to) => Destination { to, failover: SiteSet::EMPTY },
+            None => Destination { to: route.to, failover: constraints.failover },
+        }
     }
 
     /// The usable sites among these and home.
@@ -255,5 +254,5 @@ pub struct Destination {
     /// The site that serves it.
     pub to: SiteId,
     /// The sites that may still take it over when home cannot serve it.
-    pub allowed: SiteSet,
+    pub failover: SiteSet,
 }

@@ -13,11 +13,15 @@ pub struct Constraints {
     pub is_bound: bool,
     /// The sites that may serve it, by number; home always may.
     pub allowed: SiteSet,
+    /// The sites that may take it over when home cannot serve it.
+    pub failover: SiteSet,
 }
 
 impl Constraints {
-    /// Of a request that any site may serve, unless writes stay.
-    pub const fn of_write(is_write: bool) -> Self {
-        Self { is_bound: is_write, allowed: SiteSet::from_bits(u64::MAX) }
+    /// Of a request that any site may serve, unless it is a write and these stay.
+    pub const fn of_write(is_write: bool, writes_stay: bool) -> Self {
+        let all = SiteSet::from_bits(u64::MAX);
+        let failover = if is_write && writes_stay { SiteSet::EMPTY } else { all };
+        Self { is_bound: is_write, allowed: all, failover }
     }
 }

@@ -580,7 +580,11 @@ mod tests {
     #[test]
     fn the_end_of_a_thread_ends_the_waiting_and_is_told() {
         let upstreamless = Config {
-            process: crate::config::ProcessConfig { workers: 2, drain: Duration::ZERO },
+            process: crate::config::ProcessConfig {
+                workers: 2,
+                drain: Duration::ZERO,
+                buffers_max: evenkeel_runtime::buffers::BYTES_MAX,
+            },
             listens: Vec::new(),
             upstreams: Vec::new(),
             agents: Vec::new(),

@@ -36,6 +36,26 @@ fn one_contact_point_is_enough() {
     assert_eq!(cql.frame_bytes_max, 16 << 20);
 }
 
+/// Drivers' heartbeats are 30 s apart, and not all drivers have any.
+#[test]
+fn clients_may_be_idle_for_an_hour_and_as_long_as_is_said() {
+    assert_eq!(good(&format!("{LISTEN}{STORE}")).listens[0].limits.idle.as_secs(), 3_600);
+    let text = format!("{LISTEN}limits = {{ idle = '5s' }}\n{STORE}");
+    assert_eq!(good(&text).listens[0].limits.idle.as_secs(), 5);
+    let http = "[[listen]]\naddress = '127.0.0.1:8080'\nupstream = 'web'\n\
+                [upstream.web]\nreplicas = ['127.0.0.2:80']\n";
+    assert_eq!(good(http).listens[0].limits.idle.as_secs(), 60);
+}
+
+#[test]
+fn a_message_fits_into_what_is_buffered_for_all_clients() {
+    let process = "[process]\nbuffers_max = '32MiB'\n";
+    assert_eq!(good(&format!("{process}{LISTEN}{STORE}")).process.buffers_max, 32 << 20);
+    let cql = "cql = { frame_bytes_max = '64MiB', waiting_bytes_max = '64MiB' }\n";
+    one_problem(&format!("{process}{LISTEN}{STORE}{cql}"), 6, "process.buffers_max");
+    one_problem(&format!("[process]\nbuffers_max = '1MiB'\n{LISTEN}{STORE}"), 2, "16777216");
+}
+
 #[test]
 fn everything_may_be_said() {
     let text = format!(

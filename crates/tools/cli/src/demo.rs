@@ -20,6 +20,7 @@ use evenkeel_core::request::redundancy::Budget;
 use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
+use evenkeel_runtime::buffers::BYTES_MAX;
 use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
 use evenkeel_server::config::{
     AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
@@ -307,7 +308,11 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         app_tls: None,
     };
     Config {
-        process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
+        process: ProcessConfig {
+            workers: 1,
+            drain: Duration::from_secs(1),
+            buffers_max: BYTES_MAX,
+        },
         listens: Vec::new(),
         upstreams: Vec::new(),
         agents: apps.iter().map(agent).map(agent_entry).collect(),
@@ -399,7 +404,11 @@ fn proxy_config(
         http: HttpListenConfig::default(),
     };
     Ok(Config {
-        process: ProcessConfig { workers: 1, drain: Duration::from_secs(1) },
+        process: ProcessConfig {
+            workers: 1,
+            drain: Duration::from_secs(1),
+            buffers_max: BYTES_MAX,
+        },
         listens: vec![listen],
         upstreams: vec![UpstreamEntry { common: upstream, cql: None }],
         agents: Vec::new(),

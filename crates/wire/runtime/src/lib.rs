@@ -5,6 +5,7 @@
 //! | room | does |
 //! |---|---|
 //! | [`accept`] | clients: accepted, limited in number and time, told to leave; a worker's runtime |
+//! | [`buffers`] | what may be buffered for the clients of a process |
 //! | [`component`] | the parts of a process: what each runs, how each takes another configuration |
 //! | [`files`] | the limit of open files, and what of it clients may have |
 //! | [`limits`] | what one worker allows its clients and itself, with the keys of the config |
@@ -16,6 +17,7 @@
 //! | [`metrics`] | the registry of metrics, and their text formats |
 
 pub mod accept;
+pub mod buffers;
 pub mod clock;
 pub mod component;
 pub mod files;

@@ -72,8 +72,11 @@ impl BodyLimits {
 }
 
 impl ServerLimits {
-    /// Reads a table `limits`; `drain` is the process's.
-    pub fn read(table: &mut Table<'_>, drain: Duration) -> Self {
+    /// How long a client of HTTP may be idle by default.
+    pub const IDLE: Duration = Duration::from_secs(60);
+
+    /// Reads a table `limits`; `drain` is the process's, `idle` the protocol's default.
+    pub fn read(table: &mut Table<'_>, drain: Duration, idle: Duration) -> Self {
         let head_bytes = table.key("head_bytes_max").bytes().between(REQUEST_HEAD_BYTES);
         let body_bytes = table.key("body_bytes_max").bytes().between(0..=1 << 50);
         Self {
@@ -81,7 +84,7 @@ impl ServerLimits {
             body_bytes_max: body_bytes.or(1 << 30),
             connections_max: table.key("connections_max").integer().between(CONNECTIONS).or(10_000),
             head: duration(table, "head", MS..=HOUR, 10 * SECOND),
-            idle: duration(table, "idle", MS..=DAY, 60 * SECOND),
+            idle: duration(table, "idle", MS..=DAY, idle),
             write: duration(table, "write", MS..=HOUR, 30 * SECOND),
             drain,
         }

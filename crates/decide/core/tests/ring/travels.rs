@@ -1,6 +1,6 @@
 //! Every request there can be: which may travel.
 
-use evenkeel_core::request::ring::{Asked, Consistency, Presence, Stays, travel};
+use evenkeel_core::request::ring::{Asked, Consistency, Presence, Stays, may_fail_over, travel};
 
 const PRESENCES: [Presence; 4] =
     [Presence::Unknown, Presence::Own, Presence::Absent, Presence::There];
@@ -79,4 +79,19 @@ fn every_reason_is_given_to_somebody_and_has_its_own_name_and_words() {
     let unique = |texts: [String; 7]| texts.into_iter().collect::<std::collections::BTreeSet<_>>();
     assert_eq!(unique(Stays::ALL.map(|stays| stays.to_string())).len(), 7);
     assert_eq!(unique(Stays::ALL.map(|stays| stays.name().to_owned())).len(), 7);
+}
+
+#[test]
+fn without_a_node_at_home_only_meaning_and_the_operator_keep_a_request() {
+    let mut failed_over = 0;
+    for asked in requests() {
+        let means_home = asked.consistency.name().contains("LOCAL")
+            || (asked.is_conditional && asked.serial == Some(Consistency::LocalSerial));
+        let is_kept = asked.is_write && asked.writes_stay;
+        assert_eq!(may_fail_over(&asked), !means_home && !is_kept, "{asked:?}");
+        let travels = travel(&asked, Presence::There).is_ok();
+        assert!(!travels || may_fail_over(&asked), "what travels may fail over: {asked:?}");
+        failed_over += usize::from(may_fail_over(&asked) && !travels);
+    }
+    assert!(failed_over > 0);
 }

@@ -23,6 +23,7 @@ use crate::session::{Agreement, Says, Session, Step, Then, World};
 use crate::system::Proxy;
 use evenkeel_cql::client::Answer;
 use evenkeel_runtime::accept::{Linger, Order, Phase, poll_leave};
+use evenkeel_runtime::buffers::BufferShare;
 
 /// Room for what is read at once, when there is less than the other.
 const READ_BYTES: usize = 32 << 10;
@@ -31,8 +32,6 @@ const READ_BYTES_MIN: usize = 4 << 10;
 const OUT_BYTES_PAUSE: usize = 1 << 20;
 /// Answers that are made before they are written.
 const REPLIES_MAX: usize = 256;
-/// With so many bytes of answers the client does not read: it is cut off.
-const OUT_BYTES_MAX: usize = 256 << 20;
 /// Nodes that are asked what a client's connection begins with, when one does not answer.
 const GREETED_MAX: usize = 3;
 /// All that a client may say before it is logged in.
@@ -67,7 +66,11 @@ pub(super) struct Connection<B: Backend, S> {
     replies: Vec<Envelope>,
     /// What is to be written.
     out: BytesMut,
+    /// Memory that this takes until all of it is written.
+    out_bytes: usize,
     is_flushed: bool,
+    /// What of the process's buffers is this client's.
+    share: BufferShare,
     state: State,
     /// Something came, or was answered, since its phase was said.
     is_stirred: bool,
@@ -103,7 +106,9 @@ pub(super) async fn attend<B: Backend>(
         greeting_bytes: 0,
         replies: Vec::new(),
         out: BytesMut::new(),
+        out_bytes: 0,
         is_flushed: true,
+        share: BufferShare::of(settings.buffers),
         state: State::Open,
         is_stirred: false,
         worker,
@@ -127,7 +132,7 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             }
             self.take_events();
             self.encode();
-            if self.poll_write(context).is_err() || self.out.len() > OUT_BYTES_MAX {
+            if self.poll_write(context).is_err() || !self.hold(context) {
                 return Poll::Ready(());
             }
             if self.is_paused && self.may_take() {
@@ -192,6 +197,19 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             && self.session.bytes_in_flight() < settings.in_flight_bytes_max
             && self.replies.len() < REPLIES_MAX
             && self.out.len() < OUT_BYTES_PAUSE
+            && (!self.is_under_way() || self.share.has_room())
+    }
+
+    /// Whether something was asked that is not answered and written.
+    fn is_under_way(&self) -> bool {
+        self.session.in_flight() > 0 || !self.replies.is_empty() || !self.out.is_empty()
+    }
+
+    /// Says what is buffered for this client. False when that is too much, and nobody has more.
+    fn hold(&mut self, context: &Context<'_>) -> bool {
+        let came = self.inbox.len() + self.decoder.held_bytes();
+        let bytes = came + self.session.bytes_in_flight() + self.out_bytes;
+        self.share.hold(bytes, context.waker())
     }
 
     /// Whether bytes may be read: all that came has been looked at, unless an answer is awaited
@@ -428,6 +446,7 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
     fn encode(&mut self) {
         if !self.replies.is_empty() {
             self.encoder.encode_all(self.replies.drain(..), &mut self.out);
+            self.out_bytes = self.out_bytes.max(self.out.len());
             self.is_flushed = false;
         }
     }
@@ -445,6 +464,9 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
                     self.subscriber.link().write_blocked(false);
                 }
             }
+        }
+        if std::mem::take(&mut self.out_bytes) > OUT_BYTES_PAUSE {
+            self.out = BytesMut::new(); // gives the memory back
         }
         if !self.is_flushed {
             self.is_flushed = Pin::new(&mut self.stream).poll_flush(context)?.is_ready();

@@ -24,5 +24,5 @@ pub(crate) use accept::serve;
 pub(crate) use backend::{Asked, Backend, Conversation, Request};
 pub use counts::FrontCounts;
 pub(crate) use refusal::Refusal;
-pub use settings::FrontSettings;
 pub(crate) use settings::Own;
+pub use settings::{FrontSettings, IDLE};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::prepared::PreparedStatements;
 use crate::system::{Proxies, Proxy};
 use evenkeel_runtime::accept::AcceptConfig;
+use evenkeel_runtime::buffers::{self, BufferBudget};
 use evenkeel_runtime::tls::ServerTls;
 
 /// What one worker allows its clients, and what it tells them it is.
@@ -22,8 +23,7 @@ pub struct FrontSettings {
     pub in_flight_bytes_max: usize,
     /// How long TLS, STARTUP and login together may take.
     pub handshake: Duration,
-    /// How long a connection may say nothing while nothing is in flight. Drivers send a heartbeat
-    /// every 30 s.
+    /// How long a connection may say nothing while nothing is in flight.
     pub idle: Duration,
     /// How long a client may take nothing of what it has asked for.
     pub write: Duration,
@@ -33,6 +33,8 @@ pub struct FrontSettings {
     /// passes; and before a driver's question whether they do is answered. Drivers take no answer
     /// for a no, and ask again after 2 to 12 s.
     pub agreement: Duration,
+    /// What may be buffered for all clients of the process.
+    pub buffers: &'static BufferBudget,
     /// With what clients are spoken to, if encrypted.
     pub tls: Option<ServerTls>,
     /// All proxies of this cluster, this process among them.
@@ -56,6 +58,11 @@ pub(crate) struct Own {
     pub address: Option<SocketAddr>,
 }
 
+/// How long a client may be idle where nothing is configured. Drivers send a heartbeat on an idle
+/// connection every 30 s, but not all of them and not always; nodes close none. So this only frees
+/// the places of clients that are gone and did not say so.
+pub const IDLE: Duration = Duration::from_secs(3_600);
+
 impl FrontSettings {
     /// With this crate's defaults for a process that is alone.
     pub(crate) fn new(datacenter: &str) -> Self {
@@ -65,10 +72,11 @@ impl FrontSettings {
             in_flight_max: 2_048,
             in_flight_bytes_max: 16 << 20,
             handshake: Duration::from_secs(10),
-            idle: Duration::from_secs(600),
+            idle: IDLE,
             write: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             agreement: Duration::from_secs(5),
+            buffers: buffers::of_process(),
             tls: None,
             proxies: Proxies::default(),
             own: Own { datacenter: datacenter.into(), rack: "evenkeel".into(), address: None },

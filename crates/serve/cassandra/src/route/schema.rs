@@ -93,23 +93,19 @@ async fn query(node: &Rc<Node>, dialect: &Dialect, text: &str) -> Option<Version
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::net::SocketAddr;
     use std::sync::Arc;
 
-    use evenkeel_core::request::ring::Token;
     use evenkeel_cql::request::Query;
     use evenkeel_cql::rows::Writer;
     use evenkeel_cql::types::Type;
     use evenkeel_cql::{ErrorCode, Opcode};
 
     use super::*;
-    use crate::cluster::{Cluster, Member, channel};
+    use crate::cluster::Cluster;
     use crate::members::Members;
-    use crate::testing::configured;
-    use evenkeel_cql::client::testing::fake::{Peer, fake, limits};
+    use crate::testing::{member, route_to};
+    use evenkeel_cql::client::testing::fake::{Peer, fake};
     use evenkeel_cql::client::testing::run;
-    use evenkeel_proxy::calls::DispatcherSeed;
-    use evenkeel_runtime::clock::Clock;
 
     /// What a node says of itself, and what it has heard of others by their numbers.
     #[derive(Clone, Default)]
@@ -148,19 +144,6 @@ mod tests {
         }
     }
 
-    fn member(number: u8, address: SocketAddr, datacenter: &str) -> Member {
-        Member {
-            address,
-            reported: address,
-            host_id: [number; 16],
-            datacenter: datacenter.to_owned(),
-            rack: "r1".to_owned(),
-            release_version: "5.0.9".to_owned(),
-            tokens: vec![Token(i64::from(number))],
-            is_up: true,
-        }
-    }
-
     /// Two nodes at home, and one elsewhere that nothing listens for.
     async fn route() -> (Rc<Route>, Arc<Cluster>, [Script; 2]) {
         let scripts = [Script::default(), Script::default()];
@@ -171,19 +154,7 @@ mod tests {
             nodes.push(member(number, address, "east"));
         }
         nodes.push(member(3, "127.0.0.1:1".parse().unwrap(), "west"));
-        let text = format!(
-            "replicas = ['{}']\n\
-             [timeouts]\nattempt = '200ms'\n",
-            nodes[0].address
-        );
-        let config = configured(&text);
-        let (_, view) = channel();
-        let seed = DispatcherSeed { clients: 1, seed: 1 };
-        let route =
-            Route::new((&config.0, &config.1), (limits(), None), view, Clock::start(), seed)
-                .unwrap();
-        let cluster = Arc::new(Cluster { nodes, ..Cluster::default() });
-        route.adopt(Arc::new(Members::of(&config, Arc::clone(&cluster))));
+        let (route, cluster) = route_to(nodes, "[timeouts]\nattempt = '200ms'", &[]);
         (route, cluster, scripts)
     }
 

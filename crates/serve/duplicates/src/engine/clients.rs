@@ -11,8 +11,12 @@ use evenkeel_core::request::ordered::{Consistency, Session};
 use super::Inner;
 use super::read_order::ReadOrder;
 use super::types::{ClientId, Form};
+use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::{Protocol, encode};
+
+/// Answers that are kept are told of once in so many bytes.
+const UNIT_BYTES: usize = buffers::UNIT_BYTES as usize;
 
 /// One connection of a client: a session.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(in super::super) struct Client {
     pub(super) name: Vec<u8>,
     /// Answered out of turn: each waits for those before it.
     slots: VecDeque<Option<Vec<u8>>>,
+    /// Bytes of these answers.
+    kept_bytes: usize,
     /// The number of the first slot.
     first: u64,
     /// What may be written now.
@@ -69,6 +75,23 @@ impl Client {
         self.slots.len() + usize::from(self.is_held())
     }
 
+    /// Bytes of answers that wait to be written.
+    pub(in super::super) fn answer_bytes(&self) -> usize {
+        self.out.len() + self.kept_bytes
+    }
+
+    /// Keeps an answer until those before it are there. Whoever writes is told of much.
+    fn keep(&mut self, index: usize, answer: Vec<u8>) {
+        let before = self.kept_bytes;
+        self.kept_bytes += answer.len();
+        self.slots[index] = Some(answer);
+        if let Some(waker) = &self.waker
+            && before / UNIT_BYTES != self.kept_bytes / UNIT_BYTES
+        {
+            waker.wake_by_ref();
+        }
+    }
+
     /// Whether its next command has to wait.
     pub(in super::super) const fn is_held(&self) -> bool {
         self.held.is_some()
@@ -105,6 +128,7 @@ impl Inner {
             is_known: self.config.password.is_none(),
             name: Vec::new(),
             slots: VecDeque::new(),
+            kept_bytes: 0,
             first: 0,
             out: Vec::new(),
             is_ending: false,
@@ -173,7 +197,7 @@ impl Inner {
         if index > 0 {
             let mut kept = Vec::with_capacity(answer.len());
             write(client.protocol, answer, form, &mut kept);
-            client.slots[index] = Some(kept);
+            client.keep(index, kept);
             if client.held == Some(Held::Behind(slot)) {
                 self.release(id);
             }
@@ -184,6 +208,7 @@ impl Inner {
         client.first += 1;
         while let Some(Some(next)) = client.slots.front() {
             client.out.extend_from_slice(next);
+            client.kept_bytes -= next.len();
             client.slots.pop_front();
             client.first += 1;
         }
@@ -211,7 +236,7 @@ impl Inner {
         } else {
             let mut kept = Vec::new();
             write(&mut kept, client.protocol);
-            client.slots[index] = Some(kept);
+            client.keep(index, kept);
         }
     }
 }

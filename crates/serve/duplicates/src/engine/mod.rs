@@ -37,7 +37,7 @@ mod state_pass;
 mod streams;
 mod types;
 #[cfg(test)]
-mod world;
+pub(super) mod world;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;

@@ -25,8 +25,8 @@ use evenkeel_stores::resp::request::{Limits, RequestParser};
 const CONNECTIONS: [ConnectionKind; 2] = [ConnectionKind::Ordered, ConnectionKind::Free];
 
 /// One partition of duplicates, each a map of numbers that answers when it is told to.
-pub(super) struct World {
-    pub(super) engine: Rc<Engine>,
+pub(in super::super) struct World {
+    pub(in super::super) engine: Rc<Engine>,
     directory: PathBuf,
     /// By duplicate: what it holds, and what it was sent and has not answered, by connection.
     pub(super) holds: Vec<BTreeMap<Vec<u8>, u64>>,
@@ -70,7 +70,10 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
 }
 
 impl World {
-    pub(super) fn start(servers: usize, change: impl FnOnce(&mut DuplicatesConfig)) -> Self {
+    pub(in super::super) fn start(
+        servers: usize,
+        change: impl FnOnce(&mut DuplicatesConfig),
+    ) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("evenkeel-engine-{}-{number}", std::process::id());

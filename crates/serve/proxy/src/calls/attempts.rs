@@ -189,6 +189,16 @@ impl<A, E> Attempts<A, E> {
         }
     }
 
+    /// An answer of which the dispatcher heard that nothing was done.
+    pub(super) fn last_kept(&mut self) -> Option<A> {
+        let copies = self.copies.iter_mut().rev();
+        let mut kept = copies.filter_map(|copy| match std::mem::replace(copy, Copy::Over) {
+            Copy::Answered(kept) => Some(kept.answer),
+            Copy::Pending(_) | Copy::Over => None,
+        });
+        kept.next()
+    }
+
     /// Gives every copy up, for what is not the replicas' doing.
     pub(super) fn cancel_all(&mut self, call: &mut OpenCall) {
         for copy in &mut self.copies {

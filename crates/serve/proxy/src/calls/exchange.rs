@@ -288,7 +288,12 @@ impl<P: Protocol> Exchange<P> {
         self.note(Event::Refused(refusal));
         self.choice.iter_mut().for_each(|choice| choice.answer(true));
         self.end();
-        P::refuse(&self.upstream, refusal, &self.request)
+        // In a replica's own words, where one said that it did nothing.
+        let said = match refusal {
+            Refusal::Failed(Failure::Unsent) => self.attempts.last_kept(),
+            _ => None,
+        };
+        said.unwrap_or_else(|| P::refuse(&self.upstream, refusal, &self.request))
     }
 
     /// All of the answer is there.

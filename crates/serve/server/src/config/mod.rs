@@ -60,6 +60,8 @@ pub struct ProcessConfig {
     pub workers: usize,
     /// How long requests in flight may take once the process is told to stop; default 10 s.
     pub drain: Duration,
+    /// Bytes that may be buffered for all clients; default 256 MiB.
+    pub buffers_max: u64,
 }
 
 /// `[[listen]]`: an address and the upstream behind it.

@@ -9,6 +9,7 @@ mod addresses;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use evenkeel_planner::model::Operation;
@@ -34,8 +35,12 @@ use evenkeel_placement::config::PlacementConfig;
 use evenkeel_placement::config::read::Mesh;
 use evenkeel_proxy::config::{CountedAs, SiteSetup, UpstreamConfig};
 use evenkeel_proxy::site_setup::HOME;
+use evenkeel_runtime::buffers::BYTES_MAX;
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::tls::ServerTlsFiles;
+
+/// Of `process.buffers_max`: from one long message upwards.
+const BUFFERS_MAX: RangeInclusive<u64> = 16 << 20..=1 << 40;
 
 const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("cql", Protocol::Cql)];
 
@@ -79,6 +84,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         let expected = "an HTTP upstream: Envoy routes requests, not coordinators";
         table.problem("envoy", Mismatch::new("[envoy] with a Cassandra upstream", expected));
     }
+    check_buffers(process.buffers_max, &upstreams);
     let mesh = (redirect.as_ref(), envoy.as_ref());
     check_addresses(&upstreams, &listens, &agents, admin.as_ref(), mesh, &duplicates);
     check_sites(&upstreams, redirect.as_ref());
@@ -183,6 +189,18 @@ fn check_use(
                 format!("a [[listen]] with upstream = {:?}", upstream.config.common.name);
             let unused = Mismatch::new("an upstream that no [[listen]] names", expected);
             upstream.setting.problem(unused);
+        }
+    }
+}
+
+/// A client's message must fit into what is buffered for all of them.
+fn check_buffers(buffers_max: u64, upstreams: &[Upstream<'_>]) {
+    for upstream in upstreams {
+        let Some(cql) = &upstream.config.cql else { continue };
+        if cql.frame_bytes_max as u64 > buffers_max {
+            let came = format!("cql.frame_bytes_max = {}", cql.frame_bytes_max);
+            let expected = format!("at most process.buffers_max, which is {buffers_max}");
+            upstream.setting.problem(Mismatch::new(came, expected));
         }
     }
 }
@@ -306,6 +324,7 @@ impl ProcessConfig {
         Self {
             workers: table.key("workers").integer().between(1..=1_024).or(cores),
             drain: duration(table, "drain", Duration::ZERO..=HOUR, 10 * SECOND),
+            buffers_max: table.key("buffers_max").bytes().between(BUFFERS_MAX).or(BYTES_MAX),
         }
     }
 }
@@ -319,11 +338,13 @@ impl<'a> Listen<'a> {
             evenkeel_cassandra::config::read::refuse(table, &HttpListenConfig::KEYS);
         }
         let limits = table.key("limits");
+        let is_cql = behind.is_some_and(|upstream| upstream.config.cql.is_some());
+        let idle = if is_cql { evenkeel_cassandra::IDLE } else { ServerLimits::IDLE };
         let config = ListenConfig {
             tls: table.key("tls").table(ServerTlsFiles::read).optional(),
             address: address.address,
             upstream: upstream.unwrap_or_default(),
-            limits: limits.section(move |table| ServerLimits::read(table, drain)),
+            limits: limits.section(move |table| ServerLimits::read(table, drain, idle)),
             http: HttpListenConfig::read(table),
         };
         Self { config, address, upstream }

@@ -1,10 +1,11 @@
-//! The limit of open files, as far as a configuration needs it.
+//! What all clients of a process share: the limit of open files, and memory for their buffers.
 //!
-//! The limit is of the operating system's process, and so is the number of clients that follows
-//! from it: of several [`Process`](super::Process)es in one the last decides.
+//! Both are of the operating system's process, and so is the number of clients that follows from
+//! the first: of several [`Process`](super::Process)es in one the last decides.
 
 use crate::config::{Config, Protocol};
 use evenkeel_runtime::accept::{AcceptCounts, accept_counts, limit_clients};
+use evenkeel_runtime::buffers::{self, BufferCounts};
 use evenkeel_runtime::component::Surface;
 use evenkeel_runtime::files::{self, Budget, Limit};
 use evenkeel_runtime::metrics::{Metric, counter, counter_by, gauge};
@@ -22,6 +23,7 @@ pub(super) fn open(config: &Config) -> (Option<Limit>, Option<String>) {
         tracing::warn!(%error, "the limit of open files could not be raised");
     }
     let limit = raised.ok();
+    buffers::of_process().limit(config.process.buffers_max);
     (limit, follow(config))
 }
 
@@ -66,6 +68,7 @@ fn budget(config: &Config) -> Budget {
 pub(super) fn surface() -> Surface {
     Surface::of_metrics(|scrape: &mut evenkeel_runtime::metrics::Scrape| {
         scrape.single(&OF_PROCESS, &(files::limit(), accept_counts()));
+        scrape.single(&BUFFERS, &buffers::of_process().counts());
     })
 }
 
@@ -99,6 +102,27 @@ const OF_PROCESS: [Metric<(Option<u64>, AcceptCounts)>; 6] = [
          (system_files), no memory, the client gave up (aborted), other.",
         "reason",
         |it| it.1.errors.iter().map(|(reason, count)| (*reason, (*count).into())).collect(),
+    ),
+];
+
+const BUFFERS: [Metric<BufferCounts>; 4] = [
+    gauge(
+        "evenkeel_client_buffer_bytes",
+        "Bytes of requests and responses that are buffered for clients of Cassandra and of \
+         duplicates; less than 32 KiB of one client do not count.",
+        |it| it.bytes.into(),
+    ),
+    gauge("evenkeel_client_buffer_bytes_max", "process.buffers_max.", |it| it.bytes_max.into()),
+    counter(
+        "evenkeel_client_holdbacks_total",
+        "Times that a client was not read from, as it held too much of \
+         evenkeel_client_buffer_bytes_max.",
+        |it| it.held_back.into(),
+    ),
+    counter(
+        "evenkeel_client_buffer_cutoffs_total",
+        "Clients cut off because evenkeel_client_buffer_bytes_max was used and they held most.",
+        |it| it.cut_off.into(),
     ),
 ];
 

@@ -1,5 +1,5 @@
 //! A node is killed under load: what may be sent twice never fails, and what may not is never sent
-//! twice.
+//! twice. While it is dead, and another one too, Evenkeel serves what a node serves.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,14 +8,18 @@ use evenkeel_core::request::ring::Consistency;
 use evenkeel_cql::response::Error;
 use evenkeel_cql::{ErrorCode, Opcode, Version};
 
+use crate::pairs::Pair;
 use crate::proxy::Proxy;
 use evenkeel_testkit::cassandra::client::{Client, message, reported};
-use evenkeel_testkit::cassandra::{self, Cluster};
+use evenkeel_testkit::cassandra::{self, Cluster, Disturbed};
 
 const KEYSPACE: &str = "faults";
 
 /// How long the load runs before and after the kill.
 const PHASE: Duration = Duration::from_secs(2);
+
+/// Every node has some of them.
+const PAIR_KEYS: i32 = 6;
 
 /// The keys of the counters.
 const COUNTERS: u64 = 8;
@@ -106,12 +110,31 @@ fn idempotent(proxy: &Proxy, version: Version, ends: &AtomicBool) -> Result<u64,
     Ok(done)
 }
 
+/// With one node alive, then two: how many statements the node refuses.
+fn what_a_node_serves_is_served(
+    cluster: &Cluster,
+    disturbed: &Disturbed<'_>,
+    pair: &mut Pair,
+) -> [usize; 2] {
+    let began = std::time::Instant::now();
+    disturbed.kill(2);
+    let alone = pair.compare(cluster, &[0]);
+    disturbed.restart(1);
+    let both = pair.compare(cluster, &[0, 1]);
+    disturbed.restart(2);
+    let took = began.elapsed();
+    eprintln!("a node served and refused {alone:?} alone, {both:?} as one of two, in {took:?}");
+    [alone.1, both.1]
+}
+
 #[test]
 fn a_killed_node_fails_nothing_that_may_be_sent_twice_and_doubles_nothing_that_may_not() {
     let Some(cluster) = cassandra::shared(crate::spec) else { return };
     let disturbed = cluster.disturb();
     prepare(cluster);
     let proxy = Proxy::start(cluster, "hedge = {}");
+    let mut pair = Pair::new(cluster, 0, &proxy, PAIR_KEYS);
+    let (_, refused) = pair.compare(cluster, &[0, 1, 2]); // at levels beyond the replicas
     let (increments, ends) = (Increments::default(), AtomicBool::new(false));
     let (proxy, increments, ends) = (&proxy, &increments, &ends);
     let outcomes: Vec<Result<u64, String>> = std::thread::scope(|threads| {
@@ -128,7 +151,8 @@ fn a_killed_node_fails_nothing_that_may_be_sent_twice_and_doubles_nothing_that_m
         ends.store(true, Ordering::Relaxed);
         running.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    disturbed.restart(1);
+    let [alone, both] = what_a_node_serves_is_served(cluster, &disturbed, &mut pair);
+    assert!(alone > both && both > refused, "{alone}, {both} and {refused} refused");
     let done: Vec<u64> =
         outcomes.into_iter().map(|one| one.unwrap_or_else(|why| panic!("{why}"))).collect();
     let mut client = Client::connect(cluster.address(0), Version::V4, None).unwrap();

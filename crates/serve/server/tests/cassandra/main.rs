@@ -10,6 +10,7 @@ mod drivers;
 mod faults;
 mod hold;
 mod obey;
+mod pairs;
 mod proxy;
 mod rig;
 mod schema;

@@ -19,6 +19,9 @@ use evenkeel_testkit::wait::block_until;
 use world::{SITES, Setup, Sites, Users, asked, curves, fill, load, spec};
 
 const LONDON: usize = 0;
+const IRELAND: usize = 1;
+/// How the error of a node begins that knows of too few replicas.
+const UNAVAILABLE: &str = "unavailable";
 /// Requests per second of london's users: above what the curves say that one site can serve.
 const HOT_PER_S: f64 = 120.0;
 const CALM_PER_S: f64 = 20.0;
@@ -71,12 +74,50 @@ fn a_hot_site_asks_elsewhere_as_much_as_is_planned() {
     what_nodes_say_agrees(cluster, &sites);
     conditional_writes_stay(&sites);
     // What a dead node elsewhere had comes home.
-    sites.turn().kill(1);
+    let mut node = Client::connect(cluster.address(LONDON), Version::V4, None).unwrap();
+    let replication = "{'class': 'NetworkTopologyStrategy', 'west': 1}";
+    node.change(&format!("create keyspace west_only with replication = {replication}"));
+    node.change("create table west_only.t (id int primary key)");
+    let known = Client::connect(sites.entrance(IRELAND), Version::V5, None).unwrap();
+    sites.turn().kill(IRELAND);
     std::thread::sleep(Duration::from_secs(4));
-    for (site, user) in users.into_iter().enumerate().filter(|(site, _)| *site != 1) {
+    let new = Client::connect(sites.entrance(IRELAND), Version::V4, None).unwrap();
+    for mut client in [known, new] {
+        a_site_without_nodes_asks_through_others(&mut client);
+    }
+    for (site, user) in users.into_iter().enumerate().filter(|(site, _)| *site != IRELAND) {
         let report = user.end().report;
         assert_eq!(report.failed + report.timeouts, 0, "{site}: {report:?}");
     }
+}
+
+/// All that means the same there is served, or refused in a node's own words; what means replicas
+/// at home is refused here.
+fn a_site_without_nodes_asks_through_others(client: &mut Client) {
+    let conditional = "update everywhere.turns set turn = 1 where id = 1 if turn = 0";
+    for (text, consistency) in [
+        ("select * from everywhere.turns", Consistency::One),
+        ("select * from everywhere.turns where id = 1", Consistency::Quorum),
+        ("select * from everywhere.turns where id = 1", Consistency::Serial),
+        ("insert into everywhere.turns (id, turn) values (2, 0)", Consistency::Any),
+        ("insert into west_only.t (id) values (1)", Consistency::Any),
+        (conditional, Consistency::Quorum),
+        ("select keyspace_name from system_schema.keyspaces", Consistency::One),
+    ] {
+        // Others may have no room for a moment.
+        block_until(&format!("{text} at {consistency:?}"), || {
+            let answer = client.query(text, consistency).unwrap();
+            assert!(!reported(&answer).starts_with(UNAVAILABLE), "{text}: {}", reported(&answer));
+            answer.opcode == Opcode::Result
+        });
+    }
+    block_until("what has no replica is refused by a node", || {
+        let answer = client.query("select * from west_only.t where id = 1", Consistency::One);
+        reported(&answer.unwrap()).starts_with(UNAVAILABLE)
+    });
+    let answer = client.query("select * from everywhere.turns", Consistency::LocalOne).unwrap();
+    let said = reported(&answer);
+    assert!(said.starts_with("overloaded") && said.contains("nothing was sent"), "{said}");
 }
 
 fn what_nodes_say_agrees(cluster: &Cluster, sites: &Sites<'_>) {

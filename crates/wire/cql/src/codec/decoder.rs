@@ -125,6 +125,14 @@ impl Decoder {
         decoded
     }
 
+    /// Bytes of an envelope that has not come to its end, beside those in the buffer.
+    pub fn held_bytes(&self) -> usize {
+        match &self.phase {
+            Phase::Segments(segments) => segments.parts.len(),
+            Phase::Plain | Phase::Held | Phase::Awaiting(_) => 0,
+        }
+    }
+
     fn take_plain(&mut self, buffer: &mut BytesMut) -> Result<Option<Envelope>, WireError> {
         let Some(header) = self.rules.read_header(buffer)? else { return Ok(None) };
         let length = HEADER_BYTES + header.body_bytes;

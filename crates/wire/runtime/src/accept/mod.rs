@@ -45,6 +45,7 @@ pub use crate::stream::Stream;
 pub use leave::{Linger, poll_leave};
 pub use link::{Link, Order, Phase};
 pub use listener::{Dialer, Listener, Sharing};
+pub(crate) use places::Told;
 pub use places::{AcceptCounts, accept_counts, limit_clients};
 pub use stop::{Stage, Stop, StopSignal};
 

@@ -183,15 +183,15 @@ pub fn limit_clients(max: u64) {
 
 /// What is said at most once in a while.
 #[derive(Debug)]
-struct Told(Mutex<(Option<Instant>, u64)>);
+pub(crate) struct Told(Mutex<(Option<Instant>, u64)>);
 
 impl Told {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(Mutex::new((None, 0)))
     }
 
     /// Whether to say it now; then how often it happened since it was last said, now included.
-    fn is_news(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn is_news(&self, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.1 += 1;
         if told.0.is_some_and(|last| now.saturating_duration_since(last) < SAID_EVERY) {

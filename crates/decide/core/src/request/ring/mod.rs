@@ -25,4 +25,4 @@ pub use layout::{Layout, LayoutInputs};
 pub use replicas::{Node, ReplicaSets, Ring};
 pub use replication::{Replication, ReplicationError};
 pub use token::Token;
-pub use travel::{Asked, Presence, Stays, travel};
+pub use travel::{Asked, Presence, Stays, may_fail_over, travel};

@@ -66,6 +66,17 @@ pub const fn travel(asked: &Asked, away: Presence) -> Result<(), Stays> {
     }
 }
 
+/// Whether the coordinator may be in another data centre when none at home can be reached.
+///
+/// Distance keeps nothing at home then: a coordinator that asks back over it is better than none.
+/// What a request means, and what the operator wants, do.
+pub const fn may_fail_over(asked: &Asked) -> bool {
+    let is_serial_at_home =
+        asked.is_conditional && matches!(asked.serial, Some(Consistency::LocalSerial));
+    let is_kept = asked.is_write && asked.writes_stay;
+    !asked.consistency.is_local() && !is_serial_at_home && !is_kept
+}
+
 crate::named! {
     /// Why a request stays in its data centre.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! What clients may not do, and how they are told.
 
+use evenkeel_runtime::buffers::BufferBudget;
+
 use super::*;
 
 /// The bytes of a message as a client of another version begins with.
@@ -117,6 +119,98 @@ fn a_client_that_does_not_read_is_closed() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(front.counts().timeouts.get(), 1);
+    });
+}
+
+/// A budget of its own, of so many bytes.
+fn budget(bytes: u64) -> &'static BufferBudget {
+    Box::leak(Box::new(BufferBudget::new(bytes)))
+}
+
+/// So many requests with long answers, not read yet.
+async fn greedy(front: &Front, requests: i16) -> Client<DuplexStream> {
+    let mut client = front.client(Version::V4, 1);
+    client.start(None).await;
+    let asked: Vec<_> =
+        (0..requests).map(|stream| query(Version::V4, stream, "LONG 40000")).collect();
+    client.send(&asked).await;
+    client
+}
+
+#[test]
+fn clients_that_do_not_read_share_a_budget_and_hinder_nobody_else() {
+    run_paused(async {
+        const REQUESTS: i16 = 40;
+        let buffers = budget(2 << 20);
+        let front = Front::new(|settings| {
+            settings.buffers = buffers;
+            settings.in_flight_max = 2;
+        });
+        let mut slow = Vec::new();
+        for _ in 0..8 {
+            slow.push(greedy(&front, REQUESTS).await);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await; // nobody has anything to do any more
+        let counts = buffers.counts();
+        // Without the budget they would have a mebibyte each.
+        assert!((1 << 19..=2 << 20).contains(&counts.bytes), "{counts:?}");
+        assert!(counts.held_back >= 8 && counts.cut_off == 0, "{counts:?}");
+        let mut other = front.client(Version::V5, 2);
+        other.start(None).await;
+        assert_eq!(other.ask(query(Version::V5, 1, "ECHO 1")).await.opcode, Opcode::Result);
+        assert_eq!(other.ask(query(Version::V5, 2, "LONG 300000")).await.body.len(), 300_011);
+        // All of them get all answers, whenever they read.
+        for client in &mut slow {
+            for answered in 0..REQUESTS {
+                assert!(client.next().await.is_some(), "after {answered}");
+            }
+        }
+        assert_eq!(buffers.counts().bytes, 0);
+        assert_eq!(buffers.counts().cut_off, 0);
+    });
+}
+
+#[test]
+fn when_the_budget_is_used_who_holds_most_is_cut_off() {
+    run_paused(async {
+        let buffers = budget(1 << 20);
+        let front = Front::new(|settings| settings.buffers = buffers);
+        let mut small = greedy(&front, 5).await;
+        let mut large = greedy(&front, 40).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((buffers.counts().cut_off, front.counts().connections.get()), (1, 1));
+        while large.next().await.is_some() {}
+        for answered in 0..5 {
+            assert!(small.next().await.is_some(), "after {answered}");
+        }
+        assert_eq!(buffers.counts().bytes, 0);
+    });
+}
+
+#[test]
+fn messages_that_have_begun_are_read_to_their_end_whoever_else_waits() {
+    run_paused(async {
+        let buffers = budget(4 << 20);
+        let front = Front::new(|settings| settings.buffers = buffers);
+        let text = format!("ECHO 1 {}", "x".repeat(400_000));
+        let mut clients = Vec::new();
+        for version in [Version::V4, Version::V5].repeat(4) {
+            let mut client = front.client(version, 1);
+            client.start(None).await;
+            let mut bytes = BytesMut::new();
+            client.encoder.encode(&query(version, 1, &text), &mut bytes);
+            let pushing = tokio::time::timeout(PATIENCE, client.push(&bytes[..390_000]));
+            pushing.await.expect("what has begun is read");
+            clients.push((client, bytes));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let counts = buffers.counts();
+        assert!(counts.bytes > counts.bytes_max / 2, "all are in the middle of one: {counts:?}");
+        for (client, bytes) in &mut clients {
+            client.push(&bytes[390_000..]).await;
+            assert_eq!(client.next().await.unwrap().body, text);
+        }
+        assert_eq!((buffers.counts().bytes, buffers.counts().cut_off), (0, 0));
     });
 }
 

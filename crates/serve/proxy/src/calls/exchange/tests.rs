@@ -325,7 +325,7 @@ impl Stage {
         mut ask: Ask,
         record: Record,
     ) -> impl Future<Output = Reply> + use<LEAVES> {
-        let choice = SiteChoice::depart(&self.calls, Constraints::of_write(false));
+        let choice = SiteChoice::depart(&self.calls, Constraints::of_write(false, false));
         ask.is_away = choice.as_ref().is_some_and(SiteChoice::is_away);
         Exchange::<Script<LEAVES>>::open(Rc::clone(self), ask, choice, record).run()
     }
