@@ -24,9 +24,7 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 fn client(address: &str) -> Client {
-    let address: SocketAddr = address.parse().unwrap();
-    let forwarded_for = HeaderValue::from_str(&address.ip().to_string()).unwrap();
-    Client { address, forwarded_for }
+    Client::new(address.parse().unwrap())
 }
 
 fn forwarding(append_forwarded_for: bool) -> Forwarding {
