@@ -59,19 +59,20 @@ fn anchor(line: &str) -> Option<String> {
 /// What a row's tests lack.
 fn missing(tree: &Tree, tests: Option<&String>) -> Vec<String> {
     let mut found = Vec::new();
-    let mut file: Option<&str> = None;
+    let mut of: Vec<&str> = Vec::new();
     for entry in tests.map_or("", String::as_str).split(';').map(str::trim) {
         let spans: Vec<&str> = entry.split('`').collect();
         let words = if WORDS.iter().any(|words| entry.starts_with(words)) {
             continue;
         } else if let [_, named @ .., words] = &spans[..] {
-            // Between files there may be a word such as "with".
-            for one in named.iter().step_by(2) {
+            // Around files there may be words such as "with".
+            let files: Vec<&str> = named.iter().step_by(2).copied().collect();
+            for one in &files {
                 if !tree.files.iter().any(|known| is_of(known, one)) {
                     found.push(format!("there is no file {one}; name the one with the test"));
                 }
             }
-            file = named.first().copied().or(file);
+            of = files;
             words
         } else {
             entry
@@ -83,10 +84,10 @@ fn missing(tree: &Tree, tests: Option<&String>) -> Vec<String> {
         }
         let starts = ['(', '<', '_'].map(|next| format!("fn {name}{next}"));
         let has = |known: &File| starts.iter().any(|start| known.text.contains(start));
-        let of = |known: &File, file: &str| is_of(known, file) || is_beside(tree, known, file);
-        let mut files = tree.with_extension("rs");
-        if !files.any(|known| has(known) && file.is_none_or(|file| of(known, file))) {
-            let of = file.map_or_else(String::new, |file| format!(" in {file}"));
+        let is_one = |known: &File, file: &str| is_of(known, file) || is_beside(tree, known, file);
+        let may_have = |known: &File| of.is_empty() || of.iter().any(|file| is_one(known, file));
+        if !tree.with_extension("rs").any(|known| has(known) && may_have(known)) {
+            let of = if of.is_empty() { String::new() } else { format!(" in {}", of.join(", ")) };
             found.push(format!("there is no test {name}{of}; name the one that shows it"));
         }
     }
@@ -149,6 +150,7 @@ mod tests {
             "`deck.rs`: a rope holds; a sail",
             "`ship/tests/storm/main.rs`",
             "`storm/waves.rs`: it floats",
+            "with the ropes of `deck/tests.rs`, `main.rs`: it floats",
             "`deck.rs` with `main.rs`: the same test, twice",
             "the same",
             "`deck.rs`: the crew's awake; the property tests of ropes",
