@@ -83,7 +83,7 @@ const OF_DESTINATIONS: [Metric<Destination>; 11] = [
     ),
     counter(
         "evenkeel_redirect_fallback_total",
-        "Requests sent to the data centre that came back: unreachable, or it refused them.",
+        "Requests sent to the data centre that came back: unreachable, refused or not answered there.",
         |to| to.site.fallbacks.into(),
     ),
     counter(
