@@ -138,13 +138,14 @@ impl<A, E> Attempts<A, E> {
         None
     }
 
-    /// The numbers of the copies that still fly, if none has answered: an answer that is kept, if
-    /// with an error, is worth more than a new beginning.
-    pub(super) fn unanswered(&self) -> Option<Vec<usize>> {
-        let has_answer = self.copies.iter().any(|copy| matches!(copy, Copy::Answered(_)));
-        let copies = self.copies.iter().enumerate();
-        let flying = copies.filter(|(_, copy)| copy.pending().is_some());
-        (!has_answer).then(|| flying.map(|(number, _)| number).collect())
+    /// Whether the answer of a copy is kept: one with an error, while another copy may do better.
+    pub(super) fn has_answer(&self) -> bool {
+        self.copies.iter().any(|copy| matches!(copy, Copy::Answered(_)))
+    }
+
+    /// How many copies there are, those that are over among them.
+    pub(super) fn len(&self) -> usize {
+        self.copies.len()
     }
 
     /// A copy that still flies, for whoever waits for it from now on; `None` when it is over.

@@ -148,7 +148,7 @@ impl<P: Protocol> Exchange<P> {
                     }
                 }
                 Next::Wait(until) => {
-                    let Some(leaves_at) = self.leave() else { continue };
+                    let Waits::Until(leaves_at) = self.leave() else { continue };
                     let until = [until.map(|due| due.at), leaves_at].into_iter().flatten().min();
                     if let Some(answer) = self.wait(until).await {
                         return answer;
@@ -257,20 +257,21 @@ impl<P: Protocol> Exchange<P> {
         self.abandon(pending);
     }
 
-    /// Comes home from another data centre that does not answer, if it may be sent again. `None`
-    /// when it does, or else when to ask again.
-    fn leave(&mut self) -> Option<Option<Instant>> {
-        let Some(choice) = &mut self.choice else { return Some(None) };
+    /// Comes home from another data centre that does not answer, if it may be sent again; or says
+    /// how long it waits there.
+    fn leave(&mut self) -> Waits {
+        const AS_LONG_AS_IT_TAKES: Waits = Waits::Until(None);
         let is_bound = !P::replay(&self.request).is_allowed_after(Failure::TimedOut);
-        if is_bound || !choice.is_away() || P::client_is_late(&self.request).is_some() {
-            return Some(None);
+        let choice = self.choice.as_mut().filter(|choice| !is_bound && choice.is_away());
+        let Some(choice) = choice else { return AS_LONG_AS_IT_TAKES };
+        if self.attempts.has_answer() || P::client_is_late(&self.request).is_some() {
+            return AS_LONG_AS_IT_TAKES;
         }
-        let Some(copies) = self.attempts.unanswered() else { return Some(None) };
         let waits = choice.waits(self.call.silent_at());
-        if let Waits::Until(at) = waits {
-            return Some(at);
+        if matches!(waits, Waits::Until(_)) {
+            return waits;
         }
-        for copy in copies {
+        for copy in 0..self.attempts.len() {
             match self.attempts.release(copy) {
                 Some(pending) if waits == Waits::NotForLate => self.fail_late(copy, pending),
                 Some(pending) => self.lose(copy, pending),
@@ -279,7 +280,7 @@ impl<P: Protocol> Exchange<P> {
         }
         self.choice.iter_mut().for_each(SiteChoice::leave);
         self.reopen();
-        None
+        waits
     }
 
     /// Whether an answer says no more than that it cannot serve now, where others may be asked.
