@@ -2,14 +2,15 @@
 //!
 //! **Signal**: how long it has been on its way, beside the objective and the slowest recent
 //! replies of that data centre and of home. **Rule**: it is given up so long before the objective
-//! that home can still keep it, but no sooner than after twice the slowest recent reply from there,
-//! and at the objective at the latest: then it is kept nowhere, and a site that lost the request
-//! would never answer. **Why so late**: a request that is given up has cost both sites work.
-//! **When it misleads**: a site that suddenly takes longer is given up on before its first reply;
-//! so each one given up doubles what is waited for, and all of them are at most a tenth of what is
-//! sent away, and 20. Silence of all who work on a request (core's `silent_at`) needs no such
-//! bounds: it is of the site, and it is over with the first word. **Cold start**: before the first
-//! reply of a site, the objective.
+//! that home can still keep it, where that leaves the other site twice the time of its slowest
+//! reply. Otherwise nobody can keep the objective any more, and it is given up after that time, or
+//! at the objective if that is later: a site that lost the request would never answer. **Why so
+//! late**: a request that is given up has cost both sites work, and one that is late anyway is
+//! answered soonest where it is. **When it misleads**: a site that suddenly takes longer is given
+//! up on before its first reply; so each one given up counts as a reply that slow, and all of them
+//! are at most a tenth of what is sent away, and 20. Silence of all who work on a request (core's
+//! `silent_at`) needs no such bounds: it is of the site, and it is over with the first word. **Cold
+//! start**: before the first reply of a site, the objective; what is late there is its failure.
 
 use super::super::epoch::SiteId;
 use evenkeel_core::request::redundancy::Budget;
@@ -28,10 +29,10 @@ const SHARE: f64 = 0.1;
 pub enum Waits {
     /// Then it is to be asked again; `None` for as long as it takes.
     Until(Option<Instant>),
-    /// It is to be given up there and to come home: all who work on it are silent.
-    NotForSilent,
-    /// The same: the objective can no longer be kept there.
-    NotForLate,
+    /// No longer: it is to be given up there, and to come home.
+    NoLonger,
+    /// The same, and it is a failure of those who work on it: the site never answered anything.
+    InVain,
 }
 
 /// A request that another site was given.
@@ -88,12 +89,12 @@ impl Patience {
             return Waits::Until(None); // it would be answered nowhere else
         }
         if silent_at.is_some_and(|at| at <= now) {
-            return Waits::NotForSilent;
+            return Waits::NoLonger;
         }
         let ends_at = self.ends_at(sent);
         if !sent.waits_on && ends_at <= now {
-            if self.give_up(sent.to, now.since(sent.arrived_at)) {
-                return Waits::NotForLate;
+            if let Some(given_up) = self.give_up(sent.to, now.since(sent.arrived_at)) {
+                return given_up;
             }
             sent.waits_on = true;
         }
@@ -104,21 +105,22 @@ impl Patience {
     /// When a request is given up if nothing was heard of it.
     fn ends_at(&self, sent: &Sent) -> Instant {
         let [home, there] = [self.home, sent.to].map(|site| self.slowest_ns[site.index()]);
-        let in_time = self.objective_ns.checked_sub(home).filter(|_| there > 0);
-        let wait = in_time.map_or(self.objective_ns, |in_time| {
-            in_time.max(there.saturating_mul(TIMES_SLOWEST)).min(self.objective_ns)
-        });
+        let in_time = self.objective_ns.saturating_sub(home);
+        let least = there.saturating_mul(TIMES_SLOWEST);
+        let can_be_kept = there > 0 && least <= in_time;
+        let wait = if can_be_kept { in_time } else { least.max(self.objective_ns) };
         sent.arrived_at.plus_nanos(wait)
     }
 
-    /// A request is to be given up after so long at a site; false when it has to wait on.
-    fn give_up(&mut self, at: SiteId, waited: Duration) -> bool {
-        let is_granted = self.budget.withdraw();
-        if is_granted {
-            let slowest = &mut self.slowest_ns[at.index()];
-            *slowest = nanos(waited).max(*slowest);
-        }
-        is_granted
+    /// Gives a request up after so long at a site; `None` when it has to wait on.
+    fn give_up(&mut self, at: SiteId, waited: Duration) -> Option<Waits> {
+        self.budget.withdraw().then(|| match &mut self.slowest_ns[at.index()] {
+            0 => Waits::InVain,
+            slowest => {
+                *slowest = nanos(waited).max(*slowest);
+                Waits::NoLonger
+            }
+        })
     }
 }
 
@@ -146,10 +148,10 @@ mod tests {
             (0, 0, 800),
             (50, 0, 800), // nothing is known of the site
             (50, 30, 750),
-            (0, 30, 800),    // nothing is known of home
-            (300, 300, 600), // twice what the site takes
-            (300, 500, 800),
-            (799, 100, 200),
+            (0, 30, 800), // nothing is known of home
+            (300, 250, 500),
+            (300, 251, 800), // twice what the site takes is too late for home
+            (300, 500, 1_000),
             (900, 30, 800), // home would be late as well
         ] {
             let mut patience = Patience::new(HOME, 2, ms(800));
@@ -163,15 +165,16 @@ mod tests {
     #[test]
     fn a_site_that_takes_longer_than_before_is_not_given_up_for_good() {
         let mut patience = Patience::new(HOME, 2, ms(800));
-        (patience.replied(HOME, ms(790)), patience.replied(AWAY, ms(20)));
+        (patience.replied(HOME, ms(50)), patience.replied(AWAY, ms(20)));
         let mut waits = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..3 {
             waits.push(after(&patience));
-            assert!(patience.give_up(AWAY, ms(after(&patience) as u64)));
+            let given_up = patience.give_up(AWAY, ms(after(&patience) as u64));
+            assert_eq!(given_up, Some(Waits::NoLonger));
         }
-        assert_eq!(waits, [40, 80, 160, 320, 640, 800]);
+        assert_eq!(waits, [750, 1_500, 3_000]);
         (0..3_000).for_each(|_| patience.replied(AWAY, ms(20)));
-        assert_eq!(after(&patience), 40, "and it is forgotten");
+        assert_eq!(after(&patience), 750, "and it is forgotten");
     }
 
     #[test]
@@ -180,7 +183,9 @@ mod tests {
         let mut given_up = 0;
         for n in 0..1_000 {
             patience.sent(Instant::from_millis(n));
-            given_up += u32::from(patience.give_up(AWAY, ms(800)));
+            let waits = patience.give_up(AWAY, ms(800));
+            assert!(waits.is_none_or(|waits| waits == Waits::InVain), "it never answered");
+            given_up += u32::from(waits.is_some());
         }
         assert!((100..=120).contains(&given_up), "{given_up} of 1,000");
     }

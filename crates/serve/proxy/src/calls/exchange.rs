@@ -273,7 +273,7 @@ impl<P: Protocol> Exchange<P> {
         }
         for copy in 0..self.attempts.len() {
             match self.attempts.release(copy) {
-                Some(pending) if waits == Waits::NotForLate => self.fail_late(copy, pending),
+                Some(pending) if waits == Waits::InVain => self.fail_late(copy, pending),
                 Some(pending) => self.lose(copy, pending),
                 None => {}
             }

@@ -149,7 +149,7 @@ impl World<'_> {
                 continue;
             }
             match waits {
-                Waits::NotForLate => self.fail_late(number, call),
+                Waits::InVain => self.fail_late(number, call),
                 _ => self.cancel(slot, copy, call),
             }
         }

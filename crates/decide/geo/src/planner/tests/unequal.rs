@@ -172,7 +172,8 @@ proptest! {
         relay in any::<bool>(),
     ) {
         let count = servers.len();
-        let curves = servers.iter().zip(&factor).map(|(servers, factor)| profiled(*servers, *factor));
+        let curves = servers.iter().zip(&factor);
+        let curves = curves.map(|(servers, factor)| profiled(*servers, *factor));
         let mut config = PlannerConfig::new(Duration::from_millis(2_500));
         config.overload = [Overload::Capped, Overload::Curve, Overload::Priced(1_000)][overload];
         config.relay = relay;
