@@ -85,12 +85,16 @@ impl Silence {
         (self.slowest_ns > 0).then(|| slowest.saturating_mul(TIMES_SLOWEST).max(least))
     }
 
+    /// When it will have been silent for too long, or was, if it says nothing before; `None` where
+    /// it owes nothing or never replied.
+    pub(crate) fn due(&self, least: Duration) -> Option<Instant> {
+        let limit = self.limit(least).filter(|_| self.owed > 0)?;
+        Some(self.since + limit)
+    }
+
     /// Whether it owes replies and has said nothing for too long; or when that will be so.
     pub(crate) fn look(&mut self, now: Instant, least: Duration) -> Option<Instant> {
-        if self.owed == 0 || self.is_silent {
-            return None;
-        }
-        let due = self.since + self.limit(least)?;
+        let due = self.due(least).filter(|_| !self.is_silent)?;
         if now < due {
             return Some(due);
         }

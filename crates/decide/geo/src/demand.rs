@@ -17,6 +17,12 @@
 //! measured latency, which plans may not follow; and clients that wait for news on purpose (long
 //! polling) would look like a queue.
 //!
+//! **What a site serves in time** is the most of the last hour or so, as the sites say that sent
+//! requests there: a profile says what it could serve, and may be wrong by any factor. Where most
+//! requests miss, what is in time now counts and not what was, and for the next hour no more than
+//! [`COLLAPSED`] of the load it was then: who was sent too much is not sent as much again and
+//! again.
+//!
 //! **When it misleads**: a mean is half its time late, on average.
 
 use std::collections::VecDeque;
@@ -29,6 +35,13 @@ use evenkeel_core::units::{Probability, Rate};
 
 /// Counts kept at most; with the shortest period of 100 ms they span 25 s.
 const COUNTS_MAX: usize = 256;
+
+/// Time in which half of what a site once served in time is forgotten.
+const HALF_LIFE: Duration = Duration::from_secs(3_600);
+/// The share of a load under which most requests missed that a site is believed to serve.
+const COLLAPSED: f64 = 0.175;
+/// Requests that must have ended for that to be said.
+const COLLAPSED_REQUESTS_MIN: u64 = 20;
 
 /// What was counted of a site's own users since the beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +103,34 @@ impl Default for DemandSpan {
 pub struct DemandMeter {
     span: DemandSpan,
     kept: VecDeque<(Instant, SplitTally)>,
+    served: Vec<Served>,
+}
+
+/// What one site was seen to serve of this site's requests, per second.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    in_time: f64,
+    /// What is not believed, since most missed.
+    most: f64,
+}
+
+impl Served {
+    const NOTHING: Self = Self { in_time: 0.0, most: f64::INFINITY };
+
+    /// After so many seconds: how many requests ended in so many others.
+    fn note(&mut self, since: f64, lately: SiteTally, over: f64) {
+        let faded = libm::exp2(-since / HALF_LIFE.as_secs_f64());
+        let in_time = per_second(lately.ended.saturating_sub(lately.missed), over);
+        (self.in_time, self.most) = ((self.in_time * faded).max(in_time), self.most / faded);
+        if lately.missed * 2 > lately.ended && lately.ended >= COLLAPSED_REQUESTS_MIN {
+            self.in_time = in_time;
+            self.most = self.most.min(COLLAPSED * per_second(lately.ended, over));
+        }
+    }
+
+    fn believed(self) -> f64 {
+        self.in_time.min(self.most)
+    }
 }
 
 /// What happened lately.
@@ -115,12 +156,14 @@ pub struct Lately {
     pub local_missed: u64,
     /// What the site served in the last epoch, per second: its own users' requests and others'.
     pub load: f64,
+    /// By site, what it was seen to serve in time of this site's users' requests, per second.
+    pub in_time: Vec<f64>,
 }
 
 impl DemandMeter {
     /// A meter over this time.
     pub const fn new(span: DemandSpan) -> Self {
-        Self { span, kept: VecDeque::new() }
+        Self { span, kept: VecDeque::new(), served: Vec::new() }
     }
 
     /// Takes the counts at the end of an epoch; the first ones are where counting begins. `home` is
@@ -152,6 +195,11 @@ impl DemandMeter {
         let failed_over =
             epoch.rate(|window| window.by_site.iter().map(|counts| counts.failed_over).sum());
         let demand = span.rate(|window| window.arrived);
+        let since = epoch.until.0.since(epoch.since.0).as_secs_f64();
+        self.served.resize(until.1.by_site.len(), Served::NOTHING);
+        for (site, served) in self.served.iter_mut().enumerate() {
+            served.note(since, span.ended_at(site), span.seconds());
+        }
         let writes = span.rate(|window| window.writes);
         Lately {
             demand,
@@ -167,6 +215,7 @@ impl DemandMeter {
             load: (epoch.rate(sent_home) + per_second(from_elsewhere, epoch.seconds())
                 - failed_over)
                 .max(0.0),
+            in_time: self.served.iter().map(|served| served.believed()).collect(),
         }
     }
 }
@@ -195,16 +244,18 @@ impl Lately {
         curve_version: u32,
         paths: Vec<Option<Path>>,
     ) -> Report {
-        let demand = Rate::new(self.demand).expect("counts over time are a rate");
+        let rate = |per_s| per_1000_s(Rate::new(per_s).expect("counts over time are a rate"));
+        let in_time = |site: usize| self.in_time.get(site).map_or(0, |per_s| rate(*per_s));
         let ended = self.ended.min(COUNT_MAX);
         Report {
-            demand_per_1000_s: per_1000_s(demand),
+            demand_per_1000_s: rate(self.demand),
             capacity_per_1000_s,
             backlog_requests: self.waiting.min(COUNT_MAX),
             writes_ppm: self.writes_ppm,
             ended_requests: ended,
             violations: self.missed.min(ended),
             curve_version,
+            in_time_per_1000_s: (0..paths.len()).map(in_time).collect(),
             paths,
         }
     }
@@ -219,6 +270,14 @@ struct Between<'a> {
 impl Between<'_> {
     fn count(&self, of: impl Fn(&SplitTally) -> u64) -> u64 {
         of(&self.until.1).saturating_sub(of(&self.since.1))
+    }
+
+    /// What became of the requests that one site served.
+    fn ended_at(&self, site: usize) -> SiteTally {
+        let of = |count: fn(&SiteTally) -> u64| {
+            self.count(|tally| tally.by_site.get(site).map_or(0, count))
+        };
+        SiteTally { ended: of(|counts| counts.ended), missed: of(|counts| counts.missed) }
     }
 
     fn by_worker(&self, of: impl Fn(&SplitWindow) -> u64) -> Vec<u64> {

@@ -75,11 +75,11 @@ impl Model {
     pub(super) fn new(problem: &Problem, question: &Question, shedding: Option<&Shedding>) -> Self {
         let demand = problem.demand();
         let total = problem.demand_total();
-        // Nobody is sent where that saturates; what is at home may.
+        // Nobody is sent where that saturates, or beyond the bound; what is at home may.
         let below = |site: usize| problem.saturation()[site].saturating_sub(1).min(total);
         let cap = |site: usize| match shedding {
-            None => total,
-            Some(_) => below(site).max(demand[site]),
+            None => problem.bounds()[site].min(total).max(demand[site]),
+            Some(_) => below(site).min(problem.bounds()[site]).max(demand[site]),
         };
         let sites = problem.sites();
         let kept: Vec<u32> = (0..sites).map(|site| problem.kept(site, demand[site])).collect();

@@ -44,6 +44,7 @@ pub struct Problem {
     price: Pairs<u32>,
     distance: Pairs<u32>,
     saturation: Vec<u32>,
+    bound: Vec<u32>,
 }
 
 impl Problem {
@@ -75,6 +76,7 @@ impl Problem {
             distance: Pairs::from_fn(sites, |from, to| from.abs_diff(to) as u32),
             saturation: vec![u32::MAX; sites],
             movable: vec![u32::MAX; sites],
+            bound: vec![u32::MAX; sites],
             demand,
         })
     }
@@ -135,6 +137,16 @@ impl Problem {
         Ok(self)
     }
 
+    /// The load up to which each data centre is sent requests of others; unless said, any.
+    ///
+    /// # Errors
+    /// When there is not one value for every data centre.
+    pub fn with_bounds(mut self, bound: Vec<u32>) -> Result<Self, ProblemError> {
+        check_length("bounds", self.sites(), bound.len())?;
+        self.bound = bound;
+        Ok(self)
+    }
+
     /// How many data centres there are.
     pub fn sites(&self) -> usize {
         self.demand.len()
@@ -153,6 +165,11 @@ impl Problem {
     /// The load from which on queues grow, in quanta; `u32::MAX` where it is unknown.
     pub fn saturation(&self) -> &[u32] {
         &self.saturation
+    }
+
+    /// The load up to which each data centre is sent requests of others; `u32::MAX` for any.
+    pub fn bounds(&self) -> &[u32] {
+        &self.bound
     }
 
     /// Parts per million that miss the objective, of the requests of `from` served at `to` while

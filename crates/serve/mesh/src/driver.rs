@@ -459,7 +459,8 @@ fn spare(
         let row = snapshot.sites[site.index()].last.as_ref();
         let row = row.filter(|_| plan.members.contains(site) && !is_limited);
         let load: u64 = rates.iter().map(|rates| rates[site.index()]).sum();
-        row.map_or(0, |row| row.report.capacity_per_1000_s.saturating_sub(load))
+        let most = plan.bound_per_1000_s[site.index()];
+        row.map_or(0, |row| row.report.capacity_per_1000_s.min(most).saturating_sub(load))
     };
     sites.map(of).collect()
 }

@@ -4,8 +4,10 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
+use evenkeel_core::units::Probability;
 use evenkeel_geo::curve::ResponseCurves;
-use evenkeel_geo::planner::{Planner, SiteCurves};
+use evenkeel_geo::epoch::SiteId;
+use evenkeel_geo::planner::{Planner, PlannerError, QUANTA_MIN, SiteCurves};
 use evenkeel_settings::profile;
 
 use super::{Files, Follower, FollowerConfig, Member, Mesh, MeshConfig, wrong};
@@ -13,6 +15,8 @@ use crate::config::{RedirectConfig, RedirectSite};
 
 /// A certificate that expires within so many days is worth a word.
 const DAYS_LEFT_MIN: u32 = 14;
+/// Servers of two sites that differ by this factor are worth a word.
+const SERVERS_APART: u64 = 100;
 
 /// Opens what a configuration takes part with: reads profiles and certificates, binds the address.
 /// A follower has neither profiles nor an address.
@@ -44,8 +48,12 @@ pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
     paths.retain(|_| is_planned_here);
     let mut problems: Vec<_> = paths.iter().filter_map(|path| curves(config, path).err()).collect();
     let mesh = mesh(config);
+    let mut doubts = Vec::new();
     let parts = match is_planned_here && problems.is_empty() {
-        true => planner(config).and_then(|planner| mesh.parts(&planner).map(drop)),
+        true => planner(config).and_then(|planner| {
+            doubts = unequal(&planner, &mesh.names);
+            mesh.parts(&planner).map(drop)
+        }),
         false => mesh.files.load(&mesh.names, mesh.site).map(drop),
     };
     problems.extend(parts.err());
@@ -62,7 +70,34 @@ pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
              takes the new one by itself"
         )
     };
-    Ok(days.map(doubt).into_iter().collect())
+    doubts.extend(days.map(doubt));
+    Ok(doubts)
+}
+
+/// What is doubtful of profiles beside each other: a sentence for each site.
+fn unequal(planner: &Planner, names: &[String]) -> Vec<String> {
+    let sites = || (0..names.len()).map(SiteId::new);
+    let of_one = |site: SiteId| planner.capacity_per_1000_s(site, 0, Probability::ZERO, 1);
+    let capacity: Vec<u64> = sites().map(|site| planner.profiled_per_1000_s(site)).collect();
+    let coarse = planner.coarse(&capacity, &capacity).into_iter().map(|(site, quanta)| {
+        format!(
+            "{}: what its profile serves is {quanta} of the quanta in which load is planned, fewer \
+             than {QUANTA_MIN}: a plan moves a large part of its load or none (the sites are too \
+             unequal)",
+            names[site.index()]
+        )
+    });
+    let least = sites().map(of_one).min().unwrap_or(0);
+    let alone = sites().filter(|site| of_one(*site) / SERVERS_APART > least).map(|site| {
+        format!(
+            "{}: by its profile one server serves {:.0}/s, another site's {:.0}/s (is the load of \
+             the profile in another unit?)",
+            names[site.index()],
+            of_one(site) as f64 * 1e-3,
+            least as f64 * 1e-3
+        )
+    });
+    alone.chain(coarse).collect()
 }
 
 fn curves(config: &RedirectConfig, path: &Path) -> io::Result<ResponseCurves> {
@@ -77,7 +112,11 @@ fn planner(config: &RedirectConfig) -> io::Result<Planner> {
         versions.collect::<io::Result<Vec<_>>>().map(SiteCurves::of_versions)
     };
     let sites = config.sites.iter().map(of_site).collect::<io::Result<Vec<_>>>()?;
-    Planner::new(config.planner(), sites).map_err(|error| wrong(format!("redirect: {error}")))
+    let named = |error: PlannerError| {
+        let name = |site: SiteId| format!(" of {}", config.sites[site.index()].name);
+        wrong(format!("redirect{}: {error}", error.site.map_or_else(String::new, name)))
+    };
+    Planner::new(config.planner(), sites).map_err(named)
 }
 
 fn mesh(config: &RedirectConfig) -> MeshConfig {

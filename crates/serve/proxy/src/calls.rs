@@ -25,9 +25,7 @@ use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::{Hedge, HedgeStats, Redundancy, Single};
 use evenkeel_core::request::{CallId, Dispatcher, DispatcherConfig, Probe, Request};
 use evenkeel_core::window::RequestWindow;
-use evenkeel_core::{
-    Deadline, Feedback, Fleet, GroupId, Health, Instant, Replica as Facts, ReplicaId,
-};
+use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Health, Instant, ReplicaId};
 
 use crate::config::UpstreamConfig;
 use crate::site_router::SiteRouter;
@@ -188,19 +186,22 @@ impl Calls {
         }
     }
 
-    /// Whether a data centre has a replica that is up and not ejected, and until when that stands
-    /// unless something fails. After its ejection a replica that has not succeeded yet is good for
-    /// one request at a time: all that the plan sends there would come back with it.
+    /// Whether a data centre has a replica that is up, not ejected and not silent, and until when
+    /// that stands unless something fails. After its ejection, or while it is silent, a replica is
+    /// good for one request at a time: all that the plan sends there would come back with it.
     fn usability(&self, now: Instant, datacenter: usize) -> (bool, Instant) {
-        let dispatcher = self.dispatchers[datacenter].borrow();
-        let fleet = dispatcher.fleet();
+        let mut dispatcher = self.dispatcher(datacenter);
         let limit = self.ejection_failures.get();
-        let up = fleet.group(WHOLE).iter().map(|&id| fleet.replica(id));
-        let up = up.filter(|replica| replica.health() == Health::Up);
-        let of_one = |replica: &Facts| match replica.ejected_until() {
-            at if at > now => (false, at),
-            _ if !replica.needs_trial(now, limit) => (true, Instant::FAR),
-            _ => (replica.in_flight() == 0, now),
+        let members = dispatcher.fleet().group(WHOLE).len();
+        let of_one = |member: usize| {
+            let id = dispatcher.fleet().group(WHOLE)[member];
+            let replica = dispatcher.fleet().replica(id);
+            match replica.ejected_until() {
+                _ if replica.health() != Health::Up => (false, Instant::FAR),
+                at if at > now => (false, at),
+                _ if replica.needs_trial(now, limit) => (replica.in_flight() == 0, now),
+                _ => dispatcher.hears(now, id),
+            }
         };
         let first = |one: (bool, Instant), other: (bool, Instant)| match (one.0, other.0) {
             (true, false) => one,
@@ -208,7 +209,7 @@ impl Calls {
             (true, true) => (true, one.1.max(other.1)),
             (false, false) => (false, one.1.min(other.1)),
         };
-        up.map(of_one).reduce(first).unwrap_or((false, Instant::FAR))
+        (0..members).map(of_one).reduce(first).unwrap_or((false, Instant::FAR))
     }
 
     /// How requests are divided among sites; `None` where all stay at home.
@@ -277,7 +278,8 @@ impl Calls {
         }
         if let Some(split) = &self.split {
             let returns = split.take_returns();
-            sum.opened -= returns.refused + returns.answered;
+            sum.opened -= returns.refused + returns.answered + returns.waiting;
+            sum.abandoned -= returns.waiting;
             sum.refused -= returns.refused;
             sum.answered -= returns.answered;
         }

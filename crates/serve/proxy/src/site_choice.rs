@@ -8,6 +8,7 @@ use std::rc::Rc;
 use evenkeel_core::Instant;
 use evenkeel_core::request::{BodyEnd, Failure, Refusal};
 use evenkeel_geo::epoch::{SiteId, SiteSet};
+use evenkeel_geo::split::patience::{Sent, Waits};
 
 use crate::calls::Calls;
 use crate::site_router::{Destination, SiteRouter};
@@ -25,6 +26,8 @@ pub struct SiteChoice {
     /// The sites it may be sent to when home cannot serve it: once, and not when it was there
     /// already.
     failover: SiteSet,
+    /// Whether it waits at another site for as long as that takes.
+    waits_on: bool,
     state: State,
 }
 
@@ -49,8 +52,8 @@ impl SiteChoice {
         calls.look_up_usable(split, now);
         let Destination { to, failover } = split.choose(now, constraints);
         let calls = Rc::clone(calls);
-        let (has_returned, state) = (false, State::Waiting);
-        Some(Self { calls, to, arrived_at: now, has_returned, failover, state })
+        let (has_returned, waits_on, state) = (false, false, State::Waiting);
+        Some(Self { calls, to, arrived_at: now, has_returned, failover, waits_on, state })
     }
 
     /// Whether it goes to another site.
@@ -77,11 +80,37 @@ impl SiteChoice {
         if self.to == split.home() {
             return false;
         }
-        split.note_fallback(self.to);
         split.note_return(refusal);
+        self.go_home();
+        true
+    }
+
+    fn go_home(&mut self) {
+        let split = self.calls.split().expect(Self::SPLIT);
+        split.note_fallback(self.to);
         self.to = split.home();
         (self.has_returned, self.failover) = (true, SiteSet::EMPTY);
-        true
+    }
+
+    /// Until when a request that may be sent again waits for an answer from another site.
+    /// `silent_at` is when all who work on it there fall silent.
+    pub(crate) fn waits(&mut self, silent_at: Option<Instant>) -> Waits {
+        let split = self.calls.split().expect(Self::SPLIT);
+        let now = self.calls.read_at();
+        self.calls.look_up_usable(split, now);
+        let mut sent = Sent { to: self.to, arrived_at: self.arrived_at, waits_on: self.waits_on };
+        let waits = split.waits(now, &mut sent, silent_at);
+        self.waits_on = sent.waits_on;
+        waits
+    }
+
+    /// Comes home from a site that did not answer.
+    pub(crate) fn leave(&mut self) {
+        assert_eq!(self.state, State::Waiting, "what is answered does not begin again");
+        let split = self.calls.split().expect(Self::SPLIT);
+        split.look_again(); // others need not go there first
+        split.note_leave();
+        self.go_home();
     }
 
     /// Whether home could not serve it, after a refusal there or (`None`) an answer of
@@ -115,6 +144,9 @@ impl SiteChoice {
         let split = self.split();
         let is_late = latency > split.setup().objective;
         split.record_latency(self.to, latency);
+        if !has_failed && !self.has_returned {
+            split.note_reply(self.to, latency);
+        }
         self.state = State::Answered { has_missed: is_late || has_failed };
     }
 

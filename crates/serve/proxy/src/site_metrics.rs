@@ -83,7 +83,7 @@ const OF_DESTINATIONS: [Metric<Destination>; 11] = [
     ),
     counter(
         "evenkeel_redirect_fallback_total",
-        "Requests sent to the data centre that came back: unreachable, or it refused them.",
+        "Requests sent to the data centre that came back: refused, not answered, unreachable.",
         |to| to.site.fallbacks.into(),
     ),
     counter(

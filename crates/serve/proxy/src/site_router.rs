@@ -13,6 +13,9 @@
 //! who were asked refused), a request that may be sent again comes back home, once. The objective
 //! is then missed more often than not; the request is not lost. Where that goes on, the site is no
 //! longer chosen: health checks find its replicas down, or the dispatcher ejects them.
+//!
+//! **When the other site says nothing** (it stands still, or the way there is cut), such a request
+//! comes home as soon as all who work on it have fallen silent, or when its [`Patience`] ends.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -21,6 +24,7 @@ use evenkeel_core::Instant;
 use evenkeel_core::request::Refusal;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::epoch::{SiteId, SiteSet};
+use evenkeel_geo::split::patience::{Patience, Sent, Waits};
 use evenkeel_geo::split::{SplitConfig, Splitter};
 use evenkeel_geo::traffic::SplitSetup;
 
@@ -37,6 +41,7 @@ pub struct SiteRouter {
     /// By site, its place among the data centres of the upstream; `None` for one we know no way to.
     datacenters: Vec<Option<usize>>,
     splitter: RefCell<Splitter>,
+    patience: RefCell<Patience>,
     usable: Cell<SiteSet>,
     /// When `usable` must be looked up again.
     usable_until: Cell<Instant>,
@@ -56,6 +61,8 @@ pub struct Returns {
     pub refused: u64,
     /// Closed as answered: with "unavailable".
     pub answered: u64,
+    /// Closed while an answer was waited for.
+    pub waiting: u64,
 }
 
 impl SiteRouter {
@@ -67,6 +74,7 @@ impl SiteRouter {
         let sites = setup.names.len();
         assert_eq!(places.len(), sites, "every site has a place or none");
         Self {
+            patience: RefCell::new(Patience::new(setup.home, sites, setup.objective)),
             setup: setup.clone(),
             datacenters: places.clone(),
             splitter: RefCell::new(Splitter::new(setup.home, sites, config_of(setup), seed)),
@@ -136,12 +144,16 @@ impl SiteRouter {
             true => splitter.choose_write(now, usable),
             false => splitter.choose(now, usable),
         };
-        let is_lost = route.to == self.setup.home && !self.is_home_usable();
+        let home = self.setup.home;
+        let is_lost = route.to == home && !self.is_home_usable();
         let others = self.usable_for(constraints.failover);
-        match is_lost.then(|| splitter.failover(now, others)).flatten() {
-            Some(to) => Destination { to, failover: SiteSet::EMPTY },
-            None => Destination { to: route.to, failover: constraints.failover },
+        let failed_over = is_lost.then(|| splitter.failover(now, others)).flatten();
+        let failover = if failed_over.is_some() { SiteSet::EMPTY } else { constraints.failover };
+        let to = failed_over.unwrap_or(route.to);
+        if to != home {
+            self.patience.borrow_mut().sent(now);
         }
+        Destination { to, failover }
     }
 
     /// The usable sites among these and home.
@@ -220,6 +232,23 @@ impl SiteRouter {
             None => returns.answered += 1,
         }
         self.returns.set(returns);
+    }
+
+    /// A call was closed while an answer was waited for, and its request begins another one.
+    pub(crate) fn note_leave(&self) {
+        let returns = self.returns.get();
+        self.returns.set(Returns { waiting: returns.waiting + 1, ..returns });
+    }
+
+    /// Until when a request waits for another site; see [`Patience::waits`].
+    pub(crate) fn waits(&self, now: Instant, sent: &mut Sent, silent_at: Option<Instant>) -> Waits {
+        let is_home_usable = self.is_home_usable();
+        self.patience.borrow_mut().waits(now, sent, silent_at, is_home_usable)
+    }
+
+    /// A request that was nowhere else got its answer from that site, so long after it came.
+    pub(crate) fn note_reply(&self, site: SiteId, latency: Duration) {
+        self.patience.borrow_mut().replied(site, latency);
     }
 
     /// A request that a site was given goes home.

@@ -20,19 +20,24 @@ const NAMES: [&str; 3] = ["london", "ireland", "frankfurt"];
 
 /// A profile of four servers: of 1,000 requests at each load most take 20 ms, more and more 200 ms.
 fn profile() -> Profile {
+    profile_times(1.0)
+}
+
+/// The same at so many times the loads.
+fn profile_times(factor: f64) -> Profile {
     let step = |(per_s, late): (f64, u64)| {
         let mut latencies = Recorder::default();
         (0..1_000 - late).for_each(|_| latencies.record(Duration::from_millis(20)));
         (0..late).for_each(|_| latencies.record(Duration::from_millis(200)));
         LoadStep {
-            load: Rate::new(per_s).unwrap(),
+            load: Rate::new(per_s * factor).unwrap(),
             write_share: Probability::ZERO,
             latencies: latencies.buckets().collect(),
             unanswered: 0,
         }
     };
     let steps = [(50.0, 1), (100.0, 10), (150.0, 100), (190.0, 500)].map(step).into();
-    let load = Rate::new(200.0).unwrap();
+    let load = Rate::new(200.0 * factor).unwrap();
     let saturations = vec![Saturation { write_share: Probability::ZERO, load }];
     Profile { servers: 4.try_into().unwrap(), steps, saturations }
 }
@@ -169,4 +174,26 @@ fn mistakes_in_the_configuration_of_sites_are_told_with_their_lines() {
         let found = problems(&text);
         assert!(found.iter().any(|problem| problem.contains(says)), "{to}: {found:#?}");
     }
+}
+
+#[test]
+fn profiles_that_do_not_fit_together_are_told_with_their_sites() {
+    let (folder, authority) = (Folder::new("redirect-unequal"), Authority::new());
+    authority.write(&folder.file(NAMES[0]), &[NAMES[0]]);
+    std::fs::write(folder.file("four.toml"), profile::write(&profile())).unwrap();
+    let check = |factor: f64| {
+        std::fs::write(folder.file("other.toml"), profile::write(&profile_times(factor))).unwrap();
+        let text = configuration(0, &[1, 2]);
+        let (london, ireland) = text.rsplit_once("four.toml").unwrap();
+        let path = folder.file("run.toml");
+        std::fs::write(&path, format!("{london}other.toml{ireland}")).unwrap();
+        evenkeel_mesh::check(Config::load(&path).unwrap().redirect.as_ref().unwrap())
+    };
+    assert_eq!(check(10.0).unwrap(), [""; 0]);
+    let doubts = check(2_000.0).unwrap();
+    let [unit, coarse] = doubts.as_slice() else { panic!("{doubts:?}") };
+    assert!(unit.starts_with("ireland: by its profile one server serves 100000/s"), "{unit}");
+    assert!(coarse.starts_with("london: what its profile serves is 10 of the quanta"), "{coarse}");
+    let refused = format!("{:?}", check(1e6).unwrap_err());
+    assert!(refused.contains("redirect of ireland: curves of site 1: 50000000 is"), "{refused}");
 }

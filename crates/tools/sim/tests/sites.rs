@@ -132,6 +132,28 @@ fn a_site_that_loses_its_servers_is_served_by_the_others_and_gets_nothing() {
     assert_eq!([sent_there(0), sent_there(2)], [0, 0], "they have no reason to send");
 }
 
+/// Of the hot site's requests those that are late in the windows of this time, with the others'
+/// servers standing still for two seconds from 14 s on.
+fn late_while_others_stand_still(sets: &[&str]) -> (u64, u64) {
+    let faults = (3..9).map(|server| format!("{{at='14s',pause={server},for='2s'}}"));
+    let faults = format!("faults=[{}]", faults.collect::<Vec<_>>().join(", "));
+    let all = ["run.safeguards=true", "series.full=0.75", "run.warmup=0.1", &faults];
+    let sets: Vec<&str> = all.iter().chain(sets).copied().collect();
+    let (report, _) = run(&sets, "least-outstanding+planned");
+    let windows = report.windows.iter().filter(|window| (14.0..18.0).contains(&window.until_s));
+    windows.fold((0, 0), |(late, all), window| {
+        let site = &window.sites[0];
+        (late + site.violations, all + site.requests)
+    })
+}
+
+#[test]
+fn requests_at_a_site_that_stands_still_come_home() {
+    let (late, all) = late_while_others_stand_still(&[]);
+    println!("{late} of {all}");
+    assert!(late * 10 < all, "{late} of {all}");
+}
+
 #[test]
 fn interference_is_found_and_moved_away_from() {
     let slow = "faults=[{at='10s',slow=6,factor=20}, {at='10s',slow=7,factor=20}]";

@@ -20,6 +20,7 @@
 //! ```
 
 mod by_client;
+mod listening;
 
 use crate::distribution::Recorder;
 use crate::fleet::{Feedback, Fleet, GroupId, Replica, ReplicaId};

@@ -92,6 +92,19 @@ impl Safeguards {
         }
     }
 
+    /// Whether a replica may be given requests as far as its silence goes, and until when that
+    /// stands if it says nothing. One that is silent and owes nothing is good for one on trial.
+    pub(crate) fn hears(&self, now: Instant, replica: &Replica) -> (bool, Instant) {
+        let silence = &replica.silence;
+        match silence.due(self.silence_min) {
+            _ if self.silence_min.is_zero() => (true, Instant::FAR),
+            _ if silence.is_silent() => (silence.may_be_tried(now), now),
+            Some(due) => (now < due, due),
+            // Who begins to owe a reply after this look is not silent before that.
+            None => (true, now + self.silence_min),
+        }
+    }
+
     /// How long a request waits for a replica that may not answer, before another one is asked
     /// beside it; `None` for a replica that nothing speaks against.
     pub(crate) fn patience(&self, now: Instant, replica: &Replica) -> Option<Duration> {

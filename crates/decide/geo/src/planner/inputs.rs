@@ -4,9 +4,15 @@ use super::super::curve::{Axis, Class, NetworkPath, Residual, Table, pair_table}
 use super::super::epoch::{Path, Report};
 use super::super::problem::CURVE_VALUES_MAX;
 use super::super::{Problem, QUANTA_MAX};
-use super::{ALL_PPM, Conditions, Planner, RATE_MAX, SiteId, Snapshot, Writes};
+use super::{ALL_PPM, Conditions, Planner, QUANTA_MIN, RATE_MAX, SiteId, Snapshot, Writes};
 use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::{Probability, Rate};
+
+/// Values of curves at most, of all pairs, where quanta are less than asked for because of a small
+/// site: some hundredths of a second.
+const FINE_VALUES_MAX: u64 = 1 << 20;
+/// A site of which nothing was seen yet is given one in so many of all requests.
+const FIRST: u64 = 20;
 
 /// Demand and conditions of all sites for one epoch.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +25,8 @@ pub(super) struct Inputs {
     pub(super) kept_per_1000_s: Vec<u64>,
     /// By site, what of it waits there from before, without what is kept anyway.
     pub(super) waiting_per_1000_s: Vec<u64>,
+    /// By site, the requests per 1,000 s up to which it is sent those of others.
+    pub(super) bound_per_1000_s: Vec<u64>,
     /// By site, what a load means there; no servers for those that are no members.
     conditions: Vec<Conditions>,
     /// By site, the version of its curves in force.
@@ -64,9 +72,19 @@ impl Inputs {
             background,
             load_bias: planner.config.load_bias,
         });
-        let largest = (0..sites).filter_map(|site| Some(report(site)?.capacity_per_1000_s)).max();
+        let capacity = |site: usize| report(site).map_or(0, |report| report.capacity_per_1000_s);
+        let capacity: Vec<u64> = (0..sites).map(capacity).collect();
+        let seen = |site: usize| -> u64 {
+            let reports = (0..sites).filter_map(report);
+            reports.map(|report| report.in_time_per_1000_s.get(site).copied().unwrap_or(0)).sum()
+        };
+        let bound = |site: usize| match planner.config.growth {
+            None => u64::MAX,
+            Some(growth) => seen(site).saturating_mul(growth.into()).max(all / FIRST),
+        };
         Self {
-            unit_per_1000_s: planner.unit(largest.unwrap_or(0), &demand),
+            unit_per_1000_s: planner.unit(&capacity, &demand),
+            bound_per_1000_s: (0..sites).map(bound).collect(),
             conditions: conditions.collect(),
             versions: (0..sites).map(|site| report(site).map_or(0, |r| r.curve_version)).collect(),
             kept_per_1000_s: (0..sites).map(kept).collect(),
@@ -89,6 +107,17 @@ impl Inputs {
     fn quanta(&self, site: usize) -> u32 {
         // The unit is large enough for the sum of all; see `Planner::unit`.
         self.demand_per_1000_s[site].div_ceil(self.unit_per_1000_s) as u32
+    }
+
+    /// By how much a site's quanta are more than its demand.
+    fn rounded_up(&self, site: usize) -> u64 {
+        u64::from(self.quanta(site)) * self.unit_per_1000_s - self.demand_per_1000_s[site]
+    }
+
+    /// The quanta up to which a site is sent those of others.
+    fn bound(&self, site: usize) -> u32 {
+        let most = self.bound_per_1000_s[site].saturating_add(self.rounded_up(site));
+        u32::try_from(most / self.unit_per_1000_s).unwrap_or(u32::MAX)
     }
 
     pub(super) fn problem(&self, planner: &Planner, snapshot: &Snapshot) -> Problem {
@@ -136,6 +165,9 @@ impl Inputs {
                 problem.with_movable((0..sites).map(|site| self.movable(site)).collect())
             })
             .and_then(|problem| problem.with_saturation(saturation))
+            .and_then(|problem| {
+                problem.with_bounds((0..sites).map(|site| self.bound(site)).collect())
+            })
             .and_then(|problem| match &planner.config.prices {
                 Some(prices) => problem.with_prices(prices),
                 None => Ok(problem),
@@ -155,8 +187,9 @@ impl Inputs {
             round_trips: of.round_trips,
         });
         let classes: Vec<Class<'_>> = classes.collect();
-        let quantum = Rate::new(self.unit_per_1000_s as f64 * 1e-3).expect("a quantum is a rate");
-        let axis = Axis { quantum, levels };
+        let rate = |per_1000_s: u64| Rate::new(per_1000_s as f64 * 1e-3).expect("it is a rate");
+        let (quantum, rounded_up) = (rate(self.unit_per_1000_s), rate(self.rounded_up(to)));
+        let axis = Axis { quantum, levels, rounded_up };
         pair_table(&classes, paths, &axis, &self.conditions[to]).expect("ranges were checked")
     }
 }
@@ -182,14 +215,47 @@ impl Planner {
         servers.max(u32::from(report.capacity_per_1000_s > 0))
     }
 
-    /// The quantum: a share of the largest capacity, but so many that the solver takes them all,
-    /// and curves that are as long as all demand of as many pairs as there are.
-    pub(super) fn unit(&self, largest_per_1000_s: u64, demand_per_1000_s: &[u64]) -> u64 {
-        let share = u128::from(largest_per_1000_s) * u128::from(self.config.quantum_ppm);
+    /// The reads per 1,000 s that a site serves at most if it is as it was profiled.
+    ///
+    /// # Panics
+    /// When there is no such site.
+    pub fn profiled_per_1000_s(&self, site: SiteId) -> u64 {
+        let servers = self.sites[site.index()].versions[0].iter().map(|of| of.curves.servers());
+        let servers = servers.fold(1.0, f64::max).round() as u32;
+        self.capacity_per_1000_s(site, 0, Probability::ZERO, servers)
+    }
+
+    /// Sites of this capacity and demand, in requests per 1,000 s, that have fewer than
+    /// [`QUANTA_MIN`] quanta, each with how many: the sites are too unequal for one plan.
+    ///
+    /// # Panics
+    /// When there is not one value for each site.
+    pub fn coarse(&self, capacity: &[u64], demand: &[u64]) -> Vec<(SiteId, u64)> {
+        assert_eq!((capacity.len(), demand.len()), (self.sites.len(), self.sites.len()));
+        let unit = self.unit(capacity, demand);
+        let sizes = capacity.iter().zip(demand).enumerate().filter(|(_, (_, demand))| **demand > 0);
+        let quanta = sizes.map(|(site, (capacity, demand))| {
+            (SiteId::new(site), (*capacity.max(demand)).div_ceil(unit))
+        });
+        quanta.filter(|(_, quanta)| *quanta < QUANTA_MIN).collect()
+    }
+
+    /// The quantum: a share of the largest capacity, or so little that the smallest site with
+    /// demand has [`QUANTA_MIN`], as far as curves stay short; but so many that the solver takes
+    /// them all, and curves that are as long as all demand of as many pairs as there are.
+    pub fn unit(&self, capacity_per_1000_s: &[u64], demand_per_1000_s: &[u64]) -> u64 {
+        let largest = capacity_per_1000_s.iter().copied().max().unwrap_or(0);
+        let share = u128::from(largest) * u128::from(self.config.quantum_ppm);
         let share = share.div_ceil(u128::from(ALL_PPM)) as u64;
+        let sizes = capacity_per_1000_s.iter().zip(demand_per_1000_s);
+        let asked = sizes.filter(|(_, demand)| **demand > 0);
+        let smallest = asked.map(|(capacity, demand)| *capacity.max(demand)).min();
         let all: u64 = demand_per_1000_s.iter().sum();
+        let pairs = (demand_per_1000_s.len() * demand_per_1000_s.len()) as u64;
+        let fine = |smallest: u64| (smallest / QUANTA_MIN).max(all / (FINE_VALUES_MAX / pairs));
+        let share = smallest.map_or(share, |smallest| share.min(fine(smallest)));
         let sites = demand_per_1000_s.len() as u64;
-        let levels = CURVE_VALUES_MAX as u64 / (sites * sites);
+        let levels = CURVE_VALUES_MAX as u64 / pairs;
         let quanta = u64::from(QUANTA_MAX).min(levels - 1);
         // Every site may round up by one.
         let least = all.div_ceil(quanta - sites);

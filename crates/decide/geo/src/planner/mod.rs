@@ -14,10 +14,17 @@
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
 //! | `settings` | what must be set alike at all sites, one by one |
 //!
-//! **Quantum.** One for all sites: a share of the largest capacity, 1 % unless said, in whole
-//! requests per 1,000 s (Kurma, section 5.2, leaves open of which data centre). Demand counts in
-//! whole quanta, rounded up; what is redirected is whole quanta, and the rest of the demand stays
-//! local.
+//! **Quantum.** One for all sites, since quanta of one are load of another: a share of the largest
+//! capacity, 1 % unless said, in whole requests per 1,000 s (Kurma, section 5.2, leaves open of
+//! which data centre). Where that is too coarse for the smallest site with demand, so much less
+//! that it has [`QUANTA_MIN`], as far as the solver takes so many. Demand counts in whole quanta,
+//! rounded up; curves are asked about the load without what was added, so that a site alone is
+//! planned as it is. What is redirected is whole quanta, and the rest of the demand stays local.
+//!
+//! **Bounds.** A profile, or the number of replicas in a row, may be wrong by any factor. No site
+//! is sent requests beyond [`PlannerConfig::growth`] times what it was lately seen to serve in
+//! time, by those whose requests these were; where little was seen yet, beyond a twentieth of all
+//! demand. So what is sent grows from epoch to epoch, as long as it is served in time.
 //!
 //! **Who takes part.** Members of the snapshot. A site that is down sends and receives nothing,
 //! one without replicas sends and receives nothing of others', and a pair whose way nobody heard
@@ -53,7 +60,11 @@ pub use outcome::Plan;
 pub use settings::Setting;
 
 /// Goes into every fingerprint: sites whose planners compute differently must not plan together.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
+/// Quanta of the smallest site with demand, if the solver takes so many.
+pub const QUANTA_MIN: u64 = 20;
+/// Requests per second that no server serves: where a profile says so, its unit is wrong.
+pub const SERVER_RATE_MAX: f64 = 1e7;
 /// The longest period whose parts are spent on a search.
 const SEARCHED_MAX: Duration = Duration::from_secs(10);
 /// Versions of one site's curves at most.
@@ -137,6 +148,9 @@ pub struct PlannerConfig {
     pub overload: Overload,
     /// The quantum, in parts per million of the largest capacity; default 1 %.
     pub quantum_ppm: u32,
+    /// How many times what it was seen to serve in time a site may be given, others' requests
+    /// included; default 4. `None`: as much as its curves say.
+    pub growth: Option<u32>,
     /// How many times a load is assumed to weigh; default [`LOAD_BIAS`].
     pub load_bias: f64,
     /// How long a plan lasts: a backlog is served within it; default 2.5 s.
@@ -165,6 +179,7 @@ impl PlannerConfig {
             relay: false,
             overload: Overload::Capped,
             quantum_ppm: 10_000,
+            growth: Some(4),
             load_bias: LOAD_BIAS,
             period,
             writes: Writes::default(),
@@ -236,13 +251,19 @@ fn check_square(
 pub struct PlannerError {
     /// Which setting.
     pub place: String,
+    /// The site whose curves it is about, if it is.
+    pub site: Option<SiteId>,
     /// What came there and what was expected.
     pub source: OutOfRange,
 }
 
 impl PlannerError {
     fn new(place: impl Into<String>, came: f64, expected: &'static str) -> Self {
-        Self { place: place.into(), source: OutOfRange { came, expected } }
+        Self { place: place.into(), site: None, source: OutOfRange { came, expected } }
+    }
+
+    fn of_site(self, site: usize) -> Self {
+        Self { site: Some(SiteId::new(site)), ..self }
     }
 }
 
@@ -276,28 +297,7 @@ impl Planner {
         let mut objective = None;
         for (site, curves) in sites.iter().enumerate() {
             let place = format!("curves of site {site}");
-            let versions = curves.versions.len();
-            if !(1..=CURVE_VERSIONS_MAX).contains(&versions) {
-                return Err(PlannerError::new(place, versions as f64, "1 to 256 versions"));
-            }
-            for class in curves.versions.iter().flatten() {
-                let ms = nanos(class.curves.objective()) as f64 * 1e-6;
-                if *objective.get_or_insert(ms) != ms {
-                    let expected = "the objective (ms) of all other curves";
-                    return Err(PlannerError::new(place, ms, expected));
-                }
-                if !(1..=ROUND_TRIPS_MAX).contains(&class.round_trips) {
-                    let came = class.round_trips.into();
-                    return Err(PlannerError::new(place, came, "1 to 16 round trips"));
-                }
-            }
-            let weight = |classes: &Vec<SizeClass>| -> f64 {
-                classes.iter().map(|class| class.weight.value()).sum()
-            };
-            if let Some(none) = curves.versions.iter().map(weight).find(|sum| *sum <= 0.0) {
-                let expected = "a weight above zero in each version";
-                return Err(PlannerError::new(place, none, expected));
-            }
+            curves.check(&place, &mut objective).map_err(|error| error.of_site(site))?;
         }
         Ok(Self { config, sites })
     }
@@ -383,6 +383,36 @@ impl Planner {
 }
 
 impl SiteCurves {
+    /// `objective` is that of the curves that came before, in milliseconds.
+    fn check(&self, place: &str, objective: &mut Option<f64>) -> Result<(), PlannerError> {
+        let wrong = |came: f64, expected| Err(PlannerError::new(place, came, expected));
+        let versions = self.versions.len();
+        if !(1..=CURVE_VERSIONS_MAX).contains(&versions) {
+            return wrong(versions as f64, "1 to 256 versions");
+        }
+        for class in self.versions.iter().flatten() {
+            let ms = nanos(class.curves.objective()) as f64 * 1e-6;
+            if *objective.get_or_insert(ms) != ms {
+                return wrong(ms, "the objective (ms) of all other curves");
+            }
+            let per_server = class.curves.saturation(Probability::ZERO) / class.curves.servers();
+            if !(0.0..=SERVER_RATE_MAX).contains(&per_server) {
+                let expected = "at most 10000000 requests/s of one server (is it another unit?)";
+                return wrong(per_server, expected);
+            }
+            if !(1..=ROUND_TRIPS_MAX).contains(&class.round_trips) {
+                return wrong(class.round_trips.into(), "1 to 16 round trips");
+            }
+        }
+        let weight = |classes: &Vec<SizeClass>| -> f64 {
+            classes.iter().map(|class| class.weight.value()).sum()
+        };
+        match self.versions.iter().map(weight).find(|sum| *sum <= 0.0) {
+            Some(none) => wrong(none, "a weight above zero in each version"),
+            None => Ok(()),
+        }
+    }
+
     fn fingerprint(&self, hash: &mut StableHash) {
         hash.number(self.versions.len() as u64);
         for classes in &self.versions {
@@ -422,7 +452,8 @@ impl PlannerConfig {
             Writes::Home => 2,
         };
         let numbers = [u64::from(self.relay), self.quantum_ppm.into(), self.load_bias.to_bits()];
-        let numbers = numbers.into_iter().chain([nanos(self.period), writes]);
+        let growth = self.growth.unwrap_or_default().into();
+        let numbers = numbers.into_iter().chain([nanos(self.period), writes, growth]);
         numbers.chain([work_max, work_exact, tolerance]).for_each(|number| hash.number(number));
         for rows in [&self.prices, &self.limits_ppm] {
             hash.number(rows.as_ref().map_or(0, Vec::len) as u64);

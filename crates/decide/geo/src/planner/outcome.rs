@@ -21,6 +21,8 @@ pub struct Plan {
     pub kept_per_1000_s: Vec<u64>,
     /// By site, what of the rest waits there from before: it was opened at home, is served there.
     pub waiting_per_1000_s: Vec<u64>,
+    /// By site, the load up to which it is sent requests of others, in requests per 1,000 s.
+    pub bound_per_1000_s: Vec<u64>,
     /// What was asked, in quanta.
     pub problem: Problem,
     /// What was answered.
@@ -42,6 +44,7 @@ impl Plan {
             demand_per_1000_s: inputs.demand_per_1000_s,
             kept_per_1000_s: inputs.kept_per_1000_s,
             waiting_per_1000_s: inputs.waiting_per_1000_s,
+            bound_per_1000_s: inputs.bound_per_1000_s,
             problem,
             answer,
             inputs: snapshot.hash(),

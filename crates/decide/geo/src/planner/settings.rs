@@ -103,7 +103,7 @@ impl Planner {
     fn release(&self) -> Vec<u64> {
         let config = &self.config;
         let Effort { work_max, work_exact, tolerance } = config.effort;
-        let mut numbers = vec![VERSION, tolerance];
+        let mut numbers = vec![VERSION, tolerance, config.growth.unwrap_or_default().into()];
         // The effort follows the period unless it is set by a program.
         let follows = super::PlannerConfig::new(config.period).effort;
         let is_own = (work_max, work_exact) != (follows.work_max, follows.work_exact);

@@ -10,6 +10,8 @@ use super::*;
 use evenkeel_core::units::Rate;
 use proptest::prelude::*;
 
+mod unequal;
+
 /// Ten servers that take 1 ms for a request: saturated at 10,000 requests/s.
 const CAPACITY: u64 = 10_000_000;
 
@@ -37,6 +39,7 @@ fn snapshot_of(demand: &[u64], base_ms: u32) -> Snapshot {
         let mut report = Report::empty(sites);
         report.demand_per_1000_s = demand[site] * 1_000;
         report.capacity_per_1000_s = CAPACITY;
+        report.in_time_per_1000_s[site] = CAPACITY;
         report.paths = vec![Some(path(base_ms)); sites];
         report.paths[site] = None;
         let row = Row {
@@ -206,7 +209,7 @@ fn tables_of_many_sites_stay_within_what_a_problem_holds() {
     for sites in [2_usize, 29, 64] {
         let planner = planner_of(sites, |config| config.quantum_ppm = 1);
         let demand = vec![9_000_001; sites];
-        let unit = planner.unit(CAPACITY, &demand);
+        let unit = planner.unit(&vec![CAPACITY; sites], &demand);
         let quanta: u64 = demand.iter().map(|demand| demand.div_ceil(unit)).sum();
         let values = (quanta + 1) * (sites * sites) as u64;
         assert!(values <= CURVE_VALUES_MAX as u64 && quanta <= u64::from(QUANTA_MAX), "{sites}");

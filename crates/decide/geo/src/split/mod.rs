@@ -34,10 +34,12 @@
 //! |---|---|
 //! | this file | [`Splitter`]: one request |
 //! | `parts` | the parts of several proxies, and what became of the plan |
+//! | `patience` | how long a request waits at another site before it comes home |
 //! | `explain` | why requests of one site went to another, as data and as a sentence |
 
 mod explain;
 pub mod parts;
+pub mod patience;
 
 #[cfg(test)]
 mod tests;

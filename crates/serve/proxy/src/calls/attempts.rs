@@ -138,6 +138,16 @@ impl<A, E> Attempts<A, E> {
         None
     }
 
+    /// Whether the answer of a copy is kept: one with an error, while another copy may do better.
+    pub(super) fn has_answer(&self) -> bool {
+        self.copies.iter().any(|copy| matches!(copy, Copy::Answered(_)))
+    }
+
+    /// How many copies there are, those that are over among them.
+    pub(super) fn len(&self) -> usize {
+        self.copies.len()
+    }
+
     /// A copy that still flies, for whoever waits for it from now on; `None` when it is over.
     pub(super) fn release(&mut self, copy: usize) -> Option<Pending<A, E>> {
         self.copies[copy].take_pending()

@@ -11,7 +11,9 @@ use std::fmt::Display;
 use std::rc::Rc;
 
 use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay, Request};
-use evenkeel_core::{Deadline, GroupId};
+use evenkeel_core::{GroupId, Instant};
+
+use evenkeel_geo::split::patience::Waits;
 
 use super::attempts::{Attempts, Kept, Pending, Woken};
 use super::observer::{Event, Record};
@@ -140,8 +142,14 @@ impl<P: Protocol> Exchange<P> {
         loop {
             match self.call.step() {
                 Next::Send(attempt) => self.send(attempt),
-                Next::Cancel(copy) => self.lose(copy),
+                Next::Cancel(copy) => {
+                    if let Some(pending) = self.attempts.release(copy) {
+                        self.lose(copy, pending);
+                    }
+                }
                 Next::Wait(until) => {
+                    let Waits::Until(leaves_at) = self.leave() else { continue };
+                    let until = [until.map(|due| due.at), leaves_at].into_iter().flatten().min();
                     if let Some(answer) = self.wait(until).await {
                         return answer;
                     }
@@ -172,17 +180,16 @@ impl<P: Protocol> Exchange<P> {
     }
 
     /// Gives up a copy that lost.
-    fn lose(&mut self, copy: usize) {
-        let Some(mut pending) = self.attempts.release(copy) else { return };
+    fn lose(&mut self, copy: usize, mut pending: Pending<P::Answer, P::Error>) {
         self.note(Event::Left { copy });
         match P::LOSER {
             Loser::Cancel => self.call.settle(pending.attempt.give_up()),
-            Loser::Detach => self.leave(pending),
+            Loser::Detach => self.abandon(pending),
         }
     }
 
     /// Nobody waits for this copy any more.
-    fn leave(&self, pending: Pending<P::Answer, P::Error>) {
+    fn abandon(&self, pending: Pending<P::Answer, P::Error>) {
         match P::LOSER {
             Loser::Cancel => drop(pending),
             Loser::Detach => {
@@ -192,8 +199,8 @@ impl<P: Protocol> Exchange<P> {
     }
 
     /// Waits for something to happen. Answers when there is nothing more to wait for.
-    async fn wait(&mut self, until: Option<Deadline>) -> Option<P::Answer> {
-        let hedge = until.map(|due| self.calls().wait_until(due.at));
+    async fn wait(&mut self, until: Option<Instant>) -> Option<P::Answer> {
+        let hedge = until.map(|at| self.calls().wait_until(at));
         let woken = self.attempts.wait(&self.call, hedge).await;
         self.calls().tick();
         match woken {
@@ -233,16 +240,47 @@ impl<P: Protocol> Exchange<P> {
             return Some(self.blame_client(reported));
         }
         let calls = Rc::clone(self.calls());
-        for (copy, mut pending) in self.attempts.release_late(&calls) {
-            let outcome = Outcome::Failed(Failure::TimedOut);
-            self.call.settle(pending.attempt.learn(&outcome));
-            self.note(Event::Learnt { copy, outcome });
-            self.leave(pending);
+        for (copy, pending) in self.attempts.release_late(&calls) {
+            self.fail_late(copy, pending);
         }
         self.attempts.is_expired(&calls).then(|| {
             self.call.expire();
             self.refuse(Refusal::Failed(Failure::TimedOut))
         })
+    }
+
+    /// A copy was not answered in time.
+    fn fail_late(&mut self, copy: usize, mut pending: Pending<P::Answer, P::Error>) {
+        let outcome = Outcome::Failed(Failure::TimedOut);
+        self.call.settle(pending.attempt.learn(&outcome));
+        self.note(Event::Learnt { copy, outcome });
+        self.abandon(pending);
+    }
+
+    /// Comes home from another data centre that does not answer, if it may be sent again; or says
+    /// how long it waits there.
+    fn leave(&mut self) -> Waits {
+        const AS_LONG_AS_IT_TAKES: Waits = Waits::Until(None);
+        let is_bound = !P::replay(&self.request).is_allowed_after(Failure::TimedOut);
+        let choice = self.choice.as_mut().filter(|choice| !is_bound && choice.is_away());
+        let Some(choice) = choice else { return AS_LONG_AS_IT_TAKES };
+        if self.attempts.has_answer() || P::client_is_late(&self.request).is_some() {
+            return AS_LONG_AS_IT_TAKES;
+        }
+        let waits = choice.waits(self.call.silent_at());
+        if matches!(waits, Waits::Until(_)) {
+            return waits;
+        }
+        for copy in 0..self.attempts.len() {
+            match self.attempts.release(copy) {
+                Some(pending) if waits == Waits::InVain => self.fail_late(copy, pending),
+                Some(pending) => self.lose(copy, pending),
+                None => {}
+            }
+        }
+        self.choice.iter_mut().for_each(SiteChoice::leave);
+        self.reopen();
+        waits
     }
 
     /// Whether an answer says no more than that it cannot serve now, where others may be asked.
@@ -259,12 +297,18 @@ impl<P: Protocol> Exchange<P> {
         if !may_be_sent || !choice.begin_again(refusal) {
             return false;
         }
+        self.reopen();
+        true
+    }
+
+    /// Begins again where its site choice says now.
+    fn reopen(&mut self) {
+        let Some(choice) = &self.choice else { return };
         P::reroute(&self.upstream, &mut self.request, choice);
         let datacenter = choice.datacenter();
         self.call = open::<P>(&self.upstream, datacenter, &self.request); // closes the one before
         self.attempts.clear();
         self.note(Event::BegunAgain { datacenter });
-        true
     }
 
     /// Hands over the answer of a copy.

@@ -8,7 +8,7 @@ use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Kind, Outcome, Refusal, Settled, Step,
 };
 use evenkeel_core::units::Dimmer;
-use evenkeel_core::{Deadline, ReplicaId};
+use evenkeel_core::{Deadline, Instant, ReplicaId};
 
 use super::Calls;
 use crate::site_router::SiteRouter;
@@ -59,6 +59,12 @@ impl OpenCall {
     /// When it is the outcome of another call.
     pub fn settle(&mut self, settled: Settled) {
         self.call.as_mut().expect(Self::OPEN).settle(settled);
+    }
+
+    /// When everybody who works on it falls silent; see core's `silent_at`.
+    pub(super) fn silent_at(&self) -> Option<Instant> {
+        let (now, call) = (self.calls.read_at.get(), self.call.as_ref().expect(Self::OPEN));
+        self.calls.dispatcher(self.datacenter).silent_at(now, call)
     }
 
     /// The request took too long altogether.

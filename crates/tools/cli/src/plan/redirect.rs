@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use evenkeel_geo::epoch::SiteId;
+use evenkeel_geo::planner::QUANTA_MIN;
 use evenkeel_geo::split::{Flow, Predicted};
 use evenkeel_geo::{
     ALL_PPM, Answer, Effort, Objective, Overload, Problem, Question, Status, Target, solve,
@@ -138,8 +139,14 @@ fn of_sites(arguments: &RedirectArguments) -> anyhow::Result<Planned> {
     let by_cost = arguments.objective == Aim::Cost;
     let wish = Wish { by_cost, relay: arguments.relay, overload_price: arguments.overload_price };
     let start = cpu_time::ThreadTime::now();
-    let snapshot::Planned { names, target_ppm, snapshot, plan } =
+    let snapshot::Planned { names, target_ppm, coarse, snapshot, plan } =
         snapshot::plan(&arguments.input, wish)?;
+    for (name, quanta) in coarse {
+        eprintln!(
+            "warning: {name} is {quanta} quanta, fewer than {QUANTA_MIN}: a plan moves a large \
+             part of its load or none (the sites are too unequal)"
+        );
+    }
     // Curves are part of it: sites make them anew when ways change.
     let cpu_ms = 1e3 * start.elapsed().as_secs_f64();
     let mut flows = plan.flows(&snapshot);

@@ -35,6 +35,8 @@ pub(super) struct Wish {
 pub(super) struct Planned {
     pub(super) names: Vec<String>,
     pub(super) target_ppm: u32,
+    /// The sites with too few quanta, each with how many.
+    pub(super) coarse: Vec<(String, u64)>,
     pub(super) snapshot: Snapshot,
     pub(super) plan: Plan,
 }
@@ -72,6 +74,7 @@ pub(super) fn plan(path: &Path, wish: Wish) -> anyhow::Result<Planned> {
         overload: wish.overload_price.map_or(Overload::Capped, Overload::Priced),
         quantum_ppm: input.quantum_ppm,
         load_bias: input.load_bias,
+        growth: None, // nothing was served yet
         effort: Effort::default(),
         ..PlannerConfig::new(Duration::from_millis(2_500))
     };
@@ -79,8 +82,12 @@ pub(super) fn plan(path: &Path, wish: Wish) -> anyhow::Result<Planned> {
     let planner = Planner::new(config, curves.map(SiteCurves::single).collect())?;
     let snapshot = snapshot(&input, &planner)?;
     let plan = planner.plan(&snapshot);
-    let names = input.sites.into_iter().map(|site| site.name).collect();
-    Ok(Planned { names, target_ppm: input.target_ppm, snapshot, plan })
+    let names: Vec<String> = input.sites.into_iter().map(|site| site.name).collect();
+    let reports = || (0..names.len()).filter_map(|site| snapshot.report(SiteId::new(site)));
+    let capacity: Vec<u64> = reports().map(|report| report.capacity_per_1000_s).collect();
+    let coarse = planner.coarse(&capacity, &plan.demand_per_1000_s).into_iter();
+    let coarse = coarse.map(|(site, quanta)| (names[site.index()].clone(), quanta)).collect();
+    Ok(Planned { target_ppm: input.target_ppm, coarse, names, snapshot, plan })
 }
 
 fn load(path: &Path) -> Result<Input, Problems> {

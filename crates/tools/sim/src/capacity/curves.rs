@@ -37,7 +37,7 @@ impl<'a> Curves<'a> {
             let came = format!("{} requests/s, of which one step has {most}", quantum.value());
             return Err(refuse(came, &format!("one that demand has at most {QUANTA_MAX} of")));
         }
-        let axis = Axis { quantum, levels: most as usize + 1 };
+        let axis = Axis::of(quantum, most as usize + 1);
         let curves = Self { capacity, axis, tables: BTreeMap::new() };
         curves.make(0, 0, 1).map_err(|error| InputError::new("curves", error, "a usable curve"))?;
         Ok(curves)

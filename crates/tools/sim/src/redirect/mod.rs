@@ -59,6 +59,11 @@ impl Mode {
     pub(crate) const fn is_exchanged(self) -> bool {
         !matches!(self, Self::Local | Self::Everywhere | Self::Headroom)
     }
+
+    /// Whether requests that another site does not answer come home: not in what was published.
+    pub(crate) const fn comes_home(self) -> bool {
+        matches!(self, Self::Planned | Self::Relayed | Self::PlannedCost)
+    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,13 @@ impl Mode {
             quantum_ppm: (redirect.quantum * 1e6).round() as u32,
             ..PlannerConfig::new(redirect.period)
         };
-        // As published: no bias, and an overload is what its curve says.
-        let theirs = PlannerConfig { load_bias: 1.0, overload: Overload::Curve, ..ours.clone() };
+        // As published: no bias, an overload is what its curve says, and curves are believed.
+        let theirs = PlannerConfig {
+            load_bias: 1.0,
+            overload: Overload::Curve,
+            growth: None,
+            ..ours.clone()
+        };
         let cost = Aim::Cost { target_ppm: (redirect.target * 1e6).round() as u32 };
         match self {
             Self::Kurma | Self::KurmaMmc | Self::KurmaDns | Self::KurmaSlow => Some(theirs),

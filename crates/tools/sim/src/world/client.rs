@@ -2,9 +2,11 @@
 
 use arrayvec::ArrayVec;
 use evenkeel_core::request::{
-    Attempt, BodyEnd, Call, CallId, Kind, Outcome, Replay, Request, Step,
+    Attempt, BodyEnd, Call, CallId, Failure, Kind, Outcome, Replay, Request, Step,
 };
 use evenkeel_core::{GroupId, Instant, ReplicaId};
+use evenkeel_geo::epoch::SiteId;
+use evenkeel_geo::split::patience::{Sent, Waits};
 
 use crate::ends::End;
 use crate::events::Lane;
@@ -24,7 +26,8 @@ impl World<'_> {
         if let Some(sites) = &mut self.sites {
             let (client, item) = (arrival.client as usize, arrival.work_seed);
             let request = (item, arrival.everywhere);
-            arrival.group = sites.route(self.now, client, request) as u32;
+            let dispatcher = &mut self.clients[client].dispatcher;
+            arrival.group = sites.route(self.now, client, request, dispatcher) as u32;
         }
         let request = Request::new(GroupId::new(arrival.group as usize), Replay::Always);
         let entry = self.calls.vacant_entry();
@@ -41,6 +44,8 @@ impl World<'_> {
             errors: ArrayVec::new(),
             full: 0,
             server: None,
+            has_returned: false,
+            waits_on: false,
         });
         if !self.scenario.workload.timeout.is_zero() {
             let at = self.now + self.scenario.workload.timeout;
@@ -99,6 +104,9 @@ impl World<'_> {
                 Step::Send(attempt) => self.send(slot, attempt),
                 Step::Cancel(copy) => self.cancel(slot, copy, &mut call),
                 Step::Wait { until } => {
+                    if self.leave(slot, &mut call) {
+                        continue;
+                    }
                     if let Some(deadline) = until {
                         self.events.push(Lane::Mixed, deadline.at, Event::Due(call.id()));
                     }
@@ -115,6 +123,61 @@ impl World<'_> {
         }
     }
 
+    /// Comes home with a call that another site does not answer, as the proxy does; says else when
+    /// to ask again.
+    fn leave(&mut self, slot: usize, call: &mut Call) -> bool {
+        let (now, open) = (self.now, &mut self.calls[slot]);
+        let Some(sites) = self.sites.as_mut().filter(|_| !open.has_returned) else { return false };
+        let to = SiteId::new(open.arrival.group as usize % evenkeel_geo::SITES_MAX);
+        let mut sent = Sent { to, arrived_at: open.arrived_at, waits_on: open.waits_on };
+        let client = open.client as usize;
+        let silent_at = self.clients[client].dispatcher.silent_at(now, call);
+        let waits = sites.waits(now, client, &mut sent, silent_at);
+        open.waits_on = sent.waits_on;
+        let Some((waits, home)) = waits else { return false };
+        if let Waits::Until(at) = waits {
+            if let Some(at) = at {
+                self.events.push(Lane::Mixed, at, Event::Due(call.id()));
+            }
+            return false;
+        }
+        for copy in 0..self.calls[slot].jobs.len() {
+            // The job of a copy that has failed is gone; its number may be another's by now.
+            let number = self.calls[slot].jobs[copy];
+            let is_ours = |job: &Job| job.call == call.id() && job.attempt.is_some();
+            if !self.jobs.get(number as usize).is_some_and(is_ours) {
+                continue;
+            }
+            match waits {
+                Waits::InVain => self.fail_late(number, call),
+                _ => self.cancel(slot, copy, call),
+            }
+        }
+        let request = Request::new(GroupId::new(home), Replay::Always);
+        let dispatcher = &mut self.clients[client].dispatcher;
+        let left = core::mem::replace(call, dispatcher.open(now, call.id(), request));
+        dispatcher.close(now, left);
+        let open = &mut self.calls[slot];
+        open.jobs.clear();
+        open.errors.clear();
+        (open.full, open.has_returned) = (0, true);
+        open.arrival.group = home as u32;
+        true
+    }
+
+    /// A copy was not answered in time.
+    fn fail_late(&mut self, id: JobId, call: &mut Call) {
+        let job = &mut self.jobs[id as usize];
+        let Some(mut attempt) = job.attempt.take() else { return };
+        let dispatcher = &mut self.clients[job.client as usize].dispatcher;
+        let outcome = Outcome::Failed(Failure::TimedOut);
+        call.settle(dispatcher.learn(self.now, &mut attempt, &outcome));
+        dispatcher.finish(self.now, attempt, BodyEnd::Complete);
+        if self.scenario.workload.cancel {
+            self.abandon(id);
+        }
+    }
+
     fn close(&mut self, slot: usize, call: Call, end: End) {
         let open = self.calls.remove(slot);
         self.clients[open.client as usize].dispatcher.close(self.now, call);
@@ -122,6 +185,10 @@ impl World<'_> {
         let violation = self.tally.note_end(warm, self.now.since(open.arrived_at), end);
         if let Some(sites) = &mut self.sites {
             let server = open.server.map(|server| server as usize);
+            let is_told = matches!(end, End::Served { .. }) && !open.has_returned;
+            if let Some(server) = server.filter(|_| is_told) {
+                sites.replied(open.client as usize, server, self.now.since(open.arrived_at));
+            }
             sites.ended(open.client as usize, server, warm, violation);
         }
     }

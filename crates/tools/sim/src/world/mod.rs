@@ -104,6 +104,10 @@ struct OpenCall {
     full: u8,
     /// Where its last copy went.
     server: Option<u32>,
+    /// Whether it came home from another site.
+    has_returned: bool,
+    /// Whether it waits at another site for as long as it takes.
+    waits_on: bool,
 }
 
 impl OpenCall {

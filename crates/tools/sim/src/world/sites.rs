@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use evenkeel_core::request::Dispatcher;
 use evenkeel_core::time::nanos;
 use evenkeel_core::units::Rate;
 use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
@@ -9,6 +10,7 @@ use evenkeel_geo::curve::{Conditions, Family, Residual};
 use evenkeel_geo::epoch::{SiteId, SiteSet, Snapshot, Step};
 use evenkeel_geo::planner::{Plan, Planner};
 use evenkeel_geo::split::parts;
+use evenkeel_geo::split::patience::{Patience, Sent, Waits};
 use evenkeel_geo::wan;
 use slab::Slab;
 
@@ -60,6 +62,8 @@ pub(super) struct Sites {
     /// Mean of what one direction takes beyond its base.
     residual: Duration,
     spreads: Vec<Spread>,
+    /// By client, how long its requests wait at other sites; none where that is not our doing.
+    patience: Vec<Patience>,
     usable: SiteSet,
     controls: Vec<Control>,
     planner: Option<Planner>,
@@ -159,6 +163,9 @@ impl Sites {
         let spread = |(client, &site): (usize, &usize)| {
             Spread::new(mode, site, count, seed ^ (client as u64) << 32)
         };
+        let patience =
+            |&site: &usize| Patience::new(SiteId::new(site), count, scenario.workload.objective);
+        let patient = site_of_client.iter().filter(|_| mode.comes_home());
         let names = geography.sites.iter().map(|site| site.name.clone());
         let capacity = |site: &crate::scenario::Site| {
             (profile::capacity(scenario, site.servers) * 1e3).round() as u64
@@ -170,6 +177,7 @@ impl Sites {
             base: square(count, middle),
             residual: geography.wan.residual / 2,
             spreads: site_of_client.iter().enumerate().map(spread).collect(),
+            patience: patient.map(patience).collect(),
             usable: SiteSet::first(count),
             controls: (0..count).map(control).collect(),
             newest: None,
@@ -211,10 +219,23 @@ impl Sites {
         now: Instant,
         client: usize,
         (item, is_write): (u64, bool),
+        dispatcher: &mut Dispatcher,
     ) -> usize {
         let home = self.site_of_client[client];
         self.controls[home].arrived(is_write);
-        let chosen = self.spreads[client].choose(now, self.usable, &mut self.coin);
+        let mut usable = self.usable;
+        if self.patience.get(client).is_some() {
+            let mut hears = |server| dispatcher.hears(now, ReplicaId::new(server)).0;
+            for (site, servers) in self.servers.iter().enumerate() {
+                if !servers.clone().any(&mut hears) {
+                    usable.remove(SiteId::new(site));
+                }
+            }
+        }
+        let chosen = self.spreads[client].choose(now, usable, &mut self.coin);
+        if let Some(patience) = self.patience.get_mut(client).filter(|_| chosen != Some(home)) {
+            patience.sent(now);
+        }
         chosen.unwrap_or_else(|| {
             let servers = &self.servers[home];
             self.count() + servers.start + (item % servers.len() as u64) as usize
@@ -226,6 +247,28 @@ impl Sites {
     pub(super) fn sent(&mut self, client: usize, server: usize) {
         let site = self.site_of_server[server];
         self.controls[site].served(site == self.site_of_client[client]);
+    }
+
+    /// Until when a request of a client waits for the site it was sent to, and the group at home.
+    pub(super) fn waits(
+        &mut self,
+        now: Instant,
+        client: usize,
+        sent: &mut Sent,
+        silent_at: Option<Instant>,
+    ) -> Option<(Waits, usize)> {
+        let home = self.site_of_client[client];
+        let is_home_usable = self.usable.contains(SiteId::new(home));
+        let patience = self.patience.get_mut(client)?;
+        Some((patience.waits(now, sent, silent_at, is_home_usable), home))
+    }
+
+    /// A request of a client that was nowhere else was served by this server after so long.
+    pub(super) fn replied(&mut self, client: usize, server: usize, latency: Duration) {
+        let site = SiteId::new(self.site_of_server[server]);
+        if let Some(patience) = self.patience.get_mut(client) {
+            patience.replied(site, latency);
+        }
     }
 
     /// A request of a client ended that was sent to this server, if to any.

@@ -36,7 +36,7 @@ fn data_centre() -> ResponseCurves {
 
 fn table(curves: &ResponseCurves, paths: &[NetworkPath]) -> Vec<u32> {
     let class = Class { weight: Weight::new(1.0).unwrap(), curves, round_trips: 1 };
-    let axis = Axis { quantum: rate(550.0), levels: 110 };
+    let axis = Axis::of(rate(550.0), 110);
     pair_table(&[class], paths, &axis, &as_profiled(5)).unwrap().misses_ppm
 }
 

@@ -94,7 +94,7 @@ proptest! {
         bias in 1.0..1.2_f64,
     ) {
         let curves = curves_of(millis(30.0), &samples(&low), &samples(&high));
-        let axis = Axis { quantum: rate(3.0), levels: 80 };
+        let axis = Axis::of(rate(3.0), 80);
         let conditions = Conditions { load_bias: bias, ..as_profiled(1) };
         let class = Class { weight: Weight::new(1.0).unwrap(), curves: &curves, round_trips: 1 };
         let table = |base, residual| {
@@ -120,7 +120,7 @@ fn equal_misses_at_two_distances_are_the_same_number() {
     // Found by CI: 20 ms and 22.501 ms miss alike, and sums in another order were 1 ppm apart.
     let high = [11, 3, 11, 11, 11, 11, 3, 11, 3, 11, 11];
     let curves = curves_of(millis(30.0), &samples(&[11]), &samples(&high));
-    let axis = Axis { quantum: rate(3.0), levels: 80 };
+    let axis = Axis::of(rate(3.0), 80);
     let class = Class { weight: Weight::new(1.0).unwrap(), curves: &curves, round_trips: 1 };
     let residual = residual_of(&[71, 71, 71, 101, 101, 0, 101, 102, 71]);
     let table = |ms| {
@@ -170,7 +170,7 @@ fn paths_average_violations_and_classes_their_shares() {
         round_trips,
     };
     let path = |ms| NetworkPath { base: millis(ms), residual: Residual::none() };
-    let axis = Axis { quantum: rate(10.0), levels: 5 };
+    let axis = Axis::of(rate(10.0), 5);
     let table = |classes: &[Class<'_>], paths: &[NetworkPath]| {
         pair_table(classes, paths, &axis, &as_profiled(1)).unwrap().misses_ppm[2]
     };
@@ -210,7 +210,7 @@ fn servers_background_and_bias_scale_the_load() {
     let family = Family::local(&curves);
     let part = Part { weight: Weight::new(1.0).unwrap(), family: &family, base: Duration::ZERO };
     let table = |quantum, levels, conditions: &Conditions| {
-        let axis = Axis { quantum: rate(quantum), levels };
+        let axis = Axis::of(rate(quantum), levels);
         tabulate(&[part], &axis, conditions)
     };
     let full = table(100.0, 13, &base).unwrap();
@@ -229,7 +229,7 @@ fn servers_background_and_bias_scale_the_load() {
     assert_eq!(trimmed.misses_ppm, full.misses_ppm[..=10]);
     assert!(table(0.0, 13, &base).is_err() && table(1.0, 0, &base).is_err());
     assert!(table(1.0, 1, &Conditions { load_bias: f64::NAN, ..base }).is_err());
-    assert!(tabulate(&[], &Axis { quantum: rate(1.0), levels: 1 }, &base).is_err());
+    assert!(tabulate(&[], &Axis::of(rate(1.0), 1), &base).is_err());
 }
 
 #[test]

@@ -29,6 +29,8 @@ use crate::upstream_state::SplitReport;
 use evenkeel_geo::traffic::{Directive, SplitSetup};
 use evenkeel_runtime::clock::Clock;
 
+mod leaving;
+
 const HEDGE_AFTER: Duration = Duration::from_millis(10);
 const TIMEOUTS: Timeouts =
     Timeouts { attempt: Duration::from_millis(100), total: Duration::from_millis(250) };
