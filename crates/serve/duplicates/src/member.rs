@@ -16,7 +16,7 @@ use super::config::Connector;
 use super::connect::{connect, reach};
 use super::connection;
 use super::engine::{Bootstrap, Engine, Inner, Owed, write_group};
-use super::fencing::{self, FencingError, Look, Us};
+use super::fencing::{self, FencingError, Look, NOBODYS, Us};
 use super::log::{Reader, Record, RecordKind};
 use super::redis_check;
 use evenkeel_stores::resp::reply::{elements, payload};
@@ -190,7 +190,10 @@ impl Inner {
     fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, FencingError> {
         let partition = self.members.partition(server);
         let live = self.members.live(partition);
-        let mut rejoin = self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
+        // What it says to have is not what it has.
+        let is_diverged = self.servers[server].quarantine.is_some();
+        let watermark = if is_diverged { Some(NOBODYS) } else { looked.watermark };
+        let mut rejoin = self.history.rejoin(watermark, looked.holds_data, !live.is_empty());
         // Of a partition that was opened later there is nothing before.
         let place = &self.layout.partitions[partition];
         let opened = Position { epoch: Epoch(place.epoch), sequence: Sequence(place.opened) };
@@ -233,6 +236,7 @@ impl Inner {
     fn is_up(&mut self, server: usize) {
         let last = self.history.last().sequence;
         self.servers[server].bootstrap = None;
+        self.servers[server].quarantine = None;
         self.members.caught_up(server, last);
         self.replan_reads();
         self.servers[server].error = None;

@@ -178,6 +178,7 @@ impl Service {
         keeping.spawn_local(Rc::clone(&engine).keep_time(timer));
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
+        keeping.spawn_local(Rc::clone(&engine).keep_comparing());
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
         let accepting = accept_config(&engine.borrow().config).fixed();
         let frontend = Rc::new(Frontend(Rc::clone(&engine)));
