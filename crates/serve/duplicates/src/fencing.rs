@@ -255,8 +255,8 @@ async fn raise(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), Fe
             return Ok(link.expect_ok(&sign).await?);
         }
         // Who was emptied while it was written to has a watermark, and not what that says.
-        let is_emptied = payload(&theirs).is_none()
-            && payload(&link.ask(&[b"GET", WATERMARK]).await?).is_some();
+        let is_emptied =
+            payload(&theirs).is_none() && payload(&link.ask(&[b"GET", WATERMARK]).await?).is_some();
         let disown: [&[u8]; 3] = [b"SET", WATERMARK, FILLING];
         let steps: &[&[&[u8]]] = if is_emptied { &[&disown, &sign] } else { &[&sign] };
         if link.transaction(steps).await? {

@@ -118,7 +118,7 @@ impl Checks {
 
 impl Engine {
     /// Compares keys for the life of the service.
-    pub(in super::super) async fn keep_comparing(self: Rc<Self>) {
+    pub(super) async fn keep_comparing(self: Rc<Self>) {
         let mut seen = 0;
         while self.look().may_compare() {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -178,7 +178,9 @@ impl Inner {
         if !is_known && suspects.len() < SUSPECTS_MAX {
             suspects.push((partition, key.into()));
         }
-        if !self.checks.is_busy() && self.checks.pace.quiet(self.now).is_zero() && self.may_compare()
+        if !self.checks.is_busy()
+            && self.checks.pace.quiet(self.now).is_zero()
+            && self.may_compare()
         {
             self.compare_suspects();
         }
@@ -207,10 +209,11 @@ impl Inner {
             return;
         }
         let part = self.part(partition);
-        let text = self.log.read_after(write.0.saturating_sub(1), Some(&part)).and_then(|mut log| {
-            let record = log.next()?.filter(|record| record.sequence == write.0);
-            Ok(record.map(|record| record.command.to_vec()))
-        });
+        let text =
+            self.log.read_after(write.0.saturating_sub(1), Some(&part)).and_then(|mut log| {
+                let record = log.next()?.filter(|record| record.sequence == write.0);
+                Ok(record.map(|record| record.command.to_vec()))
+            });
         match text {
             Ok(Some(text)) => self.suspect_keys_of(partition, &text),
             Ok(None) => {}
@@ -541,7 +544,7 @@ impl Kind {
     }
 
     /// What is asked for the value: all of it, or as much as does not take long.
-    fn question<'a>(self, key: &'a [u8], is_small: bool) -> Vec<&'a [u8]> {
+    fn question(self, key: &[u8], is_small: bool) -> Vec<&[u8]> {
         match (self, is_small) {
             (Self::None | Self::Other, _) => Vec::new(),
             (Self::String, _) => vec![b"GETRANGE", key, b"-65536", b"-1"],
@@ -585,8 +588,23 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
     let Ok(Some(_)) = parser.parse(command) else { return false };
     let name = commands::lookup(parser.argument(command, 0)).map_or("", |it| it.name);
     let differs = [
-        "smembers", "sunion", "sinter", "sdiff", "srandmember", "zrandmember", "hgetall", "hkeys",
-        "hvals", "hrandfield", "sort_ro", "ttl", "pttl", "object", "memory", "dump", "xinfo",
+        "smembers",
+        "sunion",
+        "sinter",
+        "sdiff",
+        "srandmember",
+        "zrandmember",
+        "hgetall",
+        "hkeys",
+        "hvals",
+        "hrandfield",
+        "sort_ro",
+        "ttl",
+        "pttl",
+        "object",
+        "memory",
+        "dump",
+        "xinfo",
     ];
     !differs.contains(&name)
 }

@@ -54,6 +54,7 @@ use evenkeel_core::request::ordered::{
 use evenkeel_core::request::partition::ShardMap;
 use slab::Slab;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::changes::Changes;
 use super::config::{Connector, DuplicatesConfig};
@@ -64,10 +65,11 @@ use super::log::{Log, LogError};
 use super::manager::{Manager, Sample};
 pub(super) use access::write_group;
 pub(super) use bootstrap::count_commands;
-pub(super) use clients::Client;
 use checks::{Checks, is_exact};
+pub(super) use clients::Client;
 use connection_state::ConnectionState;
 use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::store::keys::WATERMARK;
@@ -300,9 +302,16 @@ impl Engine {
         *seen = self.stirs.get();
     }
 
+    /// What it does by itself, for the life of the service.
+    pub(super) fn keep_going(self: &Rc<Self>, tasks: &mut JoinSet<()>, timer: Timer) {
+        tasks.spawn_local(Rc::clone(self).keep_flushing());
+        tasks.spawn_local(Rc::clone(self).keep_time(timer));
+        tasks.spawn_local(Rc::clone(self).keep_comparing());
+    }
+
     /// Writes the log, then lets the connections write, whenever something is pending: once for all
     /// that came in one turn of the event loop.
-    pub(super) async fn keep_flushing(self: Rc<Self>) {
+    async fn keep_flushing(self: Rc<Self>) {
         std::future::poll_fn(|context| {
             let mut inner = self.look();
             inner.flusher = Some(context.waker().clone());

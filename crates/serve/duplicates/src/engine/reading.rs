@@ -21,8 +21,7 @@ use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::ordered::{
-    Acknowledge, ConnectionKind, Consistency, Dropped, Eligible, ReplicaState, Sequence,
-    ServerSet,
+    Acknowledge, ConnectionKind, Consistency, Dropped, Eligible, ReplicaState, Sequence, ServerSet,
 };
 use evenkeel_core::request::redundancy::Hedge;
 use evenkeel_core::request::{
@@ -193,6 +192,13 @@ impl Reads {
         read.sample
     }
 
+    fn text_of(&mut self, parsed: ParsedCommand<'_>) -> Vec<u8> {
+        let mut text = self.texts.pop().unwrap_or_default();
+        text.clear();
+        parsed.write(&mut text);
+        text
+    }
+
     fn keep_text(&mut self, text: Vec<u8>) {
         let is_worth_it = (1..=TEXT_BYTES_MAX).contains(&text.capacity());
         if is_worth_it && self.texts.len() < TEXTS_MAX {
@@ -203,7 +209,7 @@ impl Reads {
 
 impl Engine {
     /// Runs for the life of the service: steps reads whose hedges are due or whose rates open.
-    pub(in super::super) async fn keep_time(self: Rc<Self>, timer: Timer) {
+    pub(super) async fn keep_time(self: Rc<Self>, timer: Timer) {
         loop {
             let armed = {
                 let mut inner = self.borrow();
@@ -274,21 +280,15 @@ impl Inner {
         // Where everybody has a copy there is nobody to send another to.
         let may_resend = owed == 0 || owed < self.members.voters(partition).len();
         let place = if owed > 1 { self.place_of(&eligible) } else { Place::Unknown };
-        let mut text = Vec::new();
-        if may_resend || place != Place::Unknown {
-            text = self.reads.texts.pop().unwrap_or_default();
-            text.clear();
-            parsed.write(&mut text);
-        }
+        let is_kept = may_resend || place != Place::Unknown;
+        let text = if is_kept { self.reads.text_of(parsed) } else { Vec::new() };
         let manager = self.manager.as_mut();
         let sample = manager.and_then(|it| it.sent(self.now, (shard, partition), owed.max(1)));
-        let shape = commands::shape(command, parsed.arguments());
-        let (client, call) = (id, Some(call));
         let inserted = self.reads.open.insert(Read {
-            call,
-            client,
+            call: Some(call),
+            client: id,
             slot,
-            shape,
+            shape: commands::shape(command, parsed.arguments()),
             consistency,
             shard,
             partition,

@@ -1,12 +1,12 @@
 //! Which duplicates differ from the others, and when keys are compared.
 //!
-//! **Signal**: what all live duplicates of a partition say of one key *at one position* in the order
-//! of writes. Each has done the same writes in the same order, so what they say is equal; no time
-//! passes between the questions as far as data is concerned. **Why not the answers that clients
-//! get?** They come from different positions, in any order (`SMEMBERS`), or by chance
+//! **Signal**: what all live duplicates of a partition say of one key *at one position* in the
+//! order of writes. Each has done the same writes in the same order, so what they say is equal; no
+//! time passes between the questions as far as data is concerned. **Why not the answers that
+//! clients get?** They come from different positions, in any order (`SMEMBERS`), or by chance
 //! (`SRANDMEMBER`): such an answer that differs is only a reason to compare its key. **When it
 //! misleads**: a deadline passes at each duplicate by its own clock, so keys whose deadline is near
-//! tell nothing ([`EXPIRING_WITHIN_MS`]), nor do deadlines that differ a little. **Who is odd**: who
+//! tell nothing (`EXPIRING_WITHIN_MS`), nor do deadlines that differ a little. **Who is odd**: who
 //! differs from a majority of those that were asked. Of two that differ nobody can tell. Who lost
 //! the epoch that fences was emptied, whatever the others say. **Recovery**: who is odd is filled
 //! again from the others.
@@ -178,11 +178,8 @@ mod tests {
     const NOW: i64 = 1_000_000;
 
     fn verdict(said: &[(u64, i64)]) -> Verdict {
-        let statement = |(server, &(digest, expires_unix_ms))| Statement {
-            server,
-            digest,
-            expires_unix_ms,
-        };
+        let statement =
+            |(server, &(digest, expires_unix_ms))| Statement { server, digest, expires_unix_ms };
         compare(&said.iter().enumerate().map(statement).collect::<Vec<_>>(), NOW)
     }
 
