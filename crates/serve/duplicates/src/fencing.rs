@@ -83,9 +83,9 @@ pub(super) struct Look {
 /// # Errors
 /// When it does not answer, or is another service's.
 pub(super) async fn look(link: &mut Link, name: &str) -> io::Result<Look> {
-    let stamp = Stamp::parse(&link.ask(&[b"GET", EPOCH]).await?);
+    let stamp = Stamp::parse(&link.get(EPOCH).await?);
     stamp.check_service(name, link.address())?;
-    let watermark = link.ask(&[b"GET", WATERMARK]).await?;
+    let watermark = link.get(WATERMARK).await?;
     let watermark = payload(&watermark).map(parse_watermark);
     let size = link.ask(&[b"DBSIZE"]).await?;
     let size = integer(&size).and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
@@ -249,14 +249,14 @@ async fn raise(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), Fe
         if is_redis {
             link.expect_ok(&[b"WATCH", EPOCH]).await?;
         }
-        let theirs = link.ask(&[b"GET", EPOCH]).await?;
+        let theirs = link.get(EPOCH).await?;
         us.check(&Stamp::parse(&theirs), link.address())?;
         if !is_redis {
             return Ok(link.expect_ok(&sign).await?);
         }
         // Who was emptied while it was written to has a watermark, and not what that says.
         let is_emptied =
-            payload(&theirs).is_none() && payload(&link.ask(&[b"GET", WATERMARK]).await?).is_some();
+            payload(&theirs).is_none() && payload(&link.get(WATERMARK).await?).is_some();
         let disown: [&[u8]; 3] = [b"SET", WATERMARK, FILLING];
         let steps: &[&[&[u8]]] = if is_emptied { &[&disown, &sign] } else { &[&sign] };
         if link.transaction(steps).await? {
@@ -286,7 +286,7 @@ pub(super) async fn empty(
         return Ok(());
     }
     link.expect_ok(&[b"WATCH", EPOCH]).await?;
-    let theirs = Stamp::parse(&link.ask(&[b"GET", EPOCH]).await?);
+    let theirs = Stamp::parse(&link.get(EPOCH).await?);
     us.check(&theirs, link.address())?;
     if theirs.epoch == us.epoch && link.transaction(&steps).await? {
         return Ok(());

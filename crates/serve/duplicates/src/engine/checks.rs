@@ -238,6 +238,11 @@ impl Inner {
         let Some(lister) = lister.filter(|&it| self.servers[it].free.is_open) else {
             return self.end_pass();
         };
+        if live.len() < 2 {
+            let partition = checks.partition;
+            self.end_pass();
+            return self.begin_round(partition, Vec::new(), false);
+        }
         checks.number += 1;
         checks.listing = Some(lister);
         let connection = self.servers[lister].connection(ConnectionKind::Free);
@@ -255,6 +260,7 @@ impl Inner {
         checks.partition += 1;
         if checks.partition >= self.members.partitions() {
             (checks.partition, checks.turn) = (0, checks.turn.wrapping_add(1));
+            checks.undecided.retain(|it| !self.members.configured(it.0).is_empty());
         }
         let accesses = self.accesses();
         self.checks.pace.compared(self.now, accesses, 0, true);
