@@ -171,23 +171,29 @@ impl Inner {
         }
     }
 
+    /// Whether answers that differ are followed now: not where they differed for nothing a moment
+    /// ago. What really differs will be answered so again.
+    pub(super) fn follows(&self) -> bool {
+        self.may_compare() && self.checks.pace.quiet(self.now).is_zero()
+    }
+
     /// Answers to clients differed in this key.
-    pub(super) fn suspect(&mut self, partition: usize, key: &[u8]) {
+    fn suspect(&mut self, partition: usize, key: &[u8]) {
         let suspects = &mut self.checks.suspects;
         let is_known = suspects.iter().any(|it| it.0 == partition && &*it.1 == key);
         if !is_known && suspects.len() < SUSPECTS_MAX {
             suspects.push((partition, key.into()));
         }
-        if !self.checks.is_busy()
-            && self.checks.pace.quiet(self.now).is_zero()
-            && self.may_compare()
-        {
+        if !self.checks.is_busy() {
             self.compare_suspects();
         }
     }
 
     /// The same of all keys of these commands.
     pub(super) fn suspect_keys_of(&mut self, partition: usize, text: &[u8]) {
+        if !self.follows() {
+            return;
+        }
         let (mut parser, mut rest) = (RequestParser::default(), text);
         while let Ok(Some(length)) = parser.parse(rest) {
             let arguments = parser.arguments(rest);
@@ -205,7 +211,7 @@ impl Inner {
 
     /// Duplicates answered a write differently. What it was the log knows.
     pub(super) fn suspect_write(&mut self, partition: usize, write: Sequence) {
-        if !self.may_compare() || self.checks.suspects.len() >= SUSPECTS_MAX {
+        if !self.follows() || !self.checks.suspects.is_empty() {
             return;
         }
         let part = self.part(partition);

@@ -562,6 +562,7 @@ impl Inner {
         }
         if self.calls[key].is_answered() {
             let call = self.calls.remove(key);
+            self.reads.keep_text(call.text);
             if let (Some(manager), Some(sample)) = (&mut self.manager, call.sample) {
                 manager.learn(*sample);
             }

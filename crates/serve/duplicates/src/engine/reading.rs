@@ -192,14 +192,15 @@ impl Reads {
         read.sample
     }
 
-    fn text_of(&mut self, parsed: ParsedCommand<'_>) -> Vec<u8> {
+    /// Room for a command, with it.
+    pub(super) fn text_of(&mut self, parsed: ParsedCommand<'_>) -> Vec<u8> {
         let mut text = self.texts.pop().unwrap_or_default();
         text.clear();
         parsed.write(&mut text);
         text
     }
 
-    fn keep_text(&mut self, text: Vec<u8>) {
+    pub(super) fn keep_text(&mut self, text: Vec<u8>) {
         let is_worth_it = (1..=TEXT_BYTES_MAX).contains(&text.capacity());
         if is_worth_it && self.texts.len() < TEXTS_MAX {
             self.texts.push(text);
@@ -377,7 +378,8 @@ impl Inner {
             return;
         }
         let digest = digest(reply);
-        if *read.digest.get_or_insert(digest) != digest {
+        if *read.digest.get_or_insert(digest) != digest && self.follows() {
+            let read = &mut self.reads.open[key];
             read.place = Place::Unknown; // it is followed once
             let (partition, text) = (read.partition, read.text.clone());
             self.suspect_keys_of(partition, &text);

@@ -195,7 +195,7 @@ fn strong_reads_are_linearizable_for_long() {
 #[test]
 #[cfg(target_os = "linux")]
 fn whatever_fails_no_write_is_lost_and_duplicates_are_equal() {
-    soak::runs(Duration::from_secs(8), 1);
+    soak::runs(Duration::from_secs(5), 1);
 }
 
 #[test]

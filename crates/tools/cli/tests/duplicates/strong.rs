@@ -39,11 +39,6 @@ impl Shared {
         }
     }
 
-    /// A key that is asked for now.
-    pub(crate) fn key_now(&self) -> String {
-        format!("k{}", self.asked.load(Ordering::Relaxed) / GENERATION * KEYS)
-    }
-
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap()
     }
