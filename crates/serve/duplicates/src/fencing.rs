@@ -267,6 +267,19 @@ async fn raise(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), Fe
     Err(FencingError::Passing(format!("{address}: others sign it again and again (who?)")))
 }
 
+/// Whether all that a duplicate told until now was its data: who was emptied meanwhile has no
+/// epoch.
+///
+/// # Errors
+/// When it was.
+pub(super) async fn still_signed(link: &mut Link) -> io::Result<()> {
+    if payload(&link.get(EPOCH).await?).is_some() {
+        return Ok(());
+    }
+    let text = format!("{}: somebody emptied it while it was copied", link.address());
+    Err(io::Error::other(text))
+}
+
 /// Empties a duplicate that is ours. It never is without our epoch.
 ///
 /// # Errors

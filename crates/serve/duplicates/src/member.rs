@@ -445,6 +445,10 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
                     < FILLING_BYTES_MAX
         };
         wait_until(&engine, server, connection, has_room).await;
+        if is_last {
+            fencing::still_signed(&mut link).await?;
+            wait_until(&engine, server, connection, has_room).await;
+        }
         let mut inner = engine.borrow();
         if inner.servers[server].connection != connection {
             return Ok(());
@@ -514,13 +518,17 @@ async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
         }
         cursor = payload(next).unwrap_or(b"0").to_vec();
         let is_last = cursor == b"0";
-        wait_until(engine, source, connection, |inner| {
+        let has_room = |inner: &mut Inner| {
             let max = if is_last { 1 } else { keys_max(inner.members.owed_max()) };
             inner.state_pass.as_ref().is_none_or(|pass| {
                 pass.copying.on_their_way() < max && pass.copying.held_bytes() < FILLING_BYTES_MAX
             })
-        })
-        .await;
+        };
+        wait_until(engine, source, connection, has_room).await;
+        if is_last {
+            fencing::still_signed(&mut link).await?;
+            wait_until(engine, source, connection, has_room).await;
+        }
         let inner = engine.borrow();
         if inner.state_pass.as_ref().is_none_or(|pass| pass.is_broken) {
             return Err(lost());

@@ -3,7 +3,7 @@
 
 use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_duplicates::DuplicatesConfig;
-use evenkeel_testkit::redis::{Client, Reply};
+use evenkeel_testkit::redis::{Client, Reply, encoded};
 use evenkeel_testkit::wait::block_until;
 
 use super::world::World;
@@ -230,4 +230,37 @@ fn what_is_equal_is_left_alone() {
     });
     assert_eq!(diverged(&world), [0, 0, 1], "nobody was taken for odd");
     assert_eq!(world.state_now().disagreements, before.disagreements);
+}
+
+/// What comes from one that is emptied meanwhile is no copy: the other one must not be live with
+/// it.
+#[test]
+fn a_copy_of_what_is_emptied_meanwhile_is_none() {
+    const MANY: usize = 40_000;
+    let no_check = |config: &mut DuplicatesConfig| {
+        config.check_rate = 0;
+        config.members.acknowledge = Acknowledge::One;
+    };
+    let Some(mut world) = world("source", 2, no_check) else { return };
+    let (mut client, value) = (world.client(), "x".repeat(200));
+    for first in (0..MANY).step_by(1_000) {
+        let keys = first..first + 1_000;
+        let text: Vec<u8> =
+            keys.clone().flat_map(|n| encoded(&["SET", &format!("m{n}"), &value])).collect();
+        client.send(&text);
+        keys.for_each(|_| assert_eq!(client.read(), ok()));
+    }
+    world.settle();
+    world.redises[1].kill();
+    world.redises[1].wipe();
+    block_until("it is away", || world.live() == 1);
+    world.redises[1].start();
+    world.redises[1].client().ask(&["SET", "evenkeel:watermark", "filling"]);
+    let second = || world.state().partitions[0].duplicates[1].clone();
+    block_until("it is being filled", || second().filled_keys.is_some_and(|keys| keys > 0));
+    world.redises[0].client().ask(&["FLUSHALL"]);
+    block_until("that is noticed", || {
+        assert_eq!(world.live(), 1, "it has a part, and serves it");
+        second().error.is_some_and(|why| why.contains("somebody emptied it"))
+    });
 }
