@@ -70,6 +70,9 @@ pub struct DuplicatesConfig {
     pub idle_max: Option<Duration>,
     /// How long clients may take to finish once the process is told to stop; that of the process.
     pub drain: Duration,
+    /// Keys compared between duplicates per second, while clients ask; 0 = none but those whose
+    /// answers differed. Default 100.
+    pub check_rate: u32,
     /// What is promised and how closely it is watched; without it nothing is advised.
     pub manager: Option<ManagerSettings>,
     /// Where processes take turns; without it there is one, and nobody else.

@@ -105,6 +105,19 @@ impl Link {
         }
     }
 
+    /// Asks for a key's value. An error (`LOADING`, most of the time) is none.
+    pub(super) async fn get(&mut self, key: &[u8]) -> io::Result<Vec<u8>> {
+        let reply = self.ask(&[b"GET", key]).await?;
+        match reply.first() {
+            Some(b'-' | b'!') => Err(io::Error::other(format!(
+                "{}: {}",
+                self.address,
+                String::from_utf8_lossy(&reply).trim_end()
+            ))),
+            _ => Ok(reply),
+        }
+    }
+
     async fn answer(&mut self) -> io::Result<Vec<u8>> {
         let mut scanner = ReplyScanner::default();
         loop {

@@ -12,6 +12,8 @@ pub(super) struct Counts {
     pub(super) writes: u64,
     pub(super) refused: u64,
     pub(super) disagreements: u64,
+    /// Keys that were compared.
+    pub(super) compared: u64,
     pub(super) replayed: u64,
     pub(super) copied: u64,
     /// Keys that went to another partition.
@@ -28,7 +30,7 @@ pub(super) struct Counts {
 /// Of one duplicate.
 #[derive(Debug, Default)]
 pub(super) struct ServerCounts {
-    pub(super) drops: [u64; 4],
+    pub(super) drops: [u64; 5],
     /// From sending to its own answer, whether it was first or not.
     pub(super) answers: Recorder,
 }
@@ -40,6 +42,7 @@ impl Counts {
             writes: 0,
             refused: 0,
             disagreements: 0,
+            compared: 0,
             replayed: 0,
             copied: 0,
             moved_keys: 0,

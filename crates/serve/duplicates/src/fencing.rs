@@ -29,6 +29,9 @@ use evenkeel_stores::store::keys::{EPOCH, WATERMARK};
 
 /// What is said while a duplicate is being filled: whoever finds it must begin again.
 const FILLING: &[u8] = b"filling";
+/// Where whoever has a history that is nobody's is.
+pub(super) const NOBODYS: Position =
+    Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) };
 /// Bits of an epoch that are chosen by chance where no common store gives it.
 const CHANCE_BITS: u32 = 16;
 /// Times that something may not be as it was made before it is tried again later.
@@ -80,9 +83,9 @@ pub(super) struct Look {
 /// # Errors
 /// When it does not answer, or is another service's.
 pub(super) async fn look(link: &mut Link, name: &str) -> io::Result<Look> {
-    let stamp = Stamp::parse(&link.ask(&[b"GET", EPOCH]).await?);
+    let stamp = Stamp::parse(&link.get(EPOCH).await?);
     stamp.check_service(name, link.address())?;
-    let watermark = link.ask(&[b"GET", WATERMARK]).await?;
+    let watermark = link.get(WATERMARK).await?;
     let watermark = payload(&watermark).map(parse_watermark);
     let size = link.ask(&[b"DBSIZE"]).await?;
     let size = integer(&size).and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
@@ -97,7 +100,7 @@ fn parse_watermark(text: &[u8]) -> Position {
         (Some(epoch), Some(sequence), None) => {
             Position { epoch: Epoch(epoch), sequence: Sequence(sequence) }
         }
-        _ => Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) },
+        _ => NOBODYS,
     }
 }
 
@@ -130,8 +133,8 @@ impl Stamp {
         match &self.service {
             Some(service) if service != name => Err(io::Error::other(format!(
                 "{address}: it belongs to the service '{service}', expected '{name}' or nobody's \
-                 (are the addresses of two services swapped? Was the service renamed? Then delete \
-                 its key evenkeel:epoch while nobody runs)"
+                 (are the addresses of two services swapped? Was the service renamed? Then set its \
+                 key evenkeel:epoch to \"0 0 {name}\" while nobody runs)"
             ))),
             _ => Ok(()),
         }
@@ -246,17 +249,35 @@ async fn raise(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), Fe
         if is_redis {
             link.expect_ok(&[b"WATCH", EPOCH]).await?;
         }
-        let theirs = Stamp::parse(&link.ask(&[b"GET", EPOCH]).await?);
-        us.check(&theirs, link.address())?;
+        let theirs = link.get(EPOCH).await?;
+        us.check(&Stamp::parse(&theirs), link.address())?;
         if !is_redis {
             return Ok(link.expect_ok(&sign).await?);
         }
-        if link.transaction(&[&sign]).await? {
+        // Who was emptied while it was written to has a watermark, and not what that says.
+        let is_emptied =
+            payload(&theirs).is_none() && payload(&link.get(WATERMARK).await?).is_some();
+        let disown: [&[u8]; 3] = [b"SET", WATERMARK, FILLING];
+        let steps: &[&[&[u8]]] = if is_emptied { &[&disown, &sign] } else { &[&sign] };
+        if link.transaction(steps).await? {
             return Ok(());
         }
     }
     let address = link.address();
     Err(FencingError::Passing(format!("{address}: others sign it again and again (who?)")))
+}
+
+/// Whether all that a duplicate told until now was its data: who was emptied meanwhile has no
+/// epoch.
+///
+/// # Errors
+/// When it was.
+pub(super) async fn still_signed(link: &mut Link) -> io::Result<()> {
+    if payload(&link.get(EPOCH).await?).is_some() {
+        return Ok(());
+    }
+    let text = format!("{}: somebody emptied it while it was copied", link.address());
+    Err(io::Error::other(text))
 }
 
 /// Empties a duplicate that is ours. It never is without our epoch.
@@ -278,7 +299,7 @@ pub(super) async fn empty(
         return Ok(());
     }
     link.expect_ok(&[b"WATCH", EPOCH]).await?;
-    let theirs = Stamp::parse(&link.ask(&[b"GET", EPOCH]).await?);
+    let theirs = Stamp::parse(&link.get(EPOCH).await?);
     us.check(&theirs, link.address())?;
     if theirs.epoch == us.epoch && link.transaction(&steps).await? {
         return Ok(());

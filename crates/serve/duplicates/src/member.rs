@@ -16,7 +16,7 @@ use super::config::Connector;
 use super::connect::{connect, reach};
 use super::connection;
 use super::engine::{Bootstrap, Engine, Inner, Owed, write_group};
-use super::fencing::{self, FencingError, Look, Us};
+use super::fencing::{self, FencingError, Look, NOBODYS, Us};
 use super::log::{Reader, Record, RecordKind};
 use super::redis_check;
 use evenkeel_stores::resp::reply::{elements, payload};
@@ -190,7 +190,10 @@ impl Inner {
     fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, FencingError> {
         let partition = self.members.partition(server);
         let live = self.members.live(partition);
-        let mut rejoin = self.history.rejoin(looked.watermark, looked.holds_data, !live.is_empty());
+        // What it says to have is not what it has.
+        let is_diverged = self.servers[server].quarantine.is_some();
+        let watermark = if is_diverged { Some(NOBODYS) } else { looked.watermark };
+        let mut rejoin = self.history.rejoin(watermark, looked.holds_data, !live.is_empty());
         // Of a partition that was opened later there is nothing before.
         let place = &self.layout.partitions[partition];
         let opened = Position { epoch: Epoch(place.epoch), sequence: Sequence(place.opened) };
@@ -233,6 +236,7 @@ impl Inner {
     fn is_up(&mut self, server: usize) {
         let last = self.history.last().sequence;
         self.servers[server].bootstrap = None;
+        self.servers[server].quarantine = None;
         self.members.caught_up(server, last);
         self.replan_reads();
         self.servers[server].error = None;
@@ -441,6 +445,10 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
                     < FILLING_BYTES_MAX
         };
         wait_until(&engine, server, connection, has_room).await;
+        if is_last {
+            fencing::still_signed(&mut link).await?;
+            wait_until(&engine, server, connection, has_room).await;
+        }
         let mut inner = engine.borrow();
         if inner.servers[server].connection != connection {
             return Ok(());
@@ -510,13 +518,17 @@ async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
         }
         cursor = payload(next).unwrap_or(b"0").to_vec();
         let is_last = cursor == b"0";
-        wait_until(engine, source, connection, |inner| {
+        let has_room = |inner: &mut Inner| {
             let max = if is_last { 1 } else { keys_max(inner.members.owed_max()) };
             inner.state_pass.as_ref().is_none_or(|pass| {
                 pass.copying.on_their_way() < max && pass.copying.held_bytes() < FILLING_BYTES_MAX
             })
-        })
-        .await;
+        };
+        wait_until(engine, source, connection, has_room).await;
+        if is_last {
+            fencing::still_signed(&mut link).await?;
+            wait_until(engine, source, connection, has_room).await;
+        }
         let inner = engine.borrow();
         if inner.state_pass.as_ref().is_none_or(|pass| pass.is_broken) {
             return Err(lost());

@@ -4,7 +4,7 @@ use super::state::{DuplicateState, DuplicatesState};
 use evenkeel_proxy::metrics::collect_balanced;
 use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge, histogram};
 
-const OF_SERVICES: [Metric<DuplicatesState>; 22] = [
+const OF_SERVICES: [Metric<DuplicatesState>; 24] = [
     gauge("evenkeel_duplicates_clients", "Connected clients.", |it| it.clients.into()),
     counter("evenkeel_duplicates_writes_total", "Acknowledged writes.", |it| {
         it.writes.count.into()
@@ -29,8 +29,16 @@ const OF_SERVICES: [Metric<DuplicatesState>; 22] = [
     }),
     counter(
         "evenkeel_duplicates_disagreements_total",
-        "Writes with different answers: the data of the duplicates differ.",
+        "Writes with different answers, and keys or duplicates found to differ from the others.",
         |it| it.disagreements.into(),
+    ),
+    counter("evenkeel_duplicates_compared_keys_total", "Keys compared between duplicates.", |it| {
+        it.compared_keys.into()
+    }),
+    gauge(
+        "evenkeel_duplicates_undecided_keys",
+        "Keys that differ while no majority tells who is right. Alert on it.",
+        |it| (it.undecided_keys as u64).into(),
     ),
     gauge("evenkeel_duplicates_sequence", "Sequence number of the last write.", |it| {
         it.sequence.into()
@@ -80,13 +88,18 @@ const OF_SERVICES: [Metric<DuplicatesState>; 22] = [
     ),
 ];
 
-const OF_DUPLICATES: [Metric<DuplicateState>; 5] = [
+const OF_DUPLICATES: [Metric<DuplicateState>; 6] = [
     gauge("evenkeel_duplicate_in_sync", "1 while it is in sync.", |it| {
         (it.state == "in-sync").into()
     }),
     gauge("evenkeel_duplicate_applied", "Sequence number of its last answered write.", |it| {
         it.applied.into()
     }),
+    gauge(
+        "evenkeel_duplicate_quarantined",
+        "1 from when it was found to differ from the others until it is filled again.",
+        |it| it.quarantine.is_some().into(),
+    ),
     gauge("evenkeel_duplicate_pending", "Replies that it has not sent yet.", |it| {
         it.pending.into()
     }),
@@ -96,7 +109,8 @@ const OF_DUPLICATES: [Metric<DuplicateState>; 5] = [
     counter_by(
         "evenkeel_duplicate_dropped_total",
         "Disconnections by reason: lost (its connection broke), silent (no reply in time), full \
-         (too many pending replies), failed (it cannot do what others can).",
+         (too many pending replies), failed (it cannot do what others can), diverged (its data \
+         differ).",
         "reason",
         |it| {
             vec![
@@ -104,6 +118,7 @@ const OF_DUPLICATES: [Metric<DuplicateState>; 5] = [
                 ("silent", it.dropped.silent.into()),
                 ("full", it.dropped.full.into()),
                 ("failed", it.dropped.failed.into()),
+                ("diverged", it.dropped.diverged.into()),
             ]
         },
     ),

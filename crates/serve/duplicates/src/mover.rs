@@ -17,6 +17,7 @@ use super::changes::ChangeRequest;
 use super::config::Target;
 use super::connect::{Link, connect};
 use super::engine::{Engine, Inner};
+use super::fencing::still_signed;
 use super::layout::{Layout, Leftover, MapStore, StoreError};
 use super::member::{FILLING_BYTES_MAX, SCAN_COUNT, drained, keys_max};
 use super::members::Members;
@@ -234,6 +235,7 @@ impl Mover {
             })
             .await?;
         }
+        still_signed(&mut scan.link).await?;
         let mut inner = self.engine.borrow();
         self.check(&inner, Some(number))?;
         if let Some(it) = &mut inner.moving {

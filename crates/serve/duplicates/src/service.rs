@@ -174,8 +174,7 @@ impl Service {
         (0..servers).for_each(|server| members.keep(&engine, server));
         members.spawn(mover::keep(Rc::clone(&engine), store, stored, members.clone()));
         let mut keeping = JoinSet::new();
-        keeping.spawn_local(Rc::clone(&engine).keep_flushing());
-        keeping.spawn_local(Rc::clone(&engine).keep_time(timer));
+        engine.keep_going(&mut keeping, timer);
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));

@@ -53,8 +53,13 @@ pub struct DuplicatesState {
     pub uncertain_writes: u64,
     /// Reads whose duplicates went away.
     pub lost_reads: u64,
-    /// Writes that duplicates answered differently: they are not equal.
+    /// Writes that duplicates answered differently, and keys and duplicates that were found to
+    /// differ from the others.
     pub disagreements: u64,
+    /// Keys that were compared between duplicates.
+    pub compared_keys: u64,
+    /// Keys that differ, and no majority tells who is right.
+    pub undecided_keys: usize,
     /// The log.
     pub log: LogState,
     /// The duplicates of each partition.
@@ -149,6 +154,9 @@ pub struct DuplicateState {
     pub pending: usize,
     /// Why it is not live.
     pub error: Option<String>,
+    /// What it holds differed from what the others hold: it is not read from until it is filled
+    /// again.
+    pub quarantine: Option<String>,
     /// Keys it was given, while it is being filled.
     pub filled_keys: Option<usize>,
     /// Times it was dropped, by reason.
@@ -168,6 +176,8 @@ pub struct DropsState {
     pub full: u64,
     /// It could not do what others can.
     pub failed: u64,
+    /// What it holds differed from what the others hold.
+    pub diverged: u64,
 }
 
 impl AccessState {
@@ -198,6 +208,7 @@ impl DropsState {
             silent: count(Dropped::Silent),
             full: count(Dropped::Full),
             failed: count(Dropped::Failed),
+            diverged: count(Dropped::Diverged),
         }
     }
 }
@@ -232,6 +243,8 @@ impl Inner {
             uncertain_writes,
             lost_reads,
             disagreements,
+            compared_keys: self.counts.compared,
+            undecided_keys: self.undecided_keys(),
             log: LogState {
                 bytes: self.log.bytes(),
                 first_sequence: self.log.first_sequence(),
@@ -253,6 +266,7 @@ impl Inner {
             applied: self.members.applied(server).0,
             pending: self.members.owed(server),
             error: state.error.clone(),
+            quarantine: state.quarantine.clone(),
             filled_keys: state.bootstrap.as_ref().map(|bootstrap| bootstrap.copying.copied()),
             dropped: DropsState::of(counts),
             answers: AccessState::of(&counts.answers),

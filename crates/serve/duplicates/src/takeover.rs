@@ -126,7 +126,7 @@ async fn take_over(
     epoch: Epoch,
 ) -> io::Result<Taken> {
     let looks = ask_all(config, connectors, Some(epoch)).await;
-    if !enough(config, &looks) {
+    if !enough(config.members.acknowledge, &looks) {
         return Ok(Taken::NotYet);
     }
     let Some(furthest) = furthest(looks.iter().flatten()) else {
@@ -189,7 +189,7 @@ async fn ask_all(
     loop {
         let next = looking.join_next();
         let next = match epoch {
-            Some(_) if enough(config, &looks) => {
+            Some(_) if enough(config.members.acknowledge, &looks) => {
                 tokio::time::timeout(OTHERS_WITHIN, next).await.ok().flatten()
             }
             _ => next.await,
@@ -221,12 +221,16 @@ const fn is_named(watermark: &Position) -> bool {
 }
 
 /// Whether one of those that answered must have every write that was acknowledged.
-fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
+fn enough(level: Acknowledge, looks: &Looks) -> bool {
     looks.iter().filter(|partition| !partition.is_empty()).all(|partition| {
         let (all, answered) = (partition.len(), partition.iter().flatten().count());
-        // One that was emptied to be filled had perhaps acknowledged what was in it.
-        let whole = partition.iter().flatten().filter(|look| !is_filling(look)).count();
-        match config.members.acknowledge {
+        // One that was emptied, by us to be filled or by others, had perhaps acknowledged what was
+        // in it.
+        let marks = || partition.iter().flatten().map(|look| look.watermark);
+        let is_begun = marks().flatten().any(|mark| is_named(&mark) && mark.sequence.0 > 0);
+        let is_whole = |mark: &Option<Position>| mark.map_or(!is_begun, |mark| is_named(&mark));
+        let whole = marks().filter(is_whole).count();
+        match level {
             Acknowledge::Majority => whole > all / 2 || answered == all,
             Acknowledge::One | Acknowledge::All => answered == all,
         }
@@ -235,4 +239,34 @@ fn enough(config: &DuplicatesConfig, looks: &Looks) -> bool {
 
 fn is_filling(look: &Look) -> bool {
     look.watermark.is_some_and(|watermark| !is_named(&watermark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fencing::NOBODYS;
+    use super::*;
+
+    /// One that somebody emptied had acknowledged what only it and one that is away had.
+    #[test]
+    fn who_was_emptied_is_no_part_of_a_majority() {
+        let look = |watermark: Option<Position>| {
+            Some(Look { epoch: Epoch(3), watermark, holds_data: watermark.is_some() })
+        };
+        let at = |sequence| Some(Position { epoch: Epoch(3), sequence: Sequence(sequence) });
+        for (looks, is_enough) in [
+            ([look(at(7)), look(at(9)), None], true),
+            ([look(at(7)), look(None), None], false), // emptied
+            ([look(at(7)), look(Some(NOBODYS)), None], false),
+            ([look(at(7)), look(None), look(at(8))], true),
+            ([look(at(7)), look(None), look(None)], true), // nobody else will tell more
+            ([look(None), look(None), None], true),        // the first start
+            ([look(at(0)), look(None), None], true),
+        ] {
+            assert_eq!(
+                enough(Acknowledge::Majority, &vec![looks.to_vec()]),
+                is_enough,
+                "{looks:?}"
+            );
+        }
+    }
 }

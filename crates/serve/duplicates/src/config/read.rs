@@ -119,6 +119,7 @@ impl<'a> Duplicates<'a> {
             clients_max: table.key("clients_max").integer().between(1..=1_000_000).or(10_000),
             idle_max: table.key("idle_max").duration().between(SECOND..=24 * HOUR).optional(),
             drain,
+            check_rate: table.key("check_rate").integer().between(0..=1_000).or(100),
             manager: manager(table),
             etcd: etcd(table, name),
         };

@@ -145,6 +145,7 @@ impl Inner {
         let call = self.open(id, (shard, partition), None, to, form);
         let opened = &mut self.calls[call];
         (opened.level, opened.needs_leadership) = (eligible.needs, needs_leadership);
+        opened.text = self.reads.text_of(parsed);
         for server in to.iter() {
             let connection = self.servers[server].connection(eligible.connection);
             parsed.write(&mut connection.pending);
@@ -189,6 +190,8 @@ impl Inner {
             answer: None,
             first_took: None,
             digest: None,
+            others: Vec::new(),
+            text: Vec::new(),
             sample,
         })
     }

@@ -5,6 +5,7 @@ use evenkeel_core::request::ordered::{
 };
 
 use super::Inner;
+use super::checks::digest;
 use super::types::{Copy, Owed};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{self, Blame};
@@ -37,6 +38,10 @@ impl Inner {
             self.read_answered(server, attempt, reply);
             return Ok(());
         }
+        if let Owed::Check { round, key, question } = owed {
+            self.check_answered(server, (round, key, question), reply);
+            return Ok(());
+        }
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
         let is_access = matches!(owed, Owed::Access { .. } | Owed::Group { .. });
@@ -50,7 +55,8 @@ impl Inner {
             return Err(Some(Dropped::Failed));
         }
         match owed {
-            Owed::Read { .. } => unreachable!("it was answered above"),
+            Owed::Read { .. } | Owed::Check { .. } => unreachable!("it was answered above"),
+            Owed::Page { number } => self.page_answered(server, number, reply),
             Owed::Access { call } => self.access_answered(server, call, reply),
             Owed::Group { call, is_single, refusal, .. } => {
                 let answer = match refusal {
@@ -116,15 +122,21 @@ impl Inner {
         }
         let mut is_torn = false;
         let call = &mut self.calls[key];
-        if write.is_some() {
-            let digest = xxhash_rust::xxh3::xxh3_64(reply);
-            let place = match &mut call.mirror {
-                Some(mirror) if is_mirror => &mut mirror.digest,
-                _ => &mut call.digest,
-            };
-            if *place.get_or_insert(digest) != digest {
-                self.counts.disagreements += 1;
+        let digest = digest(reply);
+        let mut differs = false;
+        match &mut call.mirror {
+            Some(mirror) if is_mirror => {
+                differs = *mirror.digest.get_or_insert(digest) != digest;
+                self.counts.disagreements += u64::from(differs);
             }
+            _ if *call.digest.get_or_insert(digest) != digest => {
+                differs = call.others.is_empty(); // it is followed once
+                self.counts.disagreements += u64::from(differs && write.is_some());
+                call.others.push((server, digest, reply.to_vec()));
+            }
+            _ => {}
+        }
+        if write.is_some() {
             is_torn = self.is_mirror_different(key);
         } else if let Some((id, _)) = call.client {
             let seen = self.members.sent_to(server);
@@ -134,7 +146,13 @@ impl Inner {
         if call.client.is_some() && call.answer.is_none() && !is_mirror {
             call.answer = Some(reply.to_vec());
         }
+        let text = if differs { call.text.clone() } else { Vec::new() };
         self.settle(key);
+        match write {
+            Some(write) if differs => self.suspect_write(partition, write),
+            None if differs => self.suspect_keys_of(partition, &text),
+            _ => {}
+        }
         if is_torn {
             self.tear_move();
         }

@@ -10,6 +10,7 @@
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
+//! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
@@ -24,6 +25,7 @@
 mod access;
 mod answers;
 mod bootstrap;
+mod checks;
 mod clients;
 mod connection_state;
 mod layout;
@@ -46,12 +48,13 @@ use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_core::request::ordered::{
-    Acknowledge, ConnectionKind, Copies, Copying, Dropped, History, Members, Position,
-    ReplicaState, Sequence, ServerSet,
+    Acknowledge, Agreement, ConnectionKind, Copies, Copying, Dropped, History, Members, Position,
+    ReplicaState, Sequence, ServerSet, agree,
 };
 use evenkeel_core::request::partition::ShardMap;
 use slab::Slab;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::changes::Changes;
 use super::config::{Connector, DuplicatesConfig};
@@ -62,9 +65,11 @@ use super::log::{Log, LogError};
 use super::manager::{Manager, Sample};
 pub(super) use access::write_group;
 pub(super) use bootstrap::count_commands;
+use checks::{Checks, is_exact};
 pub(super) use clients::Client;
 use connection_state::ConnectionState;
 use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::store::keys::WATERMARK;
@@ -83,6 +88,8 @@ const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a log that failed is tried again.
 const MEND_EVERY: Duration = Duration::from_secs(1);
+
+const DIFFERENT: &str = "UNAVAILABLE the duplicates that answered differ; ask again";
 
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
@@ -136,6 +143,7 @@ pub(super) struct Inner {
     /// A state of everything that is being written into the log.
     pub(super) state_pass: Option<StatePass>,
     streams: Streams,
+    checks: Checks,
 }
 
 /// One duplicate.
@@ -152,6 +160,8 @@ pub(super) struct Server {
     pub(super) marked: Sequence,
     /// Whoever brings it up to date waits for answers.
     pub(super) progress: Option<Waker>,
+    /// What it holds differed from what the others hold: it must be filled again.
+    pub(super) quarantine: Option<String>,
     /// Why it was dropped last, for people.
     pub(super) error: Option<String>,
     /// What it said when it was reached last.
@@ -190,8 +200,12 @@ pub(super) struct Call {
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
     first_took: Option<Duration>,
-    /// What a write was answered, in short: all duplicates must say the same.
+    /// The same in short: all duplicates must say the same.
     digest: Option<u64>,
+    /// Answers that differ from it: whose, in short, and as they came.
+    others: Vec<(usize, u64, Vec<u8>)>,
+    /// The command, of a read.
+    text: Vec<u8>,
     /// For the manager, when it is one of those.
     sample: Option<Box<Sample>>,
 }
@@ -217,6 +231,7 @@ impl Engine {
         while members.partitions() < config.partitions.len() {
             members.add_partition(); // closed
         }
+        let checks = Checks::new(config.check_rate);
         let reads = Reads::new(&config, partitions.len(), history.last().epoch.0);
         let mut inner = Inner {
             members,
@@ -246,6 +261,7 @@ impl Engine {
             scratch: Vec::new(),
             state_pass: None,
             streams: Streams::default(),
+            checks,
         };
         inner.replan_reads();
         inner.start_manager();
@@ -286,9 +302,16 @@ impl Engine {
         *seen = self.stirs.get();
     }
 
+    /// What it does by itself, for the life of the service.
+    pub(super) fn keep_going(self: &Rc<Self>, tasks: &mut JoinSet<()>, timer: Timer) {
+        tasks.spawn_local(Rc::clone(self).keep_flushing());
+        tasks.spawn_local(Rc::clone(self).keep_time(timer));
+        tasks.spawn_local(Rc::clone(self).keep_comparing());
+    }
+
     /// Writes the log, then lets the connections write, whenever something is pending: once for all
     /// that came in one turn of the event loop.
-    pub(super) async fn keep_flushing(self: Rc<Self>) {
+    async fn keep_flushing(self: Rc<Self>) {
         std::future::poll_fn(|context| {
             let mut inner = self.look();
             inner.flusher = Some(context.waker().clone());
@@ -491,6 +514,7 @@ impl Inner {
         }
         self.end_pass_from(server);
         self.end_move_from(server);
+        self.end_round_with(server);
         // Whoever was filled from it starts again, from another.
         for other in 0..self.servers.len() {
             let bootstrap = self.servers[other].bootstrap.as_ref();
@@ -526,11 +550,11 @@ impl Inner {
                 let (copies, voters) = (mirror.copies, self.members.voters(mirror.partition));
                 (copies.is_acknowledged(level, voters), copies.is_hopeless(level, voters))
             });
-            if is_there && call.copies.is_acknowledged(level, voters) {
+            if is_there && call.copies.is_acknowledged(level, voters) && call.agrees(voters) {
                 if call.needs_leadership && !self.leads() {
                     self.give_up(key, voters);
                 } else {
-                    self.acknowledge(key);
+                    self.acknowledge(key, voters);
                 }
             } else if is_hopeless || call.copies.is_hopeless(level, voters) {
                 self.give_up(key, voters);
@@ -538,16 +562,17 @@ impl Inner {
         }
         if self.calls[key].is_answered() {
             let call = self.calls.remove(key);
+            self.reads.keep_text(call.text);
             if let (Some(manager), Some(sample)) = (&mut self.manager, call.sample) {
                 manager.learn(*sample);
             }
         }
     }
 
-    fn acknowledge(&mut self, key: usize) {
+    fn acknowledge(&mut self, key: usize, voters: ServerSet) {
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
-        let answer = call.answer.take().unwrap_or_default();
+        let answer = call.agreed(voters);
         let (opened, is_write) = (call.opened, call.write.is_some());
         let (form, pop) = (call.form.clone(), call.pop.take());
         self.counts.done(is_write, self.now.since(opened));
@@ -607,6 +632,46 @@ impl Inner {
     pub(super) fn bootstrapping(&self, partition: usize) -> ServerSet {
         let configured = self.members.configured(partition);
         configured.iter().filter(|&server| self.servers[server].bootstrap.is_some()).collect()
+    }
+}
+
+impl Call {
+    fn agreement(&self, voters: ServerSet) -> Agreement {
+        let others = self.others.iter().map(|(server, ..)| *server).collect();
+        let first = (self.copies.answered().without(others), self.digest.unwrap_or_default());
+        let mut answers = vec![first];
+        for &(server, digest, _) in &self.others {
+            match answers.iter_mut().find(|(_, known)| *known == digest) {
+                Some((who, _)) => who.insert(server),
+                None => answers.push((ServerSet::only(server), digest)),
+            }
+        }
+        agree(&answers, self.copies.owed(), voters)
+    }
+
+    /// Whether it is known which of its answers is told.
+    fn agrees(&self, voters: ServerSet) -> bool {
+        self.others.is_empty() || self.agreement(voters) != Agreement::Waits
+    }
+
+    /// The answer that is told. A read of one thing that no majority says the same of has none.
+    fn agreed(&mut self, voters: ServerSet) -> Vec<u8> {
+        let first = self.answer.take().unwrap_or_default();
+        if self.others.is_empty() {
+            return first;
+        }
+        let agreement = self.agreement(voters);
+        let digest = match agreement {
+            Agreement::Most(_) if self.write.is_none() && is_exact(&self.text) => {
+                let mut answer = Vec::new();
+                encode::error(&mut answer, DIFFERENT);
+                return answer;
+            }
+            Agreement::Majority(digest) | Agreement::Most(digest) => digest,
+            Agreement::Waits => return first,
+        };
+        let other = self.others.iter_mut().find(|(_, known, _)| *known == digest);
+        other.map_or(first, |(.., answer)| std::mem::take(answer))
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::ordered::{
-    Acknowledge, ConnectionKind, Consistency, Dropped, Eligible, ReplicaState, ServerSet,
+    Acknowledge, ConnectionKind, Consistency, Dropped, Eligible, ReplicaState, Sequence, ServerSet,
 };
 use evenkeel_core::request::redundancy::Hedge;
 use evenkeel_core::request::{
@@ -35,6 +35,7 @@ use slab::Slab;
 use super::super::config::DuplicatesConfig;
 use super::super::manager::Sample;
 use super::super::state::ReadBalance;
+use super::checks::digest;
 use super::types::{ClientId, Form, Owed, ParsedCommand};
 use super::{Engine, Inner};
 use evenkeel_proxy::calls::replica_state;
@@ -83,10 +84,17 @@ struct Read {
     partition: usize,
     /// Its client's later writes of the same keys wait for it.
     holds_writes: bool,
+    opened: Instant,
     /// Copies on their way.
     owed: usize,
-    /// The command; empty where it is not sent again.
+    /// The command; empty where nobody needs it any more.
     text: Vec<u8>,
+    /// It may be sent again.
+    may_resend: bool,
+    /// Whether its replies are of one position.
+    place: Place,
+    /// The first reply in short.
+    digest: Option<u64>,
     /// When its hedge is due.
     due: Option<Instant>,
     /// How long the first copy took that was answered.
@@ -95,6 +103,17 @@ struct Read {
     excuse: Option<Vec<u8>>,
     /// For the manager, when it is one of those.
     sample: Option<Box<Sample>>,
+}
+
+/// Where in the order of writes the copies of a read are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Nobody knows, or there is one copy.
+    Unknown,
+    /// All behind the same write.
+    Ordered,
+    /// All here, as long as no later write is sent.
+    At(Sequence),
 }
 
 impl Reads {
@@ -173,7 +192,15 @@ impl Reads {
         read.sample
     }
 
-    fn keep_text(&mut self, text: Vec<u8>) {
+    /// Room for a command, with it.
+    pub(super) fn text_of(&mut self, parsed: ParsedCommand<'_>) -> Vec<u8> {
+        let mut text = self.texts.pop().unwrap_or_default();
+        text.clear();
+        parsed.write(&mut text);
+        text
+    }
+
+    pub(super) fn keep_text(&mut self, text: Vec<u8>) {
         let is_worth_it = (1..=TEXT_BYTES_MAX).contains(&text.capacity());
         if is_worth_it && self.texts.len() < TEXTS_MAX {
             self.texts.push(text);
@@ -183,7 +210,7 @@ impl Reads {
 
 impl Engine {
     /// Runs for the life of the service: steps reads whose hedges are due or whose rates open.
-    pub(in super::super) async fn keep_time(self: Rc<Self>, timer: Timer) {
+    pub(super) async fn keep_time(self: Rc<Self>, timer: Timer) {
         loop {
             let armed = {
                 let mut inner = self.borrow();
@@ -252,27 +279,27 @@ impl Inner {
             self.note_read_order(id, command, parsed);
         }
         // Where everybody has a copy there is nobody to send another to.
-        let mut text = Vec::new();
-        if owed == 0 || owed < self.members.voters(partition).len() {
-            text = self.reads.texts.pop().unwrap_or_default();
-            text.clear();
-            parsed.write(&mut text);
-        }
+        let may_resend = owed == 0 || owed < self.members.voters(partition).len();
+        let place = if owed > 1 { self.place_of(&eligible) } else { Place::Unknown };
+        let is_kept = may_resend || place != Place::Unknown;
+        let text = if is_kept { self.reads.text_of(parsed) } else { Vec::new() };
         let manager = self.manager.as_mut();
         let sample = manager.and_then(|it| it.sent(self.now, (shard, partition), owed.max(1)));
-        let shape = commands::shape(command, parsed.arguments());
-        let (client, call) = (id, Some(call));
         let inserted = self.reads.open.insert(Read {
-            call,
-            client,
+            call: Some(call),
+            client: id,
             slot,
-            shape,
+            shape: commands::shape(command, parsed.arguments()),
             consistency,
             shard,
             partition,
             holds_writes,
+            opened: self.now,
             owed,
             text,
+            may_resend,
+            place,
+            digest: None,
             due: None,
             first_took: None,
             excuse: None,
@@ -318,11 +345,45 @@ impl Inner {
             let sample = self.reads.open[key].sample.as_deref_mut();
             manager.answered(self.now, server, sent_at, sample);
         }
+        self.compare_replies(key, server, sent_at, reply);
         let outcome = match cannot_serve(reply) {
             true => Outcome::Failed(Failure::Unavailable),
             false => Outcome::Replied(None),
         };
         self.learn(attempt, &outcome, Some(reply));
+    }
+
+    /// Where the copies of a read are that leave now.
+    fn place_of(&self, eligible: &Eligible) -> Place {
+        if eligible.connection == ConnectionKind::Ordered {
+            return Place::Ordered;
+        }
+        let mut places = eligible.from.iter().map(|it| (self.members.applied(it), it));
+        let Some((first, _)) = places.next() else { return Place::Unknown };
+        let is_there = |server: usize| self.members.sent_to(server) == first;
+        let is_same = eligible.from.iter().all(is_there) && places.all(|(it, _)| it == first);
+        if is_same { Place::At(first) } else { Place::Unknown }
+    }
+
+    /// Replies to a read at one position are equal, most of the time; a key is compared where they
+    /// are not.
+    fn compare_replies(&mut self, key: usize, server: usize, sent_at: Instant, reply: &[u8]) {
+        let read = &mut self.reads.open[key];
+        let is_comparable = match read.place {
+            Place::Unknown => false,
+            Place::Ordered => sent_at == read.opened,
+            Place::At(place) => sent_at == read.opened && self.members.sent_to(server) == place,
+        };
+        if !is_comparable || cannot_serve(reply) {
+            return;
+        }
+        let digest = digest(reply);
+        if *read.digest.get_or_insert(digest) != digest && self.follows() {
+            let read = &mut self.reads.open[key];
+            read.place = Place::Unknown; // it is followed once
+            let (partition, text) = (read.partition, read.text.clone());
+            self.suspect_keys_of(partition, &text);
+        }
     }
 
     /// How long another duplicate took for a read.
@@ -354,7 +415,7 @@ impl Inner {
     pub(super) fn lose_read(&mut self, attempt: Attempt, why: Dropped) {
         let failure = match why {
             Dropped::Silent => Failure::TimedOut,
-            Dropped::Lost | Dropped::Full | Dropped::Failed => Failure::Broken,
+            Dropped::Lost | Dropped::Full | Dropped::Failed | Dropped::Diverged => Failure::Broken,
         };
         self.learn(attempt, &Outcome::Failed(failure), None);
     }
@@ -447,7 +508,7 @@ impl Inner {
         let read = &self.reads.open[key];
         let (id, slot, holds_writes) = (read.client, read.slot, read.holds_writes);
         let (shard, partition, consistency) = (read.shard, read.partition, read.consistency);
-        if read.text.is_empty() || self.map.partition(shard) != partition {
+        if !read.may_resend || self.map.partition(shard) != partition {
             return NOBODY;
         }
         let Some(client) = self.client(id) else { return NOBODY };

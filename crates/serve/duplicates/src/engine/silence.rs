@@ -44,7 +44,11 @@ impl Inner {
                 Owed::Access { call } | Owed::Group { call, .. } => self.calls[*call].first_took,
                 Owed::Read { attempt } => self.read_took(attempt),
                 // They are quick.
-                Owed::Draw { .. } | Owed::LastId { .. } | Owed::Mark { .. } => Some(Duration::ZERO),
+                Owed::Draw { .. }
+                | Owed::LastId { .. }
+                | Owed::Mark { .. }
+                | Owed::Check { .. }
+                | Owed::Page { .. } => Some(Duration::ZERO),
                 // Writes of the past, and keys as long as they are.
                 Owed::Replayed { .. }
                 | Owed::Moved { .. }

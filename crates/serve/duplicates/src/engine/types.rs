@@ -155,6 +155,10 @@ pub(crate) enum Owed {
     Dump { copy: Copy },
     /// When that key expires; `dump` is what came for it.
     Expiry { copy: Copy, dump: Option<Box<[u8]>> },
+    /// Something of a key that is compared, in this round.
+    Check { round: u64, key: u32, question: Question },
+    /// Some of all keys.
+    Page { number: u64 },
     /// A key (then nothing but OK will do) or a held write was given to a server that is being
     /// filled.
     Given { is_key: bool },
@@ -188,6 +192,30 @@ impl Owed {
             _ => None,
         }
     }
+}
+
+/// What is asked of a key that is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Of no key: whether the epoch is there.
+    Mark,
+    Kind,
+    Deadline,
+    Bytes,
+    Value,
+}
+
+/// What `TYPE` says of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    None,
+    String,
+    List,
+    Set,
+    SortedSet,
+    Hash,
+    Stream,
+    Other,
 }
 
 /// Whom a key is for.

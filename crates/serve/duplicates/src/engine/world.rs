@@ -64,6 +64,7 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
         clients_max: 10,
         drain: Duration::from_secs(10),
         idle_max: None,
+        check_rate: 0,
         manager: None,
         etcd: None,
     }

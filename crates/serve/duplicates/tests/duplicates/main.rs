@@ -5,6 +5,7 @@
 
 mod acting;
 mod advice;
+mod diverged;
 #[cfg(target_os = "linux")]
 mod full;
 #[cfg(target_os = "linux")]

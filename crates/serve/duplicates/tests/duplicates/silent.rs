@@ -1,9 +1,13 @@
 //! Duplicates that say nothing: slow ones are waited for, dead ones are not.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_core::request::ordered::Acknowledge;
-use evenkeel_duplicates::DuplicatesConfig;
+use evenkeel_duplicates::{DuplicatesConfig, Target};
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::wait::block_until;
 
@@ -105,6 +109,49 @@ fn what_stands_still_is_dropped_and_its_reads_go_elsewhere() {
         world.redises[1].program.signal("-CONT");
         busy_until(&mut client, "it is live again", || world.live() == 3);
     }
+}
+
+/// A way to a server on which what it sends is lost while that is so.
+fn cut(server: SocketAddr, is_cut: &Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, is_cut) = (listener.local_addr().unwrap(), Arc::clone(is_cut));
+    let pass = |mut from: TcpStream, mut to: TcpStream, is_cut: Arc<AtomicBool>| {
+        std::thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                if !is_cut.load(Ordering::Relaxed) && to.write_all(&buffer[..count]).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(std::net::Shutdown::Both); // it may be gone
+        })
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(server).unwrap());
+            let copies = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            pass(client, server, Arc::default());
+            pass(copies.1, copies.0, Arc::clone(&is_cut));
+        }
+    });
+    address
+}
+
+#[test]
+fn whose_replies_are_lost_is_dropped_and_comes_back() {
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let through = |config: &mut DuplicatesConfig| {
+        let Target::Tcp { address, .. } = &mut config.partitions[0][1] else { return };
+        *address = cut(*address, &is_cut);
+    };
+    let Some(world) = world("cut", through) else { return };
+    let mut client = world.client();
+    is_cut.store(true, Ordering::Relaxed);
+    busy_until(&mut client, "it is dropped", || world.live() == 2);
+    is_cut.store(false, Ordering::Relaxed);
+    busy_until(&mut client, "it is live again", || world.live() == 3);
+    world.settle();
+    assert_eq!(world.states().len(), 1, "duplicates differ");
 }
 
 /// Nobody else can tell that the last one does not only take long; that it is gone, its machine

@@ -46,6 +46,7 @@ pub fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Dup
         idle_max: None,
         drain: Duration::from_secs(5),
         etcd: None,
+        check_rate: 100,
         manager: None,
     }
 }

@@ -18,6 +18,8 @@ mod outcome;
 mod random;
 mod secure;
 mod sessions;
+#[cfg(target_os = "linux")]
+mod soak;
 mod strong;
 mod succession;
 mod trouble;
@@ -188,6 +190,21 @@ fn strong_reads_are_linearizable_for_long() {
         strong::with_two_fronts(seed, true);
         sessions::under_trouble(Duration::from_secs(5), seed);
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn whatever_fails_no_write_is_lost_and_duplicates_are_equal() {
+    soak::runs(Duration::from_secs(5), 1);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "minutes: EVENKEEL_SOAK_SECONDS, 600 by default"]
+fn whatever_fails_for_long_no_write_is_lost_and_duplicates_are_equal() {
+    let seconds = std::env::var("EVENKEEL_SOAK_SECONDS").ok();
+    let seconds = seconds.map_or(600, |it| it.parse().expect("a number of seconds"));
+    soak::runs(Duration::from_secs(seconds), 2);
 }
 
 #[test]

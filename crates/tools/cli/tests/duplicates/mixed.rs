@@ -223,16 +223,28 @@ pub(crate) fn write(
     left: &AtomicU64,
     batch: usize,
 ) -> Ledger {
+    write_to(&[address], id, seed, left, batch)
+}
+
+/// The same where fronts take turns: one that led may not apply what it was uncertain of.
+pub(crate) fn write_to(
+    addresses: &[SocketAddr],
+    id: usize,
+    seed: u64,
+    left: &AtomicU64,
+    batch: usize,
+) -> Ledger {
     let (mut ledger, mut random) = (Ledger::default(), Random(seed));
-    let (mut client, mut serial) = (None, 0);
+    let (mut client, mut serial, mut place) = (None, 0, id);
     let (mut text, mut orders) = (Vec::new(), Vec::new());
     while left
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(batch as u64))
         .is_ok()
     {
         while client.is_none() {
-            client = Client::try_connect(address, PATIENCE).ok();
+            client = Client::try_connect(addresses[place % addresses.len()], PATIENCE).ok();
             if client.is_none() {
+                place += 1;
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -261,12 +273,16 @@ pub(crate) fn write(
                 panic!("refused, but why? {text}");
             }
             is_refused |= matches!(outcome, Outcome::Refused(_));
+            if outcome == Outcome::Uncertain && addresses.len() > 1 {
+                outcome = Outcome::Unknown;
+            }
             ledger.count(&outcome, effect);
         }
         if is_broken {
-            client = None;
+            (client, place) = (None, place + 1);
         }
-        if is_refused {
+        // A soak lasts long: values must not grow without end.
+        if is_refused || addresses.len() > 1 {
             std::thread::sleep(Duration::from_millis(20));
         }
     }

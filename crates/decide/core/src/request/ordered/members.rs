@@ -75,6 +75,8 @@ crate::named! {
         Full = "full",
         /// It could not do what others can (out of memory, read-only, loading).
         Failed = "failed",
+        /// What it holds differs from what the others hold.
+        Diverged = "diverged",
     }
 }
 

@@ -24,10 +24,12 @@
 //! | `members.rs` | who is live, who is dropped and when |
 //! | `session.rs` | which servers a read may ask, on which connection |
 //! | `copying.rs` | which writes a server gets while its keys are still being copied |
+//! | `divergence.rs` | who differs from the others, and when keys are compared |
 //! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
 
 mod copies;
 mod copying;
+mod divergence;
 mod members;
 mod moving;
 mod position;
@@ -36,6 +38,9 @@ mod session;
 
 pub use copies::{Acknowledge, Copies};
 pub use copying::{Copying, Hash, Key, Treatment};
+pub use divergence::{
+    Agreement, KEYS_AT_ONCE, Pace, Statement, Verdict, agree, compare, refillable,
+};
 pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};
 pub use moving::{Moving, Phase};
 pub use position::{Epoch, History, Position, Rejoin, Sequence};
