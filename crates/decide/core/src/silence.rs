@@ -85,12 +85,24 @@ impl Silence {
         (self.slowest_ns > 0).then(|| slowest.saturating_mul(TIMES_SLOWEST).max(least))
     }
 
+    /// When it is silent, unless it says something before; `None` where it owes nothing or never
+    /// replied.
+    #[inline]
+    pub(crate) fn due(&self, least: Duration) -> Option<Instant> {
+        if self.owed == 0 { None } else { Some(self.since + self.limit(least)?) }
+    }
+
+    /// Whether it owes replies and has said nothing for half of that time: it may be silent, too.
+    pub(crate) fn is_quiet(&self, now: Instant, least: Duration) -> bool {
+        self.owed > 0 && now >= self.since + self.limit(least).unwrap_or(least) / 2
+    }
+
     /// Whether it owes replies and has said nothing for too long; or when that will be so.
     pub(crate) fn look(&mut self, now: Instant, least: Duration) -> Option<Instant> {
-        if self.owed == 0 || self.is_silent {
+        if self.is_silent {
             return None;
         }
-        let due = self.since + self.limit(least)?;
+        let due = self.due(least)?;
         if now < due {
             return Some(due);
         }

@@ -23,12 +23,23 @@ pub(super) struct ReplicaBody {
     address: SocketAddr,
     on_end: Option<Box<dyn FnOnce(End)>>,
     ended: Option<End>,
+    /// Why it ends here, before that is said.
+    broken: Option<BodyError>,
 }
 
 impl ReplicaBody {
     pub(super) fn new(incoming: Incoming, lease: Lease, stall: Stall) -> ReplicaBody {
         let (address, lease) = (lease.address(), Some(lease));
-        ReplicaBody { incoming, first: None, stall, lease, address, on_end: None, ended: None }
+        ReplicaBody {
+            incoming,
+            first: None,
+            stall,
+            lease,
+            address,
+            on_end: None,
+            ended: None,
+            broken: None,
+        }
     }
 
     /// Waits until some of the body is here, without a time limit of its own.
@@ -101,6 +112,9 @@ impl Streaming for ReplicaBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         match std::task::ready!(self.poll_piece(cx)) {
             Some(Ok(frame)) => {
                 self.stall.moved(frame.data_ref().map_or(1, Bytes::len));
@@ -112,7 +126,11 @@ impl Streaming for ReplicaBody {
             }
             Some(Err(error)) => {
                 self.end(End::Broken);
-                Poll::Ready(Some(Err(error)))
+                // At an error hyper drops what it has not written, perhaps the head as well; while
+                // a body waits it writes. So the client has what came, and sees that it broke off.
+                self.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
             None => {
                 self.end(End::Complete);

@@ -193,8 +193,8 @@ impl<P: Protocol> Exchange<P> {
 
     /// Waits for something to happen. Answers when there is nothing more to wait for.
     async fn wait(&mut self, until: Option<Deadline>) -> Option<P::Answer> {
-        let hedge = until.map(|due| self.calls().wait_until(due.at));
-        let woken = self.attempts.wait(&self.call, hedge).await;
+        let due = until.map(|due| self.calls().wait_until(due.at));
+        let woken = self.attempts.wait(&self.call, due).await;
         self.calls().tick();
         match woken {
             Woken::Answered(copy, answer) => self.take(copy, answer),
