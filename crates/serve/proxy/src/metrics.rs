@@ -110,9 +110,7 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 15] = [
         "Requests that waited for a sending rate.",
         |it| it.total.held.into(),
     ),
-    counter("evenkeel_retries_total", "Retries, rescues included.", |it| {
-        it.total.retries.into()
-    }),
+    counter("evenkeel_retries_total", "Retries, rescues included.", |it| it.total.retries.into()),
     counter(
         "evenkeel_rescues_total",
         "Retries beside an attempt whose replica is silent or on trial.",

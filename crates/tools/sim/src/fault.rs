@@ -83,8 +83,7 @@ pub enum What {
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-const KINDS: [&str; 8] =
-    ["crash", "restore", "pause", "slow", "fail", "hang", "break", "stall"];
+const KINDS: [&str; 8] = ["crash", "restore", "pause", "slow", "fail", "hang", "break", "stall"];
 
 impl Fault {
     /// Reads `{at = "100s", crash = 0}` and its kin: the key names what happens, its value whom it

@@ -173,3 +173,22 @@ fn rescues_stay_within_the_budget_and_go_on_as_it_fills() {
     }
     assert_eq!(dispatcher.fleet().in_flight(), 0);
 }
+
+/// Its first request waits longer than others would: it may be cold. Where nobody ever replied
+/// nobody knows.
+#[test]
+fn one_that_never_replied_is_measured_by_the_others() {
+    let mut dispatcher = dispatcher(DispatcherConfig::default());
+    let (mut lonely, first) = begin(&mut dispatcher, at(0), Replay::Always);
+    for ms in [100, 1_000, 9_000] {
+        let due = wait_of(&mut dispatcher, at(ms), &mut lonely);
+        assert_eq!(due, Some(at(ms + 100)), "it looks again");
+    }
+    let waiting = serve(&mut dispatcher, 10_000..10_100, &[first.replica().index()]);
+    let Step::Send(second) = dispatcher.step(at(10_100), &mut lonely) else { panic!() };
+    assert_ne!(second.replica(), first.replica());
+    end(&mut dispatcher, at(10_100), lonely, vec![first, second]);
+    let (mut call, attempt) = waiting.into_iter().next().unwrap();
+    assert!(wait_of(&mut dispatcher, at(10_100), &mut call).is_some());
+    end(&mut dispatcher, at(10_100), call, vec![attempt]);
+}

@@ -184,6 +184,29 @@ fn a_body_that_breaks_off_breaks_off_for_the_client_too() {
     });
 }
 
+/// The client is not told that such an answer has come to its end.
+#[test]
+fn a_chunk_that_is_none_ends_the_answer() {
+    for wrong in ["five\r\nhello\r\n", "5\r\nhello world\r\n", "fffffffffffffffff\r\nhello"] {
+        run(async move {
+            let replica = replica(move |mut peer, _| async move {
+                peer.head().await;
+                let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n";
+                peer.send(format!("{head}{wrong}0\r\n\r\n")).await;
+                peer.rest().await;
+            })
+            .await;
+            let proxy = proxy(replica.address);
+            let mut client = proxy.client().await;
+            client.send(GET).await;
+            let answer = client.rest().await;
+            assert!(answer.contains("2\r\nhi\r\n") && !answer.ends_with("0\r\n\r\n"), "{answer}");
+            assert_eq!(*proxy.ends.borrow(), [End::Broken]);
+            assert_eq!(proxy.upstream.connections(), 0);
+        });
+    }
+}
+
 #[test]
 fn a_streaming_response_is_passed_on_piece_by_piece_with_its_trailers() {
     run(async {

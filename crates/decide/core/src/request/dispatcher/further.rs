@@ -55,12 +55,18 @@ impl Dispatcher {
     #[cold]
     fn rescue(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
         let least = self.config.safeguards.silence_min;
-        if let Some(due) = self.all_silent_at(call, least).filter(|&due| due > now) {
-            call.rescue_due = Some(due); // something was heard meanwhile
-            return None;
-        }
         self.config.safeguards.listen(now, &mut self.fleet);
-        call.rescue_due = Some(now + least.max(AGAIN_AFTER)); // if not now
+        let again = now + least.max(AGAIN_AFTER); // if it is not possible now
+        if !call.is_doubted {
+            let flying = call.copies.iter().filter(|copy| copy.state == CopyState::Flying);
+            let due = flying.map(|copy| self.silent_at(now, copy.replica)).max();
+            if let Some(due) = due.filter(|&due| due > now) {
+                // Something was heard; or nothing is known yet of how long replies take.
+                call.rescue_due = Some(if due == Instant::FAR { again } else { due });
+                return None;
+            }
+        }
+        call.rescue_due = Some(again);
         if !self.find_further(now, call) {
             return None;
         }
@@ -80,12 +86,13 @@ impl Dispatcher {
         Some(self.send(now, call, replica, Kind::Retry))
     }
 
-    /// When all replicas that a call waits for are silent, unless one of them says something
-    /// before; `None` when nothing is known of how long they take, or the driver knows better.
-    fn all_silent_at(&self, call: &Call, least: Duration) -> Option<Instant> {
-        let flying = call.copies.iter().filter(|copy| copy.state == CopyState::Flying);
-        let due = flying.filter_map(|copy| self.fleet.replica(copy.replica).silence.due(least));
-        due.max().filter(|_| !call.is_doubted)
+    /// When a replica is silent, or has had its time on trial, unless it says something before.
+    fn silent_at(&self, now: Instant, replica: ReplicaId) -> Instant {
+        let safeguards = &self.config.safeguards;
+        let facts = self.fleet.replica(replica);
+        let known = facts.silence.due(safeguards.silence_min);
+        let on_trial = safeguards.patience(now, facts).map(|_| now);
+        known.or(on_trial).unwrap_or(Instant::FAR)
     }
 
     /// Notes that a replica that may not answer gets a request, and how long it is waited for
@@ -116,9 +123,11 @@ impl Dispatcher {
             return None;
         }
         let least = self.config.safeguards.silence_min;
-        let silent_at = || self.fleet.replica(replica).silence.due(least);
-        let is_watched = least > Duration::ZERO;
-        patience.map(|patience| now + patience).or_else(|| silent_at().filter(|_| is_watched))
+        let silent_at = || {
+            let due = self.fleet.replica(replica).silence.due(least);
+            (least > Duration::ZERO).then(|| due.unwrap_or(now + least))
+        };
+        patience.map(|patience| now + patience).or_else(silent_at)
     }
 
     /// Finds who may be sent a further copy of a call that has one on its way; false if nobody.
