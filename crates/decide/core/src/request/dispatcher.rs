@@ -439,6 +439,9 @@ impl Dispatcher {
         let delay = in_haste.then(|| self.redundancy.copy_due(1 + usize::from(call.hedges)));
         call.hedge_due = delay.flatten().map(|delay| now + delay);
         let patience = self.put_to_test(now, replica);
+        if patience.is_some() {
+            call.hedge_due = None; // it would be given up before it tells anything
+        }
         let attempt = self.start((call.first_sent_at, now), call.id, replica, kind, copy);
         call.rescue_due = self.rescue_due(now, call, replica, patience);
         attempt

@@ -9,6 +9,7 @@ use evenkeel_core::request::{
 use evenkeel_core::time::{Duration, Instant, Why};
 
 use crate::policies;
+use crate::watched::HedgeAfter;
 
 const REPLIED: Outcome = Outcome::Replied(None);
 
@@ -191,4 +192,30 @@ fn one_that_never_replied_is_measured_by_the_others() {
     let (mut call, attempt) = waiting.into_iter().next().unwrap();
     assert!(wait_of(&mut dispatcher, at(10_100), &mut call).is_some());
     end(&mut dispatcher, at(10_100), call, vec![attempt]);
+}
+
+/// A hedge would win, and the test be given up before it tells anything: the replica would be left
+/// alone for a second, two and four although it is well again.
+#[test]
+fn a_request_on_trial_is_not_hedged() {
+    let mut dispatcher = dispatcher(DispatcherConfig::default());
+    serve(&mut dispatcher, 0..1_000, &[]);
+    for (call, attempt) in serve(&mut dispatcher, 1_000..1_200, &[0]) {
+        end(&mut dispatcher, at(1_200), call, vec![attempt]);
+    }
+    assert!(dispatcher.fleet().replica(ReplicaId::new(0)).is_silent());
+    let hedge = HedgeAfter(Duration::from_millis(2), Budget::share(1.0, 10.0));
+    let mut dispatcher = dispatcher.with_redundancy(Box::new(hedge));
+    let mut ms = 1_200;
+    let (mut call, attempt) = loop {
+        let (call, attempt) = begin(&mut dispatcher, at(ms), Replay::Always);
+        if attempt.replica().index() == 0 {
+            break (call, attempt);
+        }
+        end(&mut dispatcher, at(ms), call, vec![attempt]);
+        ms += 1;
+    };
+    let patience = Duration::from_millis(100);
+    assert_eq!(wait_of(&mut dispatcher, at(ms), &mut call), Some(attempt.sent_at() + patience));
+    end(&mut dispatcher, at(ms), call, vec![attempt]);
 }
