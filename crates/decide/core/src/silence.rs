@@ -5,8 +5,8 @@
 //! stands still fails nothing until the first attempt times out, and until then looks no worse
 //! than busy. **When it misleads**: a request much slower than all before it, alone at its replica,
 //! looks like silence; others then go elsewhere until it is answered, which costs balance and no
-//! answer. **Cold start**: a replica that never replied is measured by the slowest reply of all, and
-//! given more time, as it may be cold; where nobody ever replied nobody is silent.
+//! answer. **Cold start**: a replica that never replied is measured by the slowest reply of all,
+//! and given more time, as it may be cold; where nobody ever replied nobody is silent.
 //! **Recovery**: whatever it says ends the silence. Where nothing is owed any more (its attempts
 //! timed out or were given up) a request is tried now and then, and another replica is asked beside
 //! it in time.

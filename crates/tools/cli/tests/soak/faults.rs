@@ -88,7 +88,7 @@ impl Faults {
         while began.elapsed() < lasting {
             std::thread::sleep(Duration::from_millis(100));
             let now = Instant::now();
-            memory.look(began.elapsed(), process);
+            memory.look(process);
             let is_over = |it: &&mut Replica| it.ill.is_some_and(|(_, until)| until <= now);
             self.replicas.iter_mut().filter(is_over).for_each(Replica::recover);
             if next <= now {
@@ -119,26 +119,24 @@ impl Faults {
 
 /// What a process has of memory, as time goes by.
 #[derive(Default)]
-pub(crate) struct Memory(Vec<(f64, f64)>);
+pub(crate) struct Memory(Vec<f64>);
 
 impl Memory {
     /// `statm` counts pages of 4 KiB.
-    fn look(&mut self, after: Duration, process: u32) {
+    fn look(&mut self, process: u32) {
         let Ok(pages) = std::fs::read_to_string(format!("/proc/{process}/statm")) else { return };
         let resident: f64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
-        self.0.push((after.as_secs_f64(), resident * 4.0));
+        self.0.push(resident * 4.0);
     }
 
-    /// Its slope in the second half, in KiB per minute, and the highest, in KiB.
+    /// By which share it grew from the second quarter of the time to the last, and the highest, in
+    /// KiB. It swings by a tenth, with the number of connections; a slope over minutes is of those.
     pub(crate) fn judge(&self) -> (f64, f64) {
-        let later = &self.0[self.0.len() / 2..];
-        let mean = |of: fn(&(f64, f64)) -> f64| {
-            later.iter().map(of).sum::<f64>() / later.len().max(1) as f64
+        let quarter = self.0.len() / 4;
+        let mean = |from: usize| {
+            let part = &self.0[from * quarter..(from + 1) * quarter];
+            part.iter().sum::<f64>() / part.len().max(1) as f64
         };
-        let (time, size) = (mean(|it| it.0), mean(|it| it.1));
-        let covariance: f64 = later.iter().map(|it| (it.0 - time) * (it.1 - size)).sum();
-        let variance: f64 = later.iter().map(|it| (it.0 - time).powi(2)).sum();
-        let highest = self.0.iter().map(|it| it.1).fold(0.0, f64::max);
-        (60.0 * covariance / variance, highest)
+        (mean(3) / mean(1) - 1.0, self.0.iter().copied().fold(0.0, f64::max))
     }
 }
