@@ -79,6 +79,8 @@ const ROWS: &[Row] = &[
     servers("placement_nats", Manner::Waits, 15),
     servers("placement_real", Manner::Waits, 15),
     servers("duplicates", Manner::InPairs, 90),
+    // Replicas that sleep most of the time, under time limits of one and three seconds.
+    servers("soak", Manner::InPairs, 14),
     servers("envoy", Manner::Waits, 20),
     // Looks at pages with Chromium.
     Row { has_servers: true, ..of("evenkeel-shop", "http", Manner::Waits, 15) },

@@ -432,7 +432,9 @@ impl Fleet {
     pub(crate) fn listen(&mut self, now: Instant, least: Duration) {
         // Who begins to owe a reply after this look is not silent before that.
         let mut next = now + least;
+        let slowest = self.replicas.iter().map(|replica| replica.silence.slowest()).max();
         for replica in &mut self.replicas {
+            replica.silence.compare(slowest.unwrap_or_default(), least);
             next = replica.silence.look(now, least).map_or(next, |due| due.min(next));
         }
         self.listen_at = next;

@@ -5,7 +5,8 @@
 //! stands still fails nothing until the first attempt times out, and until then looks no worse
 //! than busy. **When it misleads**: a request much slower than all before it, alone at its replica,
 //! looks like silence; others then go elsewhere until it is answered, which costs balance and no
-//! answer. **Cold start**: a replica that never replied is not silent, however long it takes.
+//! answer. **Cold start**: a replica that never replied is measured by the slowest reply of all,
+//! and given more time, as it may be cold; where nobody ever replied nobody is silent.
 //! **Recovery**: whatever it says ends the silence. Where nothing is owed any more (its attempts
 //! timed out or were given up) a request is tried now and then, and another replica is asked beside
 //! it in time.
@@ -14,6 +15,8 @@ use crate::time::{Duration, Instant};
 
 /// How many times longer than its slowest recent reply a replica may say nothing.
 const TIMES_SLOWEST: u32 = 4;
+/// How many times longer than others one is given that never replied, at the least.
+const TIMES_COLD: u32 = 5;
 /// What each reply takes off the slowest known: half within 355 replies, so that what is left is
 /// near their 99.8th percentile.
 const FORGET: u64 = 512;
@@ -26,6 +29,8 @@ pub(crate) struct Silence {
     /// When it was last heard, or began to owe again.
     since: Instant,
     slowest_ns: u64,
+    /// How long it may say nothing before its first reply; zero while nobody knows.
+    cold: Duration,
     is_silent: bool,
     /// Trials in this silence, and when there may be the next.
     trials: u32,
@@ -38,6 +43,7 @@ impl Silence {
             owed: 0,
             since: Instant::ZERO,
             slowest_ns: 0,
+            cold: Duration::ZERO,
             is_silent: false,
             trials: 0,
             trial_at: Instant::ZERO,
@@ -79,17 +85,38 @@ impl Silence {
         self.owed -= 1;
     }
 
-    /// How long it may say nothing; `None` where it never replied.
-    pub(crate) fn limit(&self, least: Duration) -> Option<Duration> {
-        let slowest = Duration::from_nanos(self.slowest_ns);
-        (self.slowest_ns > 0).then(|| slowest.saturating_mul(TIMES_SLOWEST).max(least))
+    /// The slowest of its recent replies; zero where it never replied.
+    pub(crate) const fn slowest(&self) -> Duration {
+        Duration::from_nanos(self.slowest_ns)
     }
 
-    /// When it will have been silent for too long, or was, if it says nothing before; `None` where
-    /// it owes nothing or never replied.
+    /// Says how long the slowest recent reply of all took: what one is measured by that never
+    /// replied.
+    pub(crate) fn compare(&mut self, slowest: Duration, least: Duration) {
+        if self.slowest_ns == 0 && slowest > Duration::ZERO {
+            self.cold = slowest.saturating_mul(TIMES_SLOWEST).max(least * TIMES_COLD);
+        }
+    }
+
+    /// How long it may say nothing; `None` where nobody knows.
+    pub(crate) fn limit(&self, least: Duration) -> Option<Duration> {
+        match (self.slowest(), self.cold) {
+            (Duration::ZERO, Duration::ZERO) => None,
+            (Duration::ZERO, cold) => Some(cold),
+            (slowest, _) => Some(slowest.saturating_mul(TIMES_SLOWEST).max(least)),
+        }
+    }
+
+    /// When it is silent, unless it says something before; `None` where it owes nothing or nobody
+    /// knows.
+    #[inline]
     pub(crate) fn due(&self, least: Duration) -> Option<Instant> {
-        let limit = self.limit(least).filter(|_| self.owed > 0)?;
-        Some(self.since + limit)
+        if self.owed == 0 { None } else { Some(self.since + self.limit(least)?) }
+    }
+
+    /// Whether it owes replies and has said nothing for half of that time: it may be silent, too.
+    pub(crate) fn is_quiet(&self, now: Instant, least: Duration) -> bool {
+        self.owed > 0 && now >= self.since + self.limit(least).unwrap_or(least) / 2
     }
 
     /// Whether it owes replies and has said nothing for too long; or when that will be so.
@@ -165,11 +192,17 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_replied_is_not_silent() {
-        let mut silence = Silence::new();
-        silence.sent(at(0));
-        assert_eq!(silence.look(at(100_000), LEAST), None);
-        assert!(!silence.is_silent());
+    fn one_that_never_replied_is_measured_by_others() {
+        for (slowest, limit) in [(5, 500), (200, 800)] {
+            let mut silence = Silence::new();
+            silence.sent(at(0));
+            silence.compare(Duration::ZERO, LEAST);
+            assert_eq!(silence.look(at(100_000), LEAST), None);
+            assert!(!silence.is_silent(), "nobody ever replied");
+            silence.compare(Duration::from_millis(slowest), LEAST);
+            assert_eq!(silence.look(at(limit - 1), LEAST), Some(at(limit)));
+            assert!(silence.look(at(limit), LEAST).is_none() && silence.is_silent());
+        }
     }
 
     #[test]

@@ -17,8 +17,10 @@ pub struct RequestWindow {
     pub abandoned: u64,
     /// Calls that had to wait in the backlog.
     pub held: u64,
-    /// Retries sent after a failed attempt.
+    /// Retries sent after a failed attempt, or beside one whose replica says nothing.
     pub retries: u64,
+    /// Of the retries, those beside an attempt whose replica says nothing.
+    pub rescues: u64,
     /// Retries that the retry budget forbade.
     pub retries_denied: u64,
     /// Hedges sent.
@@ -100,6 +102,7 @@ impl RequestWindow {
         self.abandoned += other.abandoned;
         self.held += other.held;
         self.retries += other.retries;
+        self.rescues += other.rescues;
         self.retries_denied += other.retries_denied;
         self.hedges += other.hedges;
         self.hedges_won += other.hedges_won;

@@ -8,6 +8,7 @@
 //! | `model` | the books of one call |
 //! | `watched` | the policy as it is watched |
 //! | `fallback` | who is asked when nobody of a group can be |
+//! | `rescues` | requests at replicas that say nothing |
 //! | `promises` | what deserves a test of its own |
 //!
 //! `PROPTEST_CASES` sets the number of histories per policy.
@@ -24,6 +25,8 @@ mod moments;
 mod policies;
 #[path = "histories/promises.rs"]
 mod promises;
+#[path = "histories/rescues.rs"]
+mod rescues;
 #[path = "histories/watched.rs"]
 mod watched;
 

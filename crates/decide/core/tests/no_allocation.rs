@@ -14,7 +14,7 @@ use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Replay,
     Request, Step,
 };
-use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::time::{Duration, Instant, Why};
 use evenkeel_core::units::Dimmer;
 
 thread_local! {
@@ -75,9 +75,9 @@ fn request(dispatcher: &mut Dispatcher, n: u64, tally: &mut Tally) {
                 learn(dispatcher, now, &mut call, flying[copy].take(), &Outcome::Cancelled);
             }
             Step::Wait { until } => {
-                let hedge = until.filter(|_| n.is_multiple_of(25)).map(|deadline| deadline.at);
+                let hedge = until.filter(|due| n.is_multiple_of(25) && due.why == Why::Hedge);
                 if let Some(due) = hedge {
-                    now = due;
+                    now = due.at;
                 } else if let Some(copy) = flying.iter().position(Option::is_some) {
                     now += Duration::from_micros(300);
                     let outcome = outcome(n, copy);

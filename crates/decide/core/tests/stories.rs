@@ -124,6 +124,36 @@ fn a_replica_that_hangs_is_left_alone_after_the_first_timeouts() {
     }
 }
 
+/// Also those that were sent to it at the very moment, and without hedges.
+#[test]
+fn who_waits_at_a_replica_that_hangs_is_answered_by_another_in_time() {
+    for policy in policies::all() {
+        let mut world = World::new(policy, 5, 2);
+        world.run_until(secs(5.0));
+        world.replica_does(0, Behaviour::Hangs);
+        world.run_until(secs(25.0));
+        // Held back by a policy of rates: 100 ms at most, for each of two copies.
+        let slowest_ms = world.latencies_ms(from(4.9, 24.0)).into_iter().fold(0.0, f64::max);
+        println!("hanging, {policy}: {slowest_ms:.0} ms, {:?}", world.dispatcher.window().rescues);
+        assert!(slowest_ms < 700.0, "{policy}: {slowest_ms} ms");
+        assert_eq!(world.wrong(from(0.0, 24.0)), 0, "{policy}");
+    }
+}
+
+/// What they have in common stands still, and nobody is better.
+#[test]
+fn where_all_hang_together_nothing_is_asked_twice() {
+    // Where only the first of the group is asked, nothing speaks against the others.
+    for policy in policies::all().into_iter().filter(|policy| !is_snitch(policy)) {
+        let mut world = World::new(policy, 3, 2);
+        world.run_until(secs(5.0));
+        (0..3).for_each(|slot| world.replica_does(slot, Behaviour::Hangs));
+        world.run_until(secs(5.9));
+        let rescues = world.dispatcher.window().rescues;
+        assert!(rescues <= 3, "{policy}: {rescues} of about 270 requests");
+    }
+}
+
 #[test]
 fn a_slow_replica_nobody_knows_yet_is_neither_flooded_nor_ignored() {
     for policy in policies::all() {

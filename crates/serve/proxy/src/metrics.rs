@@ -76,7 +76,7 @@ const BY_POLICY: [Metric<UpstreamStats>; 1] = [histogram(
     |it| it.total.latency.as_ref(),
 )];
 
-const OF_UPSTREAMS: [Metric<UpstreamStats>; 14] = [
+const OF_UPSTREAMS: [Metric<UpstreamStats>; 15] = [
     counter_by(
         "evenkeel_requests_total",
         "Requests that ended: answered by a replica (error replies included), refused without an \
@@ -111,9 +111,12 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 14] = [
         "Requests that waited for a sending rate.",
         |it| it.total.held.into(),
     ),
-    counter("evenkeel_retries_total", "Retries after a failed attempt.", |it| {
-        it.total.retries.into()
-    }),
+    counter("evenkeel_retries_total", "Retries, rescues included.", |it| it.total.retries.into()),
+    counter(
+        "evenkeel_rescues_total",
+        "Retries beside an attempt whose replica is silent or on trial.",
+        |it| it.total.rescues.into(),
+    ),
     counter("evenkeel_retries_denied_total", "Retries that the retry budget forbade.", |it| {
         it.total.retries_denied.into()
     }),

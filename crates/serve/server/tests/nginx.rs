@@ -29,8 +29,16 @@ fn binary() -> Option<PathBuf> {
 }
 
 fn start_servers(test: &str, binary: PathBuf, mishaps: Vec<Mishap>) -> Nginx {
+    start_limited(test, binary, mishaps, vec![None, None, Some(100.0)])
+}
+
+fn start_limited(
+    test: &str,
+    binary: PathBuf,
+    mishaps: Vec<Mishap>,
+    rate_limits: Vec<Option<f64>>,
+) -> Nginx {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let rate_limits = vec![None, None, Some(100.0)];
     Nginx::start(NginxConfig { binary, directory, rate_limits, apps: Vec::new(), mishaps, seed: 1 })
         .unwrap()
 }
@@ -59,13 +67,7 @@ impl Stack {
     }
 
     fn load(&self, arrivals: Arrivals, duration: Duration) -> Load {
-        let url = format!("http://{}/item/{{n}}?q={{key}}", self.proxy.listens()[0]);
-        let mut load = Load::new(Target::new([url.as_str()]).unwrap(), arrivals);
-        load.target.keys.count = 1_000;
-        load.plan.duration = Some(duration);
-        load.expectation =
-            Expectation::Computed(Box::new(|facts| nginx::body_of(facts.path).into()));
-        load
+        load(&self.proxy, arrivals, duration)
     }
 
     /// Stops both and checks that nothing stayed in flight.
@@ -79,6 +81,15 @@ impl Stack {
         let total = &stats.total;
         assert_eq!(total.opened, total.answered + total.refused + total.abandoned);
     }
+}
+
+fn load(proxy: &Process, arrivals: Arrivals, duration: Duration) -> Load {
+    let url = format!("http://{}/item/{{n}}?q={{key}}", proxy.listens()[0]);
+    let mut load = Load::new(Target::new([url.as_str()]).unwrap(), arrivals);
+    load.target.keys.count = 1_000;
+    load.plan.duration = Some(duration);
+    load.expectation = Expectation::Computed(Box::new(|facts| nginx::body_of(facts.path).into()));
+    load
 }
 
 fn start(text: &str) -> Process {
@@ -157,4 +168,33 @@ fn a_replica_killed_under_load_loses_no_idempotent_request() {
         .unwrap();
     stack.stop();
     assert_all_served(&outcome.report);
+}
+
+/// Also those that wait for it at the moment when it stops are answered, by others.
+#[test]
+fn a_replica_that_hangs_holds_nobody_up() {
+    let Some(binary) = binary() else { return };
+    let servers = start_limited("hung", binary, Vec::new(), vec![None; 5]);
+    let replicas: Vec<_> = servers.addresses().iter().map(|it| format!("'{it}'")).collect();
+    let proxy = start(&format!(
+        "[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'web'\n\
+         [upstream.web]\nreplicas = [{}]\n",
+        replicas.join(", ")
+    ));
+    let load = load(&proxy, Arrivals::poisson(300.0).unwrap(), Duration::from_secs(10));
+    let mut ticks = 0;
+    let outcome = load
+        .run(&Stop::new(), |_| {
+            ticks += 1;
+            if ticks == 12 {
+                servers.pause(0, true);
+            }
+        })
+        .unwrap();
+    let total = proxy.upstreams().stats(0).total;
+    proxy.stop().unwrap();
+    assert_all_served(&outcome.report);
+    let max_ms = outcome.report.latency.max_ms.unwrap();
+    println!("{max_ms} ms, {} rescues", total.rescues);
+    assert!(max_ms < 1_000.0 && total.rescues > 0, "{max_ms} ms, {} rescues", total.rescues);
 }

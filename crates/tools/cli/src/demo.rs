@@ -185,6 +185,9 @@ fn ensure_real(fault: &Fault, real: Real) -> anyhow::Result<()> {
         (What::Restore, _) => {
             "a restore is for cluster.real = shop, or `evenkeel sim`: here the dead stay dead"
         }
+        (What::Hang { .. } | What::Break { .. } | What::Stall { .. }, _) => {
+            "hang, break and stall are for `evenkeel sim`"
+        }
         (What::Fail { .. }, Real::Nginx) => "fail needs embedded replicas: nginx does not lie",
         (What::Slow { .. }, Real::Nginx) if !matches!(fault.target, Struck::Server(_)) => {
             "slow needs the number of one server when cluster.real = nginx"
@@ -340,7 +343,10 @@ fn mishaps(scenario: &Scenario, seed: u64) -> Vec<Mishap> {
             What::Slow { factor } => fault::What::Slow(factor),
             What::Fail { share } => fault::What::Fail(share),
             What::Crash => fault::What::Crash,
-            What::Restore => return None, // refused when the scenario was read
+            // Refused when the scenario was read.
+            What::Restore | What::Hang { .. } | What::Break { .. } | What::Stall { .. } => {
+                return None;
+            }
         };
         let (replica, every) = match fault.target {
             Struck::Server(number) => (Some(number), fault.every),
@@ -488,6 +494,7 @@ mod tests {
         for (sets, word) in [
             (["faults=[{at = '1s', crash = 0}]", "run.warmup=0"], "a crash needs"),
             (["faults=[{at = '1s', restore = 0}]", "run.warmup=0"], "a restore is for"),
+            (["faults=[{at = '1s', hang = 0}]", "run.warmup=0"], "are for `evenkeel sim`"),
             (["faults=[{at = '1s', fail = 0}]", "cluster.real='nginx'"], "fail needs"),
         ] {
             let error = load(&sets).unwrap_err().to_string();

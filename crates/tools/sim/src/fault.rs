@@ -61,10 +61,29 @@ pub enum What {
         /// The share.
         share: f64,
     },
+    /// This share of requests is accepted and never answered: each attempt fails after the 15 s
+    /// that the proxy waits by default. 0 ends it. (What is with the replica when it begins is
+    /// still answered; a `pause` holds that up too.)
+    Hang {
+        /// The share.
+        share: f64,
+    },
+    /// This share of answers breaks off after its head; 0 ends it. Nothing is sent again, and the
+    /// user is not served.
+    Break {
+        /// The share.
+        share: f64,
+    },
+    /// This share of answers stands still after its head, until the proxy gives up after the 60 s
+    /// of its default; 0 ends it. The user is not served.
+    Stall {
+        /// The share.
+        share: f64,
+    },
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-const KINDS: [&str; 5] = ["crash", "restore", "pause", "slow", "fail"];
+const KINDS: [&str; 8] = ["crash", "restore", "pause", "slow", "fail", "hang", "break", "stall"];
 
 impl Fault {
     /// Reads `{at = "100s", crash = 0}` and its kin: the key names what happens, its value whom it
@@ -113,7 +132,10 @@ impl What {
             "slow" => {
                 Self::Slow { factor: table.key("factor").number().between(0.01..=1e4).or(5.0) }
             }
-            "fail" => Self::Fail { share: table.key("share").probability().or(1.0) },
+            "fail" => Self::Fail { share: share(table) },
+            "hang" => Self::Hang { share: share(table) },
+            "break" => Self::Break { share: share(table) },
+            "stall" => Self::Stall { share: share(table) },
             _ => {
                 let range = Duration::from_micros(1)..=DAY;
                 let shortest = table.key("for").duration().between(range.clone()).required();
@@ -122,4 +144,8 @@ impl What {
             }
         }
     }
+}
+
+fn share(table: &mut Table<'_>) -> f64 {
+    table.key("share").probability().or(1.0)
 }

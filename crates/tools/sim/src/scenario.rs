@@ -544,6 +544,9 @@ impl What {
             Self::Pause { .. } => "pause",
             Self::Slow { .. } => "slow",
             Self::Fail { .. } => "fail",
+            Self::Hang { .. } => "hang",
+            Self::Break { .. } => "break",
+            Self::Stall { .. } => "stall",
         }
     }
 }

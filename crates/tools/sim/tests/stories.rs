@@ -97,7 +97,7 @@ fn when_nothing_happens_latency_is_what_queueing_theory_says() {
 #[test]
 fn a_pause_is_felt_while_it_lasts_and_those_who_look_avoid_it() {
     let sets = ["faults=[{at = '2s', pause = 0, for = '400ms'}]"];
-    let blind = run(CALM, &sets, "round-robin", 1);
+    let blind = run(CALM, &["run.safeguards=false", sets[0]], "round-robin", 1);
     let before_ms = worst_p99_ms(&blind, 0.5, 2.0);
     assert!(before_ms < 60.0, "before the pause: {before_ms} ms");
     let during_ms = worst_p99_ms(&blind, 2.0, 2.75);
@@ -107,6 +107,8 @@ fn a_pause_is_felt_while_it_lasts_and_those_who_look_avoid_it() {
     );
     let after_ms = worst_p99_ms(&blind, 3.5, 5.5);
     assert!(after_ms < 60.0, "and then all is well again: {after_ms} ms");
+    let rescued = worst_p99_ms(&run(CALM, &sets, "round-robin", 1), 2.0, 2.75);
+    assert!(rescued < 150.0, "others are asked beside it after 100 ms: {rescued}");
     let late = |run: &RunReport| run.mean_ms;
     for policy in ["least-outstanding", "c3", "oracle"] {
         let run = run(CALM, &sets, policy, 1);
@@ -185,6 +187,34 @@ fn a_replica_that_fails_fast_attracts_requests_only_where_nobody_minds() {
     assert!(spared.failed < 400, "safeguards set it aside: {} failed", spared.failed);
     let saved = run(CALM, &[fails], "least-outstanding", 1);
     assert!(saved.failed == 0 && saved.retries > 0, "a retry answers those: {}", saved.failed);
+}
+
+/// The default policy and safeguards, and neither hedges nor health checks.
+#[test]
+fn a_replica_that_hangs_holds_nobody_up_for_long() {
+    let hangs = "faults=[{at = '2s', hang = 0}]";
+    let run = run(CALM, &[hangs], "c3", 1);
+    assert_eq!((run.failed, run.served), (0, 15_000));
+    assert!(run.retries > 10, "what waits there is asked of another: {}", run.retries);
+    assert!(run.max_ms < 500.0, "also what was sent there first: {} ms", run.max_ms);
+    let late_ms = worst_p99_ms(&run, 3.0, 6.0);
+    assert!(late_ms < 60.0, "and a second later it is avoided: {late_ms} ms");
+    let waiting = crate::run(CALM, &["run.safeguards=false", hangs], "c3", 1);
+    assert!(waiting.max_ms > 15_000.0, "without safeguards: {} ms", waiting.max_ms);
+}
+
+/// Only requests whose answers had begun are lost, and soon there are none of them.
+#[test]
+fn a_replica_that_breaks_or_stalls_bodies_is_avoided() {
+    for (kind, lost) in [("break", 250), ("stall", 1_500)] {
+        let ill = format!("faults=[{{at = '2s', {kind} = 0, share = 0.5}}]");
+        let run = run(CALM, &[&ill], "c3", 1);
+        let blind = crate::run(CALM, &["run.safeguards=false", &ill], "c3", 1);
+        assert_eq!(run.served + run.failed, 15_000);
+        println!("{kind}: {} lost, {} without safeguards", run.failed, blind.failed);
+        assert!((1..=lost).contains(&run.failed), "{kind}: {}", run.failed);
+        assert!(kind == "stall" || run.failed < blind.failed / 4, "{kind}: {}", blind.failed);
+    }
 }
 
 #[test]

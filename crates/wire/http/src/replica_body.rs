@@ -119,6 +119,8 @@ impl Streaming for ReplicaBody {
             }
             Some(Err(error)) => {
                 self.end(End::Broken);
+                // At an error hyper drops what it has not written, perhaps the head as well; while
+                // a body waits it writes. So the client has what came, and sees that it broke off.
                 self.broke = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending

@@ -84,6 +84,13 @@ impl Timer {
     }
 }
 
+impl Wait {
+    /// What it waits for.
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Timer")

@@ -313,8 +313,12 @@ pub struct Call {
     pub(crate) hedges: u8,
     pub(crate) held: bool,
     pub(crate) hedge_due: Option<Instant>,
-    /// Whether that copy is because the replica asked may not answer.
-    pub(crate) is_trial: bool,
+    /// When another replica is asked beside those that were asked and say nothing.
+    pub(crate) rescue_due: Option<Instant>,
+    /// Whether the driver says that they do.
+    pub(crate) is_doubted: bool,
+    /// Whether the budget forbade that once.
+    pub(crate) is_denied: bool,
     pub(crate) last_failure: Option<Failure>,
     /// The copy that was answered with an error first, while others were still on their way.
     pub(crate) error_reply: Option<u8>,
@@ -340,7 +344,9 @@ impl Call {
             hedges: 0,
             held: false,
             hedge_due: None,
-            is_trial: false,
+            rescue_due: None,
+            is_doubted: false,
+            is_denied: false,
             last_failure: None,
             error_reply: None,
             unavailable: None,
@@ -377,7 +383,7 @@ impl Call {
     /// The replica that was asked is silent: another one is to be asked beside it now, as a retry
     /// before the failure; then call `step` again.
     pub const fn doubt(&mut self, now: Instant) {
-        (self.hedge_due, self.is_trial) = (Some(now), true);
+        (self.rescue_due, self.is_doubted) = (Some(now), true);
     }
 
     /// Takes over what became of one of its attempts; then call `step` again. A mirror's outcome

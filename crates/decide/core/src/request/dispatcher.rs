@@ -20,6 +20,7 @@
 //! ```
 
 mod by_client;
+mod further;
 mod listening;
 
 use crate::distribution::Recorder;
@@ -34,7 +35,7 @@ use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single}
 use crate::request::safeguards::{Distrust, Safeguards, untried};
 use crate::request::select::{Candidates, Choice, Selector, cheapest};
 use crate::rng::Rng;
-use crate::time::{Deadline, Duration, Instant, Why};
+use crate::time::{Deadline, Duration, Instant};
 use crate::units::Dimmer;
 use crate::window::{ReplicaWindow, RequestWindow};
 
@@ -149,7 +150,7 @@ impl Dispatcher {
             Phase::Choosing(kind) => self.send_or_hold(now, call, kind),
             Phase::Flying if call.flying == 0 => self.retry_or_refuse(now, call),
             Phase::Flying if call.at_once > 0 => self.send_at_once(now, call),
-            Phase::Flying => self.hedge_or_wait(now, call),
+            Phase::Flying => self.further_or_wait(now, call),
             Phase::Answered(copy) => {
                 call.next_loser().map_or(Step::Answered(usize::from(copy)), Step::Cancel)
             }
@@ -346,60 +347,6 @@ impl Dispatcher {
         call.give_up(Refusal::Failed(failure))
     }
 
-    /// Sends the next of the copies that leave together with the first; none where a policy would
-    /// hold it back or nobody who is trusted is left: the first is on its way.
-    fn send_at_once(&mut self, now: Instant, call: &mut Call) -> Step {
-        match self.choose_further(now, call, |_| true) {
-            Some(replica) => {
-                call.at_once -= 1;
-                Step::Send(self.send(now, call, replica, Kind::First))
-            }
-            None => {
-                call.at_once = 0;
-                self.hedge_or_wait(now, call)
-            }
-        }
-    }
-
-    fn hedge_or_wait(&mut self, now: Instant, call: &mut Call) -> Step {
-        let Some(due) = call.hedge_due else { return Step::Wait { until: None } };
-        if now < due {
-            return Step::Wait { until: Some(Deadline { at: due, why: Why::Hedge }) };
-        }
-        let copy = self.copy(now, call);
-        copy.map_or(Step::Wait { until: None }, Step::Send)
-    }
-
-    /// The replica for a further copy of a call that has one on its way.
-    fn choose_further(
-        &mut self,
-        now: Instant,
-        call: &Call,
-        is_permitted: impl FnOnce(&mut dyn Redundancy) -> bool,
-    ) -> Option<ReplicaId> {
-        let group = call.request.group;
-        // A copy must not take the token that a call held since earlier waits for.
-        let others_wait = !self.backlog.is_empty() && !self.backlog.is_turn(group, call.id);
-        if others_wait || call.copies.is_full() {
-            return None;
-        }
-        let from = (&self.fleet, &call.request);
-        let (safeguards, room) = (&self.config.safeguards, &mut self.room);
-        if call.request.among.is_some() && safeguards.nothing_to_examine(now, &self.fleet) {
-            room.clear();
-            room.extend(untried(from, &call.copies));
-        } else {
-            safeguards.trusted(now, from, &call.copies, &mut self.rng, room);
-        }
-        if room.is_empty() || !is_permitted(&mut *self.redundancy) {
-            return None;
-        }
-        match self.choose_among(now, group, Narrowed::Room, call.at_once) {
-            Choice::Send(replica) => Some(replica),
-            Choice::Hold { .. } | Choice::Refuse => None,
-        }
-    }
-
     fn choose(&mut self, now: Instant, call: &mut Call) -> Choice {
         let group = call.request.group;
         let narrowed = self.narrow(now, call);
@@ -492,26 +439,13 @@ impl Dispatcher {
         let in_haste = call.request.replay.is_allowed_in_haste();
         let delay = in_haste.then(|| self.redundancy.copy_due(1 + usize::from(call.hedges)));
         call.hedge_due = delay.flatten().map(|delay| now + delay);
-        if !self.config.safeguards.nothing_to_examine(now, &self.fleet) {
-            self.try_doubtful(now, call, replica);
+        let patience = self.put_to_test(now, replica);
+        if patience.is_some() {
+            call.hedge_due = None; // it would be given up before it tells anything
         }
-        self.start((call.first_sent_at, now), call.id, replica, kind, copy)
-    }
-
-    /// Notes that a replica that may not answer gets a request, and when another one is asked
-    /// beside it: whoever is put to the test, the request is not.
-    #[cold]
-    fn try_doubtful(&mut self, now: Instant, call: &mut Call, replica: ReplicaId) {
-        let safeguards = &self.config.safeguards;
-        let facts = self.fleet.replica_mut(replica);
-        let Some(patience) = safeguards.patience(now, facts) else { return };
-        facts.silence.try_it(now, safeguards.ejection_base, safeguards.ejection_max);
-        let may_be_repeated = call.request.replay.is_allowed_in_haste();
-        if may_be_repeated && call.retries < self.config.retries_max {
-            let due = now + patience;
-            call.hedge_due = Some(call.hedge_due.map_or(due, |hedge| hedge.min(due)));
-            call.is_trial = true;
-        }
+        let attempt = self.start((call.first_sent_at, now), call.id, replica, kind, copy);
+        call.rescue_due = self.rescue_due(now, call, replica, patience);
+        attempt
     }
 
     #[inline]

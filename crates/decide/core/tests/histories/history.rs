@@ -292,8 +292,9 @@ impl History {
                 assert!(firsts < usize::from(open.at_once) && open.flying() > 0);
                 assert!(self.plan.health[slot] == Health::Up && queue.is_empty());
             }
-            // Beside a replica on trial.
+            // Beside replicas that are silent or on trial.
             Kind::Retry if open.flying() > 0 => {
+                assert!(open.copies.iter().all(|copy| self.is_hopeless(open.id, copy)));
                 assert!(open.replay == Replay::Always && open.retries < RETRIES_MAX);
                 assert!(self.plan.health[slot] == Health::Up && queue.is_empty());
             }
@@ -313,6 +314,16 @@ impl History {
             Kind::Mirror => panic!("step sends no mirrors"),
         }
         assert!(queue.first().is_none_or(|&head| head == open.id), "{} overtook", open.id);
+    }
+
+    /// Whether nothing is to be expected of a copy soon.
+    fn is_hopeless(&self, call: u64, copy: &Copy) -> bool {
+        let replica = self.dispatcher.fleet().replica(ReplicaId::new(copy.slot));
+        let of_call = |flight: &&InFlight| flight.attempt.call() == CallId(call);
+        let is_stale = self.in_flight.iter().filter(of_call).any(|flight| flight.stale);
+        let ejection_failures = DispatcherConfig::default().safeguards.ejection_failures;
+        let is_doubtful = replica.is_silent() || replica.needs_trial(self.now, ejection_failures);
+        copy.fate != Fate::Flying || is_doubtful || is_stale
     }
 
     /// A call whose turn it is goes to its fallback when nobody of its group is up.

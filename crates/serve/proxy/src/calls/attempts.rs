@@ -57,7 +57,7 @@ impl<A, E> Copy<A, E> {
 /// What ended a wait.
 pub(super) enum Woken<A, E> {
     Answered(usize, Result<A, E>),
-    /// A hedge is due, or the call's turn has come.
+    /// A further copy may be due, or the call's turn has come.
     Step,
     /// A time limit passed: of an attempt, or of the whole request.
     TimedOut,
@@ -102,18 +102,16 @@ impl<A, E> Attempts<A, E> {
         self.copies.iter().filter_map(Copy::pending)
     }
 
-    /// Waits for an answer, for `hedge`, for the call's turn where it is held, or for a limit.
-    pub(super) async fn wait(&mut self, call: &OpenCall, mut hedge: Option<Wait>) -> Woken<A, E> {
+    /// Waits for an answer, for the next step, for the call's turn where it is held, or for a
+    /// limit. Of the two times only the earlier one is waited for: most requests are answered
+    /// before either, and arming a timer is what they cost.
+    pub(super) async fn wait(&mut self, call: &OpenCall, due: Option<Wait>) -> Woken<A, E> {
         let is_held = self.pending().next().is_none();
+        let mut due = due.filter(|due| due.deadline() < self.limit.deadline());
         let mut is_new = true;
         poll_fn(|context| {
             if let Some(answered) = self.poll_attempts(context) {
                 return Poll::Ready(answered);
-            }
-            if let Some(hedge) = &mut hedge
-                && Pin::new(hedge).poll(context).is_ready()
-            {
-                return Poll::Ready(Woken::Step);
             }
             if is_held {
                 if !is_new && call.was_resumed() {
@@ -122,7 +120,10 @@ impl<A, E> Attempts<A, E> {
                 is_new = false;
                 call.hold(context.waker());
             }
-            Pin::new(&mut self.limit).poll(context).map(|()| Woken::TimedOut)
+            match &mut due {
+                Some(due) => Pin::new(due).poll(context).map(|()| Woken::Step),
+                None => Pin::new(&mut self.limit).poll(context).map(|()| Woken::TimedOut),
+            }
         })
         .await
     }

@@ -200,8 +200,8 @@ impl<P: Protocol> Exchange<P> {
 
     /// Waits for something to happen. Answers when there is nothing more to wait for.
     async fn wait(&mut self, until: Option<Instant>) -> Option<P::Answer> {
-        let hedge = until.map(|at| self.calls().wait_until(at));
-        let woken = self.attempts.wait(&self.call, hedge).await;
+        let due = until.map(|at| self.calls().wait_until(at));
+        let woken = self.attempts.wait(&self.call, due).await;
         self.calls().tick();
         match woken {
             Woken::Answered(copy, answer) => self.take(copy, answer),

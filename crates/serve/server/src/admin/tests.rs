@@ -108,6 +108,7 @@ fn report() -> WorkerReport {
         abandoned: 2,
         held: 5,
         retries: 3,
+        rescues: 1,
         retries_denied: 1,
         hedges: 7,
         hedges_won: 4,

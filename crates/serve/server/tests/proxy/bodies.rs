@@ -110,6 +110,26 @@ fn a_body_that_breaks_or_stalls_before_its_first_byte_is_asked_for_elsewhere() {
     });
 }
 
+/// Heads that are no answer yet count neither as one nor as silence broken.
+#[test]
+fn interim_answers_do_not_pass_and_a_flood_of_them_ends_with_the_attempt() {
+    story(async {
+        let interim = "HTTP/1.1 102 Processing\r\n\r\n".repeat(2_000);
+        let answer = format!("{interim}HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate");
+        let late = Replica::start(move |_| Act::Send(answer.clone())).await;
+        let proxy = Proxy::before(&[&late], "");
+        assert_eq!(proxy.client().await.ask("GET", "/").await, (200, "late".into()));
+        let flood = Replica::start(move |_| Act::Stall(interim.clone())).await;
+        let well = Replica::start(|_| ok("whole")).await;
+        let more = "[upstream.web.timeouts]\nattempt = '300ms'";
+        let proxy = Proxy::before(&[&flood, &well], more);
+        for _ in 0..2 {
+            assert_eq!(proxy.client().await.ask("GET", "/").await, (200, "whole".into()));
+        }
+        until("the flood is cut off", || flood.cut_off.get() == 1).await;
+    });
+}
+
 /// Nobody knows when the first event of a stream comes.
 #[test]
 fn the_head_of_a_stream_passes_at_once() {

@@ -25,22 +25,35 @@ pub enum Discipline {
     Sharing(Sharing),
 }
 
+/// Shares of a replica's requests that something befalls, whatever its speed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ills {
+    /// Answered at once with an error.
+    pub fail: f64,
+    /// Never answered.
+    pub hang: f64,
+    /// Answered with a body that breaks off.
+    pub break_off: f64,
+    /// Answered with a body that stands still.
+    pub stall: f64,
+}
+
 /// A replica.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// How it serves.
     pub discipline: Discipline,
     is_alive: bool,
-    /// Share of requests answered at once with an error.
-    failing_share: f64,
+    /// What befalls requests there.
+    pub ills: Ills,
     /// Grows with every crash: jobs of an earlier life are lost.
     life: u32,
 }
 
 impl Server {
     /// A replica that lives and serves like this.
-    pub const fn new(discipline: Discipline) -> Self {
-        Self { discipline, is_alive: true, failing_share: 0.0, life: 0 }
+    pub fn new(discipline: Discipline) -> Self {
+        Self { discipline, is_alive: true, ills: Ills::default(), life: 0 }
     }
 
     /// Mean service time of a request that starts now and has the replica for itself.
@@ -101,16 +114,6 @@ impl Server {
             Discipline::Slots(slots) => slots.pause(now, length),
             Discipline::Sharing(sharing) => sharing.pause(now, length),
         }
-    }
-
-    /// Makes this share of requests fail at once.
-    pub const fn set_failing_share(&mut self, share: f64) {
-        self.failing_share = share;
-    }
-
-    /// Share of requests answered at once with an error.
-    pub const fn failing_share(&self) -> f64 {
-        self.failing_share
     }
 
     /// Whether it answers at all.

@@ -4,14 +4,15 @@ use arrayvec::ArrayVec;
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Failure, Kind, Outcome, Replay, Request, Step,
 };
-use evenkeel_core::{GroupId, Instant, ReplicaId};
+use evenkeel_core::time::Why;
+use evenkeel_core::{Deadline, GroupId, Instant, ReplicaId};
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::split::patience::{Sent, Waits};
 
 use crate::ends::End;
 use crate::events::Lane;
 use crate::server::JobId;
-use crate::world::{Client, Event, FlyingProbe, Job, OpenCall, World};
+use crate::world::{BODY_ENDS_AFTER, Client, Event, FlyingProbe, Job, OpenCall, World};
 
 impl World<'_> {
     pub(super) fn arrive(&mut self, generator: u32) {
@@ -107,8 +108,10 @@ impl World<'_> {
                     if self.leave(slot, &mut call) {
                         continue;
                     }
-                    if let Some(deadline) = until {
-                        self.events.push(Lane::Mixed, deadline.at, Event::Due(call.id()));
+                    if let Some(Deadline { at, why }) = until {
+                        // Nearly all after the same time.
+                        let lane = if why == Why::Silence { Lane::Timeouts } else { Lane::Mixed };
+                        self.events.push(lane, at, Event::Due(call.id()));
                     }
                     break None;
                 }
@@ -273,27 +276,41 @@ impl World<'_> {
         self.resume(client);
     }
 
-    pub(super) fn back(&mut self, job: JobId) {
-        let job = self.jobs.remove(job as usize);
-        let Some(mut attempt) = job.attempt else { return };
+    pub(super) fn back(&mut self, id: JobId) {
+        let mut job = self.jobs.remove(id as usize);
+        let Some(mut attempt) = job.attempt.take() else { return };
         let mirror = attempt.kind() == Kind::Mirror;
         let copy = attempt.copy();
         let dispatcher = &mut self.clients[job.client as usize].dispatcher;
         let settled = dispatcher.learn(self.now, &mut attempt, &job.outcome);
-        dispatcher.finish(self.now, attempt, BodyEnd::Complete);
+        let has_body = matches!(job.outcome, Outcome::Replied(_));
+        if has_body && job.body == BodyEnd::TimedOut {
+            let rest = Job { attempt: Some(attempt), ..job };
+            let rest = self.jobs.insert(rest) as JobId;
+            self.events.push(Lane::Mixed, self.now + BODY_ENDS_AFTER, Event::BodyEnds(rest));
+        } else {
+            dispatcher.finish(self.now, attempt, job.body);
+        }
         if mirror {
             return;
         }
         let Some(slot) = self.slot(job.call) else { return };
         let open = &mut self.calls[slot];
         if let Some(call) = &mut open.call {
-            if matches!(job.outcome, Outcome::Failed(_)) {
+            if matches!(job.outcome, Outcome::Failed(_)) || job.body.is_failure() {
                 open.errors.push(copy);
             }
             open.full |= u8::from(job.is_full) << copy;
             call.settle(settled);
             self.advance(job.call);
         }
+    }
+
+    /// The rest of an answer will not come any more.
+    pub(super) fn body_ends(&mut self, job: JobId) {
+        let Job { attempt, client, body, .. } = self.jobs.remove(job as usize);
+        let dispatcher = &mut self.clients[client as usize].dispatcher;
+        attempt.into_iter().for_each(|it| dispatcher.finish(self.now, it, body));
     }
 
     fn ask_probes(&mut self, client: u32) {

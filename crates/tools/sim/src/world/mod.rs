@@ -17,7 +17,9 @@ use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::call::ATTEMPTS_MAX;
 use evenkeel_core::request::redundancy::Hedge;
 use evenkeel_core::request::select::{Policy, Selector};
-use evenkeel_core::request::{Attempt, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Probe};
+use evenkeel_core::request::{
+    Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Probe,
+};
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::{Duration, Feedback, Fleet, Health, Instant, ReplicaId, Rng};
 use slab::Slab;
@@ -46,6 +48,8 @@ enum Event {
     Look(u32),
     /// A job's answer reaches the client.
     Back(JobId),
+    /// A body that stood still is given up.
+    BodyEnds(JobId),
     /// A call has a deadline.
     Due(CallId),
     /// The caller gives up.
@@ -82,6 +86,10 @@ const ANY: u32 = u32::MAX;
 const NOT_THERE: u32 = u32::MAX;
 /// How long a replica that fails at once takes to do so.
 const FAILS_AFTER: Duration = Duration::from_micros(100);
+/// The proxy's time limit of an attempt without an answer.
+const ATTEMPT_ENDS_AFTER: Duration = Duration::from_secs(15);
+/// The proxy's time limit of a body that stands still.
+const BODY_ENDS_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Client {
@@ -142,6 +150,8 @@ struct Job {
     dimmer: Option<Dimmer>,
     /// Cancelled until it has another.
     outcome: Outcome,
+    /// How the body of its answer ends.
+    body: BodyEnd,
 }
 
 impl Job {
@@ -161,6 +171,7 @@ impl Job {
             is_full: false,
             dimmer: None,
             outcome: Outcome::Cancelled,
+            body: BodyEnd::Complete,
         }
     }
 }
@@ -346,6 +357,11 @@ impl<'a> World<'a> {
         self.begin();
         while let Some((at, event)) = self.events.pop() {
             debug_assert!(at >= self.now, "time runs forward");
+            if let Event::Due(call) = event
+                && self.slot(call).is_none()
+            {
+                continue; // it was answered in time, like nearly all
+            }
             while at >= self.window_ends && !self.is_over() {
                 self.end_window();
             }
@@ -396,6 +412,7 @@ impl<'a> World<'a> {
             Event::Done(job) => self.done(job),
             Event::Look(server) => self.look(server),
             Event::Back(job) => self.back(job),
+            Event::BodyEnds(job) => self.body_ends(job),
             Event::Due(call) => self.advance(call),
             Event::Expire(call) => self.expire(call),
             Event::Wake(client) => self.wake(client),

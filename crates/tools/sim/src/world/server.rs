@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_core::request::{Failure, Kind, Outcome};
+use evenkeel_core::request::{BodyEnd, Failure, Kind, Outcome};
 use evenkeel_core::time::{millis, nanos};
 use evenkeel_core::{Duration, Feedback, Health, Instant};
 
@@ -11,7 +11,14 @@ use crate::fault::{Target, What};
 use crate::guard::Pass;
 use crate::server::{Discipline, JobId, Server, done_at};
 use crate::workload::work;
-use crate::world::{ANY, Event, FAILS_AFTER, Job, NOT_THERE, World};
+use crate::world::{ANY, ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, Job, NOT_THERE, World};
+
+/// Whether a job is of this share. Drawn from the request, so that every policy meets the same bad
+/// luck, and from a number for each kind of it.
+fn is_struck(job: &Job, kind: u32, share: f64) -> bool {
+    let luck = job.seed.rotate_left(32) ^ u64::from(job.copy);
+    share > 0.0 && work(luck, kind, 1.0) < -(-share).ln_1p()
+}
 
 /// The life of a request.
 impl World<'_> {
@@ -26,9 +33,16 @@ impl World<'_> {
         if !server.is_alive() {
             return self.fail(id, Failure::Unsent, Duration::ZERO);
         }
-        // Drawn from the request, so that every policy meets the same bad luck.
-        let luck = job.seed.rotate_left(32) ^ u64::from(job.copy);
-        if server.failing_share() > 0.0 && work(luck, 0, 1.0) < -(-server.failing_share()).ln_1p() {
+        let ills = server.ills;
+        if is_struck(job, 0, ills.hang) {
+            return self.fail(id, Failure::TimedOut, ATTEMPT_ENDS_AFTER);
+        }
+        if is_struck(job, 1, ills.break_off) {
+            job.body = BodyEnd::UpstreamBroke;
+        } else if is_struck(job, 2, ills.stall) {
+            job.body = BodyEnd::TimedOut;
+        }
+        if is_struck(job, 0, ills.fail) {
             if let Some(pass) = self.guards[number].admit(self.now, server.load()) {
                 self.guards[number].failed(self.now, pass);
             }
@@ -293,7 +307,10 @@ impl World<'_> {
                 server.pause(self.now, length);
             }
             What::Slow { factor } => server.slow(self.now, factor),
-            What::Fail { share } => server.set_failing_share(share),
+            What::Fail { share } => server.ills.fail = share,
+            What::Hang { share } => server.ills.hang = share,
+            What::Break { share } => server.ills.break_off = share,
+            What::Stall { share } => server.ills.stall = share,
         }
         self.tell_truth(number);
         self.look_ahead(number);

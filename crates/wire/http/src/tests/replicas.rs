@@ -170,7 +170,6 @@ fn a_body_that_breaks_off_breaks_off_for_the_client_too() {
             let framing =
                 if number == 1 { "content-length: 100" } else { "transfer-encoding: chunked" };
             peer.send(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n5\r\nhello\r\n")).await;
-            pause(30).await; // what has arrived is passed on before the end is seen
         })
         .await;
         let proxy = proxy(replica.address);
@@ -183,6 +182,29 @@ fn a_body_that_breaks_off_breaks_off_for_the_client_too() {
         assert_eq!(*proxy.ends.borrow(), [End::Broken; 2]);
         assert_eq!(proxy.upstream.connections(), 0);
     });
+}
+
+/// The client is not told that such an answer has come to its end.
+#[test]
+fn a_chunk_that_is_none_ends_the_answer() {
+    for wrong in ["five\r\nhello\r\n", "5\r\nhello world\r\n", "fffffffffffffffff\r\nhello"] {
+        run(async move {
+            let replica = replica(move |mut peer, _| async move {
+                peer.head().await;
+                let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n";
+                peer.send(format!("{head}{wrong}0\r\n\r\n")).await;
+                peer.rest().await;
+            })
+            .await;
+            let proxy = proxy(replica.address);
+            let mut client = proxy.client().await;
+            client.send(GET).await;
+            let answer = client.rest().await;
+            assert!(answer.contains("2\r\nhi\r\n") && !answer.ends_with("0\r\n\r\n"), "{answer}");
+            assert_eq!(*proxy.ends.borrow(), [End::Broken]);
+            assert_eq!(proxy.upstream.connections(), 0);
+        });
+    }
 }
 
 #[test]

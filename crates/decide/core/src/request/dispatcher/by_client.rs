@@ -2,7 +2,6 @@
 
 use super::Dispatcher;
 use crate::request::call::{Attempt, Call, End, Kind, Learnt, Outcome, Settled};
-use crate::request::redundancy::Redundancy;
 use crate::request::select::Choice;
 use crate::time::{Duration, Instant};
 
@@ -20,26 +19,14 @@ impl Dispatcher {
     /// that it is due. `None` when budget, gate or policy keep it back: then it will never leave.
     pub fn copy(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
         call.hedge_due.take()?;
-        if core::mem::take(&mut call.is_trial) {
-            return self.ask_beside(now, call);
-        }
-        let is_permitted = |redundancy: &mut dyn Redundancy| redundancy.permits_copy(now);
-        if let Some(replica) = self.choose_further(now, call, is_permitted) {
+        if self.find_further(now, call)
+            && self.redundancy.permits_copy(now)
+            && let Some(replica) = self.choose_found(now, call)
+        {
             return Some(self.send(now, call, replica, Kind::Hedge));
         }
         self.window.hedges_denied += 1;
         None
-    }
-
-    /// Asks another replica beside the one on trial: a retry before the failure.
-    fn ask_beside(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
-        if !self.config.retry_budget.withdraw() {
-            self.window.retries_denied += 1;
-            return None;
-        }
-        let replica = self.choose_further(now, call, |_| true)?;
-        call.retries += 1;
-        Some(self.send(now, call, replica, Kind::Retry))
     }
 
     /// One more attempt of a call because one failed: the client has its own mind about how often.
