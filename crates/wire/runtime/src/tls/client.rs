@@ -104,7 +104,7 @@ fn config(
             let chain = pem::certificates(&identity.certificate, chain)?;
             let secret = pem::key(&identity.key, secret)?;
             let made = builder.with_client_auth_cert(chain, secret);
-            made.map_err(|error| unlike(&identity.certificate, &identity.key, error))?
+            made.map_err(|error| unlike(&identity.certificate, &identity.key, &error))?
         }
         _ => builder.with_no_client_auth(),
     };

@@ -91,10 +91,11 @@ fn certified(
 ) -> io::Result<CertifiedKey> {
     let chain = pem::certificates(certificate, &bytes[0])?;
     let secret = pem::key(key, &bytes[1])?;
-    CertifiedKey::from_der(chain, secret, provider).map_err(|error| unlike(certificate, key, error))
+    CertifiedKey::from_der(chain, secret, provider)
+        .map_err(|error| unlike(certificate, key, &error))
 }
 
-pub(super) fn unlike(certificate: &Path, key: &Path, error: rustls::Error) -> io::Error {
+pub(super) fn unlike(certificate: &Path, key: &Path, error: &rustls::Error) -> io::Error {
     at(certificate, &format!("{error} (is {} its key?)", key.display()))
 }
 
