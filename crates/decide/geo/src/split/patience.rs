@@ -165,7 +165,8 @@ mod tests {
     #[test]
     fn a_site_that_takes_longer_than_before_is_not_given_up_for_good() {
         let mut patience = Patience::new(HOME, 2, ms(800));
-        (patience.replied(HOME, ms(50)), patience.replied(AWAY, ms(20)));
+        patience.replied(HOME, ms(50));
+        patience.replied(AWAY, ms(20));
         let mut waits = Vec::new();
         for _ in 0..3 {
             waits.push(after(&patience));
