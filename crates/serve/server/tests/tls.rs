@@ -157,6 +157,24 @@ fn a_replica_that_cannot_prove_who_it_is_gets_no_request() {
     proxy.stop().unwrap();
 }
 
+#[test]
+fn a_replica_that_says_nothing_in_the_handshake_is_given_up_in_time() {
+    let world = World::new("tls-silent");
+    for stem in ["shop", "other", "us"] {
+        world.issue(stem, &["shop.example"]);
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap(); // the kernel accepts
+    let ours = "name = 'node.example', certificate = 'us.pem', key = 'us.key'";
+    let text = text(silent.local_addr().unwrap(), ours);
+    let text =
+        text.replace("[upstream.web.health]", "[upstream.web.timeouts]\nconnect = '300ms'\n");
+    let text = text.replace("interval = '50ms'\n", "");
+    let proxy = start(&write(world.folder.path(), &text));
+    let answer = world.get("shop.example", proxy.listens()[0]);
+    assert!(answer.ends_with("504 1.1"), "{answer}");
+    proxy.stop().unwrap();
+}
+
 /// The status that curl is answered at this path of `[admin]`.
 fn status(world: &World, admin: SocketAddr, path: &str, more: &[&str]) -> String {
     let url = format!("https://127.0.0.1:{}{path}", admin.port());
