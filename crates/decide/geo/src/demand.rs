@@ -20,7 +20,7 @@
 //! **What a site serves in time** is the most of the last hour or so, as the sites say that sent
 //! requests there: a profile says what it could serve, and may be wrong by any factor. Where most
 //! requests miss, what is in time now counts and not what was, and for the next hour no more than
-//! [`COLLAPSED`] of the load it was then: who was sent too much is not sent as much again and
+//! `COLLAPSED` of the load it was then: who was sent too much is not sent as much again and
 //! again.
 //!
 //! **When it misleads**: a mean is half its time late, on average.
