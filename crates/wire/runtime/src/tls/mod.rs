@@ -1,8 +1,8 @@
 //! TLS on either side of a socket: what people write, and what is made of the files.
 //!
 //! TLS 1.3 and 1.2 are spoken, by rustls. What was made of files is made anew when their contents
-//! change (`live.rs`): connections keep what they began with. Sessions are resumed, so that a client
-//! that comes back costs no signature; other keys or authorities end that.
+//! change (`live.rs`): connections keep what they began with. Sessions are resumed, so that a
+//! client that comes back costs no signature; other keys or authorities end that.
 
 mod client;
 mod live;
