@@ -102,24 +102,28 @@ fn a_change_is_answered_when_nodes_of_other_data_centres_have_it() {
     let mut listener = listener(&proxy, Version::V5);
     let mut client = Client::connect(proxy.address(), Version::V4, None).unwrap();
     let mut west = Client::connect(cluster.address(2), Version::V4, None).unwrap();
-    // Shorter than it takes to find out that it is gone.
+    // Shorter than it takes to find out that it is gone. It may be taken to be gone all the same:
+    // while the proxy has not met it yet, or by nodes that saw it restart a moment ago.
     let pause = Duration::from_millis(1_500);
-    let began = Instant::now();
-    disturbed.pause(2);
-    let answered = std::thread::scope(|threads| {
-        let change = threads.spawn(|| {
-            let answer = client.query(&create("elsewhere", "t"), Consistency::One).unwrap();
-            assert_eq!(answer.opcode, Opcode::Result, "{}", reported(&answer));
-            began.elapsed()
+    let mut held_up = |table: &str| {
+        let began = Instant::now();
+        disturbed.pause(2);
+        let answered = std::thread::scope(|threads| {
+            let change = threads.spawn(|| {
+                let answer = client.query(&create("elsewhere", table), Consistency::One).unwrap();
+                assert_eq!(answer.opcode, Opcode::Result, "{}", reported(&answer));
+                began.elapsed()
+            });
+            std::thread::sleep(pause);
+            disturbed.resume(2);
+            change.join().unwrap()
         });
-        std::thread::sleep(pause);
-        disturbed.resume(2);
-        change.join().unwrap()
-    });
-    assert!(has(&mut west, "elsewhere", "t"), "answered after {answered:?}, and it is not there");
-    eprintln!("a node paused for {pause:?} held up the answer for {answered:?}");
-    assert!(answered >= pause, "{answered:?}");
-    hear(&mut listener, "t").unwrap();
+        eprintln!("a node paused for {pause:?} held up the answer for {answered:?}");
+        hear(&mut listener, table).unwrap();
+        (answered >= pause).then(|| has(&mut west, "elsewhere", table))
+    };
+    let waited = (0..5).find_map(|turn| held_up(&format!("t{turn}")));
+    assert_eq!(waited, Some(true), "answered, and it is not there or was not waited for");
     // One that is gone holds up nobody.
     disturbed.kill(2);
     let ends = Instant::now() + HEARD_MAX;

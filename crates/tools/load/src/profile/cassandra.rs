@@ -171,7 +171,7 @@ mod tests {
                  no such key: it is for HTTP; use cassandra.connections"
             );
         }
-        let reported = read(&format!("{SMALL}tls = {{ ca_file = '/none.pem' }}\n"));
+        let reported = read(&format!("{SMALL}tls = {{ ca = '/none.pem' }}\n"));
         let reported = reported.expect_err("there is no such file").to_string();
         assert!(reported.starts_with("s.toml:5:7: cassandra.tls: got /none.pem: "), "{reported}");
         let reported = read(&format!("{SMALL}records = 0\n")).expect_err("no record").to_string();
