@@ -102,8 +102,11 @@ fn a_change_is_answered_when_nodes_of_other_data_centres_have_it() {
     let mut listener = listener(&proxy, Version::V5);
     let mut client = Client::connect(proxy.address(), Version::V4, None).unwrap();
     let mut west = Client::connect(cluster.address(2), Version::V4, None).unwrap();
-    // Shorter than it takes to find out that it is gone. It may be taken to be gone all the same:
-    // while the proxy has not met it yet, or by nodes that saw it restart a moment ago.
+    // By the answer to a change the proxy has met all nodes.
+    client.rows(&create("elsewhere", "before"));
+    hear(&mut listener, "before").unwrap();
+    // Shorter than it takes to find out that it is gone. It may be taken to be gone all the same by
+    // nodes that saw it restart a moment ago.
     let pause = Duration::from_millis(1_500);
     let mut held_up = |table: &str| {
         let began = Instant::now();
