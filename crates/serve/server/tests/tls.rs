@@ -46,7 +46,8 @@ impl World {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = self.folder.path().display();
         let config = format!(
-            "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log; events {{}}\n\
+            "daemon off; master_process off; pid {folder}/pid;\n\
+             error_log {folder}/error.log; events {{}}\n\
              http {{ access_log off; client_body_temp_path {folder}/body;\n\
              proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n\
              uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n\
