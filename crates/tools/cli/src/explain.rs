@@ -48,10 +48,10 @@ struct StatementArguments {
 
 pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<ExitCode> {
     let What::Statement(arguments) = &arguments.what;
-    let markers = arguments.text.matches('?').count();
+    let markers = markers(&arguments.text);
     let shapes: Option<Vec<Shape>> =
         arguments.bind.as_ref().map(|bind| bind.iter().map(|name| shape(name)).collect());
-    if let Some(shapes) = shapes.as_ref().filter(|shapes| shapes.len() > markers) {
+    if let Some(shapes) = shapes.as_ref().filter(|shapes| shapes.len() != markers) {
         bail!("--bind: got {} types, expected one for each of {markers} markers", shapes.len());
     }
     let bound = match &shapes {
@@ -68,6 +68,23 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<ExitCode> {
         output::line!("{words}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Bind markers (`?` and `:name`) outside what is quoted.
+fn markers(text: &str) -> usize {
+    let mut quote = None;
+    let mut count = 0;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, '?') => count += 1,
+            (None, ':') if letters.peek().is_some_and(|next| next.is_alphabetic()) => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 fn shape(name: &str) -> Shape {

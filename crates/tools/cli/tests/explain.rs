@@ -39,7 +39,12 @@ fn types_and_timestamps_count() {
     assert!(!verdict(&["--bind", "list<int>,uuid", update]).0);
     let (found, why) = verdict(&["--bind", "text,uuid", "--server-timestamps", update]);
     assert!(!found && why.contains("timestamp"), "{why}");
-    let wrong = evenkeel(&["explain", "statement", "--bind", "int,int", "SELECT ? FROM t"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(text(&wrong.stderr).contains("expected one for each of 1 markers"));
+    assert!(verdict(&["--bind", "text,uuid", "UPDATE t SET c = :c WHERE k = :k"]).0);
+    for types in ["int,int", "int,int,int,int"] {
+        let quoted = "UPDATE t SET c = '?' WHERE k = ? AND a = ? AND \"b:c\" = :b";
+        let wrong = evenkeel(&["explain", "statement", "--bind", types, quoted]);
+        assert_eq!(wrong.status.code(), Some(2));
+        let reported = text(&wrong.stderr);
+        assert!(reported.contains("expected one for each of 3 markers"), "{reported}");
+    }
 }

@@ -35,7 +35,7 @@ impl LoadedTls {
             let table = || format!("[[listen]] {}", listen.address);
             match before.server(files, alpn) {
                 Some(known) => looked_at(known, ServerTls::look, table),
-                None => load_server(files, alpn, table),
+                None => load(files, |files| ServerTls::load(files, alpn), table),
             }
         });
         let upstreams = config.upstreams.iter().map(|upstream| {
@@ -44,14 +44,15 @@ impl LoadedTls {
             let table = || format!("[upstream.{}]", upstream.common.name);
             match before.client(files) {
                 Some(known) => looked_at(known, ClientTls::look, table),
-                None => load_client(files, HTTP, table),
+                None => load(files, |files| ClientTls::load(files, HTTP), table),
             }
         });
         let agents = config.agents.iter().map(|agent| {
             let alpn = protocol_names(agent.protocol);
             let table = || format!("[[agent]] {}", agent.common.address);
-            let tls = load_server(agent.common.tls.as_ref(), alpn, table)?;
-            Ok((tls, load_client(agent.common.app_tls.as_ref(), alpn, table)?))
+            let (tls, app_tls) = (agent.common.tls.as_ref(), agent.common.app_tls.as_ref());
+            let tls = load(tls, |files| ServerTls::load(files, alpn), table)?;
+            Ok((tls, load(app_tls, |files| ClientTls::load(files, alpn), table)?))
         });
         Ok(Self {
             listens: listens.collect::<io::Result<_>>()?,
@@ -99,22 +100,12 @@ fn looked_at<T>(
     Ok(known)
 }
 
-fn load_server(
-    files: Option<&ServerTlsFiles>,
-    alpn: &[&[u8]],
+fn load<F, T>(
+    files: Option<&F>,
+    load: impl Fn(&F) -> io::Result<T>,
     table: impl Fn() -> String,
-) -> io::Result<Option<ServerTls>> {
-    let loaded = files.map(|files| ServerTls::load(files, alpn)).transpose();
-    loaded.map_err(|error| of_table(&error, &table()))
-}
-
-fn load_client(
-    files: Option<&ClientTlsFiles>,
-    alpn: &[&[u8]],
-    table: impl Fn() -> String,
-) -> io::Result<Option<ClientTls>> {
-    let loaded = files.map(|files| ClientTls::load(files, alpn)).transpose();
-    loaded.map_err(|error| of_table(&error, &table()))
+) -> io::Result<Option<T>> {
+    files.map(load).transpose().map_err(|error| of_table(&error, &table()))
 }
 
 fn of_table(error: &io::Error, table: &str) -> io::Error {

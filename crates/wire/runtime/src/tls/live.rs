@@ -68,15 +68,17 @@ impl<T: Send + Sync + 'static> Live<T> {
     /// change, and what was in use stays so.
     pub(super) fn look(&self) -> io::Result<bool> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // A file that is gone is about to come back, or the next start will tell.
-        let now = contents(&self.files).unwrap_or_default();
-        if *seen == now {
-            return Ok(false);
-        }
+        let now = match contents(&self.files) {
+            Ok(now) if *seen == now => return Ok(false),
+            Ok(now) => now,
+            // Gone, and said so already.
+            Err(_) if seen.is_empty() => return Ok(false),
+            Err(error) => {
+                seen.clear();
+                return Err(error);
+            }
+        };
         seen.clone_from(&now);
-        if now.is_empty() {
-            contents(&self.files)?;
-        }
         let made = (self.make)(&now)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(made);
         Ok(true)

@@ -62,8 +62,9 @@ fn config(
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&VERSIONS)
         .map_err(io::Error::other)?;
-    let builder = match (&files.client_ca, contents.last()) {
-        (Some(path), Some(bytes)) => {
+    let builder = match &files.client_ca {
+        Some(path) => {
+            let bytes = contents.last().expect("every file has its contents, this one the last");
             let roots = Arc::new(pem::roots(path, bytes)?);
             let mut verifier =
                 WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
@@ -73,7 +74,7 @@ fn config(
             let verifier = verifier.build().map_err(|error| at(path, &error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }
-        _ => builder.with_no_client_auth(),
+        None => builder.with_no_client_auth(),
     };
     let keys = files.identities.iter().zip(contents.chunks(2));
     let keys = keys.map(|(identity, bytes)| certified(identity, bytes, &provider).map(Arc::new));
