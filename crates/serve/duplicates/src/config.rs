@@ -18,6 +18,7 @@ use super::layout::MapPlace;
 use super::leadership::EtcdSettings;
 use super::log::LogSettings;
 use super::manager::ManagerSettings;
+use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles};
 use evenkeel_settings::Mismatch;
 use evenkeel_stores::resp::request::Limits;
 use evenkeel_stores::store::cassandra::{Cassandra, CassandraSettings};
@@ -36,6 +37,8 @@ pub struct DuplicatesConfig {
     pub name: String,
     /// Where clients of Redis connect.
     pub listen: SocketAddr,
+    /// With what they are spoken to, if encrypted. Clients within this process are not.
+    pub tls: Option<ServerTlsFiles>,
     /// The duplicates of each partition.
     pub partitions: Vec<Vec<Target>>,
     /// Parts that keys are dealt to; what can move between partitions. Default 64.
@@ -86,8 +89,8 @@ pub enum Target {
     Tcp {
         /// Where it listens.
         address: SocketAddr,
-        /// Its password, if it has one.
-        password: Option<String>,
+        /// How it is spoken to; the same for all servers of a service.
+        access: Arc<RedisAccess>,
     },
     /// A store in this process.
     Embedded {
@@ -113,10 +116,26 @@ pub enum Target {
     },
 }
 
+/// How servers of Redis are spoken to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RedisAccess {
+    /// Their password, if they have one.
+    pub password: Option<String>,
+    /// `store_tls`; `None` = without.
+    pub tls: Option<ClientTlsFiles>,
+}
+
+impl RedisAccess {
+    fn load_tls(&self) -> io::Result<Option<ClientTls>> {
+        let tls = self.tls.as_ref().map(|files| ClientTls::load(files, &[])).transpose();
+        tls.map_err(|error| of_table("store_tls", &error))
+    }
+}
+
 /// A duplicate that can be connected to.
 #[derive(Debug, Clone)]
 pub(super) enum Connector {
-    Tcp { address: SocketAddr, password: Option<String> },
+    Tcp { address: SocketAddr, password: Option<String>, tls: Option<ClientTls> },
     Host(Host),
     Remote(Arc<Remote>),
 }
@@ -167,8 +186,8 @@ impl Target {
             parsed.ok_or_else(wrong("an address such as 10.0.1.4:6379"))
         };
         Ok(match self {
-            Self::Tcp { password, .. } => {
-                Self::Tcp { address: address()?, password: password.clone() }
+            Self::Tcp { access, .. } => {
+                Self::Tcp { address: address()?, access: Arc::clone(access) }
             }
             Self::Memcached { .. } => Self::Memcached { address: address()? },
             Self::Embedded { settings, .. } => {
@@ -190,10 +209,13 @@ impl Target {
         })
     }
 
-    /// Starts what runs in this process.
+    /// Starts what runs in this process, and reads certificates.
     pub(super) fn open(&self) -> io::Result<Connector> {
         Ok(match self.clone() {
-            Self::Tcp { address, password } => Connector::Tcp { address, password },
+            Self::Tcp { address, access } => {
+                let (password, tls) = (access.password.clone(), access.load_tls()?);
+                Connector::Tcp { address, password, tls }
+            }
             Self::Embedded { settings, pauses } => {
                 let name = settings.path.display().to_string();
                 Connector::Host(Host::start(&name, pauses, async move || {
@@ -275,6 +297,11 @@ impl Connector {
     }
 }
 
+/// An error of a file that a table names.
+pub(super) fn of_table(table: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{table}: {error}"))
+}
+
 /// What [`ensemble`] reads.
 pub(crate) const ENSEMBLE_EXPECTED: &str = "the servers of one ensemble and perhaps a node of \
                                             letters, digits, - and _, such as \
@@ -302,6 +329,19 @@ pub(crate) fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
 }
 
 impl DuplicatesConfig {
+    /// Reads the certificates of `tls`, and whether those of `store_tls` can be used.
+    ///
+    /// # Errors
+    /// When one cannot; the error names it and its table.
+    pub fn load_tls(&self) -> io::Result<Option<ServerTls>> {
+        let of_service = |error| of_table(&format!("duplicates.{}", self.name), &error);
+        if let Some(Target::Tcp { access, .. }) = self.targets().next() {
+            access.load_tls().map_err(of_service)?;
+        }
+        let tls = self.tls.as_ref().map(|files| ServerTls::load(files, &[])).transpose();
+        tls.map_err(|error| of_service(of_table("tls", &error)))
+    }
+
     /// All duplicates, partition after partition.
     pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
         self.partitions.iter().flatten()

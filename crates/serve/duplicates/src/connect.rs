@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::config::Connector;
 use super::inbox::Inbox;
+use evenkeel_runtime::tls::dial;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements};
 
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take to empty a duplicate, or to list its keys.
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What bytes go over: TCP, or a pipe to a store in this process.
+/// What bytes go over: TCP, encrypted or not, or a pipe to a store in this process.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
@@ -46,15 +46,18 @@ pub(super) async fn reach(connector: &Connector) -> io::Result<Link> {
     let stream: Box<dyn Stream> = match connector {
         Connector::Host(host) => Box::new(host.connect()?),
         Connector::Remote(remote) => Box::new(remote.host().await?.connect()?),
-        Connector::Tcp { address, .. } => {
-            let connecting = TcpStream::connect(address);
+        Connector::Tcp { address, tls, .. } => {
+            let connecting = dial(*address, tls.as_ref());
             let connected = tokio::time::timeout(PATIENCE, connecting).await;
             let stream = connected.map_err(|_| io::ErrorKind::TimedOut.into()).and_then(|it| it);
-            let stream = stream.map_err(|error| {
-                io::Error::new(error.kind(), format!("{address}: {error} (is it running?)"))
-            })?;
-            stream.set_nodelay(true)?;
-            Box::new(stream)
+            Box::new(stream.map_err(|error| {
+                let cause = match (tls, error.kind()) {
+                    (None, _) => "is it running?",
+                    (Some(_), io::ErrorKind::ConnectionRefused) => "is its TLS port open?",
+                    (Some(_), _) => "does it speak TLS there, by a certificate of store_tls.ca?",
+                };
+                io::Error::new(error.kind(), format!("{address}: {error} ({cause})"))
+            })?)
         }
     };
     Ok(Link {

@@ -355,7 +355,9 @@ mod tests {
             .stdout(Stdio::null())
             .spawn();
         match child {
-            Ok(child) => Some((Redis(child), Connector::Tcp { address, password: None })),
+            Ok(child) => {
+                Some((Redis(child), Connector::Tcp { address, password: None, tls: None }))
+            }
             Err(error) => {
                 eprintln!("SKIPPED: redis-server: {error} (apt-get install redis-server)");
                 None

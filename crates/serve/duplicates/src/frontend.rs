@@ -23,6 +23,7 @@ use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
 };
 use evenkeel_runtime::buffers::{self, BufferBudget, BufferShare};
+use evenkeel_runtime::tls::ServerTls;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
 
@@ -34,7 +35,7 @@ const OUT_BYTES_PAUSE: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What clients are allowed. Without a password nothing need come from a new one, as with Redis.
-pub(super) fn accept_config(config: &DuplicatesConfig) -> AcceptConfig {
+pub(super) fn accept_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -> AcceptConfig {
     let idle = config.idle_max.unwrap_or(Duration::MAX);
     AcceptConfig {
         connections_max: config.clients_max,
@@ -43,7 +44,7 @@ pub(super) fn accept_config(config: &DuplicatesConfig) -> AcceptConfig {
         idle,
         write: PATIENCE,
         drain: config.drain,
-        tls: None,
+        tls,
     }
 }
 

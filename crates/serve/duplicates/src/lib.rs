@@ -64,7 +64,7 @@ mod service;
 pub mod state;
 mod takeover;
 
-pub use config::{DuplicatesConfig, Target};
+pub use config::{DuplicatesConfig, RedisAccess, Target};
 pub(crate) use config::{ENSEMBLE_EXPECTED, ensemble};
 pub use control::Control;
 pub use leadership::EtcdSettings;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::client::SessionOpener;
-use super::config::{Connector, DuplicatesConfig, Target};
+use super::config::{Connector, DuplicatesConfig, Target, of_table};
 use super::control::{self, Asked, Control};
 use super::engine::Engine;
 use super::frontend::{Frontend, StandIn, accept_config};
@@ -27,9 +27,10 @@ use super::mover;
 use super::rejected::ChangeRejected;
 use super::state::{DuplicatesState, STANDS_BY};
 use super::takeover;
-use evenkeel_runtime::accept::{Listener, Sharing, StopSignal, accept, first};
+use evenkeel_runtime::accept::{AcceptConfig, Listener, Sharing, StopSignal, accept, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
+use evenkeel_runtime::tls::ServerTls;
 
 /// How often silence and watermarks are looked at.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
@@ -47,6 +48,7 @@ pub struct Service {
     connectors: BTreeMap<String, Connector>,
     state: watch::Sender<Arc<DuplicatesState>>,
     listener: Listener,
+    tls: Option<ServerTls>,
     log: Log,
     recovered: Recovered,
     configured: Layout,
@@ -62,6 +64,7 @@ impl Service {
     /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
     /// opened.
     pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
+        let of_service = |error| of_table(&format!("duplicates.{}", config.name), &error);
         let configured = Layout::configured(config.shards, &config.places());
         let configured = configured.ok_or_else(|| {
             let (shards, partitions) = (config.shards, config.partitions.len());
@@ -71,12 +74,13 @@ impl Service {
                 config.name
             ))
         })?;
+        let tls = config.load_tls()?;
         let (listener, dialer) = Listener::bind_as(config.listen, Sharing::Alone)?.with_memory();
         let opened = Log::open(&config.log_directory, config.log.clone());
-        let (log, recovered) = opened
-            .map_err(|error| io::Error::other(format!("duplicates.{}: {error}", config.name)))?;
+        let (log, recovered) = opened.map_err(io::Error::other).map_err(of_service)?;
         let connector = |target: &Target| Ok((target.place(), target.open()?));
-        let connectors = config.targets().map(connector).collect::<io::Result<_>>()?;
+        let connectors = config.targets().map(connector).collect::<io::Result<_>>();
+        let connectors = connectors.map_err(of_service)?;
         let listen = listener.address()?;
         let config = DuplicatesConfig { listen, ..config.clone() };
         let name = config.name.clone();
@@ -89,6 +93,7 @@ impl Service {
             connectors,
             state,
             listener,
+            tls,
             log,
             recovered,
             configured,
@@ -135,12 +140,14 @@ impl Service {
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
         let Self { mut config, mut connectors, state, mut log, recovered, configured, .. } = self;
-        let (listener, mut changes) = (self.listener, self.changes);
+        let (listener, tls, mut changes) = (self.listener, self.tls, self.changes);
         let mut leading = JoinSet::new();
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
-                let waiting = stand_by(&config, settings, &listener, &state, &mut changes);
+                let accepting = accept_config(&config, tls.clone());
+                let waiting =
+                    stand_by(&config, settings, &listener, accepting, &state, &mut changes);
                 let Some(lease) = before(&stop, &mut leading, waiting).await else {
                     return Ok(());
                 };
@@ -178,7 +185,7 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        let accepting = accept_config(&engine.borrow().config).fixed();
+        let accepting = accept_config(&engine.borrow().config, tls).fixed();
         let frontend = Rc::new(Frontend::new(&engine));
         let mut served = std::pin::pin!(accept(listener, accepting, frontend, stop));
         let result = std::future::poll_fn(|context| {
@@ -231,6 +238,7 @@ async fn stand_by(
     config: &DuplicatesConfig,
     settings: &leadership::EtcdSettings,
     listener: &Listener,
+    accepting: AcceptConfig,
     state: &watch::Sender<Arc<DuplicatesState>>,
     changes: &mut UnboundedReceiver<Asked>,
 ) -> io::Result<Leadership> {
@@ -242,7 +250,7 @@ async fn stand_by(
         state.send_replace(Arc::new(shown));
     };
     let stand_in = Rc::new(StandIn(state.subscribe()));
-    let (listener, accepting) = (listener.try_clone()?, accept_config(config).fixed());
+    let (listener, accepting) = (listener.try_clone()?, accepting.fixed());
     let refusing = async {
         // Not kept for its turn: nobody would expect it then.
         while let Some(asked) = changes.recv().await {

@@ -371,6 +371,7 @@ async fn until_stopping<T>(stop: &StopSignal) -> Option<T> {
 /// When one cannot be used; the error names it and its table.
 pub fn check_files(config: &Config) -> io::Result<()> {
     LoadedTls::load(&Arc::new(config.clone()), &LoadedTls::default())?;
+    config.duplicates.iter().try_for_each(|service| service.load_tls().map(drop))?;
     config.admin.as_ref().map(Access::load).transpose().map(drop)
 }
 

@@ -1,17 +1,21 @@
-//! HTTPS on either side: curl in front, nginx behind, certificates that change.
+//! TLS on either side: curl in front of nginx, `redis-cli` in front of Redis, certificates that
+//! change.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use evenkeel_server::config::Config;
-use evenkeel_server::process::Process;
+use evenkeel_server::process::{Process, check_files};
 use evenkeel_testkit::certificates::Authority;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::nginx;
 use evenkeel_testkit::program::Program;
+use evenkeel_testkit::redis;
+use evenkeel_testkit::wait::{PATIENCE, block_until};
 
 /// An authority, and a folder with what it has signed.
 struct World {
@@ -65,6 +69,36 @@ impl World {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         server.wait_listening(address);
         Some((server, address))
+    }
+
+    /// A real Redis that speaks TLS only, and only with clients of the authority.
+    fn redis(&self, folder: &str) -> (Program, SocketAddr) {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        std::fs::create_dir_all(self.path(folder)).unwrap();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", "0", "--bind", "127.0.0.1", "--tls-auth-clients", "yes"]);
+        command.args(["--tls-port", &free.port().to_string(), "--save", "", "--dir"]);
+        command.arg(self.path(folder)).arg("--tls-ca-cert-file").arg(self.path("ca.pem"));
+        command.arg("--tls-cert-file").arg(self.path("node.pem"));
+        command.arg("--tls-key-file").arg(self.path("node.key")).stdout(Stdio::null());
+        let mut server = Program::start(&mut command);
+        server.wait_listening(free);
+        (server, free)
+    }
+
+    /// What `redis-cli` says with TLS, until it says what is expected.
+    fn redis_cli(&self, address: SocketAddr, command: &[&str], expected: &str) {
+        let port = address.port().to_string();
+        let mut said = String::new();
+        block_until(&format!("{command:?} is answered with {expected}"), || {
+            let mut cli = Command::new("redis-cli");
+            cli.args(["--tls", "-h", "127.0.0.1", "-p", &port, "--cacert"]);
+            cli.arg(self.path("ca.pem")).arg("--cert").arg(self.path("us.pem"));
+            let output = cli.arg("--key").arg(self.path("us.key")).args(command).output().unwrap();
+            let parts = [output.stdout, output.stderr].concat();
+            said = String::from_utf8_lossy(&parts).trim_end().to_owned();
+            said.contains(expected)
+        });
     }
 
     fn curl(&self, arguments: &[&str]) -> Output {
@@ -174,6 +208,85 @@ fn a_replica_that_says_nothing_in_the_handshake_is_given_up_in_time() {
     let answer = world.get("shop.example", proxy.listens()[0]);
     assert!(answer.ends_with("502 1.1"), "curl waits 10 s, an attempt 15: {answer}");
     proxy.stop().unwrap();
+}
+
+/// Two duplicates that speak TLS only, and clients that must.
+fn cart(world: &World, servers: [SocketAddr; 2], store_tls: &str) -> String {
+    let ([one, other], directory) = (servers, world.path("cart"));
+    format!(
+        "[process]\nworkers = 1\n[duplicates.cart]\nlisten = '127.0.0.1:0'\n\
+         directory = '{}'\nacknowledge = 'one'\nstore = 'redis'\npartitions = [['{one}', '{other}']]\n\
+         store_tls = {{ ca = 'ca.pem', {store_tls} }}\n\
+         tls = {{ certificate = 'shop.pem', key = 'shop.key', client_ca = 'ca.pem' }}\n",
+        directory.display()
+    )
+}
+
+fn redis_is_there() -> bool {
+    let found = redis::possible();
+    if let Err(missing) = &found {
+        println!("SKIPPED: {missing}");
+    }
+    found.is_ok()
+}
+
+#[test]
+fn duplicates_speak_tls_with_clients_and_with_servers() {
+    if !redis_is_there() {
+        return;
+    }
+    let world = World::new("tls-duplicates");
+    world.issue("shop", &["127.0.0.1"]);
+    world.issue("node", &["node.example"]);
+    world.issue("us", &["proxy.example"]);
+    let (mut first, one) = world.redis("one");
+    let (_second, other) = world.redis("other");
+    let ours = "name = 'node.example', certificate = 'us.pem', key = 'us.key'";
+    let proxy = start(&write(world.folder.path(), &cart(&world, [one, other], ours)));
+    let address = proxy.duplicates()[0].0;
+    world.redis_cli(address, &["SET", "apples", "3"], "OK");
+    world.redis_cli(address, &["GET", "apples"], "3");
+    for server in [one, other] {
+        world.redis_cli(server, &["GET", "apples"], "3");
+    }
+    // Who speaks without it is not served.
+    let mut plain = TcpStream::connect(address).unwrap();
+    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.write_all(b"*2\r\n$3\r\nGET\r\n$6\r\napples\r\n").unwrap();
+    let mut came = Vec::new();
+    let _ = plain.read_to_end(&mut came); // an alert, a close or a reset
+    assert!(!came.windows(2).any(|bytes| bytes == b"$1"), "{came:?}");
+    // One that breaks off hinders nobody.
+    first.kill();
+    world.redis_cli(address, &["SET", "apples", "4"], "OK");
+    world.redis_cli(address, &["GET", "apples"], "4");
+    proxy.stop().unwrap();
+}
+
+#[test]
+fn a_redis_that_cannot_prove_who_it_is_becomes_no_duplicate() {
+    if !redis_is_there() {
+        return;
+    }
+    let world = World::new("tls-duplicates-wrong");
+    world.issue("shop", &["127.0.0.1"]);
+    world.issue("node", &["other.example"]);
+    world.issue("us", &["proxy.example"]);
+    let (_first, one) = world.redis("one");
+    let (_second, other) = world.redis("other");
+    let ours = "name = 'node.example', certificate = 'us.pem', key = 'us.key'";
+    let proxy = start(&write(world.folder.path(), &cart(&world, [one, other], ours)));
+    world.redis_cli(proxy.duplicates()[0].0, &["GET", "apples"], "UNAVAILABLE");
+    proxy.stop().unwrap();
+    // A key of another certificate is said at the start.
+    let text = cart(&world, [one, other], ours).replace("us.key", "shop.key");
+    let config = Config::load(&write(world.folder.path(), &text)).unwrap();
+    let checked = check_files(&config).unwrap_err();
+    let started = Process::start(config).map(drop).unwrap_err();
+    for error in [checked.to_string(), started.to_string()] {
+        let names = ["duplicates.cart: store_tls: ", "shop.key"];
+        assert!(names.iter().all(|name| error.contains(name)), "{error}");
+    }
 }
 
 /// The status that curl is answered at this path of `[admin]`.

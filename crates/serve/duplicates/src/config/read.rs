@@ -21,9 +21,9 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value};
 use crate::DuplicatesConfig;
 use crate::layout::MapPlace;
 use crate::log::{LogSettings, Sync};
-use crate::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, Target, ensemble};
+use crate::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
-use evenkeel_runtime::tls::ClientTlsFiles;
+use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 use evenkeel_stores::clients::rest::url;
 use evenkeel_stores::resp::request::Limits;
 use evenkeel_stores::store::cassandra::{CassandraAccess, CassandraSettings};
@@ -76,13 +76,9 @@ impl<'a> Duplicates<'a> {
         let listen = Address::to_listen(table.key("listen"));
         let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
         let directory = PathBuf::from(table.key("directory").text().required());
-        let password = table.key("store_password").text().optional();
-        if password.is_some() && store != Store::Redis {
-            let expected = "no such key: only store = \"redis\" has a password";
-            table.problem("store_password", Mismatch::new("a password", expected));
-        }
+        let redis = Arc::new(redis_access(table, store));
         let access = Arc::new(access(table, store));
-        let tcp = |address| Target::Tcp { address, password: password.clone() };
+        let tcp = |address| Target::Tcp { address, access: Arc::clone(&redis) };
         let (partitions, servers) = match store {
             Store::Redis => servers(table, tcp),
             Store::Memcached => servers(table, |address| Target::Memcached { address }),
@@ -90,7 +86,7 @@ impl<'a> Duplicates<'a> {
             Store::Cassandra => (keyspaces(table, name, &access), Vec::new()),
             Store::Embedded => (embedded(table, &directory), Vec::new()),
         };
-        let (spares, more) = spares(table, name, store, &password, &access);
+        let (spares, more) = spares(table, name, store, (&redis, &access));
         let servers: Vec<Address<'a>> = servers.into_iter().chain(more).collect();
         address::check_repeated(&servers);
         let count = partitions.len().max(1);
@@ -99,6 +95,7 @@ impl<'a> Duplicates<'a> {
         let config = DuplicatesConfig {
             name: name.to_owned(),
             listen: listen.address,
+            tls: table.key("tls").table(ServerTlsFiles::read).optional(),
             partitions,
             shards,
             consistency: table
@@ -305,10 +302,9 @@ fn spares<'a>(
     table: &mut Table<'a>,
     name: &str,
     store: Store,
-    password: &Option<String>,
-    access: &Arc<CassandraAccess>,
+    (redis, access): (&Arc<RedisAccess>, &Arc<CassandraAccess>),
 ) -> (Vec<Target>, Vec<Address<'a>>) {
-    let tcp = |address| Target::Tcp { address, password: password.clone() };
+    let tcp = |address| Target::Tcp { address, access: Arc::clone(redis) };
     match store {
         Store::Redis | Store::Memcached => {
             let ways = table.key("spares").list(Address::to_connect).or(Vec::new());
@@ -364,6 +360,20 @@ fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
         seen.push(settings.clone());
         Target::ZooKeeper { settings }
     })
+}
+
+/// `store_password` and `store_tls`: the same for all servers.
+fn redis_access(table: &mut Table<'_>, store: Store) -> RedisAccess {
+    for (key, what) in [("store_password", "a password"), ("store_tls", "TLS by this key")] {
+        if table.key(key).value().is_some() && store != Store::Redis {
+            let expected = format!("no such key: only store = \"redis\" has {what}");
+            table.problem(key, Mismatch::new(key, expected));
+        }
+    }
+    RedisAccess {
+        password: table.key("store_password").text().optional(),
+        tls: table.key("store_tls").table(ClientTlsFiles::read).optional(),
+    }
 }
 
 /// `[duplicates.NAME.cassandra]`: the same for all nodes.

@@ -43,10 +43,11 @@ impl Drop for World {
 
 fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
     let address = |n: usize| SocketAddr::from(([127, 0, 0, 1], 7_000 + n as u16));
-    let target = |n| Target::Tcp { address: address(n), password: None };
+    let target = |n| Target::Tcp { address: address(n), access: std::sync::Arc::default() };
     DuplicatesConfig {
         name: "test".to_owned(),
         listen: address(servers),
+        tls: None,
         partitions: vec![(0..servers).map(target).collect()],
         shards: 4,
         consistency: Consistency::default(),

@@ -241,7 +241,8 @@ fn shards_move_away_from_where_the_queue_is_too_long() {
         let Some(Target::Tcp { address: other, .. }) = config.spares.pop() else {
             unreachable!("a Redis")
         };
-        let target = |server| Target::Tcp { address: slow(server, b"GET", 3 * MS), password: None };
+        let target =
+            |server| Target::Tcp { address: slow(server, b"GET", 3 * MS), access: Arc::default() };
         config.partitions = vec![vec![target(address)], vec![target(other)]];
         config.shards = 8;
     };

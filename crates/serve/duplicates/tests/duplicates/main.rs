@@ -505,7 +505,10 @@ fn talkative() -> std::net::SocketAddr {
 
 #[test]
 fn nobody_gets_an_attribute() {
-    let target = evenkeel_duplicates::Target::Tcp { address: talkative(), password: None };
+    let target = evenkeel_duplicates::Target::Tcp {
+        address: talkative(),
+        access: std::sync::Arc::default(),
+    };
     let world = World::over("talkative", vec![vec![target]], 1, |_| {});
     let mut client = world.client();
     assert_eq!(client.ask(&["SET", "a", "v"]), ok());

@@ -233,7 +233,7 @@ fn a_read_that_is_slow_finds_its_key_where_it_was() {
     let behind = |config: &mut DuplicatesConfig| {
         let Target::Tcp { address, .. } = config.partitions[0][0] else { unreachable!("a Redis") };
         let address = slow(address, b"GET", Duration::from_millis(100));
-        config.partitions[0][0] = Target::Tcp { address, password: None };
+        config.partitions[0][0] = Target::Tcp { address, access: std::sync::Arc::default() };
         config.partitions.push(vec![config.spares.pop().unwrap()]);
         config.shards = 8;
     };
@@ -257,7 +257,7 @@ fn a_move_ends_when_the_keys_are_gone_from_where_they_were() {
     let behind = |config: &mut DuplicatesConfig| {
         let Target::Tcp { address, .. } = config.partitions[0][0] else { unreachable!("a Redis") };
         let address = slow(address, b"DEL", Duration::from_millis(400));
-        config.partitions[0][0] = Target::Tcp { address, password: None };
+        config.partitions[0][0] = Target::Tcp { address, access: std::sync::Arc::default() };
         config.partitions.push(vec![config.spares.pop().unwrap()]);
         config.shards = 8;
     };

@@ -28,6 +28,7 @@ pub fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Dup
     DuplicatesConfig {
         name: name.to_owned(),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        tls: None,
         partitions,
         shards: 16,
         consistency: Consistency::default(),
@@ -92,7 +93,7 @@ impl World {
         let redises: Vec<Redis> = (0..duplicates + spares)
             .map(|n| Redis::new(directory.file(&format!("redis-{n}"))))
             .collect();
-        let target = |redis: &Redis| Target::Tcp { address: redis.address, password: None };
+        let target = |redis: &Redis| Target::Tcp { address: redis.address, access: Arc::default() };
         let partitions = vec![redises[..duplicates].iter().map(target).collect()];
         let mut config = config(name, partitions, directory.path());
         config.spares = redises[duplicates..].iter().map(target).collect();

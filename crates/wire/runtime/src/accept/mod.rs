@@ -74,7 +74,7 @@ pub struct AcceptConfig {
     /// How long clients may take to finish once nobody is accepted any more; the process's own
     /// limit holds too.
     pub drain: Duration,
-    /// With what clients are spoken to, if encrypted.
+    /// With what clients are spoken to, if encrypted; those within the process are not.
     pub tls: Option<ServerTls>,
 }
 
@@ -309,7 +309,11 @@ impl<H: ServeConnection> Worker<H> {
     fn welcome(self: &Rc<Self>, stream: Stream, peer: Peer, place: Option<Place>) {
         let id = self.accepted.get();
         self.accepted.set(id + 1);
-        let tls = self.config.borrow().tls.clone();
+        // What comes from within the process needs no encryption.
+        let tls = match stream {
+            Stream::Memory(_) => None,
+            _ => self.config.borrow().tls.clone(),
+        };
         let phase = if tls.is_some() { Phase::Handshake } else { Phase::New };
         let link = Rc::new(Link::new(Rc::clone(&self.ticks), phase, self.order.get()));
         let before = self.links.borrow_mut().insert(id, Rc::clone(&link));
