@@ -140,12 +140,13 @@ impl Service {
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
         let Self { mut config, mut connectors, state, mut log, recovered, configured, .. } = self;
-        let (listener, tls, mut changes) = (self.listener, self.tls, self.changes);
+        let (listener, mut changes) = (self.listener, self.changes);
+        let accepting = accept_config(&config, self.tls).fixed();
         let mut leading = JoinSet::new();
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
-                let accepting = accept_config(&config, tls.clone());
+                let accepting = accepting.clone();
                 let waiting =
                     stand_by(&config, settings, &listener, accepting, &state, &mut changes);
                 let Some(lease) = before(&stop, &mut leading, waiting).await else {
@@ -185,7 +186,6 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        let accepting = accept_config(&engine.borrow().config, tls).fixed();
         let frontend = Rc::new(Frontend::new(&engine));
         let mut served = std::pin::pin!(accept(listener, accepting, frontend, stop));
         let result = std::future::poll_fn(|context| {
@@ -238,7 +238,7 @@ async fn stand_by(
     config: &DuplicatesConfig,
     settings: &leadership::EtcdSettings,
     listener: &Listener,
-    accepting: AcceptConfig,
+    accepting: watch::Receiver<Arc<AcceptConfig>>,
     state: &watch::Sender<Arc<DuplicatesState>>,
     changes: &mut UnboundedReceiver<Asked>,
 ) -> io::Result<Leadership> {
@@ -250,7 +250,7 @@ async fn stand_by(
         state.send_replace(Arc::new(shown));
     };
     let stand_in = Rc::new(StandIn(state.subscribe()));
-    let (listener, accepting) = (listener.try_clone()?, accepting.fixed());
+    let listener = listener.try_clone()?;
     let refusing = async {
         // Not kept for its turn: nobody would expect it then.
         while let Some(asked) = changes.recv().await {

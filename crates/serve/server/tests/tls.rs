@@ -215,7 +215,8 @@ fn cart(world: &World, servers: [SocketAddr; 2], store_tls: &str) -> String {
     let ([one, other], directory) = (servers, world.path("cart"));
     format!(
         "[process]\nworkers = 1\n[duplicates.cart]\nlisten = '127.0.0.1:0'\n\
-         directory = '{}'\nacknowledge = 'one'\nstore = 'redis'\npartitions = [['{one}', '{other}']]\n\
+         directory = '{}'\nacknowledge = 'one'\nstore = 'redis'\n\
+         partitions = [['{one}', '{other}']]\n\
          store_tls = {{ ca = 'ca.pem', {store_tls} }}\n\
          tls = {{ certificate = 'shop.pem', key = 'shop.key', client_ca = 'ca.pem' }}\n",
         directory.display()
