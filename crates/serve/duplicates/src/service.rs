@@ -146,9 +146,8 @@ impl Service {
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
-                let accepting = accepting.clone();
-                let waiting =
-                    stand_by(&config, settings, &listener, accepting, &state, &mut changes);
+                let refuse = (&listener, accepting.clone());
+                let waiting = stand_by(&config, settings, refuse, &state, &mut changes);
                 let Some(lease) = before(&stop, &mut leading, waiting).await else {
                     return Ok(());
                 };
@@ -237,8 +236,7 @@ async fn resign(lease: Option<&Leadership>) {
 async fn stand_by(
     config: &DuplicatesConfig,
     settings: &leadership::EtcdSettings,
-    listener: &Listener,
-    accepting: watch::Receiver<Arc<AcceptConfig>>,
+    (listener, accepting): (&Listener, watch::Receiver<Arc<AcceptConfig>>),
     state: &watch::Sender<Arc<DuplicatesState>>,
     changes: &mut UnboundedReceiver<Asked>,
 ) -> io::Result<Leadership> {
