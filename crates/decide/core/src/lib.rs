@@ -23,6 +23,7 @@ pub mod request;
 pub mod rng;
 mod silence;
 pub mod time;
+pub mod turns;
 pub mod units;
 pub mod window;
 

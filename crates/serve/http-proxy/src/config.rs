@@ -2,6 +2,7 @@
 
 mod dimmer;
 mod read;
+mod routes;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,6 +10,10 @@ use std::time::Duration;
 use evenkeel_core::dimmer::BrownoutConfig;
 use evenkeel_core::units::Dimmer;
 use http::HeaderName;
+
+pub use routes::{
+    HostMatch, MirrorConfig, PathMatch, RouteAction, RouteConfig, RouteMatch, UNKNOWN,
+};
 
 use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};

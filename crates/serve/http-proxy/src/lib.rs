@@ -26,8 +26,10 @@ pub mod replica;
 mod switch;
 
 pub mod brownout;
+mod mirror;
 pub mod orca;
 mod protocol;
 pub mod proxy;
 pub mod redirected;
 pub mod route;
+pub mod routes;

@@ -43,7 +43,8 @@ impl Protocol for Http {
     fn replay(message: &Message) -> Replay {
         match message.copies {
             Copies::Once(_) => Replay::IfUnsent,
-            Copies::Again(..) => Replay::Always,
+            Copies::Again(..) if message.hedges => Replay::Always,
+            Copies::Again(..) => Replay::AfterFailure,
         }
     }
 
@@ -140,6 +141,8 @@ pub(crate) struct Message {
     copies: Copies,
     /// Of a body that streams from the client.
     upload: Option<Upload>,
+    /// Whether it may be sent again in haste.
+    pub(super) hedges: bool,
 }
 
 enum Copies {
@@ -158,7 +161,7 @@ impl Message {
             }
             _ => Copies::Once(Some(request)),
         };
-        Self { copies, upload }
+        Self { copies, upload, hedges: true }
     }
 
     /// Whether the method may change something: RFC 9110, 9.2.1.

@@ -10,7 +10,8 @@ use crate::config::Edge;
 use crate::hops;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
 use crate::redirected;
-use crate::route::{ListenerPolicy, Route};
+use crate::route::Route;
+use crate::routes::{Choice, RouteTable, Target};
 use evenkeel_http::head;
 use evenkeel_http::{Body, BodyError, Client};
 use evenkeel_proxy::calls::exchange::Exchange;
@@ -18,22 +19,21 @@ use evenkeel_proxy::calls::observer::Record;
 
 /// Answers one request of a client.
 pub async fn serve(
-    route: Rc<Route>,
-    policy: Rc<ListenerPolicy>,
+    routes: Rc<RouteTable>,
     request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
-    let response = answer(Rc::clone(&route), policy, request, client).await;
-    route.calls.note_response(response.status().as_u16());
+    let target = match routes.choose(&request) {
+        Choice::Forward(target) => target,
+        Choice::Respond(status) => return not_passed_on(status),
+    };
+    let response = answer(&target, request, client).await;
+    target.route.calls.note_response(response.status().as_u16());
     response
 }
 
-async fn answer(
-    route: Rc<Route>,
-    policy: Rc<ListenerPolicy>,
-    mut request: Request<Body>,
-    client: Rc<Client>,
-) -> Response<Body> {
+async fn answer(target: &Target, mut request: Request<Body>, client: Rc<Client>) -> Response<Body> {
+    let (route, policy) = (Rc::clone(&target.route), &target.policy);
     let prepared = head::prepare_request(&mut request, &client, &policy.forwarding);
     if let Err(refusal) = prepared.and_then(|()| hops::count(request.headers_mut())) {
         return refusal.into_response();
@@ -42,7 +42,13 @@ async fn answer(
         brownout::strip_decision(request.headers_mut());
     }
     let is_forwarded = redirected::is_believed(request.headers_mut(), policy.redirected);
-    if wants_keeping(&request, &route) {
+    if let Some(bytes_max) = target.body_bytes_max
+        && let Err(error) = request.body_mut().limit(bytes_max)
+    {
+        return body_refused(&error);
+    }
+    let mirror = target.mirror.as_ref().filter(|mirror| mirror.wants_next());
+    if wants_keeping(&request, &route, mirror.is_some()) {
         let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
         request = match keeping.await {
             Ok(Ok(request)) => request,
@@ -50,7 +56,9 @@ async fn answer(
             Err(_) => return body_too_slow(),
         };
     }
+    mirror.into_iter().for_each(|mirror| mirror.copy(&request));
     let mut message = Message::of(request);
+    message.hedges = target.hedge;
     let is_write = message.is_write();
     if !is_forwarded {
         route.calls.note_operation(is_write);
@@ -61,12 +69,16 @@ async fn answer(
     Exchange::<Http>::open(route, message, choice, record).run().await
 }
 
-/// Whether the body still streams but is short enough to be kept for another try.
-fn wants_keeping(request: &Request<Body>, route: &Route) -> bool {
+fn not_passed_on(status: StatusCode) -> Response<Body> {
+    head::Refusal::new(status, "no such service here").into_response()
+}
+
+/// Whether the body still streams but is short enough to be kept, for another try or for a copy.
+fn wants_keeping(request: &Request<Body>, route: &Route, is_copied: bool) -> bool {
     let body = request.body();
     let announced = || http_body::Body::size_hint(body).upper();
     !body.is_complete()
-        && is_idempotent(request.method())
+        && (is_copied || is_idempotent(request.method()))
         && announced().is_some_and(|bytes| bytes <= route.config.replay_bytes_max)
 }
 

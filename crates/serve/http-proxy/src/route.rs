@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::Probe;
@@ -18,7 +19,7 @@ use crate::replica::PROBE_PATH;
 use evenkeel_http::head::Forwarding;
 use evenkeel_http::{Body, Upstream};
 use evenkeel_proxy::calls::{Calls, DispatcherSeed, OpenAttempt};
-use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_proxy::site_choice::SiteChoice;
 use evenkeel_proxy::site_setup::{Constraints, HOME};
 use evenkeel_proxy::upstream_state::{BrownoutSeen, ReplicaState, WorkerReport};
@@ -179,6 +180,22 @@ impl Route {
         self.connections.go(Way { limits: config.limits, tls });
         Rc::new(Self {
             config: config.clone(),
+            calls: Rc::clone(&self.calls),
+            connections: Rc::clone(&self.connections),
+            origin: self.origin.clone(),
+        })
+    }
+
+    /// The same upstream for requests with other limits.
+    pub(crate) fn with_timeouts(
+        &self,
+        attempt: Option<Duration>,
+        total: Option<Duration>,
+    ) -> Rc<Self> {
+        let total = total.unwrap_or(self.config.timeouts.total);
+        let attempt = attempt.unwrap_or(self.config.timeouts.attempt).min(total);
+        Rc::new(Self {
+            config: UpstreamConfig { timeouts: Timeouts { attempt, total }, ..self.config.clone() },
             calls: Rc::clone(&self.calls),
             connections: Rc::clone(&self.connections),
             origin: self.origin.clone(),

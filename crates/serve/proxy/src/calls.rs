@@ -62,6 +62,8 @@ pub struct Calls {
     operations: Cell<[u64; 2]>,
     /// Responses to clients by class of status, 1xx first.
     responses: Cell<[u64; 5]>,
+    /// Copies of other upstreams' requests: sent, and left out.
+    mirrored: Cell<[u64; 2]>,
     /// Failures in a row that eject a replica; 0 for never.
     ejection_failures: Cell<u32>,
     /// Wakes the task that waits for the dispatchers' deadlines; see [`Calls::keep_time`].
@@ -135,6 +137,7 @@ impl Calls {
             read_at: Cell::new(clock.now()),
             operations: Cell::default(),
             responses: Cell::default(),
+            mirrored: Cell::default(),
             ejection_failures: Cell::new(config.safeguards.ejection_failures),
             timekeeper: RefCell::default(),
         })
@@ -262,6 +265,7 @@ impl Calls {
             seen: BrownoutSeen::default(),
             operations: self.operations.take(),
             responses: self.responses.take(),
+            mirrored: self.mirrored.take(),
             split: self.split.as_ref().map(|split| split.observe(now, held as u64)),
         }
     }
@@ -299,6 +303,13 @@ impl Calls {
         let class = (usize::from(status) / 100).clamp(1, counts.len());
         counts[class - 1] += 1;
         self.responses.set(counts);
+    }
+
+    /// Counts a request of another upstream that was to be copied for this one.
+    pub fn note_mirrored(&self, is_sent: bool) {
+        let mut counts = self.mirrored.get();
+        counts[usize::from(!is_sent)] += 1;
+        self.mirrored.set(counts);
     }
 
     /// Wakes the calls that a dispatcher has made ready.

@@ -76,7 +76,7 @@ const BY_POLICY: [Metric<UpstreamStats>; 1] = [histogram(
     |it| it.total.latency.as_ref(),
 )];
 
-const OF_UPSTREAMS: [Metric<UpstreamStats>; 15] = [
+const OF_UPSTREAMS: [Metric<UpstreamStats>; 16] = [
     counter_by(
         "evenkeel_requests_total",
         "Requests that ended: answered by a replica (error replies included), refused without an \
@@ -166,6 +166,16 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 15] = [
         "Utilisation of the replicas by first copies, or the share of requests that wait for \
          others: 0 to 1. Hedging stops near utilisation_max.",
         |it| it.hedge().and_then(|hedge| hedge.utilisation).into(),
+    ),
+    counter_by(
+        "evenkeel_mirrored_total",
+        "Requests of other upstreams that a route mirrors here: copied (sent), or left out \
+         (skipped) because 128 copies of the route were on their way or the body was not kept.",
+        "result",
+        |it| match it.mirrored {
+            [0, 0] => Vec::new(),
+            [sent, skipped] => vec![("sent", sent.into()), ("skipped", skipped.into())],
+        },
     ),
     counter_by(
         "evenkeel_answers_total",

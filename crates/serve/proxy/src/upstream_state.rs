@@ -64,6 +64,8 @@ pub struct UpstreamStats {
     pub operations: [u64; 2],
     /// Responses to clients by class of status, 1xx first, since the process began.
     pub responses: [u64; 5],
+    /// Copies of other upstreams' requests: sent, and left out.
+    pub mirrored: [u64; 2],
     /// By worker: the replicas by slot, and the calls it holds.
     pub workers: Vec<(Vec<ReplicaState>, usize)>,
     /// By worker: how its hedges stand.
@@ -321,6 +323,8 @@ impl UpstreamStates {
         let sums = stats.operations.iter_mut().zip(report.operations);
         sums.for_each(|(sum, count)| *sum += count);
         let sums = stats.responses.iter_mut().zip(report.responses);
+        sums.for_each(|(sum, count)| *sum += count);
+        let sums = stats.mirrored.iter_mut().zip(report.mirrored);
         sums.for_each(|(sum, count)| *sum += count);
         if stats.workers.len() <= worker {
             stats.workers.resize_with(worker + 1, Default::default);

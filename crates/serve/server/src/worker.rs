@@ -16,7 +16,8 @@ use crate::process::tls::LoadedTls;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle};
 use evenkeel_http::{self as engine, LiveLimits};
 use evenkeel_http_proxy::proxy;
-use evenkeel_http_proxy::route::{ListenerPolicy, Route};
+use evenkeel_http_proxy::route::Route;
+use evenkeel_http_proxy::routes::{RouteTable, Target};
 use evenkeel_proxy::calls::DispatcherSeed;
 use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
@@ -137,15 +138,12 @@ enum Frontend {
 
 /// Where clients of HTTP come in. Dropping it closes it: who is inside is served to the end.
 struct HttpFrontend {
-    /// What requests that come in now are given.
-    current_route: Rc<RefCell<RouteAndPolicy>>,
+    /// Where requests go that come in now.
+    routes: Rc<RefCell<Rc<RouteTable>>>,
     limits: LiveLimits,
     /// Told by being dropped.
     _open: oneshot::Sender<()>,
 }
-
-/// Where a request goes, and how it is passed on.
-type RouteAndPolicy = (Rc<Route>, Rc<ListenerPolicy>);
 
 impl Floor {
     async fn next(&mut self, orders: &mut UnboundedReceiver<Order>) -> Event {
@@ -267,7 +265,7 @@ impl Floor {
 
     fn open_http_frontend(&mut self, place: usize, listener: Listener) -> Frontend {
         let listen = &self.config.listens[place];
-        let current_route = Rc::new(RefCell::new(self.current_route(listen)));
+        let routes = Rc::new(RefCell::new(self.route_table(listen)));
         let limits = LiveLimits::new(listen.limits, self.tls.listens[place].clone());
         let (open, closed) = oneshot::channel();
         let stop = Stop::new();
@@ -276,31 +274,32 @@ impl Floor {
             let _ = closed.await;
         };
         self.keeping.spawn_local(stop.stop_with(self.stop.clone(), closed, drain));
-        let (current, its) = (Rc::clone(&current_route), limits.clone());
+        let (current, its) = (Rc::clone(&routes), limits.clone());
         self.serving.spawn_local(async move {
             let handler = move |request, client| {
-                let (route, policy) = current.borrow().clone();
-                proxy::serve(route, policy, request, client)
+                let routes = Rc::clone(&current.borrow());
+                proxy::serve(routes, request, client)
             };
             engine::serve_within(listener, &its, handler, signal).await.map(drop)
         });
-        Frontend::Http(HttpFrontend { current_route, limits, _open: open })
+        Frontend::Http(HttpFrontend { routes, limits, _open: open })
     }
 
-    fn current_route(&self, listen: &ListenConfig) -> RouteAndPolicy {
-        match &self.routes.borrow()[listen.upstream] {
+    fn route_table(&self, listen: &ListenConfig) -> Rc<RouteTable> {
+        let target = |upstream: usize| match &self.routes.borrow()[upstream] {
             AnyRoute::Http(route) => {
                 let policy = route.policy(&listen.http, listen.tls.is_some());
-                (Rc::clone(route), Rc::new(policy))
+                Target::new(Rc::clone(route), policy)
             }
             AnyRoute::Cql(_) => unreachable!("doors before a cluster do not change while it runs"),
-        }
+        };
+        RouteTable::new(target(listen.upstream), &listen.routes, target)
     }
 
     fn change_frontend(&self, frontend: &Frontend, place: usize) {
         if let Frontend::Http(frontend) = frontend {
             let listen = &self.config.listens[place];
-            frontend.current_route.replace(self.current_route(listen));
+            frontend.routes.replace(self.route_table(listen));
             frontend.limits.set(listen.limits, self.tls.listens[place].clone());
         }
     }

@@ -102,7 +102,8 @@ fn collect_keys(title: &str, path: &str, text: &str, known: &mut BTreeMap<String
 /// The keys of the last table of this text; `None` when that is no table the reader knows.
 fn keys_in(text: &str) -> Option<Vec<String>> {
     let found = read(&format!("{text}zz_probe = 1\n")).err()?;
-    let unknown = found.iter().find(|problem| problem.what.came.contains("zz_probe"))?;
+    let unknown =
+        found.iter().find(|problem| problem.what.came.contains("unknown key \"zz_probe\""))?;
     let expected = unknown.what.expected.trim_start_matches("one of ");
     Some(expected.split(", ").map(ToOwned::to_owned).collect())
 }
@@ -205,6 +206,61 @@ fn something_must_be_served_and_everything_be_of_use() {
     one_problem(&format!("{whole}{unused}"), 6, "upstream = \"b\"");
     // A misspelt name is one problem: the upstream it meant is not called unused as well.
     one_problem(&whole.replace("'a'", "'aa'"), 3, "did you mean \"a\"?");
+}
+
+#[test]
+fn routes_say_what_they_take_and_where_it_goes() {
+    let with = |routes: &str| {
+        let listen = LISTEN.replace("'a'\n", &format!("'a'\nroutes = [{routes}]\n"));
+        format!("{listen}{UPSTREAM}[upstream.b]\nreplicas = ['[::1]:1']\n")
+    };
+    let b = "{ upstream = 'b' }";
+    good(&with(b));
+    good(&with("{ weights = { a = 99, b = 1 }, path = '/x*', host = '*.example', hedge = false }"));
+    good(&with(&format!("{b}, {{ respond = 404, header = {{ x-a = '*' }}, method = 'GET' }}")));
+    good(&with("{ upstream = 'a', mirror = { upstream = 'b', share = '5%' } }"));
+    for (route, says) in [
+        ("{ path = '/' }", "got 0 of these keys, expected one of upstream, weights and respond"),
+        ("{ upstream = 'b', respond = 404 }", "got 2 of these keys"),
+        ("{ upstream = 'c' }", "got \"c\", expected an upstream of HTTP: a, b"),
+        ("{ weights = { c = 1 } }", "got \"c\", expected an upstream of HTTP: a, b"),
+    ] {
+        // The one that is meant may be b, which is then not called unused as well.
+        one_problem(&with(route), 4, says);
+    }
+    for (key, says) in [
+        ("path = 'x'", "got \"x\", expected a path such as"),
+        ("path = '/a*b'", "or how it begins, such as \"/cart/*\""),
+        ("path = '/a?b'", "expected a path such as"),
+        ("host = 'a.example:80'", "expected a name without a port"),
+        ("host = '*example'", "or \"*.shop.example\""),
+        ("host = ''", "expected a name"),
+        ("method = 'get'", "got \"get\", expected a method such as \"GET\""),
+        ("header = { 'a b' = 'x' }", "got \"a b\", expected the name of a header"),
+        ("header = { a = \"\\u0000\" }", "expected the value of a header"),
+        ("timeouts = { attempt = '2s', total = '1s' }", "expected at most 1s"),
+        ("mirror = { share = 0.1 }", "got nothing, expected the name of an [upstream.NAME]"),
+        ("mirror = { upstream = 'b', share = 2 }", "expected a share from 0 to 1"),
+        ("brownout = 'on'", "expected one of strip, trust"),
+    ] {
+        one_problem(&with(&format!("{{ upstream = 'b', {key} }}")), 4, says);
+    }
+    one_problem(
+        &with("{ weights = { a = 1, b = 0 }, path = '/a' }").replace("a = 1", "a = 0"),
+        4,
+        "above 0",
+    );
+    let mirrored = "{ respond = 404, mirror = { upstream = 'b' } }";
+    one_problem(&with(mirrored), 4, "what is answered here is not mirrored");
+    let many = with(&vec!["{ upstream = 'a' }"; 257].join(", "));
+    let many = many.split("[upstream.b]").next().unwrap();
+    one_problem(many, 4, "at most 256 routes");
+    // A way back through a route is one.
+    let back = with(b).replace("[::1]:1", "127.0.0.1:80");
+    one_problem(&back, 8, "requests would loop");
+    let cql = format!("{}protocol = 'cql'\n", with("").replace("[upstream.b]", "[upstream.c]"));
+    let cql = cql.replace("upstream = 'a'", "upstream = 'c'").replace("[]", &format!("[{b}]"));
+    assert!(problems(&cql).join("\n").contains("listen.0.routes"), "{:?}", problems(&cql));
 }
 
 #[test]

@@ -203,6 +203,20 @@ impl Body {
         self
     }
 
+    /// Allows a client's body no more bytes than this, where more were allowed.
+    ///
+    /// # Errors
+    /// When it is known to be longer already.
+    pub fn limit(&mut self, limit: u64) -> Result<(), BodyError> {
+        if http_body::Body::size_hint(self).lower() > limit {
+            return Err(BodyError::TooLarge { bytes_max: limit });
+        }
+        if let Kind::Client { bytes_left, bytes_max, .. } = &mut self.0 {
+            (*bytes_left, *bytes_max) = ((*bytes_left).min(limit), (*bytes_max).min(limit));
+        }
+        Ok(())
+    }
+
     /// Reads the whole body into memory, or gives up with the error.
     ///
     /// # Errors

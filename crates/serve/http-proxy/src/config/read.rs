@@ -11,7 +11,7 @@ use crate::config::{AgentConfig, DimmerConfig, Edge, HttpListenConfig};
 use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 
-const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
+pub(super) const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
 
 /// What an agent allows the proxies. They have limited the body already.
 const AGENT_LIMITS: ServerLimits = ServerLimits {
@@ -36,7 +36,7 @@ const AGENT_UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
 
 impl HttpListenConfig {
     /// The keys of a `[[listen]]` that only HTTP has.
-    pub const KEYS: [&str; 3] = ["forwarded_for", "brownout", "forwarded_requests"];
+    pub const KEYS: [&str; 4] = ["forwarded_for", "brownout", "forwarded_requests", "routes"];
 
     /// Reads them.
     pub fn read(table: &mut Table<'_>) -> Self {

@@ -27,6 +27,8 @@ pub struct WorkerReport {
     pub operations: [u64; 2],
     /// Responses to clients by class of status, 1xx first, since the last observation.
     pub responses: [u64; 5],
+    /// Copies of other upstreams' requests since the last observation: sent, and left out.
+    pub mirrored: [u64; 2],
     /// What became of the requests of our own users; `None` where all of them stay at home.
     pub split: Option<SplitReport>,
 }

@@ -150,6 +150,7 @@ fn report() -> WorkerReport {
         split: None,
         operations: [5, 2],
         responses: [0, 80, 3, 9, 2],
+        mirrored: [7, 1],
     }
 }
 

@@ -14,7 +14,7 @@ use evenkeel_settings::{Node, Problems};
 pub use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
 pub use evenkeel_duplicates::DuplicatesConfig;
 pub use evenkeel_http_proxy::config::{
-    AgentConfig, DimmerConfig, Edge, HttpListenConfig, Inbound, Session, Switch,
+    AgentConfig, DimmerConfig, Edge, HttpListenConfig, Inbound, RouteConfig, Session, Switch,
 };
 pub use evenkeel_mesh::config::{RedirectConfig, RedirectPair, RedirectSite};
 pub use evenkeel_mesh::envoy::config::EnvoyConfig;
@@ -65,12 +65,14 @@ pub struct ProcessConfig {
 }
 
 /// `[[listen]]`: an address and the upstream behind it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ListenConfig {
     /// The address to accept clients on.
     pub address: SocketAddr,
-    /// Index into [`Config::upstreams`].
+    /// Index into [`Config::upstreams`], for requests that no route takes.
     pub upstream: usize,
+    /// Routes of an upstream of HTTP, the first that fits first.
+    pub routes: Vec<RouteConfig>,
     /// What each worker allows its clients.
     pub limits: ServerLimits,
     /// How requests are passed on, before an upstream of HTTP.
@@ -145,6 +147,13 @@ evenkeel_core::named! {
     }
 }
 
+impl ListenConfig {
+    /// The upstreams behind it, that of no route first.
+    pub fn upstreams(&self) -> impl Iterator<Item = usize> {
+        [self.upstream].into_iter().chain(self.routes.iter().flat_map(RouteConfig::upstreams))
+    }
+}
+
 impl Config {
     /// Reads a configuration file.
     ///
@@ -198,7 +207,8 @@ impl Config {
             ));
         }
         let is_door = |listen: &&ListenConfig| {
-            listen.upstream == redirect.upstream && listen.http.redirected == Edge::Trust
+            listen.upstreams().any(|it| it == redirect.upstream)
+                && listen.http.redirected == Edge::Trust
         };
         if !self.listens.iter().any(|listen| is_door(&listen)) {
             doubts.push(format!(

@@ -27,7 +27,7 @@ use super::{
 use addresses::OwnAddress;
 use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
 use evenkeel_duplicates::config::read::Duplicates;
-use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
+use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig, RouteConfig, UNKNOWN};
 use evenkeel_mesh::config::read::Redirect;
 use evenkeel_mesh::config::{RedirectConfig, RedirectSite};
 use evenkeel_mesh::envoy::config::read::Envoy;
@@ -178,7 +178,7 @@ fn check_use(
         }
         return;
     }
-    let mut used: BTreeSet<Option<usize>> = listens.iter().map(|listen| listen.upstream).collect();
+    let mut used: BTreeSet<Option<usize>> = listens.iter().flat_map(Listen::upstreams).collect();
     if used.is_empty() || used.contains(&None) {
         return; // the name that is wrong may have meant any of them
     }
@@ -286,26 +286,26 @@ fn check_addresses(
     let listens = listens.iter().map(|listen| OwnAddress {
         of: "[[listen]]",
         address: &listen.address,
-        node: listen.upstream,
+        nodes: listen.upstreams().flatten().collect(),
     });
     let of_agents = agents.iter().enumerate().map(|(index, agent)| {
-        let node = Some(upstreams.len() + index);
-        OwnAddress { of: "[[agent]]", address: &agent.address, node }
+        let nodes = vec![upstreams.len() + index];
+        OwnAddress { of: "[[agent]]", address: &agent.address, nodes }
     });
     let admin =
-        admin.map(|admin| OwnAddress { of: "[admin]", address: &admin.address, node: None });
+        admin.map(|admin| OwnAddress { of: "[admin]", address: &admin.address, nodes: Vec::new() });
     let redirect = redirect.map(|redirect| OwnAddress {
         of: "[redirect]",
         address: &redirect.listen,
-        node: None,
+        nodes: Vec::new(),
     });
     let envoy = envoy.and_then(|envoy| envoy.listen.as_ref());
-    let envoy = envoy.map(|address| OwnAddress { of: "[envoy]", address, node: None });
+    let envoy = envoy.map(|address| OwnAddress { of: "[envoy]", address, nodes: Vec::new() });
     let first = upstreams.len() + agents.len();
     let services = (first..).zip(duplicates).map(|(node, service)| OwnAddress {
         of: "[duplicates]",
         address: &service.listen,
-        node: Some(node),
+        nodes: vec![node],
     });
     let own_addresses = listens.chain(of_agents).chain(admin).chain(redirect).chain(envoy);
     let own_addresses = own_addresses.chain(services);
@@ -337,6 +337,7 @@ impl<'a> Listen<'a> {
         if behind.is_some_and(|upstream| upstream.config.cql.is_some()) {
             evenkeel_cassandra::config::read::refuse(table, &HttpListenConfig::KEYS);
         }
+        let named = upstreams.map(http_upstreams);
         let limits = table.key("limits");
         let is_cql = behind.is_some_and(|upstream| upstream.config.cql.is_some());
         let idle = if is_cql { evenkeel_cassandra::IDLE } else { ServerLimits::IDLE };
@@ -346,9 +347,23 @@ impl<'a> Listen<'a> {
             upstream: upstream.unwrap_or_default(),
             limits: limits.section(move |table| ServerLimits::read(table, drain, idle)),
             http: HttpListenConfig::read(table),
+            routes: RouteConfig::read_all(table.key("routes"), named.as_deref()),
         };
         Self { config, address, upstream }
     }
+
+    /// The upstreams behind it; `None` for a name that there is not.
+    fn upstreams(&self) -> impl Iterator<Item = Option<usize>> {
+        let routes = self.config.routes.iter().flat_map(RouteConfig::upstreams);
+        let routes = routes.map(|place| (place != UNKNOWN).then_some(place));
+        [self.upstream].into_iter().chain(routes)
+    }
+}
+
+/// Upstreams of HTTP, with their places.
+fn http_upstreams<'u>(upstreams: &'u [Upstream<'_>]) -> Vec<(&'u str, usize)> {
+    let of_http = upstreams.iter().zip(0..).filter(|(it, _)| it.config.cql.is_none());
+    of_http.map(|(it, place)| (it.config.common.name.as_str(), place)).collect()
 }
 
 /// `upstreams` is none where it is not known which there are.

@@ -76,11 +76,13 @@ impl Config {
             let name = names.get(number)?;
             self.upstreams.iter().position(|upstream| upstream.common.name == *name)
         };
+        let place_of = |number: usize| place_of(number).expect("every upstream has a place");
         for listen in &mut self.listens {
-            listen.upstream = place_of(listen.upstream).expect("every upstream has a place");
+            listen.upstream = place_of(listen.upstream);
+            listen.routes.iter_mut().for_each(|route| route.replace_upstreams(place_of));
         }
         if let Some(redirect) = &mut self.redirect {
-            redirect.upstream = place_of(redirect.upstream).expect("every upstream has a place");
+            redirect.upstream = place_of(redirect.upstream);
         }
         self
     }

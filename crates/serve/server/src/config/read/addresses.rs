@@ -13,11 +13,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use evenkeel_settings::address::Address;
 
-/// An address this process listens on, the table it is of, and the node behind it.
+/// An address this process listens on, the table it is of, and the nodes behind it.
 pub(super) struct OwnAddress<'w> {
     pub(super) of: &'static str,
     pub(super) address: &'w Address<'w>,
-    pub(super) node: Option<usize>,
+    pub(super) nodes: Vec<usize>,
 }
 
 /// Reports every address that is listened on already, by itself or by one of all interfaces.
@@ -56,15 +56,17 @@ pub(super) fn check_circles(own_addresses: &[OwnAddress<'_>], targets: &[&[Addre
     let entered = |address: &Address<'_>| {
         let own_address =
             reached_by(address.destination()).into_iter().find_map(|at| by_address.get(&at))?;
-        Some((*own_address, own_address.node?))
+        Some(*own_address)
     };
-    let steps =
-        targets.iter().map(|addresses| addresses.iter().filter_map(&entered).map(|(_, node)| node));
+    let steps = targets.iter().map(|addresses| {
+        addresses.iter().filter_map(&entered).flat_map(|own| own.nodes.iter().copied())
+    });
     let reaches = closure(steps.map(Iterator::collect).collect());
     for (node, addresses) in targets.iter().enumerate() {
         for address in *addresses {
-            let Some((own_address, next)) = entered(address) else { continue };
-            if next == node || reaches[next].contains(&node) {
+            let Some(own_address) = entered(address) else { continue };
+            let comes_back = |next: &usize| *next == node || reaches[*next].contains(&node);
+            if own_address.nodes.iter().any(comes_back) {
                 let own = format!("this process listens there for {}", own_address.of);
                 let hint = format!("{own}: requests would loop");
                 address.problem("the address of another server", hint);
