@@ -10,6 +10,7 @@
 //! | [`files`] | the limit of open files, and what of it clients may have |
 //! | [`limits`] | what one worker allows its clients and itself, with the keys of the config |
 //! | [`clock`] | core's instants on the machine's clock, or on a test's virtual time |
+//! | [`networks`] | networks of peers that are believed |
 //! | [`timer`] | wake-ups within microseconds, for hedges |
 //! | [`stream`] | a connection, whatever carries it |
 //! | [`tls`] | encryption on either side: keys of the config, files that change |
@@ -23,6 +24,7 @@ pub mod component;
 pub mod files;
 pub mod limits;
 pub mod metrics;
+pub mod networks;
 pub mod pem;
 pub mod stream;
 pub mod timer;

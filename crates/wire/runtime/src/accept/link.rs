@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 /// What a connection is doing, by which its time is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// TLS is being agreed on.
+    /// It is learnt who the client is, or TLS is being agreed on.
     Handshake,
     /// Nothing has come from the client yet, or not all that must come before its first request.
     New,

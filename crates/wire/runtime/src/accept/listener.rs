@@ -182,6 +182,11 @@ impl Source {
         self.counts
     }
 
+    /// Whether clients within the process come in beside a socket.
+    pub(super) const fn is_shared_with_process(&self) -> bool {
+        self.socket.is_some() && self.memory.is_some()
+    }
+
     pub(super) async fn next(&mut self) -> io::Result<(Stream, Peer)> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }

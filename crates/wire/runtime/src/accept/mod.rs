@@ -23,6 +23,7 @@ mod limits;
 mod link;
 mod listener;
 mod places;
+mod proxy_header;
 mod stop;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub(crate) use places::Told;
 pub use places::{AcceptCounts, accept_counts, limit_clients};
 pub use stop::{Stage, Stop, StopSignal};
 
+use crate::networks::Networks;
 use crate::tls::ServerTls;
 use limits::Limits;
 use listener::Source;
@@ -76,6 +78,9 @@ pub struct AcceptConfig {
     pub drain: Duration,
     /// With what clients are spoken to, if encrypted; those within the process are not.
     pub tls: Option<ServerTls>,
+    /// Peers that pass on the connections of others: each begins with a header of the PROXY
+    /// protocol, before TLS. Others never do.
+    pub proxy_protocol: Networks,
 }
 
 impl AcceptConfig {
@@ -89,6 +94,7 @@ impl AcceptConfig {
             write: Duration::MAX,
             drain: Duration::MAX,
             tls: None,
+            proxy_protocol: Networks::NONE,
         }
     }
 
@@ -180,7 +186,7 @@ pub async fn accept<H: ServeConnection>(
     mut stop: StopSignal,
 ) -> io::Result<Served> {
     let mut source = listener.open()?;
-    let worker = Rc::new(Worker::new(config, handler));
+    let worker = Rc::new(Worker::new(config, handler, source.is_shared_with_process()));
     let sweep = tokio::task::spawn_local(Rc::clone(&worker).sweep());
     let running = Running { worker: Rc::clone(&worker), sweep };
     first(worker.accept_all(&mut source), worker.until_drain(&mut stop)).await;
@@ -209,6 +215,8 @@ impl<H: ServeConnection> Drop for Running<H> {
 struct Worker<H: ServeConnection> {
     config: watch::Receiver<Arc<AcceptConfig>>,
     handler: Rc<H>,
+    /// Clients within the process come in beside a socket: they need neither TLS nor be told apart.
+    is_shared_with_process: bool,
     ticks: Rc<Cell<u32>>,
     accepted: Cell<u64>,
     rejected: Cell<u64>,
@@ -222,11 +230,26 @@ struct Worker<H: ServeConnection> {
 }
 
 impl<H: ServeConnection> Worker<H> {
-    fn new(config: watch::Receiver<Arc<AcceptConfig>>, handler: Rc<H>) -> Self {
+    fn new(
+        config: watch::Receiver<Arc<AcceptConfig>>,
+        handler: Rc<H>,
+        is_shared_with_process: bool,
+    ) -> Self {
         let (ticks, accepted, rejected) = (Rc::default(), Cell::new(0), Cell::new(0));
         let (order, links, changed) = (Cell::new(Order::Serve), RefCell::default(), Notify::new());
         let waiting = RefCell::default();
-        Self { config, handler, ticks, accepted, rejected, order, links, waiting, changed }
+        Self {
+            config,
+            handler,
+            is_shared_with_process,
+            ticks,
+            accepted,
+            rejected,
+            order,
+            links,
+            waiting,
+            changed,
+        }
     }
 
     /// Accepts for as long as it is polled.
@@ -309,12 +332,12 @@ impl<H: ServeConnection> Worker<H> {
     fn welcome(self: &Rc<Self>, stream: Stream, peer: Peer, place: Option<Place>) {
         let id = self.accepted.get();
         self.accepted.set(id + 1);
-        // What comes from within the process needs no encryption.
-        let tls = match stream {
-            Stream::Memory(_) => None,
-            _ => self.config.borrow().tls.clone(),
+        let is_within = self.is_shared_with_process && matches!(stream, Stream::Memory(_));
+        let greeting = match is_within {
+            true => Greeting::default(),
+            false => Greeting::of(peer, &self.config.borrow()),
         };
-        let phase = if tls.is_some() { Phase::Handshake } else { Phase::New };
+        let phase = if greeting.is_empty() { Phase::New } else { Phase::Handshake };
         let link = Rc::new(Link::new(Rc::clone(&self.ticks), phase, self.order.get()));
         let before = self.links.borrow_mut().insert(id, Rc::clone(&link));
         debug_assert!(before.is_none(), "every connection has a number of its own");
@@ -323,11 +346,11 @@ impl<H: ServeConnection> Worker<H> {
         let entry = Entry { worker: Rc::clone(self), id, _place: place };
         tokio::task::spawn_local(async move {
             let serving = async {
-                let greeted = match tls {
-                    None => Some(stream),
-                    Some(tls) => greet(stream, peer, tls, &link).await,
+                let greeted = match greeting.is_empty() {
+                    true => Some((stream, peer)),
+                    false => greet(stream, peer, greeting, &link).await,
                 };
-                if let Some(stream) = greeted {
+                if let Some((stream, peer)) = greeted {
                     let handler = Rc::clone(&entry.worker.handler);
                     handler.serve(stream, peer, Rc::clone(&link)).await;
                 }
@@ -428,20 +451,55 @@ impl<H: ServeConnection> Drop for Entry<H> {
     }
 }
 
-/// Agrees on TLS with a client; `None` when that fails, or it is told to leave before.
-async fn greet(stream: Stream, peer: Peer, tls: ServerTls, link: &Link) -> Option<Stream> {
-    let accepting = Box::pin(TlsAcceptor::from(tls.config()).accept(stream));
+/// What comes before the first byte of the protocol.
+#[derive(Default)]
+struct Greeting {
+    /// The peer says who the client is.
+    is_proxied: bool,
+    tls: Option<ServerTls>,
+}
+
+impl Greeting {
+    fn of(peer: Peer, config: &AcceptConfig) -> Self {
+        let is_proxied = config.proxy_protocol.contain(peer.address.ip());
+        Self { is_proxied, tls: config.tls.clone() }
+    }
+
+    const fn is_empty(&self) -> bool {
+        !self.is_proxied && self.tls.is_none()
+    }
+}
+
+/// Learns who a client is and agrees on TLS with it; `None` when that fails, or it is told to leave
+/// before.
+async fn greet(
+    stream: Stream,
+    peer: Peer,
+    greeting: Greeting,
+    link: &Link,
+) -> Option<(Stream, Peer)> {
+    let greeting = Box::pin(async move {
+        let (mut stream, mut peer) = (stream, peer);
+        if let (true, Stream::Plain(stream)) = (greeting.is_proxied, &mut stream) {
+            peer = proxy_header::read(stream, peer).await?;
+        }
+        if let Some(tls) = greeting.tls {
+            let accepted = TlsAcceptor::from(tls.config()).accept(stream).await?;
+            stream = Stream::Tls(Box::new(accepted.into()));
+        }
+        Ok((stream, peer))
+    });
     let left = async {
         link.ordered(Order::Drain).await;
-        Err(io::ErrorKind::ConnectionAborted.into())
+        Err(io::Error::from(io::ErrorKind::ConnectionAborted))
     };
-    match first(accepting, left).await {
-        Ok(stream) => {
+    match first(greeting, left).await {
+        Ok(greeted) => {
             link.enter(Phase::New);
-            Some(Stream::Tls(Box::new(stream.into())))
+            Some(greeted)
         }
         Err(error) => {
-            tracing::debug!(address = %peer.address, %error, "a client: no TLS");
+            tracing::debug!(address = %peer.address, %error, "a client did not begin as it must");
             None
         }
     }

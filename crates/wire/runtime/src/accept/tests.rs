@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::places::ACCEPT_PAUSE;
 use super::*;
+use crate::networks::Networks;
 use crate::tls::{Identity, ServerTls, ServerTlsFiles};
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,6 +27,7 @@ fn config() -> AcceptConfig {
         write: 6 * SECOND,
         drain: 10 * SECOND,
         tls: None,
+        proxy_protocol: Networks::NONE,
     }
 }
 
@@ -627,7 +629,7 @@ fn accepting_that_is_dropped_closes_its_connections() {
 #[test]
 fn without_connections_nothing_ticks() {
     run(async {
-        let worker = Rc::new(Worker::new(config().fixed(), Rc::new(Lines::default())));
+        let worker = Rc::new(Worker::new(config().fixed(), Rc::new(Lines::default()), false));
         let sweep = tokio::task::spawn_local(Rc::clone(&worker).sweep());
         sleep(HOUR).await;
         assert_eq!(worker.ticks.get(), 0);
