@@ -22,9 +22,10 @@ use evenkeel_proxy::calls::DispatcherSeed;
 use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::site_setup::HOME;
 use evenkeel_proxy::upstream_state::UpstreamStates;
+use evenkeel_runtime::accept::ListenerFilters;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::limits::ServerLimits;
-use evenkeel_runtime::tls::{ClientTls, ServerTls};
+use evenkeel_runtime::tls::ClientTls;
 
 /// The rack that clients are told: proxies have none, and drivers want one.
 const RACK: &str = "evenkeel";
@@ -161,7 +162,7 @@ impl ClusterHandle {
         &self,
         limits: &ServerLimits,
         cql: &CqlConfig,
-        tls: Option<ServerTls>,
+        filters: ListenerFilters,
         home: &Arc<str>,
     ) -> FrontSettings {
         let rack: Arc<str> = RACK.into();
@@ -176,7 +177,7 @@ impl ClusterHandle {
             idle: limits.idle,
             write: limits.write,
             drain: limits.drain,
-            tls,
+            filters,
             proxies: Proxies::new(cql.proxies.iter().map(proxy).collect()),
             own: Own { datacenter: Arc::clone(home), rack, address: None },
             statements: Arc::clone(&self.statements),

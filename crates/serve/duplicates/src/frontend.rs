@@ -20,7 +20,8 @@ use super::engine::{ClientId, Engine, ParsedCommand};
 use super::inbox::Inbox;
 use super::state::DuplicatesState;
 use evenkeel_runtime::accept::{
-    AcceptConfig, Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
+    AcceptConfig, Linger, Link, ListenerFilters, Order, Peer, Phase, ServeConnection, Stream,
+    poll_leave,
 };
 use evenkeel_runtime::buffers::{self, BufferBudget, BufferShare};
 use evenkeel_runtime::tls::ServerTls;
@@ -44,7 +45,7 @@ pub(super) fn accept_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -
         idle,
         write: PATIENCE,
         drain: config.drain,
-        tls,
+        filters: ListenerFilters::of_tls(tls),
     }
 }
 

@@ -16,11 +16,15 @@ pub use routes::{
 };
 
 use evenkeel_runtime::limits::{ServerLimits, UpstreamLimits};
+use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 
 /// How requests of a `[[listen]]` are passed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpListenConfig {
+    /// Peers whose `X-Forwarded-*` and `Forwarded` are believed; `None` = everybody's are passed
+    /// on.
+    pub trusted_proxies: Option<Networks>,
     /// Whether the client's address is appended to `X-Forwarded-For`; default yes.
     pub forwarded_for: bool,
     /// Whether decisions of clients about optional content are passed on; default no.
@@ -31,7 +35,8 @@ pub struct HttpListenConfig {
 
 impl Default for HttpListenConfig {
     fn default() -> Self {
-        Self { forwarded_for: true, brownout: Edge::Strip, redirected: Edge::Strip }
+        let (brownout, redirected) = (Edge::Strip, Edge::Strip);
+        Self { trusted_proxies: None, forwarded_for: true, brownout, redirected }
     }
 }
 

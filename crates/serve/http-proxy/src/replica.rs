@@ -56,7 +56,7 @@ use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response
 use evenkeel_http::{Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, serve_within};
 use evenkeel_proxy::estimates::{Estimates, Present};
 use evenkeel_runtime::accept::StopSignal;
-use evenkeel_runtime::accept::{Listener, Served};
+use evenkeel_runtime::accept::{Listener, ListenerFilters, Served};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::tls::{ClientTls, ServerTls};
@@ -125,6 +125,7 @@ impl Agent {
             concurrency: config.concurrency,
             limits: config.limits,
             forwarding: Forwarding {
+                trusted_proxies: None,
                 append_forwarded_for: false,
                 is_https: false,
                 host_default: host.expect("an address is a header value"),
@@ -163,7 +164,7 @@ impl Agent {
             .dimming
             .clone()
             .map(|dimming| Timekeeper(tokio::task::spawn_local(dimming.keep_time())));
-        let limits = LiveLimits::new(self.limits, self.tls.clone());
+        let limits = LiveLimits::new(self.limits, ListenerFilters::of_tls(self.tls.clone()));
         let handler = move |request, client| Rc::clone(&self).answer(request, client);
         let served = serve_within(listener, &limits, handler, stop).await;
         drop(timekeeper);

@@ -212,6 +212,7 @@ impl Route {
         let host = HeaderValue::try_from(self.config.name.as_str());
         let forwarding = Forwarding {
             append_forwarded_for: listen.forwarded_for,
+            trusted_proxies: listen.trusted_proxies.clone(),
             is_https,
             host_default: host.unwrap_or(HeaderValue::from_static("upstream")),
         };

@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             upstreams: upstreams.collect(),
             turn: Cell::new(0),
             forwarding: Forwarding {
+                trusted_proxies: None,
                 append_forwarded_for: false,
                 is_https: false,
                 host_default: HeaderValue::from_static("localhost"),

@@ -21,10 +21,9 @@ use evenkeel_http_proxy::routes::{RouteTable, Target};
 use evenkeel_proxy::calls::DispatcherSeed;
 use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
-use evenkeel_runtime::accept::{Listener, Stop, StopSignal, first};
+use evenkeel_runtime::accept::{Listener, ListenerFilters, Stop, StopSignal, first};
 use evenkeel_runtime::clock::{self, Clock};
 use evenkeel_runtime::timer::Timer;
-use evenkeel_runtime::tls::ServerTls;
 
 /// How often a worker hands up what it counted. Metrics and dashboard are as old as this.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -258,15 +257,15 @@ impl Floor {
             return self.open_http_frontend(place, listener);
         };
         let (cluster, stop) = (cluster.clone(), self.stop.clone());
-        let (listen, tls) = (listen.clone(), self.tls.listens[place].clone());
-        self.serving.spawn_local(serve_cql(route, cluster, listen, tls, listener, stop));
+        let (listen, filters) = (listen.clone(), self.filters(place));
+        self.serving.spawn_local(serve_cql(route, cluster, listen, filters, listener, stop));
         Frontend::Cql
     }
 
     fn open_http_frontend(&mut self, place: usize, listener: Listener) -> Frontend {
         let listen = &self.config.listens[place];
         let routes = Rc::new(RefCell::new(self.route_table(listen)));
-        let limits = LiveLimits::new(listen.limits, self.tls.listens[place].clone());
+        let limits = LiveLimits::new(listen.limits, self.filters(place));
         let (open, closed) = oneshot::channel();
         let stop = Stop::new();
         let (signal, drain) = (stop.signal(), listen.limits.drain);
@@ -285,6 +284,11 @@ impl Floor {
         Frontend::Http(HttpFrontend { routes, limits, _open: open })
     }
 
+    fn filters(&self, place: usize) -> ListenerFilters {
+        let proxy_protocol = self.config.listens[place].proxy_protocol.clone();
+        ListenerFilters { proxy_protocol, tls: self.tls.listens[place].clone() }
+    }
+
     fn route_table(&self, listen: &ListenConfig) -> Rc<RouteTable> {
         let target = |upstream: usize| match &self.routes.borrow()[upstream] {
             AnyRoute::Http(route) => {
@@ -300,7 +304,7 @@ impl Floor {
         if let Frontend::Http(frontend) = frontend {
             let listen = &self.config.listens[place];
             frontend.routes.replace(self.route_table(listen));
-            frontend.limits.set(listen.limits, self.tls.listens[place].clone());
+            frontend.limits.set(listen.limits, self.filters(place));
         }
     }
 }
@@ -396,7 +400,7 @@ async fn serve_cql(
     route: Rc<cassandra::Route>,
     cluster: ClusterHandle,
     listen: ListenConfig,
-    tls: Option<ServerTls>,
+    filters: ListenerFilters,
     listener: Listener,
     mut stop: StopSignal,
 ) -> io::Result<()> {
@@ -407,7 +411,7 @@ async fn serve_cql(
     let Some(home) = first(stopped, async { Some(cluster.home().await) }).await else {
         return Ok(());
     };
-    let settings = Rc::new(cluster.front(&listen.limits, &route.cql, tls, &home));
+    let settings = Rc::new(cluster.front(&listen.limits, &route.cql, filters, &home));
     let counts = route.new_front();
     cassandra::serve(listener, settings, route, counts, stop).await.map(drop)
 }

@@ -22,6 +22,7 @@ use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_runtime::buffers::BYTES_MAX;
 use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::networks::Networks;
 use evenkeel_server::config::{
     AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
 };
@@ -406,6 +407,8 @@ fn proxy_config(
         tls: None,
         address: any_port,
         upstream: 0,
+        routes: Vec::new(),
+        proxy_protocol: Networks::NONE,
         limits: server_limits(),
         http: HttpListenConfig::default(),
     };

@@ -27,6 +27,7 @@ use http::{Method, Request, Response, StatusCode, Uri, Version};
 
 use super::body::Body;
 use super::client::Client;
+use evenkeel_runtime::networks::Networks;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -36,7 +37,11 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 pub struct Forwarding {
     /// Whether the client's address is appended to `X-Forwarded-For`.
     pub append_forwarded_for: bool,
-    /// Whether clients speak TLS: `X-Forwarded-Proto` says `https` then, whatever they wrote.
+    /// Peers that are believed what they say of their clients: of all others `Forwarded` and
+    /// `X-Forwarded-*` are removed. `None` = whatever comes is passed on.
+    pub trusted_proxies: Option<Networks>,
+    /// Whether clients speak TLS: `X-Forwarded-Proto` says `https` then, unless a proxy that is
+    /// believed says something else.
     pub is_https: bool,
     /// The `Host` sent on for an HTTP/1.0 request that has none.
     pub host_default: HeaderValue,
@@ -108,12 +113,7 @@ pub fn prepare_request(
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
         headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
     }
-    if forwarding.append_forwarded_for {
-        append_forwarded_for(headers, client);
-    }
-    if forwarding.is_https {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
-    }
+    forward(headers, client, forwarding);
     *request.version_mut() = Version::HTTP_11;
     request.extensions_mut().clear();
     Ok(())
@@ -298,6 +298,23 @@ fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
     let names: Vec<HeaderName> =
         headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));
+}
+
+/// Tells the replica who asks, and what is believed of that.
+fn forward(headers: &mut HeaderMap, client: &Client, forwarding: &Forwarding) {
+    let trusted = forwarding.trusted_proxies.as_ref();
+    let is_believed = trusted.is_some_and(|it| it.contain(client.address.ip()));
+    if trusted.is_some() && !is_believed {
+        let says_who = |name: &str| name == "forwarded" || name.starts_with("x-forwarded-");
+        remove_where(headers, says_who);
+    }
+    if forwarding.append_forwarded_for {
+        append_forwarded_for(headers, client);
+    }
+    let is_said = is_believed && headers.contains_key(X_FORWARDED_PROTO);
+    if forwarding.is_https && !is_said {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+    }
 }
 
 fn append_forwarded_for(headers: &mut HeaderMap, client: &Client) {

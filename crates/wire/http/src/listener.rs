@@ -27,11 +27,10 @@ use super::client::Client;
 use super::head::Refusal;
 use super::wire::Wire;
 use evenkeel_runtime::accept::{
-    AcceptConfig, Linger, Link, Listener, Order, Peer, Phase, ServeConnection, Served, StopSignal,
-    Stream, accept, poll_leave,
+    AcceptConfig, Linger, Link, Listener, ListenerFilters, Order, Peer, Phase, ServeConnection,
+    Served, StopSignal, Stream, accept, poll_leave,
 };
 use evenkeel_runtime::limits::ServerLimits;
-use evenkeel_runtime::tls::ServerTls;
 
 /// Serves clients on this thread until told to stop, then finishes what is in flight.
 ///
@@ -55,10 +54,10 @@ where
     H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
     F: Future<Output = Response<Body>> + 'static,
 {
-    serve_within(listener, &LiveLimits::new(limits, None), handler, stop).await
+    serve_within(listener, &LiveLimits::new(limits, ListenerFilters::NONE), handler, stop).await
 }
 
-/// As [`serve`], in TLS where so set, within limits that may change meanwhile.
+/// As [`serve`], behind filters, within limits that may change meanwhile.
 ///
 /// # Errors
 /// As [`serve`].
@@ -79,7 +78,7 @@ where
     accept(listener, limits.0.accept.subscribe(), Rc::new(server), stop).await
 }
 
-fn accept_config(limits: &ServerLimits, tls: Option<ServerTls>) -> AcceptConfig {
+fn accept_config(limits: &ServerLimits, filters: ListenerFilters) -> AcceptConfig {
     AcceptConfig {
         connections_max: limits.connections_max,
         handshake: limits.head,
@@ -87,7 +86,7 @@ fn accept_config(limits: &ServerLimits, tls: Option<ServerTls>) -> AcceptConfig 
         idle: limits.idle,
         write: limits.write,
         drain: limits.drain,
-        tls,
+        filters,
     }
 }
 
@@ -102,17 +101,17 @@ struct InForce {
 }
 
 impl LiveLimits {
-    /// These, until others are set; with `tls` clients must speak it.
-    pub fn new(limits: ServerLimits, tls: Option<ServerTls>) -> Self {
-        let accept = watch::Sender::new(Arc::new(accept_config(&limits, tls)));
+    /// These, until others are set; behind these filters.
+    pub fn new(limits: ServerLimits, filters: ListenerFilters) -> Self {
+        let accept = watch::Sender::new(Arc::new(accept_config(&limits, filters)));
         Self(Rc::new(InForce { limits: Cell::new(limits), accept }))
     }
 
     /// Changes them: those on connections and times at once, those on heads with the next
-    /// connection, those on bodies with the next request. So does TLS, with the next connection.
-    pub fn set(&self, limits: ServerLimits, tls: Option<ServerTls>) {
-        if self.0.limits.replace(limits) != limits || self.0.accept.borrow().tls != tls {
-            self.0.accept.send_replace(Arc::new(accept_config(&limits, tls)));
+    /// connection, those on bodies with the next request. So do filters, with the next connection.
+    pub fn set(&self, limits: ServerLimits, filters: ListenerFilters) {
+        if self.0.limits.replace(limits) != limits || self.0.accept.borrow().filters != filters {
+            self.0.accept.send_replace(Arc::new(accept_config(&limits, filters)));
         }
     }
 

@@ -43,7 +43,8 @@ use evenkeel_core::Feedback;
 
 use census::Census;
 use evenkeel_runtime::accept::{
-    AcceptConfig, Link, Listener, Peer, Phase, ServeConnection, StopSignal, Stream, accept,
+    AcceptConfig, Link, Listener, ListenerFilters, Peer, Phase, ServeConnection, StopSignal,
+    Stream, accept,
 };
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::tls::{ClientTls, ServerTls, dial};
@@ -125,7 +126,7 @@ impl NodeAgent {
             connections_max: self.settings.connections_max,
             handshake: self.settings.handshake,
             drain: self.settings.drain,
-            tls: self.settings.client_tls.clone(),
+            filters: ListenerFilters::of_tls(self.settings.client_tls.clone()),
             ..AcceptConfig::unlimited()
         };
         accept(listener, config.fixed(), self, stop).await.map(drop)

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::prepared::PreparedStatements;
 use crate::system::{Proxies, Proxy};
-use evenkeel_runtime::accept::AcceptConfig;
+use evenkeel_runtime::accept::{AcceptConfig, ListenerFilters};
 use evenkeel_runtime::buffers::{self, BufferBudget};
-use evenkeel_runtime::tls::ServerTls;
 
 /// What one worker allows its clients, and what it tells them it is.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ pub struct FrontSettings {
     /// What may be buffered for all clients of the process.
     pub buffers: &'static BufferBudget,
     /// With what clients are spoken to, if encrypted.
-    pub tls: Option<ServerTls>,
+    pub filters: ListenerFilters,
     /// All proxies of this cluster, this process among them.
     pub(crate) proxies: Proxies,
     /// What this process is to clients that reached it at an address that is not in the list: its
@@ -77,7 +76,7 @@ impl FrontSettings {
             drain: Duration::from_secs(10),
             agreement: Duration::from_secs(5),
             buffers: buffers::of_process(),
-            tls: None,
+            filters: ListenerFilters::NONE,
             proxies: Proxies::default(),
             own: Own { datacenter: datacenter.into(), rack: "evenkeel".into(), address: None },
             statements: Arc::new(PreparedStatements::new(64 << 20)),
@@ -92,7 +91,7 @@ impl FrontSettings {
             idle: self.idle,
             write: self.write,
             drain: self.drain,
-            tls: self.tls.clone(),
+            filters: self.filters.clone(),
         }
     }
 

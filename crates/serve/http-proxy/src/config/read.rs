@@ -9,6 +9,7 @@ use evenkeel_settings::{Mismatch, Table};
 
 use crate::config::{AgentConfig, DimmerConfig, Edge, HttpListenConfig};
 use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 
 pub(super) const EDGES: [(&str, Edge); 2] = [("strip", Edge::Strip), ("trust", Edge::Trust)];
@@ -36,11 +37,14 @@ const AGENT_UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
 
 impl HttpListenConfig {
     /// The keys of a `[[listen]]` that only HTTP has.
-    pub const KEYS: [&str; 4] = ["forwarded_for", "brownout", "forwarded_requests", "routes"];
+    pub const KEYS: [&str; 5] =
+        ["forwarded_for", "trusted_proxies", "brownout", "forwarded_requests", "routes"];
 
     /// Reads them.
     pub fn read(table: &mut Table<'_>) -> Self {
+        let trusted = table.key("trusted_proxies");
         Self {
+            trusted_proxies: trusted.value().is_some().then(|| Networks::read(trusted)),
             forwarded_for: table.key("forwarded_for").boolean().or(true),
             brownout: table.key("brownout").variant(&EDGES).or(Edge::Strip),
             redirected: table.key("forwarded_requests").variant(&EDGES).or(Edge::Strip),

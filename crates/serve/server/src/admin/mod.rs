@@ -39,7 +39,7 @@ use tokio::time::MissedTickBehavior;
 use access::Access;
 use evenkeel_http::{Body, Client, LiveLimits, serve_within};
 use evenkeel_proxy::series::{SAMPLED_EVERY, seconds};
-use evenkeel_runtime::accept::Listener;
+use evenkeel_runtime::accept::{Listener, ListenerFilters};
 use evenkeel_runtime::accept::{Stage, StopSignal};
 use evenkeel_runtime::component::{Answer, Content, Endpoint, Readiness, Surface};
 use evenkeel_runtime::limits::ServerLimits;
@@ -72,7 +72,7 @@ pub(crate) async fn serve(
     stop: StopSignal,
 ) -> io::Result<()> {
     let bound = listener.address()?.ip();
-    let limits = LiveLimits::new(LIMITS, access.tls.clone());
+    let limits = LiveLimits::new(LIMITS, ListenerFilters::of_tls(access.tls.clone()));
     let desk = Rc::new(Desk::new(surface, access, bound, stop.clone())?);
     let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));
     let handler = move |request, client| Rc::clone(&desk).answer(request, client);

@@ -25,6 +25,7 @@ pub use evenkeel_proxy::config::{
     CountedAs, HealthConfig, SiteReplicas, SiteSetup, Timeouts, UpstreamConfig,
 };
 use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::ServerTlsFiles;
 pub use source::Source;
 
@@ -77,6 +78,8 @@ pub struct ListenConfig {
     pub limits: ServerLimits,
     /// How requests are passed on, before an upstream of HTTP.
     pub http: HttpListenConfig,
+    /// Peers that say whose connection they pass on, by the PROXY protocol.
+    pub proxy_protocol: Networks,
     /// Encryption towards clients; `None` = none.
     pub tls: Option<ServerTlsFiles>,
 }

@@ -37,6 +37,7 @@ use evenkeel_proxy::config::{CountedAs, SiteSetup, UpstreamConfig};
 use evenkeel_proxy::site_setup::HOME;
 use evenkeel_runtime::buffers::BYTES_MAX;
 use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::ServerTlsFiles;
 
 /// Of `process.buffers_max`: from one long message upwards.
@@ -343,6 +344,7 @@ impl<'a> Listen<'a> {
         let idle = if is_cql { evenkeel_cassandra::IDLE } else { ServerLimits::IDLE };
         let config = ListenConfig {
             tls: table.key("tls").table(ServerTlsFiles::read).optional(),
+            proxy_protocol: Networks::read(table.key("proxy_protocol")),
             address: address.address,
             upstream: upstream.unwrap_or_default(),
             limits: limits.section(move |table| ServerLimits::read(table, drain, idle)),

@@ -4,7 +4,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream};
 use tokio::time::Instant;
 
 use super::*;
-use evenkeel_runtime::accept::{Dialer, Stage};
+use evenkeel_runtime::accept::{Dialer, ListenerFilters, Stage};
 
 fn run_paused(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -136,7 +136,7 @@ fn limits_that_change_hold_for_clients_that_are_there() {
     let limits = ServerLimits { idle: seconds(60), ..SERVER };
     run_paused(async {
         let ((listener, dialer), stop) = (Listener::memory(), Stop::new());
-        let (live, signal) = (LiveLimits::new(limits, None), stop.signal());
+        let (live, signal) = (LiveLimits::new(limits, ListenerFilters::NONE), stop.signal());
         let its = live.clone();
         let _serving = tokio::task::spawn_local(async move {
             let handler = |_, _| std::future::ready(Response::new(Body::full("hello")));
@@ -149,7 +149,10 @@ fn limits_that_change_hold_for_clients_that_are_there() {
         let mut idle = BufReader::new(dialer.connect().unwrap());
         idle.get_mut().write_all(GET.as_bytes()).await.unwrap();
         answer(&mut idle).await;
-        live.set(ServerLimits { idle: seconds(4), body_bytes_max: 3, ..limits }, None);
+        live.set(
+            ServerLimits { idle: seconds(4), body_bytes_max: 3, ..limits },
+            ListenerFilters::NONE,
+        );
         client.get_mut().write_all(post.as_bytes()).await.unwrap();
         let mut head = String::new();
         client.read_line(&mut head).await.unwrap();

@@ -29,7 +29,7 @@ fn client(address: &str) -> Client {
 
 fn forwarding(append_forwarded_for: bool) -> Forwarding {
     let host_default = HeaderValue::from_static("default");
-    Forwarding { append_forwarded_for, is_https: false, host_default }
+    Forwarding { trusted_proxies: None, append_forwarded_for, is_https: false, host_default }
 }
 
 fn head_of(lines: &Lines) -> HeaderMap {

@@ -214,7 +214,12 @@ async fn pass_on(
     ends: Rc<RefCell<Vec<End>>>,
 ) -> Response<Body> {
     let host_default = HeaderValue::from_static("default");
-    let forwarding = Forwarding { append_forwarded_for: true, is_https: false, host_default };
+    let forwarding = Forwarding {
+        trusted_proxies: None,
+        append_forwarded_for: true,
+        is_https: false,
+        host_default,
+    };
     let passed = async {
         prepare_request(&mut request, &client, &forwarding)?;
         let sent = upstream.send(request).await;

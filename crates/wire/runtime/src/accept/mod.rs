@@ -76,11 +76,28 @@ pub struct AcceptConfig {
     /// How long clients may take to finish once nobody is accepted any more; the process's own
     /// limit holds too.
     pub drain: Duration,
-    /// With what clients are spoken to, if encrypted; those within the process are not.
-    pub tls: Option<ServerTls>,
+    /// What comes before the first byte of the protocol.
+    pub filters: ListenerFilters,
+}
+
+/// What comes before the first byte of a protocol; nothing for clients within the process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ListenerFilters {
     /// Peers that pass on the connections of others: each begins with a header of the PROXY
     /// protocol, before TLS. Others never do.
     pub proxy_protocol: Networks,
+    /// With what clients are spoken to, if encrypted.
+    pub tls: Option<ServerTls>,
+}
+
+impl ListenerFilters {
+    /// None.
+    pub const NONE: Self = Self { proxy_protocol: Networks::NONE, tls: None };
+
+    /// TLS alone, where there is some.
+    pub const fn of_tls(tls: Option<ServerTls>) -> Self {
+        Self { proxy_protocol: Networks::NONE, tls }
+    }
 }
 
 impl AcceptConfig {
@@ -93,8 +110,7 @@ impl AcceptConfig {
             idle: Duration::MAX,
             write: Duration::MAX,
             drain: Duration::MAX,
-            tls: None,
-            proxy_protocol: Networks::NONE,
+            filters: ListenerFilters::NONE,
         }
     }
 
@@ -461,8 +477,8 @@ struct Greeting {
 
 impl Greeting {
     fn of(peer: Peer, config: &AcceptConfig) -> Self {
-        let is_proxied = config.proxy_protocol.contain(peer.address.ip());
-        Self { is_proxied, tls: config.tls.clone() }
+        let ListenerFilters { proxy_protocol, tls } = &config.filters;
+        Self { is_proxied: proxy_protocol.contain(peer.address.ip()), tls: tls.clone() }
     }
 
     const fn is_empty(&self) -> bool {

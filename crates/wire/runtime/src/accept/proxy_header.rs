@@ -147,7 +147,8 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::super::{
-        AcceptConfig, Link, Listener, ServeConnection, StopSignal, Stream, accept, worker_runtime,
+        AcceptConfig, Link, Listener, ListenerFilters, ServeConnection, StopSignal, Stream, accept,
+        worker_runtime,
     };
     use super::*;
     use crate::networks::Networks;
@@ -244,8 +245,8 @@ mod tests {
             let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
             let address = listener.address().unwrap();
             let handshake = std::time::Duration::from_millis(300);
-            let config =
-                AcceptConfig { proxy_protocol: from, handshake, ..AcceptConfig::unlimited() };
+            let filters = ListenerFilters { proxy_protocol: from, tls: None };
+            let config = AcceptConfig { filters, handshake, ..AcceptConfig::unlimited() };
             let never = StopSignal::never();
             tokio::task::spawn_local(accept(listener, config.fixed(), Rc::new(Names), never));
             address

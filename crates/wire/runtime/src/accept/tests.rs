@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep};
 
 use super::places::ACCEPT_PAUSE;
 use super::*;
-use crate::networks::Networks;
 use crate::tls::{Identity, ServerTls, ServerTlsFiles};
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,8 +25,7 @@ fn config() -> AcceptConfig {
         idle: 8 * SECOND,
         write: 6 * SECOND,
         drain: 10 * SECOND,
-        tls: None,
-        proxy_protocol: Networks::NONE,
+        filters: ListenerFilters::NONE,
     }
 }
 
@@ -300,7 +298,8 @@ fn a_client_that_does_not_begin_tls_is_cut_off() {
         };
         let tls = ServerTls::load(&files, &[]).unwrap();
         std::fs::remove_dir_all(folder).unwrap();
-        let world = World::new(AcceptConfig { tls: Some(tls), ..config() });
+        let world =
+            World::new(AcceptConfig { filters: ListenerFilters::of_tls(Some(tls)), ..config() });
         assert_about(world.client().closed_after().await, 2 * SECOND);
         let mut nonsense = world.client();
         nonsense.say("one\n").await;

@@ -7,10 +7,14 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::front::serve;
 use evenkeel_cql::client::testing::tls::{Certificate, ENDS};
+use evenkeel_runtime::accept::ListenerFilters;
 use evenkeel_runtime::accept::{Listener, Stop};
 
 fn settings(certificate: &Certificate) -> FrontSettings {
-    FrontSettings { tls: Some(certificate.of_server()), ..FrontSettings::new("east") }
+    FrontSettings {
+        filters: ListenerFilters::of_tls(Some(certificate.of_server())),
+        ..FrontSettings::new("east")
+    }
 }
 
 #[test]

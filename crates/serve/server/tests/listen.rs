@@ -1,9 +1,10 @@
-//! Routes of a listener, each replica a real nginx that says its name: which requests go where,
-//! under which limits, who is mirrored, and what a reload changes.
+//! What a listener does with requests before a real nginx: which go where and under which limits,
+//! who is mirrored, what a reload changes; and what it believes of who asks.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,7 +42,9 @@ impl World {
             format!(
                 "server {{ listen 127.0.0.1:{port}; client_max_body_size 1m;\n\
                  access_log {here}/{name}.log plain;\n\
-                 location / {{ return 200 '{name}'; }} }}\n"
+                 location / {{ return 200 '{name}'; }}\n\
+                 location /who {{ return 200 \
+                 '$http_x_forwarded_for|$http_x_forwarded_proto|$http_forwarded'; }} }}\n"
             )
         });
         let config = format!(
@@ -201,6 +204,47 @@ fn a_mirror_that_is_dead_or_silent_delays_and_breaks_nothing() {
         assert_eq!(skipped, expected, "{address}");
         proxy.stop().unwrap();
     }
+}
+
+#[test]
+fn only_trusted_proxies_say_who_asks() {
+    let Some(world) = World::new("listen-believes") else { return };
+    let file = world.write("");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let start_with = |keys: &str| {
+        let other = text.replace("routes = []", keys);
+        std::fs::write(&file, other).unwrap();
+        start(&file)
+    };
+    let says = [
+        &["-H", "X-Forwarded-For: 192.0.2.9", "-H", "X-Forwarded-Proto: https"][..],
+        &["-H", "X-Forwarded-Host: evil", "-H", "Forwarded: for=192.0.2.9"],
+    ]
+    .concat();
+    let said = |proxy: &Process, more: &[&str]| curl(proxy, "/who", &[&says, more].concat()).1;
+    let anybody = start_with("");
+    assert_eq!(said(&anybody, &[]), "192.0.2.9, 127.0.0.1|https|for=192.0.2.9");
+    anybody.stop().unwrap();
+    let trusting = start_with("trusted_proxies = ['127.0.0.0/8']");
+    assert_eq!(said(&trusting, &[]), "192.0.2.9, 127.0.0.1|https|for=192.0.2.9");
+    trusting.stop().unwrap();
+    let strict = start_with("trusted_proxies = []");
+    assert_eq!(said(&strict, &[]), "127.0.0.1||");
+    strict.stop().unwrap();
+    // By the PROXY protocol the peer is somebody else, also for what is believed.
+    let keys = "trusted_proxies = ['127.0.0.0/8']\nproxy_protocol = ['127.0.0.0/8']";
+    let proxied = start_with(keys);
+    assert_eq!(said(&proxied, &["--haproxy-protocol"]), "192.0.2.9, 127.0.0.1|https|for=192.0.2.9");
+    let head = b"PROXY TCP4 198.51.100.7 10.0.0.1 4711 80\r\nGET /who HTTP/1.1\r\nhost: a\r\n\
+                 x-forwarded-for: 192.0.2.9\r\nconnection: close\r\n\r\n";
+    let mut client = TcpStream::connect(proxied.listens()[0]).unwrap();
+    client.write_all(head).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("\r\n\r\n198.51.100.7||"), "{answer}");
+    let (status, _) = curl(&proxied, "/who", &[]);
+    assert_eq!(status, "000", "without the header nobody is served");
+    proxied.stop().unwrap();
 }
 
 #[test]
