@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 
 use crate::brownout;
 use crate::config::Edge;
@@ -11,8 +11,8 @@ use crate::hops;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
 use crate::redirected;
 use crate::route::{ListenerPolicy, Route};
-use evenkeel_http::head;
 use evenkeel_http::{Body, BodyError, Client};
+use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
 
@@ -23,9 +23,10 @@ pub async fn serve(
     request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
-    let response = answer(Rc::clone(&route), policy, request, client).await;
+    let is_grpc = request.method() == Method::POST && grpc::is_grpc(request.headers());
+    let response = answer(Rc::clone(&route), policy, request, client, is_grpc).await;
     route.calls.note_response(response.status().as_u16());
-    response
+    if is_grpc { grpc::understood(response) } else { response }
 }
 
 async fn answer(
@@ -33,6 +34,7 @@ async fn answer(
     policy: Rc<ListenerPolicy>,
     mut request: Request<Body>,
     client: Rc<Client>,
+    is_grpc: bool,
 ) -> Response<Body> {
     let prepared = head::prepare_request(&mut request, &client, &policy.forwarding);
     if let Err(refusal) = prepared.and_then(|()| hops::count(request.headers_mut())) {
@@ -50,7 +52,7 @@ async fn answer(
             Err(_) => return body_too_slow(),
         };
     }
-    let mut message = Message::of(request);
+    let mut message = Message::of(request, is_grpc);
     let is_write = message.is_write();
     if !is_forwarded {
         route.calls.note_operation(is_write);

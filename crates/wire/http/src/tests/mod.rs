@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use super::{Body, Client, End, LiveLimits, SendErrorKind, Upstream, serve, serve_within};
 use evenkeel_runtime::accept::{Listener, Served, Stop, worker_runtime};
-use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 
 const SERVER: ServerLimits = ServerLimits {
     head_bytes_max: 8192,
@@ -38,6 +38,7 @@ const UPSTREAM: UpstreamLimits = UpstreamLimits {
     idle: Duration::from_secs(5),
     head_bytes_max: 8192,
     body: BodyLimits::DEFAULT,
+    http2: Http2::Auto,
 };
 
 /// Runs a test on a worker of its own, and fails it rather than let it hang.
