@@ -308,6 +308,9 @@ async fn greet(stream: &mut Stream, link: &Link) -> Greeting {
             read.extend_from_slice(buffer.filled());
             let length = read.len().min(h2::PREFACE.len());
             if read[..length] != h2::PREFACE[..length] {
+                if is_of_another_protocol(&read) {
+                    return Poll::Ready(Greeting::None);
+                }
                 return Poll::Ready(Greeting::Messages(std::mem::take(&mut read)));
             }
             if length == h2::PREFACE.len() {
@@ -316,6 +319,13 @@ async fn greet(stream: &mut Stream, link: &Link) -> Greeting {
         }
     })
     .await
+}
+
+/// Whether the first line is complete and of no HTTP at all: nobody would understand an answer.
+fn is_of_another_protocol(read: &[u8]) -> bool {
+    let Some(end) = read.iter().position(|byte| *byte == b'\n') else { return false };
+    let version = read[..end].split(|byte| *byte == b' ').nth(2);
+    version.is_some_and(|version| !version.starts_with(b"HTTP/"))
 }
 
 /// The client's stream, telling the connection's phase by what passes.

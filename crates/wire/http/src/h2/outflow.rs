@@ -32,6 +32,9 @@ pub(crate) enum Broken {
 pub(crate) struct Outflow {
     body: Body,
     stream: SendStream<Bytes>,
+    /// What the peer has no room for yet. What it has room for goes to the connection, so that at
+    /// the end of a body no more is left than what can be written.
+    piece: Bytes,
     /// How long the peer may make no room.
     patience: Option<Duration>,
     waited: Option<Pin<Box<Sleep>>>,
@@ -50,8 +53,8 @@ struct Kept {
 impl Outflow {
     /// Sends this body.
     pub(crate) fn new(body: Body, stream: SendStream<Bytes>, patience: Option<Duration>) -> Self {
-        let (waited, kept) = (None, None);
-        Self { body, stream, patience, waited, is_waiting: false, is_done: false, kept }
+        let (piece, waited, kept) = (Bytes::new(), None, None);
+        Self { body, stream, piece, patience, waited, is_waiting: false, is_done: false, kept }
     }
 
     /// The same, with what is sent kept for another try.
@@ -90,6 +93,11 @@ impl Outflow {
                 return Poll::Ready(Err(reset.map_or_else(Broken::Lost, Broken::Reset)));
             }
             ready!(self.poll_room(cx))?;
+            if !self.piece.is_empty() {
+                self.send()?;
+                sent();
+                continue;
+            }
             let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => return Poll::Ready(Err(Broken::Body(error))),
@@ -100,7 +108,14 @@ impl Outflow {
                 }
             };
             match frame.into_data() {
-                Ok(data) => self.send(data)?,
+                Ok(data) => {
+                    self.kept.take_if(|kept| !kept.keep(&data));
+                    self.piece = data;
+                    if self.piece.is_empty() && self.body.is_end_stream() {
+                        self.send()?;
+                    }
+                    continue;
+                }
                 Err(frame) => {
                     let Ok(trailers) = frame.into_trailers() else { continue };
                     self.is_done = true;
@@ -113,22 +128,16 @@ impl Outflow {
         Poll::Ready(Ok(()))
     }
 
-    fn send(&mut self, data: Bytes) -> Result<(), Broken> {
-        let is_end = self.body.is_end_stream();
-        if data.is_empty() && !is_end {
-            return Ok(());
-        }
-        self.kept.take_if(|kept| !kept.keep(&data));
-        self.is_done = is_end;
-        self.stream.send_data(data, is_end).map_err(Broken::Lost)
+    fn send(&mut self) -> Result<(), Broken> {
+        let fits = self.stream.capacity().min(self.piece.len());
+        let data = self.piece.split_to(fits);
+        self.is_done = self.piece.is_empty() && self.body.is_end_stream();
+        self.stream.send_data(data, self.is_done).map_err(Broken::Lost)
     }
 
     /// Waits until the peer takes something more: so long nothing is read for it.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        if self.stream.capacity() > 0 {
-            return Poll::Ready(Ok(()));
-        }
-        self.stream.reserve_capacity(1);
+        self.stream.reserve_capacity(self.piece.len().max(1));
         while self.stream.capacity() == 0 {
             match self.stream.poll_capacity(cx) {
                 Poll::Ready(Some(Ok(_))) => {}

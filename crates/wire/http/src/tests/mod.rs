@@ -4,7 +4,9 @@ mod clients;
 mod drains;
 mod head;
 mod replicas;
+mod sessions;
 mod smuggling;
+mod streams;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
