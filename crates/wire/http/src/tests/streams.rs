@@ -26,7 +26,9 @@ fn listen(
 
 /// A client, and how its connection ends.
 async fn client(dialer: &Dialer) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
-    let (sender, connection) = h2::client::handshake(dialer.connect().unwrap()).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_connection_window_size(1 << 20); // one stream does not use it up
+    let (sender, connection) = builder.handshake(dialer.connect().unwrap()).await.unwrap();
     (sender, spawn_local(connection))
 }
 
