@@ -12,7 +12,7 @@ use http::Request;
 use crate::config::MirrorConfig;
 use crate::protocol::{Http, Message};
 use crate::route::Route;
-use evenkeel_http::Body;
+use evenkeel_http::{Body, grpc};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
 
@@ -59,7 +59,8 @@ impl Mirror {
         self.on_their_way.set(self.on_their_way.get() + 1);
         let way = OnItsWay(Rc::clone(self));
         tokio::task::spawn_local(async move {
-            let (route, mut message) = (Rc::clone(&way.0.route), Message::of(copy));
+            let is_grpc = grpc::is_grpc(copy.headers());
+            let (route, mut message) = (Rc::clone(&way.0.route), Message::of(copy, is_grpc));
             let is_write = message.is_write();
             // A copy is no demand of our users: it stays in this data centre.
             let choice = message.headers().and_then(|it| route.depart(it, true, is_write));

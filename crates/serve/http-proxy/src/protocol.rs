@@ -1,6 +1,7 @@
-//! HTTP/1.1 as an exchange sees it: what is sent how often, and what an answer says of its replica.
+//! HTTP as an exchange sees it: what is sent how often, and what an answer says of its replica.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use evenkeel_core::GroupId;
 use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay};
@@ -9,15 +10,16 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
 use crate::brownout;
 use crate::route::Route;
-use evenkeel_http::head;
 use evenkeel_http::{Body, End, SendError, SendErrorKind, Upload};
+use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::{Loser, Protocol, Tail};
 use evenkeel_proxy::calls::{Calls, OpenAttempt, WHOLE};
 use evenkeel_proxy::config::Timeouts;
 use evenkeel_proxy::site_choice::SiteChoice;
 use evenkeel_proxy::upstream_state::BrownoutSeen;
 
-/// HTTP/1.1: a connection is busy with one request, so that a copy nobody wants is cut off with it.
+/// HTTP. A copy that nobody wants is cut off: in HTTP/1.1 with its connection, in HTTP/2 its stream
+/// is reset.
 pub(crate) struct Http;
 
 impl Protocol for Http {
@@ -40,6 +42,12 @@ impl Protocol for Http {
         route.config.timeouts
     }
 
+    fn total(route: &Route, message: &Message) -> Duration {
+        let total = route.config.timeouts.total;
+        let grpc = message.grpc.as_ref().and_then(|grpc| grpc.timeout);
+        grpc.map_or(total, |timeout| timeout.min(total))
+    }
+
     fn replay(message: &Message) -> Replay {
         match message.copies {
             Copies::Once(_) => Replay::IfUnsent,
@@ -58,13 +66,17 @@ impl Protocol for Http {
         message: &mut Message,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + 'static {
         let replica = route.replica(attempt);
-        let request = message.next();
+        let (request, is_grpc) = (message.next(), message.grpc.is_some());
         route.ask_probes(attempt.datacenter());
         async move {
-            match request {
-                Some(request) => replica.send(request).await,
-                None => unreachable!("the dispatcher resends only what may be resent"),
+            let Some(request) = request else {
+                unreachable!("the dispatcher resends only what may be resent")
+            };
+            let mut answer = replica.send(request).await;
+            if let (Ok(response), true) = (&mut answer, is_grpc) {
+                response.extensions_mut().insert(Grpc::default());
             }
+            answer
         }
     }
 
@@ -79,8 +91,7 @@ impl Protocol for Http {
         };
         receive_brownout(route, attempt, response.headers_mut());
         let feedback = route.feedback_of(response.headers_mut());
-        let outcome =
-            failure(response.status()).map_or(Outcome::Replied(feedback), Outcome::Failed);
+        let outcome = failure(response).map_or(Outcome::Replied(feedback), Outcome::Failed);
         if let Err(refusal) = head::prepare_response(response) {
             *response = refusal.into_response();
         }
@@ -101,11 +112,11 @@ impl Protocol for Http {
     }
 
     fn is_unavailable(response: &Response<Body>) -> bool {
-        failure(response.status()) == Some(Failure::Unavailable)
+        failure(response) == Some(Failure::Unavailable)
     }
 
     fn is_failure(response: &Response<Body>) -> bool {
-        failure(response.status()).is_some()
+        failure(response).is_some()
     }
 
     fn reroute(route: &Route, message: &mut Message, choice: &SiteChoice) {
@@ -127,6 +138,8 @@ impl Protocol for Http {
             let has_client_broken = upload.as_ref().is_some_and(Upload::is_broken);
             tail.end(match end {
                 End::Complete => BodyEnd::Complete,
+                End::GrpcStatus(status) if grpc::is_failure(status) => BodyEnd::UpstreamBroke,
+                End::GrpcStatus(_) => BodyEnd::Complete,
                 End::Broken if has_client_broken => BodyEnd::ClientGone,
                 End::Broken => BodyEnd::UpstreamBroke,
                 End::Abandoned => BodyEnd::ClientGone,
@@ -143,6 +156,15 @@ pub(crate) struct Message {
     upload: Option<Upload>,
     /// Whether it may be sent again in haste.
     pub(super) hedges: bool,
+    /// Of a call of gRPC.
+    grpc: Option<Grpc>,
+}
+
+/// A call of gRPC, whose outcome is not in the status of its answer. An answer carries it as well.
+#[derive(Clone, Copy, Debug, Default)]
+struct Grpc {
+    /// How long the client waits.
+    timeout: Option<Duration>,
 }
 
 enum Copies {
@@ -153,15 +175,16 @@ enum Copies {
 }
 
 impl Message {
-    pub(super) fn of(request: Request<Body>) -> Self {
+    pub(super) fn of(request: Request<Body>, is_grpc: bool) -> Self {
         let upload = request.body().upload();
+        let grpc = is_grpc.then(|| Grpc { timeout: grpc::timeout(request.headers()) });
         let copies = match request.body().try_clone() {
             Some(body) if is_idempotent(request.method()) => {
                 Copies::Again(request.into_parts().0, body)
             }
             _ => Copies::Once(Some(request)),
         };
-        Self { copies, upload, hedges: true }
+        Self { copies, upload, hedges: true, grpc }
     }
 
     /// Whether the method may change something: RFC 9110, 9.2.1.
@@ -242,11 +265,20 @@ fn blame(error: &SendError) -> Outcome {
 
 /// Server errors speak against the replica, except those that speak of the request: "not
 /// implemented" and "loop detected". A loop that is tried again at each of its hops is a flood.
-fn failure(status: StatusCode) -> Option<Failure> {
-    match status.as_u16() {
+fn failure(response: &Response<Body>) -> Option<Failure> {
+    match response.status().as_u16() {
         502..=504 => Some(Failure::Unavailable),
         500 | 505..=507 | 509..=599 => Some(Failure::ErrorReply),
-        _ => None,
+        _ => grpc_failure(response),
+    }
+}
+
+/// What the head of an answer says that is all there is.
+fn grpc_failure(response: &Response<Body>) -> Option<Failure> {
+    response.extensions().get::<Grpc>()?;
+    match grpc::status_in(response.headers())? {
+        status if grpc::is_unavailable(status) => Some(Failure::Unavailable),
+        status => grpc::is_failure(status).then_some(Failure::ErrorReply),
     }
 }
 

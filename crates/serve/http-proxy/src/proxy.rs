@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 
 use crate::brownout;
 use crate::config::Edge;
@@ -12,8 +12,8 @@ use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
 use crate::redirected;
 use crate::route::Route;
 use crate::routes::{Choice, RouteTable, Target};
-use evenkeel_http::head;
 use evenkeel_http::{Body, BodyError, Client};
+use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
 
@@ -23,16 +23,24 @@ pub async fn serve(
     request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
-    let target = match routes.choose(&request) {
-        Choice::Forward(target) => target,
-        Choice::Respond(status) => return not_passed_on(status),
+    let is_grpc = request.method() == Method::POST && grpc::is_grpc(request.headers());
+    let response = match routes.choose(&request) {
+        Choice::Respond(status) => not_passed_on(status),
+        Choice::Forward(target) => {
+            let response = answer(&target, request, client, is_grpc).await;
+            target.route.calls.note_response(response.status().as_u16());
+            response
+        }
     };
-    let response = answer(&target, request, client).await;
-    target.route.calls.note_response(response.status().as_u16());
-    response
+    if is_grpc { grpc::understood(response) } else { response }
 }
 
-async fn answer(target: &Target, mut request: Request<Body>, client: Rc<Client>) -> Response<Body> {
+async fn answer(
+    target: &Target,
+    mut request: Request<Body>,
+    client: Rc<Client>,
+    is_grpc: bool,
+) -> Response<Body> {
     let (route, policy) = (Rc::clone(&target.route), &target.policy);
     let prepared = head::prepare_request(&mut request, &client, &policy.forwarding);
     if let Err(refusal) = prepared.and_then(|()| hops::count(request.headers_mut())) {
@@ -57,7 +65,7 @@ async fn answer(target: &Target, mut request: Request<Body>, client: Rc<Client>)
         };
     }
     mirror.into_iter().for_each(|mirror| mirror.copy(&request));
-    let mut message = Message::of(request);
+    let mut message = Message::of(request, is_grpc);
     message.hedges = target.hedge;
     let is_write = message.is_write();
     if !is_forwarded {

@@ -53,7 +53,9 @@ use crate::{brownout, hops, orca};
 use admission::{Admission, Full, Slot};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
-use evenkeel_http::{Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, serve_within};
+use evenkeel_http::{
+    Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, grpc, serve_within,
+};
 use evenkeel_proxy::estimates::{Estimates, Present};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::accept::{Listener, ListenerFilters, Served};
@@ -221,7 +223,12 @@ impl Agent {
             *response.status_mut() = StatusCode::NO_CONTENT;
             Answered { response, service_time: None }
         } else {
-            self.pass_on(request, &client).await.unwrap_or_else(refused)
+            let is_grpc = grpc::is_grpc(request.headers());
+            let mut answered = self.pass_on(request, &client).await.unwrap_or_else(refused);
+            if is_grpc {
+                answered.response = grpc::understood(answered.response);
+            }
+            answered
         };
         self.reported(answered)
     }

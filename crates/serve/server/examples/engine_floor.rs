@@ -14,7 +14,7 @@ use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response
 use evenkeel_http::{Body, Client, Upstream, serve};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::accept::{Listener, worker_runtime};
-use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 use http::{HeaderValue, Request, Response};
 
 const SERVER: ServerLimits = ServerLimits {
@@ -34,6 +34,7 @@ const UPSTREAM: UpstreamLimits = UpstreamLimits {
     idle: Duration::from_secs(30),
     head_bytes_max: 64 * 1024,
     body: BodyLimits::DEFAULT,
+    http2: Http2::Auto,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -21,7 +21,7 @@ use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_runtime::buffers::BYTES_MAX;
-use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_server::config::{
     AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
@@ -440,6 +440,7 @@ fn upstream_limits() -> UpstreamLimits {
         idle: MINUTE,
         head_bytes_max: 16 * 1024,
         body: BodyLimits::DEFAULT,
+        http2: Http2::Auto,
     }
 }
 

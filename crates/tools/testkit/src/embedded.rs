@@ -22,7 +22,7 @@ use evenkeel_http_proxy::replica;
 use evenkeel_runtime::accept::{Listener, worker_runtime};
 use evenkeel_runtime::accept::{Stop, StopSignal};
 use evenkeel_runtime::clock::Clock;
-use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::timer::Timer;
 
 /// What the service is like.
@@ -146,6 +146,7 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
             idle: minute,
             head_bytes_max: 16 * 1024,
             body: BodyLimits::DEFAULT,
+            http2: Http2::Auto,
         },
         tls: None,
         app_tls: None,

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use evenkeel_runtime::accept::{Stop, StopSignal, worker_runtime};
-use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 
 /// A millisecond.
 pub const MS: Duration = Duration::from_millis(1);
@@ -30,6 +30,7 @@ pub const UPSTREAM: UpstreamLimits = UpstreamLimits {
     idle: Duration::from_secs(30),
     head_bytes_max: 64 * 1024,
     body: BodyLimits::DEFAULT,
+    http2: Http2::Auto,
 };
 
 /// Tells a story on a worker of its own, within a time that no story needs.

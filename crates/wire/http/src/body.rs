@@ -5,6 +5,7 @@
 //! (`replica_body.rs`), with the upstream connection inside.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,7 +16,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use evenkeel_runtime::limits::BodyLimits;
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
+
+use super::h2::inflow::Incoming;
 
 /// A message body, in either direction.
 pub struct Body(Kind);
@@ -24,7 +26,14 @@ enum Kind {
     Empty,
     Full(Bytes),
     Client { incoming: Incoming, bytes_left: u64, bytes_max: u64, upload: Upload },
+    Resumed(Box<Resumed>),
     Replica(Box<dyn Streaming>),
+}
+
+/// A client's body of which some was sent in vain.
+struct Resumed {
+    pieces: VecDeque<Bytes>,
+    rest: Body,
 }
 
 /// A response body on its way from a replica. Dropping it cancels the attempt.
@@ -104,6 +113,9 @@ pub enum End {
     Complete,
     /// The replica broke off in the middle.
     Broken,
+    /// All of it arrived and was handed on, and its trailers have this `grpc-status`, which is not
+    /// 0.
+    GrpcStatus(u32),
     /// Nobody wanted the rest: the client went away, or the attempt was cancelled.
     Abandoned,
 }
@@ -170,7 +182,7 @@ impl Body {
         match &self.0 {
             Kind::Empty => Some(Body::empty()),
             Kind::Full(bytes) => Some(Body(Kind::Full(bytes.clone()))),
-            Kind::Client { .. } | Kind::Replica(_) => None,
+            Kind::Client { .. } | Kind::Resumed(_) | Kind::Replica(_) => None,
         }
     }
 
@@ -179,10 +191,19 @@ impl Body {
         matches!(self.0, Kind::Empty | Kind::Full(_))
     }
 
+    /// What it says, if it is a text in memory.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Full(bytes) => std::str::from_utf8(bytes).ok(),
+            Kind::Empty | Kind::Client { .. } | Kind::Resumed(_) | Kind::Replica(_) => None,
+        }
+    }
+
     /// Tells of a body that streams from a client whom to wait for.
     pub fn upload(&self) -> Option<Upload> {
         match &self.0 {
             Kind::Client { upload, .. } => Some(upload.clone()),
+            Kind::Resumed(resumed) => resumed.rest.upload(),
             Kind::Empty | Kind::Full(_) | Kind::Replica(_) => None,
         }
     }
@@ -196,7 +217,7 @@ impl Body {
         match &mut self.0 {
             Kind::Empty | Kind::Full(_) => action(End::Complete),
             Kind::Replica(body) => body.set_on_end(Box::new(action)),
-            Kind::Client { .. } => {
+            Kind::Client { .. } | Kind::Resumed(_) => {
                 debug_assert!(false, "only a response from a replica has an end to report");
             }
         }
@@ -243,11 +264,16 @@ impl Body {
     }
 
     pub(super) fn from_client(incoming: Incoming, bytes_max: u64) -> Body {
-        if http_body::Body::is_end_stream(&incoming) {
+        if incoming.is_end_stream() {
             return Body::empty();
         }
         let upload = Upload::default();
         Body(Kind::Client { incoming, bytes_left: bytes_max, bytes_max, upload })
+    }
+
+    /// One of which these pieces were sent in vain.
+    pub(super) fn resumed(pieces: VecDeque<Bytes>, rest: Body) -> Body {
+        Body(Kind::Resumed(Box::new(Resumed { pieces, rest })))
     }
 
     pub(super) fn from_replica(stream: impl Streaming + 'static) -> Body {
@@ -282,6 +308,10 @@ impl http_body::Body for Body {
                 });
                 frame
             }
+            Kind::Resumed(resumed) => match resumed.pieces.pop_front() {
+                Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                None => Pin::new(&mut resumed.rest).poll_frame(cx),
+            },
             Kind::Replica(body) => body.poll_frame(cx),
         }
     }
@@ -291,6 +321,7 @@ impl http_body::Body for Body {
             Kind::Empty => true,
             Kind::Full(_) => false,
             Kind::Client { incoming, .. } => incoming.is_end_stream(),
+            Kind::Resumed(resumed) => resumed.pieces.is_empty() && resumed.rest.is_end_stream(),
             Kind::Replica(body) => body.is_end_stream(),
         }
     }
@@ -300,6 +331,7 @@ impl http_body::Body for Body {
             Kind::Empty => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Client { incoming, .. } => incoming.size_hint(),
+            Kind::Resumed(resumed) => resumed.size_hint(),
             Kind::Replica(body) => body.size_hint(),
         }
     }
@@ -310,10 +342,18 @@ impl fmt::Debug for Body {
         let kind = match &self.0 {
             Kind::Empty => "empty",
             Kind::Full(_) => "full",
-            Kind::Client { .. } => "streaming from the client",
+            Kind::Client { .. } | Kind::Resumed(_) => "streaming from the client",
             Kind::Replica(_) => "streaming from the replica",
         };
         write!(f, "Body({kind})")
+    }
+}
+
+impl Resumed {
+    fn size_hint(&self) -> SizeHint {
+        let again: usize = self.pieces.iter().map(Bytes::len).sum();
+        let rest = http_body::Body::size_hint(&self.rest).exact();
+        rest.map_or_else(SizeHint::new, |rest| SizeHint::with_exact(rest + again as u64))
     }
 }
 
@@ -324,9 +364,9 @@ fn poll_client(
     bytes_max: u64,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-    let frame = std::task::ready!(http_body::Body::poll_frame(Pin::new(incoming), cx));
+    let frame = std::task::ready!(incoming.poll_frame(cx));
     Poll::Ready(frame.map(|frame| {
-        let frame = frame.map_err(|error| BodyError::Client(error.into()))?;
+        let frame = frame.map_err(BodyError::Client)?;
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         *bytes_left = bytes_left.checked_sub(length).ok_or(BodyError::TooLarge { bytes_max })?;
         Ok(frame)

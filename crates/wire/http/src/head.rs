@@ -56,6 +56,15 @@ pub struct Refusal {
     pub message: Cow<'static, str>,
 }
 
+/// Tells answers of ours from those of replicas.
+#[derive(Clone, Copy)]
+struct Refused;
+
+/// Whether this is a [`Refusal`] of ours.
+pub(super) fn is_refusal(response: &Response<Body>) -> bool {
+    response.extensions().get::<Refused>().is_some()
+}
+
 impl Refusal {
     /// A refusal with a sentence of explanation.
     pub fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Refusal {
@@ -74,6 +83,7 @@ impl Refusal {
         *response.status_mut() = self.status;
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        response.extensions_mut().insert(Refused);
         response
     }
 }
@@ -98,7 +108,11 @@ pub fn prepare_request(
     if seen.upgrade {
         check_upgrade(request.headers())?;
     }
-    let is_chunked = seen.transfer_encoding && check_request_coding(request.headers())?;
+    let is_chunked = match seen.transfer_encoding {
+        true => check_request_coding(request.headers())?,
+        // The end of a stream is its own.
+        false => request.version() == Version::HTTP_2 && has_no_length(request, &seen),
+    };
     let wants_trailers = seen.te && accepts_trailers(request.headers());
     to_origin_form(request)?;
     let headers = request.headers_mut();
@@ -200,6 +214,10 @@ fn check_host(seen: &Seen, version: Version) -> Result<(), Refusal> {
         1 => bad("the Host header is not a host name or address with an optional port"),
         _ => bad("a request must not have more than one Host header"),
     }
+}
+
+fn has_no_length(request: &Request<Body>, seen: &Seen) -> bool {
+    seen.lengths == 0 && !request.body().is_complete()
 }
 
 /// Accepts the characters of RFC 3986 `host [":" port]`; an empty one is allowed.

@@ -7,15 +7,19 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
 use http::{Request, Response};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
 use super::body::Body;
+use super::h2::sessions::Sessions;
 use super::relay::Relay;
+use super::replica_body::{Arrival, Cause};
 use super::wire::Wire;
 
 /// How many times a kept connection is looked at during its idle time.
@@ -30,6 +34,8 @@ pub(super) struct Pool {
     #[expect(clippy::vec_box, reason = "a link is large and moves twice per request")]
     idle: RefCell<Vec<Box<Link>>>,
     open: Cell<usize>,
+    /// Those of HTTP/2.
+    sessions: Rc<Sessions>,
     /// Counts sweeps: a clock that costs the request path nothing.
     sweep: Cell<u32>,
 }
@@ -75,7 +81,10 @@ impl Pool {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(limits.head_bytes_max.max(8192));
         let (idle, open) = (RefCell::default(), Cell::new(0));
-        let pool = Rc::new(Pool { address, limits, tls, builder, idle, open, sweep: Cell::new(0) });
+        let sessions = Sessions::new(address, limits, tls.clone());
+        let swept = Cell::new(0);
+        let pool = Pool { address, limits, tls, builder, idle, open, sessions, sweep: swept };
+        let pool = Rc::new(pool);
         tokio::task::spawn_local(sweep(Rc::downgrade(&pool), limits.idle));
         pool
     }
@@ -94,15 +103,26 @@ impl Pool {
 
     /// Connections that are open or being opened, idle ones too.
     pub(super) fn connections(&self) -> usize {
-        self.open.get()
+        self.open.get() + self.sessions.open()
     }
 
     pub(super) fn connections_idle(&self) -> usize {
-        self.idle.borrow().len()
+        self.idle.borrow().len() + self.sessions.idle()
     }
 
     pub(super) fn close_idle(&self) {
         self.closed(self.idle.take().len());
+        self.sessions.close_idle();
+    }
+
+    /// The connections of HTTP/2.
+    pub(super) fn sessions(&self) -> &Rc<Sessions> {
+        &self.sessions
+    }
+
+    /// Connections of HTTP/1.1 that are open or being opened.
+    pub(super) fn leases(&self) -> usize {
+        self.open.get()
     }
 
     /// So many connections are gone.
@@ -124,6 +144,7 @@ impl Pool {
             link.is_reusable() && age <= SWEEPS_PER_IDLE_TIME
         });
         self.closed(before - idle.len());
+        self.sessions.drop_stale(sweep, SWEEPS_PER_IDLE_TIME);
     }
 }
 
@@ -154,7 +175,7 @@ impl Lease {
 
     /// Takes a place for a connection that is to be [opened](Lease::open), if there is one.
     pub(super) fn reserve(pool: &Rc<Pool>) -> Option<Lease> {
-        if pool.open.get() >= pool.limits.connections_max {
+        if pool.connections() >= pool.limits.connections_max {
             return None;
         }
         pool.open.set(pool.open.get() + 1);
@@ -212,6 +233,46 @@ impl Lease {
             idle.push(link);
             self.is_kept = true;
         }
+    }
+}
+
+/// The body of a response, with the connection that it comes by.
+pub(super) struct Leased {
+    lease: Lease,
+    incoming: Incoming,
+}
+
+impl Leased {
+    pub(super) fn new(lease: Lease, incoming: Incoming) -> Leased {
+        Leased { lease, incoming }
+    }
+}
+
+impl Arrival for Leased {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        let incoming = Pin::new(&mut self.incoming);
+        let frame = self.lease.drive(cx, |cx| http_body::Body::poll_frame(incoming, cx));
+        frame.map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        http_body::Body::is_end_stream(&self.incoming)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&self.incoming)
+    }
+
+    fn is_through(&self) -> bool {
+        self.lease.is_reusable()
+    }
+
+    fn complete(self) {
+        self.lease.give_back();
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.lease.address()
     }
 }
 

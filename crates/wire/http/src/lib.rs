@@ -31,11 +31,14 @@
 
 mod body;
 mod client;
+pub mod grpc;
+mod h2;
 pub mod head;
 mod lease;
 mod listener;
 mod relay;
 mod replica_body;
+mod send_error;
 mod stall;
 mod upstream;
 mod wire;
@@ -46,4 +49,5 @@ mod tests;
 pub use body::{Body, BodyError, End, Pace, Upload};
 pub use client::Client;
 pub use listener::{LiveLimits, serve, serve_within};
-pub use upstream::{SendError, SendErrorKind, Upstream};
+pub use send_error::{SendError, SendErrorKind};
+pub use upstream::Upstream;

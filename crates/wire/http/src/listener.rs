@@ -20,10 +20,12 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::watch;
 
 use super::body::{Body, BodyError};
 use super::client::Client;
+use super::h2;
 use super::head::Refusal;
 use super::wire::Wire;
 use evenkeel_runtime::accept::{
@@ -31,6 +33,9 @@ use evenkeel_runtime::accept::{
     Served, StopSignal, Stream, accept, poll_leave,
 };
 use evenkeel_runtime::limits::ServerLimits;
+
+/// What is read at once of a client whose protocol is not known yet: most requests fit.
+const GREETING_BYTES: usize = 1024;
 
 /// Serves clients on this thread until told to stop, then finishes what is in flight.
 ///
@@ -134,9 +139,24 @@ where
     /// As nginx does: HTTP allows either side to close between requests.
     const MAY_EVICT: bool = true;
 
-    async fn serve(self: Rc<Self>, stream: Stream, peer: Peer, link: Rc<Link>) {
+    async fn serve(self: Rc<Self>, mut stream: Stream, peer: Peer, link: Rc<Link>) {
         let is_certified = stream.is_certified();
         let client = Rc::new(Client { is_certified, ..Client::new(peer.address) });
+        let greeting = match stream.alpn() {
+            Some(b"h2") => Greeting::Streams(Vec::new()),
+            _ if stream.is_tls() => Greeting::Messages(Vec::new()),
+            _ => greet(&mut stream, &link).await,
+        };
+        let read = match greeting {
+            Greeting::Messages(read) => read,
+            Greeting::Streams(read) => {
+                let limits = self.limits.get();
+                let answer = |request| (self.handler)(request, Rc::clone(&client));
+                // On the heap, so that clients of HTTP/1.1 do not carry the space for it.
+                return Box::pin(h2::server::serve((stream, read), &link, &limits, answer)).await;
+            }
+            Greeting::None => return,
+        };
         let service = service_fn(|request: Request<Incoming>| {
             let serving = Serving::begin(&link);
             let answer = self.answer(request, &client);
@@ -152,7 +172,7 @@ where
             }
         });
         let keep_alive = link.order() == Order::Serve; // else it is good for one request
-        let watched = Watched { wire: Wire::new(stream), link: Rc::clone(&link) };
+        let watched = Watched { wire: Wire::new(stream), read, link: Rc::clone(&link) };
         let mut serving = pin!(self.builder(keep_alive).serve_connection(watched, service));
         let mut is_draining = false;
         std::future::poll_fn(|cx| {
@@ -186,7 +206,7 @@ where
         if http_body::Body::size_hint(request.body()).lower() > bytes_max {
             return Err(Refusal::body_too_large(bytes_max));
         }
-        let request = request.map(|incoming| Body::from_client(incoming, bytes_max));
+        let request = request.map(|incoming| Body::from_client(incoming.into(), bytes_max));
         Ok((self.handler)(request, Rc::clone(client)))
     }
 
@@ -258,13 +278,73 @@ impl http_body::Body for Answer {
     }
 }
 
+/// What a client begins with.
+enum Greeting {
+    /// HTTP/1.1; so much was read of it.
+    Messages(Vec<u8>),
+    /// HTTP/2; so much was read of it.
+    Streams(Vec<u8>),
+    /// It has left, or must.
+    None,
+}
+
+/// Reads until it is known what a client speaks whom nobody asked.
+async fn greet(stream: &mut Stream, link: &Link) -> Greeting {
+    let mut read = Vec::new();
+    std::future::poll_fn(|cx| {
+        loop {
+            let mut buffer = [0; GREETING_BYTES];
+            let mut buffer = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(Greeting::None),
+                Poll::Pending => match parting(link.order(), link.phase()) {
+                    Parting::Now => return Poll::Ready(Greeting::None),
+                    _ => return Poll::Pending,
+                },
+            }
+            link.enter(Phase::Reading);
+            read.extend_from_slice(buffer.filled());
+            let length = read.len().min(h2::PREFACE.len());
+            if read[..length] != h2::PREFACE[..length] {
+                if is_of_another_protocol(&read) {
+                    return Poll::Ready(Greeting::None);
+                }
+                return Poll::Ready(Greeting::Messages(std::mem::take(&mut read)));
+            }
+            if length == h2::PREFACE.len() {
+                return Poll::Ready(Greeting::Streams(std::mem::take(&mut read)));
+            }
+        }
+    })
+    .await
+}
+
+/// Whether the first line is complete and of no HTTP at all: nobody would understand an answer.
+fn is_of_another_protocol(read: &[u8]) -> bool {
+    let Some(end) = read.iter().position(|byte| *byte == b'\n') else { return false };
+    let version = read[..end].split(|byte| *byte == b' ').nth(2);
+    version.is_some_and(|version| !version.starts_with(b"HTTP/"))
+}
+
 /// The client's stream, telling the connection's phase by what passes.
 struct Watched {
     wire: Wire<Stream>,
+    /// What was read before it was known to be HTTP/1.1.
+    read: Vec<u8>,
     link: Rc<Link>,
 }
 
 impl Watched {
+    fn read_again(&mut self, buffer: &mut ReadBufCursor<'_>) {
+        let length = self.read.len().min(buffer.remaining());
+        buffer.put_slice(&self.read[..length]);
+        self.read.drain(..length);
+        if self.read.is_empty() {
+            self.read = Vec::new(); // its memory is not kept
+        }
+    }
+
     fn note_write(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.link.write_blocked(result.is_pending());
         result
@@ -275,8 +355,12 @@ impl Read for Watched {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.read.is_empty() {
+            self.read_again(&mut buffer);
+            return Poll::Ready(Ok(()));
+        }
         let result = Pin::new(&mut self.wire).poll_read(cx, buffer);
         if result.is_ready() && matches!(self.link.phase(), Phase::New | Phase::Idle) {
             self.link.enter(Phase::Reading);
@@ -313,7 +397,7 @@ impl Write for Watched {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Watched { wire, link } = &mut *self;
+        let Watched { wire, link, .. } = &mut *self;
         poll_leave(wire.stream(), link, Linger::WhileSending, cx)
     }
 }

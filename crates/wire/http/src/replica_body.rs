@@ -1,25 +1,50 @@
-//! A response body on its way: reading it drives the connection, its end gives the connection back,
-//! dropping it early closes the connection.
+//! A response body on its way: reading it drives what it comes by, its end gives that back,
+//! dropping it early gives the attempt up.
 
+use std::error::Error;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::body::{BodyError, End, Pace, Streaming};
-use super::lease::Lease;
+use super::grpc;
 use super::stall::Stall;
 
-/// A response body on its way, with the connection it comes from.
-pub(super) struct ReplicaBody {
-    incoming: Incoming,
+/// What a response body comes by: a connection of its own, or a stream. Dropping it before it is
+/// [complete](Arrival::complete) gives the attempt up.
+pub(super) trait Arrival {
+    /// The next piece, as [`http_body::Body::poll_frame`].
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>>;
+
+    /// As [`http_body::Body::is_end_stream`].
+    fn is_end_stream(&self) -> bool;
+
+    /// As [`http_body::Body::size_hint`].
+    fn size_hint(&self) -> SizeHint;
+
+    /// Whether it can be given back now.
+    fn is_through(&self) -> bool;
+
+    /// Gives it back: all of the body was read.
+    fn complete(self);
+
+    /// The replica.
+    fn address(&self) -> SocketAddr;
+}
+
+/// What was wrong with a body.
+pub(super) type Cause = Box<dyn Error + Send + Sync>;
+
+/// A response body on its way, with what it comes by.
+pub(super) struct ReplicaBody<A: Arrival> {
+    /// `None` at the end.
+    arrival: Option<A>,
     /// What came before the head was passed on.
     first: Option<Frame<Bytes>>,
     stall: Stall,
-    lease: Option<Lease>,
     address: SocketAddr,
     on_end: Option<Box<dyn FnOnce(End)>>,
     ended: Option<End>,
@@ -28,40 +53,36 @@ pub(super) struct ReplicaBody {
     broke: Option<BodyError>,
 }
 
-impl ReplicaBody {
-    pub(super) fn new(incoming: Incoming, lease: Lease, stall: Stall) -> ReplicaBody {
-        let (address, lease) = (lease.address(), Some(lease));
+impl<A: Arrival> ReplicaBody<A> {
+    pub(super) fn new(arrival: A, stall: Stall) -> Self {
+        let (address, arrival) = (arrival.address(), Some(arrival));
         let (first, on_end, ended, broke) = (None, None, None, None);
-        ReplicaBody { incoming, first, stall, lease, address, on_end, ended, broke }
+        Self { arrival, first, stall, address, on_end, ended, broke }
     }
 
     /// Waits until some of the body is here, without a time limit of its own.
     ///
     /// # Errors
     /// When the replica breaks off before.
-    pub(super) async fn begin(&mut self) -> Result<(), hyper::Error> {
-        let first = std::future::poll_fn(|cx| self.poll_incoming(cx)).await;
+    pub(super) async fn begin(&mut self) -> Result<(), Cause> {
+        let first = std::future::poll_fn(|cx| self.poll_arrival(cx)).await;
         self.first = first.transpose()?;
         Ok(())
     }
 
-    /// All of the body, if it is here; the connection is given back then.
+    /// All of the body, if it is here; what it came by is given back then.
     pub(super) fn take_whole(&mut self) -> Option<Bytes> {
-        let is_whole = http_body::Body::is_end_stream(&self.incoming);
-        let is_through = self.lease.as_ref().is_some_and(Lease::is_reusable);
-        let piece = self.first.take_if(|piece| is_whole && is_through && piece.is_data())?;
+        let arrival = self.arrival.as_ref()?;
+        let is_whole = arrival.is_end_stream() && arrival.is_through();
+        let piece = self.first.take_if(|piece| is_whole && piece.is_data())?;
         self.end(End::Complete);
         piece.into_data().ok()
     }
 
-    fn poll_incoming(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let incoming = Pin::new(&mut self.incoming);
-        match &mut self.lease {
-            Some(lease) => lease.drive(cx, |cx| http_body::Body::poll_frame(incoming, cx)),
-            None => http_body::Body::poll_frame(incoming, cx),
+    fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        match &mut self.arrival {
+            Some(arrival) => arrival.poll_frame(cx),
+            None => Poll::Ready(None),
         }
     }
 
@@ -74,10 +95,9 @@ impl ReplicaBody {
             return Poll::Ready(Some(Ok(first)));
         }
         let address = self.address;
-        match self.poll_incoming(cx) {
+        match self.poll_arrival(cx) {
             Poll::Ready(piece) => {
-                let failed =
-                    |error: hyper::Error| BodyError::Replica { address, source: error.into() };
+                let failed = |source| BodyError::Replica { address, source };
                 Poll::Ready(piece.map(|piece| piece.map_err(failed)))
             }
             Poll::Pending => {
@@ -88,11 +108,15 @@ impl ReplicaBody {
         }
     }
 
+    fn has_ended(&self) -> bool {
+        self.arrival.as_ref().is_none_or(Arrival::is_end_stream)
+    }
+
     /// The first end counts; whatever happens to the body later changes nothing.
     fn end(&mut self, end: End) {
         self.ended.get_or_insert(end);
-        if let (Some(lease), End::Complete) = (self.lease.take(), end) {
-            lease.give_back();
+        if let (Some(arrival), End::Complete | End::GrpcStatus(_)) = (self.arrival.take(), end) {
+            arrival.complete();
         }
         if let Some(action) = self.on_end.take() {
             action(end);
@@ -100,7 +124,15 @@ impl ReplicaBody {
     }
 }
 
-impl Streaming for ReplicaBody {
+/// How a body ends that has these trailers.
+fn end_of(trailers: &HeaderMap) -> End {
+    match grpc::status_in(trailers) {
+        None | Some(0) => End::Complete,
+        Some(status) => End::GrpcStatus(status),
+    }
+}
+
+impl<A: Arrival> Streaming for ReplicaBody<A> {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,7 +144,9 @@ impl Streaming for ReplicaBody {
             Some(Ok(frame)) => {
                 self.stall.moved(frame.data_ref().map_or(1, Bytes::len));
                 // A reader that knows the length does not ask again after the last byte.
-                if frame.is_trailers() || http_body::Body::is_end_stream(&self.incoming) {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.end(end_of(trailers));
+                } else if self.has_ended() {
                     self.end(End::Complete);
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -133,11 +167,11 @@ impl Streaming for ReplicaBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && http_body::Body::is_end_stream(&self.incoming)
+        self.first.is_none() && self.broke.is_none() && self.has_ended()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let rest = http_body::Body::size_hint(&self.incoming);
+        let rest = self.arrival.as_ref().map_or(SizeHint::with_exact(0), Arrival::size_hint);
         let first = self.first.as_ref().and_then(|first| first.data_ref());
         match (rest.exact(), first) {
             (Some(rest), Some(first)) => SizeHint::with_exact(rest + first.len() as u64),
@@ -155,7 +189,7 @@ impl Streaming for ReplicaBody {
     }
 }
 
-impl Drop for ReplicaBody {
+impl<A: Arrival> Drop for ReplicaBody<A> {
     fn drop(&mut self) {
         self.end(End::Abandoned);
     }

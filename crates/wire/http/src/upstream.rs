@@ -7,24 +7,29 @@
 //! second the caller learns that it was sent ([`SendError::was_sent`]) on a kept connection
 //! ([`SendError::was_reused`]), and only the caller knows whether the request is idempotent.
 
-use std::error::Error;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use evenkeel_runtime::limits::UpstreamLimits;
+use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
+use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::{ClientTls, dial};
-use http::{Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Version, response};
 use hyper::body::Incoming;
 
-use super::body::{Body, BodyError, Upload};
-use super::lease::{Lease, Pool};
-use super::replica_body::ReplicaBody;
+use super::body::{Body, Upload};
+use super::h2::call::{Call, Unanswered, Unprocessed};
+use super::h2::sessions::{ALPN, Found};
+use super::lease::{Lease, Leased, Pool};
+use super::replica_body::{Arrival, ReplicaBody};
+use super::send_error::{SendError, SendErrorKind};
 use super::stall::Stall;
 use super::wire::Wire;
+
+/// Connections on which a request may find that they end, before that is an error.
+const ENDED_MAX: usize = 3;
 
 /// One replica as one worker sees it. Clones share the connections.
 ///
@@ -83,18 +88,82 @@ impl Upstream {
     ///
     /// # Errors
     /// When no response head arrived; see [`SendErrorKind`].
-    pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, SendError> {
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
+        if self.0.sessions().are_wanted() {
+            return Box::pin(self.send_in_stream(request)).await;
+        }
+        self.send_alone(request).await
+    }
+
+    /// Sends the request on a connection of its own.
+    async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, SendError> {
         loop {
             let Some(lease) = Lease::reuse(&self.0) else { break };
             match exchange(lease, request).await {
-                Err(SendError { request: Some(unsent), .. }) => request = *unsent,
-                Err(error) => return Err(SendError { reused: true, ..error }),
+                Err(error) if !error.was_sent() => match error.into_request() {
+                    Some(unsent) => request = unsent,
+                    None => unreachable!("what was not sent is there"),
+                },
+                Err(error) => return Err(error.on_reused()),
                 answer => return answer,
             }
         }
         match connect(&self.0).await {
-            Ok(lease) => exchange(lease, request).await,
-            Err(error) => Err(SendError { request: Some(Box::new(request)), ..error }),
+            Ok(Connected::Lease(lease)) => exchange(lease, request).await,
+            Ok(Connected::Streams(stream)) => {
+                self.0.sessions().adopt(stream);
+                Box::pin(self.send_in_stream(request)).await
+            }
+            Err(error) => Err(error.with_unsent(Some(request))),
+        }
+    }
+
+    /// Sends the request on a connection that others share.
+    async fn send_in_stream(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, SendError> {
+        let (pool, mut refused) = (&self.0, false);
+        for ended in 0.. {
+            let session = match pool.sessions().find(pool.leases()).await {
+                Ok(Found::Session(session)) => session,
+                Ok(Found::Other(stream)) => return self.send_other(stream, request).await,
+                Err(error) => return Err(error.with_unsent(Some(request))),
+            };
+            let upload = request.body().upload();
+            match Call::exchange(session, pool.address(), request).await {
+                Ok((head, call)) => return respond_in_stream(pool, head, call, upload).await,
+                Err(Unanswered { error, unprocessed: None }) => return Err(error),
+                Err(Unanswered { error, unprocessed: Some(how) }) => {
+                    let is_last = match how {
+                        Unprocessed::GoAway => ended >= ENDED_MAX,
+                        Unprocessed::Refused => std::mem::replace(&mut refused, true),
+                    };
+                    if is_last || error.was_sent() {
+                        return Err(error);
+                    }
+                    request = error.into_request().expect("it was not sent, so it is there");
+                }
+            }
+        }
+        unreachable!("it ends after a few connections")
+    }
+
+    /// The replica has agreed on HTTP/1.1, perhaps just now.
+    async fn send_other(
+        &self,
+        stream: Option<Stream>,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, SendError> {
+        let Some((stream, mut lease)) = stream.zip(Lease::reserve(&self.0)) else {
+            return Box::pin(self.send_alone(request)).await;
+        };
+        match lease.open(Wire::new(stream)).await {
+            Ok(()) => exchange(lease, request).await,
+            Err(error) => {
+                let failed = SendError::new(SendErrorKind::Connect, self.address());
+                Err(failed.because(error).with_unsent(Some(request)))
+            }
         }
     }
 }
@@ -106,181 +175,15 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// Why an attempt brought no response head.
-#[derive(Debug)]
-pub struct SendError {
-    kind: SendErrorKind,
-    address: SocketAddr,
-    request: Option<Box<Request<Body>>>,
-    reused: bool,
-    source: Option<Box<dyn Error + Send + Sync>>,
-}
-
-/// Kinds of failed attempts. Only [`SendErrorKind::Busy`] and [`SendErrorKind::RequestBody`]
-/// are not the replica's doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SendErrorKind {
-    /// The connection could not be opened.
-    Connect,
-    /// The connection did not open in time.
-    ConnectTimeout,
-    /// This worker has as many connections to the replica as it may.
-    Busy,
-    /// The replica closed or reset the connection before it answered.
-    Reset,
-    /// The replica answered something that is not an acceptable HTTP/1 response head.
-    Malformed,
-    /// The replica broke off between the head of its response and the body.
-    Body,
-    /// The client's request body broke off or was too long.
-    RequestBody,
-}
-
-impl SendError {
-    /// What went wrong.
-    pub fn kind(&self) -> SendErrorKind {
-        self.kind
-    }
-
-    /// The replica that was asked.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Whether the replica may have seen some of the request; if not, any request is safe to
-    /// send again.
-    pub fn was_sent(&self) -> bool {
-        self.request.is_none()
-    }
-
-    /// Whether a kept connection was used: a [`SendErrorKind::Reset`] is then most likely the
-    /// end of that connection's idle time and says nothing about the replica's health.
-    pub fn was_reused(&self) -> bool {
-        self.reused
-    }
-
-    /// Whether nobody listens at the replica's address.
-    pub fn is_refused(&self) -> bool {
-        let source = self.source.as_deref().and_then(|source| find::<io::Error>(source));
-        self.kind == SendErrorKind::Connect
-            && source.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    }
-
-    /// Whether it is there, and TLS could not be agreed on.
-    fn is_of_tls(&self) -> bool {
-        let source = self.source.as_deref().and_then(|source| find::<io::Error>(source));
-        source.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
-    }
-
-    /// The request, if none of it was sent.
-    pub fn into_request(self) -> Option<Request<Body>> {
-        self.request.map(|request| *request)
-    }
-
-    /// The status that tells the client, if nobody else can answer.
-    pub fn status(&self) -> StatusCode {
-        match self.kind {
-            SendErrorKind::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
-            SendErrorKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            SendErrorKind::RequestBody => match self.body_error() {
-                Some(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
-                _ => StatusCode::BAD_REQUEST,
-            },
-            SendErrorKind::Connect
-            | SendErrorKind::Reset
-            | SendErrorKind::Malformed
-            | SendErrorKind::Body => StatusCode::BAD_GATEWAY,
-        }
-    }
-
-    fn new(kind: SendErrorKind, address: SocketAddr) -> SendError {
-        SendError { kind, address, request: None, reused: false, source: None }
-    }
-
-    fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> SendError {
-        SendError { source: Some(source.into()), ..self }
-    }
-
-    fn from_hyper(error: hyper::Error, address: SocketAddr) -> SendError {
-        let kind = if find::<BodyError>(&error).is_some() {
-            SendErrorKind::RequestBody
-        } else if error.is_parse() {
-            SendErrorKind::Malformed
-        } else {
-            SendErrorKind::Reset
-        };
-        SendError::new(kind, address).because(error)
-    }
-
-    fn body_error(&self) -> Option<&BodyError> {
-        find(self.source.as_deref()?)
-    }
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SendError { kind, address, source, .. } = self;
-        let cause = source.as_deref().map(innermost);
-        let cause = cause.as_deref().unwrap_or("no details");
-        match kind {
-            SendErrorKind::Connect if self.is_of_tls() => {
-                write!(f, "replica {address}: no TLS: {cause}")
-            }
-            SendErrorKind::Connect => write!(f, "replica {address}: {cause} (is it running?)"),
-            SendErrorKind::ConnectTimeout => {
-                write!(f, "replica {address}: no connection {cause} (host down, or a firewall?)")
-            }
-            SendErrorKind::Busy => {
-                write!(f, "replica {address}: all {cause} connections of this worker are in use")
-            }
-            SendErrorKind::Reset => {
-                let when = if self.reused { "a kept connection" } else { "a new connection" };
-                write!(f, "replica {address}: {when} broke before the answer: {cause}")
-            }
-            SendErrorKind::Malformed => {
-                write!(f, "replica {address}: not an HTTP/1 response head: {cause}")
-            }
-            SendErrorKind::Body => {
-                write!(f, "replica {address}: broke off after the response head: {cause}")
-            }
-            SendErrorKind::RequestBody => write!(f, "request to replica {address}: {cause}"),
-        }
-    }
-}
-
-impl Error for SendError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
-    }
-}
-
-/// The error and its causes, outermost first.
-fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    let mut next = Some(error);
-    std::iter::from_fn(move || {
-        let error = next?;
-        next = error.source();
-        Some(error)
-    })
-}
-
-/// The first error of type `E` among the causes.
-fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    chain(error).find_map(|error| error.downcast_ref())
-}
-
-/// What the last cause says; the ones before it mostly say "error".
-fn innermost(error: &(dyn Error + Send + Sync + 'static)) -> String {
-    match find::<io::Error>(error).map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
-        Some(io::ErrorKind::ConnectionReset) => "connection reset".to_owned(),
-        _ => chain(error).last().map_or_else(String::new, ToString::to_string),
-    }
+/// What a new connection speaks.
+enum Connected {
+    Lease(Lease),
+    /// HTTP/2, though it was not expected.
+    Streams(Stream),
 }
 
 /// Opens a connection, if one more may be open.
-async fn connect(pool: &Rc<Pool>) -> Result<Lease, SendError> {
+async fn connect(pool: &Rc<Pool>) -> Result<Connected, SendError> {
     let limits = pool.limits();
     let failed = |kind| SendError::new(kind, pool.address());
     let Some(mut lease) = Lease::reserve(pool) else {
@@ -291,9 +194,12 @@ async fn connect(pool: &Rc<Pool>) -> Result<Lease, SendError> {
         failed(SendErrorKind::ConnectTimeout).because(format!("within {:?}", limits.connect))
     })?;
     let stream = stream.map_err(|error| failed(SendErrorKind::Connect).because(error))?;
+    if stream.alpn() == Some(ALPN) {
+        return Ok(Connected::Streams(stream));
+    }
     let opened = lease.open(Wire::new(stream)).await;
     opened.map_err(|error| failed(SendErrorKind::Connect).because(error))?;
-    Ok(lease)
+    Ok(Connected::Lease(lease))
 }
 
 async fn exchange(mut lease: Lease, request: Request<Body>) -> Result<Response<Body>, SendError> {
@@ -301,50 +207,83 @@ async fn exchange(mut lease: Lease, request: Request<Body>) -> Result<Response<B
     match lease.exchange(request).await {
         Ok(response) => respond(lease, response, upload).await,
         Err(mut error) => {
-            let request = error.take_message().map(Box::new);
+            let request = error.take_message();
             let error = SendError::from_hyper(error.into_error(), lease.address());
-            Err(SendError { request, ..error })
+            Err(error.with_unsent(request))
         }
     }
 }
 
 /// Gives the connection back at once if the whole body came along with the head.
-///
-/// Of a body whose length is known the first bytes are waited for: where a replica breaks off
-/// between its head and them, nothing was passed on yet and another one may answer. A body
-/// without a length may be a stream of events, whose head is wanted at once; and while a request
-/// is on its way, the rest of it may be what the replica waits for.
 async fn respond(
     lease: Lease,
     response: Response<Incoming>,
     upload: Option<Upload>,
 ) -> Result<Response<Body>, SendError> {
     let (mut head, incoming) = response.into_parts();
-    let failed = |kind| SendError::new(kind, lease.address());
-    let (malformed, broke_off) = (failed(SendErrorKind::Malformed), failed(SendErrorKind::Body));
-    if head.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(malformed.because("101 Switching Protocols, which nobody asked for"));
-    }
+    check(&head, lease.address())?;
     head.version = Version::HTTP_11;
     let length = http_body::Body::size_hint(&incoming).exact();
     let body = match length {
         Some(length) if lease.is_reusable() => {
+            let malformed = SendError::new(SendErrorKind::Malformed, lease.address());
             lease.give_back();
             // Half an answer would be worse than none, though hyper says that all was read.
             arrived(incoming, length).ok_or_else(|| malformed.because("its body is incomplete"))?
         }
         _ => {
-            let begins_soon = length.is_some() && upload.as_ref().is_none_or(Upload::is_through);
-            let stall = Stall::new(lease.limits().body, upload);
-            let mut body = ReplicaBody::new(incoming, lease, stall);
-            if begins_soon {
-                let begun = body.begin().await;
-                begun.map_err(|error| broke_off.because(error))?;
-            }
-            body.take_whole().map_or_else(|| Body::from_replica(body), Body::full)
+            let limits = lease.limits().body;
+            receive(Leased::new(lease, incoming), limits, upload).await?
         }
     };
     Ok(Response::from_parts(head, body))
+}
+
+async fn respond_in_stream(
+    pool: &Pool,
+    head: response::Parts,
+    call: Call,
+    upload: Option<Upload>,
+) -> Result<Response<Body>, SendError> {
+    check(&head, pool.address())?;
+    let body = match call.is_end_stream() {
+        true => {
+            call.complete();
+            Body::empty()
+        }
+        false => receive(call, pool.limits().body, upload).await?,
+    };
+    Ok(Response::from_parts(head, body))
+}
+
+fn check(head: &response::Parts, address: SocketAddr) -> Result<(), SendError> {
+    if head.status != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(());
+    }
+    let malformed = SendError::new(SendErrorKind::Malformed, address);
+    Err(malformed.because("101 Switching Protocols, which nobody asked for"))
+}
+
+/// A body that has yet to come.
+///
+/// Of a body whose length is known the first bytes are waited for: where a replica breaks off
+/// between its head and them, nothing was passed on yet and another one may answer. A body
+/// without a length may be a stream of events, whose head is wanted at once; and while a request
+/// is on its way, the rest of it may be what the replica waits for.
+async fn receive(
+    arrival: impl Arrival + 'static,
+    limits: BodyLimits,
+    upload: Option<Upload>,
+) -> Result<Body, SendError> {
+    let is_sent = upload.as_ref().is_none_or(Upload::is_through);
+    let begins_soon = arrival.size_hint().exact().is_some() && is_sent;
+    let broke_off = SendError::new(SendErrorKind::Body, arrival.address());
+    let mut body = ReplicaBody::new(arrival, Stall::new(limits, upload));
+    if begins_soon {
+        let begun = body.begin().await;
+        begun.map_err(|error| broke_off.because(error))?;
+    }
+    Ok(body.take_whole().map_or_else(|| Body::from_replica(body), Body::full))
 }
 
 /// The body of a response that is through: hyper holds it in one piece.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel_settings::common::{CONNECTIONS, DAY, HOUR, MS, SECOND};
 use evenkeel_settings::shared::duration;
-use evenkeel_settings::{Mismatch, Table};
+use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 /// Lengths of a message head, in bytes. The HTTP engine's smallest buffer for responses is 8 KiB.
 const REQUEST_HEAD_BYTES: RangeInclusive<u64> = 1_024..=1_048_576;
@@ -47,6 +47,46 @@ pub struct UpstreamLimits {
     pub head_bytes_max: usize,
     /// How slowly the body of a response may come.
     pub body: BodyLimits,
+    /// Whether HTTP/2 is spoken, where HTTP is.
+    pub http2: Http2,
+}
+
+/// Whether a replica is spoken to in HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Http2 {
+    /// In TLS if the replica agrees (ALPN); without TLS in HTTP/1.1.
+    #[default]
+    Auto,
+    /// Always: without TLS it must know that (prior knowledge), in TLS it must agree.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Http2 {
+    /// Reads the key `http2`: `"auto"`, `true` or `false`.
+    pub fn read(setting: Setting<'_>) -> Self {
+        match setting.value() {
+            Some(Value::Bool(true)) => return Self::Always,
+            Some(Value::Bool(false)) => return Self::Never,
+            _ => {}
+        }
+        let expected = "\"auto\", true or false";
+        let parsed = setting.parsed(expected, Self::Auto, |text| match text {
+            "auto" => Ok(Self::Auto),
+            other => Err(Mismatch::new(format!("{other:?}"), expected)),
+        });
+        parsed.or(Self::Auto)
+    }
+
+    /// What is offered in TLS, the preferred first.
+    pub const fn alpn(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Auto => &[b"h2", b"http/1.1"],
+            Self::Always => &[b"h2"],
+            Self::Never => &[b"http/1.1"],
+        }
+    }
 }
 
 /// How slowly the body of a response may come while its replica is waited for.
@@ -105,6 +145,7 @@ impl UpstreamLimits {
             idle: duration(table, "idle", MS..=DAY, 30 * SECOND),
             head_bytes_max: head_bytes.or(64 * 1_024) as usize,
             body,
+            http2: Http2::default(), // a key beside this table
         };
         if table.is_sound() && limits.idle_connections_max > connections_max {
             let expected = format!("at most connections_max, which is {connections_max}");

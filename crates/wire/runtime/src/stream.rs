@@ -20,6 +20,17 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// What was agreed on in TLS (ALPN), if anything was.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        let Self::Tls(stream) = self else { return None };
+        stream.get_ref().1.alpn_protocol()
+    }
+
+    /// Whether it is encrypted.
+    pub const fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
     /// Whether the peer has shown a certificate, which was then checked.
     pub fn is_certified(&self) -> bool {
         let Self::Tls(stream) = self else { return false };

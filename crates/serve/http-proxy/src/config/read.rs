@@ -8,7 +8,7 @@ use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Table};
 
 use crate::config::{AgentConfig, DimmerConfig, Edge, HttpListenConfig};
-use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 
@@ -33,6 +33,7 @@ const AGENT_UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
     idle: Duration::from_secs(30),
     head_bytes_max: 65_536,
     body: BodyLimits::DEFAULT, // replaced by what the agent says
+    http2: Http2::Never,
 };
 
 impl HttpListenConfig {

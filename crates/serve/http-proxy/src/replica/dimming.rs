@@ -224,6 +224,10 @@ impl Visit {
                 drop(slot);
                 let how = match end {
                     engine::End::Complete => served,
+                    engine::End::GrpcStatus(status) if engine::grpc::is_failure(status) => {
+                        End::Failed
+                    }
+                    engine::End::GrpcStatus(_) => served,
                     engine::End::Broken => End::Failed,
                     engine::End::Abandoned => End::GivenUp,
                 };

@@ -9,6 +9,7 @@
 
 use std::fmt::Display;
 use std::rc::Rc;
+use std::time::Duration;
 
 use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay, Request};
 use evenkeel_core::{GroupId, Instant};
@@ -57,6 +58,11 @@ pub trait Protocol: Sized + 'static {
 
     /// How long its attempts and requests may take.
     fn timeouts(upstream: &Self::Upstream) -> Timeouts;
+
+    /// How long a request may take to the head of its answer.
+    fn total(upstream: &Self::Upstream, _request: &Self::Request) -> Duration {
+        Self::timeouts(upstream).total
+    }
 
     /// Whether the request may be sent again.
     fn replay(request: &Self::Request) -> Replay;
@@ -133,7 +139,7 @@ impl<P: Protocol> Exchange<P> {
         let datacenter = choice.as_ref().map_or(HOME, SiteChoice::datacenter);
         let call = open::<P>(&upstream, datacenter, &request);
         let calls = P::calls(&upstream);
-        let attempts = Attempts::new(calls, calls.read_at() + P::timeouts(&upstream).total);
+        let attempts = Attempts::new(calls, calls.read_at() + P::total(&upstream, &request));
         Self { call, attempts, request, upstream, choice, record }
     }
 

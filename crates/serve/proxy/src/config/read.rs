@@ -13,7 +13,7 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value};
 use http::uri::PathAndQuery;
 
 use crate::config::{HealthConfig, SiteReplicas, Timeouts, UpstreamConfig};
-use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, UpstreamLimits};
 use evenkeel_runtime::tls::ClientTlsFiles;
 
 const POLICY_BYTES_MAX: usize = 256;
@@ -28,8 +28,11 @@ impl UpstreamConfig {
     ) -> (Self, Vec<Address<'a>>) {
         let mut replicas = replicas(table.key("replicas"));
         let (sites, remote) = sites(table.key("sites"));
-        let limits = table.key("timeouts").section(|table| timeouts(table, !is_discovered));
-        let (timeouts, connect, body) = limits;
+        let times = table.key("timeouts").section(|table| timeouts(table, !is_discovered));
+        let (timeouts, connect, body) = times;
+        let limits =
+            table.key("pool").section(move |table| UpstreamLimits::read(table, connect, body));
+        let http2 = Http2::read(table.key("http2"));
         let retry_budget = table.key("retry_budget").probability().or(0.2);
         let config = Self {
             name: name.to_owned(),
@@ -48,9 +51,7 @@ impl UpstreamConfig {
             held_max: table.key("queue_max").integer().between(0..=1_000_000).or(1_024),
             health: table.key("health").table(HealthConfig::read).optional(),
             operations: None, // read by whoever knows the operations of databases
-            limits: table
-                .key("pool")
-                .section(move |table| UpstreamLimits::read(table, connect, body)),
+            limits: UpstreamLimits { http2, ..limits },
             tls: table.key("tls").table(ClientTlsFiles::read).optional(),
         };
         if let [only] = replicas.as_slice()

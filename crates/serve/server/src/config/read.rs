@@ -396,7 +396,7 @@ impl<'a> Upstream<'a> {
             match protocol {
                 Protocol::Cql => evenkeel_cassandra::config::read::refuse(
                     table,
-                    &["sites", "replay_bytes_max", "pool"],
+                    &["sites", "replay_bytes_max", "pool", "http2"],
                 ),
                 Protocol::Http if cql.is_some() => {
                     let expected = "protocol = \"cql\" too: the default is http";

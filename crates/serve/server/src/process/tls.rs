@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::config::{Config, Protocol};
 use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles};
 
-/// What HTTP is called in the handshake.
-const HTTP: &[&[u8]] = &[b"http/1.1"];
+/// What a listener of HTTP speaks, the preferred first.
+const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// What was loaded, for one configuration.
 #[derive(Debug, Default)]
@@ -42,9 +42,10 @@ impl LoadedTls {
             // Nodes of a cluster are spoken to by its own.
             let files = upstream.common.tls.as_ref().filter(|_| upstream.cql.is_none());
             let table = || format!("[upstream.{}]", upstream.common.name);
-            match before.client(files) {
+            let alpn = upstream.common.limits.http2.alpn();
+            match before.client(files, alpn) {
                 Some(known) => looked_at(known, ClientTls::look, table),
-                None => load(files, |files| ClientTls::load(files, HTTP), table),
+                None => load(files, |files| ClientTls::load(files, alpn), table),
             }
         });
         let agents = config.agents.iter().map(|agent| {
@@ -52,6 +53,10 @@ impl LoadedTls {
             let table = || format!("[[agent]] {}", agent.common.address);
             let (tls, app_tls) = (agent.common.tls.as_ref(), agent.common.app_tls.as_ref());
             let tls = load(tls, |files| ServerTls::load(files, alpn), table)?;
+            let alpn = match agent.protocol {
+                Protocol::Http => agent.common.upstream_limits.http2.alpn(),
+                Protocol::Cql => alpn,
+            };
             Ok((tls, load(app_tls, |files| ClientTls::load(files, alpn), table)?))
         });
         Ok(Self {
@@ -72,11 +77,14 @@ impl LoadedTls {
         self.listens.get(same?).cloned()
     }
 
-    fn client(&self, files: Option<&ClientTlsFiles>) -> Option<Option<ClientTls>> {
-        let known = self.config.as_ref()?.upstreams.iter();
-        let mut known =
-            known.map(|upstream| (upstream.common.tls.as_ref(), upstream.cql.is_some()));
-        let same = known.position(|(of, is_cql)| of == files && !is_cql);
+    fn client(&self, files: Option<&ClientTlsFiles>, alpn: &[&[u8]]) -> Option<Option<ClientTls>> {
+        let mut known = self.config.as_ref()?.upstreams.iter();
+        let same = known.position(|upstream| {
+            let common = &upstream.common;
+            upstream.cql.is_none()
+                && common.tls.as_ref() == files
+                && common.limits.http2.alpn() == alpn
+        });
         self.upstreams.get(same?).cloned()
     }
 }

@@ -4,7 +4,9 @@ mod clients;
 mod drains;
 mod head;
 mod replicas;
+mod sessions;
 mod smuggling;
+mod streams;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -19,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use super::{Body, Client, End, LiveLimits, SendErrorKind, Upstream, serve, serve_within};
 use evenkeel_runtime::accept::{Listener, Served, Stop, worker_runtime};
-use evenkeel_runtime::limits::{BodyLimits, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 
 const SERVER: ServerLimits = ServerLimits {
     head_bytes_max: 8192,
@@ -38,6 +40,7 @@ const UPSTREAM: UpstreamLimits = UpstreamLimits {
     idle: Duration::from_secs(5),
     head_bytes_max: 8192,
     body: BodyLimits::DEFAULT,
+    http2: Http2::Auto,
 };
 
 /// Runs a test on a worker of its own, and fails it rather than let it hang.

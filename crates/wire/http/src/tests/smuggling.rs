@@ -142,7 +142,8 @@ fn other_targets_and_protocols_are_answered_or_rewritten() {
     assert_eq!(received.matches("host: ").count(), 1, "{received}");
     assert!(received.contains("host: b:81\r\n"), "{received}");
     let (answer, received) = through("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    assert_eq!((answer.as_str(), received.as_str()), ("", ""), "a client of HTTP/2 is cut off");
+    let is_settings = answer.as_bytes()[3..9] == [4, 0, 0, 0, 0, 0];
+    assert!(is_settings && received.is_empty(), "a client of HTTP/2 is answered in it: {answer:?}");
     let (_, received) = through("OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n");
     assert!(received.starts_with("OPTIONS * HTTP/1.1\r\n"), "{received}");
 }

@@ -1,0 +1,171 @@
+//! Heads of messages: between the form of HTTP/1.1, which all others here have, and a stream's.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, StatusCode, Uri, Version, request};
+
+use crate::head::Refusal;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// The most lines a head may have, as in HTTP/1.1: a byte each is enough where they repeat.
+const LINES_MAX: usize = 100;
+
+/// Checks a client's head and gives it the form of HTTP/1.1 as far as only a stream can differ.
+///
+/// # Errors
+/// What the client is told: two hosts, none, or too many lines.
+pub(crate) fn from_client<T>(request: &mut Request<T>) -> Result<(), Refusal> {
+    check_authority(request)?;
+    let is_open = request.uri().authority().is_none();
+    if is_open && !request.headers().contains_key(header::HOST) {
+        let message = "a request needs an :authority or a Host header";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    }
+    let headers = request.headers_mut();
+    join_cookies(headers);
+    if headers.len() > LINES_MAX {
+        let message = format!("a head of {} lines, expected at most {LINES_MAX}", headers.len());
+        return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+    }
+    Ok(())
+}
+
+/// Two names of one host must be the same: who is behind us might believe the other one.
+fn check_authority<T>(request: &Request<T>) -> Result<(), Refusal> {
+    let bad = |message| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    let Some(authority) = request.uri().authority() else { return Ok(()) };
+    if authority.as_str().contains('@') {
+        return bad("the :authority must not name a user");
+    }
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let same =
+        |host: &HeaderValue| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
+    match hosts.all(same) {
+        true => Ok(()),
+        false => bad("the Host header differs from the :authority"),
+    }
+}
+
+/// Clients may send each cookie on a line of its own (RFC 9113, 8.2.3); servers of HTTP/1.1 expect
+/// one line.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(header::COOKIE).iter();
+    let (Some(first), Some(_)) = (lines.next(), lines.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for line in headers.get_all(header::COOKIE).iter().skip(1) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    let joined = HeaderValue::from_maybe_shared(Bytes::from(joined));
+    headers.insert(header::COOKIE, joined.expect("joined header values are a header value"));
+}
+
+/// The head of a stream towards a replica.
+pub(crate) fn to_replica(parts: request::Parts, is_tls: bool, address: SocketAddr) -> Request<()> {
+    let mut request = Request::from_parts(parts, ());
+    *request.version_mut() = Version::HTTP_2;
+    let headers = request.headers_mut();
+    let host = headers.remove(header::HOST).filter(|host| !host.is_empty());
+    strip(headers);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let authority = authority.or_else(|| Authority::try_from(address.to_string()).ok());
+    let mut uri = std::mem::take(request.uri_mut()).into_parts();
+    uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
+    uri.authority = authority;
+    uri.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path are a URI");
+    request
+}
+
+/// Removes what a stream must not carry.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    headers.remove(header::CONNECTION);
+    headers.remove(header::TRANSFER_ENCODING);
+    headers.remove(header::UPGRADE);
+    headers.remove(KEEP_ALIVE);
+    headers.remove(PROXY_CONNECTION);
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::builder().uri(uri).version(Version::HTTP_2);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
+    fn status(uri: &str, headers: &[(&str, &str)]) -> Option<StatusCode> {
+        from_client(&mut request(uri, headers)).err().map(|refusal| refusal.status)
+    }
+
+    #[test]
+    fn two_hosts_that_differ_are_refused() {
+        let bad = Some(StatusCode::BAD_REQUEST);
+        assert_eq!(status("http://a.example/", &[]), None);
+        assert_eq!(status("http://a.example:80/", &[("host", "A.example:80")]), None);
+        assert_eq!(status("/", &[("host", "a.example")]), None);
+        assert_eq!(status("/", &[]), bad);
+        assert_eq!(status("http://a.example/", &[("host", "b.example")]), bad);
+        assert_eq!(status("http://a.example/", &[("host", "a.example"), ("host", "b")]), bad);
+        assert_eq!(status("http://u@a.example/", &[]), bad);
+    }
+
+    #[test]
+    fn cookies_are_joined_and_lines_are_counted() {
+        let mut crumbs = request("http://a/", &[("cookie", "a=1"), ("cookie", "b=2"), ("x", "y")]);
+        from_client(&mut crumbs).unwrap();
+        assert_eq!(crumbs.headers()[header::COOKIE], "a=1; b=2");
+        assert_eq!(crumbs.headers().len(), 2);
+        let many = vec![("cookie", "a=1"); 300];
+        assert_eq!(status("http://a/", &many), None);
+        let many = vec![("x", ""); 101];
+        let too_many = Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        assert_eq!(status("http://a/", &many), too_many);
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_to_a_replica_is_a_stream_s_head(
+            path in "/[a-z0-9/]{0,20}(\\?[a-z=&]{0,10})?",
+            host in prop::option::of("[a-z0-9.-]{0,12}(:[0-9]{1,4})?"),
+            connection in any::<bool>(),
+            te in any::<bool>(),
+            is_tls in any::<bool>(),
+        ) {
+            let mut it = request(&path, &[("x-kept", "1"), ("transfer-encoding", "chunked")]);
+            *it.method_mut() = Method::POST;
+            if let Some(host) = &host {
+                it.headers_mut().insert(header::HOST, HeaderValue::try_from(host).unwrap());
+            }
+            if connection {
+                it.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("te"));
+            }
+            if te {
+                it.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+            }
+            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            let sent = to_replica(it.into_parts().0, is_tls, address);
+            prop_assert_eq!(sent.version(), Version::HTTP_2);
+            prop_assert_eq!(sent.uri().path_and_query().unwrap().as_str(), &path);
+            prop_assert_eq!(sent.uri().scheme_str(), Some(if is_tls { "https" } else { "http" }));
+            prop_assert!(sent.uri().authority().is_some());
+            let named = host.filter(|host| host.parse::<Authority>().is_ok());
+            let expected = named.unwrap_or(address.to_string());
+            prop_assert_eq!(sent.uri().authority().unwrap().as_str(), &expected);
+            prop_assert_eq!(sent.headers().len(), 1 + usize::from(te));
+            prop_assert_eq!(sent.headers().contains_key(header::TE), te);
+        }
+    }
+}
