@@ -122,7 +122,7 @@ fn https_on_either_side_with_certificates_by_name() {
     for name in ["shop.example", "other.example"] {
         let answer = world.get(name, listener);
         assert!(answer.starts_with("SUCCESS node.example https "), "{answer}");
-        assert!(answer.ends_with("200 1.1"), "{answer}");
+        assert!(answer.ends_with("200 2"), "{answer}");
     }
     let refused = world.get("third.example", listener);
     assert!(refused.contains("subject name") || refused.contains("SSL"), "{refused}");
@@ -153,7 +153,7 @@ fn a_replica_that_cannot_prove_who_it_is_gets_no_request() {
     let ours = "name = 'node.example', certificate = 'us.pem', key = 'us.key'";
     let proxy = start(&write(world.folder.path(), &text(replica, ours)));
     let answer = world.get("shop.example", proxy.listens()[0]);
-    assert!(answer.ends_with("502 1.1") || answer.ends_with("503 1.1"), "{answer}");
+    assert!(answer.ends_with("502 2") || answer.ends_with("503 2"), "{answer}");
     assert!(!answer.contains("SUCCESS"), "{answer}");
     proxy.stop().unwrap();
 }
@@ -172,7 +172,7 @@ fn a_replica_that_says_nothing_in_the_handshake_is_given_up_in_time() {
     let text = text.replace("interval = '50ms'\n", "");
     let proxy = start(&write(world.folder.path(), &text));
     let answer = world.get("shop.example", proxy.listens()[0]);
-    assert!(answer.ends_with("502 1.1"), "curl waits 10 s, an attempt 15: {answer}");
+    assert!(answer.ends_with("502 2"), "curl waits 10 s, an attempt 15: {answer}");
     proxy.stop().unwrap();
 }
 

@@ -29,11 +29,14 @@ struct Streams {
     _task: Replica,
 }
 
+/// The replica's side of a connection.
+type Speaking = Connection<TcpStream, Bytes>;
+
 /// A replica that answers each stream after so long. `script` may end a connection after a stream
 /// came, or answer it itself.
 async fn streams(
     takes: Duration,
-    script: impl Fn(&mut Connection<TcpStream, Bytes>, &mut SendResponse<Bytes>, usize) + Copy + 'static,
+    script: impl Fn(&mut Speaking, &mut SendResponse<Bytes>, usize) + Copy + 'static,
 ) -> Streams {
     let seen = Rc::<Seen>::default();
     let its = Rc::clone(&seen);
@@ -45,7 +48,7 @@ async fn serve_streams(
     peer: Peer,
     seen: Rc<Seen>,
     takes: Duration,
-    script: impl Fn(&mut Connection<TcpStream, Bytes>, &mut SendResponse<Bytes>, usize),
+    script: impl Fn(&mut Speaking, &mut SendResponse<Bytes>, usize),
 ) {
     seen.connections.set(seen.connections.get() + 1);
     let mut builder = h2::server::Builder::new();
@@ -167,9 +170,7 @@ fn idle_connections_time_out() {
 fn no_request_is_lost_when_a_replica_ends_connections_again_and_again() {
     run(async {
         // Requests that may be sent only once, in streams that the replica says it left out.
-        let goodbye = |connection: &mut Connection<TcpStream, Bytes>,
-                       _: &mut SendResponse<Bytes>,
-                       number: usize| {
+        let goodbye = |connection: &mut Speaking, _: &mut SendResponse<Bytes>, number: usize| {
             if number == 10 {
                 connection.graceful_shutdown();
             }
@@ -255,9 +256,9 @@ async fn streaming_proxy(replica: SocketAddr) -> (SocketAddr, Stop) {
 fn a_refused_stream_comes_back_unsent_and_other_resets_do_not() {
     for reason in [Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR] {
         run(async {
-            let refuse = move |_: &mut Connection<TcpStream, Bytes>,
-                               respond: &mut SendResponse<Bytes>,
-                               _: usize| respond.send_reset(reason);
+            let refuse = move |_: &mut Speaking, respond: &mut SendResponse<Bytes>, _: usize| {
+                respond.send_reset(reason)
+            };
             let replica = streams(Duration::ZERO, refuse).await;
             let error = upstream(replica.address).send(post("once")).await.unwrap_err();
             assert_eq!(error.kind(), SendErrorKind::Reset, "{error}");
