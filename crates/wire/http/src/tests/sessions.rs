@@ -312,3 +312,43 @@ fn a_replica_that_does_not_speak_it_is_an_error_that_says_so() {
         assert_eq!(error.kind(), SendErrorKind::Malformed, "{error}");
     });
 }
+
+#[test]
+fn a_connection_that_does_not_answer_is_left_and_then_closed() {
+    run(async {
+        // The first connection answers one request; then its process stands still.
+        let replica = replica(|peer, number| async move {
+            let still = Rc::new(Cell::new(false));
+            let its = Rc::clone(&still);
+            let serving = serve_streams(peer, Rc::default(), Duration::ZERO, |_, _, _| {});
+            let mut serving = Box::pin(serving);
+            poll_fn(|cx| match number == 1 && its.get() {
+                true => std::task::Poll::Pending,
+                false => {
+                    its.set(number == 1 && ANSWERED.get());
+                    serving.as_mut().poll(cx)
+                }
+            })
+            .await;
+        })
+        .await;
+        ANSWERED.set(false);
+        let upstream = upstream(replica.address);
+        upstream.send(get("/")).await.unwrap();
+        ANSWERED.set(true);
+        pause(20).await;
+        // What nobody reads is given up, and was long silent by then.
+        let unread = tokio::time::timeout(Duration::from_millis(1_100), upstream.send(get("/")));
+        assert!(unread.await.is_err());
+        assert_eq!(text(upstream.send(post("another")).await.unwrap()).await, "another");
+        assert_eq!((replica.accepted.get(), upstream.connections()), (2, 2));
+        tokio::time::pause(); // nothing comes from there: only time passes
+        pause(11_000).await;
+        until("the first one is closed", || upstream.connections() == 1).await;
+    });
+}
+
+thread_local! {
+    /// Whether the first connection of a test stands still from now on.
+    static ANSWERED: Cell<bool> = const { Cell::new(false) };
+}
