@@ -333,7 +333,9 @@ fn a_connection_that_does_not_answer_is_left_and_then_closed() {
         })
         .await;
         ANSWERED.set(false);
-        let upstream = upstream(replica.address);
+        let limits = UpstreamLimits { idle: Duration::from_secs(60), ..UPSTREAM };
+        let limits = UpstreamLimits { http2: Http2::Always, ..limits };
+        let upstream = Upstream::new(replica.address, limits);
         upstream.send(get("/")).await.unwrap();
         ANSWERED.set(true);
         pause(20).await;
