@@ -178,6 +178,8 @@ const STEPS: &[Place] = &[
 const ACCEPTS: &[Place] = &[
     // One for the loop, one for what waits in the kernel's backlog at the end.
     place("crates/wire/runtime/src/accept/listener.rs", 2),
+    // Streams of a connection that was accepted.
+    place("crates/wire/http/src/h2/server.rs", 1),
 ];
 
 /// Where an error is still a `String`, which nobody can match.

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 engine: sockets, parsing, pooling and bodies, and no decision at all.
+//! The HTTP engine: sockets, parsing, pooling and bodies, and no decision at all.
 //!
 //! # The boundary
 //!
@@ -13,14 +13,19 @@
 //! | [`SendError`] | why an attempt failed, whether anything was sent, who is to blame |
 //! | [`head`] | what a proxy must change in a message head, and what it must refuse |
 //!
+//! [`grpc`] is what a proxy must know of gRPC. HTTP/2 is in `h2`, on both sides.
+//!
 //! # One task per client
 //!
-//! An upstream connection has no task of its own. Whoever waits for its answer drives it: the
-//! client's task while the head is awaited, the response body while the body streams, nobody
-//! while it is idle. That saves two task switches and two wake-ups per request, makes
+//! An upstream connection of HTTP/1.1 has no task of its own. Whoever waits for its answer drives
+//! it: the client's task while the head is awaited, the response body while the body streams,
+//! nobody while it is idle. That saves two task switches and two wake-ups per request, makes
 //! cancellation plain (dropping the attempt closes the connection at once), and costs one rule:
 //! an attempt that is not polled makes no progress. An attempt that must outlive its request
 //! (to learn how slow a cancelled copy was) is spawned with `tokio::task::spawn_local`.
+//!
+//! A connection of HTTP/2 is shared by requests, so on the side of replicas it has a task. All
+//! streams of a client are in that client's.
 //!
 //! # System calls
 //!

@@ -83,7 +83,8 @@ impl Upstream {
     /// Sends the request and waits for the head of the response; the body may still stream.
     ///
     /// The request must be in origin form with a `Host` (see [`super::head`]). Dropping the
-    /// future, or later the response body, closes the connection and so cancels the attempt.
+    /// future, or later the response body, cancels the attempt: it closes the connection, or of
+    /// one that others share resets the stream.
     /// Connecting has a limit of its own; all other waiting is limited by the caller.
     ///
     /// # Errors

@@ -4,8 +4,9 @@
 //! connection, and what is counted leaks away with time, so that a client that cancels honestly
 //! for hours is no flood:
 //!
-//! - **Frames that ask nothing** (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM, CONTINUATION,
-//!   empty DATA, unknown ones). Requests and what is sent to the client allow for some.
+//! - **Frames that ask nothing** (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM,
+//!   CONTINUATION, empty DATA, unknown ones). Requests and what is sent to the client allow for
+//!   some.
 //! - **Streams cut short** ("rapid reset"): reset before they were answered, and sooner than the
 //!   limit of streams at once would let them be replaced.
 //!

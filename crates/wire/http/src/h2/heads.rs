@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, StatusCode, Uri, Version, request};
+use http::{Method, Request, StatusCode, Uri, Version, request};
 
 use crate::head::Refusal;
 
@@ -21,11 +21,7 @@ const LINES_MAX: usize = 100;
 /// What the client is told: two hosts, none, or too many lines.
 pub(crate) fn from_client<T>(request: &mut Request<T>) -> Result<(), Refusal> {
     check_authority(request)?;
-    let is_open = request.uri().authority().is_none();
-    if is_open && !request.headers().contains_key(header::HOST) {
-        let message = "a request needs an :authority or a Host header";
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
-    }
+    to_origin_form(request)?;
     let headers = request.headers_mut();
     join_cookies(headers);
     if headers.len() > LINES_MAX {
@@ -49,6 +45,27 @@ fn check_authority<T>(request: &Request<T>) -> Result<(), Refusal> {
         true => Ok(()),
         false => bad("the Host header differs from the :authority"),
     }
+}
+
+/// One Host, and a path.
+fn to_origin_form<T>(request: &mut Request<T>) -> Result<(), Refusal> {
+    let bad = |message| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    let Some(authority) = request.uri().authority() else {
+        return match request.headers().contains_key(header::HOST) {
+            true => Ok(()),
+            false => bad("a request needs an :authority or a Host header"),
+        };
+    };
+    if request.method() == Method::CONNECT {
+        return Ok(()); // which is refused
+    }
+    let Ok(host) = HeaderValue::from_str(authority.as_str()) else {
+        return bad("the :authority is no host");
+    };
+    let path = request.uri().path_and_query().cloned();
+    *request.uri_mut() = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
+    request.headers_mut().insert(header::HOST, host);
+    Ok(())
 }
 
 /// Clients may send each cookie on a line of its own (RFC 9113, 8.2.3); servers of HTTP/1.1 expect
@@ -93,7 +110,6 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
     use proptest::prelude::*;
 
     use super::*;
@@ -127,7 +143,8 @@ mod tests {
         let mut crumbs = request("http://a/", &[("cookie", "a=1"), ("cookie", "b=2"), ("x", "y")]);
         from_client(&mut crumbs).unwrap();
         assert_eq!(crumbs.headers()[header::COOKIE], "a=1; b=2");
-        assert_eq!(crumbs.headers().len(), 2);
+        assert_eq!(crumbs.headers()[header::HOST], "a");
+        assert_eq!((crumbs.headers().len(), crumbs.uri().to_string()), (3, "/".to_owned()));
         let many = vec![("cookie", "a=1"); 300];
         assert_eq!(status("http://a/", &many), None);
         let many = vec![("x", ""); 101];

@@ -8,6 +8,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_runtime::accept::{Linger, Link, Order, Phase, Stream, poll_leave};
@@ -15,9 +16,10 @@ use evenkeel_runtime::limits::ServerLimits;
 use futures_util::stream::{FuturesUnordered, Stream as _};
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream};
-use http::{Method, Request, Response, StatusCode};
+use http::header::EXPECT;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::flood::Flood;
 use super::frames::{Watch, Watched};
@@ -86,7 +88,8 @@ pub(crate) async fn serve<A, F>(
     let Some(connection) = greeted.await else { return };
     // Many connect long before they ask.
     link.enter(Phase::Idle);
-    let streams = Streams { link, flood: &flood, limits, active: Cell::new(0) };
+    let idle_since = Cell::new(Instant::now());
+    let streams = Streams { link, flood: &flood, limits, active: Cell::new(0), idle_since };
     streams.serve(connection, answer).await;
 }
 
@@ -108,6 +111,7 @@ struct Streams<'a> {
     flood: &'a Flood,
     limits: &'a ServerLimits,
     active: Cell<usize>,
+    idle_since: Cell<Instant>,
 }
 
 impl Streams<'_> {
@@ -118,9 +122,14 @@ impl Streams<'_> {
     {
         let mut streams = FuturesUnordered::new();
         let mut farewell = Farewell::None;
+        let mut idle = pin!(tokio::time::sleep(self.idle_max()));
         std::future::poll_fn(|cx| {
             loop {
                 self.take_leave(&mut connection, &mut farewell);
+                if farewell == Farewell::None && self.poll_idle(idle.as_mut(), cx).is_ready() {
+                    farewell = Farewell::Said;
+                    connection.graceful_shutdown();
+                }
                 while let Poll::Ready(accepted) = connection.poll_accept(cx) {
                     let Some(Ok((request, respond))) = accepted else { return Poll::Ready(()) };
                     streams.push(self.one(request, respond, &answer));
@@ -140,6 +149,27 @@ impl Streams<'_> {
     fn must_close(&self, connection: &Connection<Io, Bytes>, farewell: Farewell) -> bool {
         // An answer may still lie in a buffer.
         farewell != Farewell::Over && self.link.order() >= Order::Drain && !connection.has_streams()
+    }
+
+    /// A little less than the limit after which it is cut off: a client that is told in time loses
+    /// no request that crosses the end on its way.
+    fn idle_max(&self) -> Duration {
+        self.limits.idle - self.limits.idle / 8
+    }
+
+    /// Ready when nothing was asked for so long.
+    fn poll_idle(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            std::task::ready!(timer.as_mut().poll(cx));
+            let until = match self.active.get() {
+                0 => self.idle_since.get() + self.idle_max(),
+                _ => Instant::now() + self.idle_max(),
+            };
+            if until <= Instant::now() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(until);
+        }
     }
 
     /// Tells the client to go, as it is due.
@@ -177,6 +207,11 @@ impl Streams<'_> {
         let mut serving = Serving::begin(self);
         let is_head = request.method() == Method::HEAD;
         let is_grpc = grpc::is_grpc(request.headers());
+        if waits_for_continue(request.headers()) {
+            let mut go_on = Response::new(());
+            *go_on.status_mut() = StatusCode::CONTINUE;
+            let _ = respond.send_informational(go_on); // or it has left
+        }
         let handling = async {
             match self.receive(request) {
                 Ok(request) => answer(request).await,
@@ -235,6 +270,12 @@ impl Streams<'_> {
     }
 }
 
+/// Whether a client sends no body before it is told to. We read it in any case.
+fn waits_for_continue(headers: &HeaderMap) -> bool {
+    let expected = headers.get(EXPECT);
+    expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
 /// A body that has no bytes is over all the same only when it was asked for them.
 async fn drain_empty(mut body: Body) {
     if body.is_end_stream() {
@@ -276,6 +317,7 @@ impl Drop for Serving<'_> {
         self.streams.flood.ended(self.began, self.was_answered);
         if active == 0 && self.streams.link.phase() == Phase::Serving {
             self.streams.link.enter(Phase::Idle);
+            self.streams.idle_since.set(Instant::now());
         }
     }
 }

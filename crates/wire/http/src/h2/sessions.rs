@@ -118,16 +118,20 @@ impl Sessions {
                 return Ok(Found::Other(None));
             }
             let best = self.best();
-            let is_room = best.as_ref().is_some_and(|best| best.active() < best.streams_wanted());
+            let has_room = |best: &Rc<Session>| best.active() < best.streams_wanted();
+            let is_room = best.as_ref().is_some_and(|best| has_room(best) && !best.is_doubted());
             let may_open = self.open.get() + others < self.limits.connections_max;
             if !is_room && may_open && self.opening.borrow().is_none() {
                 self.begin_opening();
             }
+            let opening = self.opening.borrow().clone();
             // One that may be dead is better than none.
-            if let Some(best) = best.filter(|best| best.active() < best.streams_max()) {
+            let is_good = |best: &Rc<Session>| opening.is_none() || !best.is_doubted();
+            let has_place = |best: &Rc<Session>| best.active() < best.streams_max();
+            if let Some(best) = best.filter(|best| has_place(best) && is_good(best)) {
                 return Ok(Found::Session(best));
             }
-            let Some(opening) = self.opening.borrow().clone() else {
+            let Some(opening) = opening else {
                 let busy = SendError::new(SendErrorKind::Busy, self.address);
                 return Err(busy.because(self.limits.connections_max.to_string()));
             };

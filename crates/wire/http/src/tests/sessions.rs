@@ -29,11 +29,14 @@ struct Streams {
     _task: Replica,
 }
 
+/// The replica's side of a connection.
+type Speaking = Connection<TcpStream, Bytes>;
+
 /// A replica that answers each stream after so long. `script` may end a connection after a stream
 /// came, or answer it itself.
 async fn streams(
     takes: Duration,
-    script: impl Fn(&mut Connection<TcpStream, Bytes>, &mut SendResponse<Bytes>, usize) + Copy + 'static,
+    script: impl Fn(&mut Speaking, &mut SendResponse<Bytes>, usize) + Copy + 'static,
 ) -> Streams {
     let seen = Rc::<Seen>::default();
     let its = Rc::clone(&seen);
@@ -45,7 +48,7 @@ async fn serve_streams(
     peer: Peer,
     seen: Rc<Seen>,
     takes: Duration,
-    script: impl Fn(&mut Connection<TcpStream, Bytes>, &mut SendResponse<Bytes>, usize),
+    script: impl Fn(&mut Speaking, &mut SendResponse<Bytes>, usize),
 ) {
     seen.connections.set(seen.connections.get() + 1);
     let mut builder = h2::server::Builder::new();
@@ -167,9 +170,7 @@ fn idle_connections_time_out() {
 fn no_request_is_lost_when_a_replica_ends_connections_again_and_again() {
     run(async {
         // Requests that may be sent only once, in streams that the replica says it left out.
-        let goodbye = |connection: &mut Connection<TcpStream, Bytes>,
-                       _: &mut SendResponse<Bytes>,
-                       number: usize| {
+        let goodbye = |connection: &mut Speaking, _: &mut SendResponse<Bytes>, number: usize| {
             if number == 10 {
                 connection.graceful_shutdown();
             }
@@ -256,9 +257,9 @@ async fn streaming_proxy(replica: SocketAddr) -> (SocketAddr, Stop) {
 fn a_refused_stream_comes_back_unsent_and_other_resets_do_not() {
     for reason in [Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR] {
         run(async {
-            let refuse = move |_: &mut Connection<TcpStream, Bytes>,
-                               respond: &mut SendResponse<Bytes>,
-                               _: usize| respond.send_reset(reason);
+            let refuse = move |_: &mut Speaking, respond: &mut SendResponse<Bytes>, _: usize| {
+                respond.send_reset(reason)
+            };
             let replica = streams(Duration::ZERO, refuse).await;
             let error = upstream(replica.address).send(post("once")).await.unwrap_err();
             assert_eq!(error.kind(), SendErrorKind::Reset, "{error}");
@@ -311,4 +312,46 @@ fn a_replica_that_does_not_speak_it_is_an_error_that_says_so() {
         let error = upstream(replica.address).send(get("/")).await.unwrap_err();
         assert_eq!(error.kind(), SendErrorKind::Malformed, "{error}");
     });
+}
+
+#[test]
+fn a_connection_that_does_not_answer_is_left_and_then_closed() {
+    run(async {
+        // The first connection answers one request; then its process stands still.
+        let replica = replica(|peer, number| async move {
+            let still = Rc::new(Cell::new(false));
+            let its = Rc::clone(&still);
+            let serving = serve_streams(peer, Rc::default(), Duration::ZERO, |_, _, _| {});
+            let mut serving = Box::pin(serving);
+            poll_fn(|cx| match number == 1 && its.get() {
+                true => std::task::Poll::Pending,
+                false => {
+                    its.set(number == 1 && ANSWERED.get());
+                    serving.as_mut().poll(cx)
+                }
+            })
+            .await;
+        })
+        .await;
+        ANSWERED.set(false);
+        let limits = UpstreamLimits { idle: Duration::from_secs(60), ..UPSTREAM };
+        let limits = UpstreamLimits { http2: Http2::Always, ..limits };
+        let upstream = Upstream::new(replica.address, limits);
+        upstream.send(get("/")).await.unwrap();
+        ANSWERED.set(true);
+        pause(20).await;
+        // What nobody reads is given up, and was long silent by then.
+        let unread = tokio::time::timeout(Duration::from_millis(1_100), upstream.send(get("/")));
+        assert!(unread.await.is_err());
+        assert_eq!(text(upstream.send(post("another")).await.unwrap()).await, "another");
+        assert_eq!((replica.accepted.get(), upstream.connections()), (2, 2));
+        tokio::time::pause(); // nothing comes from there: only time passes
+        pause(11_000).await;
+        until("the first one is closed", || upstream.connections() == 1).await;
+    });
+}
+
+thread_local! {
+    /// Whether the first connection of a test stands still from now on.
+    static ANSWERED: Cell<bool> = const { Cell::new(false) };
 }
