@@ -62,15 +62,6 @@ impl<T> Found<T> {
     }
 }
 
-/// Services, and those addresses of their hosts that came along.
-#[derive(Debug)]
-pub struct FoundServices {
-    /// The services.
-    pub services: Found<Service>,
-    /// By host name, in lower case.
-    pub glue: Vec<(String, IpAddr)>,
-}
-
 /// Why nothing is known of a name.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
@@ -156,17 +147,17 @@ impl Resolver {
     ///
     /// # Errors
     /// When no server said which it has, or whether it has any.
-    pub async fn services(&self, name: &str) -> Result<FoundServices, LookupError> {
+    pub async fn services(&self, name: &str) -> Result<Found<Service>, LookupError> {
         let conf = self.conf();
         for candidate in conf.candidates(name) {
-            if let Some(found) = ask(&conf, &candidate, Kind::Srv).await? {
-                let mut services = found.services;
-                services.retain(|service| !service.host.is_empty() && service.host != ".");
-                let services = Found { records: services, ttl: found.ttl, missing: None };
-                return Ok(FoundServices { services, glue: found.glue });
+            if let Some(Records { services: mut records, ttl, .. }) =
+                ask(&conf, &candidate, Kind::Srv).await?
+            {
+                records.retain(|service| !service.host.is_empty() && service.host != ".");
+                return Ok(Found { records, ttl, missing: None });
             }
         }
-        Ok(FoundServices { services: Found::nobody(), glue: Vec::new() })
+        Ok(Found::nobody())
     }
 
     fn conf(&self) -> Conf {

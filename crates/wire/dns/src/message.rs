@@ -61,8 +61,6 @@ pub(crate) enum Said {
 pub(crate) struct Records {
     pub(crate) ips: BTreeSet<IpAddr>,
     pub(crate) services: BTreeSet<Service>,
-    /// Addresses of hosts of services that came along, by host name in lower case.
-    pub(crate) glue: Vec<(String, IpAddr)>,
     /// The shortest time to live.
     pub(crate) ttl: Duration,
 }
@@ -146,10 +144,6 @@ fn records(packet: &Packet<'_>, name: Name<'_>) -> Said {
         }
         found.ttl = found.ttl.min(seconds(record.ttl));
     }
-    let glue = packet.additional_records.iter();
-    let glue =
-        glue.filter_map(|more| Some((more.name.to_string().to_lowercase(), ip(&more.rdata)?)));
-    found.glue = glue.collect();
     match found.ips.is_empty() && found.services.is_empty() {
         true => Said::Nobody,
         false => Said::Records(found),
@@ -243,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn services_come_with_addresses_of_their_hosts() {
+    fn services_are_read_whatever_comes_along() {
         let mut packet = reply(vec![]);
         packet.questions[0].qtype = QTYPE::TYPE(TYPE::SRV);
         let service = SRV { priority: 1, weight: 5, port: 8_080, target: name("One.test") };
@@ -255,7 +249,7 @@ mod tests {
         };
         let service = Service { priority: 1, weight: 5, port: 8_080, host: "One.test".to_owned() };
         assert_eq!(found.services, [service].into());
-        assert_eq!(found.glue, [("one.test".to_owned(), IpAddr::from([10, 0, 0, 1]))]);
+        assert!(found.ips.is_empty(), "addresses that come along are not of this name");
         assert_eq!(found.ttl, Duration::from_secs(20));
     }
 
