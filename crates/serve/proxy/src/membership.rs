@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn one_who_tells_of_others_all_the_time_fills_no_memory() {
         let mut membership = Membership::default();
-        for round in 0..20_u16 {
-            let others = (0..1_000)
-                .map(|port| SocketAddr::from(([10, 0, (round >> 8) as u8, round as u8], port + 1)));
+        for round in 0..6_u16 {
+            let others =
+                (0..1_000).map(|port| SocketAddr::from(([10, 0, 0, round as u8], port + 1)));
             membership.follow(Instant::from_millis(u64::from(round)), others);
             assert_eq!(membership.members().count(), 1_000);
         }

@@ -307,3 +307,79 @@ pub fn check_file(path: &Path) -> io::Result<()> {
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     found.map(drop).map_err(at)
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_dns::Service;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn found(records: &[&str], missing: bool) -> Result<Found<IpAddr>, LookupError> {
+        let missing = missing.then(|| LookupError::NoName("in a test".to_owned()));
+        let records = records.iter().map(|text| ip(text)).collect();
+        Ok(Found { records, ttl: Duration::from_secs(9), missing })
+    }
+
+    #[test]
+    fn an_answer_without_ipv6_is_partial_only_where_there_was_some() {
+        let mut lookup = Lookup::default();
+        let at = |ips: &[&str]| -> BTreeSet<Target> {
+            ips.iter().map(|text| Target::Address(SocketAddr::new(ip(text), 0))).collect()
+        };
+        let heard = lookup.of_host(found(&["10.0.0.1"], true));
+        assert_eq!(heard.answer, Answer::Whole(at(&["10.0.0.1"])), "servers that never tell of it");
+        lookup.of_host(found(&["10.0.0.1", "2001:db8::1"], false));
+        let heard = lookup.of_host(found(&["10.0.0.2"], true));
+        assert_eq!(heard.answer, Answer::Partial(at(&["10.0.0.2"])));
+        let heard = lookup.of_host(found(&["10.0.0.2"], false));
+        assert_eq!(heard.answer, Answer::Whole(at(&["10.0.0.2"])));
+        assert_eq!(lookup.of_host(found(&[], false)).answer, Answer::Empty);
+    }
+
+    #[test]
+    fn of_a_service_the_hosts_of_the_lowest_priority_are_taken() {
+        let service = |priority, weight, port, host: &str| Service {
+            priority,
+            weight,
+            port,
+            host: host.to_owned(),
+        };
+        let records = [
+            service(2, 0, 80, "far.test"),
+            service(1, 9, 81, "B.test."),
+            service(1, 0, 80, "a.test"),
+            service(1, 0, 0, "none.test"),
+        ];
+        let found = Found { records: records.into(), ttl: Duration::ZERO, missing: None };
+        let Answer::Whole(who) = of_service(found).answer else { panic!("a whole answer") };
+        let who: Vec<String> = who.iter().map(ToString::to_string).collect();
+        assert_eq!(who, ["a.test.:80", "b.test.:81"]);
+    }
+
+    proptest! {
+        #[test]
+        fn dns_is_asked_neither_all_the_time_nor_never_again(
+            ttl in 0..1_000_000_u64,
+            failures in 0..1_000_u32,
+            is_unconfirmed: bool,
+            late in 0.0..=1.0,
+            kind in 0..4,
+        ) {
+            let answers =
+                [Answer::Failed, Answer::Empty, Answer::Whole([].into()), Answer::Partial([].into())];
+            let answer = answers[kind as usize].clone();
+            let heard =
+                Heard { answer: answer.clone(), ttl: Duration::from_secs(ttl), why: String::new() };
+            let pause = pause(&heard, failures, is_unconfirmed, late);
+            prop_assert!((Duration::from_secs(1)..=Duration::from_secs(330)).contains(&pause));
+            if is_unconfirmed || matches!(answer, Answer::Empty | Answer::Partial(_)) {
+                prop_assert!(pause <= Duration::from_millis(5_500));
+            }
+        }
+    }
+}

@@ -3,8 +3,8 @@
 //! What is written as an address is there. A name, a service or a file is a *source*: each answer of
 //! one is judged by [`evenkeel_core::discovery`]. Services and files may tell of names, which are
 //! sources too for as long as they are told. As long as a source has said nothing at all, nobody
-//! leaves: a reload that puts a name in an address's place, or a file that names other hosts, leaves
-//! no moment without replicas.
+//! leaves, and the last ones stay until it has said something of use: a reload that puts a name in
+//! an address's place, or a file that names other hosts, leaves no moment without replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -203,7 +203,12 @@ impl Sources {
             Target::Name(_) => None,
         });
         let told: BTreeSet<SocketAddr> = told.collect();
-        let is_waiting = self.queries().any(|(_, is_unheard)| is_unheard);
+        let is_open = |standing: Standing| !matches!(standing, Standing::Well | Standing::Gone);
+        let mut standings = self.all.values().map(Source::standing);
+        let is_waiting = match self.fixed.is_empty() && told.is_empty() {
+            true => standings.any(is_open),
+            false => standings.any(|standing| standing == Standing::Unknown),
+        };
         let stays = |address: &&SocketAddr| is_waiting || told.contains(address);
         // Who is there already comes first, and so is not cut off for others.
         let mut taken = BTreeSet::new();
@@ -251,5 +256,114 @@ fn answer_for(source: &ReplicaSource, answer: &Answer<Target>) -> Answer<Target>
         Answer::Partial(who) => Answer::Partial(at_port(who)),
         Answer::Empty => Answer::Empty,
         Answer::Failed => Answer::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_settings::Node;
+    use evenkeel_settings::address::HostPort;
+
+    use super::*;
+
+    fn config(text: &str) -> UpstreamConfig {
+        let node = Node::parse(text, "test.toml").unwrap();
+        node.read(|table| UpstreamConfig::read("web", table, false).0).unwrap()
+    }
+
+    fn at(host: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, host], port))
+    }
+
+    fn heard(answer: Answer<Target>) -> Heard {
+        Heard { answer, ttl: Duration::ZERO, why: "in a test".to_owned() }
+    }
+
+    fn hosts(hosts: impl IntoIterator<Item = u8>) -> Heard {
+        heard(Answer::Whole(hosts.into_iter().map(|it| Target::Address(at(it, 0))).collect()))
+    }
+
+    fn query(host: &str) -> Query {
+        Query::Host(host.to_owned())
+    }
+
+    /// What is known, step by step.
+    struct Known(Sources, Vec<SocketAddr>, u64);
+
+    impl Known {
+        fn learn(&mut self, query: &Query, heard: &Heard) -> &[SocketAddr] {
+            self.2 += 20;
+            self.0.learn(Instant::from_millis(self.2 * 1_000), query, heard);
+            self.members()
+        }
+
+        fn members(&mut self) -> &[SocketAddr] {
+            self.1 = self.0.members(&self.1);
+            self.1.sort_unstable();
+            &self.1
+        }
+    }
+
+    #[test]
+    fn a_name_has_its_ports_and_what_is_written_stays_beside_it() {
+        let config = config("replicas = ['10.0.0.9:1', 'a.test:1', 'a.test:2']");
+        let mut known = Known(Sources::of(&config), vec![at(9, 1)], 0);
+        assert_eq!(known.0.queries().collect::<BTreeMap<_, _>>(), [(query("a.test"), true)].into());
+        assert_eq!(known.members(), [at(9, 1)]);
+        assert_eq!(known.learn(&query("a.test"), &hosts([1])), [at(1, 1), at(1, 2), at(9, 1)]);
+        for _ in 0..2 {
+            known.learn(&query("a.test"), &heard(Answer::Empty));
+        }
+        assert_eq!(known.learn(&query("a.test"), &heard(Answer::Empty)), [at(9, 1)]);
+    }
+
+    #[test]
+    fn nobody_leaves_before_a_new_source_has_spoken_nor_the_last_before_it_knows_any() {
+        let before = config("replicas = ['10.0.0.1:1', '10.0.0.2:1']");
+        let mut known = Known(Sources::of(&before), vec![at(1, 1), at(2, 1)], 0);
+        known.0.reconfigure(&config("replicas = ['10.0.0.1:1', 'a.test:1']"));
+        assert_eq!(known.members(), [at(1, 1), at(2, 1)], "it has not spoken");
+        let failed = heard(Answer::Failed);
+        assert_eq!(
+            known.learn(&query("a.test"), &failed),
+            [at(1, 1)],
+            "it knows nobody, others do"
+        );
+        known.0.reconfigure(&config("replicas = ['a.test:1']"));
+        assert_eq!(known.learn(&query("a.test"), &failed), [at(1, 1)], "the last one stays");
+        assert_eq!(known.learn(&query("a.test"), &hosts([7])), [at(7, 1)]);
+    }
+
+    #[test]
+    fn a_service_tells_of_hosts_and_the_last_of_all_stay_while_they_are_checked() {
+        for (health, left) in [("health = {}", vec![at(3, 80)]), ("", vec![])] {
+            let config = config(&format!("discover = {{ dns = '_http._tcp.shop' }}\n{health}"));
+            let mut known = Known(Sources::of(&config), Vec::new(), 0);
+            let service = Query::Service("_http._tcp.shop".to_owned());
+            let host = |name: &str| HostPort { host: name.to_owned(), port: 80 };
+            let named = ["a.", "b."].map(|name| Target::Name(host(name)));
+            assert_eq!(known.learn(&service, &heard(Answer::Whole(named.clone().into()))), []);
+            assert_eq!(known.0.queries().count(), 3);
+            known.learn(&query("a."), &hosts([1, 2]));
+            assert_eq!(known.learn(&query("b."), &hosts([3])).len(), 3);
+            let only = [named[1].clone()].into();
+            assert_eq!(known.learn(&service, &heard(Answer::Whole(only))), [at(3, 80)]);
+            for _ in 0..5 {
+                known.learn(&service, &heard(Answer::Empty));
+                known.learn(&query("b."), &heard(Answer::Empty));
+            }
+            assert_eq!(known.members(), left, "{health}");
+        }
+    }
+
+    #[test]
+    fn of_too_many_those_stay_that_are_there() {
+        let mut known = Known(Sources::of(&config("replicas = ['a.test:9']")), Vec::new(), 0);
+        known.learn(&query("a.test"), &hosts([250]));
+        let many =
+            (0..1_200_u16).map(|it| SocketAddr::from(([10, 1, (it >> 8) as u8, it as u8], 0)));
+        let many = many.chain([at(250, 0)]).map(Target::Address).collect();
+        let taken = known.learn(&query("a.test"), &heard(Answer::Whole(many)));
+        assert!(taken.len() == REPLICAS_MAX && taken.contains(&at(250, 9)));
     }
 }
