@@ -7,8 +7,8 @@
 //!
 //! - no answer (timeout, SERVFAIL) says nothing of the replicas: all stay, and the source is stale;
 //! - "nobody" (NXDOMAIN, no address) counts after [`EMPTY_ANSWERS`] in a row that span
-//!   [`EMPTY_GRACE`]; while they would leave nobody at all and somebody checks the replicas' health,
-//!   never: the checks know better who is there;
+//!   [`EMPTY_GRACE`]; while they would leave nobody at all and somebody checks the replicas'
+//!   health, never: the checks know better who is there;
 //! - of an answer that lacks more than half of the replicas, those leave that the answer before it
 //!   lacked too.
 //!

@@ -89,7 +89,7 @@ impl fmt::Display for Target {
 impl Target {
     /// What [`Target::parse`] expects.
     pub const EXPECTED: &'static str =
-        "an address or name with a port such as 127.0.0.1:9001 or shop.example:9001";
+        "an address or name with a port to connect to, such as 127.0.0.1:9001 or shop.example:9001";
 
     /// Reads an address or a name, either with a port to connect to.
     ///

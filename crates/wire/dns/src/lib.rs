@@ -143,7 +143,8 @@ impl Resolver {
         Ok(Found::nobody())
     }
 
-    /// The services of a name such as `_http._tcp.shop.example`. A host `.` says that there is none.
+    /// The services of a name such as `_http._tcp.shop.example`. A host `.` says
+    /// that there is none.
     ///
     /// # Errors
     /// When no server said which it has, or whether it has any.

@@ -59,7 +59,7 @@ impl Conf {
     fn option(&mut self, option: &str) {
         match option.split_once(':') {
             Some(("ndots", number)) => {
-                self.ndots = number.parse().map_or(1, |it: usize| it.min(15))
+                self.ndots = number.parse().map_or(1, |it: usize| it.min(15));
             }
             Some(("timeout", number)) => {
                 let seconds = number.parse().unwrap_or(5_u64).clamp(1, 5);
@@ -85,8 +85,8 @@ impl Conf {
     }
 }
 
-/// The addresses that `hosts` has for a name. Of `localhost` the IPv4 address where it has both: one
-/// machine, and most servers listen there only.
+/// The addresses that `hosts` has for a name. Of `localhost` the IPv4 address where it has both:
+/// one machine, and most servers listen there only.
 pub(crate) fn hosts(text: &str, name: &str) -> BTreeSet<IpAddr> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let mut found = BTreeSet::new();
@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn hosts_has_addresses_of_both_kinds_and_localhost_is_one_server() {
         let text = "127.0.0.1 localhost\n::1 localhost ip6-localhost # local\n\
-                    10.0.0.1 Shop.test shop\n2001:db8::1 shop.test\nnothing shop.test\n# 1.2.3.4 shop";
+                    10.0.0.1 Shop.test shop\n2001:db8::1 shop.test\nnothing shop.test\n\
+                    # 1.2.3.4 shop";
         let both = ["10.0.0.1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
         assert_eq!(hosts(text, "shop.test."), both.into());
         assert_eq!(hosts(text, "SHOP"), [both[0]].into());

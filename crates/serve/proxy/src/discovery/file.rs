@@ -99,8 +99,9 @@ mod tests {
             ("[{\"target\": []}]", "missing field `targets`"),
             (
                 "[{\"targets\": [\"a:1\", \"10.0.0.1\", \"b\"]}]",
-                "0.targets.1: got \"10.0.0.1\", expected an address or name with a port such as \
-                 127.0.0.1:9001 or shop.example:9001; the port is missing; 0.targets.2: got \"b\"",
+                "0.targets.1: got \"10.0.0.1\", expected an address or name with a port to \
+                 connect to, such as 127.0.0.1:9001 or shop.example:9001; the port is missing; \
+                 0.targets.2: got \"b\"",
             ),
         ] {
             let error = read(text).unwrap_err();

@@ -3,8 +3,8 @@
 //! One task for each thing to ask, for the whole process, on the control thread. What comes goes to
 //! [`UpstreamStates::learn`]; nobody on the request path waits for it. DNS is asked again when its
 //! answer is no longer good, a file is read once a second: that finds a file that was written,
-//! replaced by `rename` or by a symbolic link (`..data` of Kubernetes), on every file system, and has
-//! no watch that could break in silence.
+//! replaced by `rename` or by a symbolic link (`..data` of Kubernetes), on every file system, and
+//! has no watch that could break in silence.
 
 mod file;
 
@@ -370,8 +370,8 @@ mod tests {
             late in 0.0..=1.0,
             kind in 0..4,
         ) {
-            let answers =
-                [Answer::Failed, Answer::Empty, Answer::Whole([].into()), Answer::Partial([].into())];
+            let whole = Answer::Whole([].into());
+            let answers = [Answer::Failed, Answer::Empty, whole, Answer::Partial([].into())];
             let answer = answers[kind as usize].clone();
             let heard =
                 Heard { answer: answer.clone(), ttl: Duration::from_secs(ttl), why: String::new() };

@@ -1,10 +1,10 @@
 //! Who tells of an upstream's replicas, and who they are by all that was told.
 //!
-//! What is written as an address is there. A name, a service or a file is a *source*: each answer of
-//! one is judged by [`evenkeel_core::discovery`]. Services and files may tell of names, which are
-//! sources too for as long as they are told. As long as a source has said nothing at all, nobody
-//! leaves, and the last ones stay until it has said something of use: a reload that puts a name in
-//! an address's place, or a file that names other hosts, leaves no moment without replicas.
+//! What is written as an address is there. A name, a service or a file is a *source*: each answer
+//! of one is judged by [`evenkeel_core::discovery`]. Services and files may tell of names, which
+//! are sources too for as long as they are told. As long as a source has said nothing at all,
+//! nobody leaves, and the last ones stay until it has said something of use: a reload that puts a
+//! name in an address's place, or a file that names other hosts, leaves no moment without replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -8,6 +8,7 @@
 mod addresses;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -328,16 +329,20 @@ fn check_addresses(
     addresses::check_circles(&own_addresses, &targets);
 }
 
+fn resolvers(setting: Setting<'_>) -> Vec<SocketAddr> {
+    let resolvers = setting.list(|item| Address::to_connect(item).address);
+    let few = "1 to 8 addresses such as [\"10.0.0.53:53\"]";
+    resolvers.check(few, |all| (1..=8).contains(&all.len())).or(Vec::new())
+}
+
 impl ProcessConfig {
     fn read(table: &mut Table<'_>) -> Self {
-        let resolvers = table.key("resolvers").list(|item| Address::to_connect(item).address);
-        let few = "1 to 8 addresses such as [\"10.0.0.53:53\"]";
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
             workers: table.key("workers").integer().between(1..=1_024).or(cores),
             drain: duration(table, "drain", Duration::ZERO..=HOUR, 10 * SECOND),
             buffers_max: table.key("buffers_max").bytes().between(BUFFERS_MAX).or(BYTES_MAX),
-            resolvers: resolvers.check(few, |all| (1..=8).contains(&all.len())).or(Vec::new()),
+            resolvers: resolvers(table.key("resolvers")),
         }
     }
 }

@@ -194,7 +194,7 @@ fn a_fleet_grows_and_shrinks_by_dns_and_a_server_that_dies_or_lies_loses_no_requ
         until("there are two", || members(&states).len() == 2).await;
         let counted: u64 = states.stats(0).total.replicas[0].succeeded;
         assert!(counted > 0, "who stays keeps its counts");
-        // Those without an answer between those that say "nobody": each is seen in a count of its own.
+        // No answer and "nobody" in turn: each is seen in a count of its own.
         for (manner, is_empty) in [
             (Manner::ServFail, false),
             (Manner::NoSuchName, true),
