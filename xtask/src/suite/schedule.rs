@@ -75,6 +75,8 @@ const ROWS: &[Row] = &[
     servers("cassandra", Manner::InTurn, 270),
     servers("cassandra_nodes", Manner::InTurn, 30),
     servers("placement_zookeeper", Manner::InTurn, 30),
+    // Waits for DNS servers that are silent, and for TTLs.
+    servers("discovery", Manner::Waits, 60),
     servers("placement_patroni", Manner::Waits, 30),
     servers("placement_nats", Manner::Waits, 15),
     servers("placement_real", Manner::Waits, 15),

@@ -106,6 +106,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-planner", "crates/decide/planner", 1, Kind::Decides),
     row("evenkeel-settings", "crates/decide/settings", 2, Kind::Pure),
     row("evenkeel-runtime", "crates/wire/runtime", 3, Kind::Sockets),
+    row("evenkeel-dns", "crates/wire/dns", 3, Kind::Sockets),
     row("evenkeel-http", "crates/wire/http", 4, Kind::Sockets),
     row("evenkeel-cql", "crates/wire/cql", 4, Kind::Sockets),
     row("evenkeel-stores", "crates/wire/stores", 5, Kind::Sockets),

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`request`] | loop 1, every request: which replica, when, how many copies |
 //! | [`dimmer`] | loop 2, every few seconds: how much optional content |
+//! | [`discovery`] | what to believe of those who tell where replicas are |
 //! | [`fleet`] | nothing: the one table of facts about replicas |
 //! | [`plan`], [`window`] | nothing: the arrows between the loops, down and up |
 //! | [`distribution`] | the vocabulary: latency distributions, recorded, computed, compared |
@@ -15,6 +16,7 @@
 //! Loop 2 between data centres is `evenkeel-geo`, loop 3 `evenkeel-planner`.
 
 pub mod dimmer;
+pub mod discovery;
 pub mod distribution;
 pub mod fleet;
 mod named;

@@ -1,8 +1,11 @@
 //! Addresses in files: where somebody listens or connects to, with the place where it was written.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::problem::quoted;
+use crate::reader::canonical;
 use crate::{Mismatch, Setting};
 
 /// An address and where it was written. Port 0 is any port, and what stands in for an address
@@ -50,12 +53,170 @@ impl<'a> Address<'a> {
     }
 }
 
+/// A host by its name, and a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPort {
+    /// The name, in lower case.
+    pub host: String,
+    /// The port, never 0.
+    pub port: u16,
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Who is connected to: by address, or by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// An address.
+    Address(SocketAddr),
+    /// A name, which may have several addresses.
+    Name(HostPort),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Target {
+    /// What [`Target::parse`] expects.
+    pub const EXPECTED: &'static str =
+        "an address or name with a port to connect to, such as 127.0.0.1:9001 or shop.example:9001";
+
+    /// Reads an address or a name, either with a port to connect to.
+    ///
+    /// # Errors
+    /// When it is neither, with the likely cause.
+    pub fn parse(text: &str) -> Result<Self, Mismatch> {
+        let wrong = |hint: &str| Mismatch::new(quoted(text), Self::EXPECTED).with_hint(hint);
+        if let Ok(address) = text.parse().map(canonical) {
+            return match address.port() {
+                0 => Err(wrong("nobody can connect to port 0")),
+                _ => Ok(Self::Address(address)),
+            };
+        }
+        if text.contains("://") {
+            return Err(wrong("without a scheme, such as http://, and without a path"));
+        }
+        if text.parse::<IpAddr>().is_ok() || !text.contains(':') {
+            return Err(wrong("the port is missing"));
+        }
+        let (host, port) = text.rsplit_once(':').expect("there is a colon");
+        let Some(port) = port.parse().ok().filter(|port: &u16| *port != 0) else {
+            return Err(wrong("a port is a number from 1 to 65535"));
+        };
+        check_host(host).map_err(wrong)?;
+        Ok(Self::Name(HostPort { host: host.to_lowercase(), port }))
+    }
+}
+
+/// Says why a text is no name of a host or service.
+///
+/// # Errors
+/// The reason, as a hint.
+pub fn check_host(host: &str) -> Result<(), &'static str> {
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if name.len() > 253 {
+        return Err("a name has at most 253 bytes");
+    }
+    if name.split('.').any(|label| !(1..=63).contains(&label.len())) {
+        return Err("a name has parts of 1 to 63 bytes between its dots");
+    }
+    if !name.split('.').flat_map(str::bytes).all(is_plain) {
+        return Err("a name has letters, digits, hyphens and _ only");
+    }
+    let last = name.rsplit('.').next().unwrap_or_default();
+    if last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("a name does not end in a number, and an IPv4 address has four of them");
+    }
+    Ok(())
+}
+
+/// A replica, with the place where it was written.
+#[derive(Clone)]
+pub enum Endpoint<'a> {
+    /// By address.
+    Address(Address<'a>),
+    /// By name.
+    Name(HostPort, Setting<'a>),
+}
+
+impl<'a> Endpoint<'a> {
+    /// An address or name to connect to.
+    pub fn read(setting: Setting<'a>) -> Self {
+        let stand_in = Target::Address((Ipv4Addr::UNSPECIFIED, 0).into());
+        match setting.clone().parsed(Target::EXPECTED, stand_in, Target::parse).required() {
+            Target::Address(address) => Self::Address(Address { address, setting }),
+            Target::Name(name) => Self::Name(name, setting),
+        }
+    }
+}
+
 /// Reports every address of a list that leads where another one does.
 pub fn check_repeated(addresses: &[Address<'_>]) {
     let mut seen = BTreeSet::new();
     for one in addresses.iter().filter(|one| one.address.port() != 0) {
         if !seen.insert(one.destination()) {
             one.problem("each replica once", "the list already has it".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_address_or_a_name_is_read_and_a_slip_is_explained() {
+        let read = |text: &str| Target::parse(text).map(|it| it.to_string());
+        for (text, known) in [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("[::1]:80", "[::1]:80"),
+            ("[::ffff:10.0.0.1]:80", "10.0.0.1:80"),
+            ("Localhost:9000", "localhost:9000"),
+            ("shop_1.internal.:9000", "shop_1.internal.:9000"),
+        ] {
+            assert_eq!(read(text).unwrap(), known);
+        }
+        for (text, hint) in [
+            ("127.0.0.1", "the port is missing"),
+            ("shop.internal", "the port is missing"),
+            ("::1", "the port is missing"),
+            ("shop:http", "from 1 to 65535"),
+            ("shop:0", "from 1 to 65535"),
+            ("127.0.0.1:0", "port 0"),
+            ("http://shop:80", "without a scheme"),
+            ("127.0.0.1.5:80", "four of them"),
+            ("a..b:80", "1 to 63 bytes"),
+            (":80", "1 to 63 bytes"),
+            ("a b:80", "letters, digits"),
+            ("caf\u{e9}.example:80", "letters, digits"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+        assert!(read(&format!("{}:80", ["abc"; 64].join("."))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_a_panic_and_what_is_read_means_the_same(
+            text in "[a-c0-9.:\\[\\]_-]{0,12}|.{0,12}",
+        ) {
+            if let Ok(target) = Target::parse(&text) {
+                prop_assert_eq!(Target::parse(&target.to_string()).unwrap(), target);
+            }
         }
     }
 }

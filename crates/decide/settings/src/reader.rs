@@ -496,7 +496,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, Mismatch> {
 
 /// An IPv4 address within IPv6 (`[::ffff:127.0.0.1]`) is that IPv4 address to every system, so that
 /// equal addresses are equal however they are written.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
         IpAddr::V6(_) => address,

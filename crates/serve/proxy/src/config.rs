@@ -2,8 +2,10 @@
 
 pub mod read;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
@@ -15,6 +17,28 @@ use evenkeel_geo::traffic::SplitSetup;
 
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::tls::ClientTlsFiles;
+use evenkeel_settings::address::HostPort;
+
+/// Who tells of replicas, beside the addresses that are written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReplicaSource {
+    /// A name of `replicas`: all its addresses (A and AAAA records).
+    Name(HostPort),
+    /// `discover.dns`: the hosts and ports of a service (SRV records).
+    Service(String),
+    /// `discover.file`: a file as Prometheus reads it (`file_sd`).
+    File(PathBuf),
+}
+
+impl fmt::Display for ReplicaSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Service(name) => f.write_str(name),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
 
 /// The sites between which an upstream's requests are split, and where they are among its data
 /// centres.
@@ -32,8 +56,11 @@ pub struct SiteSetup {
 pub struct UpstreamConfig {
     /// Its name in the file, in metrics and on the dashboard.
     pub name: String,
-    /// The replicas at home: the first slots. Where they are discovered: servers that tell of them.
+    /// The replicas at home that are written by address: the first slots. Where they are
+    /// discovered: servers that tell of them.
     pub replicas: Vec<SocketAddr>,
+    /// Who tells of more replicas at home, each once.
+    pub sources: Vec<ReplicaSource>,
     /// Whether the cluster itself tells who is in it; `replicas` are then only whom to ask first.
     pub is_discovered: bool,
     /// `[upstream.NAME.sites]`: who serves in other data centres, in the order of their names.

@@ -6,12 +6,14 @@
 //! | [`config`] | `[upstream.NAME]`: what every protocol has |
 //! | [`calls`] | an upstream's calls as one worker sees them: dispatchers, attempts, guards |
 //! | [`site_choice`], [`site_router`], [`site_setup`] | which data centre a request goes to, and which other may take it over |
-//! | [`upstream_state`] | where workers hand up what they counted |
+//! | [`upstream_state`] | where workers hand up what they counted, and who the replicas are |
+//! | [`discovery`] | asks DNS and files for replicas, again and again |
 //! | [`verdict`], [`estimates`] | what health checks and agents know of a replica |
 //! | [`metrics`], [`status`], [`series`], [`view`] | that, for people and Prometheus |
 
 pub mod calls;
 pub mod config;
+pub mod discovery;
 pub mod estimates;
 pub mod membership;
 pub mod metrics;

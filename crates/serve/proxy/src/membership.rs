@@ -7,8 +7,8 @@
 //! all the time needs no more slots than it had members within that time, and a late reply of the
 //! one before is not taken for one of the new member ([`RoutePlan::generations`]).
 //!
-//! Sources: the configuration ([`crate::upstream_state::UpstreamStates`]) and the nodes of a
-//! Cassandra cluster. Any other (DNS, EDS) names addresses too.
+//! Sources: the configuration, DNS and files ([`crate::upstream_state::UpstreamStates`]), and the
+//! nodes of a Cassandra cluster.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,6 +20,10 @@ use evenkeel_core::{Health, Instant, ReplicaId};
 /// How long a slot stays its member's after that has left: 10 minutes. Longer than a restart, a
 /// deployment or a partition that heals.
 pub const REUSED_AFTER: Duration = Duration::from_secs(600);
+
+/// Slots of one group, unless it has more members at once: 4,096. Who tells of others all the time
+/// fills them; then the one that has been empty for longest is given away before its time.
+const SLOTS_MAX: usize = 4_096;
 
 /// The slots of one group of replicas.
 #[derive(Clone, Debug, Default)]
@@ -60,8 +64,9 @@ impl Membership {
             has_changed |= left_at.is_some() != slot.left_at.is_some();
             slot.left_at = left_at;
         }
+        let mut known: BTreeSet<SocketAddr> = self.addresses().collect();
         for address in members {
-            if self.slots.iter().all(|slot| slot.address != address) {
+            if known.insert(address) {
                 self.assign(now, address);
                 has_changed = true;
             }
@@ -73,8 +78,9 @@ impl Membership {
 
     /// Gives a newcomer the slot that has been empty for longest, or a new one.
     fn assign(&mut self, now: Instant, address: SocketAddr) {
+        let is_full = self.slots.len() >= SLOTS_MAX;
         let is_free = |slot: &&mut Slot| {
-            slot.left_at.is_some_and(|left_at| now.since(left_at) >= REUSED_AFTER)
+            slot.left_at.is_some_and(|left_at| is_full || now.since(left_at) >= REUSED_AFTER)
         };
         match self.slots.iter_mut().filter(is_free).min_by_key(|slot| slot.left_at) {
             Some(slot) => {
@@ -107,16 +113,17 @@ impl Membership {
         self.slots.get(slot).is_some_and(is_it)
     }
 
-    /// The plan after this one: who was there is as healthy as before, newcomers are up, leavers
-    /// drain. One group of all members.
-    pub(crate) fn plan(&self, before: &RoutePlan) -> RoutePlan {
+    /// The plan after this one: who was there is as healthy as before, who joins or returns is as
+    /// `joining` says, leavers drain. One group of all members.
+    pub(crate) fn plan(&self, before: &RoutePlan, joining: Health) -> RoutePlan {
         let health = self.slots.iter().enumerate().map(|(place, slot)| {
             let known = before.generations.get(place).copied().unwrap_or_default();
             let known = before.health.get(place).filter(|_| known == slot.generation);
             match (slot.left_at, known) {
                 (Some(_), _) => Health::Draining,
                 (None, Some(Health::Down)) => Health::Down,
-                (None, Some(Health::Up | Health::Draining) | None) => Health::Up,
+                (None, Some(Health::Up)) => Health::Up,
+                (None, Some(Health::Draining) | None) => joining,
             }
         });
         RoutePlan {
@@ -147,14 +154,14 @@ mod tests {
     #[test]
     fn who_leaves_drains_and_has_its_slot_and_health_when_it_returns() {
         let mut membership = Membership::of([at(1), at(2), at(3)]);
-        let mut plan = membership.plan(&RoutePlan::single_group(3));
+        let mut plan = membership.plan(&RoutePlan::single_group(3), Health::Up);
         plan.health[1] = Health::Down;
         assert!(membership.follow(Instant::from_millis(5), [at(1), at(2)]));
-        let plan = membership.plan(&plan);
+        let plan = membership.plan(&plan, Health::Up);
         assert_eq!(plan.health, [Health::Up, Health::Down, Health::Draining]);
         assert_eq!(plan.groups, [[0, 1].map(ReplicaId::new)]);
         assert!(membership.follow(Instant::from_millis(599_999), [at(4), at(3)]));
-        let plan = membership.plan(&plan);
+        let plan = membership.plan(&plan, Health::Up);
         assert_eq!(placed(&membership), [(2, at(3), 0), (3, at(4), 0)]);
         let out = Health::Draining;
         assert_eq!(plan.health, [out, out, Health::Up, Health::Up]);
@@ -173,10 +180,22 @@ mod tests {
         assert!(membership.is_member(1, 1) && !membership.is_member(1, 0));
         assert!(!membership.is_member(0, 0), "its member has left");
         let before = RoutePlan { health: vec![Health::Down; 3], ..RoutePlan::single_group(3) };
-        let plan = membership.plan(&before);
+        let plan = membership.plan(&before, Health::Up);
         assert_eq!(plan.generations, [0, 1, 0, 0]);
         let [out, down, up] = [Health::Draining, Health::Down, Health::Up];
         assert_eq!(plan.health, [out, up, down, up], "health is a member's, not a slot's");
+    }
+
+    #[test]
+    fn one_who_tells_of_others_all_the_time_fills_no_memory() {
+        let mut membership = Membership::default();
+        for round in 0..6_u16 {
+            let others =
+                (0..1_000).map(|port| SocketAddr::from(([10, 0, 0, round as u8], port + 1)));
+            membership.follow(Instant::from_millis(u64::from(round)), others);
+            assert_eq!(membership.members().count(), 1_000);
+        }
+        assert_eq!(membership.slots.len(), SLOTS_MAX);
     }
 
     proptest! {
@@ -193,7 +212,7 @@ mod tests {
             for (hosts, seconds) in history {
                 now += Duration::from_secs(seconds);
                 membership.follow(now, hosts.iter().map(|host| at(*host)));
-                let next = membership.plan(&plan);
+                let next = membership.plan(&plan, Health::Up);
                 prop_assert!(next.version > plan.version);
                 prop_assert!(next.health.len() >= plan.health.len(), "slots never go");
                 let grown = next.generations.iter().zip(&plan.generations);

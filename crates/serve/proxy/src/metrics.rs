@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_core::Health;
+use evenkeel_core::discovery::Standing;
 
 use super::view::{ReplicaView, View};
 use crate::config::UpstreamConfig;
 use crate::site_metrics;
-use crate::upstream_state::{UpstreamStates, UpstreamStats};
+use crate::upstream_state::{SourceState, UpstreamStates, UpstreamStats};
 use evenkeel_runtime::metrics::{
     Label, Metric, Scrape, counter, counter_by, gauge, gauge_by, histogram, summary,
 };
@@ -46,6 +47,12 @@ pub fn collect<'a>(
     let views = View::of_all(upstreams, states);
     let balanced: Vec<_> = views.iter().map(Balanced::of_upstream).collect();
     collect_balanced(scrape, &balanced);
+    let rows = views.iter().flat_map(|view| {
+        view.sources.iter().map(|source| {
+            (vec![("upstream", &*view.config.name), ("source", &*source.name)], source)
+        })
+    });
+    scrape.table(&OF_SOURCES, rows);
     collect_operations(scrape, &views);
     site_metrics::collect(scrape, &views);
 }
@@ -264,6 +271,39 @@ const OF_REPLICAS: [Metric<ReplicaView>; 15] = [
         "Share of optional content that the replica serves (0 to 1), as it reported within ten \
          seconds.",
         |it| it.state.dimmer.map(|(dimmer, _)| dimmer.value()).into(),
+    ),
+];
+
+const OF_SOURCES: [Metric<SourceState>; 4] = [
+    gauge(
+        "evenkeel_discovery_age_seconds",
+        "Time since the last whole answer of a source of replicas; absent before the first.",
+        |it| it.age.into(),
+    ),
+    gauge(
+        "evenkeel_discovery_stale",
+        "1 while its last answer was not whole: what it told before stays, unless it has told of \
+         nobody for long enough.",
+        |it| (it.standing != Standing::Well).into(),
+    ),
+    gauge(
+        "evenkeel_discovery_replicas",
+        "Replicas or names that it tells of, those included that stay while it fails.",
+        |it| it.replicas.into(),
+    ),
+    counter_by(
+        "evenkeel_discovery_answers_total",
+        "Its answers: whole, partial (some addresses are unknown), empty (no such name, or no \
+         addresses), failed (no answer, SERVFAIL, no readable file).",
+        "outcome",
+        |it| {
+            vec![
+                ("whole", it.counts.whole.into()),
+                ("partial", it.counts.partial.into()),
+                ("empty", it.counts.empty.into()),
+                ("failed", it.counts.failed.into()),
+            ]
+        },
     ),
 ];
 

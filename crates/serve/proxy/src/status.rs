@@ -6,12 +6,14 @@
 use std::time::Instant;
 
 use evenkeel_core::Health;
+use evenkeel_core::discovery::AnswerCounts;
 use evenkeel_core::request::redundancy::HedgeStats;
 use evenkeel_core::time::millis;
 use serde::Serialize;
 
 use super::series::{Latency, Point, ReplicaPoint, Series, rounded, seconds};
 use super::view::{ReplicaView, View};
+use crate::upstream_state::SourceState;
 
 /// One upstream.
 #[derive(Serialize)]
@@ -30,7 +32,30 @@ pub struct UpstreamStatus<'a> {
     /// How second copies stand; `null` where none are sent.
     hedge: Option<Hedge>,
     replicas: Vec<Replica>,
+    /// Names, services and files that tell of replicas, and names that these tell of.
+    sources: Vec<Source>,
     series: Columns,
+}
+
+#[derive(Serialize)]
+struct Source {
+    name: String,
+    /// `well`, `failing`, `empty`, `gone`; `unknown` before the first answer.
+    standing: &'static str,
+    /// Since the last whole answer.
+    age_s: Option<f64>,
+    /// Replicas or names that it tells of, those included that stay while it fails.
+    replicas: usize,
+    answers: Answers,
+}
+
+/// Since the source is known.
+#[derive(Serialize)]
+struct Answers {
+    whole: u64,
+    partial: u64,
+    empty: u64,
+    failed: u64,
 }
 
 #[derive(Serialize)]
@@ -147,6 +172,7 @@ impl<'a> UpstreamStatus<'a> {
             total: Total::of(view),
             hedge: view.stats.hedge().map(Hedge::new),
             replicas: view.replicas().into_iter().enumerate().map(replica).collect(),
+            sources: view.sources.iter().map(Source::new).collect(),
             series: Columns::of(series, view.home.len(), now),
         }
     }
@@ -215,6 +241,19 @@ impl Replica {
                 cancelled: counted.cancelled,
                 ejections: counted.ejections,
             },
+        }
+    }
+}
+
+impl Source {
+    fn new(state: &SourceState) -> Self {
+        let AnswerCounts { whole, partial, empty, failed } = state.counts;
+        Self {
+            name: state.name.clone(),
+            standing: state.standing.name(),
+            age_s: state.age.map(|age| rounded(age.as_secs_f64(), 10.0)),
+            replicas: state.replicas,
+            answers: Answers { whole, partial, empty, failed },
         }
     }
 }

@@ -4,8 +4,10 @@
 
 mod said;
 mod sites;
+mod sources;
 mod worker_report;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -24,8 +26,10 @@ use crate::config::UpstreamConfig;
 use crate::membership::Membership;
 use said::Said;
 use sites::SplitEntry;
+use sources::Sources;
 
 pub use sites::{SiteCounts, SplitReport, SplitStats};
+pub use sources::{Heard, Query, SourceState};
 pub use worker_report::{BrownoutSeen, ReplicaState, WorkerReport};
 
 /// What is known of all upstreams of the process.
@@ -35,6 +39,8 @@ pub struct UpstreamStates {
     upstreams: RwLock<Vec<Arc<Entry>>>,
     /// By worker, the CPU time of its thread, in nanoseconds.
     cpu_nanos: Vec<AtomicU64>,
+    /// How often the replicas of any upstream, or those who tell of them, became others.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -44,6 +50,8 @@ struct Entry {
     /// The slots of replicas that the configuration names; those of a Cassandra cluster are its
     /// watcher's.
     membership: Mutex<Membership>,
+    /// Who tells of them; locked before `membership`.
+    sources: Mutex<Sources>,
     /// Its name and whether it was last said to have a replica that may be used.
     said: Said,
     /// The replicas at home, by slot: as configured, or as a Cassandra cluster told.
@@ -120,6 +128,7 @@ impl Entry {
             stats: Mutex::default(),
             plan: watch::Sender::new(Arc::new(upstream.first_plan())),
             membership: Mutex::new(membership),
+            sources: Mutex::new(Sources::of(upstream)),
             said: Said::new(&upstream.name),
             home: Mutex::new(home.into()),
             split: upstream.split.clone().map(|setup| SplitEntry::new(setup.sites, workers)),
@@ -159,16 +168,36 @@ impl Entry {
         self.membership.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over who the replicas at home are from now on.
-    fn follow(&self, now: Instant, replicas: &[SocketAddr]) {
+    fn sources(&self) -> MutexGuard<'_, Sources> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over who the replicas at home are from now on, by a reload or by what a source told;
+    /// whether they have changed.
+    fn follow(&self, now: Instant, sources: &mut Sources) -> bool {
         let mut membership = self.membership();
+        let before: Vec<SocketAddr> = membership.members().map(|(_, at, _)| at).collect();
+        let replicas = sources.members(&before);
         if !membership.follow(now, replicas.iter().copied()) {
-            return;
+            return false;
         }
+        let joined = replicas.iter().filter(|at| !before.contains(at)).count();
+        let (count, left) = (replicas.len(), before.len() + joined - replicas.len());
+        let upstream = self.said.upstream();
+        tracing::info!(upstream, count, joined, left, "its replicas have changed");
+        let stay = membership.members().filter(|(_, at, _)| before.contains(at));
+        let stay: Vec<usize> = stay.map(|(slot, ..)| slot).collect();
         // First who is in which slot, then the plan: a worker that has the plan finds them all.
         *self.home.lock().unwrap_or_else(PoisonError::into_inner) =
             membership.addresses().collect();
-        self.plan.send_modify(|plan| *plan = Arc::new(membership.plan(plan)));
+        self.plan.send_modify(|plan| {
+            // Who is checked gets requests once it has passed, unless nobody else does.
+            let is_up = |slot: &usize| plan.health.get(*slot) == Some(&Health::Up);
+            let is_served = stay.iter().any(is_up);
+            let joining = if sources.has_checks() && is_served { Health::Down } else { Health::Up };
+            *plan = Arc::new(membership.plan(plan, joining));
+        });
+        true
     }
 }
 
@@ -180,6 +209,7 @@ impl UpstreamStates {
         Self {
             upstreams: RwLock::new(upstreams.map(entry).collect()),
             cpu_nanos: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            changes: watch::Sender::new(0),
         }
     }
 
@@ -211,9 +241,53 @@ impl UpstreamStates {
             // A cluster tells of its nodes itself; replicas that other sites share have their
             // places among those of these.
             if !upstream.is_discovered && upstream.split.is_none() {
-                entry.follow(now, &upstream.replicas);
+                let mut sources = entry.sources();
+                sources.reconfigure(upstream);
+                entry.follow(now, &mut sources);
             }
         }
+        drop(upstreams);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// What is to be asked for these upstreams, and whether nothing has been heard of it yet.
+    pub fn queries(&self, upstreams: impl Iterator<Item = usize>) -> BTreeMap<Query, bool> {
+        let mut all = BTreeMap::new();
+        for upstream in upstreams {
+            for (query, is_unheard) in self.entry(upstream).sources().queries() {
+                *all.entry(query).or_default() |= is_unheard;
+            }
+        }
+        all
+    }
+
+    /// Takes in what was heard of a query, for every upstream that asks it; whether it should be
+    /// confirmed soon.
+    pub fn learn(&self, now: Instant, query: &Query, heard: &Heard) -> bool {
+        let upstreams = self.upstreams.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (mut is_changed, mut is_unconfirmed) = (false, false);
+        for entry in upstreams {
+            let mut sources = entry.sources();
+            if sources.queries().any(|(asked, _)| asked == *query) {
+                let (has_others, is_open) = sources.learn(now, query, heard);
+                is_changed |= entry.follow(now, &mut sources) | has_others;
+                is_unconfirmed |= is_open;
+            }
+        }
+        if is_changed {
+            self.changes.send_modify(|count| *count += 1);
+        }
+        is_unconfirmed
+    }
+
+    /// Tells whenever replicas, or those who tell of them, may have become others.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// How those stand who tell of an upstream's replicas.
+    pub fn sources(&self, upstream: usize) -> Vec<SourceState> {
+        self.entry(upstream).sources().states()
     }
 
     /// The replicas of an upstream that the configuration names, each with its slot and how many

@@ -9,7 +9,7 @@ use evenkeel_core::request::safeguards::Distrust;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
 
 use crate::config::UpstreamConfig;
-use crate::upstream_state::{ReplicaState, UpstreamStates, UpstreamStats};
+use crate::upstream_state::{ReplicaState, SourceState, UpstreamStates, UpstreamStats};
 
 /// An upstream: what was configured, what was counted, what is planned.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct View<'a> {
     plan: Arc<RoutePlan>,
     /// The addresses of the replicas at home, by slot.
     pub home: Arc<[SocketAddr]>,
+    /// Who tells of them, beside the configuration.
+    pub sources: Vec<SourceState>,
 }
 
 /// A replica of it, over all workers.
@@ -57,6 +59,7 @@ impl<'a> View<'a> {
             stats: states.stats(place),
             plan: states.plan(place),
             home: states.home(place),
+            sources: states.sources(place),
         };
         upstreams.map(view).collect()
     }

@@ -7,6 +7,7 @@
 
 mod agents;
 mod clusters;
+mod discovery;
 mod files;
 mod fixed;
 pub(crate) mod reload;
@@ -29,10 +30,11 @@ use tokio::task::JoinSet;
 
 use crate::adapters::{self, EnvoySide, MeshPaths, UpstreamHome};
 use crate::admin::{self, access::Access};
-use crate::config::{AdminConfig, Config, UpstreamEntry};
+use crate::config::{AdminConfig, Config, ReplicaSource, UpstreamEntry};
 use clusters::Clusters;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle, Watcher};
+use evenkeel_dns::Resolver;
 use evenkeel_duplicates::{self as duplicates, DuplicatesState};
 use evenkeel_http_proxy::agent_state::AgentStates;
 use evenkeel_mesh::{self as redirect, Member, RedirectState, envoy};
@@ -172,6 +174,8 @@ impl Process {
         let mut whole = Whole::new(config)?;
         let (config, states, clock) = (Arc::clone(&whole.config), &whole.states, whole.clock);
         let tls = Arc::new(LoadedTls::load(&config, &LoadedTls::default())?);
+        let resolver = Resolver::new(config.process.resolvers.clone());
+        discovery::ask_first(&resolver, states, &config, clock);
         let (sides, clusters) = (opened.sides()?, opened.cluster_states());
         let admin = opened.admin.as_ref().map(AdminListener::address).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
@@ -365,14 +369,27 @@ async fn until_stopping<T>(stop: &StopSignal) -> Option<T> {
     None
 }
 
-/// Reads the certificates, keys and tokens that a configuration names, for `evenkeel check`.
+/// Reads the certificates, keys, tokens and lists of replicas that a configuration names, for
+/// `evenkeel check`.
 ///
 /// # Errors
 /// When one cannot be used; the error names it and its table.
 pub fn check_files(config: &Config) -> io::Result<()> {
     LoadedTls::load(&Arc::new(config.clone()), &LoadedTls::default())?;
     config.duplicates.iter().try_for_each(|service| service.load_tls().map(drop))?;
-    config.admin.as_ref().map(Access::load).transpose().map(drop)
+    config.admin.as_ref().map(Access::load).transpose()?;
+    let sources = config.upstreams.iter().flat_map(|upstream| {
+        upstream.common.sources.iter().map(move |source| (&upstream.common.name, source))
+    });
+    for (name, source) in sources {
+        if let ReplicaSource::File(path) = source {
+            let in_table = |error: io::Error| {
+                io::Error::new(error.kind(), format!("[upstream.{name}]: discover.file: {error}"))
+            };
+            evenkeel_proxy::discovery::check_file(path).map_err(in_table)?;
+        }
+    }
+    Ok(())
 }
 
 /// By upstream, who watches its Cassandra cluster, and what workers have of it.
@@ -585,6 +602,7 @@ mod tests {
                 workers: 2,
                 drain: Duration::ZERO,
                 buffers_max: evenkeel_runtime::buffers::BYTES_MAX,
+                resolvers: Vec::new(),
             },
             listens: Vec::new(),
             upstreams: Vec::new(),

@@ -181,7 +181,10 @@ impl Floor {
 
     fn http_route(&self, place: usize, upstream: &UpstreamConfig) -> AnyRoute {
         let (time, tls) = ((self.clock, self.timer.clone()), self.tls.upstreams[place].clone());
-        AnyRoute::Http(Route::with_timer(upstream, tls, time, self.seed(upstream)))
+        let route = Route::with_timer(upstream, tls, time, self.seed(upstream));
+        // Those that are discovered are known before the first request.
+        route.adopt(&self.states.plan(place), &self.states.home(place));
+        AnyRoute::Http(route)
     }
 
     /// Keeps a route up to date from now on.

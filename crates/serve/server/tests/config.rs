@@ -156,7 +156,7 @@ address = '0.0.0.0:9901'
     let expected = "\
 run.toml:2:11: process.workers: got 0, expected a whole number from 1 to 1024
 run.toml:3:9: process: got the unknown key \"drian\", expected one of workers, drain, \
-buffers_max; did you mean \"drain\"?
+buffers_max, resolvers; did you mean \"drain\"?
 run.toml:7:12: listen.0.upstream: got \"shoop\", expected shop; did you mean \"shop\"?
 run.toml:8:19: listen.0.limits.idle: got 60, expected a duration such as 30ms, 2.5s or 1m30s; \
 did you mean 60ms or 60s?
@@ -166,8 +166,8 @@ run.toml:11:11: listen.1.address: got 127.0.0.1:8080, expected an address of its
 this process already listens there, for [[listen]]
 run.toml:15:31: upstream.shop.replicas.1: got 127.0.0.1:9001, expected each replica once; \
 the list already has it
-run.toml:15:49: upstream.shop.replicas.2: got \"127.0.0.1\", expected an IP address with a port \
-such as 127.0.0.1:8080; the port is missing
+run.toml:15:49: upstream.shop.replicas.2: got \"127.0.0.1\", expected an address or name with a \
+port to connect to, such as 127.0.0.1:9001 or shop.example:9001; the port is missing
 run.toml:15:62: upstream.shop.replicas.3: got 127.0.0.1:8080, expected the address of another \
 server; this process listens there for [[listen]]: requests would loop
 run.toml:16:10: upstream.shop.policy: got \"c33\", expected one of {policies}; did you mean \"c3\"?
@@ -588,6 +588,50 @@ fn check_sense(config: &Config) -> Result<(), TestCaseError> {
     };
     prop_assert!(config.admin.iter().all(is_kept));
     Ok(())
+}
+
+#[test]
+fn replicas_may_be_named_and_discovered_and_slips_are_explained() {
+    let of = |more: &str| {
+        format!(
+            "[[listen]]\naddress = '127.0.0.1:8080'\nupstream = 'a'\n\
+             [process]\nresolvers = ['10.0.0.53:53']\n[upstream.a]\n{more}\n"
+        )
+    };
+    let sources = |more: &str| {
+        let config = good(&of(more));
+        let common = config.upstreams[0].common.clone();
+        let sources: Vec<String> = common.sources.iter().map(ToString::to_string).collect();
+        (common.replicas.len(), sources, common.tls.and_then(|tls| tls.name))
+    };
+    let named = sources("replicas = ['127.0.0.1:1', 'Shop.internal:2']\nhedge = {}");
+    assert_eq!(named, (1, vec!["shop.internal:2".to_owned()], None));
+    let service = sources("discover = { dns = '_http._tcp.Shop' }\nreplicas = ['b:1']");
+    assert_eq!(service.1, ["b:1", "_http._tcp.shop"]);
+    let file = sources("discover = { file = '/srv/replicas.json' }\ntls = {}");
+    assert_eq!(file, (0, vec!["/srv/replicas.json".to_owned()], None));
+    let one = sources("replicas = ['shop.internal.:1', 'shop.internal.:2']\ntls = {}");
+    assert_eq!(one.2.as_deref(), Some("shop.internal"), "the name in their certificates");
+    assert_eq!(good(&of("replicas = ['b:1']")).process.resolvers.len(), 1);
+    for (more, words) in [
+        ("replicas = []", "upstream.a.replicas: got a list"),
+        ("hedge = {}", "upstream.a.replicas: got nothing"),
+        ("replicas = ['b:1', 'B:1']", "upstream.a.replicas.1: got b:1, expected each replica once"),
+        ("replicas = ['http://b:1']", "without a scheme"),
+        ("discover = {}", "upstream.a.discover.dns: got neither dns nor file"),
+        ("discover = { dns = 'a', file = 'b' }", "got both dns and file, expected one of them"),
+        ("discover = { dns = 'a b' }", "expected the name of a service such as _http._tcp"),
+        ("discover = { consul = 'a' }", "the unknown key \"consul\", expected one of dns, file"),
+        ("replicas = ['b:1', 'c:1']\ntls = {}", "upstream.a.tls: got replicas of several names"),
+        ("discover = { dns = 'a' }\ntls = {}", "expected tls.name"),
+        (
+            "protocol = 'cql'\nreplicas = ['127.0.0.1:1']\ndiscover = { dns = 'a' }",
+            "upstream.a.discover",
+        ),
+    ] {
+        let found = problems(&of(more)).join("\n");
+        assert!(found.contains(words), "{more}: {found}");
+    }
 }
 
 /// What `docs/redirect.md` shows, with files that nobody opens here.

@@ -316,6 +316,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
             workers: 1,
             drain: Duration::from_secs(1),
             buffers_max: BYTES_MAX,
+            resolvers: Vec::new(),
         },
         listens: Vec::new(),
         upstreams: Vec::new(),
@@ -386,6 +387,7 @@ fn proxy_config(
     let upstream = UpstreamConfig {
         name: "demo".to_owned(),
         replicas: replicas.to_vec(),
+        sources: Vec::new(),
         is_discovered: false,
         sites: Vec::new(),
         split: None,
@@ -417,6 +419,7 @@ fn proxy_config(
             workers: 1,
             drain: Duration::from_secs(1),
             buffers_max: BYTES_MAX,
+            resolvers: Vec::new(),
         },
         listens: vec![listen],
         upstreams: vec![UpstreamEntry { common: upstream, cql: None }],

@@ -1,18 +1,18 @@
 //! The keys of `[upstream.NAME]` that every protocol has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::select::registry::{NAMES, Policy, PolicyError};
 use evenkeel_geo::SITES_MAX;
-use evenkeel_settings::address::{self, Address};
-use evenkeel_settings::common::{HOUR, MS, REPLICAS_MAX, SECOND, at_most, check_name};
+use evenkeel_settings::address::{self, Address, Endpoint, check_host};
+use evenkeel_settings::common::{HOUR, MS, REPLICAS_MAX, SECOND, at_most, check_name, file};
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 use http::uri::PathAndQuery;
 
-use crate::config::{HealthConfig, SiteReplicas, Timeouts, UpstreamConfig};
+use crate::config::{HealthConfig, ReplicaSource, SiteReplicas, Timeouts, UpstreamConfig};
 use evenkeel_runtime::limits::{BodyLimits, Http2, UpstreamLimits};
 use evenkeel_runtime::tls::ClientTlsFiles;
 
@@ -26,7 +26,11 @@ impl UpstreamConfig {
         table: &mut Table<'a>,
         is_discovered: bool,
     ) -> (Self, Vec<Address<'a>>) {
-        let mut replicas = replicas(table.key("replicas"));
+        let (mut replicas, mut sources) = match is_discovered {
+            true => (replicas(table.key("replicas")), Vec::new()),
+            false => endpoints(table),
+        };
+        sources.extend(table.key("discover").table(discover).optional().flatten());
         let (sites, remote) = sites(table.key("sites"));
         let times = table.key("timeouts").section(|table| timeouts(table, !is_discovered));
         let (timeouts, connect, body) = times;
@@ -37,6 +41,7 @@ impl UpstreamConfig {
         let config = Self {
             name: name.to_owned(),
             replicas: replicas.iter().map(|replica| replica.address).collect(),
+            sources,
             is_discovered,
             sites,
             split: None, // until [redirect] is read
@@ -54,14 +59,38 @@ impl UpstreamConfig {
             limits: UpstreamLimits { http2, ..limits },
             tls: table.key("tls").table(ClientTlsFiles::read).optional(),
         };
+        let config = config.named_in_tls(table);
         if let [only] = replicas.as_slice()
             && !is_discovered
+            && config.sources.is_empty()
         {
             config.check_single(only, table);
         }
         replicas.extend(remote);
         address::check_repeated(&replicas);
         (config, replicas)
+    }
+
+    /// Certificates are of names. Where all replicas have one name it is that of their
+    /// certificates, too.
+    fn named_in_tls(mut self, table: &mut Table<'_>) -> Self {
+        let Some(tls) = self.tls.as_mut().filter(|tls| tls.name.is_none()) else { return self };
+        let hosts = self.sources.iter().filter_map(|source| match source {
+            ReplicaSource::Name(name) => Some(name.host.trim_end_matches('.')),
+            ReplicaSource::Service(_) | ReplicaSource::File(_) => None,
+        });
+        let hosts: BTreeSet<&str> = hosts.collect();
+        let has_others = !self.replicas.is_empty() || !self.sources.iter().all(is_name);
+        match (hosts.first(), hosts.len(), has_others) {
+            (Some(only), 1, false) => tls.name = Some((*only).to_owned()),
+            (None, _, _) if !self.sources.iter().any(is_service) => {} // by address
+            _ => {
+                let expected = "tls.name, the name in the certificates of all replicas";
+                let came = "replicas of several names, with TLS";
+                table.problem("tls", Mismatch::new(came, expected));
+            }
+        }
+        self
     }
 
     /// Second copies go to other replicas; with one there is none.
@@ -75,6 +104,64 @@ impl UpstreamConfig {
         }
         if self.retries_max > 0 && table.key("retries_max").value().is_some() {
             table.problem("retries_max", alone("retries"));
+        }
+    }
+}
+
+const fn is_name(source: &ReplicaSource) -> bool {
+    matches!(source, ReplicaSource::Name(_))
+}
+
+const fn is_service(source: &ReplicaSource) -> bool {
+    matches!(source, ReplicaSource::Service(_))
+}
+
+/// `replicas` of HTTP: by address or by name. It may be left out where others tell of replicas.
+fn endpoints<'a>(table: &mut Table<'a>) -> (Vec<Address<'a>>, Vec<ReplicaSource>) {
+    let number = format!("1 to {REPLICAS_MAX} addresses or names such as [\"127.0.0.1:9001\"]");
+    let written = table.key("replicas").list(Endpoint::read);
+    let written = written.check(&number, |all| (1..=REPLICAS_MAX).contains(&all.len()));
+    let written = match table.key("discover").value() {
+        Some(_) => written.or(Vec::new()),
+        None => written.required(),
+    };
+    let (mut replicas, mut named) = (Vec::new(), Vec::new());
+    for endpoint in written {
+        match endpoint {
+            Endpoint::Address(address) => replicas.push(address),
+            Endpoint::Name(name, setting) => {
+                let source = ReplicaSource::Name(name);
+                if named.contains(&source) {
+                    let wrong = Mismatch::new(source.to_string(), "each replica once");
+                    setting.problem(wrong.with_hint("the list already has it"));
+                } else {
+                    named.push(source);
+                }
+            }
+        }
+    }
+    (replicas, named)
+}
+
+/// `discover`: one who tells of replicas.
+fn discover(table: &mut Table<'_>) -> Option<ReplicaSource> {
+    let (dns, path) = (table.key("dns"), table.key("file"));
+    match (dns.value(), path.value()) {
+        (Some(_), None) => {
+            let name = dns.clone().text().required();
+            if !name.is_empty()
+                && let Err(hint) = check_host(&name)
+            {
+                let expected = "the name of a service such as _http._tcp.shop.example";
+                dns.problem(Mismatch::new(format!("{name:?}"), expected).with_hint(hint));
+            }
+            Some(ReplicaSource::Service(name.to_lowercase()))
+        }
+        (None, Some(_)) => Some(ReplicaSource::File(file(path))),
+        (came, _) => {
+            let came = if came.is_some() { "both dns and file" } else { "neither dns nor file" };
+            table.problem("dns", Mismatch::new(came, "one of them"));
+            None
         }
     }
 }

@@ -34,6 +34,10 @@ impl Said {
         Self { upstream: upstream.to_owned(), is_usable: AtomicBool::new(true) }
     }
 
+    pub(super) fn upstream(&self) -> &str {
+        &self.upstream
+    }
+
     /// Says what is new.
     pub(super) fn tell(
         &self,

@@ -22,7 +22,7 @@ pub use evenkeel_placement::config::{
     DatabaseConfig, OperationsConfig, PlacementConfig, PlacementTier, StoreConfig, SystemConfig,
 };
 pub use evenkeel_proxy::config::{
-    CountedAs, HealthConfig, SiteReplicas, SiteSetup, Timeouts, UpstreamConfig,
+    CountedAs, HealthConfig, ReplicaSource, SiteReplicas, SiteSetup, Timeouts, UpstreamConfig,
 };
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::networks::Networks;
@@ -63,6 +63,8 @@ pub struct ProcessConfig {
     pub drain: Duration,
     /// Bytes that may be buffered for all clients; default 256 MiB.
     pub buffers_max: u64,
+    /// DNS servers to ask, in this order; default: those of the operating system.
+    pub resolvers: Vec<SocketAddr>,
 }
 
 /// `[[listen]]`: an address and the upstream behind it.

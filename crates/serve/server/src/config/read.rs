@@ -8,6 +8,7 @@
 mod addresses;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -93,6 +94,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         && let Some(upstream) = upstreams.get(redirect.config.upstream)
     {
         check_known_sites(&redirect.config, upstream);
+        check_places(upstream);
     }
     let redirect = redirect.map(|redirect| redirect.config);
     Config {
@@ -219,6 +221,15 @@ fn check_sites(upstreams: &[Upstream<'_>], redirect: Option<&Redirect<'_>>) {
     }
 }
 
+/// Other sites and Envoys know replicas by their places, which are those of the file.
+fn check_places(upstream: &Upstream<'_>) {
+    if let Some(source) = upstream.config.common.sources.first() {
+        let came = format!("{source} as a source of replicas");
+        let expected = "addresses only, in the upstream of [redirect]";
+        upstream.setting.problem(Mismatch::new(came, expected));
+    }
+}
+
 /// Every other site has a way to it, and every way a site.
 fn check_known_sites(redirect: &RedirectConfig, upstream: &Upstream<'_>) {
     let (site, sites) = (redirect.site, &redirect.sites);
@@ -319,6 +330,12 @@ fn check_addresses(
     addresses::check_circles(&own_addresses, &targets);
 }
 
+fn resolvers(setting: Setting<'_>) -> Vec<SocketAddr> {
+    let resolvers = setting.list(|item| Address::to_connect(item).address);
+    let few = "1 to 8 addresses such as [\"10.0.0.53:53\"]";
+    resolvers.check(few, |all| (1..=8).contains(&all.len())).or(Vec::new())
+}
+
 impl ProcessConfig {
     fn read(table: &mut Table<'_>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -326,6 +343,7 @@ impl ProcessConfig {
             workers: table.key("workers").integer().between(1..=1_024).or(cores),
             drain: duration(table, "drain", Duration::ZERO..=HOUR, 10 * SECOND),
             buffers_max: table.key("buffers_max").bytes().between(BUFFERS_MAX).or(BYTES_MAX),
+            resolvers: resolvers(table.key("resolvers")),
         }
     }
 }
@@ -396,7 +414,7 @@ impl<'a> Upstream<'a> {
             match protocol {
                 Protocol::Cql => evenkeel_cassandra::config::read::refuse(
                     table,
-                    &["sites", "replay_bytes_max", "pool", "http2"],
+                    &["discover", "sites", "replay_bytes_max", "pool", "http2"],
                 ),
                 Protocol::Http if cql.is_some() => {
                     let expected = "protocol = \"cql\" too: the default is http";

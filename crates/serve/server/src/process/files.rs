@@ -24,26 +24,27 @@ pub(super) fn open(config: &Config) -> (Option<Limit>, Option<String>) {
     }
     let limit = raised.ok();
     buffers::of_process().limit(config.process.buffers_max);
-    (limit, follow(config))
+    (limit, follow(config, |_| 0))
 }
 
-/// Gives clients what upstreams leave of the limit as it is; says what is too little.
-pub(super) fn follow(config: &Config) -> Option<String> {
+/// Gives clients what upstreams leave of the limit as it is; says what is too little. `discovered`
+/// has how many replicas an upstream has, where the configuration does not have all.
+pub(super) fn follow(config: &Config, discovered: impl Fn(usize) -> usize) -> Option<String> {
     let files_max = files::limit();
-    let budget = budget(config);
+    let budget = budget(config, discovered);
     limit_clients(budget.clients_max(files_max));
     budget.shortfall(files_max)
 }
 
 /// What all limits of a configuration allow together. Of a Cassandra cluster only the nodes of the
 /// file are known.
-fn budget(config: &Config) -> Budget {
+fn budget(config: &Config, discovered: impl Fn(usize) -> usize) -> Budget {
     let workers = config.process.workers.max(1) as u64;
     let listens: u64 = config.listens.iter().map(|it| it.limits.connections_max as u64).sum();
     let agents: u64 = config.agents.iter().map(|it| it.common.limits.connections_max as u64).sum();
     let services: u64 = config.duplicates.iter().map(|it| it.clients_max as u64).sum();
-    let upstreams = config.upstreams.iter().map(|upstream| {
-        let replicas = upstream.common.replicas.len() as u64;
+    let upstreams = config.upstreams.iter().enumerate().map(|(place, upstream)| {
+        let replicas = upstream.common.replicas.len().max(discovered(place)) as u64;
         match &upstream.cql {
             None => replicas * upstream.common.limits.connections_max as u64 * workers,
             Some(cql) => replicas * cql.connections_max as u64 * workers + OF_CLUSTER,
@@ -150,6 +151,9 @@ mod tests {
             upstreams: 3 * (2 * 7) + (3 * 5 + 2) + agent,
             workers: 3,
         };
-        assert_eq!(budget(&config), expected);
+        assert_eq!(budget(&config, |_| 0), expected);
+        let web = config.upstreams.iter().position(|upstream| upstream.common.name == "web");
+        let discovered = budget(&config, |place| if Some(place) == web { 9 } else { 0 });
+        assert_eq!(discovered.upstreams, expected.upstreams + 3 * (7 * 7));
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_cassandra::metrics::{self as cassandra_metrics, ClusterStatus, ClusterView};
+use evenkeel_core::discovery::Standing;
 use evenkeel_proxy::metrics;
 use evenkeel_proxy::series::{POINTS_MAX, SAMPLED_EVERY, Series, WINDOW_SAMPLES, seconds};
 use evenkeel_proxy::status::UpstreamStatus;
@@ -107,8 +108,12 @@ impl Upstreams {
         let config = self.config();
         let missing = |view: &View<'_>| {
             let (name, replicas) = (&view.config.name, view.home.len());
+            let sources = view.sources.iter().filter(|source| source.standing != Standing::Well);
+            let sources: String =
+                sources.map(|it| format!("; {} is {}", it.name, it.standing.name())).collect();
             format!(
-                "not ready: upstream {name} has no replica up and well (it has {replicas} in all)\n"
+                "not ready: upstream {name} has no replica up and well (it has {replicas} in \
+                 all){sources}\n"
             )
         };
         let views = self.views(&config);

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::clusters::{changes_of, is_shared};
+use super::discovery::{ask_first, keep_discovering};
 use super::tls::LoadedTls;
 use super::upstreams::Upstreams;
 use super::{files, stopped};
@@ -23,6 +24,7 @@ use crate::config::{Config, ListenConfig};
 use crate::worker::{FrontendFrom, Order, Worker};
 use evenkeel_cassandra::ClusterHandle;
 use evenkeel_cassandra::cluster_state::ClusterStates;
+use evenkeel_dns::Resolver;
 use evenkeel_http_proxy::health::Checks;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::accept::{Listener, Sharing};
@@ -41,6 +43,7 @@ pub(super) struct Workers {
     config: Arc<Config>,
     tls: Arc<LoadedTls>,
     states: Arc<UpstreamStates>,
+    resolver: Resolver,
     clock: Clock,
     bound: Bound,
     /// Every port this process listened on at any time.
@@ -97,8 +100,11 @@ impl Workers {
         let configs = watch::Sender::new(Arc::clone(&config));
         let checked = watch::Sender::new((Arc::clone(&config), Arc::clone(&tls)));
         let (in_force, its) = (checked.subscribe(), Arc::clone(states));
+        let resolver = Resolver::new(config.process.resolvers.clone());
+        let (asks, of, tells) = (resolver.clone(), checked.subscribe(), Arc::clone(states));
         jobs.push(Job::new(Place::Control, move |stop| async move {
             tokio::task::spawn_local(keep_checking(in_force, its)); // also in the drain
+            tokio::task::spawn_local(keep_discovering(asks, of, tells, clock));
             tokio::task::spawn_local(evenkeel_runtime::tls::keep_fresh());
             stopped(stop).await;
             Ok(())
@@ -107,7 +113,20 @@ impl Workers {
         let (states, bound) = (Arc::clone(states), Arc::new(Mutex::new(listens)));
         let cluster = |share: &ClusterHandle| Arc::clone(share.states());
         let clusters = clusters.iter().map(|share| share.as_ref().map(cluster)).collect();
-        Self { config, tls, states, clock, bound, ports, orders, configs, checked, clusters, jobs }
+        Self {
+            config,
+            tls,
+            states,
+            resolver,
+            clock,
+            bound,
+            ports,
+            orders,
+            configs,
+            checked,
+            clusters,
+            jobs,
+        }
     }
 
     /// Where clients come in, as it is from now on.
@@ -203,6 +222,7 @@ impl Component for Workers {
         self.tls = Arc::clone(&tls);
         let upstreams = config.upstreams.iter().map(|upstream| &upstream.common);
         self.states.adopt(self.clock.now(), upstreams);
+        ask_first(&self.resolver, &self.states, &config, self.clock);
         let (obeyed, all_obeyed) = mpsc::channel();
         for (worker, listeners) in self.orders.iter().zip(listeners) {
             let mut new = listeners.into_iter();
@@ -218,7 +238,8 @@ impl Component for Workers {
         }
         drop(obeyed);
         self.ports.extend(frontends.iter().map(|(address, _)| address.port()));
-        if let Some(shortfall) = files::follow(&config) {
+        let discovered = |place| self.states.members(place).len();
+        if let Some(shortfall) = files::follow(&config, discovered) {
             tracing::warn!("{shortfall}");
         }
         *self.bound.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -239,14 +260,19 @@ async fn keep_checking(
     states: Arc<UpstreamStates>,
 ) {
     let mut checks = Checks::default();
+    let mut changes = states.changes();
     loop {
         let (config, tls) = in_force.borrow_and_update().clone();
+        changes.borrow_and_update();
         let checked = config.named_upstreams().map(|(place, upstream)| {
             (place, &upstream.common, tls.upstreams.get(place).and_then(Option::as_ref))
         });
         checks.follow(checked, &states);
-        if in_force.changed().await.is_err() {
-            return; // with all checks
+        tokio::select! {
+            changed = in_force.changed() => if changed.is_err() {
+                return; // with all checks
+            },
+            _ = changes.changed() => {} // there as long as the states are
         }
     }
 }

@@ -1,0 +1,71 @@
+//! A real DNS server: services (SRV), hosts that come and go, and its end.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use evenkeel_core::discovery::Standing;
+use evenkeel_testkit::folder::Folder;
+use evenkeel_testkit::program::Program;
+use evenkeel_testkit::story::{nobody, skipped, story_within};
+use evenkeel_testkit::wait::until;
+
+use crate::{Fleet, LIMIT, Requests, ip, members, start, stop, text};
+
+/// One that knows the hosts of a file, which it reads again after a SIGHUP.
+fn dnsmasq(at: SocketAddr, folder: &Folder, services: &[String]) -> Option<Program> {
+    let mut command = Command::new("dnsmasq");
+    command.args(["--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces"]);
+    command.args(["--conf-file=/dev/null", "--pid-file=", "--local=/test/", "--user=root"]);
+    command.args(["--local-ttl=1", "--listen-address=127.0.0.1"]);
+    command.arg(format!("--port={}", at.port()));
+    command.arg(format!("--addn-hosts={}", folder.file("hosts").display()));
+    command.args(services).stderr(Stdio::null());
+    Program::start_if_installed(&mut command)
+}
+
+#[test]
+fn a_service_of_a_real_dns_server_is_followed_and_outlives_it() {
+    story_within(LIMIT, async {
+        let (fleet, folder, at) = (Fleet::start(6), Folder::new("dnsmasq"), nobody());
+        let hosts = |numbers: &[usize]| {
+            let line =
+                |number: &usize| format!("{} {}.test\n", ip(*number), ["a", "b"][number % 2]);
+            std::fs::write(folder.file("hosts"), numbers.iter().map(line).collect::<String>())
+                .unwrap();
+        };
+        hosts(&[0, 1]);
+        let service = |host: &str, priority: u16| {
+            format!("--srv-host=_http._tcp.shop.test,{host}.test,{},{priority},7", fleet.port)
+        };
+        let services = [service("a", 1), service("b", 1), service("far", 2)];
+        let Some(mut server) = dnsmasq(at, &folder, &services) else {
+            skipped("dnsmasq is not installed: apt-get install dnsmasq-base");
+            return;
+        };
+        server.wait_listening(at);
+        let discover = "discover = { dns = '_http._tcp.shop.test' }";
+        let process = start(&text("served", at, discover));
+        let (states, main) = (Arc::clone(process.upstreams()), process.listens()[0]);
+        assert_eq!(members(&states), fleet.addresses(0..2), "those of the first priority");
+        let requests = Requests::start(main);
+        for numbers in [&[0, 1, 2, 3, 4, 5][..], &[4, 5]] {
+            hosts(numbers);
+            server.signal("-HUP");
+            let all = fleet.addresses(numbers.iter().copied());
+            until("the hosts are followed", || members(&states) == all).await;
+        }
+        fleet.take_part(4..6).await;
+        server.kill();
+        let is_stale = || states.sources(0).iter().all(|it| it.standing == Standing::Failing);
+        until("its end is seen", is_stale).await;
+        fleet.take_part(4..6).await;
+        assert_eq!(members(&states), fleet.addresses(4..6));
+        let mut server = dnsmasq(at, &folder, &services).expect("it was there");
+        server.wait_listening(at);
+        let is_well = || states.sources(0).iter().all(|it| it.standing == Standing::Well);
+        until("it is back", is_well).await;
+        requests.none_is_lost(&states).await;
+        stop(process).await;
+    });
+}
