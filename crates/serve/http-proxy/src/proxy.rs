@@ -55,7 +55,9 @@ async fn answer(
     {
         return body_refused(&error);
     }
-    let mirror = target.mirror.as_ref().filter(|mirror| mirror.wants_next());
+    // Two at once would be two conversations.
+    let is_single = head::wants_upgrade(&request);
+    let mirror = target.mirror.as_ref().filter(|mirror| !is_single && mirror.wants_next());
     if wants_keeping(&request, &route, mirror.is_some()) {
         let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
         request = match keeping.await {
@@ -66,7 +68,7 @@ async fn answer(
     }
     mirror.into_iter().for_each(|mirror| mirror.copy(&request));
     let mut message = Message::of(request, is_grpc);
-    message.hedges = target.hedge;
+    message.hedges = target.hedge && !is_single;
     let is_write = message.is_write();
     if !is_forwarded {
         route.calls.note_operation(is_write);

@@ -18,6 +18,7 @@ use evenkeel_runtime::limits::BodyLimits;
 use http_body::{Frame, SizeHint};
 
 use super::h2::inflow::Incoming;
+use super::tunnel::Tunnel;
 
 /// A message body, in either direction.
 pub struct Body(Kind);
@@ -25,9 +26,16 @@ pub struct Body(Kind);
 enum Kind {
     Empty,
     Full(Bytes),
-    Client { incoming: Incoming, bytes_left: u64, bytes_max: u64, upload: Upload },
+    Client {
+        incoming: Incoming,
+        bytes_left: u64,
+        bytes_max: u64,
+        upload: Upload,
+    },
     Resumed(Box<Resumed>),
     Replica(Box<dyn Streaming>),
+    /// Of a 101: what follows it.
+    Tunnel(Box<Tunnel>),
 }
 
 /// A client's body of which some was sent in vain.
@@ -157,7 +165,7 @@ pub struct Pace(pub(super) BodyLimits);
 
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BodyLimits { idle, rate_min } = self.0;
+        let BodyLimits { idle, rate_min, .. } = self.0;
         match rate_min {
             0 => write!(f, "no byte within {idle:?}"),
             rate => write!(f, "less than {rate} bytes per second within {idle:?}"),
@@ -182,20 +190,21 @@ impl Body {
         match &self.0 {
             Kind::Empty => Some(Body::empty()),
             Kind::Full(bytes) => Some(Body(Kind::Full(bytes.clone()))),
-            Kind::Client { .. } | Kind::Resumed(_) | Kind::Replica(_) => None,
+            Kind::Client { .. } | Kind::Resumed(_) | Kind::Replica(_) | Kind::Tunnel(_) => None,
         }
     }
 
-    /// Whether every byte is in memory, so that no upstream connection is held any more.
+    /// Whether every byte is in memory, so that no upstream connection is held any more. Of a tunnel
+    /// there is none that belongs to the answer.
     pub fn is_complete(&self) -> bool {
-        matches!(self.0, Kind::Empty | Kind::Full(_))
+        matches!(self.0, Kind::Empty | Kind::Full(_) | Kind::Tunnel(_))
     }
 
     /// What it says, if it is a text in memory.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.0 {
             Kind::Full(bytes) => std::str::from_utf8(bytes).ok(),
-            Kind::Empty | Kind::Client { .. } | Kind::Resumed(_) | Kind::Replica(_) => None,
+            _ => None,
         }
     }
 
@@ -204,7 +213,7 @@ impl Body {
         match &self.0 {
             Kind::Client { upload, .. } => Some(upload.clone()),
             Kind::Resumed(resumed) => resumed.rest.upload(),
-            Kind::Empty | Kind::Full(_) | Kind::Replica(_) => None,
+            Kind::Empty | Kind::Full(_) | Kind::Replica(_) | Kind::Tunnel(_) => None,
         }
     }
 
@@ -215,7 +224,7 @@ impl Body {
     #[must_use]
     pub fn on_end(mut self, action: impl FnOnce(End) + 'static) -> Body {
         match &mut self.0 {
-            Kind::Empty | Kind::Full(_) => action(End::Complete),
+            Kind::Empty | Kind::Full(_) | Kind::Tunnel(_) => action(End::Complete),
             Kind::Replica(body) => body.set_on_end(Box::new(action)),
             Kind::Client { .. } | Kind::Resumed(_) => {
                 debug_assert!(false, "only a response from a replica has an end to report");
@@ -276,6 +285,22 @@ impl Body {
         Body(Kind::Resumed(Box::new(Resumed { pieces, rest })))
     }
 
+    /// That of a 101, which carries the replica's half of the tunnel to the client's connection.
+    pub(super) fn tunnel(tunnel: Tunnel) -> Body {
+        Body(Kind::Tunnel(Box::new(tunnel)))
+    }
+
+    /// Takes the replica's half of a tunnel, if this is the body of a 101.
+    pub(super) fn take_tunnel(&mut self) -> Option<Tunnel> {
+        match std::mem::replace(&mut self.0, Kind::Empty) {
+            Kind::Tunnel(tunnel) => Some(*tunnel),
+            other => {
+                self.0 = other;
+                None
+            }
+        }
+    }
+
     pub(super) fn from_replica(stream: impl Streaming + 'static) -> Body {
         Body(Kind::Replica(Box::new(stream)))
     }
@@ -290,7 +315,7 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
-            Kind::Empty => Poll::Ready(None),
+            Kind::Empty | Kind::Tunnel(_) => Poll::Ready(None),
             Kind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 self.0 = Kind::Empty;
@@ -318,7 +343,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Empty => true,
+            Kind::Empty | Kind::Tunnel(_) => true,
             Kind::Full(_) => false,
             Kind::Client { incoming, .. } => incoming.is_end_stream(),
             Kind::Resumed(resumed) => resumed.pieces.is_empty() && resumed.rest.is_end_stream(),
@@ -328,7 +353,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Client { incoming, .. } => incoming.size_hint(),
             Kind::Resumed(resumed) => resumed.size_hint(),
@@ -343,6 +368,7 @@ impl fmt::Debug for Body {
             Kind::Empty => "empty",
             Kind::Full(_) => "full",
             Kind::Client { .. } | Kind::Resumed(_) => "streaming from the client",
+            Kind::Tunnel(_) => "tunnel",
             Kind::Replica(_) => "streaming from the replica",
         };
         write!(f, "Body({kind})")

@@ -88,6 +88,15 @@ impl Refusal {
     }
 }
 
+/// Marks a request to speak WebSocket on its connection once it is answered with 101.
+#[derive(Clone, Copy)]
+struct Upgrade;
+
+/// Whether a request that [was prepared](prepare_request) asks for WebSocket.
+pub fn wants_upgrade<B>(request: &Request<B>) -> bool {
+    request.extensions().get::<Upgrade>().is_some()
+}
+
 /// Makes a client's request fit to be sent to a replica: origin form, one `Host`, one framing,
 /// nothing that was meant for this hop only.
 ///
@@ -105,9 +114,7 @@ pub fn prepare_request(
     }
     let seen = Seen::scan(request.headers());
     check_host(&seen, request.version())?;
-    if seen.upgrade {
-        check_upgrade(request.headers())?;
-    }
+    let upgrades = seen.upgrade && check_upgrade(request)?;
     let is_chunked = match seen.transfer_encoding {
         true => check_request_coding(request.headers())?,
         // The end of a stream is its own.
@@ -130,6 +137,10 @@ pub fn prepare_request(
     forward(headers, client, forwarding);
     *request.version_mut() = Version::HTTP_11;
     request.extensions_mut().clear();
+    if upgrades {
+        upgrade(request.headers_mut());
+        request.extensions_mut().insert(Upgrade);
+    }
     Ok(())
 }
 
@@ -147,6 +158,9 @@ pub fn prepare_response(response: &mut Response<Body>) -> Result<(), Refusal> {
     strip(headers, &seen);
     if seen.transfer_encoding || seen.lengths > 1 || seen.has_odd_length {
         headers.remove(header::CONTENT_LENGTH); // hyper writes the framing of the body it has
+    }
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        upgrade(response.headers_mut());
     }
     Ok(())
 }
@@ -225,15 +239,42 @@ fn is_host(host: &[u8]) -> bool {
     host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=:[]%".contains(byte))
 }
 
-/// An offer of HTTP/2 may be ignored (some clients always make it); other protocols are asked
-/// for in earnest.
-fn check_upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
+/// Says that WebSocket is spoken next.
+fn upgrade(headers: &mut HeaderMap) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+/// Whether a replica agrees to speak what was asked for.
+pub(super) fn agrees_to_upgrade(headers: &HeaderMap) -> bool {
+    has_token(headers, &header::UPGRADE, b"websocket")
+}
+
+/// Whether WebSocket is asked for. An offer of HTTP/2 may be ignored (some clients always make it);
+/// other protocols are asked for in earnest.
+fn check_upgrade(request: &Request<Body>) -> Result<bool, Refusal> {
+    let headers = request.headers();
     let is_ignored = |token: &[u8]| token.len() >= 3 && token[..3].eq_ignore_ascii_case(b"h2c");
     if tokens(headers, &header::UPGRADE).all(is_ignored) {
-        return Ok(());
+        return Ok(false);
     }
-    let message = "this proxy does not support protocol upgrades such as WebSocket";
-    Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
+    let mut asked = tokens(headers, &header::UPGRADE).filter(|token| !is_ignored(token));
+    if !asked.all(|token| token.eq_ignore_ascii_case(b"websocket")) {
+        let message = "of protocol upgrades this proxy supports only WebSocket";
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));
+    }
+    let is_plain = request.method() == Method::GET && request.body().is_complete();
+    let is_of_hop = has_token(headers, &header::CONNECTION, b"upgrade");
+    if !is_plain || !is_of_hop || request.version() != Version::HTTP_11 {
+        let message = "an upgrade to WebSocket is a GET of HTTP/1.1 with `Connection: upgrade` \
+                       and without a body";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    }
+    Ok(true)
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &[u8]) -> bool {
+    tokens(headers, name).any(|it| it.eq_ignore_ascii_case(token))
 }
 
 /// `Ok(true)` when the body is chunked and nothing else.

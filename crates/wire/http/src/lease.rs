@@ -18,6 +18,7 @@ use hyper::client::conn::{TrySendError, http1};
 
 use super::body::Body;
 use super::h2::sessions::Sessions;
+use super::head;
 use super::relay::Relay;
 use super::replica_body::{Arrival, Cause};
 use super::wire::Wire;
@@ -46,6 +47,9 @@ struct Link {
     driver: Option<http1::Connection<Wire<Stream>, Body>>,
     relay: Relay,
     idle_since_sweep: u32,
+    /// Whether it may leave HTTP, and what is left when it has.
+    may_upgrade: bool,
+    upgraded: Option<http1::Parts<Wire<Stream>>>,
 }
 
 impl Link {
@@ -56,10 +60,11 @@ impl Link {
         cx: &Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let Link { driver, relay, .. } = self;
+        let Link { driver, relay, may_upgrade, upgraded, .. } = self;
         relay.poll(cx, |cx| {
             if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(cx).is_ready()) {
-                *driver = None; // dropping it hands an unsent request back
+                let ended = driver.take(); // dropping it hands an unsent request back
+                *upgraded = ended.filter(|_| *may_upgrade).map(http1::Connection::into_parts);
             }
             poll(cx)
         })
@@ -186,7 +191,9 @@ impl Lease {
     pub(super) async fn open(&mut self, wire: Wire<Stream>) -> hyper::Result<()> {
         let (sender, driver) = self.pool.builder.handshake(wire).await?;
         let (driver, relay) = (Some(driver), Relay::new());
-        self.link = Some(Box::new(Link { sender, driver, relay, idle_since_sweep: 0 }));
+        let (idle_since_sweep, may_upgrade, upgraded) = (0, false, None);
+        let link = Link { sender, driver, relay, idle_since_sweep, may_upgrade, upgraded };
+        self.link = Some(Box::new(link));
         Ok(())
     }
 
@@ -209,6 +216,7 @@ impl Lease {
         request: Request<Body>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
         let link = self.link.as_mut().expect("a lease for an exchange has a link");
+        link.may_upgrade = head::wants_upgrade(&request);
         let mut answer = pin!(link.sender.try_send_request(request));
         std::future::poll_fn(|cx| link.drive(cx, |cx| answer.as_mut().poll(cx))).await
     }
@@ -221,6 +229,21 @@ impl Lease {
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         self.link.as_mut().expect("a lease in use has a link").drive(cx, poll)
+    }
+
+    /// The replica has answered that it leaves HTTP: the connection as it is then, and what was
+    /// read of it.
+    pub(super) async fn upgrade(&mut self) -> Option<(Stream, Bytes)> {
+        let link = self.link.as_mut().expect("a lease in use has a link");
+        std::future::poll_fn(|cx| {
+            let _ = link.drive(cx, |_| Poll::<()>::Pending);
+            match link.upgraded.take() {
+                None if link.driver.is_some() => Poll::Pending,
+                ended => Poll::Ready(ended),
+            }
+        })
+        .await
+        .map(|parts| (parts.io.into_stream(), parts.read_buf))
     }
 
     /// Keeps the connection for the next request, if it is fit for one.

@@ -45,6 +45,7 @@ mod relay;
 mod replica_body;
 mod send_error;
 mod stall;
+mod tunnel;
 mod upstream;
 mod wire;
 

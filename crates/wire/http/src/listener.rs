@@ -7,14 +7,14 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -157,7 +157,10 @@ where
             }
             Greeting::None => return,
         };
+        let tunnel = Cell::new(None);
         let service = service_fn(|request: Request<Incoming>| {
+            let wants_upgrade = request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some();
+            let tunnel = &tunnel;
             let serving = Serving::begin(&link);
             let answer = self.answer(request, &client);
             async move {
@@ -165,7 +168,13 @@ where
                     Ok(handling) => handling.await,
                     Err(refusal) => refusal.into_response(),
                 };
-                if serving.0.order() != Order::Serve {
+                let is_upgraded = wants_upgrade && {
+                    tunnel.set(response.body_mut().take_tunnel());
+                    response.status() == StatusCode::SWITCHING_PROTOCOLS
+                };
+                // Whoever has asked for another protocol may speak it by now: it is not HTTP.
+                let is_last = serving.0.order() != Order::Serve || wants_upgrade;
+                if is_last && !is_upgraded {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(response.map(|body| Answer { body, _serving: serving }))
@@ -173,11 +182,11 @@ where
         });
         let keep_alive = link.order() == Order::Serve; // else it is good for one request
         let watched = Watched { wire: Wire::new(stream), read, link: Rc::clone(&link) };
-        let mut serving = pin!(self.builder(keep_alive).serve_connection(watched, service));
+        let mut serving = self.builder(keep_alive).serve_connection(watched, service);
         let mut is_draining = false;
         std::future::poll_fn(|cx| {
             let order = link.order();
-            if serving.as_mut().poll(cx).is_ready() {
+            if Pin::new(&mut serving).poll(cx).is_ready() {
                 return Poll::Ready(()); // the client has been told, or is gone
             }
             // After the poll: what has arrived by now counts as in flight.
@@ -186,13 +195,20 @@ where
                 Parting::AfterAnswer if is_draining => Poll::Pending,
                 Parting::AfterAnswer => {
                     is_draining = true;
-                    serving.as_mut().graceful_shutdown();
-                    serving.as_mut().poll(cx).map(drop)
+                    Pin::new(&mut serving).graceful_shutdown();
+                    Pin::new(&mut serving).poll(cx).map(drop)
                 }
                 Parting::Now => Poll::Ready(()),
             }
         })
         .await;
+        if let Some(tunnel) = tunnel.take() {
+            link.enter(Phase::Serving);
+            let parts = serving.into_parts();
+            let Watched { wire, read, .. } = parts.io;
+            let read = [Bytes::from(read), parts.read_buf].concat();
+            tunnel.run(wire.into_stream(), read.into()).await;
+        }
     }
 }
 

@@ -90,7 +90,8 @@ mod tests {
 
     /// When a body stalls of which so many bytes come every so often, within the hour.
     async fn stalls_after(rate_min: u64, piece: usize, period: Duration) -> Option<Duration> {
-        let mut stall = Stall::new(BodyLimits { idle: IDLE, rate_min }, None);
+        let mut stall =
+            Stall::new(BodyLimits { idle: IDLE, rate_min, ..BodyLimits::DEFAULT }, None);
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(3_600) {
             let wait = poll_fn(|cx| stall.poll_wait(cx));
@@ -136,7 +137,7 @@ mod tests {
     fn a_request_still_on_its_way_is_no_stall() {
         virtual_time(async {
             let upload = Upload::default();
-            let limits = BodyLimits { idle: IDLE, rate_min: 0 };
+            let limits = BodyLimits { idle: IDLE, ..BodyLimits::DEFAULT };
             let mut stall = Stall::new(limits, Some(upload.clone()));
             for second in 0..60_u64 {
                 let wait = poll_fn(|cx| stall.poll_wait(cx));

@@ -22,10 +22,12 @@ use hyper::body::Incoming;
 use super::body::{Body, Upload};
 use super::h2::call::{Call, Unanswered, Unprocessed};
 use super::h2::sessions::{ALPN, Found};
+use super::head;
 use super::lease::{Lease, Leased, Pool};
 use super::replica_body::{Arrival, ReplicaBody};
 use super::send_error::{SendError, SendErrorKind};
 use super::stall::Stall;
+use super::tunnel::Tunnel;
 use super::wire::Wire;
 
 /// Connections on which a request may find that they end, before that is an error.
@@ -90,7 +92,7 @@ impl Upstream {
     /// # Errors
     /// When no response head arrived; see [`SendErrorKind`].
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
-        if self.0.sessions().are_wanted() {
+        if self.0.sessions().are_wanted() && !head::wants_upgrade(&request) {
             return Box::pin(self.send_in_stream(request)).await;
         }
         self.send_alone(request).await
@@ -111,6 +113,11 @@ impl Upstream {
         }
         match connect(&self.0).await {
             Ok(Connected::Lease(lease)) => exchange(lease, request).await,
+            Ok(Connected::Streams(_)) if head::wants_upgrade(&request) => {
+                let failed = SendError::new(SendErrorKind::Malformed, self.address());
+                let words = "HTTP/2 was agreed on, in which WebSocket is not passed on";
+                Err(failed.because(words).with_unsent(Some(request)))
+            }
             Ok(Connected::Streams(stream)) => {
                 self.0.sessions().adopt(stream);
                 Box::pin(self.send_in_stream(request)).await
@@ -205,7 +212,15 @@ async fn connect(pool: &Rc<Pool>) -> Result<Connected, SendError> {
 
 async fn exchange(mut lease: Lease, request: Request<Body>) -> Result<Response<Body>, SendError> {
     let upload = request.body().upload();
+    let wants_upgrade = head::wants_upgrade(&request);
     match lease.exchange(request).await {
+        Ok(response)
+            if wants_upgrade
+                && response.status() == StatusCode::SWITCHING_PROTOCOLS
+                && head::agrees_to_upgrade(response.headers()) =>
+        {
+            switch(lease, response).await
+        }
         Ok(response) => respond(lease, response, upload).await,
         Err(mut error) => {
             let request = error.take_message();
@@ -213,6 +228,19 @@ async fn exchange(mut lease: Lease, request: Request<Body>) -> Result<Response<B
             Err(error.with_unsent(request))
         }
     }
+}
+
+/// The replica speaks another protocol from now on.
+async fn switch(
+    mut lease: Lease,
+    response: Response<Incoming>,
+) -> Result<Response<Body>, SendError> {
+    let broke_off = SendError::new(SendErrorKind::Body, lease.address());
+    let (stream, read) =
+        lease.upgrade().await.ok_or_else(|| broke_off.because("behind its 101"))?;
+    let idle = lease.limits().body.tunnel;
+    let tunnel = Tunnel { stream, read, idle, _lease: lease };
+    Ok(response.map(|_| Body::tunnel(tunnel)))
 }
 
 /// Gives the connection back at once if the whole body came along with the head.

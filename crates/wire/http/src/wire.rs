@@ -28,6 +28,13 @@ impl<S> Wire<S> {
     }
 }
 
+impl<S> Wire<S> {
+    /// What is below, once everything is written.
+    pub(super) fn into_stream(self) -> S {
+        self.stream.into_inner()
+    }
+}
+
 impl<S: Unpin> Wire<S> {
     /// What is below.
     pub(super) fn stream(&mut self) -> Pin<&mut S> {

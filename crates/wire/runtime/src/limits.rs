@@ -96,17 +96,21 @@ pub struct BodyLimits {
     pub idle: Duration,
     /// The least bytes per second, as a mean over `idle`; 0 = any.
     pub rate_min: u64,
+    /// How long no byte may move once both sides speak WebSocket; seen within a quarter more.
+    pub tunnel: Duration,
 }
 
 impl BodyLimits {
     /// A minute, at any rate.
-    pub const DEFAULT: Self = Self { idle: Duration::from_secs(60), rate_min: 0 };
+    pub const DEFAULT: Self =
+        Self { idle: Duration::from_secs(60), rate_min: 0, tunnel: Duration::from_secs(3_600) };
 
-    /// Reads the keys `idle` and `rate_min` of a table of timeouts.
+    /// Reads the keys `idle`, `rate_min` and `tunnel` of a table of timeouts.
     pub fn read(table: &mut Table<'_>) -> Self {
         Self {
             idle: duration(table, "idle", MS..=DAY, Self::DEFAULT.idle),
             rate_min: table.key("rate_min").bytes().between(0..=1 << 40).or(0),
+            tunnel: duration(table, "tunnel", MS..=DAY, Self::DEFAULT.tunnel),
         }
     }
 }
