@@ -11,6 +11,7 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::registry::NAMES;
 use evenkeel_duplicates::Target;
 use evenkeel_http_proxy::config::{Inbound, Session, Switch};
+use evenkeel_runtime::limits::Http2;
 use evenkeel_server::config::{AdminConfig, Config};
 use evenkeel_settings::{Node, Problems};
 use proptest::prelude::*;
@@ -281,6 +282,20 @@ fn too_many_tables_are_one_problem_and_no_other_follows_from_it() {
     one_problem(&tables(256, 1_000), 513, "got a list of 1000, expected at most 256 tables");
     let both = problems(&tables(1_000, 1_000));
     assert_eq!(both.len(), 2, "{both:#?}");
+}
+
+#[test]
+fn http2_is_one_of_three() {
+    let with = |value: &str| format!("{LISTEN}{UPSTREAM}http2 = {value}\n");
+    let read = |value: &str| good(&with(value)).upstreams[0].common.limits.http2;
+    let written = [("\"auto\"", Http2::Auto), ("true", Http2::Always), ("false", Http2::Never)];
+    for (value, expected) in written {
+        assert_eq!(read(value), expected, "{value}");
+    }
+    let line = with("").lines().count();
+    for wrong in ["'on'", "'true'", "1", "[]", "{}"] {
+        one_problem(&with(wrong), line, "expected \"auto\", true or false");
+    }
 }
 
 #[test]

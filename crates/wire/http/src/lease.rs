@@ -17,10 +17,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
 use super::body::Body;
+use super::h2::inflow::Cause;
 use super::h2::sessions::Sessions;
 use super::head;
 use super::relay::Relay;
-use super::replica_body::{Arrival, Cause};
+use super::replica_body::Arrival;
 use super::wire::Wire;
 
 /// How many times a kept connection is looked at during its idle time.

@@ -1,7 +1,6 @@
 //! A response body on its way: reading it drives what it comes by, its end gives that back,
 //! dropping it early gives the attempt up.
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
@@ -11,6 +10,7 @@ use http_body::{Frame, SizeHint};
 
 use super::body::{BodyError, End, Pace, Streaming};
 use super::grpc;
+use super::h2::inflow::Cause;
 use super::stall::Stall;
 
 /// What a response body comes by: a connection of its own, or a stream. Dropping it before it is
@@ -34,9 +34,6 @@ pub(super) trait Arrival {
     /// The replica.
     fn address(&self) -> SocketAddr;
 }
-
-/// What was wrong with a body.
-pub(super) type Cause = Box<dyn Error + Send + Sync>;
 
 /// A response body on its way, with what it comes by.
 pub(super) struct ReplicaBody<A: Arrival> {

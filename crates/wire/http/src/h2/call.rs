@@ -15,11 +15,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::heads;
-use super::inflow::Inflow;
+use super::inflow::{Cause, Inflow};
 use super::outflow::{Broken, Outflow};
 use super::session::Session;
 use crate::body::Body;
-use crate::replica_body::{Arrival, Cause};
+use crate::replica_body::Arrival;
 use crate::send_error::{SendError, SendErrorKind};
 
 /// What is read of an answer that nobody wants, before its stream is reset after all.

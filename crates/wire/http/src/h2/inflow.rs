@@ -9,6 +9,9 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 
+/// What was wrong with a body.
+pub(crate) type Cause = Box<dyn Error + Send + Sync>;
+
 /// The body of a stream. What is handed on makes room for as much.
 pub(crate) struct Inflow {
     stream: RecvStream,
@@ -98,7 +101,7 @@ impl Incoming {
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Box<dyn Error + Send + Sync>>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         match self {
             Self::Message(incoming) => {
                 let frame = ready!(http_body::Body::poll_frame(std::pin::Pin::new(incoming), cx));

@@ -258,7 +258,7 @@ fn a_refused_stream_comes_back_unsent_and_other_resets_do_not() {
     for reason in [Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR] {
         run(async {
             let refuse = move |_: &mut Speaking, respond: &mut SendResponse<Bytes>, _: usize| {
-                respond.send_reset(reason)
+                respond.send_reset(reason);
             };
             let replica = streams(Duration::ZERO, refuse).await;
             let error = upstream(replica.address).send(post("once")).await.unwrap_err();
