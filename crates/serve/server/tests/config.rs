@@ -629,7 +629,7 @@ fn replicas_may_be_named_and_discovered_and_slips_are_explained() {
     assert_eq!(one.2.as_deref(), Some("shop.internal"), "the name in their certificates");
     assert_eq!(good(&of("replicas = ['b:1']")).process.resolvers.len(), 1);
     for (more, words) in [
-        ("replicas = []", "upstream.a.replicas: got a list"),
+        ("replicas = []", "upstream.a.replicas: got an empty list"),
         ("hedge = {}", "upstream.a.replicas: got nothing"),
         ("replicas = ['b:1', 'B:1']", "upstream.a.replicas.1: got b:1, expected each replica once"),
         ("replicas = ['http://b:1']", "without a scheme"),

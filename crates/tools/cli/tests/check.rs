@@ -164,3 +164,29 @@ fn what_is_wrong_with_a_file_is_told_with_its_name_and_the_likely_cause() {
         assert!(!said.contains(": valid"), "{name}: {said}");
     }
 }
+
+#[test]
+fn a_list_of_replicas_is_read_and_a_wrong_one_is_told_with_its_place() {
+    let folder = Folder::new("check-replicas");
+    let text = "[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'shop'\n\
+                [upstream.shop]\ndiscover = { file = 'replicas.json' }\n";
+    fs::write(folder.file("london.toml"), text).unwrap();
+    for (list, code, words) in [
+        (Some("[{\"targets\": [\"10.0.0.1:80\"]}]"), 0, ": valid"),
+        (
+            Some("[{\"targets\": [\"10.0.0.1\"]}]"),
+            1,
+            "replicas.json: 0.targets.0: got \"10.0.0.1\"",
+        ),
+        (Some("[{"), 1, "line 1 column 2"),
+        (None, 1, "[upstream.shop]: discover.file: "),
+    ] {
+        match list {
+            Some(list) => fs::write(folder.file("replicas.json"), list).unwrap(),
+            None => fs::remove_file(folder.file("replicas.json")).unwrap(),
+        }
+        let (found, said) = check(&folder);
+        assert_eq!(found, Some(code), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+}

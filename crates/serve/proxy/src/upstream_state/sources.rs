@@ -172,6 +172,15 @@ impl Sources {
 
     fn tell(&self, source: &ReplicaSource, learnt: Learnt, why: &str) {
         let Some(standing) = learnt.told else { return };
+        // A hundred hosts of a service that fail together are one line.
+        let is_told = |other: &ReplicaSource| !self.roots.contains(other);
+        let is_in_trouble = |known: &Source<Target>| {
+            !matches!(known.standing(), Standing::Unknown | Standing::Well)
+        };
+        let mut others = self.all.iter().filter(|(other, _)| *other != source && is_told(other));
+        if is_told(source) && others.any(|(_, known)| is_in_trouble(known)) {
+            return;
+        }
         let upstream = &*self.upstream;
         let count = self.all.get(source).map_or(0, |known| known.members().len());
         match standing {

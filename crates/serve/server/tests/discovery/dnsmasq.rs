@@ -10,7 +10,7 @@ use evenkeel_testkit::program::Program;
 use evenkeel_testkit::story::{nobody, skipped, story_within};
 use evenkeel_testkit::wait::until;
 
-use crate::{Fleet, LIMIT, Requests, ip, members, start, stop, text};
+use crate::{Fleet, LIMIT, Requests, ip, log, members, start, stop, text};
 
 /// One that knows the hosts of a file, which it reads again after a SIGHUP.
 fn dnsmasq(at: SocketAddr, folder: &Folder, services: &[String]) -> Option<Program> {
@@ -26,6 +26,7 @@ fn dnsmasq(at: SocketAddr, folder: &Folder, services: &[String]) -> Option<Progr
 
 #[test]
 fn a_service_of_a_real_dns_server_is_followed_and_outlives_it() {
+    log::keep();
     story_within(LIMIT, async {
         let (fleet, folder, at) = (Fleet::start(6), Folder::new("dnsmasq"), nobody());
         let hosts = |numbers: &[usize]| {
@@ -61,6 +62,8 @@ fn a_service_of_a_real_dns_server_is_followed_and_outlives_it() {
         until("its end is seen", is_stale).await;
         fleet.take_part(4..6).await;
         assert_eq!(members(&states), fleet.addresses(4..6));
+        let said = log::count("served", "replicas stay");
+        assert_eq!(said, 2, "of the service and of its hosts: {:?}", log::all("served"));
         let mut server = dnsmasq(at, &folder, &services).expect("it was there");
         server.wait_listening(at);
         let is_well = || states.sources(0).iter().all(|it| it.standing == Standing::Well);
