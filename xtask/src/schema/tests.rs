@@ -1,3 +1,5 @@
+//! The schema as an editor applies it: to examples, and to what is wrong.
+
 use regex_lite::Regex;
 
 use super::*;

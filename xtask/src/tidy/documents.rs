@@ -1,6 +1,6 @@
 //! Markdown: every relative link leads to a file of the tree, and the README's first screen says
-//! how to see the program work and how to check a change. The schema of configurations is that of their
-//! document.
+//! how to see the program work and how to check a change. The schema of configurations is that of
+//! their document.
 
 use super::{File, Tree, Violation};
 use crate::schema::{self, DOCUMENT, SCHEMA};

@@ -657,8 +657,9 @@ fn the_document_lists_the_words_that_a_key_takes() {
         let of_probe = found.iter().find(|problem| problem.what.came.contains("zz_probe"));
         let expected = &of_probe.unwrap_or_else(|| panic!("{found}\nin\n{text}")).what.expected;
         let expected = expected.trim_start_matches("one of ");
-        let known: BTreeSet<&str> =
-            expected.split([',', ' ']).filter(|word| !["", "or", "and"].contains(word)).collect();
+        let is_word = |word: &&str| !["", "or", "and"].contains(word);
+        let mut known: BTreeSet<&str> = expected.split([',', ' ']).filter(is_word).collect();
+        known.remove("published-exact"); // of the simulator: an agent says why it refuses it
         assert_eq!(words, known, "{title} {key}");
         count += 1;
     }

@@ -1,8 +1,8 @@
 //! Sockets that whoever started this process has opened: `sd_listen_fds(3)`, socket activation.
 //!
 //! systemd opens ports below 1024 for a process without privileges, and keeps clients waiting while
-//! the process restarts. A [`Listener`](super::Listener) whose address is that of such a socket uses
-//! it. All workers may use one socket: whoever is free accepts. Where several sockets have one
+//! the process restarts. A [`Listener`](super::Listener) whose address is that of such a socket
+//! uses it. All workers may use one socket: whoever is free accepts. Where several sockets have one
 //! address (`ReusePort=yes`), each worker has its own as far as they go.
 
 use std::io;
