@@ -43,9 +43,11 @@ fn every_command_of_the_guide_does_what_it_says() {
         println!("SKIPPED: no nginx here (Debian: apt-get install nginx-light)");
         return;
     };
-    if Command::new("curl").arg("--version").output().is_err() {
-        println!("SKIPPED: no curl here");
-        return;
+    for program in ["curl", "openssl"] {
+        if Command::new(program).arg("version").output().is_err() {
+            println!("SKIPPED: no {program} here");
+            return;
+        }
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/getting-started.md");
     let mut guide = std::fs::read_to_string(path).unwrap();
