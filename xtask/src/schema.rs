@@ -179,9 +179,12 @@ fn of_kind(row: &Row<'_>) -> Result<Map<String, Value>> {
         "address" => address(),
         "list of addresses" => json!({"type": "array", "items": address()}),
         "list of texts" | "list of text" => json!({"type": "array", "items": text()}),
-        "file, or list of files" => or_list(text()),
+        "file, or list of files" | "text, or list" => or_list(text()),
         "list or number" => json!({"type": ["array", "integer"]}),
         "list" => json!({"type": "array"}),
+        "table of numbers" => {
+            json!({"type": "object", "additionalProperties": {"type": "number", "minimum": 0}})
+        }
         "table of addresses" => json!({"type": "object", "additionalProperties": address()}),
         "table" => json!({"type": "object"}),
         other => bail!(
