@@ -7,7 +7,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use common::{PROGRAM, Running, evenkeel, replica, text};
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::http;
 use evenkeel_testkit::story::nobody;
+use socket2::{Domain, Socket, Type};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
@@ -91,7 +92,7 @@ fn there_is_a_man_page_for_each_command() {
 }
 
 /// One listener with a policy; see `reload.rs`.
-fn configuration(door: std::net::SocketAddr, policy: &str) -> String {
+fn configuration(door: SocketAddr, policy: &str) -> String {
     format!(
         "[process]\nworkers = 2\n[[listen]]\naddress = '{door}'\nupstream = 'web'\n\
          [upstream.web]\npolicy = '{policy}'\nreplicas = ['{}']\n",
@@ -215,6 +216,37 @@ fn a_client_waits_while_the_process_restarts_where_its_socket_stays() {
     let mut answer = String::new();
     waits.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn several_sockets_of_one_address_are_all_served() {
+    let bind = |door: SocketAddr| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_port(true).unwrap();
+        socket.bind(&door.into()).unwrap();
+        socket.listen(128).unwrap();
+        TcpListener::from(socket)
+    };
+    let first = bind((Ipv4Addr::LOCALHOST, 0).into());
+    let door = first.local_addr().unwrap();
+    let second = bind(door);
+    let folder = Folder::new("several");
+    let file = folder.file("run.toml");
+    std::fs::write(&file, configuration(door, "c3")).unwrap();
+    let script = "exec 3<&0 4<&1 0</dev/null 1>/dev/null; \
+                  LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" run \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, PROGRAM]).arg(&file);
+    command.stdin(OwnedFd::from(first)).stdout(OwnedFd::from(second));
+    let mut running = Running::start_by(&mut command);
+    drop(command); // and with it our copies of the sockets
+    let said = running.until("SIGHUP reloads");
+    assert!(!said.contains("nothing listens on"), "{said}");
+    // The kernel gives each socket half of the clients: those of one that nobody accepts from would
+    // wait for ever.
+    for _ in 0..40 {
+        assert!(http::get(door, "/").starts_with("HTTP/1.1 200"));
+    }
 }
 
 #[test]
