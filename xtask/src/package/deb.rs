@@ -84,10 +84,13 @@ fn documents(package: &Package) -> Result<()> {
             package.put(&format!("deb/usr/share/doc/evenkeel/{name}"), fs::read(&path)?)?;
         }
     }
-    let licences =
-        ["LICENSE-MIT", "LICENSE-APACHE"].map(|name| fs::read_to_string(root.join(name)));
-    let [mit, apache] = licences;
-    let copyright = format!("MIT or Apache-2.0, at your choice.\n\n{}\n\n{}", mit?, apache?);
+    let changes = package.out.join("deb/usr/share/doc/evenkeel/changelog");
+    fs::copy(root.join("CHANGELOG.md"), &changes)?;
+    run_quietly(Command::new("gzip").args(["-9", "-n"]).arg(changes))?;
+    let mit = fs::read_to_string(root.join("LICENSE-MIT"))?;
+    let copyright = format!(
+        "MIT or Apache-2.0 (/usr/share/common-licenses/Apache-2.0), at your choice.\n\n{mit}"
+    );
     package.put("deb/usr/share/doc/evenkeel/copyright", copyright)
 }
 
