@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::lanes::{self, Job};
-use crate::{UsageError, machine, needs, suite, tidy, workspace};
+use crate::{UsageError, machine, needs, package, suite, tidy, workspace};
 
 /// One check.
 #[derive(Clone, Copy)]
@@ -77,6 +77,12 @@ const CHECKS: &[Step] = &[
     Step { name: "tests", command: Run::Tests },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Quiet(&RELEASE) },
+    Step {
+        name: "package",
+        command: Run::Own("cargo xtask package --program target/release/evenkeel", || {
+            package::run(&["--program", &workspace::release_binary().to_string_lossy()])
+        }),
+    },
 ];
 
 // ---------------------------------------------------------------------------------------------

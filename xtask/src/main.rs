@@ -1,4 +1,5 @@
-//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `drivers` and `bench`.
+//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`,
+//! `drivers` and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -13,6 +14,8 @@ mod drivers;
 mod lanes;
 mod machine;
 mod needs;
+mod package;
+mod schema;
 mod suite;
 mod tidy;
 mod workspace;
@@ -32,6 +35,10 @@ usage: cargo xtask COMMAND
   needs [--install | --for-tests]
                         the real servers for tests and benchmarks: found, missing; installs all
                         that are missing, or those for tests
+  schema                the JSON Schema of configurations, docs/evenkeel.schema.json, from the
+                        tables of docs/configuration.md
+  package [OPTIONS]     a Debian package, a container image, SBOM and checksums in
+                        target/package; --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -92,6 +99,8 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["needs", "--for-tests"] => needs::run(needs::Install::MissingForTests),
+        ["package", options @ ..] => package::run(options),
+        ["schema"] => schema::write(),
         ["drivers", suites @ ..] => drivers::run_suites(suites),
         ["bench", "core"] => workspace::run_cargo(
             &["bench", "-p", "evenkeel-core", "-p", "evenkeel-geo", "-p", "evenkeel-planner"],

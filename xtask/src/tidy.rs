@@ -26,13 +26,14 @@ use crate::workspace;
 use crates::LAW;
 
 /// Every rule, in the order of its report.
-const RULES: [fn(&Tree, &mut Vec<Violation>); 9] = [
+const RULES: [fn(&Tree, &mut Vec<Violation>); 10] = [
     rust::check,
     |tree, violations| layers::check(&LAW, tree, violations),
     |tree, violations| circles::check(&LAW, tree, violations),
     |tree, violations| places::check(&LAW, tree, violations),
     references::check,
     documents::check,
+    documents::check_schema,
     failures::check,
     machine::check,
     machine::check_whitespace,

@@ -1,7 +1,9 @@
 //! Markdown: every relative link leads to a file of the tree, and the README's first screen says
-//! how to see the program work and how to check a change.
+//! how to see the program work and how to check a change. The schema of configurations is that of
+//! their document.
 
 use super::{File, Tree, Violation};
+use crate::schema::{self, DOCUMENT, SCHEMA};
 
 const FIRST_SCREEN_LINES: usize = 60;
 const FIRST_SCREEN_COMMANDS: [&str; 2] = ["cargo run --release -- demo", "cargo xtask ci"];
@@ -33,6 +35,16 @@ fn check_readme(tree: &Tree, violations: &mut Vec<Violation>) {
         let what = format!("no `{RUNS_THE_CLI}`, without which `cargo run` does not know what");
         violations.push(Violation::new("Cargo.toml", 1, what));
     }
+}
+
+pub(super) fn check_schema(tree: &Tree, violations: &mut Vec<Violation>) {
+    let Some(document) = tree.file(DOCUMENT) else { return };
+    let what = match schema::of_document(&document.text) {
+        Ok(schema) if tree.file(SCHEMA).is_some_and(|file| file.text == schema) => return,
+        Ok(_) => format!("is not what {DOCUMENT} says; run `cargo xtask schema`"),
+        Err(error) => format!("cannot be made: {error}"),
+    };
+    violations.push(Violation::new(SCHEMA, 1, what));
 }
 
 fn check_links(tree: &Tree, file: &File, violations: &mut Vec<Violation>) {
@@ -150,6 +162,20 @@ mod tests {
             assert_eq!(report.len(), 1, "{document}: {report:?}");
             assert!(report[0].starts_with("docs/a/b.md:2: link to `"), "{report:?}");
         }
+    }
+
+    #[test]
+    fn a_stale_schema_is_reported() {
+        let rows = "## `[a]`\n| `b` | c | number | `1` | 1 – 2 |\n";
+        let schema = schema::of_document(rows).unwrap();
+        let found =
+            |rows: &str, schema: &str| report(check_schema, &[(DOCUMENT, rows), (SCHEMA, schema)]);
+        assert_eq!(found(rows, &schema), [""; 0]);
+        let stale = found(&rows.replace('2', "3"), &schema);
+        assert!(stale.len() == 1 && stale[0].contains("cargo xtask schema"), "{stale:?}");
+        let unknown = found(&rows.replace("number", "colour"), &schema);
+        assert!(unknown[0].contains("configuration.md:2") && unknown[0].contains("colour"));
+        assert_eq!(report(check_schema, &[(DOCUMENT, rows)]).len(), 1);
     }
 
     #[test]

@@ -752,3 +752,48 @@ fn duplicates_of_every_store() {
         assert!(problems.iter().any(|problem| problem.contains(word)), "{text}: {problems:?}");
     }
 }
+
+#[test]
+fn the_document_lists_the_words_that_a_key_takes() {
+    let lists: Vec<&str> =
+        DOCUMENT.lines().filter_map(|line| line.strip_prefix("## `[[")).collect();
+    let lists: Vec<&str> = lists.iter().filter_map(|line| line.strip_suffix("]]`")).collect();
+    let (mut title, mut count) = ("", 0);
+    for line in DOCUMENT.lines() {
+        title = line.strip_prefix("## ").unwrap_or(title);
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [key, _, kind, _, range] = cells[..] else { continue };
+        let words: Option<BTreeSet<&str>> = range.split(", ").map(word).collect();
+        let Some(words) = words.filter(|words| words.len() > 1) else { continue };
+        let (path, key) = (title.trim_matches(['`', '[', ']']), key.trim_matches('`'));
+        let value = if kind.starts_with("list") { "['zz_probe']" } else { "'zz_probe'" };
+        let text = format!("{}{key} = {value}\n", headers(path, &lists));
+        let found = read(&text).unwrap_err();
+        let of_probe = found.iter().find(|problem| problem.what.came.contains("zz_probe"));
+        let expected = &of_probe.unwrap_or_else(|| panic!("{found}\nin\n{text}")).what.expected;
+        let expected = expected.trim_start_matches("one of ");
+        let is_word = |word: &&str| !["", "or", "and"].contains(word);
+        let mut known: BTreeSet<&str> = expected.split([',', ' ']).filter(is_word).collect();
+        known.remove("published-exact"); // of the simulator: an agent says why it refuses it
+        assert_eq!(words, known, "{title} {key}");
+        count += 1;
+    }
+    assert!(count >= 20, "{count} keys with words were found");
+}
+
+/// `strip` of `` `strip` ``.
+fn word(item: &str) -> Option<&str> {
+    let word = item.strip_prefix('`')?.strip_suffix('`')?;
+    (!word.contains(['`', '/'])).then_some(word)
+}
+
+/// The headers of a table, those of the lists that it is in first.
+fn headers(path: &str, lists: &[&str]) -> String {
+    let ends = path.match_indices('.').map(|(end, _)| end).chain([path.len()]);
+    let above = ends.map(|end| &path[..end]).filter(|above| lists.contains(above));
+    let mut headers: String = above.map(|above| format!("[[{above}]]\n")).collect();
+    if !lists.contains(&path) {
+        headers.push_str(&format!("[{path}]\n"));
+    }
+    headers
+}

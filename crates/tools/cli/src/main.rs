@@ -10,6 +10,7 @@ mod html;
 mod jobs;
 mod live;
 mod load;
+mod manual;
 mod output;
 mod paper;
 mod plan;
@@ -21,7 +22,7 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Worker threads allocate two kilobyte-sized buffers per proxied request inside the HTTP library,
 /// which the system's allocator is slow at outside the main thread; version 2 was the faster one.
@@ -49,6 +50,8 @@ enum Command {
     Check(run::CheckArguments),
     Explain(explain::ExplainArguments),
     Certificates(certificates::CertificatesArguments),
+    Completions(manual::CompletionsArguments),
+    Man(manual::ManArguments),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => run::check(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Certificates(arguments) => certificates::run(&arguments),
+        Command::Completions(arguments) => manual::complete(&arguments, Arguments::command()),
+        Command::Man(arguments) => manual::write_pages(&arguments, Arguments::command()),
     };
     match result {
         Ok(code) => code,

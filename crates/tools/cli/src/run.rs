@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use evenkeel_mesh as redirect;
+use evenkeel_runtime::accept::inherited;
 use evenkeel_runtime::component::ReloadError;
 use evenkeel_server::config::Config;
-use evenkeel_server::process::{Process, Reloaded, Wake, check_files};
+use evenkeel_server::process::{Manager, Process, Reloaded, Wake, check_files};
 
 use crate::output;
 
@@ -17,6 +18,8 @@ use crate::output;
 /// Stops on SIGTERM or Ctrl-C: stops accepting, completes requests in flight, then exits.
 /// Reloads on SIGHUP or POST /api/v1/reload: reads the file again and applies all of it without
 /// losing a request. It applies nothing if the file is invalid or a change needs a restart.
+/// Tells systemd when it is ready, reloads and stops (Type=notify), and listens on the sockets
+/// that systemd opened, where they have an address of the configuration.
 /// Example: evenkeel run evenkeel.toml
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArguments {
@@ -49,6 +52,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     log.with_max_level(arguments.log).with_ansi(std::io::stderr().is_terminal()).init();
     let mut signals =
         evenkeel_server::process::Signals::catch_with_reload().context("cannot catch signals")?;
+    let manager = Manager::of_environment()?;
+    inherited::inherit()?;
     let summary = describe(&config);
     tell_doubts(&config);
     let start = match arguments.take_over {
@@ -61,6 +66,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     }
     if let Some(shortfall) = process.files_shortfall() {
         eprintln!("warning: {shortfall}");
+    }
+    for address in inherited::unused() {
+        eprintln!("warning: nothing listens on the inherited socket {address}: clients wait there");
     }
     for address in process.listens() {
         eprintln!("listening on http://{address}");
@@ -75,24 +83,36 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         eprintln!("dashboard on http://{address}/, metrics on http://{address}/metrics");
     }
     eprintln!("{summary}; SIGTERM or Ctrl-C stops, SIGHUP reloads");
+    warn(manager.ready(&summary));
     while signals.wait_beside(&process) == Wake::Reload {
-        tell_reload(process.reloader().reload_file());
+        warn(manager.reloading());
+        let told = tell_reload(process.reloader().reload_file());
+        warn(manager.ready(&told));
     }
+    warn(manager.stopping());
     eprintln!("stopping: completing requests in flight");
     exit_at_next(signals)?;
     process.stop()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell_reload(result: Result<Reloaded, ReloadError>) {
-    match result {
-        Ok(Reloaded { changed, .. }) if changed.is_empty() => {
-            eprintln!("reloaded: no changes");
-        }
+/// Says what came of a reload, here and in the first line of what is returned.
+fn tell_reload(result: Result<Reloaded, ReloadError>) -> String {
+    let told = match result {
+        Ok(Reloaded { changed, .. }) if changed.is_empty() => "reloaded: no changes".to_owned(),
         Ok(Reloaded { generation, changed }) => {
-            eprintln!("reloaded: configuration {generation}; changed: {}", changed.join(", "));
+            format!("reloaded: configuration {generation}; changed: {}", changed.join(", "))
         }
-        Err(error) => eprintln!("not reloaded, nothing changed:\n{error}"),
+        Err(error) => format!("not reloaded, nothing changed:\n{error}"),
+    };
+    eprintln!("{told}");
+    told
+}
+
+/// Nothing else depends on what the service manager knows.
+fn warn(told: std::io::Result<()>) {
+    if let Err(error) = told {
+        eprintln!("warning: {error}");
     }
 }
 

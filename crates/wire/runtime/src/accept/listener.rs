@@ -8,7 +8,7 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::Peer;
+use super::{Peer, inherited};
 use crate::stream::Stream;
 
 /// Connections the kernel keeps waiting while a worker is busy or full.
@@ -51,12 +51,13 @@ impl Listener {
         Self::bind_as(address, Sharing::Shared)
     }
 
-    /// Binds the address, shared so.
+    /// Binds the address, shared so; or uses the socket of this address that the process has
+    /// [inherited](super::inherited).
     ///
     /// # Errors
     /// As the operating system says, with the address and a likely cause.
     pub fn bind_as(address: SocketAddr, sharing: Sharing) -> io::Result<Self> {
-        let bound = bind(address, sharing);
+        let bound = inherited::find(address).unwrap_or_else(|| bind(address, sharing));
         bound.map(|socket| Self { counts: true, ..Self::from(socket) }).map_err(|error| {
             let hint = match (error.kind(), sharing) {
                 (io::ErrorKind::AddrInUse, Sharing::Alone) => {

@@ -18,6 +18,7 @@
 //! once, and all others are told [`Order::Drain`]. Whoever is not done when the time is up is cut
 //! off and counted.
 
+pub mod inherited;
 mod leave;
 mod limits;
 mod link;
