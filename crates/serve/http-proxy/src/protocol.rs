@@ -8,12 +8,14 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
 use crate::brownout;
+use crate::context::Trace;
 use crate::route::Route;
 use evenkeel_http::head;
 use evenkeel_http::{Body, End, SendError, SendErrorKind, Upload};
 use evenkeel_proxy::calls::exchange::{Loser, Protocol, Tail};
 use evenkeel_proxy::calls::{Calls, OpenAttempt, WHOLE};
 use evenkeel_proxy::config::Timeouts;
+use evenkeel_proxy::requests::record::RequestRecord;
 use evenkeel_proxy::site_choice::SiteChoice;
 use evenkeel_proxy::upstream_state::BrownoutSeen;
 
@@ -57,7 +59,10 @@ impl Protocol for Http {
         message: &mut Message,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + 'static {
         let replica = route.replica(attempt);
-        let request = message.next();
+        let mut request = message.next();
+        if let Some(request) = &mut request {
+            message.trace.mark(request.headers_mut(), route.ids());
+        }
         route.ask_probes(attempt.datacenter());
         async move {
             match request {
@@ -115,6 +120,15 @@ impl Protocol for Http {
         refused(refusal)
     }
 
+    fn describe(response: &Response<Body>, into: &mut RequestRecord) {
+        into.status = response.status().as_u16();
+        let size = http_body::Body::size_hint(response.body()).exact();
+        into.bytes = size.unwrap_or(u64::MAX);
+        let headers = response.headers();
+        into.is_reduced = brownout::is_mentioned(headers)
+            && brownout::served(headers, &[]).is_some_and(|said| !said.is_full);
+    }
+
     fn is_whole(response: &Response<Body>) -> bool {
         response.body().is_complete()
     }
@@ -140,6 +154,7 @@ pub(crate) struct Message {
     copies: Copies,
     /// Of a body that streams from the client.
     upload: Option<Upload>,
+    trace: Trace,
 }
 
 enum Copies {
@@ -150,7 +165,7 @@ enum Copies {
 }
 
 impl Message {
-    pub(super) fn of(request: Request<Body>) -> Self {
+    pub(super) fn of(request: Request<Body>, trace: Trace) -> Self {
         let upload = request.body().upload();
         let copies = match request.body().try_clone() {
             Some(body) if is_idempotent(request.method()) => {
@@ -158,7 +173,7 @@ impl Message {
             }
             _ => Copies::Once(Some(request)),
         };
-        Self { copies, upload }
+        Self { copies, upload, trace }
     }
 
     /// Whether the method may change something: RFC 9110, 9.2.1.

@@ -3,10 +3,11 @@
 
 use std::rc::Rc;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::brownout;
 use crate::config::Edge;
+use crate::context::{self, REQUEST_ID, Trace};
 use crate::hops;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
 use crate::redirected;
@@ -15,6 +16,8 @@ use evenkeel_http::head;
 use evenkeel_http::{Body, BodyError, Client};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
+use evenkeel_proxy::requests::record::Remarks;
+use evenkeel_proxy::requests::recorder::Draft;
 
 /// Answers one request of a client.
 pub async fn serve(
@@ -23,20 +26,38 @@ pub async fn serve(
     request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
-    let response = answer(Rc::clone(&route), policy, request, client).await;
+    let mut request = request;
+    let id = context::request_id(request.headers_mut(), route.ids());
+    let mut record = Record::of(&route.calls, &route.config.name);
+    let trace = Trace::join(request.headers_mut(), route.ids());
+    if let Some(draft) = record.draft() {
+        describe(draft, &request, &id, trace);
+    }
+    let mut response = answer((Rc::clone(&route), policy), request, client, (record, trace)).await;
     route.calls.note_response(response.status().as_u16());
+    response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 
+/// What is kept of a request: never its query, which may have secrets.
+fn describe(draft: &mut Draft, request: &Request<Body>, id: &HeaderValue, trace: Trace) {
+    let line = [request.method().as_str().as_bytes(), b" ", request.uri().path().as_bytes()];
+    draft.describe(&line, id.as_bytes());
+    draft.record.trace_id = trace.id;
+    if trace.is_sampled() {
+        draft.record.remarks.add(Remarks::SAMPLED);
+    }
+}
+
 async fn answer(
-    route: Rc<Route>,
-    policy: Rc<ListenerPolicy>,
+    (route, policy): (Rc<Route>, Rc<ListenerPolicy>),
     mut request: Request<Body>,
     client: Rc<Client>,
+    (mut record, trace): (Record, Trace),
 ) -> Response<Body> {
     let prepared = head::prepare_request(&mut request, &client, &policy.forwarding);
     if let Err(refusal) = prepared.and_then(|()| hops::count(request.headers_mut())) {
-        return refusal.into_response();
+        return answered_here(&mut record, &route, refusal.into_response());
     }
     if policy.brownout == Edge::Strip {
         brownout::strip_decision(request.headers_mut());
@@ -46,19 +67,26 @@ async fn answer(
         let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
         request = match keeping.await {
             Ok(Ok(request)) => request,
-            Ok(Err(error)) => return body_refused(&error),
-            Err(_) => return body_too_slow(),
+            Ok(Err(error)) => return answered_here(&mut record, &route, body_refused(&error)),
+            Err(_) => return answered_here(&mut record, &route, body_too_slow()),
         };
     }
-    let mut message = Message::of(request);
+    let mut message = Message::of(request, trace);
     let is_write = message.is_write();
     if !is_forwarded {
         route.calls.note_operation(is_write);
     }
     let depart = |headers| route.depart(headers, is_forwarded, is_write);
     let choice = message.headers().and_then(depart);
-    let record = Record::of(&route.config.name);
     Exchange::<Http>::open(route, message, choice, record).run().await
+}
+
+/// What no replica is asked for.
+fn answered_here(record: &mut Record, route: &Route, response: Response<Body>) -> Response<Body> {
+    if let Some(draft) = record.draft() {
+        draft.end_here(route.calls.tick(), response.status().as_u16());
+    }
+    response
 }
 
 /// Whether the body still streams but is short enough to be kept for another try.

@@ -12,6 +12,7 @@ use http::header::HOST;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::config::{Edge, HttpListenConfig};
+use crate::context::Ids;
 use crate::orca;
 use crate::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
@@ -48,6 +49,7 @@ struct Connections {
     /// By slot.
     replicas: RefCell<Vec<Rc<Replica>>>,
     seen: Cell<BrownoutSeen>,
+    ids: Ids,
 }
 
 /// How connections to replicas are opened.
@@ -158,6 +160,7 @@ impl Route {
             slots: RefCell::new(slots),
             way: RefCell::new(way),
             seen: Cell::default(),
+            ids: Ids::new(),
         };
         Rc::new(Self {
             calls: Calls::with_timer(config, &numbers, time, seed),
@@ -272,6 +275,11 @@ impl Route {
         });
         let seen = self.connections.seen.take();
         WorkerReport { seen, ..self.calls.observe(states.collect()) }
+    }
+
+    /// Makes the ids of its requests.
+    pub(crate) fn ids(&self) -> &Ids {
+        &self.connections.ids
     }
 
     /// Notes what an answer said of brownout.

@@ -6,6 +6,7 @@
 //! | [`config`] | `[upstream.NAME]`: what every protocol has |
 //! | [`calls`] | an upstream's calls as one worker sees them: dispatchers, attempts, guards |
 //! | [`site_choice`], [`site_router`], [`site_setup`] | which data centre a request goes to, and which other may take it over |
+//! | [`requests`] | what is kept of every request, to say why one was slow |
 //! | [`upstream_state`] | where workers hand up what they counted |
 //! | [`verdict`], [`estimates`] | what health checks and agents know of a replica |
 //! | [`metrics`], [`status`], [`series`], [`view`] | that, for people and Prometheus |
@@ -15,6 +16,7 @@ pub mod config;
 pub mod estimates;
 pub mod membership;
 pub mod metrics;
+pub mod requests;
 pub mod series;
 pub mod site_choice;
 mod site_metrics;

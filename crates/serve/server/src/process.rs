@@ -10,6 +10,7 @@ mod clusters;
 mod files;
 mod fixed;
 pub(crate) mod reload;
+mod requests;
 mod signals;
 pub(crate) mod tls;
 pub(crate) mod upstreams;

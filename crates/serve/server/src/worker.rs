@@ -17,8 +17,9 @@ use evenkeel_cassandra::{self as cassandra, ClusterHandle};
 use evenkeel_http::{self as engine, LiveLimits};
 use evenkeel_http_proxy::proxy;
 use evenkeel_http_proxy::route::{ListenerPolicy, Route};
-use evenkeel_proxy::calls::DispatcherSeed;
+use evenkeel_proxy::calls::{Calls, DispatcherSeed};
 use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_proxy::requests::log::{RequestLog, Writer};
 use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
 use evenkeel_runtime::accept::{Listener, Stop, StopSignal, first};
 use evenkeel_runtime::clock::{self, Clock};
@@ -41,6 +42,8 @@ pub(crate) struct Worker {
     /// One per `[[listen]]`.
     pub(crate) listeners: Vec<Listener>,
     pub(crate) orders: UnboundedReceiver<Order>,
+    /// Where it keeps what became of each request.
+    pub(crate) requests: RequestLog,
 }
 
 /// Another configuration, for one worker.
@@ -66,7 +69,8 @@ pub(crate) enum FrontendFrom {
 impl Worker {
     /// Runs until told to stop and everything in flight is done.
     pub(crate) async fn serve(self, mut stop: StopSignal) -> io::Result<()> {
-        let Self { number, config, tls, clock, states, clusters, listeners, mut orders } = self;
+        let Self { number, config, tls, clock, states, clusters, listeners, mut orders, requests } =
+            self;
         let mut floor = Floor {
             number,
             clock,
@@ -74,6 +78,7 @@ impl Worker {
             states,
             clusters,
             routes: Rc::default(),
+            writer: Rc::new(RefCell::new(requests.writer(number))),
             frontends: Vec::new(),
             config: Arc::clone(&config),
             tls,
@@ -119,6 +124,7 @@ struct Floor {
     clusters: Vec<Option<ClusterHandle>>,
     /// By upstream.
     routes: Routes,
+    writer: Rc<RefCell<Writer>>,
     /// By `[[listen]]`.
     frontends: Vec<Frontend>,
     config: Arc<Config>,
@@ -189,6 +195,8 @@ impl Floor {
 
     /// Keeps a route up to date from now on.
     fn take_in(&mut self, place: usize, route: AnyRoute) {
+        let config = &self.config.upstreams[place].common;
+        route.calls().record(place, config, Rc::clone(&self.writer));
         let cluster = self.clusters.get(place).and_then(Option::as_ref);
         route.keep(&mut self.keeping, (&self.states, place), cluster);
         if let Some(directives) = self.states.directives(place) {
@@ -376,6 +384,13 @@ impl AnyRoute {
         }
     }
 
+    fn calls(&self) -> &Calls {
+        match self {
+            Self::Http(route) => &route.calls,
+            Self::Cql(route) => &route.calls,
+        }
+    }
+
     fn observe(&self) -> WorkerReport {
         match self {
             Self::Http(route) => route.observe(),
@@ -384,10 +399,7 @@ impl AnyRoute {
     }
 
     fn direct(&self, worker: usize, directive: &Directive) {
-        match self {
-            Self::Http(route) => route.calls.direct(worker, directive),
-            Self::Cql(route) => route.calls.direct(worker, directive),
-        }
+        self.calls().direct(worker, directive);
     }
 }
 

@@ -31,6 +31,7 @@
 
 mod body;
 mod client;
+mod fetch;
 pub mod head;
 mod lease;
 mod listener;
@@ -45,5 +46,6 @@ mod tests;
 
 pub use body::{Body, BodyError, End, Pace, Upload};
 pub use client::Client;
+pub use fetch::fetch;
 pub use listener::{LiveLimits, serve, serve_within};
 pub use upstream::{SendError, SendErrorKind, Upstream};

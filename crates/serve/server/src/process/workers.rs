@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::clusters::{changes_of, is_shared};
+use super::requests::Requests;
 use super::tls::LoadedTls;
 use super::upstreams::Upstreams;
 use super::{files, stopped};
@@ -24,6 +25,7 @@ use crate::worker::{FrontendFrom, Order, Worker};
 use evenkeel_cassandra::ClusterHandle;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_http_proxy::health::Checks;
+use evenkeel_proxy::requests::log::RequestLog;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::accept::{Listener, Sharing};
 use evenkeel_runtime::clock::Clock;
@@ -54,6 +56,7 @@ pub(super) struct Workers {
     /// By upstream of the start, how its Cassandra cluster stands.
     clusters: Vec<Option<Arc<ClusterStates>>>,
     jobs: Vec<Job>,
+    requests: RequestLog,
 }
 
 /// Addresses, each bound once for each worker.
@@ -78,6 +81,7 @@ impl Workers {
         states: &Arc<UpstreamStates>,
         clock: Clock,
     ) -> Self {
+        let requests = RequestLog::new(listeners.len());
         let (mut orders, mut jobs) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (order, receiver) = unbounded_channel();
@@ -90,6 +94,7 @@ impl Workers {
                 clusters: clusters.to_vec(),
                 listeners,
                 orders: receiver,
+                requests: requests.clone(),
             };
             orders.push(order);
             jobs.push(Job::new(Place::Worker(number), move |stop| worker.serve(stop)));
@@ -107,7 +112,20 @@ impl Workers {
         let (states, bound) = (Arc::clone(states), Arc::new(Mutex::new(listens)));
         let cluster = |share: &ClusterHandle| Arc::clone(share.states());
         let clusters = clusters.iter().map(|share| share.as_ref().map(cluster)).collect();
-        Self { config, tls, states, clock, bound, ports, orders, configs, checked, clusters, jobs }
+        Self {
+            config,
+            tls,
+            states,
+            clock,
+            bound,
+            ports,
+            orders,
+            configs,
+            checked,
+            clusters,
+            jobs,
+            requests,
+        }
     }
 
     /// Where clients come in, as it is from now on.
@@ -177,7 +195,15 @@ impl Component for Workers {
 
     fn surface(&mut self) -> Surface {
         let (configs, states) = (self.configs.subscribe(), Arc::clone(&self.states));
-        Upstreams::new(configs, states, self.clusters.clone()).surface()
+        let asked = Requests {
+            configs: self.configs.subscribe(),
+            states: Arc::clone(&states),
+            clock: self.clock,
+            log: self.requests.clone(),
+        };
+        let mut surface = Upstreams::new(configs, states, self.clusters.clone()).surface();
+        surface.endpoints.push(asked.endpoint());
+        surface
     }
 
     fn stage(&mut self, next: Arc<Config>) -> Result<Staged, ReloadError> {
