@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use http::{HeaderValue, Request, Response, StatusCode};
 
+use crate::access::Entry;
 use crate::brownout;
 use crate::config::Edge;
 use crate::context::{self, REQUEST_ID, Trace};
@@ -32,6 +33,9 @@ pub async fn serve(
     let trace = Trace::join(request.headers_mut(), route.ids());
     if let Some(draft) = record.draft() {
         describe(draft, &request, &id, trace);
+        if let Some(access) = draft.access().cloned() {
+            draft.tell(Entry::of(access, Rc::clone(&route), &request, (&client, &id)));
+        }
     }
     let mut response = answer((Rc::clone(&route), policy), request, client, (record, trace)).await;
     route.calls.note_response(response.status().as_u16());

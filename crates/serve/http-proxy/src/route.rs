@@ -277,6 +277,14 @@ impl Route {
         WorkerReport { seen, ..self.calls.observe(states.collect()) }
     }
 
+    /// The address of a replica, as long as there is one in its slot.
+    pub(crate) fn address(&self, datacenter: usize, replica: usize) -> Option<SocketAddr> {
+        let slots = self.connections.slots.borrow().get(datacenter).cloned()?;
+        let slot = slots.start + replica;
+        let replicas = self.connections.replicas.borrow();
+        replicas.get(slot).filter(|_| slots.contains(&slot)).map(|it| it.upstream.address())
+    }
+
     /// Makes the ids of its requests.
     pub(crate) fn ids(&self) -> &Ids {
         &self.connections.ids

@@ -28,6 +28,7 @@ use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Health, Instant, ReplicaId};
 
 use crate::config::UpstreamConfig;
+use crate::requests::access::Access;
 use crate::requests::log::Writer;
 use crate::requests::recorder::Recorder;
 use crate::site_router::SiteRouter;
@@ -167,8 +168,13 @@ impl Calls {
     }
 
     /// Keeps from now on what becomes of each request: all of this upstream in this place.
-    pub fn record(&self, place: usize, config: &UpstreamConfig, writer: Rc<RefCell<Writer>>) {
-        let recorder = Recorder::new(self.clock, place, objective(config), writer);
+    pub fn record(
+        &self,
+        place: usize,
+        config: &UpstreamConfig,
+        into: (Rc<RefCell<Writer>>, Option<Access>),
+    ) {
+        let recorder = Recorder::new(self.clock, place, objective(config), into);
         self.recorder.replace(Some(recorder));
         self.dispatchers.iter().for_each(|it| it.borrow_mut().keep_decisions());
     }

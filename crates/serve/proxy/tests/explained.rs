@@ -78,7 +78,7 @@ impl World {
         dispatcher.keep_decisions();
         let log = RequestLog::new(1);
         let writer = Rc::new(RefCell::new(log.writer(0)));
-        let recorder = Recorder::new(Clock::start(), 0, objective, writer);
+        let recorder = Recorder::new(Clock::start(), 0, objective, (writer, None));
         Self { dispatcher, recorder, log, calls: 0, datacenter: 0 }
     }
 

@@ -19,6 +19,7 @@ use evenkeel_http_proxy::proxy;
 use evenkeel_http_proxy::route::{ListenerPolicy, Route};
 use evenkeel_proxy::calls::{Calls, DispatcherSeed};
 use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_proxy::requests::access::Access;
 use evenkeel_proxy::requests::log::{RequestLog, Writer};
 use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
 use evenkeel_runtime::accept::{Listener, Stop, StopSignal, first};
@@ -44,6 +45,7 @@ pub(crate) struct Worker {
     pub(crate) orders: UnboundedReceiver<Order>,
     /// Where it keeps what became of each request.
     pub(crate) requests: RequestLog,
+    pub(crate) access: Access,
 }
 
 /// Another configuration, for one worker.
@@ -69,8 +71,18 @@ pub(crate) enum FrontendFrom {
 impl Worker {
     /// Runs until told to stop and everything in flight is done.
     pub(crate) async fn serve(self, mut stop: StopSignal) -> io::Result<()> {
-        let Self { number, config, tls, clock, states, clusters, listeners, mut orders, requests } =
-            self;
+        let Self {
+            number,
+            config,
+            tls,
+            clock,
+            states,
+            clusters,
+            listeners,
+            mut orders,
+            requests,
+            access,
+        } = self;
         let mut floor = Floor {
             number,
             clock,
@@ -79,6 +91,7 @@ impl Worker {
             clusters,
             routes: Rc::default(),
             writer: Rc::new(RefCell::new(requests.writer(number))),
+            access,
             frontends: Vec::new(),
             config: Arc::clone(&config),
             tls,
@@ -125,6 +138,7 @@ struct Floor {
     /// By upstream.
     routes: Routes,
     writer: Rc<RefCell<Writer>>,
+    access: Access,
     /// By `[[listen]]`.
     frontends: Vec<Frontend>,
     config: Arc<Config>,
@@ -196,7 +210,8 @@ impl Floor {
     /// Keeps a route up to date from now on.
     fn take_in(&mut self, place: usize, route: AnyRoute) {
         let config = &self.config.upstreams[place].common;
-        route.calls().record(place, config, Rc::clone(&self.writer));
+        let into = (Rc::clone(&self.writer), Some(self.access.clone()));
+        route.calls().record(place, config, into);
         let cluster = self.clusters.get(place).and_then(Option::as_ref);
         route.keep(&mut self.keeping, (&self.states, place), cluster);
         if let Some(directives) = self.states.directives(place) {

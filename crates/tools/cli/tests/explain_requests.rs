@@ -6,9 +6,11 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 
 use common::{Running, evenkeel, replica, text};
 use evenkeel_testkit::folder::Folder;
+use evenkeel_testkit::wait;
 
 /// An address that refuses connections.
 fn nobody() -> SocketAddr {
@@ -17,9 +19,14 @@ fn nobody() -> SocketAddr {
 
 /// The head of the answer to a request with these lines.
 fn head(address: SocketAddr, lines: &str) -> String {
+    head_of(address, "GET", lines)
+}
+
+fn head_of(address: SocketAddr, method: &str, lines: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    let request =
-        format!("GET /cart?secret=1 HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n{lines}\r\n");
+    let request = format!(
+        "{method} /cart?secret=1 HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n{lines}\r\n"
+    );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -30,16 +37,21 @@ struct Shop {
     running: Running,
     address: SocketAddr,
     admin: String,
-    _folder: Folder,
+    folder: Folder,
 }
 
 fn shop(name: &str, replicas: &[SocketAddr]) -> Shop {
+    shop_with(name, replicas, "")
+}
+
+/// The same with more tables.
+fn shop_with(name: &str, replicas: &[SocketAddr], more: &str) -> Shop {
     let folder = Folder::new(name);
     let file = folder.path().join("evenkeel.toml");
     let replicas: Vec<String> = replicas.iter().map(|it| format!("{:?}", it.to_string())).collect();
     let words = format!(
         "[process]\nworkers = 1\n[[listen]]\naddress = \"127.0.0.1:0\"\nupstream = \"shop\"\n\
-         [upstream.shop]\nreplicas = [{}]\n[admin]\naddress = \"127.0.0.1:0\"\n",
+         [upstream.shop]\nreplicas = [{}]\n[admin]\naddress = \"127.0.0.1:0\"\n{more}",
         replicas.join(", ")
     );
     std::fs::write(&file, words).unwrap();
@@ -51,7 +63,7 @@ fn shop(name: &str, replicas: &[SocketAddr]) -> Shop {
     };
     let address = after("listening on http://").parse().unwrap();
     let admin = format!("http://{}", after("dashboard on http://"));
-    Shop { running, address, admin, _folder: folder }
+    Shop { running, address, admin, folder }
 }
 
 #[test]
@@ -93,6 +105,60 @@ fn failed_requests_are_listed_with_what_failed() {
     assert_eq!(request["candidates"][0]["replica"], gone.to_string());
     let slow = evenkeel(&["explain", "--admin", &shop.admin, "--slow"]);
     assert_eq!(slow.status.code(), Some(1), "nobody knows yet what is slow");
+}
+
+/// The lines of a file, once there are so many.
+fn lines(file: &Path, count: usize) -> Vec<serde_json::Value> {
+    wait::block_until("the access log is written", || {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.lines().count() >= count && text.ends_with('\n')
+    });
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_request_has_a_line_and_a_file_that_was_moved_away_is_left() {
+    let server = replica();
+    let mut shop = shop_with(
+        "explain-access",
+        &[server],
+        "[log]\naccess = { path = \"access.log\", sample = 1 }\n",
+    );
+    let (log, moved) = (shop.folder.file("access.log"), shop.folder.file("access.log.1"));
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    head(shop.address, &format!("traceparent: 00-{trace}-00f067aa0ba902b7-00\r\n"));
+    head_of(shop.address, "BREW", "x-request-id: tea\r\n");
+    let lines_before = lines(&log, 2);
+    let [first, other] = lines_before.as_slice() else { panic!("{lines_before:?}") };
+    for (field, expected) in [
+        ("http.request.method", "GET"),
+        ("url.path", "/cart"),
+        ("http.route", "shop"),
+        ("server.address", "shop"),
+        ("client.address", "127.0.0.1"),
+        ("network.protocol.version", "1.1"),
+        ("end", "complete"),
+        ("trace_id", trace),
+        ("replica", &server.to_string()),
+    ] {
+        assert_eq!(first[field], expected, "{field} in {first}");
+    }
+    assert_eq!((&first["http.response.status_code"], &first["attempts"]), (&200.into(), &1.into()));
+    assert!(first.get("error.type").is_none(), "{first}");
+    assert_eq!(other["http.request.method"], "_OTHER");
+    assert_eq!(other["request_id"], "tea");
+    std::fs::rename(&log, &moved).unwrap();
+    shop.running.signal("HUP");
+    shop.running.until("reloaded");
+    head(shop.address, "x-request-id: later\r\n");
+    assert_eq!(lines(&log, 1)[0]["request_id"], "later");
+    assert_eq!(lines(&moved, 2).len(), 2);
+    let metrics = evenkeel_testkit::http::get(
+        shop.admin.trim_start_matches("http://").parse().unwrap(),
+        "/metrics",
+    );
+    assert!(metrics.contains("evenkeel_access_log_lines_total 3\n"), "{metrics}");
 }
 
 #[test]

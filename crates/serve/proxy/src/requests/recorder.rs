@@ -12,6 +12,7 @@ use evenkeel_core::units::Probability;
 use evenkeel_core::{Instant, ReplicaId};
 use evenkeel_runtime::clock::Clock;
 
+use super::access::Access;
 use super::event::Event;
 use super::log::Writer;
 use super::record::{
@@ -32,6 +33,7 @@ pub struct Recorder {
     writer: Rc<RefCell<Writer>>,
     latency: RefCell<RollingRecorder>,
     objective: Cell<Option<Duration>>,
+    access: Option<Access>,
 }
 
 impl fmt::Debug for Recorder {
@@ -46,7 +48,7 @@ impl Recorder {
         clock: Clock,
         upstream: usize,
         objective: Option<Duration>,
-        writer: Rc<RefCell<Writer>>,
+        (writer, access): (Rc<RefCell<Writer>>, Option<Access>),
     ) -> Rc<Self> {
         let latency = RollingRecorder::new(LEARNT_OVER, SAMPLES_MIN);
         Rc::new(Self {
@@ -55,6 +57,7 @@ impl Recorder {
             writer,
             latency: RefCell::new(latency.expect("the window is above zero")),
             objective: Cell::new(objective),
+            access,
         })
     }
 
@@ -113,6 +116,11 @@ impl Draft {
     /// Tells this one, too, when it ends.
     pub fn tell(&mut self, at_end: impl AtEnd + 'static) {
         self.at_end = Some(Box::new(at_end));
+    }
+
+    /// The access log, while there is one.
+    pub fn access(&self) -> Option<&Access> {
+        self.recorder.access.as_ref().filter(|access| access.is_on())
     }
 
     /// Its line, id and trace.

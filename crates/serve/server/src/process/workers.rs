@@ -25,6 +25,7 @@ use crate::worker::{FrontendFrom, Order, Worker};
 use evenkeel_cassandra::ClusterHandle;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_http_proxy::health::Checks;
+use evenkeel_proxy::requests::access::Access;
 use evenkeel_proxy::requests::log::RequestLog;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::accept::{Listener, Sharing};
@@ -79,7 +80,7 @@ impl Workers {
         (listens, listeners): ForAll,
         clusters: &[Option<ClusterHandle>],
         states: &Arc<UpstreamStates>,
-        clock: Clock,
+        (clock, access): (Clock, Access),
     ) -> Self {
         let requests = RequestLog::new(listeners.len());
         let (mut orders, mut jobs) = (Vec::new(), Vec::new());
@@ -95,6 +96,7 @@ impl Workers {
                 listeners,
                 orders: receiver,
                 requests: requests.clone(),
+                access: access.clone(),
             };
             orders.push(order);
             jobs.push(Job::new(Place::Worker(number), move |stop| worker.serve(stop)));
