@@ -233,6 +233,8 @@ impl Draft {
                     BodyEnd::Complete => RequestEnd::Complete,
                     BodyEnd::UpstreamBroke => RequestEnd::BodyBroke,
                     BodyEnd::TimedOut => RequestEnd::BodyTimedOut,
+                    // Nobody reads a body of no bytes to its end.
+                    BodyEnd::ClientGone if self.record.bytes == 0 => RequestEnd::Complete,
                     BodyEnd::ClientGone => RequestEnd::ClientGone,
                 };
                 self.ended_at = Some(at);
