@@ -120,7 +120,7 @@ pub struct Endpoint {
     /// JSON for `GET`.
     pub get: Box<dyn Fn() -> String + Send + Sync>,
     /// In place of `get`, where the query of the URL says what is wanted.
-    pub query: Option<Box<dyn Fn(&str) -> Answer + Send + Sync>>,
+    pub query: Option<ByQuery>,
     /// What `POST` changes, if anything, by its body.
     pub post: Option<Box<dyn Fn(Vec<u8>) -> Answering + Send + Sync>>,
 }
@@ -148,6 +148,9 @@ impl Endpoint {
         Self { post: Some(Box::new(move |body| Box::pin(post(body)))), ..self }
     }
 }
+
+/// What the query of a URL is answered.
+pub type ByQuery = Box<dyn Fn(&str) -> Answer + Send + Sync>;
 
 /// A `POST` that is under way.
 pub type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;

@@ -25,6 +25,10 @@ const SLOW_ABOVE: f64 = 0.99;
 const LEARNT_OVER: Duration = Duration::from_secs(30);
 /// Before so many requests nobody knows what is slow.
 const SAMPLES_MIN: u64 = 200;
+/// Of more requests each eighth is learnt from, and each that comes so long after the last: what is
+/// slow does not change from one to the next.
+const LEARNT_EVERY: u64 = 8;
+const RARE: Duration = Duration::from_millis(5);
 
 /// Keeps the requests of one upstream on one worker.
 pub struct Recorder {
@@ -32,6 +36,10 @@ pub struct Recorder {
     upstream: u16,
     writer: Rc<RefCell<Writer>>,
     latency: RefCell<RollingRecorder>,
+    /// What is slow, as it was last learnt.
+    slow: Cell<Option<Duration>>,
+    ended: Cell<u64>,
+    learnt_at: Cell<Instant>,
     objective: Cell<Option<Duration>>,
     access: Option<Access>,
 }
@@ -56,6 +64,9 @@ impl Recorder {
             upstream: upstream as u16,
             writer,
             latency: RefCell::new(latency.expect("the window is above zero")),
+            slow: Cell::new(None),
+            ended: Cell::new(0),
+            learnt_at: Cell::new(Instant::ZERO),
             objective: Cell::new(objective),
             access,
         })
@@ -80,9 +91,16 @@ impl Recorder {
 
     /// What is remarkable of its time. Learns it.
     fn judge_time(&self, now: Instant, total: Duration, remarks: &mut Remarks) {
-        let mut latency = self.latency.borrow_mut();
-        let slow = latency.quantile_cached(now, Probability::clamped(SLOW_ABOVE));
-        latency.record(now, total);
+        let slow = self.slow.get();
+        let ended = self.ended.get() + 1;
+        self.ended.set(ended);
+        let is_rare = now >= self.learnt_at.get() + RARE;
+        if ended <= SAMPLES_MIN || ended.is_multiple_of(LEARNT_EVERY) || is_rare {
+            self.learnt_at.set(now);
+            let mut latency = self.latency.borrow_mut();
+            latency.record(now, total);
+            self.slow.set(latency.quantile_cached(now, Probability::clamped(SLOW_ABOVE)));
+        }
         if slow.is_some_and(|slow| total > slow) {
             remarks.add(Remarks::SLOW);
         }

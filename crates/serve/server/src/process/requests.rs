@@ -31,6 +31,10 @@ pub(super) struct Requests {
     pub(super) log: RequestLog,
 }
 
+/// What came in a query, and what was expected.
+#[derive(Debug)]
+struct WrongQuery(String);
+
 /// What is wanted.
 #[derive(Debug, PartialEq, Eq)]
 struct Query {
@@ -41,7 +45,7 @@ struct Query {
 }
 
 impl Query {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, WrongQuery> {
         let mut query = Self { remarks: None, id: None, limit: SHOWN };
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
@@ -51,15 +55,15 @@ impl Query {
                 ("limit", limit) => match limit.parse() {
                     Ok(limit @ 1..=SHOWN_MAX) => query.limit = limit,
                     _ => {
-                        return Err(format!(
+                        return Err(WrongQuery(format!(
                             "limit: got {limit:?}, expected a number from 1 to {SHOWN_MAX}\n"
-                        ));
+                        )));
                     }
                 },
                 _ => {
-                    return Err(format!(
+                    return Err(WrongQuery(format!(
                         "got {pair:?} in the query, expected slow, failed, id=ID or limit=N\n"
-                    ));
+                    )));
                 }
             }
         }
@@ -81,7 +85,7 @@ impl Query {
 }
 
 /// Undoes the percent-encoding of a value.
-fn decoded(text: &str) -> Result<Vec<u8>, String> {
+fn decoded(text: &str) -> Result<Vec<u8>, WrongQuery> {
     let mut bytes = text.bytes();
     let mut all = Vec::new();
     while let Some(byte) = bytes.next() {
@@ -92,7 +96,11 @@ fn decoded(text: &str) -> Result<Vec<u8>, String> {
         let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
         match digit(bytes.next()).zip(digit(bytes.next())) {
             Some((high, low)) => all.push((high * 16 + low) as u8),
-            None => return Err(format!("id: got {text:?}, expected two digits after each %\n")),
+            None => {
+                return Err(WrongQuery(format!(
+                    "id: got {text:?}, expected two digits after each %\n"
+                )));
+            }
         }
     }
     Ok(all)
@@ -114,7 +122,7 @@ impl Requests {
                 let json = json.expect("numbers and strings are always JSON");
                 Answer { status: 200, content: Content::Json(json) }
             }
-            Err(words) => Answer { status: 400, content: Content::Text(words) },
+            Err(WrongQuery(words)) => Answer { status: 400, content: Content::Text(words) },
         })
     }
 
@@ -195,7 +203,7 @@ mod tests {
         assert!(query.limit == 3 && query.remarks.is_some_and(|it| it.has(Remarks::FAILED)));
         assert_eq!(Query::read("id=a%2Fb").unwrap().id.as_deref(), Some(&b"a/b"[..]));
         for wrong in ["fast", "slow=1", "limit=0", "limit=1001", "limit", "id=", "id=%", "id=%4"] {
-            let words = Query::read(wrong).unwrap_err();
+            let WrongQuery(words) = Query::read(wrong).unwrap_err();
             assert!(words.contains("expected"), "{wrong}: {words}");
         }
     }
