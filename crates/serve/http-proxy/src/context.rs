@@ -36,7 +36,7 @@ impl Ids {
     }
 
     fn trace(&self) -> u128 {
-        u128::from(self.span()) << 64 | u128::from(self.bits())
+        (u128::from(self.span()) << 64) | u128::from(self.bits())
     }
 }
 
@@ -84,7 +84,7 @@ fn read(value: &HeaderValue) -> Option<Trace> {
     let version = hex(&first[..2])?;
     let ends_there = rest.is_empty() || version > 0 && rest[0] == b'-';
     let has_hyphens = [2, 35, 52].iter().all(|&at| first[at] == b'-');
-    let id = u128::from(hex(&first[3..19])?) << 64 | u128::from(hex(&first[19..35])?);
+    let id = (u128::from(hex(&first[3..19])?) << 64) | u128::from(hex(&first[19..35])?);
     let (span, flags) = (hex(&first[36..52])?, hex(&first[53..])? as u8);
     let is_sound = version != 0xff && ends_there && has_hyphens && id != 0 && span != 0;
     // What a later version means by other flags nobody knows.
@@ -99,7 +99,7 @@ fn hex(digits: &[u8]) -> Option<u64> {
             b'a'..=b'f' => digit - b'a' + 10,
             _ => return None,
         };
-        Some(value << 4 | u64::from(digit))
+        Some((value << 4) | u64::from(digit))
     })
 }
 

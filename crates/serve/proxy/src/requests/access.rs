@@ -141,7 +141,7 @@ impl Access {
     fn draws(&self, record: &RequestRecord) -> bool {
         let mixed = (record.trace_id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let sample = self.rules.sample_millionths.load(Ordering::Relaxed);
-        mixed * 1_000_000 >> 32 < u64::from(sample)
+        (mixed * 1_000_000) >> 32 < u64::from(sample)
     }
 
     /// Hands a line over, without its end.

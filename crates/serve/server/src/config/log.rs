@@ -45,7 +45,7 @@ impl LogConfig {
             return Ok(());
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let is_there = folder.is_none_or(|folder| folder.is_dir()) && !path.is_dir();
+        let is_there = folder.is_none_or(std::path::Path::is_dir) && !path.is_dir();
         is_there.then_some(()).ok_or_else(|| {
             let words = format!(
                 "[log] access: got {}, expected a file in a folder that exists",
