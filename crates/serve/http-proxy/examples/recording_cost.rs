@@ -1,8 +1,8 @@
 //! What keeping a record of each request costs.
 //!
 //! `recording_cost LISTEN on|off REPLICA…` proxies on one thread until it is killed, with the
-//! default policy; `off` keeps no records. The difference in CPU time or instructions per request, in
-//! interleaved rounds, is the price.
+//! default policy; `off` keeps no records. The difference in CPU time or instructions per request,
+//! in interleaved rounds, is the price.
 
 use std::cell::RefCell;
 use std::error::Error;
