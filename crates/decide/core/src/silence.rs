@@ -85,6 +85,11 @@ impl Silence {
         self.owed -= 1;
     }
 
+    /// When it was last heard, or began to owe replies again.
+    pub(crate) const fn since(&self) -> Instant {
+        self.since
+    }
+
     /// The slowest of its recent replies; zero where it never replied.
     pub(crate) const fn slowest(&self) -> Duration {
         Duration::from_nanos(self.slowest_ns)

@@ -55,7 +55,13 @@ impl Backend for Route {
         let is_split = self.calls.split().is_some();
         let choice =
             is_split.then(|| SiteChoice::depart(&self.calls, self.constraints(what))).flatten();
-        let (route, record) = (Rc::clone(self), Record::of(&self.config.name));
+        let mut record = Record::of(&self.calls, &self.config.name);
+        if let Some(draft) = record.draft() {
+            let kind: &[u8] = if what.is_write { b"CQL write " } else { b"CQL read " };
+            let keyspace = what.keyspace.as_deref().unwrap_or_default();
+            draft.describe(&[kind, keyspace.as_bytes()], b"");
+        }
+        let route = Rc::clone(self);
         Exchange::<Cql>::open(route, request.into(), choice, record).run().await
     }
 

@@ -6,13 +6,14 @@
 //! | room | does |
 //! |---|---|
 //! | [`config`] | `[listen]` and `[agent]`, as far as they are of HTTP |
-//! | [`proxy`], `protocol` | from a client's request to its answer; what an answer teaches |
+//! | [`proxy`], `protocol`, `access` | from a client's request to its answer; what an answer teaches; the access log |
 //! | [`route`], [`health`] | an upstream as one worker sees it: its replicas, and their checks |
-//! | [`brownout`], [`orca`], [`redirected`], `hops` | headers: optional content, load reports, requests of other data centres, loops |
+//! | [`brownout`], [`orca`], [`redirected`], `hops`, `context` | headers: optional content, load reports, requests of other data centres, loops, ids and traces |
 //! | [`replica`] | the agent: admission to an application, its dimmer |
 //! | `switch` | brownout as an operator sets it on the admin address |
 //! | [`agent_state`], `agent_view`, `agent_status`, `agent_series`, `agent_metrics`, [`agent_surface`] | how agents stand, for people and Prometheus |
 
+mod access;
 mod agent_metrics;
 mod agent_series;
 pub mod agent_state;
@@ -20,6 +21,7 @@ mod agent_status;
 pub mod agent_surface;
 mod agent_view;
 pub mod config;
+mod context;
 pub mod health;
 mod hops;
 pub mod replica;

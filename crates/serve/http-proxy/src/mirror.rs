@@ -10,6 +10,7 @@ use evenkeel_core::turns::Share;
 use http::Request;
 
 use crate::config::MirrorConfig;
+use crate::context::Trace;
 use crate::protocol::{Http, Message};
 use crate::route::Route;
 use evenkeel_http::{Body, grpc};
@@ -45,7 +46,7 @@ impl Mirror {
     }
 
     /// Sends a copy of a request whose body is at hand; of others there is none.
-    pub(crate) fn copy(self: &Rc<Self>, request: &Request<Body>) {
+    pub(crate) fn copy(self: &Rc<Self>, request: &Request<Body>, trace: Trace) {
         let body = request.body().try_clone();
         let Some(body) = body.filter(|_| self.on_their_way.get() < COPIES_MAX) else {
             self.route.calls.note_mirrored(false);
@@ -60,11 +61,11 @@ impl Mirror {
         let way = OnItsWay(Rc::clone(self));
         tokio::task::spawn_local(async move {
             let is_grpc = grpc::is_grpc(copy.headers());
-            let (route, mut message) = (Rc::clone(&way.0.route), Message::of(copy, is_grpc));
+            let (route, mut message) = (Rc::clone(&way.0.route), Message::of(copy, is_grpc, trace));
             let is_write = message.is_write();
             // A copy is no demand of our users: it stays in this data centre.
             let choice = message.headers().and_then(|it| route.depart(it, true, is_write));
-            let record = Record::of(&route.config.name);
+            let record = Record::default(); // nobody asks why a copy was slow
             let limit = route.config.timeouts.total;
             let exchange = Exchange::<Http>::open(route, message, choice, record);
             let answer = exchange.run().await;

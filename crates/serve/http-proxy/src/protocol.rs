@@ -9,12 +9,14 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
 use crate::brownout;
+use crate::context::Trace;
 use crate::route::Route;
 use evenkeel_http::{Body, End, SendError, SendErrorKind, Upload};
 use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::{Loser, Protocol, Tail};
 use evenkeel_proxy::calls::{Calls, OpenAttempt, WHOLE};
 use evenkeel_proxy::config::Timeouts;
+use evenkeel_proxy::requests::record::RequestRecord;
 use evenkeel_proxy::site_choice::SiteChoice;
 use evenkeel_proxy::upstream_state::BrownoutSeen;
 
@@ -66,7 +68,10 @@ impl Protocol for Http {
         message: &mut Message,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + 'static {
         let replica = route.replica(attempt);
-        let (request, is_grpc) = (message.next(), message.grpc.is_some());
+        let (mut request, is_grpc) = (message.next(), message.grpc.is_some());
+        if let Some(request) = &mut request {
+            message.trace.mark(request.headers_mut(), route.ids());
+        }
         route.ask_probes(attempt.datacenter());
         async move {
             let Some(request) = request else {
@@ -127,6 +132,15 @@ impl Protocol for Http {
         refused(refusal)
     }
 
+    fn describe(response: &Response<Body>, into: &mut RequestRecord) {
+        into.status = response.status().as_u16();
+        let size = http_body::Body::size_hint(response.body()).exact();
+        into.bytes = size.unwrap_or(u64::MAX);
+        let headers = response.headers();
+        into.is_reduced = brownout::is_mentioned(headers)
+            && brownout::served(headers, &[]).is_some_and(|said| !said.is_full);
+    }
+
     fn is_whole(response: &Response<Body>) -> bool {
         response.body().is_complete()
     }
@@ -158,6 +172,7 @@ pub(crate) struct Message {
     pub(super) hedges: bool,
     /// Of a call of gRPC.
     grpc: Option<Grpc>,
+    trace: Trace,
 }
 
 /// A call of gRPC, whose outcome is not in the status of its answer. An answer carries it as well.
@@ -175,7 +190,7 @@ enum Copies {
 }
 
 impl Message {
-    pub(super) fn of(request: Request<Body>, is_grpc: bool) -> Self {
+    pub(super) fn of(request: Request<Body>, is_grpc: bool, trace: Trace) -> Self {
         let upload = request.body().upload();
         let grpc = is_grpc.then(|| Grpc { timeout: grpc::timeout(request.headers()) });
         let copies = match request.body().try_clone() {
@@ -184,7 +199,7 @@ impl Message {
             }
             _ => Copies::Once(Some(request)),
         };
-        Self { copies, upload, hedges: true, grpc }
+        Self { copies, upload, hedges: true, grpc, trace }
     }
 
     /// Whether the method may change something: RFC 9110, 9.2.1.

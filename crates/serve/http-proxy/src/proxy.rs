@@ -3,10 +3,12 @@
 
 use std::rc::Rc;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 
+use crate::access::Entry;
 use crate::brownout;
 use crate::config::Edge;
+use crate::context::{self, REQUEST_ID, Trace};
 use crate::hops;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
 use crate::redirected;
@@ -16,6 +18,8 @@ use evenkeel_http::{Body, BodyError, Client};
 use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
+use evenkeel_proxy::requests::record::Remarks;
+use evenkeel_proxy::requests::recorder::Draft;
 
 /// Answers one request of a client.
 pub async fn serve(
@@ -23,28 +27,48 @@ pub async fn serve(
     request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
-    let is_grpc = request.method() == Method::POST && grpc::is_grpc(request.headers());
-    let response = match routes.choose(&request) {
-        Choice::Respond(status) => not_passed_on(status),
-        Choice::Forward(target) => {
-            let response = answer(&target, request, client, is_grpc).await;
-            target.route.calls.note_response(response.status().as_u16());
-            response
-        }
+    let target = match routes.choose(&request) {
+        Choice::Respond(status) => return not_passed_on(status),
+        Choice::Forward(target) => target,
     };
+    let route = &target.route;
+    let mut request = request;
+    let is_grpc = request.method() == Method::POST && grpc::is_grpc(request.headers());
+    let id = context::request_id(request.headers_mut(), route.ids());
+    let mut record = Record::of(&route.calls, &route.config.name);
+    let trace = Trace::join(request.headers_mut(), route.ids());
+    if let Some(draft) = record.draft() {
+        describe(draft, &request, &id, trace);
+        if let Some(access) = draft.access().cloned() {
+            draft.tell(Entry::of(access, Rc::clone(route), &request, (&client, &id)));
+        }
+    }
+    let mut response = answer(&target, request, client, (record, trace, is_grpc)).await;
+    route.calls.note_response(response.status().as_u16());
+    response.headers_mut().insert(REQUEST_ID, id);
     if is_grpc { grpc::understood(response) } else { response }
+}
+
+/// What is kept of a request: never its query, which may have secrets.
+fn describe(draft: &mut Draft, request: &Request<Body>, id: &HeaderValue, trace: Trace) {
+    let line = [request.method().as_str().as_bytes(), b" ", request.uri().path().as_bytes()];
+    draft.describe(&line, id.as_bytes());
+    draft.record.trace_id = trace.id;
+    if trace.is_sampled() {
+        draft.record.remarks.add(Remarks::SAMPLED);
+    }
 }
 
 async fn answer(
     target: &Target,
     mut request: Request<Body>,
     client: Rc<Client>,
-    is_grpc: bool,
+    (mut record, trace, is_grpc): (Record, Trace, bool),
 ) -> Response<Body> {
     let (route, policy) = (Rc::clone(&target.route), &target.policy);
     let prepared = head::prepare_request(&mut request, &client, &policy.forwarding);
     if let Err(refusal) = prepared.and_then(|()| hops::count(request.headers_mut())) {
-        return refusal.into_response();
+        return answered_here(&mut record, &route, refusal.into_response());
     }
     if policy.brownout == Edge::Strip {
         brownout::strip_decision(request.headers_mut());
@@ -53,7 +77,7 @@ async fn answer(
     if let Some(bytes_max) = target.body_bytes_max
         && let Err(error) = request.body_mut().limit(bytes_max)
     {
-        return body_refused(&error);
+        return answered_here(&mut record, &route, body_refused(&error));
     }
     // Two at once would be two conversations.
     let is_single = head::wants_upgrade(&request);
@@ -62,12 +86,12 @@ async fn answer(
         let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
         request = match keeping.await {
             Ok(Ok(request)) => request,
-            Ok(Err(error)) => return body_refused(&error),
-            Err(_) => return body_too_slow(),
+            Ok(Err(error)) => return answered_here(&mut record, &route, body_refused(&error)),
+            Err(_) => return answered_here(&mut record, &route, body_too_slow()),
         };
     }
-    mirror.into_iter().for_each(|mirror| mirror.copy(&request));
-    let mut message = Message::of(request, is_grpc);
+    mirror.into_iter().for_each(|mirror| mirror.copy(&request, trace));
+    let mut message = Message::of(request, is_grpc, trace);
     message.hedges = target.hedge && !is_single;
     let is_write = message.is_write();
     if !is_forwarded {
@@ -75,8 +99,15 @@ async fn answer(
     }
     let depart = |headers| route.depart(headers, is_forwarded, is_write);
     let choice = message.headers().and_then(depart);
-    let record = Record::of(&route.config.name);
     Exchange::<Http>::open(route, message, choice, record).run().await
+}
+
+/// What no replica is asked for.
+fn answered_here(record: &mut Record, route: &Route, response: Response<Body>) -> Response<Body> {
+    if let Some(draft) = record.draft() {
+        draft.end_here(route.calls.tick(), response.status().as_u16());
+    }
+    response
 }
 
 fn not_passed_on(status: StatusCode) -> Response<Body> {

@@ -13,6 +13,7 @@ use http::header::HOST;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::config::{Edge, HttpListenConfig};
+use crate::context::Ids;
 use crate::orca;
 use crate::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
@@ -49,6 +50,7 @@ struct Connections {
     /// By slot.
     replicas: RefCell<Vec<Rc<Replica>>>,
     seen: Cell<BrownoutSeen>,
+    ids: Ids,
 }
 
 /// How connections to replicas are opened.
@@ -159,6 +161,7 @@ impl Route {
             slots: RefCell::new(slots),
             way: RefCell::new(way),
             seen: Cell::default(),
+            ids: Ids::new(),
         };
         Rc::new(Self {
             calls: Calls::with_timer(config, &numbers, time, seed),
@@ -290,6 +293,19 @@ impl Route {
         });
         let seen = self.connections.seen.take();
         WorkerReport { seen, ..self.calls.observe(states.collect()) }
+    }
+
+    /// The address of a replica, as long as there is one in its slot.
+    pub(crate) fn address(&self, datacenter: usize, replica: usize) -> Option<SocketAddr> {
+        let slots = self.connections.slots.borrow().get(datacenter).cloned()?;
+        let slot = slots.start + replica;
+        let replicas = self.connections.replicas.borrow();
+        replicas.get(slot).filter(|_| slots.contains(&slot)).map(|it| it.upstream.address())
+    }
+
+    /// Makes the ids of its requests.
+    pub(crate) fn ids(&self) -> &Ids {
+        &self.connections.ids
     }
 
     /// Notes what an answer said of brownout.

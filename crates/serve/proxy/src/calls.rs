@@ -28,6 +28,9 @@ use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Health, Instant, ReplicaId};
 
 use crate::config::UpstreamConfig;
+use crate::requests::access::Access;
+use crate::requests::log::Writer;
+use crate::requests::recorder::Recorder;
 use crate::site_router::SiteRouter;
 use crate::site_setup::HOME;
 use crate::upstream_state::{BrownoutSeen, ReplicaState, WorkerReport};
@@ -68,6 +71,8 @@ pub struct Calls {
     ejection_failures: Cell<u32>,
     /// Wakes the task that waits for the dispatchers' deadlines; see [`Calls::keep_time`].
     timekeeper: RefCell<Option<Waker>>,
+    /// Keeps what becomes of each request; `None` where nobody asks.
+    recorder: RefCell<Option<Rc<Recorder>>>,
 }
 
 /// What distinguishes the dispatchers of an upstream: each worker has its own.
@@ -102,6 +107,13 @@ fn redundancy(config: &UpstreamConfig) -> Box<dyn Redundancy> {
         Some(hedge) => Box::new(Hedge::new(hedge.clone())),
         None => Box::new(Single),
     }
+}
+
+/// What requests should keep to: that of the hedge, or of the split between data centres.
+fn objective(config: &UpstreamConfig) -> Option<Duration> {
+    let of_hedge = config.hedge.as_ref().and_then(|hedge| hedge.objective.as_ref());
+    let of_split = config.split.as_ref().map(|split| split.sites.objective);
+    of_hedge.map(|it| it.objective).or(of_split)
 }
 
 impl Calls {
@@ -140,6 +152,7 @@ impl Calls {
             mirrored: Cell::default(),
             ejection_failures: Cell::new(config.safeguards.ejection_failures),
             timekeeper: RefCell::default(),
+            recorder: RefCell::default(),
         })
     }
 
@@ -154,6 +167,24 @@ impl Calls {
             self.resume_held(datacenter);
         }
         self.split.iter().for_each(SiteRouter::look_again);
+        self.recorder.borrow().iter().for_each(|it| it.set_objective(objective(config)));
+    }
+
+    /// Keeps from now on what becomes of each request: all of this upstream in this place.
+    pub fn record(
+        &self,
+        place: usize,
+        config: &UpstreamConfig,
+        into: (Rc<RefCell<Writer>>, Option<Access>),
+    ) {
+        let recorder = Recorder::new(self.clock, place, objective(config), into);
+        self.recorder.replace(Some(recorder));
+        self.dispatchers.iter().for_each(|it| it.borrow_mut().keep_decisions());
+    }
+
+    /// Who keeps what becomes of each request, where somebody does.
+    pub fn recorder(&self) -> Option<Rc<Recorder>> {
+        self.recorder.borrow().clone()
     }
 
     /// Reads the clock. A request reads it when something happened to it (it came, an answer

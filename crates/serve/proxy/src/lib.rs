@@ -6,6 +6,7 @@
 //! | [`config`] | `[upstream.NAME]`: what every protocol has |
 //! | [`calls`] | an upstream's calls as one worker sees them: dispatchers, attempts, guards |
 //! | [`site_choice`], [`site_router`], [`site_setup`] | which data centre a request goes to, and which other may take it over |
+//! | [`requests`] | what is kept of every request, to say why one was slow |
 //! | [`upstream_state`] | where workers hand up what they counted, and who the replicas are |
 //! | [`discovery`] | asks DNS and files for replicas, again and again |
 //! | [`verdict`], [`estimates`] | what health checks and agents know of a replica |
@@ -17,6 +18,7 @@ pub mod discovery;
 pub mod estimates;
 pub mod membership;
 pub mod metrics;
+pub mod requests;
 pub mod series;
 pub mod site_choice;
 mod site_metrics;

@@ -5,6 +5,7 @@
 //! Each table of the configuration is a part (`component`) that brings its jobs; here they are put
 //! on threads. A configuration that comes later goes to all parts or to none ([`Reloader`]).
 
+mod access_log;
 mod agents;
 mod clusters;
 mod discovery;
@@ -12,6 +13,7 @@ mod files;
 mod fixed;
 mod manager;
 pub(crate) mod reload;
+mod requests;
 mod signals;
 pub(crate) mod tls;
 pub(crate) mod upstreams;
@@ -32,6 +34,7 @@ use tokio::task::JoinSet;
 use crate::adapters::{self, EnvoySide, MeshPaths, UpstreamHome};
 use crate::admin::{self, access::Access};
 use crate::config::{AdminConfig, Config, ReplicaSource, UpstreamEntry};
+use access_log::AccessLog;
 use clusters::Clusters;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle, Watcher};
@@ -181,11 +184,17 @@ impl Process {
         let (sides, clusters) = (opened.sides()?, opened.cluster_states());
         let admin = opened.admin.as_ref().map(AdminListener::address).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
-        let workers =
-            Workers::open((config, Arc::clone(&tls)), listens, &opened.clusters, states, clock);
+        let (access, access_log) = AccessLog::open(&config.log);
+        let workers = Workers::open(
+            (config, Arc::clone(&tls)),
+            listens,
+            &opened.clusters,
+            states,
+            (clock, access),
+        );
         let (listens, configs) = (workers.bound(), workers.configs());
         let reloader = Reloader::new(file, configs, Arc::downgrade(&stop));
-        let mut parts = whole.parts(workers, &tls, opened, &reloader);
+        let mut parts = whole.parts((workers, access_log), &tls, opened, &reloader);
         let jobs = parts.iter_mut().flat_map(|part| part.jobs()).collect();
         reloader.mount(parts);
         let ended = Arc::<Notify>::default();
@@ -378,6 +387,7 @@ async fn until_stopping<T>(stop: &StopSignal) -> Option<T> {
 /// When one cannot be used; the error names it and its table.
 pub fn check_files(config: &Config) -> io::Result<()> {
     LoadedTls::load(&Arc::new(config.clone()), &LoadedTls::default())?;
+    config.log.check_files()?;
     config.duplicates.iter().try_for_each(|service| service.load_tls().map(drop))?;
     config.admin.as_ref().map(Access::load).transpose()?;
     let sources = config.upstreams.iter().flat_map(|upstream| {
@@ -430,7 +440,7 @@ impl Whole {
     /// One for each table. Those that say what needs a restart are asked first.
     fn parts(
         &mut self,
-        workers: Workers,
+        (workers, access_log): (Workers, AccessLog),
         tls: &LoadedTls,
         opened: Opened,
         reloader: &Reloader,
@@ -458,6 +468,7 @@ impl Whole {
             fixed(envoys, envoys_surface, |config| Section::of(config, "envoy")),
             fixed(placement, placement_surface, |config| Section::of(config, "placement")),
             fixed(services, services_surface, |config| Section::of(config, "duplicates")),
+            Box::new(Mounted::new(access_log, |config: &Arc<Config>| Arc::new(config.log.clone()))),
             Box::new(Mounted::new(clusters, Arc::clone)),
             Box::new(Mounted::new(workers, Arc::clone)),
         ];
@@ -610,6 +621,7 @@ mod tests {
             upstreams: Vec::new(),
             agents: Vec::new(),
             admin: None,
+            log: crate::config::LogConfig::default(),
             redirect: None,
             envoy: None,
             placement: None,

@@ -18,8 +18,10 @@ use evenkeel_http::{self as engine, LiveLimits};
 use evenkeel_http_proxy::proxy;
 use evenkeel_http_proxy::route::Route;
 use evenkeel_http_proxy::routes::{RouteTable, Target};
-use evenkeel_proxy::calls::DispatcherSeed;
+use evenkeel_proxy::calls::{Calls, DispatcherSeed};
 use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_proxy::requests::access::Access;
+use evenkeel_proxy::requests::log::{RequestLog, Writer};
 use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
 use evenkeel_runtime::accept::{Listener, ListenerFilters, Stop, StopSignal, first};
 use evenkeel_runtime::clock::{self, Clock};
@@ -41,6 +43,9 @@ pub(crate) struct Worker {
     /// One per `[[listen]]`.
     pub(crate) listeners: Vec<Listener>,
     pub(crate) orders: UnboundedReceiver<Order>,
+    /// Where it keeps what became of each request.
+    pub(crate) requests: RequestLog,
+    pub(crate) access: Access,
 }
 
 /// Another configuration, for one worker.
@@ -66,7 +71,18 @@ pub(crate) enum FrontendFrom {
 impl Worker {
     /// Runs until told to stop and everything in flight is done.
     pub(crate) async fn serve(self, mut stop: StopSignal) -> io::Result<()> {
-        let Self { number, config, tls, clock, states, clusters, listeners, mut orders } = self;
+        let Self {
+            number,
+            config,
+            tls,
+            clock,
+            states,
+            clusters,
+            listeners,
+            mut orders,
+            requests,
+            access,
+        } = self;
         let mut floor = Floor {
             number,
             clock,
@@ -74,6 +90,8 @@ impl Worker {
             states,
             clusters,
             routes: Rc::default(),
+            writer: Rc::new(RefCell::new(requests.writer(number))),
+            access,
             frontends: Vec::new(),
             config: Arc::clone(&config),
             tls,
@@ -119,6 +137,8 @@ struct Floor {
     clusters: Vec<Option<ClusterHandle>>,
     /// By upstream.
     routes: Routes,
+    writer: Rc<RefCell<Writer>>,
+    access: Access,
     /// By `[[listen]]`.
     frontends: Vec<Frontend>,
     config: Arc<Config>,
@@ -189,6 +209,9 @@ impl Floor {
 
     /// Keeps a route up to date from now on.
     fn take_in(&mut self, place: usize, route: AnyRoute) {
+        let config = &self.config.upstreams[place].common;
+        let into = (Rc::clone(&self.writer), Some(self.access.clone()));
+        route.calls().record(place, config, into);
         let cluster = self.clusters.get(place).and_then(Option::as_ref);
         route.keep(&mut self.keeping, (&self.states, place), cluster);
         if let Some(directives) = self.states.directives(place) {
@@ -382,6 +405,13 @@ impl AnyRoute {
         }
     }
 
+    fn calls(&self) -> &Calls {
+        match self {
+            Self::Http(route) => &route.calls,
+            Self::Cql(route) => &route.calls,
+        }
+    }
+
     fn observe(&self) -> WorkerReport {
         match self {
             Self::Http(route) => route.observe(),
@@ -390,10 +420,7 @@ impl AnyRoute {
     }
 
     fn direct(&self, worker: usize, directive: &Directive) {
-        match self {
-            Self::Http(route) => route.calls.direct(worker, directive),
-            Self::Cql(route) => route.calls.direct(worker, directive),
-        }
+        self.calls().direct(worker, directive);
     }
 }
 

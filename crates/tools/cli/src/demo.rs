@@ -24,7 +24,8 @@ use evenkeel_runtime::buffers::BYTES_MAX;
 use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_server::config::{
-    AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, Source, UpstreamEntry,
+    AdminConfig, AgentEntry, Config, ListenConfig, LogConfig, ProcessConfig, Protocol, Source,
+    UpstreamEntry,
 };
 use evenkeel_server::process::Process;
 use evenkeel_settings::Node;
@@ -322,6 +323,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         upstreams: Vec::new(),
         agents: apps.iter().map(agent).map(agent_entry).collect(),
         admin: None,
+        log: LogConfig::default(),
         redirect: None,
         envoy: None,
         placement: None,
@@ -425,6 +427,7 @@ fn proxy_config(
         upstreams: vec![UpstreamEntry { common: upstream, cql: None }],
         agents: Vec::new(),
         admin: Some(AdminConfig::open(any_port)),
+        log: LogConfig::default(),
         redirect: None,
         envoy: None,
         placement: None,

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use evenkeel_mesh as redirect;
 use evenkeel_runtime::accept::inherited;
 use evenkeel_runtime::component::ReloadError;
-use evenkeel_server::config::Config;
+use evenkeel_server::config::{Config, LogFormat};
 use evenkeel_server::process::{Manager, Process, Reloaded, Wake, check_files};
 
 use crate::output;
@@ -48,8 +48,7 @@ pub(crate) struct CheckArguments {
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(&arguments.config)?;
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
-    log.with_max_level(arguments.log).with_ansi(std::io::stderr().is_terminal()).init();
+    log_to_stderr(arguments.log, config.log.format);
     let mut signals =
         evenkeel_server::process::Signals::catch_with_reload().context("cannot catch signals")?;
     let manager = Manager::of_environment()?;
@@ -94,6 +93,16 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     exit_at_next(signals)?;
     process.stop()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// In colours where people read it and do not mind (<https://no-color.org>).
+fn log_to_stderr(level: tracing::Level, format: LogFormat) {
+    let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    match format {
+        LogFormat::Text => log.with_ansi(wants_colours && std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
 }
 
 /// Says what came of a reload, here and in the first line of what is returned.

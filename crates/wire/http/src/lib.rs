@@ -36,6 +36,7 @@
 
 mod body;
 mod client;
+mod fetch;
 pub mod grpc;
 mod h2;
 pub mod head;
@@ -54,6 +55,7 @@ mod tests;
 
 pub use body::{Body, BodyError, End, Pace, Upload};
 pub use client::Client;
+pub use fetch::fetch;
 pub use listener::{LiveLimits, serve, serve_within};
 pub use send_error::{SendError, SendErrorKind};
 pub use upstream::Upstream;

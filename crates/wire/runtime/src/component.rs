@@ -119,6 +119,8 @@ pub struct Endpoint {
     pub path: String,
     /// JSON for `GET`.
     pub get: Box<dyn Fn() -> String + Send + Sync>,
+    /// In place of `get`, where the query of the URL says what is wanted.
+    pub query: Option<ByQuery>,
     /// What `POST` changes, if anything, by its body.
     pub post: Option<Box<dyn Fn(Vec<u8>) -> Answering + Send + Sync>>,
 }
@@ -126,7 +128,15 @@ pub struct Endpoint {
 impl Endpoint {
     /// One that only tells.
     pub fn get(path: impl Into<String>, get: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self { path: path.into(), get: Box::new(get), post: None }
+        Self { path: path.into(), get: Box::new(get), query: None, post: None }
+    }
+
+    /// One that tells what the query of the URL asks for (empty where there is none).
+    pub fn by_query(
+        path: impl Into<String>,
+        query: impl Fn(&str) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        Self { query: Some(Box::new(query)), ..Self::get(path, String::new) }
     }
 
     /// The same with what `POST` does.
@@ -138,6 +148,9 @@ impl Endpoint {
         Self { post: Some(Box::new(move |body| Box::pin(post(body)))), ..self }
     }
 }
+
+/// What the query of a URL is answered.
+pub type ByQuery = Box<dyn Fn(&str) -> Answer + Send + Sync>;
 
 /// A `POST` that is under way.
 pub type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;

@@ -20,6 +20,7 @@
 //! ```
 
 mod by_client;
+mod deciding;
 mod further;
 mod listening;
 
@@ -31,6 +32,7 @@ use crate::request::call::{
     Attempt, BodyEnd, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Learnt, MIRROR,
     Outcome, Phase, Refusal, Request, Settled, Step,
 };
+use crate::request::decision::{Decisions, Verdict};
 use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
 use crate::request::safeguards::{Distrust, Safeguards, untried};
 use crate::request::select::{Candidates, Choice, Selector, cheapest};
@@ -101,6 +103,8 @@ pub struct Dispatcher {
     firsts: u32,
     /// Room for narrowed candidates, kept so that no request allocates.
     room: Vec<ReplicaId>,
+    /// What the last step decided and why; `None` where nobody asks.
+    decisions: Option<Box<Decisions>>,
 }
 
 impl Dispatcher {
@@ -120,6 +124,7 @@ impl Dispatcher {
             plan_version: 0,
             firsts: 0,
             room,
+            decisions: None,
         };
         dispatcher.selector.on_membership(Instant::ZERO, &dispatcher.fleet);
         dispatcher.window = dispatcher.empty_window();
@@ -146,6 +151,7 @@ impl Dispatcher {
     /// after every [`Call::settle`], resumption and deadline; further calls change nothing.
     #[inline]
     pub fn step(&mut self, now: Instant, call: &mut Call) -> Step {
+        self.forget_decisions();
         match call.phase {
             Phase::Choosing(kind) => self.send_or_hold(now, call, kind),
             Phase::Flying if call.flying == 0 => self.retry_or_refuse(now, call),
@@ -302,9 +308,13 @@ impl Dispatcher {
                 }
                 Step::Send(self.send(now, call, replica, kind))
             }
-            Choice::Hold { until } => self.hold(call, until.min(self.held_until(call))),
+            Choice::Hold { until } => {
+                self.note_choice(now, call, None, Verdict::Hold);
+                self.hold(call, until.min(self.held_until(call)))
+            }
             Choice::Refuse => {
                 let refusal = call.last_failure.map_or(Refusal::NoReplica, Refusal::Failed);
+                self.note_choice(now, call, None, Verdict::Refuse(refusal));
                 call.give_up(refusal)
             }
         }
@@ -343,6 +353,7 @@ impl Dispatcher {
                 return self.send_or_hold(now, call, Kind::Retry);
             }
             self.window.retries_denied += 1;
+            self.note_retry_denied();
         }
         call.give_up(Refusal::Failed(failure))
     }
@@ -421,6 +432,7 @@ impl Dispatcher {
 
     #[inline]
     fn send(&mut self, now: Instant, call: &mut Call, replica: ReplicaId, kind: Kind) -> Attempt {
+        self.note_choice(now, call, Some(replica), Verdict::Send(kind));
         let copy = call.copies.len() as u8;
         if copy == 0 {
             call.first_sent_at = now;
@@ -443,6 +455,7 @@ impl Dispatcher {
         if patience.is_some() {
             call.hedge_due = None; // it would be given up before it tells anything
         }
+        self.note_hedge(now, call, kind, patience.is_some());
         let attempt = self.start((call.first_sent_at, now), call.id, replica, kind, copy);
         call.rescue_due = self.rescue_due(now, call, replica, patience);
         attempt

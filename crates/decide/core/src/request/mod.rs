@@ -8,6 +8,7 @@
 
 pub mod backlog;
 pub mod call;
+pub mod decision;
 pub mod dispatcher;
 pub mod ordered;
 pub mod partition;

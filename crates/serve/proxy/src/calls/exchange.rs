@@ -20,6 +20,7 @@ use super::attempts::{Attempts, Kept, Pending, Woken};
 use super::observer::{Event, Record};
 use super::{Calls, Next, OpenAttempt, OpenCall};
 use crate::config::Timeouts;
+use crate::requests::record::RequestRecord;
 use crate::site_choice::SiteChoice;
 use crate::site_setup::HOME;
 
@@ -108,6 +109,9 @@ pub trait Protocol: Sized + 'static {
     fn refuse(upstream: &Self::Upstream, refusal: Refusal, request: &Self::Request)
     -> Self::Answer;
 
+    /// Writes down what an answer is: its status, its size.
+    fn describe(_answer: &Self::Answer, _into: &mut RequestRecord) {}
+
     /// Whether all of an answer has come with its head.
     fn is_whole(answer: &Self::Answer) -> bool;
 
@@ -146,7 +150,9 @@ impl<P: Protocol> Exchange<P> {
     /// The loop around the dispatcher.
     pub async fn run(mut self) -> P::Answer {
         loop {
-            match self.call.step() {
+            let next = self.call.step();
+            self.call.tell_decisions(&mut self.record);
+            match next {
                 Next::Send(attempt) => self.send(attempt),
                 Next::Cancel(copy) => {
                     if let Some(pending) = self.attempts.release(copy) {
@@ -321,6 +327,7 @@ impl<P: Protocol> Exchange<P> {
     fn answer(mut self, copy: usize) -> P::Answer {
         let Kept { answer, attempt } = self.attempts.hand_over(copy);
         self.note(Event::Answered { copy });
+        self.record_answer(&answer);
         if let Some(choice) = &mut self.choice {
             choice.answer(P::is_failure(&answer));
         }
@@ -343,7 +350,21 @@ impl<P: Protocol> Exchange<P> {
             Refusal::Failed(Failure::Unsent) => self.attempts.last_kept(),
             _ => None,
         };
-        said.unwrap_or_else(|| P::refuse(&self.upstream, refusal, &self.request))
+        let answer = said.unwrap_or_else(|| P::refuse(&self.upstream, refusal, &self.request));
+        self.record_answer(&answer);
+        answer
+    }
+
+    /// Writes down what the client is given.
+    fn record_answer(&mut self, answer: &P::Answer) {
+        let Some(draft) = self.record.draft() else { return };
+        P::describe(answer, &mut draft.record);
+        if draft.record.is_reduced {
+            draft.set_dimmer(|datacenter, replica| {
+                let dispatcher = P::calls(&self.upstream).dispatcher(datacenter);
+                dispatcher.fleet().replica(replica).dimmer().map(|(dimmer, _)| dimmer.value())
+            });
+        }
     }
 
     /// All of the answer is there.

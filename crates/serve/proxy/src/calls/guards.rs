@@ -11,6 +11,7 @@ use evenkeel_core::units::Dimmer;
 use evenkeel_core::{Deadline, Instant, ReplicaId};
 
 use super::Calls;
+use super::observer::Record;
 use crate::site_router::SiteRouter;
 
 /// A call that is closed when it goes out of scope.
@@ -50,6 +51,15 @@ impl OpenCall {
             }
             Step::Answered(copy) => Next::Answered(copy),
             Step::Refused(refusal) => Next::Refused(refusal),
+        }
+    }
+
+    /// Writes down what the last step decided, where somebody keeps that.
+    #[inline]
+    pub(super) fn tell_decisions(&self, record: &mut Record) {
+        let dispatcher = self.calls.dispatcher(self.datacenter);
+        if let Some(decisions) = dispatcher.decisions() {
+            record.decided(self.datacenter, decisions);
         }
     }
 

@@ -1,27 +1,12 @@
-//! Who watches a request: logs, traces. Nobody as a rule, which costs one branch for each event.
+//! Who watches a request: the recorder of its worker, and where the log wants it a trace.
 
-use evenkeel_core::request::{BodyEnd, Kind, Outcome, Refusal};
-use evenkeel_core::{Instant, ReplicaId};
+use evenkeel_core::Instant;
+use evenkeel_core::request::decision::Decisions;
 use tracing::Level;
 
-/// What happens to a request, in the order in which it happens.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Event {
-    /// A copy leaves for a replica of a data centre.
-    Sent { datacenter: usize, replica: ReplicaId, kind: Kind },
-    /// The copy with this number has an outcome: its head came, or none will.
-    Learnt { copy: usize, outcome: Outcome },
-    /// The copy with this number lost, or is late, and nobody waits for it any more.
-    Left { copy: usize },
-    /// What one data centre did not serve goes to this one.
-    BegunAgain { datacenter: usize },
-    /// The client is given the answer of this copy.
-    Answered { copy: usize },
-    /// There is no answer.
-    Refused(Refusal),
-    /// The last byte of the answer has passed, or none will any more.
-    Ended(BodyEnd),
-}
+use super::Calls;
+pub(crate) use crate::requests::event::Event;
+use crate::requests::recorder::Draft;
 
 /// Watches one request. It is dropped when nothing more happens: without [`Event::Ended`] or
 /// [`Event::Refused`] when the client left before an answer came, or was at fault.
@@ -32,26 +17,54 @@ pub(crate) trait Observer {
 
 /// What is written down of one request.
 #[derive(Default)]
-pub struct Record(Option<Box<dyn Observer>>);
+pub struct Record {
+    /// Boxed: it lives in futures that are moved.
+    draft: Option<Box<Draft>>,
+    observer: Option<Box<dyn Observer>>,
+}
 
 impl Record {
-    /// Of a request to this upstream: a trace, where the log wants one.
-    pub fn of(upstream: &str) -> Self {
-        if !tracing::enabled!(Level::TRACE) {
-            return Self::default();
-        }
-        Self::to(Trace { span: tracing::trace_span!("request", upstream) })
+    /// Of a request that comes now to this upstream: what its recorder keeps where there is one,
+    /// and a trace where the log wants one.
+    pub fn of(calls: &Calls, upstream: &str) -> Self {
+        let draft = calls.recorder().map(|recorder| Box::new(recorder.begin(calls.tick())));
+        let observer = tracing::enabled!(Level::TRACE).then(|| {
+            let span = tracing::trace_span!("request", upstream);
+            Box::new(Trace { span }) as Box<dyn Observer>
+        });
+        Self { draft, observer }
     }
 
     /// For this observer.
+    #[cfg(test)]
     pub(crate) fn to(observer: impl Observer + 'static) -> Self {
-        Self(Some(Box::new(observer)))
+        Self { draft: None, observer: Some(Box::new(observer)) }
+    }
+
+    /// What its recorder keeps, where there is one.
+    pub fn draft(&mut self) -> Option<&mut Draft> {
+        self.draft.as_deref_mut()
     }
 
     #[inline]
     pub(super) fn event(&mut self, at: impl FnOnce() -> Instant, event: Event) {
-        if let Some(observer) = &mut self.0 {
-            observer.event(at(), event);
+        if self.draft.is_none() && self.observer.is_none() {
+            return;
+        }
+        let at = at();
+        if let Some(draft) = &mut self.draft {
+            draft.event(at, event);
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.event(at, event);
+        }
+    }
+
+    /// What a step decided in a data centre.
+    #[inline]
+    pub(super) fn decided(&mut self, datacenter: usize, decisions: &Decisions) {
+        if let Some(draft) = &mut self.draft {
+            draft.decided(datacenter, decisions);
         }
     }
 }

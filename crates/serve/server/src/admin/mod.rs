@@ -7,6 +7,7 @@
 //! | `/readyz` | 200 when every upstream has a replica that is up and neither failing nor silent, else 503 and which has none; 503 from when it is told to stop |
 //! | `/metrics` | Prometheus text |
 //! | `/api/v1/status` | all of the dashboard as JSON |
+//! | `/api/v1/requests` | what became of requests and why, as JSON: the remarkable ones, or those that `?slow`, `?failed` or `?id=` names |
 //! | `/api/v1/reload` | how reloads of the configuration went; `POST` asks for one |
 //! | `/api/v1/brownout` | the switches of the agents' dimmers; `POST` sets them |
 //! | `/api/v1/redirect` | the mesh between data centres as JSON, `null` without one |
@@ -163,6 +164,9 @@ impl Desk {
     fn get(&self, request: &Request<Body>, endpoint: Option<&Endpoint>) -> Response<Body> {
         let json = |body| content(StatusCode::OK, "application/json", body);
         match (request.uri().path(), endpoint) {
+            (_, Some(Endpoint { query: Some(query), .. })) => {
+                answered(query(request.uri().query().unwrap_or_default()))
+            }
             (_, Some(endpoint)) => json((endpoint.get)()),
             ("/", None) => dashboard(),
             ("/healthz", None) => text(StatusCode::OK, "ok\n"),

@@ -16,6 +16,8 @@ use evenkeel_core::request::redundancy::HedgeStats;
 use evenkeel_core::request::redundancy::objective::Kept;
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::window::{ReplicaWindow, RequestWindow};
+use evenkeel_proxy::requests::record::RequestRecord;
+use evenkeel_proxy::requests::shown::ShownRequest;
 use evenkeel_settings::Node;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -442,6 +444,19 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
+/// Replicas without names.
+struct Numbers;
+
+impl evenkeel_proxy::requests::words::Names for Numbers {
+    fn replica(&self, place: evenkeel_proxy::requests::record::Place) -> String {
+        place.slot.to_string()
+    }
+
+    fn datacenter(&self, datacenter: u8) -> String {
+        datacenter.to_string()
+    }
+}
+
 /// The script writes its own names in camel case, so every word with an underscore is the API's.
 #[test]
 fn the_page_asks_for_nothing_that_the_api_does_not_give() {
@@ -475,6 +490,9 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
         PartitionState { duplicates: vec![DuplicateState::default()], ..Default::default() };
     let service = DuplicatesState { partitions: vec![partition], ..DuplicatesState::default() };
     keys(&serde_json::to_value(service).unwrap(), &mut given);
+    let record = RequestRecord::new(evenkeel_core::Instant::ZERO, 0);
+    let shown = ShownRequest::new(&record, "shop".to_owned(), 0, &Numbers);
+    keys(&serde_json::to_value(shown).unwrap(), &mut given);
     let (_, script) = DASHBOARD.split_once("<script").unwrap();
     let words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_key = |word: &&str| word.contains('_') && word.chars().any(|c| c.is_ascii_lowercase());

@@ -2,6 +2,7 @@
 //!
 //! The types are here; `read.rs` takes them out of the file and reports every problem at once.
 
+mod log;
 mod read;
 mod source;
 
@@ -27,6 +28,7 @@ pub use evenkeel_proxy::config::{
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::ServerTlsFiles;
+pub use log::{LogConfig, LogFormat};
 pub use source::Source;
 
 /// One process: what it listens on and where requests go.
@@ -42,6 +44,8 @@ pub struct Config {
     pub agents: Vec<AgentEntry>,
     /// `[admin]`; absent = no metrics, API or dashboard.
     pub admin: Option<AdminConfig>,
+    /// `[log]`
+    pub log: LogConfig,
     /// `[redirect]`; absent = every request stays in this data centre.
     pub redirect: Option<RedirectConfig>,
     /// `[envoy]`; absent = only our own proxy follows the plan.

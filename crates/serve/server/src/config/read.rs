@@ -22,8 +22,8 @@ use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use super::{
-    AdminConfig, AgentEntry, Config, ListenConfig, ProcessConfig, Protocol, PublicPath, Source,
-    UpstreamEntry,
+    AdminConfig, AgentEntry, Config, ListenConfig, LogConfig, ProcessConfig, Protocol, PublicPath,
+    Source, UpstreamEntry,
 };
 use addresses::OwnAddress;
 use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
@@ -60,6 +60,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         item.table(|table| Agent::read(table, drain)).required()
     });
     let admin = table.key("admin").table(Admin::read).optional();
+    let log = table.key("log").section(LogConfig::read);
     let redirect = table.key("redirect").table(|table| {
         let upstream = upstream_named(table.key("upstream"), known);
         let behind = upstream.and_then(|index| upstreams.get(index));
@@ -103,6 +104,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         upstreams: with_sites(upstreams, redirect.as_ref()),
         agents: agents.into_iter().map(|agent| agent.config).collect(),
         admin: admin.map(|admin| admin.config),
+        log,
         redirect,
         envoy: envoy.map(|envoy| envoy.config),
         placement,

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use super::clusters::{changes_of, is_shared};
 use super::discovery::{ask_first, keep_discovering};
+use super::requests::Requests;
 use super::tls::LoadedTls;
 use super::upstreams::Upstreams;
 use super::{files, stopped};
@@ -26,6 +27,8 @@ use evenkeel_cassandra::ClusterHandle;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_dns::Resolver;
 use evenkeel_http_proxy::health::Checks;
+use evenkeel_proxy::requests::access::Access;
+use evenkeel_proxy::requests::log::RequestLog;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::accept::{Listener, Sharing};
 use evenkeel_runtime::clock::Clock;
@@ -57,6 +60,7 @@ pub(super) struct Workers {
     /// By upstream of the start, how its Cassandra cluster stands.
     clusters: Vec<Option<Arc<ClusterStates>>>,
     jobs: Vec<Job>,
+    requests: RequestLog,
 }
 
 /// Addresses, each bound once for each worker.
@@ -79,8 +83,9 @@ impl Workers {
         (listens, listeners): ForAll,
         clusters: &[Option<ClusterHandle>],
         states: &Arc<UpstreamStates>,
-        clock: Clock,
+        (clock, access): (Clock, Access),
     ) -> Self {
+        let requests = RequestLog::new(listeners.len());
         let (mut orders, mut jobs) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (order, receiver) = unbounded_channel();
@@ -93,6 +98,8 @@ impl Workers {
                 clusters: clusters.to_vec(),
                 listeners,
                 orders: receiver,
+                requests: requests.clone(),
+                access: access.clone(),
             };
             orders.push(order);
             jobs.push(Job::new(Place::Worker(number), move |stop| worker.serve(stop)));
@@ -126,6 +133,7 @@ impl Workers {
             checked,
             clusters,
             jobs,
+            requests,
         }
     }
 
@@ -196,7 +204,15 @@ impl Component for Workers {
 
     fn surface(&mut self) -> Surface {
         let (configs, states) = (self.configs.subscribe(), Arc::clone(&self.states));
-        Upstreams::new(configs, states, self.clusters.clone()).surface()
+        let asked = Requests {
+            configs: self.configs.subscribe(),
+            states: Arc::clone(&states),
+            clock: self.clock,
+            log: self.requests.clone(),
+        };
+        let mut surface = Upstreams::new(configs, states, self.clusters.clone()).surface();
+        surface.endpoints.push(asked.endpoint());
+        surface
     }
 
     fn stage(&mut self, next: Arc<Config>) -> Result<Staged, ReloadError> {

@@ -2,6 +2,7 @@
 
 use super::Dispatcher;
 use crate::request::call::{Attempt, Call, End, Kind, Learnt, Outcome, Settled};
+use crate::request::decision::HedgeFate;
 use crate::request::select::Choice;
 use crate::time::{Duration, Instant};
 
@@ -19,13 +20,17 @@ impl Dispatcher {
     /// that it is due. `None` when budget, gate or policy keep it back: then it will never leave.
     pub fn copy(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
         call.hedge_due.take()?;
-        if self.find_further(now, call)
-            && self.redundancy.permits_copy(now)
-            && let Some(replica) = self.choose_found(now, call)
-        {
+        let fate = if !self.find_further(now, call) {
+            HedgeFate::NoReplica
+        } else if !self.redundancy.permits_copy(now) {
+            self.hedge_denial()
+        } else if let Some(replica) = self.choose_found(now, call) {
             return Some(self.send(now, call, replica, Kind::Hedge));
-        }
+        } else {
+            HedgeFate::HeldBack
+        };
         self.window.hedges_denied += 1;
+        self.note_hedge_fate(fate, None);
         None
     }
 

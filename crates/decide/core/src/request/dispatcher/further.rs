@@ -78,6 +78,7 @@ impl Dispatcher {
         if !self.config.retry_budget.withdraw() {
             let was_denied = core::mem::replace(&mut call.is_denied, true);
             self.window.retries_denied += u64::from(!was_denied);
+            self.note_retry_denied();
             return None;
         }
         let replica = self.choose_found(now, call)?;

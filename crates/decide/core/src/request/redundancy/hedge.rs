@@ -218,6 +218,10 @@ impl Redundancy for Hedge {
         }
     }
 
+    fn quantile(&self) -> Option<f64> {
+        matches!(self.rule, Rule::Quantile(_)).then(|| self.config.quantile.value())
+    }
+
     fn stats(&self) -> Option<HedgeStats> {
         let stats =
             HedgeStats { delay: self.delay, is_gated: self.is_gated(), ..HedgeStats::default() };

@@ -61,6 +61,11 @@ pub trait Redundancy: Any + Debug + Send {
     /// settings. Budgets go on where they stand.
     fn inherit(&mut self, _before: &mut dyn Redundancy) {}
 
+    /// The quantile of latency after which a copy leaves, where that is the rule.
+    fn quantile(&self) -> Option<f64> {
+        None
+    }
+
     /// How it stands, for people; `None` where nothing is learnt.
     fn stats(&self) -> Option<HedgeStats> {
         None

@@ -356,6 +356,13 @@ impl Selector for C3 {
     }
 
     #[inline]
+    fn latency(&self, now: Instant, replica: ReplicaId) -> Option<Duration> {
+        let heard = &self.heard[replica.index()];
+        let estimate = self.faded(now, heard.estimate, heard.at?);
+        Some(from_millis_f64(estimate.waiting_ms + estimate.service_ms))
+    }
+
+    #[inline]
     fn on_send(&mut self, _now: Instant, replica: ReplicaId, kind: Kind, _fleet: &Fleet) {
         if kind == Kind::Mirror && self.config.rate_control {
             self.limiters[replica.index()].take_by_force();

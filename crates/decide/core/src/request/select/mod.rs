@@ -26,7 +26,7 @@ use core::fmt::Debug;
 use crate::fleet::{Feedback, Fleet, GroupId, ReplicaId};
 use crate::request::call::{Attempt, Kind, Outcome};
 use crate::rng::Rng;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 pub use registry::{Policy, PolicyError};
 
@@ -73,6 +73,12 @@ pub trait Selector: Any + Debug + Send {
     ///
     /// Monotone: with everything else equal, a slower service or a longer queue never costs less.
     fn cost(&self, _now: Instant, _fleet: &Fleet, _replica: ReplicaId) -> Option<f64> {
+        None
+    }
+
+    /// How long answers of this replica take, by the policy's own estimate, for people; `None`
+    /// where it has none.
+    fn latency(&self, _now: Instant, _replica: ReplicaId) -> Option<Duration> {
         None
     }
 

@@ -13,7 +13,7 @@ use crate::fleet::{Fleet, ReplicaId};
 use crate::request::call::{Attempt, Failure, Outcome};
 use crate::request::select::{Candidates, Choice, Selector, cheapest, same_kind, two_of};
 use crate::rng::Rng;
-use crate::time::Instant;
+use crate::time::{Duration, Instant, from_millis_f64};
 
 /// The constants.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +93,10 @@ impl Selector for PeakEwma {
 
     fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
         Some(self.load_of(now, fleet, replica))
+    }
+
+    fn latency(&self, now: Instant, replica: ReplicaId) -> Option<Duration> {
+        Some(from_millis_f64(self.faded(now, replica)))
     }
 
     fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, _fleet: &Fleet) {

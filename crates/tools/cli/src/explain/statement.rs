@@ -1,27 +1,12 @@
-//! `evenkeel explain`: why something is done as it is.
+//! `evenkeel explain statement`: may it be sent twice?
 
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::Subcommand;
 use evenkeel_cql::statement::{self, Bound, Shape};
 use serde_json::json;
 
 use crate::output;
-
-/// Explain a decision.
-///
-/// Example: evenkeel explain statement "UPDATE shop.carts SET items = ? WHERE id = ?"
-#[derive(Debug, clap::Args)]
-pub(crate) struct ExplainArguments {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    Statement(StatementArguments),
-}
 
 /// Say whether a CQL statement may be sent to Cassandra twice, by a retry or a hedge, and why.
 ///
@@ -30,7 +15,7 @@ enum What {
 /// Example: evenkeel explain statement "UPDATE shop.carts SET items = ? WHERE id = ?"
 ///   --bind list,uuid
 #[derive(Debug, clap::Args)]
-struct StatementArguments {
+pub(super) struct StatementArguments {
     /// The statement.
     #[arg(value_name = "CQL")]
     text: String,
@@ -46,8 +31,7 @@ struct StatementArguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<ExitCode> {
-    let What::Statement(arguments) = &arguments.what;
+pub(super) fn run(arguments: &StatementArguments) -> anyhow::Result<ExitCode> {
     let markers = markers(&arguments.text);
     let shapes: Option<Vec<Shape>> =
         arguments.bind.as_ref().map(|bind| bind.iter().map(|name| shape(name)).collect());

@@ -1,0 +1,188 @@
+//! Why a replica was chosen: what a dispatcher knew of every candidate at that moment.
+//!
+//! Written only where a driver asks ([`Dispatcher::keep_decisions`]), by the step that decides and
+//! with the policy's own cost: nothing is computed a second time afterwards, when it would be
+//! another. It changes no decision.
+//!
+//! [`Dispatcher::keep_decisions`]: super::Dispatcher::keep_decisions
+
+use arrayvec::ArrayVec;
+
+use crate::fleet::ReplicaId;
+use crate::request::call::{Kind, Refusal};
+use crate::time::{Duration, Instant};
+
+/// Candidates that are told of one decision: the chosen one, then others as the group has them.
+pub const CANDIDATES_MAX: usize = 8;
+
+crate::named! {
+    /// How a replica stood as one of the candidates of a request.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Standing {
+        /// Nothing spoke against it.
+        Ok = "ok",
+        /// It joined lately, and gets only a part of its share.
+        SlowStart = "slow_start",
+        /// It was ejected: it failed several times in a row.
+        Ejected = "ejected",
+        /// It owes replies and sends none.
+        Silent = "suspected",
+        /// Too many of its recent replies were failures.
+        Failing = "failing",
+        /// It was ejected, and shows with one request at a time that it is well.
+        OnTrial = "on_trial",
+        /// Health checks found it dead.
+        Down = "down",
+        /// It is leaving.
+        Draining = "draining",
+        /// This request was sent to it before.
+        Tried = "tried",
+        /// It may not answer this request.
+        NotAllowed = "not_allowed",
+    }
+}
+
+crate::named! {
+    /// Why the chosen one.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Cause {
+        /// No candidate that might be used had a lower cost.
+        LowestCost = "lowest_cost",
+        /// There was no other that might be used.
+        OnlyOne = "only_candidate",
+        /// The policy does not compare all of them: it takes turns, or draws.
+        Policy = "policy",
+        /// Something spoke against all of them, and one had to be asked.
+        NobodyBetter = "nobody_better",
+    }
+}
+
+crate::named! {
+    /// What became of the hedge of a request.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum HedgeFate {
+        /// None was foreseen: hedging is off, no delay is learnt yet or none is worth it, or the
+        /// request has had all its copies.
+        None = "none",
+        /// The request may not be sent twice.
+        NotReplayable = "not_replayable",
+        /// Its replica was on trial, and a rescue comes before a hedge.
+        OnTrial = "on_trial",
+        /// It leaves when its delay is over.
+        Due = "due",
+        /// It left.
+        Sent = "sent",
+        /// It was due, and the budget was spent.
+        NoBudget = "no_budget",
+        /// It was due, and too many requests were late, or the load too high, for any copy.
+        Gated = "gated",
+        /// It was due, and copies are as late as the requests they should save.
+        Futile = "futile",
+        /// It was due, and there was no other replica to send it to.
+        NoReplica = "no_replica",
+        /// It was due, and the policy would have held it back.
+        HeldBack = "held_back",
+    }
+}
+
+/// One candidate, at the moment of the choice.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Candidate {
+    /// Its slot.
+    pub replica: ReplicaId,
+    /// How many replicas had the slot before.
+    pub generation: u32,
+    /// The policy's cost of this request there, in its own unit; `None` where it does not rank.
+    pub cost: Option<f64>,
+    /// Attempts of this dispatcher on their way there, without this one.
+    pub in_flight: u32,
+    /// How long answers take by the policy's estimate; `None` where it has none.
+    pub latency: Option<Duration>,
+    /// What spoke against it.
+    pub standing: Standing,
+    /// Since when it says nothing ([`Standing::Silent`]), or until when it is ejected
+    /// ([`Standing::Ejected`]): from the choice on; zero otherwise.
+    pub lasts: Duration,
+    /// Share of optional content that it serves, as it told last: 0 to 1.
+    pub dimmer: Option<f64>,
+}
+
+/// What was decided for a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// A copy leaves for the first of the candidates.
+    Send(Kind),
+    /// It waits until the policy's rate opens.
+    Hold,
+    /// There is no answer.
+    Refuse(Refusal),
+}
+
+/// One decision, with its reasons.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decision {
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub verdict: Verdict,
+    /// Why the first candidate, where a copy leaves for it.
+    pub cause: Cause,
+    /// The candidates, the chosen one first.
+    pub candidates: ArrayVec<Candidate, CANDIDATES_MAX>,
+    /// The members of the group: there may be more than are told of.
+    pub members: usize,
+}
+
+/// What is known of the hedge of a call.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct HedgeNote {
+    /// What becomes of it.
+    pub fate: HedgeFate,
+    /// After which time it leaves, counted from the copy before it.
+    pub delay: Option<Duration>,
+    /// The quantile that the delay is: 0 to 1; `None` where an objective says it.
+    pub quantile: Option<f64>,
+}
+
+/// What the last step decided, if it decided anything.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    /// Written in place: a step that decides nothing leaves it as it is.
+    pub(crate) choice: Decision,
+    pub(crate) has_chosen: bool,
+    pub(crate) hedge: Option<HedgeNote>,
+    pub(crate) is_retry_denied: bool,
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        let choice = Decision {
+            at: Instant::ZERO,
+            verdict: Verdict::Hold,
+            cause: Cause::NobodyBetter,
+            candidates: ArrayVec::new(),
+            members: 0,
+        };
+        Self { choice, has_chosen: false, hedge: None, is_retry_denied: false }
+    }
+}
+
+impl Decisions {
+    /// Who was chosen, or why nobody.
+    #[inline]
+    pub fn choice(&self) -> Option<&Decision> {
+        self.has_chosen.then_some(&self.choice)
+    }
+
+    /// What becomes of the hedge.
+    #[inline]
+    pub const fn hedge(&self) -> Option<HedgeNote> {
+        self.hedge
+    }
+
+    /// Whether the budget of retries forbade one.
+    #[inline]
+    pub const fn is_retry_denied(&self) -> bool {
+        self.is_retry_denied
+    }
+}

@@ -1,0 +1,163 @@
+//! Writes down why, where a driver asks for it.
+
+use super::Dispatcher;
+use crate::fleet::{Health, ReplicaId};
+use crate::request::call::{Call, Kind};
+use crate::request::decision::{
+    CANDIDATES_MAX, Candidate, Cause, Decision, Decisions, HedgeFate, HedgeNote, Standing, Verdict,
+};
+use crate::request::safeguards::Distrust;
+use crate::time::{Duration, Instant};
+
+impl Dispatcher {
+    /// Keeps from now on what each step decides and why: see [`Dispatcher::decisions`].
+    pub fn keep_decisions(&mut self) {
+        self.decisions.get_or_insert_default();
+    }
+
+    /// What the last [`Dispatcher::step`] decided and why; `None` when nobody asked for it.
+    #[inline]
+    pub fn decisions(&self) -> Option<&Decisions> {
+        self.decisions.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn forget_decisions(&mut self) {
+        if let Some(decisions) = &mut self.decisions {
+            decisions.has_chosen = false;
+            decisions.hedge = None;
+            decisions.is_retry_denied = false;
+        }
+    }
+
+    /// Notes who is chosen for the next copy of a call (before it counts as in flight), or that
+    /// nobody is.
+    #[inline]
+    pub(super) fn note_choice(
+        &mut self,
+        now: Instant,
+        call: &Call,
+        chosen: Option<ReplicaId>,
+        verdict: Verdict,
+    ) {
+        let Some(mut decisions) = self.decisions.take() else { return };
+        self.fill_in(now, call, chosen, &mut decisions.choice);
+        decisions.choice.verdict = verdict;
+        decisions.has_chosen = true;
+        self.decisions = Some(decisions);
+    }
+
+    fn fill_in(&self, now: Instant, call: &Call, chosen: Option<ReplicaId>, into: &mut Decision) {
+        let members = self.fleet.group(call.request.group);
+        let is_plain = call.copies.is_empty()
+            && call.request.among.is_none()
+            && self.config.safeguards.nothing_to_examine(now, &self.fleet);
+        (into.at, into.members) = (now, members.len());
+        into.candidates.clear();
+        let others = members.iter().copied().filter(|&id| Some(id) != chosen);
+        for id in chosen.into_iter().chain(others).take(CANDIDATES_MAX) {
+            into.candidates.push(self.candidate(now, call, id, is_plain));
+        }
+        into.cause = cause(&into.candidates);
+    }
+
+    #[inline]
+    fn candidate(&self, now: Instant, call: &Call, id: ReplicaId, is_plain: bool) -> Candidate {
+        let facts = self.fleet.replica(id);
+        let (standing, lasts) = match is_plain {
+            true => (Standing::Ok, Duration::ZERO),
+            false => self.standing(now, call, id),
+        };
+        Candidate {
+            replica: id,
+            generation: facts.generation,
+            cost: self.selector.cost(now, &self.fleet, id),
+            in_flight: facts.in_flight,
+            latency: self.selector.latency(now, id),
+            standing,
+            lasts,
+            dimmer: facts.dimmer.map(|(dimmer, _)| dimmer.value()),
+        }
+    }
+
+    fn standing(&self, now: Instant, call: &Call, id: ReplicaId) -> (Standing, Duration) {
+        let (facts, safeguards) = (self.fleet.replica(id), &self.config.safeguards);
+        let is_allowed = call.request.among.is_none_or(|among| among.contains(id.index()));
+        let is_young = |joined| now.since(joined) < safeguards.slow_start;
+        let standing = match (facts.health, safeguards.distrust(now, facts)) {
+            _ if call.copies.iter().any(|copy| copy.replica == id) => Standing::Tried,
+            _ if !is_allowed => Standing::NotAllowed,
+            (Health::Draining, _) => Standing::Draining,
+            (Health::Down, _) => Standing::Down,
+            (Health::Up, Some(Distrust::Ejected)) => {
+                return (Standing::Ejected, facts.ejected_until.since(now));
+            }
+            (Health::Up, Some(Distrust::Silent)) => {
+                return (Standing::Silent, now.since(facts.silence.since()));
+            }
+            (Health::Up, Some(Distrust::Failing)) => Standing::Failing,
+            (Health::Up, None) if facts.needs_trial(now, safeguards.ejection_failures) => {
+                Standing::OnTrial
+            }
+            (Health::Up, None) if facts.joined.is_some_and(is_young) => Standing::SlowStart,
+            (Health::Up, None) => Standing::Ok,
+        };
+        (standing, Duration::ZERO)
+    }
+
+    /// Notes whether a hedge is foreseen for the copy that leaves.
+    #[inline]
+    pub(super) fn note_hedge(&mut self, now: Instant, call: &Call, kind: Kind, on_trial: bool) {
+        if self.decisions.is_none() {
+            return;
+        }
+        let delay = call.hedge_due.map(|due| due.since(now));
+        let fate = match kind {
+            Kind::Hedge => HedgeFate::Sent,
+            _ if !call.request.replay.is_allowed_in_haste() => HedgeFate::NotReplayable,
+            _ if on_trial => HedgeFate::OnTrial,
+            _ if delay.is_some() => HedgeFate::Due,
+            _ => HedgeFate::None,
+        };
+        self.note_hedge_fate(fate, delay);
+    }
+
+    pub(super) fn note_hedge_fate(&mut self, fate: HedgeFate, delay: Option<Duration>) {
+        let quantile = self.redundancy.quantile();
+        if let Some(decisions) = &mut self.decisions {
+            decisions.hedge = Some(HedgeNote { fate, delay, quantile });
+        }
+    }
+
+    /// Why the redundancy forbids a copy that is due.
+    pub(super) fn hedge_denial(&self) -> HedgeFate {
+        match self.redundancy.stats() {
+            Some(stats) if stats.is_gated => HedgeFate::Gated,
+            Some(stats) if stats.is_futile => HedgeFate::Futile,
+            _ => HedgeFate::NoBudget,
+        }
+    }
+
+    pub(super) fn note_retry_denied(&mut self) {
+        if let Some(decisions) = &mut self.decisions {
+            decisions.is_retry_denied = true;
+        }
+    }
+}
+
+/// Why the first of them, as far as they tell.
+fn cause(candidates: &[Candidate]) -> Cause {
+    let is_usable = |one: &Candidate| matches!(one.standing, Standing::Ok | Standing::SlowStart);
+    let Some((chosen, others)) = candidates.split_first() else { return Cause::NobodyBetter };
+    if !is_usable(chosen) {
+        return Cause::NobodyBetter;
+    }
+    let mut others = others.iter().filter(|one| is_usable(one)).peekable();
+    if others.peek().is_none() {
+        return Cause::OnlyOne;
+    }
+    match chosen.cost {
+        Some(cost) if others.all(|one| one.cost.is_none_or(|it| it >= cost)) => Cause::LowestCost,
+        _ => Cause::Policy,
+    }
+}

@@ -1,0 +1,218 @@
+//! What joins a request to others' logs and traces: `x-request-id`, and the trace context of W3C
+//! (`traceparent`; `tracestate` passes as it came).
+
+use std::cell::RefCell;
+
+use evenkeel_core::Rng;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// A longer one of a client is replaced.
+const ID_BYTES_MAX: usize = 128;
+/// Of a `traceparent`: version, trace, span and flags, with hyphens.
+const TRACEPARENT_BYTES: usize = 55;
+const SAMPLED: u8 = 1;
+
+/// Makes ids. Each worker has its own.
+#[derive(Debug)]
+pub(crate) struct Ids(RefCell<Rng>);
+
+impl Ids {
+    /// Seeded by the operating system, so that no two processes make the same.
+    pub(crate) fn new() -> Self {
+        use std::hash::{BuildHasher, Hasher, RandomState};
+        Self(RefCell::new(Rng::seeded(RandomState::new().build_hasher().finish())))
+    }
+
+    fn bits(&self) -> u64 {
+        self.0.borrow_mut().bits()
+    }
+
+    fn span(&self) -> u64 {
+        self.bits().max(1) // zero means none
+    }
+
+    fn trace(&self) -> u128 {
+        (u128::from(self.span()) << 64) | u128::from(self.bits())
+    }
+}
+
+/// The trace that a request is part of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Trace {
+    pub(crate) id: u128,
+    flags: u8,
+}
+
+impl Trace {
+    /// Whether whoever began the trace keeps it.
+    pub(crate) const fn is_sampled(self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+
+    /// Joins the trace of a request, or begins one that nobody keeps. Two contexts, or one that is
+    /// none, are as good as nothing: the specification wants a new trace, without the old state.
+    pub(crate) fn join(headers: &mut HeaderMap, ids: &Ids) -> Self {
+        let mut values = headers.get_all(TRACEPARENT).iter();
+        let first = values.next();
+        let joined = first.filter(|_| values.next().is_none()).and_then(read);
+        joined.unwrap_or_else(|| {
+            headers.remove(TRACESTATE);
+            Self { id: ids.trace(), flags: 0 }
+        })
+    }
+
+    /// Writes it on an attempt, which is a span of its own.
+    pub(crate) fn mark(self, headers: &mut HeaderMap, ids: &Ids) {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        write_hex(&mut text[3..19], (self.id >> 64) as u64);
+        write_hex(&mut text[19..35], self.id as u64);
+        write_hex(&mut text[36..52], ids.span());
+        write_hex(&mut text[53..55], u64::from(self.flags));
+        let value = HeaderValue::from_bytes(&text).expect("hexadecimal digits and hyphens");
+        headers.insert(TRACEPARENT, value);
+    }
+}
+
+/// Version 00, or what a later version has in its place: more may follow it there.
+fn read(value: &HeaderValue) -> Option<Trace> {
+    let bytes = value.as_bytes();
+    let (first, rest) = bytes.split_at_checked(TRACEPARENT_BYTES)?;
+    let version = hex(&first[..2])?;
+    let ends_there = rest.is_empty() || version > 0 && rest[0] == b'-';
+    let has_hyphens = [2, 35, 52].iter().all(|&at| first[at] == b'-');
+    let id = (u128::from(hex(&first[3..19])?) << 64) | u128::from(hex(&first[19..35])?);
+    let (span, flags) = (hex(&first[36..52])?, hex(&first[53..])? as u8);
+    let is_sound = version != 0xff && ends_there && has_hyphens && id != 0 && span != 0;
+    // What a later version means by other flags nobody knows.
+    is_sound.then_some(Trace { id, flags: flags & SAMPLED })
+}
+
+/// Lower case only, as the specification wants.
+fn hex(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |value, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some((value << 4) | u64::from(digit))
+    })
+}
+
+fn write_hex(into: &mut [u8], mut value: u64) {
+    for place in into.iter_mut().rev() {
+        *place = b"0123456789abcdef"[(value & 15) as usize];
+        value >>= 4;
+    }
+}
+
+/// The id of a request: the client's, if it sent one that may stand in a log, or a new one. It is
+/// in the headers then, once.
+pub(crate) fn request_id(headers: &mut HeaderMap, ids: &Ids) -> HeaderValue {
+    let mut values = headers.get_all(REQUEST_ID).iter();
+    let first = values.next();
+    if let Some(id) = first.filter(|id| values.next().is_none() && is_sane(id)) {
+        return id.clone();
+    }
+    let mut text = [0; 32];
+    let (high, low) = text.split_at_mut(16);
+    write_hex(high, ids.bits());
+    write_hex(low, ids.bits());
+    let id = HeaderValue::from_bytes(&text).expect("hexadecimal digits");
+    headers.insert(REQUEST_ID, id.clone());
+    id
+}
+
+fn is_sane(id: &HeaderValue) -> bool {
+    let bytes = id.as_bytes();
+    (1..=ID_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn headers(of: &[(HeaderName, &str)]) -> HeaderMap {
+        of.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_trace_is_joined_and_every_attempt_is_a_span_of_its_own() {
+        let ids = Ids::new();
+        let mut seen = headers(&[(TRACEPARENT, PARENT), (TRACESTATE, "vendor=1")]);
+        let trace = Trace::join(&mut seen, &ids);
+        assert_eq!(trace.id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
+        assert!(trace.is_sampled());
+        let mut spans = Vec::new();
+        for _ in 0..2 {
+            trace.mark(&mut seen, &ids);
+            let marked = seen[TRACEPARENT].to_str().unwrap().to_owned();
+            assert_eq!((&marked[..36], &marked[52..]), (&PARENT[..36], "-01"));
+            spans.push(marked[36..52].to_owned());
+        }
+        assert!(spans[0] != spans[1] && spans[0] != PARENT[36..52], "{spans:?}");
+        assert_eq!(seen[TRACESTATE], "vendor=1");
+    }
+
+    #[test]
+    fn what_is_no_trace_context_begins_a_new_one_without_the_old_state() {
+        let ids = Ids::new();
+        let long = format!("{PARENT}-x");
+        for wrong in [
+            "",
+            "00",
+            &PARENT[..54],
+            &long,
+            &PARENT.replace("00-4", "ff-4"),
+            &PARENT.to_uppercase(),
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ] {
+            let mut seen = headers(&[(TRACEPARENT, wrong), (TRACESTATE, "vendor=1")]);
+            let trace = Trace::join(&mut seen, &ids);
+            assert!(!trace.is_sampled() && trace.id != 0, "{wrong}");
+            assert!(!seen.contains_key(TRACESTATE), "{wrong}");
+        }
+        let mut twice = headers(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)]);
+        assert!(!Trace::join(&mut twice, &ids).is_sampled());
+        let mut later = headers(&[(TRACEPARENT, &long.replace("00-4", "01-4"))]);
+        assert!(Trace::join(&mut later, &ids).is_sampled(), "a later version may say more");
+    }
+
+    #[test]
+    fn a_sane_id_is_kept_and_any_other_is_replaced() {
+        let ids = Ids::new();
+        let longest = "x".repeat(128);
+        for sane in ["a", "req-1/2:3", &longest] {
+            let mut seen = headers(&[(REQUEST_ID, sane)]);
+            assert_eq!(request_id(&mut seen, &ids), sane);
+        }
+        let too_long = "x".repeat(129);
+        let spaced = headers(&[(REQUEST_ID, "a b")]);
+        let twice = headers(&[(REQUEST_ID, "a"), (REQUEST_ID, "b")]);
+        let long = headers(&[(REQUEST_ID, &too_long)]);
+        for mut seen in [HeaderMap::new(), headers(&[(REQUEST_ID, "")]), spaced, twice, long] {
+            let id = request_id(&mut seen, &ids);
+            assert_eq!(id.as_bytes().len(), 32);
+            assert_eq!(seen.get_all(REQUEST_ID).iter().collect::<Vec<_>>(), [&id]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in prop::collection::vec(32_u8..127, 0..80)) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let _ = read(&value);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What is kept of every request, so that an operator can be told why one was slow.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`event`] | what happens to a request |
+//! | [`record`] | a request in fixed size: candidates, attempts, times, how it ended |
+//! | [`recorder`] | fills one record while its request lasts |
+//! | [`log`] | where each worker keeps its records: the last ones, and the remarkable ones |
+//! | [`access`] | the access log: which requests, and the thread that writes |
+//! | [`words`] | a record in words; [`shown`] the same as JSON |
+
+pub mod access;
+pub mod event;
+pub mod log;
+pub mod record;
+pub mod recorder;
+pub mod shown;
+pub mod words;

@@ -1,0 +1,381 @@
+//! One request in fixed size, without a pointer: it is copied, and never grows.
+
+use evenkeel_core::Instant;
+use evenkeel_core::request::Kind;
+use evenkeel_core::request::decision::{Candidate, Cause, HedgeFate, Standing};
+use evenkeel_core::time::Duration;
+
+/// Candidates of which a record tells.
+pub const CANDIDATES_MAX: usize = evenkeel_core::request::decision::CANDIDATES_MAX;
+/// Attempts of which a record tells; further ones are only counted.
+pub const ATTEMPTS_MAX: usize = 6;
+/// Bytes of a request's line and of its id that are kept.
+pub const LINE_BYTES: usize = 64;
+/// See [`LINE_BYTES`].
+pub const ID_BYTES: usize = 48;
+
+/// A replica as records know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The data centre, home being 0.
+    pub datacenter: u8,
+    /// Its slot there.
+    pub slot: u16,
+    /// How many had the slot before; the lowest bits.
+    pub generation: u16,
+}
+
+/// A candidate of a request's first copy.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Told {
+    /// Who.
+    pub place: Place,
+    /// The policy's cost; NaN where it does not rank.
+    pub cost: f32,
+    /// Attempts on their way there.
+    pub in_flight: u16,
+    /// The policy's estimate of latency; `u32::MAX` where it has none.
+    pub latency_us: u32,
+    /// What spoke against it.
+    pub standing: Standing,
+    /// How long it was silent, or is ejected for.
+    pub lasts_ms: u32,
+    /// Share of optional content in percent; 255 where it has no dimmer.
+    pub dimmer: u8,
+}
+
+impl Told {
+    /// What is kept of a candidate in a data centre.
+    pub fn of(datacenter: usize, candidate: &Candidate) -> Self {
+        Self {
+            place: Place {
+                datacenter: datacenter as u8,
+                slot: candidate.replica.index() as u16,
+                generation: candidate.generation as u16,
+            },
+            cost: candidate.cost.map_or(f32::NAN, |cost| cost as f32),
+            in_flight: u16::try_from(candidate.in_flight).unwrap_or(u16::MAX),
+            latency_us: candidate.latency.map_or(u32::MAX, micros),
+            standing: candidate.standing,
+            lasts_ms: micros(candidate.lasts) / 1_000,
+            dimmer: candidate.dimmer.map_or(u8::MAX, |dimmer| (dimmer * 100.0).round() as u8),
+        }
+    }
+}
+
+evenkeel_core::named! {
+    /// Why an attempt was sent.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Why {
+        /// The first copy, or one that left together with it.
+        First = "first",
+        /// An attempt before it failed.
+        Retry = "retry",
+        /// The replica of an attempt before it said nothing.
+        Rescue = "rescue",
+        /// An attempt before it took long.
+        Hedge = "hedge",
+    }
+}
+
+impl Why {
+    /// By the dispatcher's word; `is_waiting` where another attempt is on its way.
+    pub const fn of(kind: Kind, is_waiting: bool) -> Self {
+        match kind {
+            Kind::First | Kind::Mirror => Self::First,
+            Kind::Hedge => Self::Hedge,
+            Kind::Retry if is_waiting => Self::Rescue,
+            Kind::Retry => Self::Retry,
+        }
+    }
+}
+
+evenkeel_core::named! {
+    /// What became of an attempt.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum AttemptEnd {
+        /// It was on its way when the request ended.
+        Pending = "pending",
+        /// It was answered.
+        Answered = "answered",
+        /// The replica answered with an error of its own (500).
+        ErrorReply = "error_reply",
+        /// The replica answered that it cannot serve now (502, 503, 504).
+        Unavailable = "unavailable",
+        /// Nothing of it reached the replica.
+        Unsent = "unsent",
+        /// The connection broke.
+        Broken = "broken",
+        /// No answer in time.
+        TimedOut = "timed_out",
+        /// It was given up: another copy won, or nobody waited any more.
+        Lost = "cancelled",
+    }
+}
+
+/// One attempt. Times are counted from the arrival of the request.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Try {
+    /// Where.
+    pub place: Place,
+    /// Why.
+    pub why: Why,
+    /// What became of it.
+    pub end: AttemptEnd,
+    /// When it left.
+    pub sent_us: u32,
+    /// When its head came or it failed; `u32::MAX` where neither.
+    pub ended_us: u32,
+    /// The policy's cost when it left; NaN where it does not rank.
+    pub cost: f32,
+}
+
+evenkeel_core::named! {
+    /// How a request ended.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum RequestEnd {
+        /// All of the answer was passed on.
+        Complete = "complete",
+        /// The replica broke off in the middle of the answer.
+        BodyBroke = "body_broken",
+        /// The replica did not go on with the answer.
+        BodyTimedOut = "body_timed_out",
+        /// The client left, or was at fault.
+        ClientGone = "client_gone",
+        /// The proxy answered itself, before any replica was chosen.
+        Local = "local",
+        /// Refused: no replica may be used.
+        NoReplica = "no_replica",
+        /// Refused: too many requests wait.
+        QueueFull = "queue_full",
+        /// No replica could be reached.
+        Unsent = "unsent",
+        /// The last attempt's connection broke.
+        Broken = "broken",
+        /// No answer in time.
+        TimedOut = "timed_out",
+        /// The last replica could not serve, or said nothing but an error.
+        Unavailable = "unavailable",
+    }
+}
+
+impl RequestEnd {
+    /// Whether the client did not get what it asked for, and it was not its own doing.
+    pub const fn is_failure(self) -> bool {
+        !matches!(self, Self::Complete | Self::ClientGone | Self::Local)
+    }
+}
+
+/// Why a record is kept among the remarkable ones: bits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Remarks(u8);
+
+impl Remarks {
+    /// Slower than the learnt p99.
+    pub const SLOW: Self = Self(1);
+    /// Over the objective.
+    pub const OVER_OBJECTIVE: Self = Self(2);
+    /// Failed: an error of the replicas, a broken answer, no answer.
+    pub const FAILED: Self = Self(4);
+    /// Hedged, rescued or sent again.
+    pub const HEDGED: Self = Self(8);
+    /// It went to another data centre.
+    pub const REDIRECTED: Self = Self(16);
+    /// Its trace is sampled.
+    pub const SAMPLED: Self = Self(32);
+    /// Answered without optional content.
+    pub const DIMMED: Self = Self(64);
+    /// Retried, or asked beside a silent replica.
+    pub const RETRIED: Self = Self(128);
+
+    /// All of them, with their names.
+    pub const NAMED: [(Self, &'static str); 8] = [
+        (Self::SLOW, "slow"),
+        (Self::OVER_OBJECTIVE, "over_objective"),
+        (Self::FAILED, "failed"),
+        (Self::HEDGED, "hedged"),
+        (Self::RETRIED, "retried"),
+        (Self::REDIRECTED, "redirected"),
+        (Self::DIMMED, "dimmed"),
+        (Self::SAMPLED, "sampled"),
+    ];
+
+    /// Adds one.
+    pub const fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Whether it has any of these.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether there is nothing remarkable.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The beginning of a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: u8,
+}
+
+impl<const N: usize> Text<N> {
+    /// Nothing.
+    pub const EMPTY: Self = Self { bytes: [0; N], length: 0 };
+
+    /// As much of these parts, one after the other, as there is room for.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut text = Self::EMPTY;
+        for part in parts {
+            let (from, room) = (usize::from(text.length), N - usize::from(text.length));
+            let part = &part[..part.len().min(room)];
+            text.bytes[from..from + part.len()].copy_from_slice(part);
+            text.length += part.len() as u8;
+        }
+        text
+    }
+
+    /// What there is of it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    /// The same for people; bytes that are no UTF-8 are replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(self.bytes()).into_owned()
+    }
+}
+
+/// What is kept of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestRecord {
+    /// When it came.
+    pub began: Instant,
+    /// Its upstream, by place.
+    pub upstream: u16,
+    /// Method and path, or what the protocol has in their place.
+    pub line: Text<LINE_BYTES>,
+    /// Its request id; empty where the protocol has none.
+    pub id: Text<ID_BYTES>,
+    /// Its trace; zero where the protocol has none.
+    pub trace_id: u128,
+    /// The candidates of the first copy, the chosen one first, or of the refusal.
+    pub candidates: [Told; CANDIDATES_MAX],
+    /// How many of them there are.
+    pub candidates_told: u8,
+    /// The members of the group.
+    pub members: u16,
+    /// Why the first candidate.
+    pub cause: Cause,
+    /// The attempts.
+    pub tries: [Try; ATTEMPTS_MAX],
+    /// How many attempts there were; more than [`ATTEMPTS_MAX`] are not told of.
+    pub attempts: u8,
+    /// The attempt whose answer the client was given; 255 for none.
+    pub answered_by: u8,
+    /// What became of the hedge.
+    pub hedge: HedgeFate,
+    /// Its delay; `u32::MAX` where none is known.
+    pub hedge_delay_us: u32,
+    /// Of which quantile, in thousandths; 0 where it is of an objective.
+    pub hedge_quantile: u16,
+    /// Whether it waited for a sending rate.
+    pub was_held: bool,
+    /// Whether the retry budget forbade a retry.
+    pub is_retry_denied: bool,
+    /// Whether the answer said that optional content was left out.
+    pub is_reduced: bool,
+    /// The dimmer of who answered so, in percent; 255 where it is not known.
+    pub dimmer: u8,
+    /// HTTP status of the answer; 0 where the protocol has none.
+    pub status: u16,
+    /// When the head of the answer was passed on; `u32::MAX` where none was.
+    pub head_us: u32,
+    /// When it ended.
+    pub total_us: u32,
+    /// Bytes of the answer's body, where they were known with its head; `u64::MAX` otherwise.
+    pub bytes: u64,
+    /// How.
+    pub end: RequestEnd,
+    /// Why it is remarkable, if it is.
+    pub remarks: Remarks,
+}
+
+impl RequestRecord {
+    const NOBODY: Place = Place { datacenter: 0, slot: 0, generation: 0 };
+
+    /// Of a request of an upstream that has just come.
+    pub const fn new(began: Instant, upstream: u16) -> Self {
+        let told = Told {
+            place: Self::NOBODY,
+            cost: f32::NAN,
+            in_flight: 0,
+            latency_us: u32::MAX,
+            standing: Standing::Ok,
+            lasts_ms: 0,
+            dimmer: u8::MAX,
+        };
+        let unsent = Try {
+            place: Self::NOBODY,
+            why: Why::First,
+            end: AttemptEnd::Pending,
+            sent_us: 0,
+            ended_us: u32::MAX,
+            cost: f32::NAN,
+        };
+        Self {
+            began,
+            upstream,
+            line: Text::EMPTY,
+            id: Text::EMPTY,
+            trace_id: 0,
+            candidates: [told; CANDIDATES_MAX],
+            candidates_told: 0,
+            members: 0,
+            cause: Cause::NobodyBetter,
+            tries: [unsent; ATTEMPTS_MAX],
+            attempts: 0,
+            answered_by: u8::MAX,
+            hedge: HedgeFate::None,
+            hedge_delay_us: u32::MAX,
+            hedge_quantile: 0,
+            was_held: false,
+            is_retry_denied: false,
+            is_reduced: false,
+            dimmer: u8::MAX,
+            status: 0,
+            head_us: u32::MAX,
+            total_us: 0,
+            bytes: u64::MAX,
+            end: RequestEnd::ClientGone,
+            remarks: Remarks(0),
+        }
+    }
+
+    /// The candidates that are told of.
+    pub fn candidates(&self) -> &[Told] {
+        &self.candidates[..usize::from(self.candidates_told)]
+    }
+
+    /// The attempts that are told of.
+    pub fn tries(&self) -> &[Try] {
+        &self.tries[..usize::from(self.attempts).min(ATTEMPTS_MAX)]
+    }
+
+    /// Takes over the candidates of a decision.
+    pub fn set_candidates(&mut self, datacenter: usize, from: &[Candidate]) {
+        for (told, candidate) in self.candidates.iter_mut().zip(from) {
+            *told = Told::of(datacenter, candidate);
+        }
+        self.candidates_told = from.len() as u8;
+    }
+}
+
+/// In microseconds, at most 71 minutes.
+pub fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX - 1).min(u32::MAX - 1)
+}
