@@ -351,8 +351,8 @@ impl Dispatcher {
         let group = call.request.group;
         let narrowed = self.narrow(now, call);
         let ids = narrowed.ids(&self.fleet, group, &self.room);
-        if let Some(fallback) = call.request.fallback
-            && ids.is_empty()
+        if ids.is_empty()
+            && let Some(fallback) = call.request.fallback
             && fallback != group
         {
             return self.fall_back(now, call, fallback);
@@ -444,7 +444,9 @@ impl Dispatcher {
             call.hedge_due = None; // it would be given up before it tells anything
         }
         let attempt = self.start((call.first_sent_at, now), call.id, replica, kind, copy);
-        call.rescue_due = self.rescue_due(now, call, replica, patience);
+        // Of copies that leave at once the last one counts.
+        let counts = call.at_once == 0 || patience.is_some();
+        call.rescue_due = counts.then(|| self.rescue_due(now, call, replica, patience)).flatten();
         attempt
     }
 

@@ -39,6 +39,8 @@ const SUSPECTS_MAX: usize = 16;
 const UNDECIDED_MAX: usize = 8;
 /// Of longer replies only both ends are compared.
 const REPLY_END_BYTES: usize = 512;
+/// What replies of at most seven bytes never have in their digest, which is below 8 << 56.
+const HASHED: u64 = 1 << 63;
 /// How often it is looked whether keys are due, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -621,8 +623,17 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
     !differs.contains(&name)
 }
 
-/// A reply in short, whatever its length.
+/// A reply in short, whatever its length. Of up to seven bytes it is the reply itself: its length,
+/// then its bytes. So two of these are never taken for equal, nor one for a longer one.
+#[inline]
 pub(super) fn digest(reply: &[u8]) -> u64 {
+    if reply.len() <= 7 {
+        return reply.iter().fold(reply.len() as u64, |all, &byte| all << 8 | u64::from(byte));
+    }
+    HASHED | hash(reply)
+}
+
+fn hash(reply: &[u8]) -> u64 {
     if reply.len() <= 2 * REPLY_END_BYTES {
         return xxh3_64(reply);
     }
