@@ -349,6 +349,12 @@ impl Dispatcher {
 
     fn choose(&mut self, now: Instant, call: &mut Call) -> Choice {
         let group = call.request.group;
+        if call.at_once > 0 && call.copies.is_empty() {
+            self.config.safeguards.listen(now, &mut self.fleet);
+            if let Some(replica) = self.next_of_all(now, call, call.at_once + 1) {
+                return Choice::Send(replica);
+            }
+        }
         let narrowed = self.narrow(now, call);
         let ids = narrowed.ids(&self.fleet, group, &self.room);
         if ids.is_empty()

@@ -25,7 +25,7 @@ impl Dispatcher {
     /// Sends the next of the copies that leave together with the first; none where a policy would
     /// hold it back or nobody who is trusted is left: the first is on its way.
     pub(super) fn send_at_once(&mut self, now: Instant, call: &mut Call) -> Step {
-        let replica = self.next_of_all(now, call).or_else(|| {
+        let replica = self.next_of_all(now, call, call.at_once).or_else(|| {
             let found = self.find_further(now, call);
             found.then(|| self.choose_found(now, call)).flatten()
         });
@@ -41,11 +41,11 @@ impl Dispatcher {
         self.further_or_wait(now, call)
     }
 
-    /// The next replica where all that may answer get a copy now and nobody is to be left out:
-    /// whom [`Dispatcher::find_further`] and the policy would say, without asking them.
+    /// The next replica where all that may answer get one of so many copies now, and nobody is to
+    /// be left out: whom the policy would be given first, without writing them all down.
     #[inline]
-    fn next_of_all(&self, now: Instant, call: &Call) -> Option<ReplicaId> {
-        let left = call.unasked().filter(|left| left.len() <= usize::from(call.at_once))?;
+    pub(super) fn next_of_all(&self, now: Instant, call: &Call, copies: u8) -> Option<ReplicaId> {
+        let left = call.unasked().filter(|left| left.len() <= usize::from(copies))?;
         let is_plain = self.backlog.is_empty()
             && !call.copies.is_full()
             && self.config.safeguards.nothing_to_examine(now, &self.fleet)
