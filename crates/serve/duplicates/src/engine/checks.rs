@@ -641,3 +641,32 @@ fn hash(reply: &[u8]) -> u64 {
     let [head, tail] = ends.map(xxh3_64);
     head ^ tail.rotate_left(1) ^ reply.len() as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn short_replies_are_told_apart_for_certain_and_from_all_longer_ones() {
+        let parts: [&[u8]; 6] = [b"", b"\0", b"\0\0", b"\x01", b"\xff", b"+O"];
+        let mut replies: HashSet<Vec<u8>> = HashSet::new();
+        for first in parts {
+            for second in parts {
+                for third in parts {
+                    replies.insert([first, second, third, b"\r\n"].concat());
+                    replies.insert([first, second, third].concat());
+                }
+            }
+        }
+        replies.retain(|it| it.len() <= 7);
+        let short: HashSet<u64> = replies.iter().map(|it| digest(it)).collect();
+        assert_eq!(short.len(), replies.len());
+        assert!(short.iter().all(|it| it & HASHED == 0));
+        assert_eq!(digest(&[0xff; 7]) & HASHED, 0);
+        for length in [8, 9, 1_024, 1_025, 9_000] {
+            assert_ne!(digest(&vec![0; length]) & HASHED, 0);
+        }
+    }
+}
