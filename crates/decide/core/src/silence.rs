@@ -104,6 +104,7 @@ impl Silence {
     }
 
     /// How long it may say nothing; `None` where nobody knows.
+    #[inline]
     pub(crate) fn limit(&self, least: Duration) -> Option<Duration> {
         match (self.slowest(), self.cold) {
             (Duration::ZERO, Duration::ZERO) => None,

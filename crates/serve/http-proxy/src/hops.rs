@@ -9,7 +9,7 @@
 //! the RFC asks. A server between us that removes the header keeps a loop hidden; then time limits
 //! and the budgets of retries are what ends it.
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::{Entry, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 
 use evenkeel_http::head::Refusal;
@@ -29,8 +29,8 @@ const HOPS_MAX: usize = 16;
 /// 508 for a request that has made too many.
 pub(crate) fn count(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let ours = HeaderValue::from_static(PSEUDONYM);
-    if !headers.contains_key(CDN_LOOP) {
-        headers.insert(CDN_LOOP, ours);
+    if let Entry::Vacant(place) = headers.entry(CDN_LOOP) {
+        place.insert(ours);
         return Ok(());
     }
     let entries = headers.get_all(CDN_LOOP).iter();

@@ -59,6 +59,7 @@ macro_rules! on_each {
 }
 
 impl AsyncRead for Stream {
+    #[inline]
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -69,6 +70,7 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
+    #[inline]
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -77,6 +79,7 @@ impl AsyncWrite for Stream {
         on_each!(self, stream => stream.poll_write(context, bytes))
     }
 
+    #[inline]
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -85,6 +88,7 @@ impl AsyncWrite for Stream {
         on_each!(self, stream => stream.poll_write_vectored(context, slices))
     }
 
+    #[inline]
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
@@ -93,10 +97,12 @@ impl AsyncWrite for Stream {
         }
     }
 
+    #[inline]
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         on_each!(self, stream => stream.poll_flush(context))
     }
 
+    #[inline]
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         on_each!(self, stream => stream.poll_shutdown(context))
     }

@@ -380,6 +380,14 @@ impl Call {
         self.request.among = Some(among);
     }
 
+    /// Those that may answer and were not asked; `None` where anybody of the group may.
+    #[inline]
+    pub(crate) fn unasked(&self) -> Option<ReplicaSet> {
+        let mut unasked = self.request.among?;
+        self.copies.iter().for_each(|copy| unasked.remove(copy.replica.index()));
+        Some(unasked)
+    }
+
     /// The replica that was asked is silent: another one is to be asked beside it now, as a retry
     /// before the failure; then call `step` again.
     pub const fn doubt(&mut self, now: Instant) {

@@ -360,10 +360,16 @@ impl Dispatcher {
 
     fn choose(&mut self, now: Instant, call: &mut Call) -> Choice {
         let group = call.request.group;
+        if call.at_once > 0 && call.copies.is_empty() {
+            self.config.safeguards.listen(now, &mut self.fleet);
+            if let Some(replica) = self.next_of_all(now, call, call.at_once + 1) {
+                return Choice::Send(replica);
+            }
+        }
         let narrowed = self.narrow(now, call);
         let ids = narrowed.ids(&self.fleet, group, &self.room);
-        if let Some(fallback) = call.request.fallback
-            && ids.is_empty()
+        if ids.is_empty()
+            && let Some(fallback) = call.request.fallback
             && fallback != group
         {
             return self.fall_back(now, call, fallback);
@@ -457,7 +463,9 @@ impl Dispatcher {
         }
         self.note_hedge(now, call, kind, patience.is_some());
         let attempt = self.start((call.first_sent_at, now), call.id, replica, kind, copy);
-        call.rescue_due = self.rescue_due(now, call, replica, patience);
+        // Of copies that leave at once the last one counts.
+        let counts = call.at_once == 0 || patience.is_some();
+        call.rescue_due = counts.then(|| self.rescue_due(now, call, replica, patience)).flatten();
         attempt
     }
 

@@ -1,6 +1,7 @@
 //! Requests at replicas that say nothing: another is asked beside them.
 
-use evenkeel_core::fleet::{Fleet, GroupId, ReplicaId};
+use evenkeel_core::fleet::{Fleet, GroupId, Health, ReplicaId};
+use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Kind, Outcome, Replay, Request,
@@ -218,4 +219,37 @@ fn a_request_on_trial_is_not_hedged() {
     let patience = Duration::from_millis(100);
     assert_eq!(wait_of(&mut dispatcher, at(ms), &mut call), Some(attempt.sent_at() + patience));
     end(&mut dispatcher, at(ms), call, vec![attempt]);
+}
+
+/// Fewer than were asked for leave at once, as one is down: when it is back it is asked beside them.
+#[test]
+fn copies_that_left_at_once_are_rescued_as_one_would_be() {
+    let plan = |version, last| RoutePlan {
+        version,
+        health: vec![Health::Up, Health::Up, last],
+        ..RoutePlan::single_group(3)
+    };
+    for among in [None, Some((0..3).collect())] {
+        let mut dispatcher = dispatcher(DispatcherConfig::default());
+        serve(&mut dispatcher, 0..1_000, &[]);
+        dispatcher.adopt(at(1_000), &plan(1, Health::Down));
+        let now = at(20_000); // after the slow start
+        let request = Request::new(GroupId::new(0), Replay::Always);
+        let mut call = dispatcher.open(now, CallId(1), Request { among, copies: 3, ..request });
+        let mut attempts = Vec::new();
+        let due = loop {
+            match dispatcher.step(now, &mut call) {
+                Step::Send(attempt) => attempts.push(attempt),
+                Step::Wait { until } => break until.unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((attempts.len(), due.why), (2, Why::Silence));
+        assert_eq!(due.at, at(20_100));
+        dispatcher.adopt(due.at, &plan(2, Health::Up));
+        let Step::Send(rescue) = dispatcher.step(due.at, &mut call) else { panic!() };
+        assert_eq!((rescue.kind(), rescue.replica().index()), (Kind::Retry, 2));
+        attempts.push(rescue);
+        end(&mut dispatcher, due.at, call, attempts);
+    }
 }

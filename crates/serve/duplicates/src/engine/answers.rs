@@ -117,11 +117,9 @@ impl Inner {
         if let Some(manager) = &mut self.manager
             && !is_mirror
         {
-            let call = &mut self.calls[key];
             manager.answered(self.now, server, call.opened, call.sample.as_deref_mut());
         }
         let mut is_torn = false;
-        let call = &mut self.calls[key];
         let digest = digest(reply);
         let mut differs = false;
         match &mut call.mirror {

@@ -39,6 +39,8 @@ const SUSPECTS_MAX: usize = 16;
 const UNDECIDED_MAX: usize = 8;
 /// Of longer replies only both ends are compared.
 const REPLY_END_BYTES: usize = 512;
+/// What replies of at most seven bytes never have in their digest, which is below 8 << 56.
+const HASHED: u64 = 1 << 63;
 /// How often it is looked whether keys are due, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -621,12 +623,50 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
     !differs.contains(&name)
 }
 
-/// A reply in short, whatever its length.
+/// A reply in short, whatever its length. Of up to seven bytes it is the reply itself: its length,
+/// then its bytes. So two of these are never taken for equal, nor one for a longer one.
+#[inline]
 pub(super) fn digest(reply: &[u8]) -> u64 {
+    if reply.len() <= 7 {
+        return reply.iter().fold(reply.len() as u64, |all, &byte| all << 8 | u64::from(byte));
+    }
+    HASHED | hash(reply)
+}
+
+fn hash(reply: &[u8]) -> u64 {
     if reply.len() <= 2 * REPLY_END_BYTES {
         return xxh3_64(reply);
     }
     let ends = [&reply[..REPLY_END_BYTES], &reply[reply.len() - REPLY_END_BYTES..]];
     let [head, tail] = ends.map(xxh3_64);
     head ^ tail.rotate_left(1) ^ reply.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn short_replies_are_told_apart_for_certain_and_from_all_longer_ones() {
+        let parts: [&[u8]; 6] = [b"", b"\0", b"\0\0", b"\x01", b"\xff", b"+O"];
+        let mut replies: HashSet<Vec<u8>> = HashSet::new();
+        for first in parts {
+            for second in parts {
+                for third in parts {
+                    replies.insert([first, second, third, b"\r\n"].concat());
+                    replies.insert([first, second, third].concat());
+                }
+            }
+        }
+        replies.retain(|it| it.len() <= 7);
+        let short: HashSet<u64> = replies.iter().map(|it| digest(it)).collect();
+        assert_eq!(short.len(), replies.len());
+        assert!(short.iter().all(|it| it & HASHED == 0));
+        assert_eq!(digest(&[0xff; 7]) & HASHED, 0);
+        for length in [8, 9, 1_024, 1_025, 9_000] {
+            assert_ne!(digest(&vec![0; length]) & HASHED, 0);
+        }
+    }
 }

@@ -189,7 +189,7 @@ pub(super) struct Call {
     write: Option<Sequence>,
     partition: usize,
     /// Its copies at the partition that the shard moves to.
-    mirror: Option<moving::Mirror>,
+    mirror: Option<Box<moving::Mirror>>,
     opened: Instant,
     /// Whose it is, until that one is told.
     client: Option<(ClientId, u64)>,

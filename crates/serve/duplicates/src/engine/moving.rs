@@ -188,13 +188,13 @@ impl Inner {
         };
         let position = self.append(to, write).ok()?;
         self.send_write(servers, call, position, write);
-        self.calls[call].mirror = Some(Mirror {
+        self.calls[call].mirror = Some(Box::new(Mirror {
             partition: to,
             copies: Copies::sent(servers),
             sequence: position.sequence,
             is_needed,
             digest: None,
-        });
+        }));
         self.tell_bootstrapping(to, write);
         self.tell_pass(to, write);
         Some(position.sequence)

@@ -49,6 +49,8 @@ const RETRIES_MAX: u8 = 6;
 /// Texts of reads kept for the next ones, and how long they may be, so that no read allocates.
 const TEXTS_MAX: usize = 1_024;
 const TEXT_BYTES_MAX: usize = 4_096;
+/// Replies that are kept for comparison as they are; of longer ones only their digest is.
+const REPLY_BYTES_MAX: usize = 256;
 /// Deadlines that are over may be kept, whatever the number of reads.
 const DUES_MIN: usize = 64;
 pub(super) const GONE: &str = "UNAVAILABLE the duplicates that were asked are gone; ask again";
@@ -87,14 +89,15 @@ struct Read {
     opened: Instant,
     /// Copies on their way.
     owed: usize,
-    /// The command; empty where nobody needs it any more.
+    /// The command, and behind it its first reply in short, if replies are compared; empty where
+    /// nobody needs either.
     text: Vec<u8>,
+    /// Where the reply begins in it.
+    first_reply: Option<usize>,
     /// It may be sent again.
     may_resend: bool,
     /// Whether its replies are of one position.
     place: Place,
-    /// The first reply in short.
-    digest: Option<u64>,
     /// When its hedge is due.
     due: Option<Instant>,
     /// How long the first copy took that was answered.
@@ -114,6 +117,40 @@ enum Place {
     Ordered,
     /// All here, as long as no later write is sent.
     At(Sequence),
+}
+
+impl Read {
+    fn command(&self) -> &[u8] {
+        &self.text[..self.first_reply.unwrap_or(self.text.len())]
+    }
+
+    /// Whether the reply to a copy is of the same position as the others.
+    #[inline]
+    fn is_comparable(&self, sent_at: Instant, sent_to: impl FnOnce() -> Sequence) -> bool {
+        match self.place {
+            Place::Unknown => false,
+            Place::Ordered => sent_at == self.opened,
+            Place::At(place) => sent_at == self.opened && sent_to() == place,
+        }
+    }
+
+    /// Whether a reply differs from the first one, which this may be.
+    #[inline]
+    fn differs(&mut self, reply: &[u8]) -> bool {
+        let hash;
+        let short = if reply.len() <= REPLY_BYTES_MAX {
+            reply
+        } else {
+            hash = digest(reply).to_le_bytes(); // no reply: its last byte is 0x80 or more
+            &hash
+        };
+        let Some(start) = self.first_reply else {
+            self.first_reply = Some(self.text.len());
+            self.text.extend_from_slice(short);
+            return false;
+        };
+        self.text[start..] != *short
+    }
 }
 
 impl Reads {
@@ -299,13 +336,15 @@ impl Inner {
             text,
             may_resend,
             place,
-            digest: None,
+            first_reply: None,
             due: None,
             first_took: None,
             excuse: None,
             sample,
         });
         assert_eq!(inserted, key, "its call has the number of its place");
+        // Nobody will ever be found to be asked beside those; a hedge is counted all the same.
+        let due = due.filter(|_| may_resend || self.config.hedge.is_some());
         self.reads.wait(key, due);
         self.schedule();
     }
@@ -339,16 +378,19 @@ impl Inner {
         let (key, sent_at) = (attempt.call().0 as usize, attempt.sent_at());
         self.members.answered(self.now, server, None);
         let took = self.now.since(sent_at);
-        self.reads.open[key].first_took.get_or_insert(took);
         self.counts.answered(server, took);
+        let read = &mut self.reads.open[key];
+        read.first_took.get_or_insert(took);
         if let Some(manager) = &mut self.manager {
-            let sample = self.reads.open[key].sample.as_deref_mut();
-            manager.answered(self.now, server, sent_at, sample);
+            manager.answered(self.now, server, sent_at, read.sample.as_deref_mut());
         }
-        self.compare_replies(key, server, sent_at, reply);
-        let outcome = match cannot_serve(reply) {
-            true => Outcome::Failed(Failure::Unavailable),
-            false => Outcome::Replied(None),
+        let outcome = if cannot_serve(reply) {
+            Outcome::Failed(Failure::Unavailable)
+        } else {
+            if read.is_comparable(sent_at, || self.members.sent_to(server)) && read.differs(reply) {
+                self.follow(key);
+            }
+            Outcome::Replied(None)
         };
         self.learn(attempt, &outcome, Some(reply));
     }
@@ -358,32 +400,25 @@ impl Inner {
         if eligible.connection == ConnectionKind::Ordered {
             return Place::Ordered;
         }
-        let mut places = eligible.from.iter().map(|it| (self.members.applied(it), it));
-        let Some((first, _)) = places.next() else { return Place::Unknown };
-        let is_there = |server: usize| self.members.sent_to(server) == first;
-        let is_same = eligible.from.iter().all(is_there) && places.all(|(it, _)| it == first);
-        if is_same { Place::At(first) } else { Place::Unknown }
+        let Some(first) = eligible.from.first() else { return Place::Unknown };
+        let place = self.members.applied(first);
+        let is_there = |server: usize| {
+            self.members.applied(server) == place && self.members.sent_to(server) == place
+        };
+        if eligible.from.iter().all(is_there) { Place::At(place) } else { Place::Unknown }
     }
 
     /// Replies to a read at one position are equal, most of the time; a key is compared where they
     /// are not.
-    fn compare_replies(&mut self, key: usize, server: usize, sent_at: Instant, reply: &[u8]) {
-        let read = &mut self.reads.open[key];
-        let is_comparable = match read.place {
-            Place::Unknown => false,
-            Place::Ordered => sent_at == read.opened,
-            Place::At(place) => sent_at == read.opened && self.members.sent_to(server) == place,
-        };
-        if !is_comparable || cannot_serve(reply) {
+    #[cold]
+    fn follow(&mut self, key: usize) {
+        if !self.follows() {
             return;
         }
-        let digest = digest(reply);
-        if *read.digest.get_or_insert(digest) != digest && self.follows() {
-            let read = &mut self.reads.open[key];
-            read.place = Place::Unknown; // it is followed once
-            let (partition, text) = (read.partition, read.text.clone());
-            self.suspect_keys_of(partition, &text);
-        }
+        let read = &mut self.reads.open[key];
+        read.place = Place::Unknown; // it is followed once
+        let (partition, command) = (read.partition, read.command().to_vec());
+        self.suspect_keys_of(partition, &command);
     }
 
     /// How long another duplicate took for a read.
@@ -484,8 +519,11 @@ impl Inner {
         loop {
             match self.next_step(&mut call) {
                 Step::Send(attempt) => {
-                    let text = std::mem::take(&mut self.reads.open[key].text);
-                    self.send_read(attempt, connection, |out| out.extend_from_slice(&text));
+                    let read = &mut self.reads.open[key];
+                    let length = read.command().len();
+                    let text = std::mem::take(&mut read.text);
+                    let write = |out: &mut Vec<u8>| out.extend_from_slice(&text[..length]);
+                    self.send_read(attempt, connection, write);
                     self.drop_probes();
                     let read = &mut self.reads.open[key];
                     (read.text, read.owed) = (text, read.owed + 1);

@@ -161,7 +161,10 @@ impl<P: Protocol> Exchange<P> {
                 }
                 Next::Wait(until) => {
                     let Waits::Until(leaves_at) = self.leave() else { continue };
-                    let until = [until.map(|due| due.at), leaves_at].into_iter().flatten().min();
+                    let until = match (until, leaves_at) {
+                        (Some(due), Some(leaves_at)) => Some(due.at.min(leaves_at)),
+                        (due, leaves_at) => due.map(|due| due.at).or(leaves_at),
+                    };
                     if let Some(answer) = self.wait(until).await {
                         return answer;
                     }
@@ -273,10 +276,11 @@ impl<P: Protocol> Exchange<P> {
     /// how long it waits there.
     fn leave(&mut self) -> Waits {
         const AS_LONG_AS_IT_TAKES: Waits = Waits::Until(None);
-        let is_bound = !P::replay(&self.request).is_allowed_after(Failure::TimedOut);
-        let choice = self.choice.as_mut().filter(|choice| !is_bound && choice.is_away());
+        let choice = self.choice.as_mut().filter(|choice| choice.is_away());
         let Some(choice) = choice else { return AS_LONG_AS_IT_TAKES };
-        if self.attempts.has_answer() || P::client_is_late(&self.request).is_some() {
+        let is_bound = !P::replay(&self.request).is_allowed_after(Failure::TimedOut);
+        let has_answer = is_bound || self.attempts.has_answer();
+        if has_answer || P::client_is_late(&self.request).is_some() {
             return AS_LONG_AS_IT_TAKES;
         }
         let waits = choice.waits(self.call.silent_at());

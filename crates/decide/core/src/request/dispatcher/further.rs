@@ -25,13 +25,33 @@ impl Dispatcher {
     /// Sends the next of the copies that leave together with the first; none where a policy would
     /// hold it back or nobody who is trusted is left: the first is on its way.
     pub(super) fn send_at_once(&mut self, now: Instant, call: &mut Call) -> Step {
-        let found = self.find_further(now, call);
-        if let Some(replica) = found.then(|| self.choose_found(now, call)).flatten() {
+        let replica = self.next_of_all(now, call, call.at_once).or_else(|| {
+            let found = self.find_further(now, call);
+            found.then(|| self.choose_found(now, call)).flatten()
+        });
+        if let Some(replica) = replica {
             call.at_once -= 1;
             return Step::Send(self.send(now, call, replica, Kind::First));
         }
         call.at_once = 0;
+        if let (None, Some(last)) = (call.rescue_due, call.copies.last()) {
+            // It was left open, as further copies were to follow.
+            call.rescue_due = self.rescue_due(now, call, last.replica, None);
+        }
         self.further_or_wait(now, call)
+    }
+
+    /// The next replica where all that may answer get one of so many copies now, and nobody is to
+    /// be left out: whom the policy would be given first, without writing them all down.
+    #[inline]
+    pub(super) fn next_of_all(&self, now: Instant, call: &Call, copies: u8) -> Option<ReplicaId> {
+        let left = call.unasked().filter(|left| left.len() <= usize::from(copies))?;
+        let is_plain = self.backlog.is_empty()
+            && !call.copies.is_full()
+            && self.config.safeguards.nothing_to_examine(now, &self.fleet)
+            && !self.selector.holds();
+        let mut group = self.fleet.group(call.request.group).iter().copied();
+        is_plain.then(|| group.find(|id| left.contains(id.index()))).flatten()
     }
 
     /// Sends a further copy if one is due.

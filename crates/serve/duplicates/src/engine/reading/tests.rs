@@ -96,6 +96,42 @@ fn all_copies_leave_at_once_where_that_is_asked_for() {
 }
 
 #[test]
+fn replies_are_compared_whole_or_by_their_digest_and_the_command_stays() {
+    let text = |length: usize, last: u8| {
+        let mut reply = format!("${length}\r\n{}\r\n", "v".repeat(length)).into_bytes();
+        let at = reply.len() - 3;
+        reply[at] = last;
+        reply
+    };
+    for length in [1, 200, REPLY_BYTES_MAX, 2_000] {
+        let mut world = World::start(3, |config| config.read_copies = 8);
+        let client = world.client();
+        assert!(world.tell(client, &["GET", "k"]));
+        let mut inner = world.engine.borrow();
+        let (_, read) = inner.reads.open.iter_mut().next().unwrap();
+        let command = read.command().to_vec();
+        assert_eq!(command, b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
+        for (last, differs) in [(b'v', false), (b'v', false), (b'w', true), (b'v', false)] {
+            assert_eq!(read.differs(&text(length, last)), differs, "{length} bytes");
+        }
+        assert!(read.differs(&text(length + 1, b'v')), "{length} bytes and one");
+        assert_eq!(read.command(), command);
+    }
+}
+
+#[test]
+fn a_read_waits_for_silence_only_where_somebody_is_left_to_ask() {
+    for (copies, is_left) in [(8, false), (2, true), (1, true)] {
+        let mut world = World::start(3, |config| config.read_copies = copies);
+        let client = world.client();
+        assert!(world.tell(client, &["GET", "k"]));
+        assert_eq!(world.engine.borrow().reads.deadline().is_some(), is_left, "{copies} copies");
+        world.serve_all();
+        world.assert_idle();
+    }
+}
+
+#[test]
 fn a_session_is_answered_by_who_has_its_writes_whatever_the_policy_thinks_of_it() {
     let mut world = World::start(3, |_| {});
     let (client, others) = (world.client(), [world.client(), world.client()]);
