@@ -178,7 +178,11 @@ fn of_kind(row: &Row<'_>) -> Result<Map<String, Value>> {
         "text" | "file" | "text or duration" => text(),
         "address" => address(),
         "list of addresses" => json!({"type": "array", "items": address()}),
-        "list of texts" | "list of text" => json!({"type": "array", "items": text()}),
+        "list of texts" | "list of text" | "list of networks" | "list of addresses and names" => {
+            json!({"type": "array", "items": text()})
+        }
+        "list of tables" => json!({"type": "array", "items": {"type": "object"}}),
+        "`\"auto\"`, `true` or `false`" => json!({"enum": ["auto", true, false]}),
         "file, or list of files" | "text, or list" => or_list(text()),
         "list or number" => json!({"type": ["array", "integer"]}),
         "list" => json!({"type": "array"}),

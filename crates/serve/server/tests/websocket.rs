@@ -16,7 +16,8 @@ const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nhost: web\r\nconnection: keep-ali
                          upgrade: WebSocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
                          sec-websocket-version: 13\r\n\r\n";
 const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\
-                      connection: Upgrade\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+                      connection: Upgrade\r\n\
+                      sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// A replica that serves each connection so; tells the heads that came.
 fn replica(
@@ -79,7 +80,8 @@ fn echo(stream: &mut TcpStream) {
 
 fn start(replica: SocketAddr, more: &str) -> Process {
     let text = format!(
-        "[process]\nworkers = 1\ndrain = '1s'\n[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'web'\n\
+        "[process]\nworkers = 1\ndrain = '1s'\n\
+         [[listen]]\naddress = '127.0.0.1:0'\nupstream = 'web'\n\
          [upstream.web]\nreplicas = ['{replica}']\n{more}"
     );
     let config = Config::read(&Node::parse(&text, "run.toml").unwrap());

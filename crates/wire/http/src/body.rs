@@ -194,8 +194,8 @@ impl Body {
         }
     }
 
-    /// Whether every byte is in memory, so that no upstream connection is held any more. Of a tunnel
-    /// there is none that belongs to the answer.
+    /// Whether every byte is in memory, so that no upstream connection is held any more. What goes
+    /// through a tunnel is not of the answer.
     pub fn is_complete(&self) -> bool {
         matches!(self.0, Kind::Empty | Kind::Full(_) | Kind::Tunnel(_))
     }

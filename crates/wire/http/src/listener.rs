@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::watch;
 
@@ -183,25 +184,7 @@ where
         let keep_alive = link.order() == Order::Serve; // else it is good for one request
         let watched = Watched { wire: Wire::new(stream), read, link: Rc::clone(&link) };
         let mut serving = self.builder(keep_alive).serve_connection(watched, service);
-        let mut is_draining = false;
-        std::future::poll_fn(|cx| {
-            let order = link.order();
-            if Pin::new(&mut serving).poll(cx).is_ready() {
-                return Poll::Ready(()); // the client has been told, or is gone
-            }
-            // After the poll: what has arrived by now counts as in flight.
-            match parting(order, link.phase()) {
-                Parting::None => Poll::Pending,
-                Parting::AfterAnswer if is_draining => Poll::Pending,
-                Parting::AfterAnswer => {
-                    is_draining = true;
-                    Pin::new(&mut serving).graceful_shutdown();
-                    Pin::new(&mut serving).poll(cx).map(drop)
-                }
-                Parting::Now => Poll::Ready(()),
-            }
-        })
-        .await;
+        until_done(&mut serving, &link).await;
         if let Some(tunnel) = tunnel.take() {
             link.enter(Phase::Serving);
             let parts = serving.into_parts();
@@ -233,6 +216,35 @@ where
         builder.header_read_timeout(None).keep_alive(keep_alive);
         builder
     }
+}
+
+/// Polls a connection to its end, and lets it part when the link says so.
+async fn until_done<S, B>(serving: &mut http1::Connection<Watched, S>, link: &Link)
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut is_draining = false;
+    std::future::poll_fn(|cx| {
+        let order = link.order();
+        if Pin::new(&mut *serving).poll(cx).is_ready() {
+            return Poll::Ready(()); // the client has been told, or is gone
+        }
+        // After the poll: what has arrived by now counts as in flight.
+        match parting(order, link.phase()) {
+            Parting::None => Poll::Pending,
+            Parting::AfterAnswer if is_draining => Poll::Pending,
+            Parting::AfterAnswer => {
+                is_draining = true;
+                Pin::new(&mut *serving).graceful_shutdown();
+                Pin::new(&mut *serving).poll(cx).map(drop)
+            }
+            Parting::Now => Poll::Ready(()),
+        }
+    })
+    .await;
 }
 
 /// How a connection obeys an order in its present phase.

@@ -5,6 +5,7 @@
 //! directions; each direction ends by itself, and the tunnel when both have ended or none has moved
 //! for too long. Nothing is read into the meaning of the bytes.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
@@ -18,7 +19,6 @@ use tokio::io::{
     AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional_with_sizes,
 };
 
-use super::lease::Lease;
 use evenkeel_runtime::accept::first;
 use evenkeel_runtime::stream::Stream;
 
@@ -35,13 +35,13 @@ pub(super) struct Tunnel {
     /// How long neither side may send anything.
     pub(super) idle: Duration,
     /// Its place among the connections of the replica.
-    pub(super) _lease: Lease,
+    pub(super) _place: Box<dyn Any>,
 }
 
 impl Tunnel {
     /// Passes bytes on until both sides have ended. `read` was sent by the client already.
     pub(super) async fn run(self, client: Stream, read: Bytes) {
-        let Self { mut stream, read: said, idle, _lease } = self;
+        let Self { mut stream, read: said, idle, _place } = self;
         let moved = Rc::new(Cell::new(0));
         let mut client = Counted { stream: client, moved: Rc::clone(&moved) };
         let passing = async {

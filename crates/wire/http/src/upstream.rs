@@ -239,7 +239,7 @@ async fn switch(
     let (stream, read) =
         lease.upgrade().await.ok_or_else(|| broke_off.because("behind its 101"))?;
     let idle = lease.limits().body.tunnel;
-    let tunnel = Tunnel { stream, read, idle, _lease: lease };
+    let tunnel = Tunnel { stream, read, idle, _place: Box::new(lease) };
     Ok(response.map(|_| Body::tunnel(tunnel)))
 }
 

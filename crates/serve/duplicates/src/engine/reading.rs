@@ -320,8 +320,7 @@ impl Inner {
         let place = if owed > 1 { self.place_of(&eligible) } else { Place::Unknown };
         let is_kept = may_resend || place != Place::Unknown;
         let text = if is_kept { self.reads.text_of(parsed) } else { Vec::new() };
-        let manager = self.manager.as_mut();
-        let sample = manager.and_then(|it| it.sent(self.now, (shard, partition), owed.max(1)));
+        let sample = self.sample_of((shard, partition), owed);
         let inserted = self.reads.open.insert(Read {
             call: Some(call),
             client: id,
@@ -347,6 +346,11 @@ impl Inner {
         let due = due.filter(|_| may_resend || self.config.hedge.is_some());
         self.reads.wait(key, due);
         self.schedule();
+    }
+
+    /// What the manager, where there is one, wants to know of an access.
+    fn sample_of(&mut self, of: (usize, usize), owed: usize) -> Option<Box<Sample>> {
+        self.manager.as_mut().and_then(|it| it.sent(self.now, of, owed.max(1)))
     }
 
     fn next_step(&mut self, call: &mut Call) -> Step {
