@@ -285,13 +285,9 @@ impl Inner {
         parsed: ParsedCommand<'_>,
     ) {
         let key = self.reads.open.vacant_key();
-        let request = Request {
-            group: GroupId::new(partition),
-            replay: Replay::Always,
-            among: Some(eligible.from),
-            fallback: None,
-            copies: self.config.read_copies,
-        };
+        let request = Request::new(GroupId::new(partition), Replay::Always);
+        let (among, copies) = (Some(eligible.from), self.config.read_copies);
+        let request = Request { among, copies, ..request };
         let mut call = self.reads.dispatcher.open(self.now, CallId(key as u64), request);
         let mut owed = 0;
         let due = loop {
