@@ -11,7 +11,7 @@
 //! timed out or were given up) a request is tried now and then, and another replica is asked beside
 //! it in time.
 
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, nanos};
 
 /// How many times longer than its slowest recent reply a replica may say nothing.
 const TIMES_SLOWEST: u32 = 4;
@@ -104,12 +104,17 @@ impl Silence {
     }
 
     /// How long it may say nothing; `None` where nobody knows.
-    #[inline]
     pub(crate) fn limit(&self, least: Duration) -> Option<Duration> {
-        match (self.slowest(), self.cold) {
-            (Duration::ZERO, Duration::ZERO) => None,
-            (Duration::ZERO, cold) => Some(cold),
-            (slowest, _) => Some(slowest.saturating_mul(TIMES_SLOWEST).max(least)),
+        self.limit_ns(least).map(Duration::from_nanos)
+    }
+
+    /// The same in nanoseconds: each copy asks for it, and durations cost divisions.
+    #[inline]
+    fn limit_ns(&self, least: Duration) -> Option<u64> {
+        match (self.slowest_ns, self.cold) {
+            (0, Duration::ZERO) => None,
+            (0, cold) => Some(nanos(cold)),
+            (slowest, _) => Some(slowest.saturating_mul(TIMES_SLOWEST.into()).max(nanos(least))),
         }
     }
 
@@ -117,7 +122,7 @@ impl Silence {
     /// knows.
     #[inline]
     pub(crate) fn due(&self, least: Duration) -> Option<Instant> {
-        if self.owed == 0 { None } else { Some(self.since + self.limit(least)?) }
+        if self.owed == 0 { None } else { Some(self.since.plus_nanos(self.limit_ns(least)?)) }
     }
 
     /// Whether it owes replies and has said nothing for half of that time: it may be silent, too.

@@ -62,6 +62,7 @@ impl Protocol for Http {
         WHOLE
     }
 
+    #[inline(always)] // so that the future begins where it stays: it is large, and moving it costs
     fn send(
         route: &Rc<Route>,
         attempt: &OpenAttempt,
@@ -85,6 +86,7 @@ impl Protocol for Http {
         }
     }
 
+    #[inline]
     fn learn(
         route: &Route,
         attempt: &OpenAttempt,

@@ -21,7 +21,7 @@
 
 use std::borrow::Cow;
 
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 
@@ -377,14 +377,14 @@ fn forward(headers: &mut HeaderMap, client: &Client, forwarding: &Forwarding) {
 }
 
 fn append_forwarded_for(headers: &mut HeaderMap, client: &Client) {
+    if let Entry::Vacant(place) = headers.entry(X_FORWARDED_FOR) {
+        place.insert(client.forwarded_for.clone());
+        return;
+    }
     let mut chain = Vec::new();
     for earlier in headers.get_all(X_FORWARDED_FOR) {
         chain.extend_from_slice(earlier.as_bytes());
         chain.extend_from_slice(b", ");
-    }
-    if chain.is_empty() {
-        headers.insert(X_FORWARDED_FOR, client.forwarded_for.clone());
-        return;
     }
     chain.extend_from_slice(client.forwarded_for.as_bytes());
     let chain = HeaderValue::from_maybe_shared(bytes::Bytes::from(chain));

@@ -91,15 +91,23 @@ impl Upstream {
     ///
     /// # Errors
     /// When no response head arrived; see [`SendErrorKind`].
-    pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
-        if self.0.sessions().are_wanted() && !head::wants_upgrade(&request) {
-            return Box::pin(self.send_in_stream(request)).await;
-        }
-        self.send_alone(request).await
+    pub fn send(
+        &self,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Body>, SendError>> {
+        let is_shared = self.0.sessions().are_wanted() && !head::wants_upgrade(&request);
+        self.send_on(is_shared, request)
     }
 
-    /// Sends the request on a connection of its own.
-    async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, SendError> {
+    /// Sends the request on a connection that others share, or on one of its own.
+    async fn send_on(
+        &self,
+        is_shared: bool,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, SendError> {
+        if is_shared {
+            return Box::pin(self.send_in_stream(request)).await;
+        }
         loop {
             let Some(lease) = Lease::reuse(&self.0) else { break };
             match exchange(lease, request).await {
@@ -164,7 +172,7 @@ impl Upstream {
         request: Request<Body>,
     ) -> Result<Response<Body>, SendError> {
         let Some((stream, mut lease)) = stream.zip(Lease::reserve(&self.0)) else {
-            return Box::pin(self.send_alone(request)).await;
+            return Box::pin(self.send_on(false, request)).await;
         };
         match lease.open(Wire::new(stream)).await {
             Ok(()) => exchange(lease, request).await,

@@ -221,7 +221,7 @@ fn a_request_on_trial_is_not_hedged() {
     end(&mut dispatcher, at(ms), call, vec![attempt]);
 }
 
-/// Fewer than were asked for leave at once, as one is down: when it is back it is asked, too.
+/// Fewer leave at once than were asked for, as one is down; once it is back it is asked, too.
 #[test]
 fn copies_that_left_at_once_are_rescued_as_one_would_be() {
     let plan = |version, last| RoutePlan {

@@ -623,14 +623,19 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
     !differs.contains(&name)
 }
 
-/// A reply in short, whatever its length. Of up to seven bytes it is the reply itself: its length,
-/// then its bytes. So two of these are never taken for equal, nor one for a longer one.
+/// A reply in short, whatever its length. Of up to seven bytes it is the reply itself, with its
+/// length. So two of these are never taken for equal, nor one for a longer one.
 #[inline]
 pub(super) fn digest(reply: &[u8]) -> u64 {
-    if reply.len() <= 7 {
-        return reply.iter().fold(reply.len() as u64, |all, &byte| all << 8 | u64::from(byte));
+    let length = reply.len() as u64;
+    match (reply.first_chunk(), reply.last_chunk()) {
+        _ if length > 7 => HASHED | hash(reply),
+        (Some(first), Some(last)) => {
+            let [first, last] = [first, last].map(|four| u32::from_le_bytes(*four));
+            length << 56 | u64::from(last >> 8) << 32 | u64::from(first)
+        }
+        _ => reply.iter().fold(length, |all, &byte| all << 8 | u64::from(byte)), // below 4 << 24
     }
-    HASHED | hash(reply)
 }
 
 fn hash(reply: &[u8]) -> u64 {

@@ -311,7 +311,7 @@ impl Inner {
         if holds_writes {
             self.note_read_order(id, command, parsed);
         }
-        // Where everybody has a copy there is nobody to send another to.
+        // Where everybody has a copy there is nobody to send another to, or to wake up for.
         let may_resend = owed == 0 || owed < self.members.voters(partition).len();
         let place = if owed > 1 { self.place_of(&eligible) } else { Place::Unknown };
         let is_kept = may_resend || place != Place::Unknown;
@@ -338,9 +338,7 @@ impl Inner {
             sample,
         });
         assert_eq!(inserted, key, "its call has the number of its place");
-        // Nobody will ever be found to be asked beside those; a hedge is counted all the same.
-        let due = due.filter(|_| may_resend || self.config.hedge.is_some());
-        self.reads.wait(key, due);
+        self.reads.wait(key, due.filter(|_| may_resend || self.config.hedge.is_some()));
         self.schedule();
     }
 
