@@ -94,7 +94,10 @@ impl Protocol for Http {
     ) -> Outcome {
         let response = match answer {
             Ok(response) => response,
-            Err(error) => return blame(error),
+            Err(error) => {
+                route.say_no_tls(attempt, error);
+                return blame(error);
+            }
         };
         receive_brownout(route, attempt, response.headers_mut());
         let feedback = route.feedback_of(response.headers_mut());

@@ -18,7 +18,7 @@ use crate::orca;
 use crate::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
 use evenkeel_http::head::Forwarding;
-use evenkeel_http::{Body, Upstream};
+use evenkeel_http::{Body, SendError, Upstream};
 use evenkeel_proxy::calls::{Calls, DispatcherSeed, OpenAttempt};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_proxy::site_choice::SiteChoice;
@@ -66,6 +66,8 @@ struct Replica {
     /// False once a probe was answered as by a server that knows no probes.
     answers_probes: Cell<bool>,
     probing: Cell<bool>,
+    /// Whether it was said that TLS cannot be agreed on with it.
+    has_said_no_tls: Cell<bool>,
 }
 
 impl Replica {
@@ -74,6 +76,7 @@ impl Replica {
             upstream: Upstream::with_tls(address, way.limits, way.tls.clone()),
             answers_probes: Cell::new(answers_probes),
             probing: Cell::new(false),
+            has_said_no_tls: Cell::new(false),
         })
     }
 }
@@ -253,6 +256,19 @@ impl Route {
 
     pub(crate) fn replica(&self, attempt: &OpenAttempt) -> Upstream {
         self.connections.pool(attempt.datacenter(), attempt.replica())
+    }
+
+    /// Says once of a replica that it is there and cannot be spoken to: who sees that it "could not
+    /// be reached" looks at the network.
+    pub(crate) fn say_no_tls(&self, attempt: &OpenAttempt, error: &SendError) {
+        if !error.is_of_tls() {
+            return;
+        }
+        let replica = self.connections.to(attempt.datacenter(), attempt.replica());
+        if !replica.has_said_no_tls.replace(true) {
+            let upstream = self.config.name.as_str();
+            tracing::warn!(upstream, %error, "TLS cannot be agreed on (is `tls.ca` its authority?)");
+        }
     }
 
     /// Takes over which replicas may be used. `home` is who they are at home, by slot: at least

@@ -236,6 +236,7 @@ fn routes_say_what_they_take_and_where_it_goes() {
         ("host = 'a.example:80'", "expected a name without a port"),
         ("host = '*example'", "or \"*.shop.example\""),
         ("host = ''", "expected a name"),
+        ("method = []", "expected one method or more"),
         ("method = 'get'", "got \"get\", expected a method such as \"GET\""),
         ("header = { 'a b' = 'x' }", "got \"a b\", expected the name of a header"),
         ("header = { a = \"\\u0000\" }", "expected the value of a header"),

@@ -10,6 +10,10 @@ use evenkeel_runtime::accept::inherited;
 use evenkeel_runtime::component::ReloadError;
 use evenkeel_server::config::{Config, LogFormat};
 use evenkeel_server::process::{Manager, Process, Reloaded, Wake, check_files};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output;
 
@@ -99,9 +103,15 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
 fn log_to_stderr(level: tracing::Level, format: LogFormat) {
     let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    // The library of HTTP/2 warns of what any client may do as often as it likes.
+    let quiet = if level > tracing::Level::INFO { level.into() } else { LevelFilter::ERROR };
+    let targets = Targets::new().with_default(level).with_target("h2", quiet);
     match format {
-        LogFormat::Text => log.with_ansi(wants_colours && std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let with_ansi = wants_colours && std::io::stderr().is_terminal();
+            log.with_ansi(with_ansi).finish().with(targets).init();
+        }
+        LogFormat::Json => log.json().flatten_event(true).finish().with(targets).init(),
     }
 }
 

@@ -71,7 +71,7 @@ impl SendError {
     }
 
     /// Whether it is there, and TLS could not be agreed on.
-    fn is_of_tls(&self) -> bool {
+    pub fn is_of_tls(&self) -> bool {
         let source = self.source.as_deref().and_then(|source| find::<io::Error>(source));
         source.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
     }

@@ -162,7 +162,10 @@ impl RouteMatch {
         let headers = table.key("header").named(header).or(BTreeMap::new());
         let method = table.key("method");
         let methods = match method.value() {
-            Some(evenkeel_settings::Value::List(_)) => method.list(method_named).or(Vec::new()),
+            Some(evenkeel_settings::Value::List(_)) => {
+                let methods = method.list(method_named);
+                methods.check("one method or more", |all| !all.is_empty()).or(Vec::new())
+            }
             Some(_) => vec![method_named(method)],
             None => Vec::new(),
         };

@@ -219,6 +219,7 @@ impl Component for Workers {
         if let Some(key) = self.first_fixed(&next) {
             return Err(ReloadError::needs_restart(key));
         }
+        next.log.check_files().map_err(ReloadError::Unusable)?;
         let tls = LoadedTls::load(&next, &self.tls).map_err(ReloadError::Unusable)?;
         let mut frontends = self.frontends(&next.listens);
         let new: Vec<usize> =

@@ -55,7 +55,11 @@ pub(super) fn run(arguments: &RequestsArguments) -> anyhow::Result<ExitCode> {
                 "no request {id} is kept: the last 4096 of each worker are, slow and failed ones \
                  for longer"
             ),
-            None => eprintln!("no such request is kept: all were as quick as most, none failed"),
+            None if arguments.slow => {
+                eprintln!("no slow request is kept: none took longer than most do");
+            }
+            None if arguments.failed => eprintln!("no failed request is kept"),
+            None => eprintln!("no request is kept that was slow, failed, hedged or sampled"),
         }
         return Ok(ExitCode::from(1));
     }
@@ -115,9 +119,13 @@ fn ask(arguments: &RequestsArguments) -> anyhow::Result<String> {
     let body = String::from_utf8_lossy(&body).into_owned();
     match status {
         StatusCode::OK => Ok(body),
-        StatusCode::UNAUTHORIZED => {
-            bail!("it asks for a token: --token-file FILE with that of [admin] token_file")
-        }
+        StatusCode::UNAUTHORIZED => match &arguments.token_file {
+            Some(file) => bail!(
+                "the token of {} is refused, expected that of [admin] token_file",
+                file.display()
+            ),
+            None => bail!("it asks for a token: --token-file FILE with that of [admin] token_file"),
+        },
         status => bail!("got {status}: {}", body.trim_end()),
     }
 }

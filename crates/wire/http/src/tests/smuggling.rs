@@ -131,6 +131,14 @@ fn other_targets_and_protocols_are_answered_or_rewritten() {
     assert_eq!(received, "");
     let websocket = "connection: upgrade\r\nupgrade: websocket\r\n";
     let (answer, received) = through(&format!("GET / HTTP/1.1\r\nhost: a\r\n{websocket}\r\n"));
+    assert!(received.contains("connection: upgrade\r\nupgrade: websocket\r\n"), "{received}");
+    // The replica has not agreed: whatever the client says next is no request.
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.contains("connection: close"),
+        "{answer}"
+    );
+    let other = websocket.replace("websocket", "foo");
+    let (answer, received) = through(&format!("GET / HTTP/1.1\r\nhost: a\r\n{other}\r\n"));
     assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("WebSocket"), "{answer}");
     assert_eq!(received, "");
     let h2c = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n";
