@@ -267,7 +267,7 @@ impl Route {
         let replica = self.connections.to(attempt.datacenter(), attempt.replica());
         if !replica.has_said_no_tls.replace(true) {
             let upstream = self.config.name.as_str();
-            tracing::warn!(upstream, %error, "TLS cannot be agreed on (is `tls.ca` its authority?)");
+            tracing::warn!(upstream, %error, "TLS cannot be agreed on (is `tls.ca` right?)");
         }
     }
 

@@ -442,3 +442,16 @@ fn reloads_come_one_after_the_other_and_none_while_the_process_stops() {
         assert_eq!(reloader.status().generation, 9);
     });
 }
+
+#[test]
+fn an_access_log_that_has_no_folder_keeps_a_reload_from_being_applied() {
+    story(async {
+        let process = Process::start(read(&text(&[nobody()], ""))).unwrap();
+        let log = "[log]\naccess = { path = '/no/such/folder/access.log' }\n";
+        let error = reload(&process, &text(&[nobody()], log)).await.unwrap_err();
+        let says = "[log] access: got /no/such/folder/access.log";
+        assert!(matches!(error, ReloadError::Unusable(_)), "{error:?}");
+        assert!(error.to_string().contains(says), "{error}");
+        stop(process).await;
+    });
+}
