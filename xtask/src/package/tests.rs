@@ -20,7 +20,7 @@ fn made(name: &str) -> PathBuf {
     fs::write(&program, PROGRAM).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let out = folder.join("out");
-    make(&program, &out).unwrap();
+    make(&program, &out, PROGRAM_BYTES_MAX).unwrap();
     out
 }
 
@@ -99,4 +99,15 @@ fn options_that_are_not_known_are_usage_errors() {
     }
     let missing = run(&["--program", "/no/such/program"]).unwrap_err();
     assert!(format!("{missing:#}").contains("/no/such/program"));
+}
+
+#[test]
+fn a_program_that_is_too_large_is_no_package() {
+    let folder = std::env::temp_dir().join(format!("evenkeel-large-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("program");
+    fs::write(&program, "#!/bin/sh\necho evenkeel 1.0.0\n").unwrap();
+    let error = make(&program, &folder.join("out"), 10).unwrap_err().to_string();
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(error.contains("has 30 bytes, expected at most 10"), "{error}");
 }
