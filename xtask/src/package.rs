@@ -65,8 +65,8 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
     }
 }
 
-/// Makes everything of this program, in a folder that is emptied first. Stripped it may have so many
-/// bytes.
+/// Makes everything of this program, in a folder that is emptied first. Stripped, it may have this
+/// many bytes.
 fn make(program: &Path, out: &Path, bytes_max: u64) -> Result<()> {
     let package = Package::open(program, out, bytes_max)?;
     let sbom = sbom::write(&package)?;
