@@ -462,11 +462,26 @@ fn a_redis_that_evicts_is_not_taken() {
     assert_eq!(world.states().len(), 1, "duplicates differ");
 }
 
-/// A server that says beside each answer how it is.
+/// A server that says beside each answer how it is. It keeps what Evenkeel writes of itself: one that
+/// has lost this is no duplicate any more.
 fn talkative() -> std::net::SocketAddr {
     use std::io::{Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let kept = std::sync::Mutex::new(std::collections::BTreeMap::<Vec<u8>, Vec<u8>>::new());
+    let own = std::sync::Arc::new(move |words: &[Vec<u8>]| {
+        let mut kept = kept.lock().unwrap();
+        let key = words.get(1).filter(|key| key.starts_with(b"evenkeel:"))?;
+        match words[0].as_slice() {
+            b"SET" => drop(kept.insert(key.clone(), words[2].clone())),
+            b"GET" => {
+                let text = String::from_utf8(kept.get(key)?.clone()).unwrap();
+                return Some(format!("${}\r\n{text}\r\n", text.len()));
+            }
+            _ => {}
+        }
+        None
+    });
     let answer = |words: &[Vec<u8>]| match words[0].as_slice() {
         b"HELLO" => "%1\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n",
         b"CONFIG" => "%2\r\n+maxmemory\r\n+0\r\n+maxmemory-policy\r\n+noeviction\r\n",
@@ -481,7 +496,7 @@ fn talkative() -> std::net::SocketAddr {
     };
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
+            let (mut stream, own) = (stream.unwrap(), std::sync::Arc::clone(&own));
             std::thread::spawn(move || {
                 let mut parser = evenkeel_stores::resp::request::RequestParser::default();
                 let (mut inbox, mut some) = (Vec::new(), [0; 4096]);
@@ -491,7 +506,8 @@ fn talkative() -> std::net::SocketAddr {
                         let words: Vec<Vec<u8>> =
                             parser.arguments(&inbox).iter().map(<[u8]>::to_vec).collect();
                         inbox.drain(..length);
-                        let reply = format!("|1\r\n+load\r\n*1\r\n:7\r\n{}", answer(&words));
+                        let reply = own(&words).unwrap_or_else(|| answer(&words).to_owned());
+                        let reply = format!("|1\r\n+load\r\n*1\r\n:7\r\n{reply}");
                         if stream.write_all(reply.as_bytes()).is_err() {
                             return;
                         }
