@@ -462,8 +462,8 @@ fn a_redis_that_evicts_is_not_taken() {
     assert_eq!(world.states().len(), 1, "duplicates differ");
 }
 
-/// A server that says beside each answer how it is. It keeps what Evenkeel writes of itself: one that
-/// has lost this is no duplicate any more.
+/// A server that says beside each answer how it is. It keeps what Evenkeel writes of itself, or it
+/// would be no duplicate any more.
 fn talkative() -> std::net::SocketAddr {
     use std::io::{Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
