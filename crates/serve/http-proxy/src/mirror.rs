@@ -61,13 +61,11 @@ impl Mirror {
         let way = OnItsWay(Rc::clone(self));
         tokio::task::spawn_local(async move {
             let is_grpc = grpc::is_grpc(copy.headers());
-            let (route, mut message) = (Rc::clone(&way.0.route), Message::of(copy, is_grpc, trace));
-            let is_write = message.is_write();
-            // A copy is no demand of our users: it stays in this data centre.
-            let choice = message.headers().and_then(|it| route.depart(it, true, is_write));
+            let (route, message) = (Rc::clone(&way.0.route), Message::of(copy, is_grpc, trace));
             let record = Record::default(); // nobody asks why a copy was slow
             let limit = route.config.timeouts.total;
-            let exchange = Exchange::<Http>::open(route, message, choice, record);
+            // A copy is no demand of our users: it stays in this data centre and is not counted.
+            let exchange = Exchange::<Http>::open(route, message, None, record);
             let answer = exchange.run().await;
             let reading = answer.into_body().collect(ANSWER_BYTES_MAX);
             let _ = tokio::time::timeout(limit, reading).await; // nobody asks how it ended

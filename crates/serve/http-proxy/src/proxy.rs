@@ -27,13 +27,14 @@ pub async fn serve(
     request: Request<Body>,
     client: Rc<Client>,
 ) -> Response<Body> {
+    let is_grpc = request.method() == Method::POST && grpc::is_grpc(request.headers());
+    let in_its_form = |response| if is_grpc { grpc::understood(response) } else { response };
     let target = match routes.choose(&request) {
-        Choice::Respond(status) => return not_passed_on(status),
+        Choice::Respond(status) => return in_its_form(not_passed_on(status)),
         Choice::Forward(target) => target,
     };
     let route = &target.route;
     let mut request = request;
-    let is_grpc = request.method() == Method::POST && grpc::is_grpc(request.headers());
     let id = context::request_id(request.headers_mut(), route.ids());
     let mut record = Record::of(&route.calls, &route.config.name);
     let trace = Trace::join(request.headers_mut(), route.ids());
@@ -46,7 +47,7 @@ pub async fn serve(
     let mut response = answer(&target, request, client, (record, trace, is_grpc)).await;
     route.calls.note_response(response.status().as_u16());
     response.headers_mut().insert(REQUEST_ID, id);
-    if is_grpc { grpc::understood(response) } else { response }
+    in_its_form(response)
 }
 
 /// What is kept of a request: never its query, which may have secrets.

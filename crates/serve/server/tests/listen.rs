@@ -133,6 +133,10 @@ fn a_request_goes_where_the_first_route_says_that_it_fits() {
         let (status, body) = curl(&proxy, path, arguments);
         assert_eq!((status.as_str(), body.as_str()), expected, "{path} {arguments:?}");
     }
+    // A client of gRPC is refused in its own form.
+    let grpc = ["-d", "x", "-H", "content-type: application/grpc", "-D", "-"];
+    let (status, head) = curl(&proxy, "/internal/x", &grpc);
+    assert!(status == "200" && head.contains("grpc-status: 7"), "PERMISSION_DENIED: {head}");
     proxy.stop().unwrap();
 }
 

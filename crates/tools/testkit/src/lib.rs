@@ -15,6 +15,7 @@
 //! | [`disk`] | disks that are soon full |
 //! | [`statements`] | random statements of CQL |
 //! | [`story`] | limits, threads and ends of tests |
+//! | [`log`] | what the processes of a test log |
 //! | [`wait`] | waiting for a state |
 //! | [`http`] | the simplest client of HTTP |
 //! | `certificates` | an authority of the test's own |
@@ -31,6 +32,7 @@ pub mod embedded;
 pub mod fault;
 pub mod folder;
 pub mod http;
+pub mod log;
 pub mod memcached;
 pub mod nginx;
 pub mod program;

@@ -20,6 +20,8 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const UNKNOWN: u32 = 2;
 const DEADLINE_EXCEEDED: u32 = 4;
 const RESOURCE_EXHAUSTED: u32 = 8;
+const PERMISSION_DENIED: u32 = 7;
+const UNAUTHENTICATED: u32 = 16;
 const UNIMPLEMENTED: u32 = 12;
 const INTERNAL: u32 = 13;
 const UNAVAILABLE: u32 = 14;
@@ -88,12 +90,16 @@ pub fn understood(refused: Response<Body>) -> Response<Body> {
 /// As clients of gRPC read the status of a server that knows no gRPC, and where we know more, that.
 fn status_of(status: StatusCode) -> u32 {
     match status {
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => UNAVAILABLE,
+        StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::TOO_MANY_REQUESTS => UNAVAILABLE,
+        StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
+        StatusCode::FORBIDDEN => PERMISSION_DENIED,
         StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => DEADLINE_EXCEEDED,
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
             RESOURCE_EXHAUSTED
         }
-        StatusCode::NOT_IMPLEMENTED => UNIMPLEMENTED,
+        StatusCode::NOT_IMPLEMENTED | StatusCode::NOT_FOUND => UNIMPLEMENTED,
         StatusCode::BAD_REQUEST | StatusCode::LOOP_DETECTED => INTERNAL,
         _ => UNKNOWN,
     }

@@ -1,59 +1,19 @@
 //! What is said of what goes wrong: once when it begins and once when it ends, however long it
 //! takes; and moves that do not come true, which are not tried again at once.
 
-use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evenkeel_placement::PlacementState;
 use evenkeel_placement::state::CountsState;
 use evenkeel_testkit::folder::Folder;
+use evenkeel_testkit::log::{self, count as logged};
 use evenkeel_testkit::story::story;
 use serde_json::json;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use crate::common::Placing;
 use crate::{servers, stream_led_by};
-
-static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Keeps what is logged.
-struct Keeper;
-
-struct Words(String);
-
-impl Visit for Words {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = write!(self.0, "{}={value:?} ", field.name());
-    }
-}
-
-impl Subscriber for Keeper {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut words = Words(String::new());
-        event.record(&mut words);
-        LOG.lock().unwrap().push(words.0);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-/// How many lines of a database say this.
-fn logged(database: &str, words: &str) -> usize {
-    let log = LOG.lock().unwrap();
-    log.iter().filter(|line| line.contains(database) && line.contains(words)).count()
-}
 
 /// A stream of one server that answers, and of two that do not; all clients are at another site
 /// than its leader.
@@ -79,7 +39,7 @@ fn counts(state: &PlacementState) -> CountsState {
 
 #[test]
 fn a_store_that_cannot_be_seen_is_told_once_and_counted_every_time() {
-    let _ = tracing::subscriber::set_global_default(Keeper);
+    log::keep();
     let is_well = Arc::new(AtomicBool::new(false));
     let server = {
         let is_well = Arc::clone(&is_well);
@@ -149,7 +109,7 @@ fn a_move_that_stopped_waits_for_the_cooldown_also_in_the_next_process() {
 
 #[test]
 fn in_a_dry_run_a_move_that_was_cut_off_is_told_and_left() {
-    let _ = tracing::subscriber::set_global_default(Keeper);
+    log::keep();
     let server = servers::nats(|_| stream_led_by(0));
     story(async {
         let folder = Folder::new("told-dry");

@@ -169,6 +169,8 @@ mod tests {
         let rings = log.0[0].lock().unwrap();
         assert!(rings.last.records.capacity() <= LAST_MAX, "it grows to its bound");
         drop(rings);
+        let most = size_of::<RequestRecord>() * (LAST_MAX + REMARKABLE_MAX);
+        assert!(most < 2_600_000, "docs/explain.md says about 2.5 MB: {most}");
         let slow = log.select(Which::Remarkable, |it| it.began == Instant::ZERO);
         assert_eq!(slow.len(), 1, "the first one is remarkable, and still there");
         let all = log.select(Which::All, |_| true);
