@@ -18,7 +18,7 @@
 //! It says nothing about latency, TLS, large bodies, more cores, or a network that is not
 //! loopback.
 
-mod proxies;
+pub(crate) mod proxies;
 mod report;
 mod wrk;
 

@@ -1,5 +1,5 @@
 //! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`,
-//! `drivers` and `bench`.
+//! `compare`, `drivers` and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -10,6 +10,7 @@ mod bench_http;
 mod bench_redirect;
 mod bench_redis;
 mod ci;
+mod compare;
 mod drivers;
 mod lanes;
 mod machine;
@@ -39,6 +40,8 @@ usage: cargo xtask COMMAND
                         tables of docs/configuration.md
   package [OPTIONS]     a Debian package, a container image, SBOM and checksums in
                         target/package; --help: options
+  compare [OPTIONS]     latency, failed requests and CPU before five replicas of which one is well,
+                        pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -101,6 +104,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["needs", "--for-tests"] => needs::run(needs::Install::MissingForTests),
         ["package", options @ ..] => package::run(options),
         ["schema"] => schema::write(),
+        ["compare", options @ ..] => compare::run(options),
         ["drivers", suites @ ..] => drivers::run_suites(suites),
         ["bench", "core"] => workspace::run_cargo(
             &["bench", "-p", "evenkeel-core", "-p", "evenkeel-geo", "-p", "evenkeel-planner"],

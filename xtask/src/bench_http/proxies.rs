@@ -40,35 +40,35 @@ const BODY_BYTES: usize = 150;
 const FORWARDED_PATH: &str = "/forwarded";
 
 /// A proxy under test.
-pub(super) struct Proxy {
-    pub(super) name: &'static str,
-    program: fn() -> Result<PathBuf>,
-    version_flag: &'static str,
-    config_name: &'static str,
-    config: fn(folder: &Path, port: u16, backend_ports: &[u16]) -> String,
+pub(crate) struct Proxy {
+    pub(crate) name: &'static str,
+    pub(crate) program: fn() -> Result<PathBuf>,
+    pub(crate) version_flag: &'static str,
+    pub(crate) config_name: &'static str,
+    pub(crate) config: fn(folder: &Path, port: u16, backend_ports: &[u16]) -> String,
     /// Arguments, of which `CONFIG` stands for the path of the configuration.
-    arguments: &'static [&'static str],
+    pub(crate) arguments: &'static [&'static str],
 }
 
-const PROXIES: [Proxy; 3] = [
-    Proxy {
-        name: "haproxy",
-        program: || needs::require("haproxy"),
-        version_flag: "-v",
-        config_name: "haproxy.cfg",
-        config: haproxy_config,
-        arguments: &["-db", "-f", "CONFIG"],
-    },
-    Proxy {
-        name: "nginx",
-        program: || needs::require("nginx"),
-        version_flag: "-v",
-        config_name: "nginx.conf",
-        config: nginx_config,
-        arguments: &["-e", "stderr", "-c", "CONFIG"],
-    },
-    Proxy { name: "evenkeel", config_name: "evenkeel.toml", config: evenkeel_config, ..EVENKEEL },
-];
+const PROXIES: [Proxy; 3] = [HAPROXY, NGINX, EVENKEEL];
+
+pub(crate) const HAPROXY: Proxy = Proxy {
+    name: "haproxy",
+    program: || needs::require("haproxy"),
+    version_flag: "-v",
+    config_name: "haproxy.cfg",
+    config: haproxy_config,
+    arguments: &["-db", "-f", "CONFIG"],
+};
+
+pub(crate) const NGINX: Proxy = Proxy {
+    name: "nginx",
+    program: || needs::require("nginx"),
+    version_flag: "-v",
+    config_name: "nginx.conf",
+    config: nginx_config,
+    arguments: &["-e", "stderr", "-c", "CONFIG"],
+};
 
 const AGENTS: [Proxy; 4] = [
     Proxy { name: "plain", config_name: "plain.toml", config: plain_config, ..EVENKEEL },
@@ -96,7 +96,7 @@ const AGENTS: [Proxy; 4] = [
 ];
 
 /// What all configurations of our own have in common.
-const EVENKEEL: Proxy = Proxy {
+pub(crate) const EVENKEEL: Proxy = Proxy {
     name: "evenkeel",
     program: || Ok(workspace::dist_binary()),
     version_flag: "--version",
@@ -107,7 +107,7 @@ const EVENKEEL: Proxy = Proxy {
 
 impl Proxy {
     /// Writes the configuration and starts the proxy on `port`.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         bench: &Workbench,
         port: u16,
@@ -124,9 +124,9 @@ impl Proxy {
     }
 
     /// The first line of what the program says about its version.
-    pub(super) fn version(&self) -> Result<String> {
+    pub(crate) fn version(&self) -> Result<String> {
         let text = process::version_of(self.name, &(self.program)()?, self.version_flag)?;
-        Ok(text.lines().next().unwrap_or("unknown").trim().to_owned())
+        Ok(text.trim().lines().next().unwrap_or("unknown").trim().to_owned())
     }
 }
 
@@ -226,7 +226,7 @@ location / {{
 }
 
 /// The parts that nginx needs as a backend and as a proxy.
-fn nginx_frame(folder: &Path, name: &str, server: &str) -> String {
+pub(crate) fn nginx_frame(folder: &Path, name: &str, server: &str) -> String {
     let folder = folder.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()

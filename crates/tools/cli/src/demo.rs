@@ -369,6 +369,7 @@ fn embedded_config(scenario: &Scenario, seed: u64) -> EmbeddedConfig {
     EmbeddedConfig {
         replicas: scenario.cluster.servers,
         concurrency: scenario.cluster.concurrency,
+        agents: true,
         service_mean: scenario.cluster.service_mean,
         fluctuation_interval: scenario.fluctuation.interval,
         fluctuation_range: scenario.fluctuation.range,

@@ -31,6 +31,7 @@ fn service() -> Embedded {
     Embedded::start(EmbeddedConfig {
         replicas: 1,
         concurrency: SERVERS,
+        agents: true,
         service_mean: SERVICE,
         fluctuation_interval: Duration::ZERO,
         fluctuation_range: 1.0,

@@ -1,9 +1,9 @@
 //! A replicated service of its own, for when no server is at hand: real sockets, real agents,
 //! service times that fluctuate by a seeded plan.
 //!
-//! Every replica is an application that takes its time to answer, fronted by the agent that users
-//! run beside theirs. The plan of speeds, pauses and draws is made from the seed alone, so
-//! policies that are tried one after the other meet the same weather.
+//! Every replica is an application that takes its time to answer, mostly fronted by the agent that
+//! users run beside theirs; without one it queues by itself. The plan of speeds, pauses and draws is
+//! made from the seed alone, so policies that are tried one after the other meet the same weather.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::Rng;
 use http::{Request, Response, StatusCode};
+use tokio::sync::Semaphore;
 
 use crate::fault::{Mishap, What};
 use evenkeel_http::{self as engine, Body};
@@ -32,6 +33,8 @@ pub struct EmbeddedConfig {
     pub replicas: usize,
     /// Requests each serves at once.
     pub concurrency: u32,
+    /// Whether an agent is in front of each, which queues for it and reports its load.
+    pub agents: bool,
     /// Mean service time at base speed.
     pub service_mean: Duration,
     /// Time between draws of each replica's speed; zero = the speed stays.
@@ -62,8 +65,10 @@ impl Embedded {
         let bind = |count: usize| -> io::Result<Vec<Listener>> {
             (0..count).map(|_| Listener::bind(any_port)).collect()
         };
-        let (apps, agents) = (bind(config.replicas)?, bind(config.replicas)?);
-        let addresses = agents.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
+        let apps = bind(config.replicas)?;
+        let agents = bind(if config.agents { config.replicas } else { 0 })?;
+        let fronts = if config.agents { &agents } else { &apps };
+        let addresses = fronts.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
         let stop = Stop::new();
         let signal = stop.signal();
         let name = "replicas".to_owned();
@@ -72,7 +77,7 @@ impl Embedded {
         Ok(Self { addresses, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where the replicas' agents listen, by replica.
+    /// Where the replicas, or their agents, listen, by replica.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -102,17 +107,20 @@ async fn serve(
     let (clock, timer) = (Clock::start(), Timer::new()?);
     let began = Instant::now();
     let mut serving = Vec::new();
-    for (number, (app, agent)) in apps.into_iter().zip(agents).enumerate() {
+    let mut agents = agents.into_iter();
+    for (number, app) in apps.into_iter().enumerate() {
         let replica = Rc::new(App::new(number, &config, timer.clone()));
         replica.spawn_plan(&config, number, began);
-        let agent_config = agent_of(&config, agent.address()?, app.address()?);
+        let address = app.address()?;
         let handler = move |request, _| Rc::clone(&replica).answer(request);
-        let app = engine::serve(app, agent_config.limits, handler, stop.clone());
+        let app = engine::serve(app, LIMITS, handler, stop.clone());
         serving.push(tokio::task::spawn_local(async { app.await.map(drop) }));
-        let stop = stop.clone();
-        serving.push(tokio::task::spawn_local(async move {
-            replica::serve_agent(&agent_config, agent, clock, stop).await.map(drop)
-        }));
+        if let Some(agent) = agents.next() {
+            let (agent_config, stop) = (agent_of(&config, agent.address()?, address), stop.clone());
+            serving.push(tokio::task::spawn_local(async move {
+                replica::serve_agent(&agent_config, agent, clock, stop).await.map(drop)
+            }));
+        }
     }
     for server in serving {
         server.await.map_err(io::Error::other)??;
@@ -120,30 +128,33 @@ async fn serve(
     Ok(())
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
+const LIMITS: ServerLimits = ServerLimits {
+    head_bytes_max: 16 * 1024,
+    body_bytes_max: 1024 * 1024,
+    connections_max: 10_000,
+    head: MINUTE,
+    idle: MINUTE,
+    write: MINUTE,
+    drain: Duration::from_millis(100),
+};
+
 fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> AgentConfig {
-    let minute = Duration::from_secs(60);
     AgentConfig {
         address,
         app,
         concurrency: Some(config.concurrency),
         queue_max: 10_000,
-        queue_timeout: minute,
-        timeout: minute,
+        queue_timeout: MINUTE,
+        timeout: MINUTE,
         dimmer: None,
-        limits: ServerLimits {
-            head_bytes_max: 16 * 1024,
-            body_bytes_max: 1024 * 1024,
-            connections_max: 10_000,
-            head: minute,
-            idle: minute,
-            write: minute,
-            drain: Duration::from_millis(100),
-        },
+        limits: LIMITS,
         upstream_limits: UpstreamLimits {
             connect: Duration::from_secs(1),
             connections_max: 10_000,
             idle_connections_max: 1_000,
-            idle: minute,
+            idle: MINUTE,
             head_bytes_max: 16 * 1024,
             body: BodyLimits::DEFAULT,
             http2: Http2::Auto,
@@ -165,6 +176,8 @@ struct App {
     /// Time spent paused so far, up to the end of the current pause.
     paused_total: Cell<Duration>,
     draws: RefCell<Rng>,
+    /// What it serves at once, where no agent holds the rest back.
+    slots: Option<Semaphore>,
 }
 
 impl App {
@@ -178,6 +191,7 @@ impl App {
             paused_until: Cell::new(Instant::now()),
             paused_total: Cell::default(),
             draws: RefCell::new(Rng::stream(config.seed, &format!("work of replica {number}"))),
+            slots: (!config.agents).then(|| Semaphore::new(config.concurrency as usize)),
         }
     }
 
@@ -191,6 +205,10 @@ impl App {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return response;
         }
+        let _slot = match &self.slots {
+            Some(slots) => Some(slots.acquire().await.expect("nobody closes it")),
+            None => None,
+        };
         let mean = self.base.mul_f64(self.slowdown.get() / self.speed.get());
         let mut due = Instant::now().max(self.paused_until.get()) + mean.mul_f64(work);
         let mut paused = self.paused_total.get();
@@ -289,6 +307,7 @@ mod tests {
         let config = EmbeddedConfig {
             replicas: 1,
             concurrency: 1,
+            agents: true,
             service_mean: mean,
             fluctuation_interval: Duration::ZERO,
             fluctuation_range: 1.0,
@@ -304,5 +323,37 @@ mod tests {
         let (spent, expected) = (began.elapsed(), mean.mul_f64(work) + length);
         assert!(answer.ends_with(&body_of("/")), "{answer}");
         assert!(spent >= expected, "{spent:?}, expected {expected:?}");
+    }
+
+    #[test]
+    fn a_replica_without_an_agent_serves_as_many_at_once_as_it_may() {
+        let mean = Duration::from_millis(50);
+        let config = EmbeddedConfig {
+            replicas: 1,
+            concurrency: 1,
+            agents: false,
+            service_mean: mean,
+            fluctuation_interval: Duration::ZERO,
+            fluctuation_range: 1.0,
+            mishaps: Vec::new(),
+            seed: 1,
+        };
+        let mut draws = Rng::stream(1, "work of replica 0");
+        let mut work = || (draws.unit(), draws.exponential()).1;
+        let expected = mean.mul_f64(work()) + mean.mul_f64(work()) + mean.mul_f64(work());
+        let service = Embedded::start(config).unwrap();
+        let began = Instant::now();
+        let mut streams: Vec<_> =
+            (0..3).map(|_| TcpStream::connect(service.addresses()[0]).unwrap()).collect();
+        for stream in &mut streams {
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        }
+        for stream in &mut streams {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with(&body_of("/")), "{answer}");
+        }
+        let spent = began.elapsed();
+        assert!(spent >= expected, "{spent:?}, expected {expected:?} one after another");
     }
 }
