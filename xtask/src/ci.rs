@@ -79,8 +79,8 @@ const CHECKS: &[Step] = &[
     Step { name: "release build", command: Run::Quiet(&RELEASE) },
     Step {
         name: "package",
-        command: Run::Own("cargo xtask package --program target/release/evenkeel", || {
-            package::run(&["--program", &workspace::release_binary().to_string_lossy()])
+        command: Run::Own("cargo xtask package --program target/release/evenkeel --check", || {
+            package::checked(&workspace::release_binary(), u64::MAX, &WHOLE)
         }),
     },
 ];

@@ -3,8 +3,10 @@
 //! A Debian package, a container image (an OCI archive), a list of what is inside (CycloneDX) and
 //! checksums. No daemon, no root: `dpkg-deb`, `tar` and `gzip` do it. The program is static where
 //! musl can be linked, since only then it runs on every Linux and in an empty image. The same
-//! commit gives the same bytes, for the same compiler.
+//! commit gives the same bytes, for the same compiler. `--check` makes everything twice, and runs
+//! what was made as those who install it would.
 
+mod check;
 mod deb;
 mod image;
 mod sbom;
@@ -13,22 +15,27 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::{UsageError, workspace};
 
 /// Longer than this, somebody should look why.
-const PROGRAM_BYTES_MAX: u64 = 20 << 20;
+const PROGRAM_BYTES_MAX: u64 = 20_000_000;
 
 const USAGE: &str = "\
-usage: cargo xtask package [--gnu] [--program FILE]
+usage: cargo xtask package [--gnu] [--program FILE] [--check]
 
   --gnu           against the C library of this system; otherwise static, with musl, if the target
                   is installed (rustup target add x86_64-unknown-linux-musl; apt install musl-tools)
-  --program FILE  of this program, in place of a build with the profile dist";
+  --program FILE  of this program, in place of a build with the profile dist
+  --check         also: make it again and compare the bytes, install, run and remove the package in
+                  a folder, run the image (both as root), and try docs/getting-started.md with the
+                  package's program";
 
 /// What every part of a package knows.
+#[derive(Debug)]
 struct Package {
     /// Everything that is made is here.
     out: PathBuf,
@@ -41,7 +48,7 @@ struct Package {
 }
 
 pub(crate) fn run(options: &[&str]) -> Result<()> {
-    let (mut is_gnu, mut program) = (false, None);
+    let (mut is_gnu, mut is_checked, mut program) = (false, false, None);
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
         match (*option, program.is_none()) {
@@ -50,6 +57,7 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
                 return Ok(());
             }
             ("--gnu", _) => is_gnu = true,
+            ("--check", _) => is_checked = true,
             ("--program", true) => {
                 let file = rest.next().ok_or_else(|| UsageError::new("--program without FILE"))?;
                 program = Some(PathBuf::from(file));
@@ -57,17 +65,45 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
             _ => return Err(UsageError::new(format!("unknown option {option}\n\n{USAGE}")).into()),
         }
     }
-    let out = workspace::target().join("package");
-    match program {
+    let (program, bytes_max) = match program {
         // One of another profile, such as that of tests, may be as large as it is.
-        Some(program) => make(&program, &out, u64::MAX),
-        None => make(&build(is_gnu)?, &out, PROGRAM_BYTES_MAX),
+        Some(program) => (program, u64::MAX),
+        None => (build(is_gnu)?, PROGRAM_BYTES_MAX),
+    };
+    match is_checked {
+        true => checked(&program, bytes_max, &OF_PROGRAM),
+        false => make(&program, &out(), bytes_max).map(drop),
     }
+}
+
+/// How cargo finds the tests of the program.
+const OF_PROGRAM: [&str; 2] = ["-p", "evenkeel"];
+
+/// Makes everything of this program and uses it as those who install it would; `tests` are cargo's
+/// arguments for a build with the test of the guide.
+pub(crate) fn checked(program: &Path, bytes_max: u64, tests: &[&str]) -> Result<()> {
+    let folder = out();
+    let again = folder.with_extension("again");
+    // At once: most of the time is compression, by one thread.
+    let (package, again) = thread::scope(|scope| {
+        let again = scope.spawn(|| make(program, &again, bytes_max));
+        let package = make(program, &folder, bytes_max);
+        (package, again.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let package = package?;
+    check::is_same(&package, &again?)?;
+    check::installs(&package)?;
+    check::image_runs(&package)?;
+    check::guides(&package, tests)
+}
+
+fn out() -> PathBuf {
+    workspace::target().join("package")
 }
 
 /// Makes everything of this program, in a folder that is emptied first. Stripped, it may have this
 /// many bytes.
-fn make(program: &Path, out: &Path, bytes_max: u64) -> Result<()> {
+fn make(program: &Path, out: &Path, bytes_max: u64) -> Result<Package> {
     let package = Package::open(program, out, bytes_max)?;
     let sbom = sbom::write(&package)?;
     let mut made = vec![sbom];
@@ -82,13 +118,21 @@ fn make(program: &Path, out: &Path, bytes_max: u64) -> Result<()> {
     let names = made.iter().map(|file| file.file_name().unwrap_or_default());
     let sums = output(Command::new("sha256sum").args(names).current_dir(out))?;
     fs::write(out.join("SHA256SUMS"), sums)?;
-    for file in made.iter().chain([&package.program]) {
-        println!("{:>12} bytes  {}", fs::metadata(file)?.len(), file.display());
-    }
-    Ok(())
+    let sizes = made
+        .iter()
+        .chain([&package.program])
+        .map(|file| Ok(format!("{:>12} bytes  {}\n", fs::metadata(file)?.len(), file.display())));
+    print!("{}", sizes.collect::<Result<String>>()?);
+    Ok(package)
 }
 
 impl Package {
+    /// The Debian package, if one was made.
+    fn deb(&self) -> Option<PathBuf> {
+        let file = format!("evenkeel_{}_{}.deb", self.version, deb::architecture());
+        Some(self.out.join(file)).filter(|file| file.exists())
+    }
+
     fn open(program: &Path, out: &Path, bytes_max: u64) -> Result<Self> {
         let bytes =
             fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -27,11 +27,12 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/evenkeel.fish"),
 ];
 
+/// Neither script touches the system that runs it where it installs into a folder (`dpkg --root`).
 /// The service is not started: what it would listen on is an example until somebody has changed it.
 const AFTER_INSTALLATION: &str = "\
 #!/bin/sh
 set -e
-if [ -d /run/systemd/system ]; then
+if [ -z \"${DPKG_ROOT:-}\" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     if [ \"$1\" = configure ] && [ -n \"$2\" ]; then systemctl try-restart evenkeel.service; fi
 fi
@@ -39,7 +40,7 @@ fi
 const BEFORE_REMOVAL: &str = "\
 #!/bin/sh
 set -e
-if [ -d /run/systemd/system ] && [ \"$1\" = remove ]; then
+if [ -z \"${DPKG_ROOT:-}\" ] && [ -d /run/systemd/system ] && [ \"$1\" = remove ]; then
     systemctl disable --now evenkeel.service evenkeel.socket || true
 fi
 ";
@@ -97,8 +98,10 @@ fn documents(package: &Package) -> Result<()> {
 fn control(package: &Package) -> Result<()> {
     let size = output(Command::new("du").args(["-sk", "deb"]).current_dir(&package.out))?;
     let size = size.split_whitespace().next().unwrap_or("0").to_owned();
-    // Linked against this system's library: at least as new a one is needed.
-    let depends = if package.is_static { "" } else { "Depends: libc6\n" };
+    let depends = match package.is_static {
+        true => String::new(),
+        false => format!("Depends: libc6 (>= {})\n", library_version(&package.program)?),
+    };
     let (version, architecture) = (&package.version, architecture());
     package.put(
         "deb/DEBIAN/control",
@@ -120,6 +123,23 @@ fn control(package: &Package) -> Result<()> {
     package.put("deb/DEBIAN/md5sums", sums.replace("  ./", "  "))
 }
 
+/// The oldest GNU C library that has everything that a program asks of it.
+fn library_version(program: &Path) -> Result<String> {
+    let symbols = output(Command::new("objdump").arg("-T").arg(program))?;
+    newest(&symbols).context("the program asks the GNU C library for nothing")
+}
+
+/// The highest of the versions `GLIBC_2.34` in a table of symbols.
+fn newest(symbols: &str) -> Option<String> {
+    let versions = symbols.split("GLIBC_").skip(1);
+    let versions = versions.filter_map(|rest| {
+        let version = rest.split(|it: char| !it.is_ascii_digit() && it != '.').next()?;
+        let parts: Option<Vec<u32>> = version.split('.').map(|part| part.parse().ok()).collect();
+        Some((parts?, version))
+    });
+    versions.max().map(|(_, version)| version.to_owned())
+}
+
 /// Everybody reads, and runs what is a program; whatever the mask of who builds.
 fn permit(package: &Package) -> Result<()> {
     let folder = package.out.join("deb");
@@ -136,5 +156,17 @@ pub(super) fn architecture() -> &'static str {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_counts_and_not_the_first_letter() {
+        let table = "DF *UND* 0 (GLIBC_2.9)  a\nDF *UND* 0 (GLIBC_2.34) b\n (GLIBC_2.3.4) c\n";
+        assert_eq!(newest(table), Some("2.34".to_owned()));
+        assert_eq!(newest("no (GLIBC_PRIVATE) d"), None);
     }
 }

@@ -1,11 +1,12 @@
 //! The guide `docs/getting-started.md`, typed as it is written: its files, its commands, and what
-//! they say.
+//! they say. With the program of the Debian package that `EVENKEEL_PACKAGE` names, else with that of
+//! this build. Where there is a browser, it looks at the dashboard.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{PROGRAM, text};
@@ -18,6 +19,31 @@ const PORTS: [&str; 5] = ["9001", "9002", "9003", "8080", "9901"];
 
 /// What is written before what a command says.
 const MARK: &str = "=== ";
+
+/// The path of a Debian package.
+const PACKAGE: &str = "EVENKEEL_PACKAGE";
+
+/// The command of the guide after which a browser opens the same page.
+const OPENS_DASHBOARD: &str = "grep -o '<title>";
+
+/// The folder with the program: a package's files are unpacked, not installed.
+fn programs(folder: &Folder) -> PathBuf {
+    let Some(package) = std::env::var_os(PACKAGE) else {
+        return Path::new(PROGRAM).parent().unwrap().to_owned();
+    };
+    let root = folder.file("package");
+    let status = Command::new("dpkg").arg("-x").arg(&package).arg(&root).status().unwrap();
+    assert!(status.success(), "dpkg -x {package:?}");
+    root.join("usr/bin")
+}
+
+/// What a browser shows of the dashboard once its scripts have asked for what it shows.
+fn browse(url: &str) -> String {
+    format!(
+        "chromium --headless --no-sandbox --disable-gpu --user-data-dir=browser \
+         --virtual-time-budget=10000 --dump-dom {url} 2>/dev/null >dashboard.html\n"
+    )
+}
 
 /// What the guide has of one kind: `console`, `toml`, `nginx`.
 fn blocks<'a>(guide: &'a str, kind: &str) -> Vec<&'a str> {
@@ -66,9 +92,13 @@ fn every_command_of_the_guide_does_what_it_says() {
     let mut script = String::from("trap 'kill $(jobs -p) $(cat nginx.pid) 2>/dev/null' EXIT\n");
     for (command, _) in &commands {
         script += &format!("echo '{MARK}'\n{command}\n");
+        if command.contains(OPENS_DASHBOARD) {
+            script +=
+                &browse(command.split_whitespace().find(|word| word.contains("://")).unwrap());
+        }
     }
-    let programs = [Path::new(PROGRAM).parent().unwrap(), nginx.parent().unwrap()];
-    let programs = programs.map(|folder| folder.to_str().unwrap()).join(":");
+    let programs = [programs(&folder), nginx.parent().unwrap().to_owned()];
+    let programs = programs.map(|folder| folder.to_str().unwrap().to_owned()).join(":");
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     let mut bash = Command::new("bash");
     bash.args(["-c", &script]).current_dir(folder.path()).env("PATH", path);
@@ -80,4 +110,10 @@ fn every_command_of_the_guide_does_what_it_says() {
         let lines: Vec<&str> = said.lines().collect();
         assert_eq!(&lines, expected, "{command}\n{errors}");
     }
+    if Command::new("chromium").arg("--version").output().is_err() {
+        println!("SKIPPED: no chromium here, nobody looks at the dashboard");
+        return;
+    }
+    let shown = std::fs::read_to_string(folder.file("dashboard.html")).unwrap();
+    assert!(shown.contains("3 of 3 up"), "the browser shows of the dashboard: {shown}");
 }
