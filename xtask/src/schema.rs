@@ -184,6 +184,7 @@ fn of_kind(row: &Row<'_>) -> Result<Map<String, Value>> {
         "list of tables" => json!({"type": "array", "items": {"type": "object"}}),
         "`\"auto\"`, `true` or `false`" => json!({"enum": ["auto", true, false]}),
         "file, or list of files" | "text, or list" => or_list(text()),
+        "text or number" => json!({"type": ["string", "integer"]}),
         "list or number" => json!({"type": ["array", "integer"]}),
         "list" => json!({"type": "array"}),
         "table of numbers" => {

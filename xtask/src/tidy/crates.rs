@@ -108,24 +108,25 @@ const CRATES: &[Crate] = &[
     row("evenkeel-runtime", "crates/wire/runtime", 3, Kind::Sockets),
     row("evenkeel-dns", "crates/wire/dns", 3, Kind::Sockets),
     row("evenkeel-http", "crates/wire/http", 4, Kind::Sockets),
+    row("evenkeel-kubernetes", "crates/wire/kubernetes", 4, Kind::Sockets),
     row("evenkeel-cql", "crates/wire/cql", 4, Kind::Sockets),
     row("evenkeel-stores", "crates/wire/stores", 5, Kind::Sockets),
-    row("evenkeel-proxy", "crates/serve/proxy", 4, Kind::Sockets),
+    row("evenkeel-proxy", "crates/serve/proxy", 5, Kind::Sockets),
     row("evenkeel-mesh", "crates/serve/mesh", 4, Kind::Sockets),
-    row("evenkeel-http-proxy", "crates/serve/http-proxy", 5, Kind::Sockets),
-    row("evenkeel-cassandra", "crates/serve/cassandra", 5, Kind::Sockets),
+    row("evenkeel-http-proxy", "crates/serve/http-proxy", 6, Kind::Sockets),
+    row("evenkeel-cassandra", "crates/serve/cassandra", 6, Kind::Sockets),
     row("evenkeel-placement", "crates/serve/placement", 6, Kind::Sockets),
     row("evenkeel-duplicates", "crates/serve/duplicates", 6, Kind::Sockets),
-    row("evenkeel-server", "crates/serve/server", 7, Kind::Sockets),
+    row("evenkeel-server", "crates/serve/server", 8, Kind::Sockets),
     row("evenkeel-sim", "crates/tools/sim", 3, Kind::Pure),
     row("evenkeel-papers", "crates/tools/papers", 4, Kind::Pure),
     row("evenkeel-load", "crates/tools/load", 5, Kind::Sockets),
-    row("evenkeel-testkit", "crates/tools/testkit", 6, Kind::Sockets),
-    row("evenkeel", "crates/tools/cli", 8, Kind::Assembles),
+    row("evenkeel-testkit", "crates/tools/testkit", 7, Kind::Sockets),
+    row("evenkeel", "crates/tools/cli", 9, Kind::Assembles),
     row("evenkeel-brownout", "sdk/rust", 2, Kind::Outside),
     row("evenkeel-scylla", "sdk/scylla", 2, Kind::Outside),
     row("evenkeel-shop", "examples/shop", 0, Kind::Outside),
-    row("xtask", "xtask", 9, Kind::Assembles),
+    row("xtask", "xtask", 10, Kind::Assembles),
 ];
 
 /// Dependencies that only tests have and that do not point downwards: (package, dependency).
@@ -133,6 +134,7 @@ const TESTS_MAY_USE: &[(&str, &str)] = &[
     // Servers, clients, certificates and waiting for everybody's tests.
     ("evenkeel-cql", "evenkeel-testkit"),
     ("evenkeel-stores", "evenkeel-testkit"),
+    ("evenkeel-kubernetes", "evenkeel-testkit"),
     ("evenkeel-mesh", "evenkeel-testkit"),
     ("evenkeel-http-proxy", "evenkeel-testkit"),
     ("evenkeel-cassandra", "evenkeel-testkit"),
@@ -179,6 +181,8 @@ const STEPS: &[Place] = &[
 const ACCEPTS: &[Place] = &[
     // One for the loop, one for what waits in the kernel's backlog at the end.
     place("crates/wire/runtime/src/accept/listener.rs", 2),
+    // A server for tests, on threads of its own: a test's may be held up.
+    place("crates/tools/testkit/src/kubernetes.rs", 1),
     // Streams of a connection that was accepted.
     place("crates/wire/http/src/h2/server.rs", 1),
 ];

@@ -1,4 +1,4 @@
-//! What to believe of those who tell where replicas are: a DNS server, a file.
+//! What to believe of those who tell where replicas are: a DNS server, a file, Kubernetes.
 //!
 //! **Signal**: the answers of one source, in their order. **Why not each answer as it comes**: DNS
 //! servers fail, lie and flap more often than fleets vanish. Who took each answer at its word would
@@ -12,7 +12,9 @@
 //! - of an answer that lacks more than half of the replicas, those leave that the answer before it
 //!   lacked too.
 //!
-//! A file was written by somebody who meant it: it is obeyed at once, an empty list too.
+//! A file was written by somebody who meant it: it is obeyed at once, an empty list too. Kubernetes
+//! counts its pods itself: who leaves leaves at once, but "nobody" takes the same proof as by DNS,
+//! since one wrong readiness probe makes all pods unready together.
 //!
 //! **Misleads**: a service that is gone gets requests for half a minute more, and a move of all
 //! replicas by DNS takes two answers. **Recovery**: one whole answer.
@@ -89,7 +91,10 @@ pub struct AnswerCounts {
 /// A source of replicas and what is believed of it.
 #[derive(Clone, Debug)]
 pub struct Source<T> {
+    /// Whether members leave at the first answer that lacks them.
     is_obeyed_at_once: bool,
+    /// Whether a whole answer may be empty.
+    may_be_empty: bool,
     members: BTreeSet<T>,
     /// Members that the last answer lacked and that stayed all the same.
     missing: BTreeSet<T>,
@@ -108,6 +113,7 @@ impl<T: Ord + Clone> Source<T> {
     pub fn doubted() -> Self {
         Self {
             is_obeyed_at_once: false,
+            may_be_empty: false,
             members: BTreeSet::new(),
             missing: BTreeSet::new(),
             empty: (0, Instant::ZERO),
@@ -121,6 +127,11 @@ impl<T: Ord + Clone> Source<T> {
 
     /// One that has said nothing yet and means what it says: a file.
     pub fn obeyed() -> Self {
+        Self { is_obeyed_at_once: true, may_be_empty: true, ..Self::doubted() }
+    }
+
+    /// One that has said nothing yet and knows who leaves, but may be wrong of all: Kubernetes.
+    pub fn counted() -> Self {
         Self { is_obeyed_at_once: true, ..Self::doubted() }
     }
 
@@ -148,7 +159,7 @@ impl<T: Ord + Clone> Source<T> {
     pub fn learn(&mut self, now: Instant, answer: Answer<T>, may_empty: bool) -> Learnt {
         let before = self.members.clone();
         let is_empty =
-            !self.is_obeyed_at_once && matches!(&answer, Answer::Whole(who) if who.is_empty());
+            !self.may_be_empty && matches!(&answer, Answer::Whole(who) if who.is_empty());
         let answer = if is_empty { Answer::Empty } else { answer };
         if answer != Answer::Empty {
             self.empty.0 = 0;
@@ -320,6 +331,16 @@ mod tests {
         let partial = Answer::Partial([7].into());
         assert_eq!(follow(&mut source, 3, partial), (vec![1, 2, 7], None));
         assert_eq!(follow(&mut source, 4, whole(&[])).0, []);
+    }
+
+    #[test]
+    fn kubernetes_is_obeyed_at_once_but_that_nobody_is_ready_takes_proof() {
+        let mut source = Source::counted();
+        follow(&mut source, 0, whole(&[1, 2, 3, 4, 5]));
+        assert_eq!(follow(&mut source, 1, whole(&[9])).0, [9], "all move at once");
+        assert_eq!(follow(&mut source, 2, Answer::Empty), (vec![9], Some(Standing::Empty)));
+        follow(&mut source, 12, whole(&[]));
+        assert_eq!(follow(&mut source, 32, Answer::Empty), (vec![], Some(Standing::Gone)));
     }
 
     fn answers() -> impl Strategy<Value = Answer<u8>> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::document::{Node, Value};
-use crate::problem::joined;
+use crate::problem::{Place, joined};
 
 impl Node {
     /// The paths of all keys that hold something else in `next`, are only in one of the two, or
@@ -30,6 +30,12 @@ impl Node {
             Value::Table(entries) => entries.get(key),
             _ => None,
         }
+    }
+
+    /// Where a key was written, or the last table on the way to it.
+    pub fn place_of(&self, path: &[&str]) -> &Place {
+        let deepest = path.iter().try_fold(self, |node, key| node.entry(key).ok_or(node));
+        &deepest.unwrap_or_else(|last| last).at
     }
 }
 

@@ -14,6 +14,7 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
 use evenkeel_core::{Health, ReplicaId};
 use evenkeel_geo::traffic::SplitSetup;
+use evenkeel_kubernetes::{Api, Service};
 
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::tls::ClientTlsFiles;
@@ -28,6 +29,17 @@ pub enum ReplicaSource {
     Service(String),
     /// `discover.file`: a file as Prometheus reads it (`file_sd`).
     File(PathBuf),
+    /// `discover.kubernetes`: the endpoints of a Service.
+    Kubernetes(Cluster),
+}
+
+/// A Service of Kubernetes, and the API server that knows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cluster {
+    /// The Service.
+    pub service: Service,
+    /// Where it is asked for.
+    pub api: Api,
 }
 
 impl fmt::Display for ReplicaSource {
@@ -36,6 +48,7 @@ impl fmt::Display for ReplicaSource {
             Self::Name(name) => name.fmt(f),
             Self::Service(name) => f.write_str(name),
             Self::File(path) => path.display().fmt(f),
+            Self::Kubernetes(cluster) => cluster.service.fmt(f),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Every key carries its unit. `null` means that nobody knows: a quantile too few requests back, a
 //! queue that the replica has not reported, the cost under a policy that does not rank.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evenkeel_core::Health;
 use evenkeel_core::discovery::AnswerCounts;
@@ -47,6 +47,10 @@ struct Source {
     /// Replicas or names that it tells of, those included that stay while it fails.
     replicas: usize,
     answers: Answers,
+    /// Why the last answer that was not whole was not; `null` while all were.
+    last_error: Option<String>,
+    /// How long ago that was.
+    last_error_age_s: Option<f64>,
 }
 
 /// Since the source is known.
@@ -248,12 +252,15 @@ impl Replica {
 impl Source {
     fn new(state: &SourceState) -> Self {
         let AnswerCounts { whole, partial, empty, failed } = state.counts;
+        let age = |age: Option<Duration>| age.map(|it| rounded(it.as_secs_f64(), 10.0));
         Self {
             name: state.name.clone(),
             standing: state.standing.name(),
-            age_s: state.age.map(|age| rounded(age.as_secs_f64(), 10.0)),
+            age_s: age(state.age),
             replicas: state.replicas,
             answers: Answers { whole, partial, empty, failed },
+            last_error: state.last_error.as_ref().map(|(why, _)| why.clone()),
+            last_error_age_s: age(state.last_error.as_ref().map(|(_, age)| *age)),
         }
     }
 }

@@ -49,6 +49,7 @@ use evenkeel_runtime::clock::Clock;
 pub use evenkeel_runtime::component::ReloadError;
 use evenkeel_runtime::component::{AnyComponent, Job, Mounted, Parts, Place, Surface};
 pub use evenkeel_runtime::files::Limit;
+use evenkeel_settings::Node;
 use fixed::{Fixed, Section};
 pub use manager::Manager;
 pub use reload::{LastReload, ReloadStatus, Reloaded, Reloader};
@@ -381,13 +382,16 @@ async fn until_stopping<T>(stop: &StopSignal) -> Option<T> {
 }
 
 /// Reads the certificates, keys, tokens and lists of replicas that a configuration names, for
-/// `evenkeel check`.
+/// `evenkeel check`. `file` is what it was read from.
 ///
 /// # Errors
-/// When one cannot be used; the error names it and its table.
-pub fn check_files(config: &Config) -> io::Result<()> {
+/// When one cannot be used; the error names it and its table, or where it is written.
+pub fn check_files(config: &Config, file: &Node) -> io::Result<()> {
     LoadedTls::load(&Arc::new(config.clone()), &LoadedTls::default())?;
-    config.log.check_files()?;
+    let at = |path: &[&str], key: &str, error: &io::Error| {
+        io::Error::new(error.kind(), format!("{}: {key}{error}", file.place_of(path)))
+    };
+    config.log.check_files().map_err(|error| at(&["log", "access", "path"], "", &error))?;
     config.duplicates.iter().try_for_each(|service| service.load_tls().map(drop))?;
     config.admin.as_ref().map(Access::load).transpose()?;
     let sources = config.upstreams.iter().flat_map(|upstream| {
@@ -395,10 +399,9 @@ pub fn check_files(config: &Config) -> io::Result<()> {
     });
     for (name, source) in sources {
         if let ReplicaSource::File(path) = source {
-            let in_table = |error: io::Error| {
-                io::Error::new(error.kind(), format!("[upstream.{name}]: discover.file: {error}"))
-            };
-            evenkeel_proxy::discovery::check_file(path).map_err(in_table)?;
+            let key = ["upstream", name, "discover", "file"];
+            let named = format!("{}: ", key.join("."));
+            evenkeel_proxy::discovery::check_file(path).map_err(|it| at(&key, &named, &it))?;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use evenkeel_server::config::Config;
 use evenkeel_server::process::{Process, check_files};
+use evenkeel_settings::Node;
 use evenkeel_testkit::certificates::Authority;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::nginx;
@@ -281,8 +282,9 @@ fn a_redis_that_cannot_prove_who_it_is_becomes_no_duplicate() {
     proxy.stop().unwrap();
     // A key of another certificate is said at the start.
     let text = cart(&world, [one, other], ours).replace("us.key", "shop.key");
-    let config = Config::load(&write(world.folder.path(), &text)).unwrap();
-    let checked = check_files(&config).unwrap_err();
+    let file = Node::load(&write(world.folder.path(), &text)).unwrap();
+    let config = Config::read(&file).unwrap();
+    let checked = check_files(&config, &file).unwrap_err();
     let started = Process::start(config).map(drop).unwrap_err();
     for error in [checked.to_string(), started.to_string()] {
         let names = ["duplicates.cart: store_tls: ", "shop.key"];

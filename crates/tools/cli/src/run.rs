@@ -10,6 +10,7 @@ use evenkeel_runtime::accept::inherited;
 use evenkeel_runtime::component::ReloadError;
 use evenkeel_server::config::{Config, LogFormat};
 use evenkeel_server::process::{Manager, Process, Reloaded, Wake, check_files};
+use evenkeel_settings::Node;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -150,8 +151,10 @@ fn exit_at_next(mut signals: evenkeel_server::process::Signals) -> std::io::Resu
 }
 
 pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(&arguments.config) {
-        Ok(config) => config,
+    let read = Node::load(&arguments.config);
+    let read = read.and_then(|file| Config::read(&file).map(|config| (config, file)));
+    let (config, file) = match read {
+        Ok(read) => read,
         Err(problems) => {
             eprintln!("{problems}");
             return Ok(ExitCode::from(1));
@@ -164,7 +167,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(1));
         }
     };
-    if let Err(error) = check_files(&config) {
+    if let Err(error) = check_files(&config, &file) {
         eprintln!("{error}");
         return Ok(ExitCode::from(1));
     }

@@ -179,7 +179,7 @@ fn a_list_of_replicas_is_read_and_a_wrong_one_is_told_with_its_place() {
             "replicas.json: 0.targets.0: got \"10.0.0.1\"",
         ),
         (Some("[{"), 1, "line 1 column 2"),
-        (None, 1, "[upstream.shop]: discover.file: "),
+        (None, 1, "london.toml:5:21: upstream.shop.discover.file: "),
     ] {
         match list {
             Some(list) => fs::write(folder.file("replicas.json"), list).unwrap(),
@@ -189,4 +189,11 @@ fn a_list_of_replicas_is_read_and_a_wrong_one_is_told_with_its_place() {
         assert_eq!(found, Some(code), "{said}");
         assert!(said.contains(words), "{said}");
     }
+    let more = "replicas = ['127.0.0.1:9']\n[log]\naccess = { path = '/nowhere/access.log' }\n";
+    let text = text.replace("discover = { file = 'replicas.json' }\n", more);
+    fs::write(folder.file("london.toml"), text).unwrap();
+    let (found, said) = check(&folder);
+    assert_eq!(found, Some(1), "{said}");
+    let words = "london.toml:7:19: [log] access: got /nowhere/access.log, expected a file in a";
+    assert!(said.contains(words), "{said}");
 }

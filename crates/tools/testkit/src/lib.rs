@@ -8,6 +8,7 @@
 //! | `cassandra` | real clusters of Apache Cassandra, and a client |
 //! | [`program`] | programs that run beside a test |
 //! | [`redis`] | real Redis servers, and a client |
+//! | `kubernetes` | an API server that stumbles |
 //! | [`memcached`], [`zookeeper`] | real servers of theirs |
 //! | [`distance`] | relays that make one machine as wide as a continent |
 //! | [`regions`] | stores whose members are as far from each other as regions |
@@ -32,6 +33,8 @@ pub mod embedded;
 pub mod fault;
 pub mod folder;
 pub mod http;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod log;
 pub mod memcached;
 pub mod nginx;

@@ -245,12 +245,15 @@ fn action(table: &mut Table<'_>, upstreams: Option<&[(&str, usize)]>) -> RouteAc
     if written(table, "weights") {
         let weight = |name: &str, setting: Setting<'_>| {
             let place = place_of(name, &setting, upstreams);
-            (place, setting.integer().between(0..=WEIGHT_MAX).required())
+            // A wrong one is told where it is, and is nobody's 0.
+            (place, setting.integer().between(0..=WEIGHT_MAX).optional())
         };
         let weights = table.key("weights").named(weight);
         let some = "at least one weight above 0";
-        let weights = weights.check(some, |all| all.values().any(|(_, weight)| *weight > 0));
-        return RouteAction::Forward(weights.required().into_values().collect());
+        let is_some = |weight: &Option<u32>| weight.is_none_or(|weight| weight > 0);
+        let weights = weights.check(some, |all| all.values().any(|(_, weight)| is_some(weight)));
+        let weights = weights.required().into_values();
+        return RouteAction::Forward(weights.map(|(at, it)| (at, it.unwrap_or(0))).collect());
     }
     RouteAction::Forward(vec![(upstream_named(&table.key("upstream"), upstreams), 1)])
 }

@@ -1,13 +1,15 @@
 //! The keys of `[upstream.NAME]` that every protocol has.
 
+mod discover;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::select::registry::{NAMES, Policy, PolicyError};
 use evenkeel_geo::SITES_MAX;
-use evenkeel_settings::address::{self, Address, Endpoint, check_host};
-use evenkeel_settings::common::{HOUR, MS, REPLICAS_MAX, SECOND, at_most, check_name, file};
+use evenkeel_settings::address::{self, Address, Endpoint};
+use evenkeel_settings::common::{HOUR, MS, REPLICAS_MAX, SECOND, at_most, check_name};
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 use http::uri::PathAndQuery;
@@ -30,7 +32,7 @@ impl UpstreamConfig {
             true => (replicas(table.key("replicas")), Vec::new()),
             false => endpoints(table),
         };
-        sources.extend(table.key("discover").table(discover).optional().flatten());
+        sources.extend(table.key("discover").table(discover::read).optional().flatten());
         let (sites, remote) = sites(table.key("sites"));
         let times = table.key("timeouts").section(|table| timeouts(table, !is_discovered));
         let (timeouts, connect, body) = times;
@@ -77,7 +79,7 @@ impl UpstreamConfig {
         let Some(tls) = self.tls.as_mut().filter(|tls| tls.name.is_none()) else { return self };
         let hosts = self.sources.iter().filter_map(|source| match source {
             ReplicaSource::Name(name) => Some(name.host.trim_end_matches('.')),
-            ReplicaSource::Service(_) | ReplicaSource::File(_) => None,
+            _ => None,
         });
         let hosts: BTreeSet<&str> = hosts.collect();
         let has_others = !self.replicas.is_empty() || !self.sources.iter().all(is_name);
@@ -141,29 +143,6 @@ fn endpoints<'a>(table: &mut Table<'a>) -> (Vec<Address<'a>>, Vec<ReplicaSource>
         }
     }
     (replicas, named)
-}
-
-/// `discover`: one who tells of replicas.
-fn discover(table: &mut Table<'_>) -> Option<ReplicaSource> {
-    let (dns, path) = (table.key("dns"), table.key("file"));
-    match (dns.value(), path.value()) {
-        (Some(_), None) => {
-            let name = dns.clone().text().required();
-            if !name.is_empty()
-                && let Err(hint) = check_host(&name)
-            {
-                let expected = "the name of a service such as _http._tcp.shop.example";
-                dns.problem(Mismatch::new(format!("{name:?}"), expected).with_hint(hint));
-            }
-            Some(ReplicaSource::Service(name.to_lowercase()))
-        }
-        (None, Some(_)) => Some(ReplicaSource::File(file(path))),
-        (came, _) => {
-            let came = if came.is_some() { "both dns and file" } else { "neither dns nor file" };
-            table.problem("dns", Mismatch::new(came, "one of them"));
-            None
-        }
-    }
 }
 
 fn replicas(setting: Setting<'_>) -> Vec<Address<'_>> {

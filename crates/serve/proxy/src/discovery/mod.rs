@@ -4,9 +4,10 @@
 //! [`UpstreamStates::learn`]; nobody on the request path waits for it. DNS is asked again when its
 //! answer is no longer good, a file is read once a second: that finds a file that was written,
 //! replaced by `rename` or by a symbolic link (`..data` of Kubernetes), on every file system, and
-//! has no watch that could break in silence.
+//! has no watch that could break in silence. Kubernetes tells of changes itself (`kubernetes.rs`).
 
 mod file;
+mod kubernetes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -168,6 +169,12 @@ async fn keep_asking(
     states: &UpstreamStates,
     clock: Clock,
 ) {
+    if let Query::Kubernetes(cluster) = &query {
+        return kubernetes::follow(cluster, resolver, |heard| {
+            states.learn(clock.now(), &query, heard);
+        })
+        .await;
+    }
     let (mut lookup, mut failures) = (Lookup::default(), 0);
     if !is_unheard {
         tokio::time::sleep(TTL.0).await; // it was asked before the start
@@ -178,16 +185,18 @@ async fn keep_asking(
         failures = if heard.answer == Answer::Failed { failures + 1 } else { 0 };
         let pause = match &query {
             Query::File(_) => FILE_EVERY,
-            Query::Host(_) | Query::Service(_) => {
-                let late = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
-                pause(&heard, failures, is_unconfirmed, late)
-            }
+            _ => pause(&heard, failures, is_unconfirmed, chance()),
         };
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Until DNS is asked again. `late` of 0 to 1 spreads those that began together.
+/// From 0 to 1.
+fn chance() -> f64 {
+    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
+}
+
+/// Until DNS or an API server is asked again. `late` of 0 to 1 spreads those that began together.
 fn pause(heard: &Heard, failures: u32, is_unconfirmed: bool, late: f64) -> Duration {
     let pause = match heard.answer {
         Answer::Failed => TTL.0 * 2_u32.pow(failures.saturating_sub(1).min(DOUBLINGS_MAX)),
@@ -218,6 +227,7 @@ impl Lookup {
                     Err(error) => failed(error.to_string()),
                 },
                 Query::File(path) => self.of_file(path).await,
+                Query::Kubernetes(cluster) => kubernetes::list(cluster, resolver).await,
             }
         };
         let limit = || failed(format!("no answer within {} s", LOOKUP.as_secs()));

@@ -1,8 +1,8 @@
 //! Who tells of an upstream's replicas, and who they are by all that was told.
 //!
 //! What is written as an address is there. A name, a service or a file is a *source*: each answer
-//! of one is judged by [`evenkeel_core::discovery`]. Services and files may tell of names, which
-//! are sources too for as long as they are told. As long as a source has said nothing at all,
+//! of one is judged by [`evenkeel_core::discovery`]. All but names may tell of names, which are
+//! sources too for as long as they are told. As long as a source has said nothing at all,
 //! nobody leaves, and the last ones stay until it has said something of use: a reload that puts a
 //! name in an address's place, or a file that names other hosts, leaves no moment without replicas.
 
@@ -16,7 +16,7 @@ use evenkeel_core::discovery::{Answer, AnswerCounts, Learnt, Source, Standing};
 use evenkeel_settings::address::Target;
 use evenkeel_settings::common::REPLICAS_MAX;
 
-use crate::config::{ReplicaSource, UpstreamConfig};
+use crate::config::{Cluster, ReplicaSource, UpstreamConfig};
 
 /// What is asked on behalf of all upstreams and ports: one name, one service, one file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +27,8 @@ pub enum Query {
     Service(String),
     /// The contents of a file.
     File(PathBuf),
+    /// The endpoints of a Service of Kubernetes.
+    Kubernetes(Cluster),
 }
 
 impl Query {
@@ -35,6 +37,7 @@ impl Query {
             ReplicaSource::Name(name) => Self::Host(name.host.clone()),
             ReplicaSource::Service(name) => Self::Service(name.clone()),
             ReplicaSource::File(path) => Self::File(path.clone()),
+            ReplicaSource::Kubernetes(cluster) => Self::Kubernetes(cluster.clone()),
         }
     }
 }
@@ -63,6 +66,8 @@ pub struct SourceState {
     pub replicas: usize,
     /// Its answers.
     pub counts: AnswerCounts,
+    /// Why the last answer that was not whole was not, and how long ago that was.
+    pub last_error: Option<(String, Duration)>,
 }
 
 /// Everybody who tells of an upstream's replicas.
@@ -74,6 +79,8 @@ pub(super) struct Sources {
     roots: Vec<ReplicaSource>,
     /// Those, and whom they tell of.
     all: BTreeMap<ReplicaSource, Source<Target>>,
+    /// When an answer of one was not whole, and why.
+    errors: BTreeMap<ReplicaSource, (Instant, String)>,
     has_checks: bool,
     /// When something was heard last, by both clocks.
     heard: Option<(Instant, std::time::Instant)>,
@@ -84,6 +91,7 @@ pub(super) struct Sources {
 fn unheard(source: &ReplicaSource) -> Source<Target> {
     match source {
         ReplicaSource::File(_) => Source::obeyed(),
+        ReplicaSource::Kubernetes(_) => Source::counted(),
         ReplicaSource::Name(_) | ReplicaSource::Service(_) => Source::doubted(),
     }
 }
@@ -95,6 +103,7 @@ impl Sources {
             fixed: Vec::new(),
             roots: Vec::new(),
             all: BTreeMap::new(),
+            errors: BTreeMap::new(),
             has_checks: false,
             heard: None,
             is_cut: false,
@@ -123,6 +132,7 @@ impl Sources {
             self.roots.iter().cloned().chain(told).take(REPLICAS_MAX).collect();
         let is_changed = !named.iter().eq(self.all.keys());
         self.all.retain(|source, _| named.contains(source));
+        self.errors.retain(|source, _| named.contains(source));
         for source in named {
             self.all.entry(source).or_insert_with_key(unheard);
         }
@@ -152,6 +162,9 @@ impl Sources {
             let source = self.all.get_mut(&name).expect("it was found among them");
             let learnt = source.learn(now, answer_for(&name, &heard.answer), may_empty);
             is_unconfirmed |= learnt.is_unconfirmed;
+            if !matches!(heard.answer, Answer::Whole(_)) {
+                self.errors.insert(name.clone(), (now, heard.why.clone()));
+            }
             self.tell(&name, learnt, &heard.why);
         }
         (self.keep_named(), is_unconfirmed)
@@ -163,7 +176,7 @@ impl Sources {
             ReplicaSource::Name(_) => {
                 other != source && known.members().iter().any(|it| matches!(it, Target::Address(_)))
             }
-            ReplicaSource::Service(_) | ReplicaSource::File(_) => {
+            ReplicaSource::Service(_) | ReplicaSource::File(_) | ReplicaSource::Kubernetes(_) => {
                 other != source && self.roots.contains(other) && !known.members().is_empty()
             }
         };
@@ -187,7 +200,10 @@ impl Sources {
             Standing::Unknown => {}
             Standing::Well => tracing::info!(upstream, %source, count, "it answers well again"),
             Standing::Failing if count == 0 => {
-                tracing::warn!(upstream, %source, "no replicas are known of it yet: {why}");
+                // One that was obeyed when it told of nobody has spoken.
+                let has_spoken = self.all.get(source).is_some_and(|it| it.whole_at().is_some());
+                let yet = if has_spoken { "" } else { " yet" };
+                tracing::warn!(upstream, %source, "no replicas are known of it{yet}: {why}");
             }
             Standing::Failing => {
                 tracing::warn!(upstream, %source, "its last {count} replicas stay: {why}");
@@ -245,6 +261,7 @@ impl Sources {
             age: source.whole_at().map(|at| now.since(at)),
             replicas: source.members().len(),
             counts: source.counts(),
+            last_error: self.errors.get(name).map(|(at, why)| (why.clone(), now.since(*at))),
         };
         self.all.iter().map(state).collect()
     }

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
+use evenkeel_core::discovery::Standing;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::story::{nobody, story_within};
 use evenkeel_testkit::wait::until;
@@ -67,6 +68,13 @@ fn a_fleet_grows_and_shrinks_by_a_file_however_it_is_replaced() {
             Some(get(main, "/").await).filter(|it| it.starts_with("HTTP/1.1 503"))
         })
         .await;
+        std::fs::write(folder.file("..data").join("replicas.json"), "[{").unwrap();
+        until("it is wrong", || source(&states).standing == Standing::Failing).await;
+        let said = log::all("filed");
+        assert_eq!(log::count("filed", "no replicas are known of it: "), 1, "{said:?}");
+        assert_eq!(log::count("filed", " yet"), 0, "it had spoken: {said:?}");
+        let status = get(process.admin().unwrap(), "/api/v1/status").await;
+        assert!(status.contains("\"last_error\":\"/") && status.contains("column 2"), "{status}");
         stop(process).await;
     });
 }

@@ -1,11 +1,12 @@
-//! Replicas that DNS and files tell of, in a process that serves: what is followed, what is not
-//! believed, and that no request is lost.
+//! Replicas that DNS, files and Kubernetes tell of, in a process that serves: what is followed,
+//! what is not believed, and that no request is lost.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod dns;
 mod dnsmasq;
 mod files;
+mod kubernetes;
 mod log;
 
 use std::cell::Cell;
