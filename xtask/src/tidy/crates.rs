@@ -117,6 +117,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-cassandra", "crates/serve/cassandra", 6, Kind::Sockets),
     row("evenkeel-placement", "crates/serve/placement", 6, Kind::Sockets),
     row("evenkeel-duplicates", "crates/serve/duplicates", 6, Kind::Sockets),
+    row("evenkeel-traces", "crates/serve/traces", 6, Kind::Sockets),
     row("evenkeel-server", "crates/serve/server", 8, Kind::Sockets),
     row("evenkeel-sim", "crates/tools/sim", 3, Kind::Pure),
     row("evenkeel-papers", "crates/tools/papers", 4, Kind::Pure),
@@ -138,6 +139,7 @@ const TESTS_MAY_USE: &[(&str, &str)] = &[
     ("evenkeel-mesh", "evenkeel-testkit"),
     ("evenkeel-http-proxy", "evenkeel-testkit"),
     ("evenkeel-cassandra", "evenkeel-testkit"),
+    ("evenkeel-traces", "evenkeel-testkit"),
     ("evenkeel-placement", "evenkeel-testkit"),
     ("evenkeel-duplicates", "evenkeel-testkit"),
 ];
@@ -183,6 +185,8 @@ const ACCEPTS: &[Place] = &[
     place("crates/wire/runtime/src/accept/listener.rs", 2),
     // A server for tests, on threads of its own: a test's may be held up.
     place("crates/tools/testkit/src/kubernetes.rs", 1),
+    // A collector of traces, for tests: it answers wrongly on purpose.
+    place("crates/tools/testkit/src/otlp.rs", 1),
     // Streams of a connection that was accepted.
     place("crates/wire/http/src/h2/server.rs", 1),
 ];

@@ -35,6 +35,34 @@ pub struct RequestWindow {
     pub latency: Option<Recorder>,
 }
 
+/// Upper ends of the buckets of [`Latencies`], in microseconds: three to the decade.
+pub const LATENCY_BOUNDS_US: [u64; 14] = [
+    500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 5_000_000, 10_000_000,
+];
+
+/// How many latencies were in which bucket; the last one has no upper end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latencies(pub [u64; LATENCY_BOUNDS_US.len() + 1]);
+
+impl Latencies {
+    /// The bucket of a latency.
+    #[inline]
+    pub fn bucket(latency_us: u64) -> usize {
+        LATENCY_BOUNDS_US.partition_point(|bound| *bound < latency_us)
+    }
+
+    /// Adds one.
+    #[inline]
+    pub fn add(&mut self, latency_us: u64) {
+        self.0[Self::bucket(latency_us)] += 1;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+}
+
 /// What one dispatcher counted about one replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaWindow {
@@ -54,6 +82,8 @@ pub struct ReplicaWindow {
     /// Sum of the latencies (from sending to the head of the answer) of the attempts that
     /// succeeded, in microseconds.
     pub latency_us_sum: u64,
+    /// The same latencies, by bucket.
+    pub latencies: Latencies,
     /// Attempts that were cancelled or timed out: their answers would have taken longer.
     pub censored: u64,
     /// Sum of the times after which they were, in microseconds.
@@ -85,6 +115,7 @@ impl ReplicaWindow {
                 self.broken_bodies += other.broken_bodies;
                 self.cancelled += other.cancelled;
                 self.latency_us_sum += other.latency_us_sum;
+                self.latencies.merge(&other.latencies);
                 self.censored += other.censored;
                 self.censored_us_sum += other.censored_us_sum;
                 self.ejections += other.ejections;
@@ -120,5 +151,24 @@ impl RequestWindow {
             (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
             (_, None) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_in_the_bucket_that_ends_at_it_or_above() {
+        assert!(LATENCY_BOUNDS_US.is_sorted_by(|a, b| a < b));
+        for (number, bound) in LATENCY_BOUNDS_US.into_iter().enumerate() {
+            assert_eq!(
+                (Latencies::bucket(bound), Latencies::bucket(bound + 1)),
+                (number, number + 1)
+            );
+        }
+        let mut latencies = Latencies::default();
+        [0, 500, 501, u64::MAX].into_iter().for_each(|us| latencies.add(us));
+        assert_eq!((latencies.0[0], latencies.0[1], latencies.0[14]), (2, 1, 1));
     }
 }

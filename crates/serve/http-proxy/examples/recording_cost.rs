@@ -18,6 +18,7 @@ use evenkeel_http_proxy::routes::{RouteTable, Target};
 use evenkeel_proxy::calls::DispatcherSeed;
 use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::requests::log::RequestLog;
+use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_runtime::accept::{Listener, ListenerFilters, StopSignal, worker_runtime};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::limits::ServerLimits;
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let route = Route::new(&config, Clock::start(), seed)?;
         if mode == "on" {
             let writer = Rc::new(RefCell::new(RequestLog::new(1).writer(0)));
-            route.calls.record(0, &config, (writer, None));
+            route.calls.record(0, &config, (writer, Sinks::default()));
         }
         let target = |_| {
             let policy = route.policy(&HttpListenConfig::default(), false);

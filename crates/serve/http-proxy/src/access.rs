@@ -1,6 +1,7 @@
-//! A line of the access log: JSON with OpenTelemetry's field names, and ours.
+//! What a request that has ended is told of: a line of the access log (JSON with OpenTelemetry's
+//! field names, and ours), and spans of a trace.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::SystemTime;
 
@@ -9,46 +10,95 @@ use http::{Method, Request, Uri, Version};
 use serde::Serialize;
 
 use crate::route::Route;
+use crate::routes::Target;
 use evenkeel_http::{Body, Client};
 use evenkeel_proxy::requests::access::{Access, timestamp};
 use evenkeel_proxy::requests::record::{AttemptEnd, Place, RequestEnd, RequestRecord};
 use evenkeel_proxy::requests::recorder::AtEnd;
+use evenkeel_proxy::requests::traces::{Finished, HttpFacts, SpanContext, Traces};
 
-/// What a line tells of a request that its record does not.
+/// Characters of a path and a host that wait for the exporter of traces; the rest is cut off.
+const PATH_MAX: usize = 1_024;
+const HOST_MAX: usize = 255;
+
+/// What is told of a request that its record does not know.
 pub(crate) struct Entry {
-    access: Access,
+    access: Option<Access>,
+    traces: Option<Traces>,
     route: Rc<Route>,
     method: Method,
     uri: Uri,
     version: Version,
+    is_https: bool,
     host: Option<HeaderValue>,
-    client: SocketAddr,
+    peer: SocketAddr,
+    /// The user, where a proxy that is believed names it.
+    client: Option<IpAddr>,
     id: HeaderValue,
+    context: SpanContext,
 }
 
 impl Entry {
     /// Of a request as it came.
     pub(crate) fn of(
-        access: Access,
-        route: Rc<Route>,
+        (access, traces): (Option<Access>, Option<Traces>),
+        target: &Target,
         request: &Request<Body>,
-        (client, id): (&Client, &HeaderValue),
+        (client, id, context): (&Client, &HeaderValue, SpanContext),
     ) -> Self {
+        let forwarding = &target.policy.forwarding;
         Self {
             access,
-            route,
+            traces,
+            route: Rc::clone(&target.route),
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
+            is_https: forwarding.is_https,
             host: request.headers().get(HOST).cloned(),
-            client: client.address,
+            peer: client.address,
+            client: forwarding.user(request.headers(), client.address.ip()),
             id: id.clone(),
+            context,
         }
     }
 
-    fn replica(&self, place: Place) -> Option<String> {
-        let address = self.route.address(usize::from(place.datacenter), usize::from(place.slot));
-        address.map(|address| address.to_string())
+    fn client(&self) -> String {
+        self.client.unwrap_or(self.peer.ip()).to_canonical().to_string()
+    }
+
+    fn replica(&self, place: Place) -> Option<SocketAddr> {
+        self.route.address(usize::from(place.datacenter), usize::from(place.slot))
+    }
+
+    fn finished(&self, record: &RequestRecord) -> Finished {
+        let config = &self.route.config;
+        let tried = record.tries().iter().map(|it| it.place);
+        let places = tried.chain(record.candidates().iter().map(|it| it.place));
+        let home = (!config.sites.is_empty()).then(|| "home".to_owned());
+        Finished {
+            record: *record,
+            ended_at: SystemTime::now(),
+            context: self.context,
+            upstream: config.name.clone(),
+            policy: config.policy.text().to_owned(),
+            is_upstream_tls: config.tls.is_some(),
+            http: HttpFacts {
+                method: self.method.as_str().to_owned(),
+                path: beginning(self.uri.path(), PATH_MAX),
+                is_https: self.is_https,
+                host: text(self.host.as_ref()).map(|host| beginning(&host, HOST_MAX)),
+                client: self.client(),
+                peer: self.peer,
+                version: version(self.version),
+                request_id: text(Some(&self.id)).unwrap_or_default(),
+            },
+            datacenters: home
+                .into_iter()
+                .chain(config.sites.iter().map(|it| it.name.clone()))
+                .collect(),
+            replicas: places.filter_map(|place| Some((place, self.replica(place)?))).collect(),
+        }
     }
 
     fn line(&self, record: &RequestRecord) -> String {
@@ -64,12 +114,13 @@ impl Entry {
             response_bytes: (record.bytes != u64::MAX).then_some(record.bytes),
             route: &self.route.config.name,
             server: text(self.host.as_ref()),
-            client: self.client.ip().to_canonical().to_string(),
+            client: self.client(),
             version: version(self.version),
             error: error(record),
-            replica: last.and_then(|it| self.replica(it.place)),
+            replica: last.and_then(|it| self.replica(it.place)).map(|it| it.to_string()),
             attempts: record.attempts,
             wait_us: record.tries().first().map(|first| first.sent_us),
+            connect_us: answered.map(|_| record.connect_us),
             head_us: head_at.zip(answered).map(|(head, it)| head.saturating_sub(it.sent_us)),
             body_us: head_at.map(|head| record.total_us.saturating_sub(head)),
             total_us: record.total_us,
@@ -83,8 +134,11 @@ impl Entry {
 
 impl AtEnd for Entry {
     fn ended(&mut self, record: &RequestRecord) {
-        if self.access.wants(record) {
-            self.access.write(self.line(record));
+        if let Some(access) = self.access.as_ref().filter(|access| access.wants(record)) {
+            access.write(self.line(record));
+        }
+        if let Some(traces) = self.traces.as_ref().filter(|traces| traces.wants(record)) {
+            traces.push(Box::new(self.finished(record)));
         }
     }
 }
@@ -114,6 +168,7 @@ struct Line<'a> {
     replica: Option<String>,
     attempts: u8,
     wait_us: Option<u32>,
+    connect_us: Option<u32>,
     head_us: Option<u32>,
     body_us: Option<u32>,
     total_us: u32,
@@ -156,4 +211,8 @@ fn error(record: &RequestRecord) -> Option<String> {
 
 fn text(value: Option<&HeaderValue>) -> Option<String> {
     value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+fn beginning(text: &str, characters_max: usize) -> String {
+    text.chars().take(characters_max).collect()
 }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 
 use evenkeel_core::Rng;
+use evenkeel_proxy::requests::traces::{SpanContext, Traces};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -40,45 +41,64 @@ impl Ids {
     }
 }
 
-/// The trace that a request is part of.
+/// The trace that a request is part of, and its span there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Trace {
     pub(crate) id: u128,
-    flags: u8,
+    pub(crate) context: SpanContext,
+    /// Attempts that have left; `None` of a copy, whose attempts are no spans.
+    attempts: Option<u8>,
 }
 
 impl Trace {
     /// Whether whoever began the trace keeps it.
     pub(crate) const fn is_sampled(self) -> bool {
-        self.flags & SAMPLED != 0
+        self.context.flags & SAMPLED != 0
     }
 
-    /// Joins the trace of a request, or begins one that nobody keeps. Two contexts, or one that is
-    /// none, are as good as nothing: the specification wants a new trace, without the old state.
-    pub(crate) fn join(headers: &mut HeaderMap, ids: &Ids) -> Self {
+    /// Joins the trace of a request, or begins one, which is sampled as `traces` say. Two contexts,
+    /// or one that is none, are as good as nothing: the specification wants a new trace, without
+    /// the old state.
+    pub(crate) fn join(headers: &mut HeaderMap, ids: &Ids, traces: Option<&Traces>) -> Self {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let first = values.next();
         let joined = first.filter(|_| values.next().is_none()).and_then(read);
-        joined.unwrap_or_else(|| {
+        let (id, parent, flags) = joined.unwrap_or_else(|| {
             headers.remove(TRACESTATE);
-            Self { id: ids.trace(), flags: 0 }
-        })
+            let id = ids.trace();
+            (id, None, u8::from(traces.is_some_and(|traces| traces.samples(id))) * SAMPLED)
+        });
+        let context = SpanContext { span: ids.span(), parent, flags };
+        Self { id, context, attempts: Some(0) }
     }
 
-    /// Writes it on an attempt, which is a span of its own.
-    pub(crate) fn mark(self, headers: &mut HeaderMap, ids: &Ids) {
+    /// For a copy that is sent elsewhere: whoever gets it is told of the request's own span.
+    pub(crate) const fn of_copy(self) -> Self {
+        Self { attempts: None, ..self }
+    }
+
+    /// Writes it on the next attempt, which is a span of its own.
+    pub(crate) fn mark(&mut self, headers: &mut HeaderMap) {
+        let span = match &mut self.attempts {
+            Some(attempts) => {
+                let number = *attempts;
+                *attempts = number.saturating_add(1);
+                self.context.attempt(number)
+            }
+            None => self.context.span,
+        };
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         write_hex(&mut text[3..19], (self.id >> 64) as u64);
         write_hex(&mut text[19..35], self.id as u64);
-        write_hex(&mut text[36..52], ids.span());
-        write_hex(&mut text[53..55], u64::from(self.flags));
+        write_hex(&mut text[36..52], span);
+        write_hex(&mut text[53..55], u64::from(self.context.flags));
         let value = HeaderValue::from_bytes(&text).expect("hexadecimal digits and hyphens");
         headers.insert(TRACEPARENT, value);
     }
 }
 
 /// Version 00, or what a later version has in its place: more may follow it there.
-fn read(value: &HeaderValue) -> Option<Trace> {
+fn read(value: &HeaderValue) -> Option<(u128, Option<u64>, u8)> {
     let bytes = value.as_bytes();
     let (first, rest) = bytes.split_at_checked(TRACEPARENT_BYTES)?;
     let version = hex(&first[..2])?;
@@ -88,7 +108,7 @@ fn read(value: &HeaderValue) -> Option<Trace> {
     let (span, flags) = (hex(&first[36..52])?, hex(&first[53..])? as u8);
     let is_sound = version != 0xff && ends_there && has_hyphens && id != 0 && span != 0;
     // What a later version means by other flags nobody knows.
-    is_sound.then_some(Trace { id, flags: flags & SAMPLED })
+    is_sound.then_some((id, Some(span), flags & SAMPLED))
 }
 
 /// Lower case only, as the specification wants.
@@ -137,6 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use evenkeel_proxy::requests::traces::{self, Sampling};
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -148,16 +169,21 @@ mod tests {
     fn a_trace_is_joined_and_every_attempt_is_a_span_of_its_own() {
         let ids = Ids::new();
         let mut seen = headers(&[(TRACEPARENT, PARENT), (TRACESTATE, "vendor=1")]);
-        let trace = Trace::join(&mut seen, &ids);
+        let mut trace = Trace::join(&mut seen, &ids, None);
+        assert_eq!(trace.context.parent, Some(0x00f0_67aa_0ba9_02b7));
         assert_eq!(trace.id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
         assert!(trace.is_sampled());
         let mut spans = Vec::new();
-        for _ in 0..2 {
-            trace.mark(&mut seen, &ids);
+        for number in 0..2 {
+            trace.mark(&mut seen);
             let marked = seen[TRACEPARENT].to_str().unwrap().to_owned();
             assert_eq!((&marked[..36], &marked[52..]), (&PARENT[..36], "-01"));
+            assert_eq!(marked[36..52], format!("{:016x}", trace.context.attempt(number)));
             spans.push(marked[36..52].to_owned());
         }
+        trace.of_copy().mark(&mut seen);
+        let copied = seen[TRACEPARENT].to_str().unwrap();
+        assert_eq!(copied[36..52], format!("{:016x}", trace.context.span));
         assert!(spans[0] != spans[1] && spans[0] != PARENT[36..52], "{spans:?}");
         assert_eq!(seen[TRACESTATE], "vendor=1");
     }
@@ -178,14 +204,31 @@ mod tests {
             "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         ] {
             let mut seen = headers(&[(TRACEPARENT, wrong), (TRACESTATE, "vendor=1")]);
-            let trace = Trace::join(&mut seen, &ids);
+            let trace = Trace::join(&mut seen, &ids, None);
             assert!(!trace.is_sampled() && trace.id != 0, "{wrong}");
             assert!(!seen.contains_key(TRACESTATE), "{wrong}");
         }
         let mut twice = headers(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)]);
-        assert!(!Trace::join(&mut twice, &ids).is_sampled());
+        assert!(!Trace::join(&mut twice, &ids, None).is_sampled());
         let mut later = headers(&[(TRACEPARENT, &long.replace("00-4", "01-4"))]);
-        assert!(Trace::join(&mut later, &ids).is_sampled(), "a later version may say more");
+        assert!(Trace::join(&mut later, &ids, None).is_sampled(), "a later version may say more");
+    }
+
+    #[test]
+    fn a_trace_that_begins_here_is_sampled_as_configured_and_one_that_is_joined_as_it_came() {
+        let ids = Ids::new();
+        let sampling = |sample| Some(Sampling { sample, slow: None });
+        let (all, _control, _receiver) = traces::open(sampling(1.0));
+        let begun = Trace::join(&mut HeaderMap::new(), &ids, Some(&all));
+        assert!(begun.is_sampled() && begun.context.parent.is_none());
+        let unsampled = PARENT.replace("-01", "-00");
+        let joined = Trace::join(&mut headers(&[(TRACEPARENT, &unsampled)]), &ids, Some(&all));
+        assert!(!joined.is_sampled(), "who began it decides");
+        let (none, _control, _receiver) = traces::open(sampling(0.0));
+        assert!(!Trace::join(&mut HeaderMap::new(), &ids, Some(&none)).is_sampled());
+        assert!(
+            Trace::join(&mut headers(&[(TRACEPARENT, PARENT)]), &ids, Some(&none)).is_sampled()
+        );
     }
 
     #[test]

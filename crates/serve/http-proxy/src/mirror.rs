@@ -61,7 +61,8 @@ impl Mirror {
         let way = OnItsWay(Rc::clone(self));
         tokio::task::spawn_local(async move {
             let is_grpc = grpc::is_grpc(copy.headers());
-            let (route, message) = (Rc::clone(&way.0.route), Message::of(copy, is_grpc, trace));
+            let (route, message) =
+                (Rc::clone(&way.0.route), Message::of(copy, is_grpc, trace.of_copy()));
             let record = Record::default(); // nobody asks why a copy was slow
             let limit = route.config.timeouts.total;
             // A copy is no demand of our users: it stays in this data centre and is not counted.

@@ -11,12 +11,12 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use crate::brownout;
 use crate::context::Trace;
 use crate::route::Route;
-use evenkeel_http::{Body, End, SendError, SendErrorKind, Upload};
+use evenkeel_http::{Body, ConnectTime, End, SendError, SendErrorKind, Upload};
 use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::{Loser, Protocol, Tail};
 use evenkeel_proxy::calls::{Calls, OpenAttempt, WHOLE};
 use evenkeel_proxy::config::Timeouts;
-use evenkeel_proxy::requests::record::RequestRecord;
+use evenkeel_proxy::requests::record::{RequestRecord, micros};
 use evenkeel_proxy::site_choice::SiteChoice;
 use evenkeel_proxy::upstream_state::BrownoutSeen;
 
@@ -71,7 +71,7 @@ impl Protocol for Http {
         let replica = route.replica(attempt);
         let (mut request, is_grpc) = (message.next(), message.grpc.is_some());
         if let Some(request) = &mut request {
-            message.trace.mark(request.headers_mut(), route.ids());
+            message.trace.mark(request.headers_mut());
         }
         route.ask_probes(attempt.datacenter());
         async move {
@@ -139,6 +139,8 @@ impl Protocol for Http {
 
     fn describe(response: &Response<Body>, into: &mut RequestRecord) {
         into.status = response.status().as_u16();
+        let connecting = response.extensions().get::<ConnectTime>();
+        into.connect_us = connecting.map_or(0, |it| micros(it.0));
         let size = http_body::Body::size_hint(response.body()).exact();
         into.bytes = size.unwrap_or(u64::MAX);
         let headers = response.headers();

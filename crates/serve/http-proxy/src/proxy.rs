@@ -37,11 +37,13 @@ pub async fn serve(
     let mut request = request;
     let id = context::request_id(request.headers_mut(), route.ids());
     let mut record = Record::of(&route.calls, &route.config.name);
-    let trace = Trace::join(request.headers_mut(), route.ids());
+    let traces = record.draft().and_then(|draft| draft.traces());
+    let trace = Trace::join(request.headers_mut(), route.ids(), traces);
     if let Some(draft) = record.draft() {
         describe(draft, &request, &id, trace);
-        if let Some(access) = draft.access().cloned() {
-            draft.tell(Entry::of(access, Rc::clone(route), &request, (&client, &id)));
+        let told = (draft.access().cloned(), draft.traces().cloned());
+        if told.0.is_some() || told.1.is_some() {
+            draft.tell(Entry::of(told, &target, &request, (&client, &id, trace.context)));
         }
     }
     let mut response = answer(&target, request, client, (record, trace, is_grpc)).await;

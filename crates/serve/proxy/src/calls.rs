@@ -28,9 +28,8 @@ use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Health, Instant, ReplicaId};
 
 use crate::config::UpstreamConfig;
-use crate::requests::access::Access;
 use crate::requests::log::Writer;
-use crate::requests::recorder::Recorder;
+use crate::requests::recorder::{Recorder, Sinks};
 use crate::site_router::SiteRouter;
 use crate::site_setup::HOME;
 use crate::upstream_state::{BrownoutSeen, ReplicaState, WorkerReport};
@@ -175,7 +174,7 @@ impl Calls {
         &self,
         place: usize,
         config: &UpstreamConfig,
-        into: (Rc<RefCell<Writer>>, Option<Access>),
+        into: (Rc<RefCell<Writer>>, Sinks),
     ) {
         let recorder = Recorder::new(self.clock, place, objective(config), into);
         self.recorder.replace(Some(recorder));

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use evenkeel_core::Health;
 use evenkeel_core::discovery::Standing;
+use evenkeel_core::window::LATENCY_BOUNDS_US;
 
 use super::view::{ReplicaView, View};
 use crate::config::UpstreamConfig;
 use crate::site_metrics;
 use crate::upstream_state::{SourceState, UpstreamStates, UpstreamStats};
 use evenkeel_runtime::metrics::{
-    Label, Metric, Scrape, counter, counter_by, gauge, gauge_by, histogram, summary,
+    Buckets, Label, Metric, Scrape, counter, counter_by, gauge, gauge_by, histogram, histogram_of,
+    summary,
 };
 
 /// What has a dispatcher: an upstream, or a service of duplicates.
@@ -33,7 +35,10 @@ pub struct Balanced<'a> {
 impl<'a> Balanced<'a> {
     fn of_upstream(view: &'a View<'_>) -> Self {
         let (label, policy) = (("upstream", view.config.name.as_str()), view.config.policy.text());
-        Self { label, policy, stats: &view.stats, replicas: view.replicas() }
+        // A replica that has left, and answers nothing any more, is none.
+        let is_there = |it: &ReplicaView| it.health != Health::Draining || it.state.in_flight > 0;
+        let replicas = view.replicas().into_iter().filter(is_there).collect();
+        Self { label, policy, stats: &view.stats, replicas }
     }
 }
 
@@ -76,6 +81,10 @@ const OF_PROCESS: [Metric<Duration>; 2] = [
         (*cpu).into()
     }),
 ];
+
+/// Families whose buckets have exemplars.
+pub(crate) const REQUEST_SECONDS: &str = "evenkeel_request_duration_seconds";
+pub(crate) const ATTEMPT_SECONDS: &str = "evenkeel_attempt_seconds";
 
 const BY_POLICY: [Metric<UpstreamStats>; 1] = [histogram(
     "evenkeel_request_duration_seconds",
@@ -217,10 +226,14 @@ const OF_REPLICAS: [Metric<ReplicaView>; 15] = [
         "Failed attempts whose answer broke off after its head.",
         |it| it.counted.broken_bodies.into(),
     ),
-    summary(
+    histogram_of(
         "evenkeel_attempt_seconds",
         "Time from sending to the head of the answer, of attempts that succeeded.",
-        |it| (Duration::from_micros(it.counted.latency_us_sum), it.counted.succeeded),
+        |it| Buckets {
+            bounds_us: &LATENCY_BOUNDS_US,
+            counts: &it.counted.latencies.0,
+            sum: Duration::from_micros(it.counted.latency_us_sum),
+        },
     ),
     summary(
         "evenkeel_attempt_unanswered_seconds",

@@ -223,6 +223,7 @@ fn replica_differences(earlier: &RequestWindow, later: &RequestWindow) -> Vec<Re
             broken_bodies: now.broken_bodies.saturating_sub(before.broken_bodies),
             cancelled: now.cancelled.saturating_sub(before.cancelled),
             latency_us_sum: now.latency_us_sum.saturating_sub(before.latency_us_sum),
+            latencies: now.latencies, // nobody asks for those of a window
             censored: now.censored.saturating_sub(before.censored),
             censored_us_sum: now.censored_us_sum.saturating_sub(before.censored_us_sum),
             ejections: now.ejections.saturating_sub(before.ejections),

@@ -21,7 +21,7 @@ use evenkeel_core::{Fleet, Health, Instant, ReplicaId, Rng};
 use evenkeel_proxy::requests::event::Event;
 use evenkeel_proxy::requests::log::{RequestLog, Which};
 use evenkeel_proxy::requests::record::{Place, Remarks, RequestRecord};
-use evenkeel_proxy::requests::recorder::{Draft, Recorder};
+use evenkeel_proxy::requests::recorder::{Draft, Recorder, Sinks};
 use evenkeel_proxy::requests::words::{Names, explain};
 use evenkeel_runtime::clock::Clock;
 
@@ -78,7 +78,7 @@ impl World {
         dispatcher.keep_decisions();
         let log = RequestLog::new(1);
         let writer = Rc::new(RefCell::new(log.writer(0)));
-        let recorder = Recorder::new(Clock::start(), 0, objective, (writer, None));
+        let recorder = Recorder::new(Clock::start(), 0, objective, (writer, Sinks::default()));
         Self { dispatcher, recorder, log, calls: 0, datacenter: 0 }
     }
 

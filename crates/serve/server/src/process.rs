@@ -8,6 +8,7 @@
 mod access_log;
 mod agents;
 mod clusters;
+mod connections;
 mod discovery;
 mod files;
 mod fixed;
@@ -16,6 +17,7 @@ pub(crate) mod reload;
 mod requests;
 mod signals;
 pub(crate) mod tls;
+mod traces;
 pub(crate) mod upstreams;
 mod workers;
 
@@ -33,7 +35,7 @@ use tokio::task::JoinSet;
 
 use crate::adapters::{self, EnvoySide, MeshPaths, UpstreamHome};
 use crate::admin::{self, access::Access};
-use crate::config::{AdminConfig, Config, ReplicaSource, UpstreamEntry};
+use crate::config::{AdminConfig, Config, ReplicaSource, TracesConfig, UpstreamEntry};
 use access_log::AccessLog;
 use clusters::Clusters;
 use evenkeel_cassandra::cluster_state::ClusterStates;
@@ -43,6 +45,7 @@ use evenkeel_duplicates::{self as duplicates, DuplicatesState};
 use evenkeel_http_proxy::agent_state::AgentStates;
 use evenkeel_mesh::{self as redirect, Member, RedirectState, envoy};
 use evenkeel_placement::{PlacementState, Service};
+use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::accept::{Listener, Sharing, Stop, StopSignal, first, worker_runtime};
 use evenkeel_runtime::clock::Clock;
@@ -55,6 +58,7 @@ pub use manager::Manager;
 pub use reload::{LastReload, ReloadStatus, Reloaded, Reloader};
 pub use signals::{Signals, Wake};
 use tls::LoadedTls;
+use traces::TraceExport;
 use workers::{Bound, Workers, bind_for_all};
 
 /// The threads of a running process. Dropping it stops them without waiting; see
@@ -186,16 +190,18 @@ impl Process {
         let admin = opened.admin.as_ref().map(AdminListener::address).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
         let (access, access_log) = AccessLog::open(&config.log);
+        let (traces, trace_export) = TraceExport::open(config.traces.as_ref())?;
+        let sinks = Sinks { access: Some(access), traces: Some(traces) };
         let workers = Workers::open(
             (config, Arc::clone(&tls)),
             listens,
             &opened.clusters,
             states,
-            (clock, access),
+            (clock, sinks),
         );
         let (listens, configs) = (workers.bound(), workers.configs());
         let reloader = Reloader::new(file, configs, Arc::downgrade(&stop));
-        let mut parts = whole.parts((workers, access_log), &tls, opened, &reloader);
+        let mut parts = whole.parts((workers, access_log, trace_export), &tls, opened, &reloader);
         let jobs = parts.iter_mut().flat_map(|part| part.jobs()).collect();
         reloader.mount(parts);
         let ended = Arc::<Notify>::default();
@@ -392,6 +398,7 @@ pub fn check_files(config: &Config, file: &Node) -> io::Result<()> {
         io::Error::new(error.kind(), format!("{}: {key}{error}", file.place_of(path)))
     };
     config.log.check_files().map_err(|error| at(&["log", "access", "path"], "", &error))?;
+    config.traces.as_ref().map(TracesConfig::load_tls).transpose()?;
     config.duplicates.iter().try_for_each(|service| service.load_tls().map(drop))?;
     config.admin.as_ref().map(Access::load).transpose()?;
     let sources = config.upstreams.iter().flat_map(|upstream| {
@@ -443,7 +450,7 @@ impl Whole {
     /// One for each table. Those that say what needs a restart are asked first.
     fn parts(
         &mut self,
-        (workers, access_log): (Workers, AccessLog),
+        (workers, access_log, traces): (Workers, AccessLog, TraceExport),
         tls: &LoadedTls,
         opened: Opened,
         reloader: &Reloader,
@@ -472,11 +479,13 @@ impl Whole {
             fixed(placement, placement_surface, |config| Section::of(config, "placement")),
             fixed(services, services_surface, |config| Section::of(config, "duplicates")),
             Box::new(Mounted::new(access_log, |config: &Arc<Config>| Arc::new(config.log.clone()))),
+            Box::new(Mounted::new(traces, |config: &Arc<Config>| Arc::new(config.traces.clone()))),
             Box::new(Mounted::new(clusters, Arc::clone)),
             Box::new(Mounted::new(workers, Arc::clone)),
         ];
         let mut surface = admin::reload::surface(reloader.clone());
         surface.merge(files::surface());
+        surface.merge(connections::surface());
         parts.iter_mut().for_each(|part| surface.merge(part.surface()));
         let admin = admin.map(|listener| {
             Job::new(Place::Own("admin".to_owned()), move |stop| listener.serve(surface, stop))
@@ -625,6 +634,7 @@ mod tests {
             agents: Vec::new(),
             admin: None,
             log: crate::config::LogConfig::default(),
+            traces: None,
             redirect: None,
             envoy: None,
             placement: None,

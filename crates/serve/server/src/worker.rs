@@ -20,8 +20,8 @@ use evenkeel_http_proxy::route::Route;
 use evenkeel_http_proxy::routes::{RouteTable, Target};
 use evenkeel_proxy::calls::{Calls, DispatcherSeed};
 use evenkeel_proxy::config::UpstreamConfig;
-use evenkeel_proxy::requests::access::Access;
 use evenkeel_proxy::requests::log::{RequestLog, Writer};
+use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
 use evenkeel_runtime::accept::{Listener, ListenerFilters, Stop, StopSignal, first};
 use evenkeel_runtime::clock::{self, Clock};
@@ -45,7 +45,8 @@ pub(crate) struct Worker {
     pub(crate) orders: UnboundedReceiver<Order>,
     /// Where it keeps what became of each request.
     pub(crate) requests: RequestLog,
-    pub(crate) access: Access,
+    /// Who is told of requests that have ended.
+    pub(crate) sinks: Sinks,
 }
 
 /// Another configuration, for one worker.
@@ -81,7 +82,7 @@ impl Worker {
             listeners,
             mut orders,
             requests,
-            access,
+            sinks,
         } = self;
         let mut floor = Floor {
             number,
@@ -91,7 +92,7 @@ impl Worker {
             clusters,
             routes: Rc::default(),
             writer: Rc::new(RefCell::new(requests.writer(number))),
-            access,
+            sinks,
             frontends: Vec::new(),
             config: Arc::clone(&config),
             tls,
@@ -138,7 +139,7 @@ struct Floor {
     /// By upstream.
     routes: Routes,
     writer: Rc<RefCell<Writer>>,
-    access: Access,
+    sinks: Sinks,
     /// By `[[listen]]`.
     frontends: Vec<Frontend>,
     config: Arc<Config>,
@@ -210,7 +211,7 @@ impl Floor {
     /// Keeps a route up to date from now on.
     fn take_in(&mut self, place: usize, route: AnyRoute) {
         let config = &self.config.upstreams[place].common;
-        let into = (Rc::clone(&self.writer), Some(self.access.clone()));
+        let into = (Rc::clone(&self.writer), self.sinks.clone());
         route.calls().record(place, config, into);
         let cluster = self.clusters.get(place).and_then(Option::as_ref);
         route.keep(&mut self.keeping, (&self.states, place), cluster);

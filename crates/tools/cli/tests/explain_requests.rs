@@ -59,7 +59,7 @@ fn shop_with(name: &str, replicas: &[SocketAddr], more: &str) -> Shop {
     let said = running.until("dashboard on ");
     let after = |words: &str| {
         let rest = said.split_once(words).unwrap().1;
-        rest.split(['/', '\n']).next().unwrap().to_owned()
+        rest.split(['/', '\n', '"']).next().unwrap().to_owned()
     };
     let address = after("listening on http://").parse().unwrap();
     let admin = format!("http://{}", after("dashboard on http://"));
@@ -83,6 +83,45 @@ fn a_request_is_explained_by_its_id() {
     assert_eq!(other.status.code(), Some(1));
     assert!(text(&other.stderr).contains("no request order-8 is kept"));
     drop(shop.running);
+}
+
+#[test]
+fn a_log_in_json_has_an_object_in_each_line_whatever_happens_to_the_process() {
+    let server = replica();
+    let mut shop = shop_with("json-log", &[server], "[log]\nformat = \"json\"\n");
+    shop.running.signal("HUP");
+    let mut said = shop.running.until("reloaded: no changes");
+    shop.running.signal("TERM");
+    said += &shop.running.until("stopping: completing");
+    let lines = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    for line in lines {
+        assert!(line["message"].is_string() && line["level"].is_string(), "{line}");
+        assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
+    }
+    let folder = Folder::new("json-log-fails");
+    let file = folder.path().join("evenkeel.toml");
+    let taken = shop.folder.path().join("evenkeel.toml");
+    let words = std::fs::read_to_string(taken).unwrap();
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    std::fs::write(&file, words.replacen("127.0.0.1:0", &address, 1)).unwrap();
+    let output = evenkeel(&["run", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    for line in text(&output.stderr).lines() {
+        assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn a_proxy_header_that_a_listener_does_not_read_is_named_in_the_log() {
+    let mut shop = shop("proxy-header", &[replica()]);
+    let mut stream = TcpStream::connect(shop.address).unwrap();
+    stream.write_all(b"PROXY TCP4 192.0.2.1 10.0.0.1 4711 80\r\nGET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(!answer.contains("200"), "it is no request: {answer}");
+    let said = shop.running.until("PROXY protocol");
+    assert!(said.contains("[[listen]] proxy_protocol"), "{said}");
 }
 
 #[test]

@@ -19,6 +19,7 @@
 //! | [`log`] | what the processes of a test log |
 //! | [`wait`] | waiting for a state |
 //! | [`http`] | the simplest client of HTTP |
+//! | `otlp` | a collector of traces |
 //! | `certificates` | an authority of the test's own |
 //! | [`folder`] | folders of the test's own |
 
@@ -38,6 +39,8 @@ pub mod kubernetes;
 pub mod log;
 pub mod memcached;
 pub mod nginx;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod program;
 pub mod redis;
 pub mod regions;

@@ -20,6 +20,7 @@
 //! proxies before us do.
 
 use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
@@ -357,6 +358,33 @@ fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
     let names: Vec<HeaderName> =
         headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));
+}
+
+impl Forwarding {
+    /// Who the user is by `X-Forwarded-For`, where the peer and all proxies behind it are trusted:
+    /// the last address there that is none of theirs. `None`: the peer.
+    pub fn user(&self, headers: &HeaderMap, peer: IpAddr) -> Option<IpAddr> {
+        let trusted = self.trusted_proxies.as_ref().filter(|it| it.contain(peer))?;
+        let lines: Vec<_> = headers.get_all(X_FORWARDED_FOR).iter().collect();
+        let entries = lines.iter().rev().filter_map(|line| line.to_str().ok());
+        let mut user = None;
+        for entry in entries.flat_map(|line| line.rsplit(',')) {
+            // What a trusted proxy did not understand nobody does.
+            let Some(address) = forwarded_address(entry.trim()) else { break };
+            user = Some(address);
+            if !trusted.contain(address) {
+                break;
+            }
+        }
+        user
+    }
+}
+
+/// An address as proxies write it, some of them with the port.
+fn forwarded_address(entry: &str) -> Option<IpAddr> {
+    let in_brackets = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let alone = || in_brackets.unwrap_or(entry).parse().ok();
+    alone().or_else(|| entry.parse().ok().map(|address: SocketAddr| address.ip()))
 }
 
 /// Tells the replica who asks, and what is believed of that.

@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
 use super::body::Body;
+use super::counts::{Counted, Side, count};
 use super::h2::inflow::Cause;
 use super::h2::sessions::Sessions;
 use super::head;
@@ -195,6 +196,7 @@ impl Lease {
         let (idle_since_sweep, may_upgrade, upgraded) = (0, false, None);
         let link = Link { sender, driver, relay, idle_since_sweep, may_upgrade, upgraded };
         self.link = Some(Box::new(link));
+        count(Side::Replicas, Counted::Http1);
         Ok(())
     }
 

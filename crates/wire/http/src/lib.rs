@@ -36,6 +36,7 @@
 
 mod body;
 mod client;
+mod counts;
 mod fetch;
 pub mod grpc;
 mod h2;
@@ -55,7 +56,8 @@ mod tests;
 
 pub use body::{Body, BodyError, End, Pace, Upload};
 pub use client::Client;
+pub use counts::{Counted, HttpCounts, Side, http_counts};
 pub use fetch::fetch;
 pub use listener::{LiveLimits, serve, serve_within};
 pub use send_error::{SendError, SendErrorKind};
-pub use upstream::Upstream;
+pub use upstream::{ConnectTime, Upstream};

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -26,12 +26,13 @@ use tokio::sync::watch;
 
 use super::body::{Body, BodyError};
 use super::client::Client;
+use super::counts::{Counted, Side, count};
 use super::h2;
 use super::head::Refusal;
 use super::wire::Wire;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, Listener, ListenerFilters, Order, Peer, Phase, ServeConnection,
-    Served, StopSignal, Stream, accept, poll_leave,
+    Served, StopSignal, Stream, accept, begins_proxy_header, poll_leave,
 };
 use evenkeel_runtime::limits::ServerLimits;
 
@@ -154,10 +155,12 @@ where
                 let limits = self.limits.get();
                 let answer = |request| (self.handler)(request, Rc::clone(&client));
                 // On the heap, so that clients of HTTP/1.1 do not carry the space for it.
+                count(Side::Clients, Counted::Http2);
                 return Box::pin(h2::server::serve((stream, read), &link, &limits, answer)).await;
             }
             Greeting::None => return,
         };
+        count(Side::Clients, Counted::Http1);
         let tunnel = Cell::new(None);
         let service = service_fn(|request: Request<Incoming>| {
             let wants_upgrade = request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some();
@@ -335,6 +338,7 @@ async fn greet(stream: &mut Stream, link: &Link) -> Greeting {
             read.extend_from_slice(buffer.filled());
             let length = read.len().min(h2::PREFACE.len());
             if read[..length] != h2::PREFACE[..length] {
+                hint_at_proxy_header(&read);
                 if is_of_another_protocol(&read) {
                     return Poll::Ready(Greeting::None);
                 }
@@ -346,6 +350,19 @@ async fn greet(stream: &mut Stream, link: &Link) -> Greeting {
         }
     })
     .await
+}
+
+/// Says once that a load balancer sends what nobody here reads: clients only see that it fails.
+fn hint_at_proxy_header(read: &[u8]) {
+    static SAID: Once = Once::new();
+    if begins_proxy_header(read) {
+        SAID.call_once(|| {
+            tracing::warn!(
+                "a connection begins with the PROXY protocol, which its listener does not read: \
+                 name the load balancer in [[listen]] proxy_protocol"
+            );
+        });
+    }
 }
 
 /// Whether the first line is complete and of no HTTP at all: nobody would understand an answer.

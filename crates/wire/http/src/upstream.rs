@@ -9,9 +9,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
@@ -119,8 +120,9 @@ impl Upstream {
                 answer => return answer,
             }
         }
-        match connect(&self.0).await {
-            Ok(Connected::Lease(lease)) => exchange(lease, request).await,
+        let (connected, connecting) = timed(connect(&self.0)).await;
+        match connected {
+            Ok(Connected::Lease(lease)) => told(exchange(lease, request).await, connecting),
             Ok(Connected::Streams(_)) if head::wants_upgrade(&request) => {
                 let failed = SendError::new(SendErrorKind::Malformed, self.address());
                 let words = "HTTP/2 was agreed on, in which WebSocket is not passed on";
@@ -141,14 +143,17 @@ impl Upstream {
     ) -> Result<Response<Body>, SendError> {
         let (pool, mut refused) = (&self.0, false);
         for ended in 0.. {
-            let session = match pool.sessions().find(pool.leases()).await {
+            let (found, waited) = timed(pool.sessions().find(pool.leases())).await;
+            let session = match found {
                 Ok(Found::Session(session)) => session,
                 Ok(Found::Other(stream)) => return self.send_other(stream, request).await,
                 Err(error) => return Err(error.with_unsent(Some(request))),
             };
             let upload = request.body().upload();
             match Call::exchange(session, pool.address(), request).await {
-                Ok((head, call)) => return respond_in_stream(pool, head, call, upload).await,
+                Ok((head, call)) => {
+                    return told(respond_in_stream(pool, head, call, upload).await, waited);
+                }
                 Err(Unanswered { error, unprocessed: None }) => return Err(error),
                 Err(Unanswered { error, unprocessed: Some(how) }) => {
                     let is_last = match how {
@@ -189,6 +194,35 @@ impl fmt::Debug for Upstream {
         let (open, idle) = (self.connections(), self.connections_idle());
         write!(f, "Upstream({}, {open} connections, {idle} idle)", self.address())
     }
+}
+
+/// In the extensions of a response: how long it was waited for a connection, TLS included. Absent
+/// where there was one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectTime(pub Duration);
+
+/// A result and how long it was waited for; nothing, without a look at the clock, if it was there.
+async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let (mut future, mut since) = (pin!(future), None);
+    let result = std::future::poll_fn(|cx| {
+        let result = future.as_mut().poll(cx);
+        if result.is_pending() {
+            since.get_or_insert_with(Instant::now);
+        }
+        result
+    });
+    let result = result.await;
+    (result, since.map_or(Duration::ZERO, |since| since.elapsed()))
+}
+
+fn told(
+    mut response: Result<Response<Body>, SendError>,
+    connecting: Duration,
+) -> Result<Response<Body>, SendError> {
+    if let (Ok(response), false) = (&mut response, connecting.is_zero()) {
+        response.extensions_mut().insert(ConnectTime(connecting));
+    }
+    response
 }
 
 /// What a new connection speaks.

@@ -505,6 +505,7 @@ impl Dispatcher {
         if !end.is_failure() {
             counts.succeeded += 1;
             counts.latency_us_sum += latency_us;
+            counts.latencies.add(latency_us);
             if end == BodyEnd::Complete {
                 self.fleet.completed(replica);
             }

@@ -7,17 +7,17 @@
 use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 
-use super::record::{Remarks, RequestRecord, micros};
+use super::record::RequestRecord;
+use super::wanted::Rules;
 
 /// Lines that may wait for the thread that writes them.
 const WAITING_MAX: usize = 8_192;
-const MILLION: f64 = 1e6;
 
 /// `[log] access`.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,14 +48,6 @@ pub struct AccessCounts {
     pub queue_full: AtomicU64,
     /// Lines that could not be written.
     pub failed: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Rules {
-    is_on: AtomicBool,
-    sample_millionths: AtomicU32,
-    /// `u32::MAX` where none is set.
-    slow_us: AtomicU32,
 }
 
 /// For whoever has lines to write.
@@ -98,14 +90,8 @@ impl AccessControl {
     /// Follows this configuration from now on. A file is opened again, also the same: it may have
     /// been moved away.
     pub fn set(&self, config: Option<&AccessConfig>) {
-        if let Some(config) = config {
-            let millionths = (config.sample.clamp(0.0, 1.0) * MILLION).round() as u32;
-            self.rules.sample_millionths.store(millionths, Ordering::Relaxed);
-            let slow_us = config.slow.map_or(u32::MAX, micros);
-            self.rules.slow_us.store(slow_us, Ordering::Relaxed);
-        }
         self.target.send_replace(config.map(|config| config.target.clone()));
-        self.rules.is_on.store(config.is_some(), Ordering::Relaxed);
+        self.rules.set(config.map(|config| (config.sample, config.slow)));
     }
 
     /// What is counted.
@@ -118,30 +104,12 @@ impl Access {
     /// Whether there is an access log at the moment.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.rules.is_on.load(Ordering::Relaxed)
+        self.rules.is_on()
     }
 
     /// Whether a line is wanted of a request that has ended.
     pub fn wants(&self, record: &RequestRecord) -> bool {
-        let slow_us = self.rules.slow_us.load(Ordering::Relaxed);
-        let is_slow = match slow_us {
-            u32::MAX => {
-                record.remarks.has(Remarks::SLOW) || record.remarks.has(Remarks::OVER_OBJECTIVE)
-            }
-            limit => record.total_us > limit,
-        };
-        is_slow
-            || record.status >= 500
-            || record.remarks.has(Remarks::FAILED)
-            || record.remarks.has(Remarks::SAMPLED)
-            || self.draws(record)
-    }
-
-    /// By the trace: processes that sample the same share log the same requests.
-    fn draws(&self, record: &RequestRecord) -> bool {
-        let mixed = (record.trace_id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let sample = self.rules.sample_millionths.load(Ordering::Relaxed);
-        (mixed * 1_000_000) >> 32 < u64::from(sample)
+        self.rules.is_remarkable(record) || self.rules.draws_any(record.trace_id)
     }
 
     /// Hands a line over, without its end.

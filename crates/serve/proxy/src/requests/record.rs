@@ -293,6 +293,8 @@ pub struct RequestRecord {
     pub dimmer: u8,
     /// HTTP status of the answer; 0 where the protocol has none.
     pub status: u16,
+    /// Of the attempt that was answered, the time that it waited for a connection.
+    pub connect_us: u32,
     /// When the head of the answer was passed on; `u32::MAX` where none was.
     pub head_us: u32,
     /// When it ended.
@@ -348,6 +350,7 @@ impl RequestRecord {
             is_reduced: false,
             dimmer: u8::MAX,
             status: 0,
+            connect_us: 0,
             head_us: u32::MAX,
             total_us: 0,
             bytes: u64::MAX,

@@ -19,6 +19,7 @@ use super::record::{
     ATTEMPTS_MAX, AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Text, Told, Try, Why,
     micros,
 };
+use super::traces::Traces;
 
 /// Slow is what takes longer than this quantile of the last [`LEARNT_OVER`].
 const SLOW_ABOVE: f64 = 0.99;
@@ -29,6 +30,15 @@ const SAMPLES_MIN: u64 = 200;
 /// slow does not change from one to the next.
 const LEARNT_EVERY: u64 = 8;
 const RARE: Duration = Duration::from_millis(5);
+
+/// Who is told of requests that have ended, beside the records of their worker.
+#[derive(Clone, Debug, Default)]
+pub struct Sinks {
+    /// The access log.
+    pub access: Option<Access>,
+    /// Traces.
+    pub traces: Option<Traces>,
+}
 
 /// Keeps the requests of one upstream on one worker.
 pub struct Recorder {
@@ -41,7 +51,7 @@ pub struct Recorder {
     ended: Cell<u64>,
     learnt_at: Cell<Instant>,
     objective: Cell<Option<Duration>>,
-    access: Option<Access>,
+    sinks: Sinks,
 }
 
 impl fmt::Debug for Recorder {
@@ -56,7 +66,7 @@ impl Recorder {
         clock: Clock,
         upstream: usize,
         objective: Option<Duration>,
-        (writer, access): (Rc<RefCell<Writer>>, Option<Access>),
+        (writer, sinks): (Rc<RefCell<Writer>>, Sinks),
     ) -> Rc<Self> {
         let latency = RollingRecorder::new(LEARNT_OVER, SAMPLES_MIN);
         Rc::new(Self {
@@ -68,7 +78,7 @@ impl Recorder {
             ended: Cell::new(0),
             learnt_at: Cell::new(Instant::ZERO),
             objective: Cell::new(objective),
-            access,
+            sinks,
         })
     }
 
@@ -138,7 +148,12 @@ impl Draft {
 
     /// The access log, while there is one.
     pub fn access(&self) -> Option<&Access> {
-        self.recorder.access.as_ref().filter(|access| access.is_on())
+        self.recorder.sinks.access.as_ref().filter(|access| access.is_on())
+    }
+
+    /// Where traces go, while somebody wants them.
+    pub fn traces(&self) -> Option<&Traces> {
+        self.recorder.sinks.traces.as_ref().filter(|traces| traces.is_on())
     }
 
     /// Its line, id and trace.

@@ -15,7 +15,7 @@ use evenkeel_core::distribution::Recorder;
 use evenkeel_core::request::redundancy::HedgeStats;
 use evenkeel_core::request::redundancy::objective::Kept;
 use evenkeel_core::units::Dimmer;
-use evenkeel_core::window::{ReplicaWindow, RequestWindow};
+use evenkeel_core::window::{Latencies, ReplicaWindow, RequestWindow};
 use evenkeel_proxy::requests::record::RequestRecord;
 use evenkeel_proxy::requests::shown::ShownRequest;
 use evenkeel_settings::Node;
@@ -94,6 +94,11 @@ fn report() -> WorkerReport {
         succeeded: 90,
         cancelled: 2,
         latency_us_sum: 360_000,
+        latencies: {
+            let mut latencies = Latencies::default();
+            (0..90).for_each(|_| latencies.add(4_000));
+            latencies
+        },
         ..ReplicaWindow::default()
     };
     let failing = ReplicaWindow {
@@ -243,6 +248,8 @@ fn metrics_say_what_was_counted() {
         [of(first, "attempt_seconds_sum"), of(first, "attempt_seconds_count")],
         [0.36, 90.0]
     );
+    let bucket = |le| of_shop("evenkeel_attempt_seconds_bucket", &[first, ("le", le)]);
+    assert_eq!(["0.0025", "0.005", "10", "+Inf"].map(bucket), [0.0, 90.0, 90.0, 90.0]);
     assert_eq!(["in_flight", "connections", "replica_up"].map(|it| of(first, it)), [3.0, 8.0, 1.0]);
     assert_eq!([of(first, "replica_cost"), of(first, "replica_queue")], [12.5, 2.0]);
     assert_eq!(of(first, "replica_service_seconds"), 0.0035);

@@ -28,6 +28,7 @@ pub use evenkeel_proxy::config::{
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::ServerTlsFiles;
+pub use evenkeel_traces::config::TracesConfig;
 pub use log::{LogConfig, LogFormat};
 pub use source::Source;
 
@@ -46,6 +47,8 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// `[log]`
     pub log: LogConfig,
+    /// `[traces]`; absent = none are exported.
+    pub traces: Option<TracesConfig>,
     /// `[redirect]`; absent = every request stays in this data centre.
     pub redirect: Option<RedirectConfig>,
     /// `[envoy]`; absent = only our own proxy follows the plan.

@@ -23,7 +23,7 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use super::{
     AdminConfig, AgentEntry, Config, ListenConfig, LogConfig, ProcessConfig, Protocol, PublicPath,
-    Source, UpstreamEntry,
+    Source, TracesConfig, UpstreamEntry,
 };
 use addresses::OwnAddress;
 use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
@@ -61,6 +61,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     });
     let admin = table.key("admin").table(Admin::read).optional();
     let log = table.key("log").section(LogConfig::read);
+    let traces = table.key("traces").table(TracesConfig::read).optional();
     let redirect = table.key("redirect").table(|table| {
         let upstream = upstream_named(table.key("upstream"), known);
         let behind = upstream.and_then(|index| upstreams.get(index));
@@ -105,6 +106,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         agents: agents.into_iter().map(|agent| agent.config).collect(),
         admin: admin.map(|admin| admin.config),
         log,
+        traces,
         redirect,
         envoy: envoy.map(|envoy| envoy.config),
         placement,

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_proxy::requests::exemplars;
 use evenkeel_proxy::requests::log::{RequestLog, Which};
 use evenkeel_proxy::requests::record::{ID_BYTES, Place, Remarks, RequestRecord};
 use evenkeel_proxy::requests::shown::ShownRequest;
@@ -17,7 +18,8 @@ use evenkeel_proxy::requests::words::Names;
 use evenkeel_proxy::site_setup::HOME;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::clock::Clock;
-use evenkeel_runtime::component::{Answer, Content, Endpoint};
+use evenkeel_runtime::component::{Answer, Content, Endpoint, Surface};
+use evenkeel_runtime::metrics::Scrape;
 
 const SHOWN: usize = 100;
 const SHOWN_MAX: usize = 1_000;
@@ -114,16 +116,32 @@ struct Document {
 }
 
 impl Requests {
-    /// Where it is asked.
-    pub(super) fn endpoint(self) -> Endpoint {
-        Endpoint::by_query("/api/v1/requests", move |query| match Query::read(query) {
-            Ok(query) => {
-                let json = serde_json::to_string(&self.find(&query));
-                let json = json.expect("numbers and strings are always JSON");
-                Answer { status: 200, content: Content::Json(json) }
-            }
-            Err(WrongQuery(words)) => Answer { status: 400, content: Content::Text(words) },
-        })
+    /// Where it is asked, and exemplars for histograms that are there before.
+    pub(super) fn surface(self) -> Surface {
+        let all = Arc::new(self);
+        let counted = Arc::clone(&all);
+        let endpoint =
+            Endpoint::by_query("/api/v1/requests", move |query| match Query::read(query) {
+                Ok(query) => {
+                    let json = serde_json::to_string(&all.find(&query));
+                    let json = json.expect("numbers and strings are always JSON");
+                    Answer { status: 200, content: Content::Json(json) }
+                }
+                Err(WrongQuery(words)) => Answer { status: 400, content: Content::Text(words) },
+            });
+        let exemplars = Surface::of_metrics(move |scrape: &mut _| counted.exemplify(scrape));
+        Surface { endpoints: vec![endpoint], ..exemplars }
+    }
+
+    fn exemplify(&self, scrape: &mut Scrape) {
+        let config = Arc::clone(&self.configs.borrow());
+        for (place, upstream) in config.named_upstreams() {
+            let upstream = &upstream.common;
+            let names = Replicas { states: &self.states, place, upstream };
+            let address = |replica| names.replica(replica);
+            let of = (place, upstream.name.as_str());
+            exemplars::collect(scrape, &self.log, self.clock.now(), of, address);
+        }
     }
 
     fn find(&self, query: &Query) -> Document {

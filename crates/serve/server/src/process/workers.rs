@@ -27,8 +27,8 @@ use evenkeel_cassandra::ClusterHandle;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_dns::Resolver;
 use evenkeel_http_proxy::health::Checks;
-use evenkeel_proxy::requests::access::Access;
 use evenkeel_proxy::requests::log::RequestLog;
+use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::accept::{Listener, Sharing};
 use evenkeel_runtime::clock::Clock;
@@ -83,7 +83,7 @@ impl Workers {
         (listens, listeners): ForAll,
         clusters: &[Option<ClusterHandle>],
         states: &Arc<UpstreamStates>,
-        (clock, access): (Clock, Access),
+        (clock, sinks): (Clock, Sinks),
     ) -> Self {
         let requests = RequestLog::new(listeners.len());
         let (mut orders, mut jobs) = (Vec::new(), Vec::new());
@@ -99,7 +99,7 @@ impl Workers {
                 listeners,
                 orders: receiver,
                 requests: requests.clone(),
-                access: access.clone(),
+                sinks: sinks.clone(),
             };
             orders.push(order);
             jobs.push(Job::new(Place::Worker(number), move |stop| worker.serve(stop)));
@@ -211,7 +211,7 @@ impl Component for Workers {
             log: self.requests.clone(),
         };
         let mut surface = Upstreams::new(configs, states, self.clusters.clone()).surface();
-        surface.endpoints.push(asked.endpoint());
+        surface.merge(asked.surface());
         surface
     }
 

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::frames::{DATA, Frame, Frames, HEADERS};
+use super::frames::{DATA, Frame, Frames, GO_AWAY, HEADERS, RST_STREAM};
+use crate::counts::{Counted, Side, count};
 
 /// Frames that ask nothing, at once and per second.
 const FRAMES_MAX: f64 = 1_000.0;
@@ -96,7 +97,14 @@ impl Flood {
     /// Bytes came from the client.
     pub(crate) fn read(&self, bytes: &[u8]) {
         let mut sum = 0.0;
-        self.frames.borrow_mut().pass(bytes, |frame| sum += weight(frame));
+        self.frames.borrow_mut().pass(bytes, |frame| {
+            sum += weight(frame);
+            match frame.kind {
+                RST_STREAM => count(Side::Clients, Counted::ResetsReceived),
+                GO_AWAY => count(Side::Clients, Counted::GoAwaysReceived),
+                _ => {}
+            }
+        });
         self.count(sum);
     }
 

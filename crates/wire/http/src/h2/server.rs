@@ -27,6 +27,7 @@ use super::inflow::{Incoming, Inflow};
 use super::outflow::{Broken, Outflow};
 use super::{CONNECTION_WINDOW, PREFACE, SEND_BUFFER, STREAM_WINDOW, heads};
 use crate::body::Body;
+use crate::counts::{Counted, Side, count};
 use crate::grpc;
 use crate::head::Refusal;
 
@@ -128,6 +129,7 @@ impl Streams<'_> {
                 self.take_leave(&mut connection, &mut farewell);
                 if farewell == Farewell::None && self.poll_idle(idle.as_mut(), cx).is_ready() {
                     farewell = Farewell::Said;
+                    count(Side::Clients, Counted::GoAwaysSent);
                     connection.graceful_shutdown();
                 }
                 while let Poll::Ready(accepted) = connection.poll_accept(cx) {
@@ -180,16 +182,22 @@ impl Streams<'_> {
         if self.flood.is_over() {
             *farewell = Farewell::Over;
             tracing::debug!("a client makes work without progress: its connection ends");
+            count(Side::Clients, Counted::Floods);
+            count(Side::Clients, Counted::GoAwaysSent);
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             return;
         }
         let order = self.link.order();
         if self.must_close(connection, *farewell) {
             // What crosses this on its way was not processed, and the client knows that.
+            if *farewell == Farewell::None {
+                count(Side::Clients, Counted::GoAwaysSent);
+            }
             *farewell = Farewell::Over;
             connection.abrupt_shutdown(Reason::NO_ERROR);
         } else if order >= Order::LastRequest && *farewell == Farewell::None {
             *farewell = Farewell::Said;
+            count(Side::Clients, Counted::GoAwaysSent);
             connection.graceful_shutdown();
         }
     }
@@ -263,9 +271,13 @@ impl Streams<'_> {
             Ok(()) | Err(Broken::Reset(_) | Broken::Lost(_)) => {}
             Err(Broken::Body(error)) => {
                 tracing::debug!(%error, "a response breaks off");
+                count(Side::Clients, Counted::ResetsSent);
                 outflow.reset(Reason::INTERNAL_ERROR);
             }
-            Err(Broken::Stalled) => outflow.reset(Reason::CANCEL),
+            Err(Broken::Stalled) => {
+                count(Side::Clients, Counted::ResetsSent);
+                outflow.reset(Reason::CANCEL);
+            }
         }
     }
 }
@@ -301,6 +313,7 @@ struct Serving<'a> {
 
 impl<'a> Serving<'a> {
     fn begin(streams: &'a Streams<'a>) -> Self {
+        count(Side::Clients, Counted::Streams);
         let active = streams.active.get();
         streams.active.set(active + 1);
         if active == 0 {

@@ -19,8 +19,9 @@ use h2::client::{Connection, SendRequest};
 use h2::{Ping, PingPong};
 use tokio::time::Instant;
 
-use super::frames::{Frames, GO_AWAY, Watch, Watched};
+use super::frames::{Frames, GO_AWAY, RST_STREAM, Watch, Watched};
 use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW};
+use crate::counts::{Counted, Side, count};
 
 /// Streams of a connection until another one is opened.
 const STREAMS_WANTED: usize = 32;
@@ -59,7 +60,11 @@ impl Watch for Listening {
         let Heard { frames, reads, last_stream } = &*self.0;
         reads.set(reads.get().wrapping_add(1));
         frames.borrow_mut().pass(bytes, |frame| {
+            if frame.kind == RST_STREAM {
+                count(Side::Replicas, Counted::ResetsReceived);
+            }
             if frame.kind == GO_AWAY {
+                count(Side::Replicas, Counted::GoAwaysReceived);
                 let last = last_stream.get().unwrap_or(u32::MAX).min(frame.last_stream);
                 last_stream.set(Some(last));
             }
@@ -114,6 +119,7 @@ impl Session {
             tokens: Cell::new((RESETS_PER_SECOND, Instant::now())),
             doubt: Doubt::default(),
         });
+        count(Side::Replicas, Counted::Http2);
         let its = Rc::downgrade(&session);
         tokio::task::spawn_local(async move {
             drive(connection, &its).await;
@@ -172,6 +178,7 @@ impl Session {
 
     /// A stream begins, which is to [end](Self::end).
     pub(crate) fn begin(&self) {
+        count(Side::Replicas, Counted::Streams);
         self.active.set(self.active.get() + 1);
         self.idle_since_sweep.set(None);
     }
@@ -221,6 +228,7 @@ impl Session {
 
     /// A stream is reset.
     pub(crate) fn note_reset(&self) {
+        count(Side::Replicas, Counted::ResetsSent);
         self.resets.set(self.resets.get() + 1);
         if self.resets.get() >= RESETS_MAX {
             self.retire();

@@ -219,3 +219,29 @@ fn tunnels_and_upgrades_are_refused_with_a_reason() {
         assert_eq!(prepared(request(&lines)).is_err(), is_refused, "{protocol}");
     }
 }
+
+#[test]
+fn the_user_is_the_last_address_that_is_no_trusted_proxy() {
+    let text = "trusted = ['10.0.0.0/8', '2001:db8::/32']";
+    let node = evenkeel_settings::Node::parse(text, "test.toml").unwrap();
+    let read = |table: &mut evenkeel_settings::Table<'_>| Networks::read(table.key("trusted"));
+    let trusted_proxies = Some(node.read(read).unwrap());
+    let forwarding = Forwarding { trusted_proxies, ..forwarding(true) };
+    let user = |peer: &str, lines: &[&str]| {
+        let name = || "x-forwarded-for".to_owned();
+        let lines = lines.iter().map(|line| (name(), (*line).to_owned())).collect();
+        let user = forwarding.user(&head_of(&lines), peer.parse().unwrap());
+        user.map(|user| user.to_string())
+    };
+    let told = |text: &str| Some(text.to_owned());
+    assert_eq!(user("10.0.0.1", &["203.0.113.9, 198.51.100.7"]), told("198.51.100.7"));
+    assert_eq!(user("10.0.0.1", &["6.6.6.6, 198.51.100.7, 10.9.9.9"]), told("198.51.100.7"));
+    assert_eq!(user("10.0.0.1", &["198.51.100.7", "10.9.9.9"]), told("198.51.100.7"));
+    assert_eq!(user("2001:db8::1", &["[2a00::5]:443"]), told("2a00::5"));
+    assert_eq!(user("10.0.0.1", &["198.51.100.7:1234"]), told("198.51.100.7"));
+    assert_eq!(user("10.0.0.1", &["10.1.1.1"]), told("10.1.1.1"), "all of them are ours");
+    assert_eq!(user("198.51.100.1", &["6.6.6.6"]), None, "nobody believes that peer");
+    for unknown in [&[][..], &["unknown"], &["6.6.6.6, _hidden"], &[""]] {
+        assert_eq!(user("10.0.0.1", unknown), None, "{unknown:?}");
+    }
+}

@@ -176,6 +176,7 @@ fn rapid_resets_are_answered_with_enhance_your_calm() {
     run(async {
         let (_, handler) = counting();
         let (dialer, _stop, _serving) = listen(SERVER, handler);
+        let before = http_counts(Side::Clients);
         let (mut sender, connection) = client(&dialer).await;
         for number in 0..10_000 {
             if poll_fn(|cx| sender.poll_ready(cx)).await.is_err() {
@@ -190,6 +191,12 @@ fn rapid_resets_are_answered_with_enhance_your_calm() {
         }
         let error = connection.await.unwrap().unwrap_err();
         assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM), "{error}");
+        // Of the whole process: other tests count as well.
+        let after = http_counts(Side::Clients);
+        let counted = |kind| after.of(kind) - before.of(kind);
+        assert!(counted(Counted::Floods) >= 1 && counted(Counted::GoAwaysSent) >= 1);
+        assert!(counted(Counted::ResetsReceived) >= 100 && counted(Counted::Streams) >= 1);
+        assert!(counted(Counted::Http2) >= 1);
     });
 }
 

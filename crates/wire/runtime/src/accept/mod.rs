@@ -49,6 +49,7 @@ pub use link::{Link, Order, Phase};
 pub use listener::{Dialer, Listener, Sharing};
 pub(crate) use places::Told;
 pub use places::{AcceptCounts, accept_counts, limit_clients};
+pub use proxy_header::begins_proxy_header;
 pub use stop::{Stage, Stop, StopSignal};
 
 use crate::networks::Networks;

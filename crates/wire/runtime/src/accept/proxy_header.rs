@@ -16,9 +16,15 @@ use super::Peer;
 const LINE_BYTES_MAX: usize = 107;
 /// More than all extensions in use take together.
 const HEADER_BYTES_MAX: usize = 4_096;
+const WORD: &[u8] = b"PROXY ";
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, command, family and length of version 2.
 const FIXED_BYTES: usize = 16;
+
+/// Whether these are the first bytes of a header.
+pub fn begins_proxy_header(bytes: &[u8]) -> bool {
+    bytes.starts_with(WORD) || bytes.starts_with(SIGNATURE)
+}
 
 /// What a header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +71,6 @@ fn parse(head: &[u8]) -> Result<Option<(Said, usize)>, &'static str> {
     if head[..known] == SIGNATURE[..known] {
         return parse_binary(head);
     }
-    const WORD: &[u8] = b"PROXY ";
     let known = head.len().min(WORD.len());
     if head[..known] != WORD[..known] {
         return Err("the header");

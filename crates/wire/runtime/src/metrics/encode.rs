@@ -1,8 +1,9 @@
 //! Text formats: Prometheus 0.0.4 and OpenMetrics 1.0.
 
 use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
 
-use super::{Family, Kind, Measured, Sample, Scrape};
+use super::{Exemplar, Family, Kind, Measured, Sample, Scrape};
 
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ impl Format {
     }
 }
 
+type Labels<'a> = &'a [(&'static str, String)];
+
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
 pub(super) fn encode(scrape: &Scrape, format: Format) -> String {
@@ -78,19 +81,17 @@ impl Text {
         writeln!(self.written, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(INFALLIBLE);
         for Sample { labels, measured } in samples {
             match measured {
-                Measured::Number(value) => self.sample(desc.name, "", labels, None, *value),
-                Measured::Summary(sum, count) => {
-                    self.sample(desc.name, "_sum", labels, None, sum.as_secs_f64());
-                    self.sample(desc.name, "_count", labels, None, *count as f64);
-                }
-                Measured::Histogram { within, sum, count } => {
-                    for (at, within) in within {
+                Measured::Number(value) => self.sample(desc.name, labels, *value),
+                Measured::Summary(sum, count) => self.total(desc.name, labels, (*sum, *count)),
+                Measured::Histogram { within, sum, count, exemplars } => {
+                    for (bucket, (at, within)) in within.iter().enumerate() {
                         let le = self.bound(at.as_secs_f64());
-                        self.sample(desc.name, "_bucket", labels, Some(&le), *within as f64);
+                        let told = exemplars.get(&bucket);
+                        self.bucket(desc.name, labels, (&le, *within), told);
                     }
-                    self.sample(desc.name, "_bucket", labels, Some("+Inf"), *count as f64);
-                    self.sample(desc.name, "_sum", labels, None, sum.as_secs_f64());
-                    self.sample(desc.name, "_count", labels, None, *count as f64);
+                    let told = exemplars.get(&within.len());
+                    self.bucket(desc.name, labels, ("+Inf", *count), told);
+                    self.total(desc.name, labels, (*sum, *count));
                 }
             }
         }
@@ -105,11 +106,43 @@ impl Text {
         }
     }
 
-    fn sample(
+    fn total(&mut self, name: &str, labels: Labels<'_>, (sum, count): (Duration, u64)) {
+        self.series((name, "_sum"), labels, None, sum.as_secs_f64());
+        self.end(None);
+        self.series((name, "_count"), labels, None, count as f64);
+        self.end(None);
+    }
+
+    fn bucket(
         &mut self,
         name: &str,
-        suffix: &str,
-        labels: &[(&'static str, String)],
+        labels: Labels<'_>,
+        (le, count): (&str, u64),
+        told: Option<&Exemplar>,
+    ) {
+        self.series((name, "_bucket"), labels, Some(le), count as f64);
+        self.end(told);
+    }
+
+    fn sample(&mut self, name: &str, labels: Labels<'_>, value: f64) {
+        self.series((name, ""), labels, None, value);
+        self.end(None);
+    }
+
+    fn end(&mut self, told: Option<&Exemplar>) {
+        if let Some(Exemplar { trace_id, value, at }) = told {
+            let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let (value, at) = (value.as_secs_f64(), at.as_secs_f64());
+            write!(self.written, " # {{trace_id=\"{trace_id:032x}\"}} {value} {at:.3}")
+                .expect(INFALLIBLE);
+        }
+        self.written.push('\n');
+    }
+
+    fn series(
+        &mut self,
+        (name, suffix): (&str, &str),
+        labels: Labels<'_>,
         le: Option<&str>,
         value: f64,
     ) {
@@ -125,7 +158,7 @@ impl Text {
         if open == ',' {
             self.written.push('}');
         }
-        writeln!(self.written, " {}", number(value)).expect(INFALLIBLE);
+        write!(self.written, " {}", number(value)).expect(INFALLIBLE);
     }
 }
 

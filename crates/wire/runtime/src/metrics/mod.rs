@@ -18,7 +18,7 @@ mod encode;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use evenkeel_core::distribution::Recorder;
 
@@ -101,6 +101,7 @@ enum Read<T> {
     One(fn(&T) -> Value),
     By(&'static str, fn(&T) -> Split<'_>),
     Histogram(fn(&T) -> Option<&Recorder>),
+    Buckets(fn(&T) -> Buckets<'_>),
     Summary(fn(&T) -> (Duration, u64)),
 }
 
@@ -147,6 +148,26 @@ pub const fn histogram<T>(
     Metric { desc: Desc { name, kind: Kind::Histogram, help }, read: Read::Histogram(of) }
 }
 
+/// Counts of durations by bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Buckets<'a> {
+    /// Upper ends in microseconds, in order.
+    pub bounds_us: &'a [u64],
+    /// One more than those: the last has no upper end.
+    pub counts: &'a [u64],
+    /// The sum of all durations.
+    pub sum: Duration,
+}
+
+/// A distribution of durations that was counted in buckets.
+pub const fn histogram_of<T>(
+    name: &'static str,
+    help: &'static str,
+    of: fn(&T) -> Buckets<'_>,
+) -> Metric<T> {
+    Metric { desc: Desc { name, kind: Kind::Histogram, help }, read: Read::Buckets(of) }
+}
+
 /// A sum of durations and their count.
 pub const fn summary<T>(
     name: &'static str,
@@ -183,6 +204,7 @@ pub struct Scrape {
     families: Vec<Family>,
     by_name: BTreeMap<&'static str, usize>,
     clash: Option<Clash>,
+    wants_exemplars: bool,
 }
 
 #[derive(Debug)]
@@ -201,7 +223,21 @@ struct Sample {
 enum Measured {
     Number(f64),
     Summary(Duration, u64),
-    Histogram { within: Vec<(Duration, u64)>, sum: Duration, count: u64 },
+    Histogram { within: Vec<(Duration, u64)>, sum: Duration, count: u64, exemplars: Exemplars },
+}
+
+/// By bucket.
+type Exemplars = BTreeMap<usize, Exemplar>;
+
+/// One of the durations of a histogram, and the trace that tells more of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exemplar {
+    /// The trace.
+    pub trace_id: u128,
+    /// The duration.
+    pub value: Duration,
+    /// When it was.
+    pub at: SystemTime,
 }
 
 /// Upper ends of the histogram's buckets: six to the decade, so that a quantile read from it is
@@ -231,6 +267,35 @@ impl Scrape {
     /// The samples of the one thing there is.
     pub fn single<T: 'static>(&mut self, table: &[Metric<T>], thing: &T) {
         self.table(table, [(Vec::new(), thing)]);
+    }
+
+    /// Whether whoever scrapes reads exemplars.
+    #[must_use]
+    pub const fn wants_exemplars(&self) -> bool {
+        self.wants_exemplars
+    }
+
+    /// Adds an exemplar to the series of a histogram that have these labels, among others. The
+    /// latest of a bucket stays.
+    pub fn exemplify(&mut self, name: &'static str, labels: &[Label<'_>], exemplar: Exemplar) {
+        let Some(family) = self.by_name.get(name).and_then(|at| self.families.get_mut(*at)) else {
+            return;
+        };
+        let has = |sample: &Sample, (name, value): &Label<'_>| {
+            sample.labels.iter().any(|(label, its)| label == name && its == value)
+        };
+        for sample in family.samples.iter_mut() {
+            let is_meant = labels.iter().all(|label| has(sample, label));
+            if let (true, Measured::Histogram { within, exemplars, .. }) =
+                (is_meant, &mut sample.measured)
+            {
+                let bucket = within.partition_point(|(at, _)| *at < exemplar.value);
+                let latest = exemplars.entry(bucket).or_insert(exemplar);
+                if latest.at < exemplar.at {
+                    *latest = exemplar;
+                }
+            }
+        }
     }
 
     /// All of it as text of this format.
@@ -277,6 +342,7 @@ impl<T> Read<T> {
                 }
             }
             Self::Histogram(of) => push(None, Measured::of(of(thing))),
+            Self::Buckets(of) => push(None, Measured::counted(of(thing))),
             Self::Summary(of) => {
                 let (sum, count) = of(thing);
                 push(None, Measured::Summary(sum, count));
@@ -293,7 +359,23 @@ impl Measured {
             let at = Duration::from_micros(us);
             (at, recorder.count_within(at))
         });
-        Self::Histogram { within: within.into(), sum: recorder.sum(), count: recorder.count() }
+        Self::Histogram {
+            within: within.into(),
+            sum: recorder.sum(),
+            count: recorder.count(),
+            exemplars: Exemplars::new(),
+        }
+    }
+
+    fn counted(Buckets { bounds_us, counts, sum }: Buckets<'_>) -> Self {
+        let mut count = 0;
+        let within = bounds_us.iter().zip(counts).map(|(us, one)| {
+            count += one;
+            (Duration::from_micros(*us), count)
+        });
+        let within = within.collect();
+        let count = counts.iter().sum();
+        Self::Histogram { within, sum, count, exemplars: Exemplars::new() }
     }
 }
 
@@ -316,7 +398,7 @@ impl Registry {
     /// When it describes a family otherwise than another collector does. It is not added then.
     pub fn register(&mut self, collector: Arc<dyn Collect>) -> Result<(), Clash> {
         self.collectors.push(collector);
-        match self.scrape().clash {
+        match self.scrape(Format::Text).clash {
             None => Ok(()),
             Some(clash) => {
                 self.collectors.pop();
@@ -328,11 +410,12 @@ impl Registry {
     /// Everything as it is now, as text of this format.
     #[must_use]
     pub fn encode(&self, format: Format) -> String {
-        self.scrape().encode(format)
+        self.scrape(format).encode(format)
     }
 
-    fn scrape(&self) -> Scrape {
-        let mut scrape = Scrape::default();
+    fn scrape(&self, format: Format) -> Scrape {
+        let wants_exemplars = format == Format::OpenMetrics;
+        let mut scrape = Scrape { wants_exemplars, ..Scrape::default() };
         self.collectors.iter().for_each(|collector| collector.collect(&mut scrape));
         scrape
     }

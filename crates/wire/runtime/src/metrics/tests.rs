@@ -131,3 +131,45 @@ fn the_format_is_the_one_that_the_scraper_prefers() {
         assert_eq!(Format::accepted(text), Format::Text, "{text}");
     }
 }
+
+#[test]
+fn a_bucket_has_the_latest_exemplar_for_who_asks_and_no_other_series_has_it() {
+    const TABLE: [Metric<[u64; 3]>; 1] =
+        [histogram_of("door_seconds", "How long doors were open.", |counts| Buckets {
+            bounds_us: &[1_000, 10_000],
+            counts,
+            sum: Duration::from_millis(14),
+        })];
+    let doors = |scrape: &mut Scrape| {
+        let rows = [(vec![("gate", "a")], &[1, 2, 1]), (vec![("gate", "b")], &[0, 0, 0])];
+        scrape.table(&TABLE, rows);
+        if !scrape.wants_exemplars() {
+            return;
+        }
+        for (trace_id, millis, second) in [(1, 2, 20), (2, 3, 10), (0xabc, 60_000, 30)] {
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+            let exemplar = Exemplar { trace_id, value: Duration::from_millis(millis), at };
+            scrape.exemplify("door_seconds", &[("gate", "a")], exemplar);
+            scrape.exemplify("window_seconds", &[("gate", "a")], exemplar);
+        }
+    };
+    let mut registry = Registry::default();
+    registry.register(Arc::new(doors)).unwrap();
+    let of_a = |line: &&str| line.contains("gate=\"a\"");
+    let text = registry.encode(Format::OpenMetrics);
+    let lines: Vec<&str> = text.lines().filter(of_a).collect();
+    assert_eq!(
+        lines,
+        [
+            "door_seconds_bucket{gate=\"a\",le=\"0.001\"} 1",
+            "door_seconds_bucket{gate=\"a\",le=\"0.01\"} 3 \
+         # {trace_id=\"00000000000000000000000000000001\"} 0.002 20.000",
+            "door_seconds_bucket{gate=\"a\",le=\"+Inf\"} 4 \
+         # {trace_id=\"00000000000000000000000000000abc\"} 60 30.000",
+            "door_seconds_sum{gate=\"a\"} 0.014",
+            "door_seconds_count{gate=\"a\"} 4",
+        ]
+    );
+    assert_eq!(text.matches("trace_id").count(), 2);
+    assert!(!registry.encode(Format::Text).contains("trace_id"));
+}
