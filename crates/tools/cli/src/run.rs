@@ -3,14 +3,18 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use evenkeel_mesh as redirect;
+use evenkeel_proxy::requests::access::timestamp;
 use evenkeel_runtime::accept::inherited;
 use evenkeel_runtime::component::ReloadError;
 use evenkeel_server::config::{Config, LogFormat};
 use evenkeel_server::process::{Manager, Process, Reloaded, Wake, check_files};
 use evenkeel_settings::Node;
+use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -32,7 +36,7 @@ pub(crate) struct RunArguments {
     config: PathBuf,
     /// Log level on stderr: error, warn (health checks), info, debug (every failed attempt).
     #[arg(long, default_value = "warn", value_name = "LEVEL")]
-    log: tracing::Level,
+    log: Level,
     /// Listen beside another process on the same addresses, which you stop then: no client is
     /// refused meanwhile. Only for processes of the same user.
     #[arg(long)]
@@ -53,7 +57,18 @@ pub(crate) struct CheckArguments {
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(&arguments.config)?;
-    log_to_stderr(arguments.log, config.log.format);
+    let format = config.log.format;
+    log_to_stderr(arguments.log, format);
+    match serve(arguments, config) {
+        Err(error) if format == LogFormat::Json => {
+            say(Level::ERROR, &format!("{error:#}"));
+            Ok(ExitCode::from(2))
+        }
+        ended => ended,
+    }
+}
+
+fn serve(arguments: &RunArguments, config: Config) -> anyhow::Result<ExitCode> {
     let mut signals =
         evenkeel_server::process::Signals::catch_with_reload().context("cannot catch signals")?;
     let manager = Manager::of_environment()?;
@@ -66,27 +81,33 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     };
     let process = start(&arguments.config, config)?;
     if let Some(limit) = process.files() {
-        eprintln!("{limit}");
+        say(Level::INFO, &limit.to_string());
     }
     if let Some(shortfall) = process.files_shortfall() {
-        eprintln!("warning: {shortfall}");
+        say(Level::WARN, shortfall);
     }
     for address in inherited::unused() {
-        eprintln!("warning: nothing listens on the inherited socket {address}: clients wait there");
+        say(
+            Level::WARN,
+            &format!("nothing listens on the inherited socket {address}: clients wait there"),
+        );
     }
     for address in process.listens() {
-        eprintln!("listening on http://{address}");
+        say(Level::INFO, &format!("listening on http://{address}"));
     }
     for address in process.agents() {
-        eprintln!("agent on http://{address}");
+        say(Level::INFO, &format!("agent on http://{address}"));
     }
     for (address, state) in process.duplicates() {
-        eprintln!("{}: clients of Redis on {address}", state.borrow().name);
+        say(Level::INFO, &format!("{}: clients of Redis on {address}", state.borrow().name));
     }
     if let Some(address) = process.admin() {
-        eprintln!("dashboard on http://{address}/, metrics on http://{address}/metrics");
+        say(
+            Level::INFO,
+            &format!("dashboard on http://{address}/, metrics on http://{address}/metrics"),
+        );
     }
-    eprintln!("{summary}; SIGTERM or Ctrl-C stops, SIGHUP reloads");
+    say(Level::INFO, &format!("{summary}; SIGTERM or Ctrl-C stops, SIGHUP reloads"));
     warn(manager.ready(&summary));
     while signals.wait_beside(&process) == Wake::Reload {
         warn(manager.reloading());
@@ -94,18 +115,44 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         warn(manager.ready(&told));
     }
     warn(manager.stopping());
-    eprintln!("stopping: completing requests in flight");
+    say(Level::INFO, "stopping: completing requests in flight");
     exit_at_next(signals)?;
     process.stop()?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// How what is said is written.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
+#[derive(serde::Serialize)]
+struct Said<'a> {
+    timestamp: String,
+    level: &'a str,
+    message: &'a str,
+    target: &'a str,
+}
+
+/// Says on stderr what happens to the process, whatever the level of the log: as that writes it.
+fn say(level: Level, message: &str) {
+    if FORMAT.get() == Some(&LogFormat::Json) {
+        let (timestamp, level) = (timestamp(SystemTime::now()), level.as_str());
+        let said = Said { timestamp, level, message, target: "evenkeel" };
+        let line = serde_json::to_string(&said).expect("texts are always JSON");
+        return eprintln!("{line}");
+    }
+    match level {
+        Level::WARN => eprintln!("warning: {message}"),
+        _ => eprintln!("{message}"),
+    }
+}
+
 /// In colours where people read it and do not mind (<https://no-color.org>).
-fn log_to_stderr(level: tracing::Level, format: LogFormat) {
+fn log_to_stderr(level: Level, format: LogFormat) {
+    FORMAT.get_or_init(|| format);
     let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
     // The library of HTTP/2 warns of what any client may do as often as it likes.
-    let quiet = if level > tracing::Level::INFO { level.into() } else { LevelFilter::ERROR };
+    let quiet = if level > Level::INFO { level.into() } else { LevelFilter::ERROR };
     let targets = Targets::new().with_default(level).with_target("h2", quiet);
     match format {
         LogFormat::Text => {
@@ -118,6 +165,7 @@ fn log_to_stderr(level: tracing::Level, format: LogFormat) {
 
 /// Says what came of a reload, here and in the first line of what is returned.
 fn tell_reload(result: Result<Reloaded, ReloadError>) -> String {
+    let is_applied = result.is_ok();
     let told = match result {
         Ok(Reloaded { changed, .. }) if changed.is_empty() => "reloaded: no changes".to_owned(),
         Ok(Reloaded { generation, changed }) => {
@@ -125,26 +173,26 @@ fn tell_reload(result: Result<Reloaded, ReloadError>) -> String {
         }
         Err(error) => format!("not reloaded, nothing changed:\n{error}"),
     };
-    eprintln!("{told}");
+    say(if is_applied { Level::INFO } else { Level::ERROR }, &told);
     told
 }
 
 /// Nothing else depends on what the service manager knows.
 fn warn(told: std::io::Result<()>) {
     if let Err(error) = told {
-        eprintln!("warning: {error}");
+        say(Level::WARN, &error.to_string());
     }
 }
 
 fn tell_doubts(config: &Config) {
-    config.doubts().iter().for_each(|doubt| eprintln!("warning: {doubt}"));
+    config.doubts().iter().for_each(|doubt| say(Level::WARN, doubt));
 }
 
 /// Who asks a second time does not want to wait for what is in flight.
 fn exit_at_next(mut signals: evenkeel_server::process::Signals) -> std::io::Result<()> {
     let wait = move || {
         signals.wait();
-        eprintln!("stopped at once: requests in flight were cut off");
+        say(Level::INFO, "stopped at once: requests in flight were cut off");
         std::process::exit(130);
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
