@@ -177,6 +177,9 @@ fn of_kind(row: &Row<'_>) -> Result<Map<String, Value>> {
         "boolean" | "`true` or `false`" => json!({"type": "boolean"}),
         "text" | "file" | "text or duration" => text(),
         "address" => address(),
+        "address or path" => {
+            json!({"anyOf": [address(), {"type": "string", "pattern": "^unix:/"}]})
+        }
         "list of addresses" => json!({"type": "array", "items": address()}),
         "list of texts" | "list of text" | "list of networks" | "list of addresses and names" => {
             json!({"type": "array", "items": text()})

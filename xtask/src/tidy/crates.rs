@@ -181,8 +181,10 @@ const STEPS: &[Place] = &[
 
 /// Where connections are accepted. The one loop has limits, phases and a drain; others would not.
 const ACCEPTS: &[Place] = &[
-    // One for the loop, one for what waits in the kernel's backlog at the end.
-    place("crates/wire/runtime/src/accept/listener.rs", 2),
+    // One for the loop, one for what waits in the kernel's backlog at the end; by port and by path.
+    place("crates/wire/runtime/src/accept/listener.rs", 4),
+    // No client: the process that replaces this one.
+    place("crates/serve/server/src/process/hand_over/offer.rs", 1),
     // A server for tests, on threads of its own: a test's may be held up.
     place("crates/tools/testkit/src/kubernetes.rs", 1),
     // A collector of traces, for tests: it answers wrongly on purpose.

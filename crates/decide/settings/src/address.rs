@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use crate::problem::quoted;
 use crate::reader::canonical;
-use crate::{Mismatch, Setting};
+use crate::{Mismatch, Setting, Value};
 
 /// An address and where it was written. Port 0 is any port, and what stands in for an address
 /// that could not be read; neither can meet another address.
@@ -14,6 +15,8 @@ use crate::{Mismatch, Setting};
 pub struct Address<'a> {
     /// The address; port 0 when it could not be read.
     pub address: SocketAddr,
+    /// The same, or a path.
+    pub place: ListenAddress,
     setting: Setting<'a>,
 }
 
@@ -21,19 +24,56 @@ impl<'a> Address<'a> {
     /// An address to listen on.
     pub fn to_listen(setting: Setting<'a>) -> Self {
         let address = setting.clone().address().required();
-        Self { address, setting }
+        Self::of(address, setting)
+    }
+
+    fn of(address: SocketAddr, setting: Setting<'a>) -> Self {
+        Self { address, place: address.into(), setting }
+    }
+
+    /// An address to listen on, or a path, whose file gets these permissions.
+    pub fn to_listen_anywhere(setting: Setting<'a>, mode: Setting<'a>) -> Self {
+        let expected = "such as \"0660\": three or four digits from 0 to 7";
+        let stand_in = ListenAddress::MODE;
+        let is_there = mode.value().is_some();
+        let bits = mode.clone().parsed(expected, stand_in, |text| {
+            let is_octal = (3..=4).contains(&text.len());
+            let bits = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
+            bits.ok_or_else(|| Mismatch::new(quoted(text), expected))
+        });
+        let bits = bits.or(stand_in);
+        let written = match setting.value() {
+            Some(Value::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        let Some(path) = written.and_then(|text| text.strip_prefix(ListenAddress::UNIX)) else {
+            if is_there {
+                let wrong = Mismatch::new("mode", "an address unix:/a/path beside it");
+                mode.problem(wrong.with_hint("only files have permissions"));
+            }
+            return Self::to_listen(setting);
+        };
+        if !path.starts_with('/') || path.ends_with('/') || path.len() > SOCKET_PATH_BYTES_MAX {
+            let expected =
+                format!("unix: and an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes");
+            let wrong =
+                Mismatch::new(format!("{} ({} bytes)", quoted(path), path.len()), &expected);
+            setting.problem(wrong.with_hint("the kernel keeps no longer path of a socket"));
+        }
+        let place = ListenAddress::Unix { path: path.into(), mode: bits };
+        Self { place, ..Self::nowhere(setting) }
     }
 
     /// An address to connect to: its port is not 0.
     pub fn to_connect(setting: Setting<'a>) -> Self {
         let expected = "an IP address with a port to connect to, such as 127.0.0.1:9001";
         let address = setting.clone().address().check(expected, |to| to.port() != 0).required();
-        Self { address, setting }
+        Self::of(address, setting)
     }
 
     /// No address, where one may be left out.
     pub fn nowhere(setting: Setting<'a>) -> Self {
-        Self { address: (Ipv4Addr::UNSPECIFIED, 0).into(), setting }
+        Self::of((Ipv4Addr::UNSPECIFIED, 0).into(), setting)
     }
 
     /// Where a connection to the address goes: `0.0.0.0` and `[::]` lead to this machine.
@@ -48,8 +88,69 @@ impl<'a> Address<'a> {
 
     /// Reports what is wrong with the address, at its place in the file.
     pub fn problem(&self, expected: &str, hint: String) {
-        let wrong = Mismatch::new(self.address.to_string(), expected);
+        let wrong = Mismatch::new(self.place.to_string(), expected);
         self.setting.problem(wrong.with_hint(hint));
+    }
+}
+
+/// What the kernel keeps of the path of a socket, without the zero at its end.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Where a server listens: a port, or a socket in the file system.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListenAddress {
+    /// An address with a port; 0 is any port.
+    Inet(SocketAddr),
+    /// A path, and the permissions of the file.
+    Unix {
+        /// The path.
+        path: PathBuf,
+        /// Such as `0o660`.
+        mode: u32,
+    },
+}
+
+impl ListenAddress {
+    /// What begins a path where an address may be.
+    pub const UNIX: &str = "unix:";
+
+    /// The permissions of a socket where none are named: its user and group.
+    pub const MODE: u32 = 0o660;
+
+    /// A path, with the usual permissions.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self::Unix { path: path.into(), mode: Self::MODE }
+    }
+
+    /// The address with a port, if it is one.
+    pub const fn inet(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Inet(address) => Some(*address),
+            Self::Unix { .. } => None,
+        }
+    }
+
+    /// Whether both are one place, whoever may connect to it.
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Unix { path, .. }, Self::Unix { path: other, .. }) => path == other,
+            _ => self == other,
+        }
+    }
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Inet(address)
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inet(address) => address.fmt(f),
+            Self::Unix { path, .. } => write!(f, "{}{}", Self::UNIX, path.display()),
+        }
     }
 }
 
@@ -155,7 +256,7 @@ impl<'a> Endpoint<'a> {
     pub fn read(setting: Setting<'a>) -> Self {
         let stand_in = Target::Address((Ipv4Addr::UNSPECIFIED, 0).into());
         match setting.clone().parsed(Target::EXPECTED, stand_in, Target::parse).required() {
-            Target::Address(address) => Self::Address(Address { address, setting }),
+            Target::Address(address) => Self::Address(Address::of(address, setting)),
             Target::Name(name) => Self::Name(name, setting),
         }
     }

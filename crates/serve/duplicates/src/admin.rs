@@ -37,7 +37,7 @@ pub fn surface(services: Vec<(State, Control)>) -> Surface {
     };
     let readiness = services_ready.into_iter().map(|state| {
         let is_ready = move || readiness(&state.borrow());
-        Box::new(is_ready) as Box<dyn Fn() -> Readiness + Send + Sync>
+        Arc::new(is_ready) as Arc<dyn Fn() -> Readiness + Send + Sync>
     });
     Surface { endpoints, readiness: readiness.collect(), ..Surface::of_metrics(metrics) }
 }

@@ -248,7 +248,7 @@ async fn stand_by(
         state.send_replace(Arc::new(shown));
     };
     let stand_in = Rc::new(StandIn(state.subscribe()));
-    let listener = listener.try_clone()?;
+    let listener = listener.again();
     let refusing = async {
         // Not kept for its turn: nobody would expect it then.
         while let Some(asked) = changes.recv().await {

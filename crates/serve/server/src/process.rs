@@ -12,6 +12,7 @@ mod connections;
 mod discovery;
 mod files;
 mod fixed;
+mod hand_over;
 mod manager;
 pub(crate) mod reload;
 mod requests;
@@ -19,6 +20,7 @@ mod signals;
 pub(crate) mod tls;
 mod traces;
 pub(crate) mod upstreams;
+mod watched;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -26,12 +28,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+
+use evenkeel_settings::address::ListenAddress;
 
 use crate::adapters::{self, EnvoySide, MeshPaths, UpstreamHome};
 use crate::admin::{self, access::Access};
@@ -47,18 +51,21 @@ use evenkeel_mesh::{self as redirect, Member, RedirectState, envoy};
 use evenkeel_placement::{PlacementState, Service};
 use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::upstream_state::UpstreamStates;
-use evenkeel_runtime::accept::{Listener, Sharing, Stop, StopSignal, first, worker_runtime};
+use evenkeel_runtime::accept::{Gate, Listener, Sharing, Stop, StopSignal, first, worker_runtime};
 use evenkeel_runtime::clock::Clock;
 pub use evenkeel_runtime::component::ReloadError;
-use evenkeel_runtime::component::{AnyComponent, Job, Mounted, Parts, Place, Surface};
+use evenkeel_runtime::component::{AnyComponent, Job, Mounted, Parts, Place, Readiness, Surface};
 pub use evenkeel_runtime::files::Limit;
 use evenkeel_settings::Node;
 use fixed::{Fixed, Section};
+pub use hand_over::Outcome;
+use hand_over::{Claim, Door, Offer, OpenDoor};
 pub use manager::Manager;
 pub use reload::{LastReload, ReloadStatus, Reloaded, Reloader};
 pub use signals::{Signals, Wake};
 use tls::LoadedTls;
 use traces::TraceExport;
+pub use watched::Watch;
 use workers::{Bound, Workers, bind_for_all};
 
 /// The threads of a running process. Dropping it stops them without waiting; see
@@ -71,15 +78,31 @@ pub struct Process {
     clusters: Vec<Option<Arc<ClusterStates>>>,
     listens: Bound,
     agents: Vec<SocketAddr>,
-    admin: Option<SocketAddr>,
+    admin: Option<ListenAddress>,
     files: (Option<Limit>, Option<String>),
     sides: Sides,
     reloader: Reloader,
     stop: Arc<Stop>,
     drain: Duration,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    /// Told whenever a thread ends, which none does by itself while all is well.
+    /// Told whenever a thread ends, which none does by itself while all is well, and when another
+    /// process has replaced this one.
     ended: Arc<Notify>,
+    /// The number of that process.
+    replaced: Arc<OnceLock<u32>>,
+    /// The process that this one is to replace.
+    claim: Option<(Claim, Gates)>,
+    /// Only what `/readyz` asks.
+    readiness: Surface,
+}
+
+/// What keeps a process that replaces another one from serving before its time.
+#[derive(Clone, Debug)]
+struct Gates {
+    /// Before clients, until everything is ready.
+    clients: Gate,
+    /// Before what only one process may have or do, until the other one is told.
+    rest: Gate,
 }
 
 /// How the loops beside the workers stand.
@@ -107,14 +130,17 @@ struct Opened {
 
 impl Opened {
     /// `config` is told which ports its agents were given: they are known by them.
-    fn open(config: &mut Config, sharing: Sharing) -> io::Result<Self> {
+    fn open(config: &mut Config, gates: Option<&Gates>) -> io::Result<Self> {
+        let (clients, rest) = (gates.map(|gates| &gates.clients), gates.map(|gates| &gates.rest));
         let admin = config.admin.as_ref();
-        let admin = admin.map(|admin| AdminListener::open(admin, sharing)).transpose()?;
+        let admin = admin.map(|admin| AdminListener::open(admin, rest)).transpose()?;
         let workers = config.process.workers.max(1);
-        let listens = config.listens.iter().map(|listen| (listen.address, sharing));
-        let listens = bind_for_all(listens, workers)?;
-        let agents = config.agents.iter();
-        let agents = agents.map(|agent| Listener::bind_as(agent.common.address, sharing));
+        let listens = config.listens.iter().map(|listen| (&listen.address, Sharing::Claimed));
+        let listens = bind_for_all(listens, workers, clients)?;
+        let agents = config.agents.iter().map(|agent| {
+            let listener = Listener::bind_as(agent.common.address, Sharing::Claimed)?;
+            Ok(listener.behind(clients))
+        });
         let agents = agents.collect::<io::Result<Vec<Listener>>>()?;
         for (agent, listener) in config.agents.iter_mut().zip(&agents) {
             agent.common.address = listener.address()?;
@@ -157,7 +183,7 @@ impl Process {
     /// thread cannot be started, with the likely cause. What breaks later ends
     /// [`Signals::wait_beside`], and [`Process::stop`] tells it.
     pub fn start(config: Config) -> io::Result<Self> {
-        Self::open(config, None, Sharing::Claimed)
+        Self::open(config, None, false)
     }
 
     /// The same with a configuration that was read from this file, which can be reloaded.
@@ -165,21 +191,22 @@ impl Process {
     /// # Errors
     /// As [`Process::start`].
     pub fn start_from(file: &Path, config: Config) -> io::Result<Self> {
-        Self::open(config, Some(file.to_owned()), Sharing::Claimed)
+        Self::open(config, Some(file.to_owned()), false)
     }
 
-    /// The same beside another process of this user that listens on the same addresses and is to
-    /// be stopped. The address of administration is taken as soon as the other one has left it.
+    /// The same with the sockets of the process of this user that runs with this file, if there is
+    /// one. No client is accepted before [`Signals::take_over`].
     ///
     /// # Errors
-    /// As [`Process::start`].
-    pub fn take_over_from(file: &Path, config: Config) -> io::Result<Self> {
-        Self::open(config, Some(file.to_owned()), Sharing::Shared)
+    /// As [`Process::start`], and when the other process refuses. It goes on.
+    pub fn replace(file: &Path, config: Config) -> io::Result<Self> {
+        Self::open(config, Some(file.to_owned()), true)
     }
 
-    fn open(mut config: Config, file: Option<PathBuf>, sharing: Sharing) -> io::Result<Self> {
+    fn open(mut config: Config, file: Option<PathBuf>, does_replace: bool) -> io::Result<Self> {
         let files = files::open(&config);
-        let mut opened = Opened::open(&mut config, sharing)?;
+        let (door, claim) = enter(&config, file.as_deref(), does_replace)?;
+        let mut opened = Opened::open(&mut config, claim.as_ref().map(|(_, gates)| gates))?;
         let (stop, drain) = (Arc::new(Stop::new()), config.process.drain);
         let mut whole = Whole::new(config)?;
         let (config, states, clock) = (Arc::clone(&whole.config), &whole.states, whole.clock);
@@ -187,7 +214,7 @@ impl Process {
         let resolver = Resolver::new(config.process.resolvers.clone());
         discovery::ask_first(&resolver, states, &config, clock);
         let (sides, clusters) = (opened.sides()?, opened.cluster_states());
-        let admin = opened.admin.as_ref().map(AdminListener::address).transpose()?;
+        let admin = opened.admin.as_ref().map(|admin| admin.listener.place()).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
         let (access, access_log) = AccessLog::open(&config.log);
         let (traces, trace_export) = TraceExport::open(config.traces.as_ref())?;
@@ -201,10 +228,23 @@ impl Process {
         );
         let (listens, configs) = (workers.bound(), workers.configs());
         let reloader = Reloader::new(file, configs, Arc::downgrade(&stop));
-        let mut parts = whole.parts((workers, access_log, trace_export), &tls, opened, &reloader);
-        let jobs = parts.iter_mut().flat_map(|part| part.jobs()).collect();
+        let gates = claim.as_ref().map(|(_, gates)| gates.clone());
+        let rest = gates.map(|gates| gates.rest);
+        let (mut parts, readiness) = whole.parts(
+            (workers, access_log, trace_export),
+            &tls,
+            (opened, rest.clone()),
+            &reloader,
+        );
+        let mut jobs: Vec<Job> = parts.iter_mut().flat_map(|part| part.jobs()).collect();
         reloader.mount(parts);
-        let ended = Arc::<Notify>::default();
+        let (ended, replaced) = (Arc::<Notify>::default(), Arc::<OnceLock<u32>>::default());
+        if let Some(door) = door {
+            let (stop, replaced) = (Arc::downgrade(&stop), Arc::clone(&replaced));
+            let woken = Arc::clone(&ended);
+            let offer = Offer { door, stop, gate: rest, replaced, woken };
+            jobs.push(Job::new(Place::Control, move |stop| offer.run(stop)));
+        }
         let threads = start_all(jobs, &stop, &ended)?;
         let agents = whole.config.agents.iter().map(|agent| agent.common.address).collect();
         let Whole { states, agent_states, .. } = whole;
@@ -222,13 +262,36 @@ impl Process {
             drain,
             threads,
             ended,
+            replaced,
+            claim,
+            readiness,
         })
     }
 
     /// Where the `[[listen]]` entries listen, in order, with the ports the system chose.
     #[must_use]
-    pub fn listens(&self) -> Vec<SocketAddr> {
+    pub fn places(&self) -> Vec<ListenAddress> {
         self.listens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Those of them that are ports.
+    #[must_use]
+    pub fn listens(&self) -> Vec<SocketAddr> {
+        self.places().iter().filter_map(ListenAddress::inet).collect()
+    }
+
+    async fn take_over(&mut self) -> io::Result<Option<Outcome>> {
+        let Some((claim, gates)) = self.claim.take() else { return Ok(None) };
+        let readiness = || {
+            let of_parts = self.readiness.readiness.iter().map(|of_part| of_part());
+            of_parts.fold(Readiness::Ready, |whole, part| match whole {
+                Readiness::Ready => part,
+                Readiness::NotReady(why) => Readiness::NotReady(why),
+            })
+        };
+        let outcome = claim.complete(readiness, &gates.clients).await?;
+        gates.rest.open();
+        Ok(Some(outcome))
     }
 
     /// To give it another configuration while it runs.
@@ -245,8 +308,14 @@ impl Process {
 
     /// Where `[admin]` listens.
     #[must_use]
-    pub const fn admin(&self) -> Option<SocketAddr> {
-        self.admin
+    pub const fn admin_place(&self) -> Option<&ListenAddress> {
+        self.admin.as_ref()
+    }
+
+    /// The same, if it is a port.
+    #[must_use]
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(ListenAddress::inet)
     }
 
     /// The limit of open files, where it is known.
@@ -320,71 +389,67 @@ impl Process {
     }
 }
 
-/// The address of administration, which two processes never share: half of the answers would be of
-/// the wrong one.
+/// Who may replace this process asks at its door; whom this one replaces is asked now.
+type Entered = (Option<OpenDoor>, Option<(Claim, Gates)>);
+
+fn enter(config: &Config, file: Option<&Path>, does_replace: bool) -> io::Result<Entered> {
+    let configured = config.process.hand_over.as_deref();
+    let door = file.map(|file| Door::of(file, configured)).transpose()?.flatten();
+    let Some(door) = door else {
+        return match does_replace {
+            true => Err(io::Error::other(
+                "a process is replaced by process.hand_over, which is \
+                                          not set",
+            )),
+            false => Ok((None, None)),
+        };
+    };
+    let claim = if does_replace { Claim::ask(&door)? } else { None };
+    if let Some(mut claim) = claim {
+        refuse_what_is_single(config)?;
+        let gates = Gates { clients: Gate::closed(), rest: Gate::closed() };
+        return Ok((claim.door.take(), Some((claim, gates))));
+    }
+    let open = door.open().inspect_err(|error| {
+        tracing::warn!(%error, "no other process can take over from this one");
+    });
+    Ok((open.ok(), None))
+}
+
+/// Two processes at once would contradict each other, or have one file.
+fn refuse_what_is_single(config: &Config) -> io::Result<()> {
+    let tables = [
+        ("duplicates", !config.duplicates.is_empty()),
+        ("redirect", config.redirect.is_some()),
+        ("envoy", config.envoy.is_some()),
+    ];
+    match tables.into_iter().find(|(_, is_there)| *is_there) {
+        Some((table, _)) => Err(io::Error::other(format!(
+            "cannot take over: [{table}] has one process; stop the other one, then start this one \
+             without --take-over"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The address of administration, which two processes never serve at once: half of the answers
+/// would be of the wrong one.
 struct AdminListener {
     access: Access,
-    bound: AdminBound,
+    listener: Listener,
 }
-
-enum AdminBound {
-    Bound(Listener),
-    /// Another process has it still, and will leave.
-    Awaited(SocketAddr),
-}
-
-/// Between two attempts to bind an address that another process is about to leave.
-const ADMIN_RETRY: Duration = Duration::from_millis(100);
 
 impl AdminListener {
-    fn open(config: &AdminConfig, sharing: Sharing) -> io::Result<Self> {
-        let (access, address) = (Access::load(config)?, config.address);
-        let bound = match bind_admin(address) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse && sharing == Sharing::Shared =>
-            {
-                AdminBound::Awaited(address)
-            }
-            bound => AdminBound::Bound(bound?),
-        };
-        Ok(Self { access, bound })
-    }
-
-    fn address(&self) -> io::Result<SocketAddr> {
-        match &self.bound {
-            AdminBound::Bound(listener) => listener.address(),
-            AdminBound::Awaited(address) => Ok(*address),
-        }
+    fn open(config: &AdminConfig, gate: Option<&Gate>) -> io::Result<Self> {
+        let access = Access::load(config)?;
+        let mut bound = Listener::bind_all(&config.address, Sharing::Alone, 1)?;
+        let listener = bound.pop().expect("as many as were asked for");
+        Ok(Self { access, listener: listener.outside_limits().behind(gate) })
     }
 
     async fn serve(self, surface: Surface, stop: StopSignal) -> io::Result<()> {
-        let bound = match self.bound {
-            AdminBound::Bound(listener) => Some(listener),
-            AdminBound::Awaited(address) => first(bind_later(address), until_stopping(&stop)).await,
-        };
-        match bound {
-            Some(listener) => admin::serve(surface, self.access, listener, stop).await,
-            None => Ok(()),
-        }
+        admin::serve(surface, self.access, self.listener, stop).await
     }
-}
-
-fn bind_admin(address: SocketAddr) -> io::Result<Listener> {
-    Listener::bind_as(address, Sharing::Alone).map(Listener::outside_limits)
-}
-
-async fn bind_later(address: SocketAddr) -> Option<Listener> {
-    loop {
-        tokio::time::sleep(ADMIN_RETRY).await;
-        if let Ok(listener) = bind_admin(address) {
-            return Some(listener);
-        }
-    }
-}
-
-async fn until_stopping<T>(stop: &StopSignal) -> Option<T> {
-    stop.clone().stopping().await;
-    None
 }
 
 /// Reads the certificates, keys, tokens and lists of replicas that a configuration names, for
@@ -452,9 +517,9 @@ impl Whole {
         &mut self,
         (workers, access_log, traces): (Workers, AccessLog, TraceExport),
         tls: &LoadedTls,
-        opened: Opened,
+        (opened, gate): (Opened, Option<Gate>),
         reloader: &Reloader,
-    ) -> Parts<Config> {
+    ) -> (Parts<Config>, Surface) {
         let (config, envoys) = (Arc::clone(&self.config), self.envoys.take());
         let Opened { agents, admin, mesh, placement, duplicates, watchers, .. } = opened;
         let clusters = Clusters::open(Arc::clone(&config), watchers, &self.states);
@@ -468,7 +533,7 @@ impl Whole {
             Box::new(Mounted::new(Fixed::new(of(&config), jobs, surface), of))
         };
         let (mesh, mesh_surface) = self.mesh(mesh);
-        let (placement, placement_surface) = placed(placement);
+        let (placement, placement_surface) = placed(placement, gate);
         let (services, services_surface) = self.duplicates(duplicates);
         let (envoys, envoys_surface) = self.envoys(envoys);
         let agents_surface = self.agents_surface();
@@ -487,6 +552,7 @@ impl Whole {
         surface.merge(files::surface());
         surface.merge(connections::surface());
         parts.iter_mut().for_each(|part| surface.merge(part.surface()));
+        let readiness = Surface { readiness: surface.readiness.clone(), ..Surface::default() };
         let admin = admin.map(|listener| {
             Job::new(Place::Own("admin".to_owned()), move |stop| listener.serve(surface, stop))
         });
@@ -494,7 +560,7 @@ impl Whole {
             Section::of(config, "admin")
         });
         parts.insert(0, admin);
-        parts
+        (parts, readiness)
     }
 
     fn agents_surface(&self) -> Surface {
@@ -540,11 +606,17 @@ impl Whole {
     }
 }
 
-fn placed(placement: Option<Service>) -> (Vec<Job>, Surface) {
+/// Two processes would move the same leader: this one waits for its time.
+fn placed(placement: Option<Service>, gate: Option<Gate>) -> (Vec<Job>, Surface) {
     let surface = evenkeel_placement::metrics::surface(placement.as_ref().map(Service::state));
     let job = placement.map(|service| {
         let place = Place::Own("placement".to_owned());
-        Job::new(place, move |stop| service.run(stopped(stop)))
+        Job::new(place, move |stop| async move {
+            if let Some(gate) = gate {
+                first(gate.opened(), stopped(stop.clone())).await;
+            }
+            service.run(stopped(stop)).await
+        })
     });
     (job.into_iter().collect(), surface)
 }
@@ -628,6 +700,7 @@ mod tests {
                 drain: Duration::ZERO,
                 buffers_max: evenkeel_runtime::buffers::BYTES_MAX,
                 resolvers: Vec::new(),
+                hand_over: None,
             },
             listens: Vec::new(),
             upstreams: Vec::new(),
@@ -646,7 +719,7 @@ mod tests {
         assert!(process.threads.iter().all(|thread| !thread.is_finished()), "idle, not ended");
         let broken = spawn("broken".to_owned(), &process.ended, || panic!("in a test")).unwrap();
         process.threads.push(broken);
-        assert_eq!(Signals::catch().unwrap().wait_beside(&process), Wake::Stop);
+        assert_eq!(Signals::catch().unwrap().wait_beside(&process, None), Wake::Stop);
         let error = process.stop().unwrap_err().to_string();
         assert!(error.contains("broken panicked"), "{error}");
     }

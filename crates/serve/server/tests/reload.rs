@@ -115,7 +115,11 @@ fn nth(n: usize, replicas: &[&Replica; 4], door: SocketAddr) -> String {
     );
     more += ["", "hedge = { quantile = 0.9 }\n", "hedge = { objective = '20ms' }\n"][n % 3];
     more += ["", "pool = { connections_max = 900 }\n"][n / 2 % 2];
-    more += ["safeguards = { slow_start = '1s' }\n", ""][n / 3 % 2];
+    // A copy beside a replica that a busy machine keeps silent is no loss; it would hide one.
+    more += [
+        "safeguards = { silence_min = '0s', slow_start = '1s' }\n",
+        "safeguards = { silence_min = '0s' }\n",
+    ][n / 3 % 2];
     more += ["", "health = { interval = '20ms', fall = 5 }\n"][n / 4 % 2];
     let mut text = text(&members[n % 4], &more);
     if n % 4 < 2 {

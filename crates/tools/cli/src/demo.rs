@@ -318,6 +318,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
             drain: Duration::from_secs(1),
             buffers_max: BYTES_MAX,
             resolvers: Vec::new(),
+            hand_over: None,
         },
         listens: Vec::new(),
         upstreams: Vec::new(),
@@ -411,7 +412,7 @@ fn proxy_config(
     };
     let listen = ListenConfig {
         tls: None,
-        address: any_port,
+        address: any_port.into(),
         upstream: 0,
         routes: Vec::new(),
         proxy_protocol: Networks::NONE,
@@ -424,6 +425,7 @@ fn proxy_config(
             drain: Duration::from_secs(1),
             buffers_max: BYTES_MAX,
             resolvers: Vec::new(),
+            hand_over: None,
         },
         listens: vec![listen],
         upstreams: vec![UpstreamEntry { common: upstream, cql: None }],

@@ -12,8 +12,11 @@ use evenkeel_proxy::requests::access::timestamp;
 use evenkeel_runtime::accept::inherited;
 use evenkeel_runtime::component::ReloadError;
 use evenkeel_server::config::{Config, LogFormat};
-use evenkeel_server::process::{Manager, Process, Reloaded, Wake, check_files};
+use evenkeel_server::process::{
+    Manager, Outcome, Process, Reloaded, Signals, Wake, Watch, check_files,
+};
 use evenkeel_settings::Node;
+use evenkeel_settings::address::ListenAddress;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -29,6 +32,7 @@ use crate::output;
 /// losing a request. It applies nothing if the file is invalid or a change needs a restart.
 /// Tells systemd when it is ready, reloads and stops (Type=notify), and listens on the sockets
 /// that systemd opened, where they have an address of the configuration.
+/// On SIGUSR2 it starts its program anew with --take-over, to upgrade without a gap.
 /// Example: evenkeel run evenkeel.toml
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArguments {
@@ -37,10 +41,15 @@ pub(crate) struct RunArguments {
     /// Log level on stderr: error, warn (health checks), info, debug (every failed attempt).
     #[arg(long, default_value = "warn", value_name = "LEVEL")]
     log: Level,
-    /// Listen beside another process on the same addresses, which you stop then: no client is
-    /// refused meanwhile. Only for processes of the same user.
+    /// Replace the process that runs with this file: get its sockets, accept clients once ready,
+    /// and let it drain and exit then. No client is refused meanwhile. If this one does not become
+    /// ready, the other one goes on. Only for processes of the same user.
     #[arg(long)]
     take_over: bool,
+    /// Reload whenever the file has changed, however it is written or replaced. A file that cannot
+    /// be applied changes nothing; the problem is printed once.
+    #[arg(long)]
+    watch: bool,
 }
 
 /// Check a configuration and report all problems; start nothing.
@@ -56,10 +65,11 @@ pub(crate) struct CheckArguments {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    let watch = arguments.watch.then(|| Watch::new(&arguments.config));
     let config = Config::load(&arguments.config)?;
     let format = config.log.format;
     log_to_stderr(arguments.log, format);
-    match serve(arguments, config) {
+    match start(arguments, config, watch) {
         Err(error) if format == LogFormat::Json => {
             say(Level::ERROR, &format!("{error:#}"));
             Ok(ExitCode::from(2))
@@ -68,18 +78,58 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn serve(arguments: &RunArguments, config: Config) -> anyhow::Result<ExitCode> {
-    let mut signals =
-        evenkeel_server::process::Signals::catch_with_reload().context("cannot catch signals")?;
+fn start(
+    arguments: &RunArguments,
+    config: Config,
+    watch: Option<Watch>,
+) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::catch_with_reload().context("cannot catch signals")?;
     let manager = Manager::of_environment()?;
     inherited::inherit()?;
     let summary = describe(&config);
     tell_doubts(&config);
     let start = match arguments.take_over {
-        true => Process::take_over_from,
+        true => Process::replace,
         false => Process::start_from,
     };
-    let process = start(&arguments.config, config)?;
+    let mut process = start(&arguments.config, config)?;
+    let outcome = match signals.take_over(&mut process) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            process.stop()?;
+            return Err(error.into());
+        }
+    };
+    tell_take_over(arguments, outcome);
+    tell_addresses(&process);
+    say(Level::INFO, &format!("{summary}; SIGTERM or Ctrl-C stops, SIGHUP reloads"));
+    warn(manager.ready(&summary));
+    serve(&mut signals, &process, &manager, watch);
+    exit_at_next(signals)?;
+    process.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_take_over(arguments: &RunArguments, outcome: Option<Outcome>) {
+    match outcome {
+        Some(Outcome::Replaced(other)) => {
+            say(Level::INFO, &format!("replaced process {other}, which drains"))
+        }
+        Some(Outcome::Ended(other)) => {
+            say(Level::INFO, &format!("process {other} ended: serving in its place"))
+        }
+        Some(Outcome::Silent(other)) => say(
+            Level::WARN,
+            &format!("process {other} does not say that it stops: stop it, both accept clients"),
+        ),
+        None if arguments.take_over => {
+            say(Level::INFO, "no process to take over from: serving as the first one");
+        }
+        None => {}
+    }
+}
+
+fn tell_addresses(process: &Process) {
     if let Some(limit) = process.files() {
         say(Level::INFO, &limit.to_string());
     }
@@ -92,8 +142,8 @@ fn serve(arguments: &RunArguments, config: Config) -> anyhow::Result<ExitCode> {
             &format!("nothing listens on the inherited socket {address}: clients wait there"),
         );
     }
-    for address in process.listens() {
-        say(Level::INFO, &format!("listening on http://{address}"));
+    for address in process.places() {
+        say(Level::INFO, &format!("listening on {}", url(&address)));
     }
     for address in process.agents() {
         say(Level::INFO, &format!("agent on http://{address}"));
@@ -101,24 +151,77 @@ fn serve(arguments: &RunArguments, config: Config) -> anyhow::Result<ExitCode> {
     for (address, state) in process.duplicates() {
         say(Level::INFO, &format!("{}: clients of Redis on {address}", state.borrow().name));
     }
-    if let Some(address) = process.admin() {
-        say(
-            Level::INFO,
-            &format!("dashboard on http://{address}/, metrics on http://{address}/metrics"),
-        );
+    if let Some(address) = process.admin_place() {
+        let url = url(address);
+        say(Level::INFO, &format!("dashboard on {url}/, metrics on {url}/metrics"));
     }
-    say(Level::INFO, &format!("{summary}; SIGTERM or Ctrl-C stops, SIGHUP reloads"));
-    warn(manager.ready(&summary));
-    while signals.wait_beside(&process) == Wake::Reload {
-        warn(manager.reloading());
-        let told = tell_reload(process.reloader().reload_file());
-        warn(manager.ready(&told));
+}
+
+/// Does as it is asked until it is to stop.
+fn serve(signals: &mut Signals, process: &Process, manager: &Manager, mut watch: Option<Watch>) {
+    let mut said = None;
+    loop {
+        match signals.wait_beside(process, watch.as_mut()) {
+            wake @ (Wake::Reload | Wake::Changed) => {
+                if let Some(watch) = &mut watch {
+                    watch.look();
+                }
+                warn(manager.reloading());
+                let result = process.reloader().reload_file();
+                let level = if result.is_ok() { Level::INFO } else { Level::ERROR };
+                if let Some(watch) = &mut watch {
+                    watch.retry(matches!(result, Err(ReloadError::Unusable(_))));
+                }
+                let told = told_of(result);
+                if wake == Wake::Reload || said.as_ref() != Some(&told) {
+                    say(level, &told);
+                }
+                warn(manager.ready(&told));
+                said = Some(told);
+            }
+            Wake::Upgrade => warn(start_successor()),
+            Wake::Replaced(by) => {
+                warn(manager.replaced_by(by));
+                say(
+                    Level::INFO,
+                    &format!("replaced by process {by}: completing requests in flight"),
+                );
+                return;
+            }
+            Wake::Stop => {
+                warn(manager.stopping());
+                say(Level::INFO, "stopping: completing requests in flight");
+                return;
+            }
+        }
     }
-    warn(manager.stopping());
-    say(Level::INFO, "stopping: completing requests in flight");
-    exit_at_next(signals)?;
-    process.stop()?;
-    Ok(ExitCode::SUCCESS)
+}
+
+fn url(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Inet(address) => format!("http://{address}"),
+        ListenAddress::Unix { .. } => address.to_string(),
+    }
+}
+
+/// Starts the program that is now where this one was, with the same arguments, to replace this one.
+fn start_successor() -> std::io::Result<()> {
+    const TAKE_OVER: &str = "--take-over";
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    if !arguments.iter().any(|argument| argument == TAKE_OVER) {
+        arguments.push(TAKE_OVER.into());
+    }
+    let (program, arguments) = arguments.split_first().ok_or(std::io::ErrorKind::NotFound)?;
+    let mut successor = std::process::Command::new(program).args(arguments).spawn()?;
+    let number = successor.id();
+    say(Level::INFO, &format!("started process {number}, which is to replace this one"));
+    let wait = move || match successor.wait() {
+        Ok(status) => {
+            say(Level::INFO, &format!("process {number} ended ({status}): this one goes on"))
+        }
+        Err(error) => say(Level::WARN, &format!("cannot wait for process {number}: {error}")),
+    };
+    std::thread::Builder::new().name("successor".to_owned()).spawn(wait).map(drop)
 }
 
 /// How what is said is written.
@@ -163,18 +266,15 @@ fn log_to_stderr(level: Level, format: LogFormat) {
     }
 }
 
-/// Says what came of a reload, here and in the first line of what is returned.
-fn tell_reload(result: Result<Reloaded, ReloadError>) -> String {
-    let is_applied = result.is_ok();
-    let told = match result {
+/// What came of a reload.
+fn told_of(result: Result<Reloaded, ReloadError>) -> String {
+    match result {
         Ok(Reloaded { changed, .. }) if changed.is_empty() => "reloaded: no changes".to_owned(),
         Ok(Reloaded { generation, changed }) => {
             format!("reloaded: configuration {generation}; changed: {}", changed.join(", "))
         }
         Err(error) => format!("not reloaded, nothing changed:\n{error}"),
-    };
-    say(if is_applied { Level::INFO } else { Level::ERROR }, &told);
-    told
+    }
 }
 
 /// Nothing else depends on what the service manager knows.
@@ -189,7 +289,7 @@ fn tell_doubts(config: &Config) {
 }
 
 /// Who asks a second time does not want to wait for what is in flight.
-fn exit_at_next(mut signals: evenkeel_server::process::Signals) -> std::io::Result<()> {
+fn exit_at_next(mut signals: Signals) -> std::io::Result<()> {
     let wait = move || {
         signals.wait();
         say(Level::INFO, "stopped at once: requests in flight were cut off");

@@ -14,7 +14,7 @@ use common::{PROGRAM, Running, replica, text};
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::http;
 use evenkeel_testkit::story::nobody;
-use evenkeel_testkit::wait::{block_until, block_until_within};
+use evenkeel_testkit::wait::block_until;
 
 /// A proxy's file, and where it listens.
 struct Proxy {
@@ -145,31 +145,4 @@ fn a_second_process_does_not_take_clients_in_silence() {
             assert!(said.contains(&format!("cannot listen on {}: ", proxy.admin)), "{said}");
         }
     }
-}
-
-#[test]
-fn a_process_that_takes_over_serves_beside_the_other_and_has_its_admin_address_then() {
-    let proxy = Proxy::new("take-over");
-    let file = proxy.file("run.toml", replica(), &proxy.with_admin());
-    let mut before = Running::start(&file);
-    before.until("SIGHUP reloads");
-    let mut command = Command::new(PROGRAM);
-    let mut after = Running::start_by(command.args(["run", "--take-over"]).arg(&file));
-    after.until("SIGHUP reloads");
-    let uptime_s = || {
-        let status = http::try_get(proxy.admin, "/api/v1/status").ok()?;
-        let (_, uptime) = status.split_once("\"uptime_s\":")?;
-        uptime.split([',', '}']).next()?.parse::<f64>().ok()
-    };
-    assert!(uptime_s().is_some(), "the first one is asked as before");
-    before.signal("TERM");
-    let mut answered = 0;
-    block_until_within(Duration::from_secs(20), "the first one leaves", || {
-        assert!(http::get(proxy.listen, "/").starts_with("HTTP/1.1 200"));
-        answered += 1;
-        before.child.try_wait().unwrap().is_some()
-    });
-    assert!(answered > 0);
-    block_until("the second one is asked", || uptime_s().is_some());
-    assert!(http::get(proxy.listen, "/").starts_with("HTTP/1.1 200"));
 }

@@ -67,7 +67,7 @@ pub struct Surface {
     /// For `/metrics`.
     pub metrics: Vec<Arc<dyn Collect>>,
     /// For `/readyz`.
-    pub readiness: Vec<Box<dyn Fn() -> Readiness + Send + Sync>>,
+    pub readiness: Vec<Arc<dyn Fn() -> Readiness + Send + Sync>>,
     /// For `/api/v1/status`: keys and JSON values.
     pub status: Vec<(&'static str, StatusOf)>,
     /// Its own paths.

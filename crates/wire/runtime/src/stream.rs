@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
 /// A stream to a client or a server.
@@ -13,6 +13,8 @@ use tokio_rustls::TlsStream;
 pub enum Stream {
     /// A socket, without delay for small messages.
     Plain(TcpStream),
+    /// A socket of this machine, by a path.
+    Unix(UnixStream),
     /// Encrypted, over one of the others. It knows the peer's certificate and what was agreed.
     Tls(Box<TlsStream<Stream>>),
     /// A pipe within the process.
@@ -43,6 +45,10 @@ macro_rules! on_each {
     ($self:ident, $stream:ident => $poll:expr) => {
         match $self.get_mut() {
             Stream::Plain(stream) => {
+                let $stream = Pin::new(stream);
+                $poll
+            }
+            Stream::Unix(stream) => {
                 let $stream = Pin::new(stream);
                 $poll
             }
@@ -92,6 +98,7 @@ impl AsyncWrite for Stream {
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
             Self::Memory(stream) => stream.is_write_vectored(),
         }

@@ -28,7 +28,7 @@ mod sender;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -72,7 +72,7 @@ pub(crate) async fn serve(
     listener: Listener,
     stop: StopSignal,
 ) -> io::Result<()> {
-    let bound = listener.address()?.ip();
+    let bound = listener.address().map_or(Ipv4Addr::LOCALHOST.into(), |bound| bound.ip());
     let limits = LiveLimits::new(LIMITS, ListenerFilters::of_tls(access.tls.clone()));
     let desk = Rc::new(Desk::new(surface, access, bound, stop.clone())?);
     let sampling = Sampling(tokio::task::spawn_local(Rc::clone(&desk).sample()));

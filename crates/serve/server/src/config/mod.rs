@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_settings::address::ListenAddress;
 use evenkeel_settings::{Node, Problems};
 
 pub use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
@@ -72,13 +73,16 @@ pub struct ProcessConfig {
     pub buffers_max: u64,
     /// DNS servers to ask, in this order; default: those of the operating system.
     pub resolvers: Vec<SocketAddr>,
+    /// The path of the socket by which another process takes over; default: on Linux a name that is
+    /// no file, made of user and configuration file.
+    pub hand_over: Option<PathBuf>,
 }
 
 /// `[[listen]]`: an address and the upstream behind it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListenConfig {
     /// The address to accept clients on.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// Index into [`Config::upstreams`], for requests that no route takes.
     pub upstream: usize,
     /// Routes of an upstream of HTTP, the first that fits first.
@@ -124,8 +128,8 @@ pub enum Protocol {
 /// `[admin]`: metrics, API, dashboard.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
-    /// The address; off the loopback clients need a token or a certificate.
-    pub address: SocketAddr,
+    /// The address; off this machine clients need a token or a certificate.
+    pub address: ListenAddress,
     /// Encryption; `None` = none.
     pub tls: Option<ServerTlsFiles>,
     /// The file whose first line is the token that clients need.
@@ -137,7 +141,13 @@ pub struct AdminConfig {
 impl AdminConfig {
     /// Open to everybody who reaches it: for an address of the loopback.
     pub const fn open(address: SocketAddr) -> Self {
+        let address = ListenAddress::Inet(address);
         Self { address, tls: None, token_file: None, public: Vec::new() }
+    }
+
+    /// Whether only this machine reaches it.
+    pub fn is_near(&self) -> bool {
+        self.address.inet().is_none_or(|address| address.ip().to_canonical().is_loopback())
     }
 
     /// Whether a certificate of the client is asked for.
@@ -200,12 +210,12 @@ impl Config {
     /// What is sound and still seldom meant: a sentence each.
     pub fn doubts(&self) -> Vec<String> {
         let admin = self.admin.iter().filter(|admin| {
-            let is_near = admin.address.ip().to_canonical().is_loopback();
+            let is_near = admin.is_near();
             !is_near && admin.token_file.is_some() && admin.tls.is_none()
         });
         let mut doubts: Vec<String> = admin
             .map(|admin| {
-                let address = admin.address;
+                let address = &admin.address;
                 format!("[admin] {address} without tls: the token can be read on the network")
             })
             .collect();

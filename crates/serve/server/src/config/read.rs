@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_planner::model::Operation;
-use evenkeel_settings::address::Address;
+use evenkeel_settings::address::{Address, SOCKET_PATH_BYTES_MAX as PATH_BYTES_MAX};
 use evenkeel_settings::common::{
     HOUR, NAME_BYTES_MAX, SECOND, check_name, file, named_tables, tables,
 };
@@ -340,6 +341,22 @@ fn resolvers(setting: Setting<'_>) -> Vec<SocketAddr> {
     resolvers.check(few, |all| (1..=8).contains(&all.len())).or(Vec::new())
 }
 
+fn optional_path(setting: Setting<'_>) -> Option<PathBuf> {
+    setting.value().is_some().then(|| socket_path(setting))
+}
+
+/// The path of a socket, which the kernel can keep.
+fn socket_path(setting: Setting<'_>) -> PathBuf {
+    let path = file(setting.clone());
+    let length = path.as_os_str().len();
+    if length > PATH_BYTES_MAX {
+        let expected = format!("a path of at most {PATH_BYTES_MAX} bytes");
+        let wrong = Mismatch::new(format!("{length} bytes: {}", path.display()), &expected);
+        setting.problem(wrong.with_hint("the kernel keeps no more of the path of a socket"));
+    }
+    path
+}
+
 impl ProcessConfig {
     fn read(table: &mut Table<'_>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -348,13 +365,14 @@ impl ProcessConfig {
             drain: duration(table, "drain", Duration::ZERO..=HOUR, 10 * SECOND),
             buffers_max: table.key("buffers_max").bytes().between(BUFFERS_MAX).or(BYTES_MAX),
             resolvers: resolvers(table.key("resolvers")),
+            hand_over: optional_path(table.key("hand_over")),
         }
     }
 }
 
 impl<'a> Listen<'a> {
     fn read(table: &mut Table<'a>, upstreams: Option<&[Upstream<'_>]>, drain: Duration) -> Self {
-        let address = Address::to_listen(table.key("address"));
+        let address = Address::to_listen_anywhere(table.key("address"), table.key("mode"));
         let upstream = upstream_named(table.key("upstream"), upstreams);
         let behind = upstream.and_then(|index| upstreams?.get(index));
         if behind.is_some_and(|upstream| upstream.config.cql.is_some()) {
@@ -367,7 +385,7 @@ impl<'a> Listen<'a> {
         let config = ListenConfig {
             tls: table.key("tls").table(ServerTlsFiles::read).optional(),
             proxy_protocol: Networks::read(table.key("proxy_protocol")),
-            address: address.address,
+            address: address.place.clone(),
             upstream: upstream.unwrap_or_default(),
             limits: limits.section(move |table| ServerLimits::read(table, drain, idle)),
             http: HttpListenConfig::read(table),
@@ -484,10 +502,10 @@ impl<'a> Agent<'a> {
 impl<'a> Admin<'a> {
     fn read(table: &mut Table<'a>) -> Self {
         let setting = table.key("address");
-        let address = Address::to_listen(setting.clone());
+        let address = Address::to_listen_anywhere(setting.clone(), table.key("mode"));
         let public = table.key("public").list(|item| item.variant(&PublicPath::NAMED).required());
         let mut config = AdminConfig {
-            address: address.address,
+            address: address.place.clone(),
             tls: table.key("tls").table(ServerTlsFiles::read).optional(),
             token_file: table
                 .key("token_file")
@@ -497,10 +515,10 @@ impl<'a> Admin<'a> {
             public: public.or(Vec::new()),
         };
         let is_guarded = config.token_file.is_some() || config.asks_certificates();
-        if !is_guarded && !address.address.ip().to_canonical().is_loopback() {
-            let expected = "a loopback address such as 127.0.0.1:9901, or token_file, or tls with \
-                            client_ca";
-            let wrong = Mismatch::new(address.address.to_string(), expected);
+        if !is_guarded && !config.is_near() {
+            let expected = "a loopback address such as 127.0.0.1:9901, a path such as \
+                            unix:/run/evenkeel/admin.sock, or token_file, or tls with client_ca";
+            let wrong = Mismatch::new(config.address.to_string(), expected);
             setting.problem(wrong.with_hint("whoever reaches it can change settings"));
         }
         if let Some(tls) = &mut config.tls {

@@ -61,6 +61,15 @@ impl Manager {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"))
     }
 
+    /// Another process of the service has replaced this one, and is the one to watch from now on.
+    /// Only this one is believed that, as long as it is the one that is watched.
+    ///
+    /// # Errors
+    /// As [`Manager::ready`].
+    pub fn replaced_by(&self, process: u32) -> io::Result<()> {
+        self.tell(&format!("MAINPID={process}\nREADY=1\nSTATUS=has replaced another process"))
+    }
+
     /// The process stops once its requests in flight are answered.
     ///
     /// # Errors
@@ -115,6 +124,8 @@ mod tests {
         let reloading = told(&socket);
         let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
         assert!(since.parse::<u64>().unwrap() > 0, "{reloading}");
+        manager.replaced_by(7).unwrap();
+        assert!(told(&socket).starts_with("MAINPID=7\nREADY=1\n"));
         manager.stopping().unwrap();
         assert!(told(&socket).starts_with("STOPPING=1\n"));
         drop(socket);

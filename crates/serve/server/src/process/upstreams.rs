@@ -53,7 +53,7 @@ impl Upstreams {
         let all = Arc::new(self);
         let [counted, ready, status, sampled] = [(); 4].map(|()| Arc::clone(&all));
         Surface {
-            readiness: vec![Box::new(move || ready.readiness())],
+            readiness: vec![Arc::new(move || ready.readiness())],
             status: vec![
                 ("sampled_every_s", Box::new(|_| seconds(SAMPLED_EVERY).to_string())),
                 (

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,16 +29,17 @@ use evenkeel_http_proxy::health::Checks;
 use evenkeel_proxy::requests::log::RequestLog;
 use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::upstream_state::UpstreamStates;
-use evenkeel_runtime::accept::{Listener, Sharing};
+use evenkeel_runtime::accept::{Gate, Listener, Sharing};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::component::{Component, Job, Place, ReloadError, Surface};
+use evenkeel_settings::address::ListenAddress;
 
 /// How long a reload waits until all workers have obeyed. They obey between two polls of their
 /// event queue; what takes longer is told and not waited for.
 const OBEYED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where `[[listen]]` entries listen, in order, with the ports the system chose.
-pub(super) type Bound = Arc<Mutex<Vec<SocketAddr>>>;
+pub(super) type Bound = Arc<Mutex<Vec<ListenAddress>>>;
 
 /// The workers of a process.
 pub(super) struct Workers {
@@ -64,14 +64,14 @@ pub(super) struct Workers {
 }
 
 /// Addresses, each bound once for each worker.
-pub(super) type ForAll = (Vec<SocketAddr>, Vec<Vec<Listener>>);
+pub(super) type ForAll = (Vec<ListenAddress>, Vec<Vec<Listener>>);
 
 /// What a reload has prepared.
 pub(super) struct Staged {
     config: Arc<Config>,
     tls: Arc<LoadedTls>,
     /// By `[[listen]]`: where it listens, and the frontend that is there.
-    frontends: Vec<(SocketAddr, Option<usize>)>,
+    frontends: Vec<(ListenAddress, Option<usize>)>,
     /// By worker: the new listeners, in order.
     listeners: Vec<Vec<Listener>>,
 }
@@ -116,7 +116,7 @@ impl Workers {
             stopped(stop).await;
             Ok(())
         }));
-        let ports = listens.iter().map(SocketAddr::port).collect();
+        let ports = listens.iter().filter_map(port).collect();
         let (states, bound) = (Arc::clone(states), Arc::new(Mutex::new(listens)));
         let cluster = |share: &ClusterHandle| Arc::clone(share.states());
         let clusters = clusters.iter().map(|share| share.as_ref().map(cluster)).collect();
@@ -154,6 +154,13 @@ impl Workers {
         if let Some(key) = changes.iter().find(process) {
             return Some(key.clone());
         }
+        let is_other_mode = |before: &ListenConfig| {
+            let is_it = |after: &&ListenConfig| after.address.is_same_place(&before.address);
+            next.listens.iter().find(is_it).is_some_and(|after| after.address != before.address)
+        };
+        if self.config.listens.iter().any(is_other_mode) {
+            return Some("listen.mode".to_owned());
+        }
         // Other sites and Envoys know its replicas by their places.
         let shared =
             self.config.named_upstreams().filter(|(_, upstream)| is_shared(&upstream.common));
@@ -171,24 +178,26 @@ impl Workers {
 
     /// How a new address is bound. Of a port that is or was ours, a worker may still have a socket:
     /// `0.0.0.0` that becomes `127.0.0.1`, or an address that comes back.
-    fn sharing(&self, address: SocketAddr) -> Sharing {
-        match self.ports.contains(&address.port()) {
+    fn sharing(&self, address: &ListenAddress) -> Sharing {
+        match port(address).is_some_and(|port| self.ports.contains(&port)) {
             true => Sharing::Shared,
             false => Sharing::Claimed,
         }
     }
 
     /// By new listener, the frontend that is there already: that of the same address.
-    fn frontends(&self, next: &[ListenConfig]) -> Vec<(SocketAddr, Option<usize>)> {
+    fn frontends(&self, next: &[ListenConfig]) -> Vec<(ListenAddress, Option<usize>)> {
         let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut left: Vec<Option<SocketAddr>> =
-            self.config.listens.iter().map(|listen| Some(listen.address)).collect();
+        let mut left: Vec<Option<&ListenAddress>> =
+            self.config.listens.iter().map(|listen| Some(&listen.address)).collect();
         let frontend = |listen: &ListenConfig| {
-            let same = left.iter().position(|address| *address == Some(listen.address));
+            let is_it = |other: &Option<&ListenAddress>| *other == Some(&listen.address);
+            let same = left.iter().position(is_it);
             if let Some(number) = same {
                 left[number] = None; // port 0 may be asked for more than once
             }
-            (same.map_or(listen.address, |number| bound[number]), same)
+            let address = same.map_or(&listen.address, |number| &bound[number]);
+            (address.clone(), same)
         };
         next.iter().map(frontend).collect()
     }
@@ -224,9 +233,10 @@ impl Component for Workers {
         let mut frontends = self.frontends(&next.listens);
         let new: Vec<usize> =
             (0..frontends.len()).filter(|place| frontends[*place].1.is_none()).collect();
-        let addresses = new.iter().map(|place| frontends[*place].0);
+        let addresses = new.iter().map(|place| &frontends[*place].0);
         let addresses = addresses.map(|address| (address, self.sharing(address)));
-        let bound = bind_for_all(addresses, self.orders.len()).map_err(ReloadError::Unusable)?;
+        let bound = bind_for_all(addresses, self.orders.len(), None);
+        let bound = bound.map_err(ReloadError::Unusable)?;
         for (place, address) in new.into_iter().zip(bound.0) {
             frontends[place].0 = address;
         }
@@ -243,7 +253,7 @@ impl Component for Workers {
         let (obeyed, all_obeyed) = mpsc::channel();
         for (worker, listeners) in self.orders.iter().zip(listeners) {
             let mut new = listeners.into_iter();
-            let from = |(_, frontend): &(SocketAddr, Option<usize>)| match frontend {
+            let from = |(_, frontend): &(ListenAddress, Option<usize>)| match frontend {
                 Some(number) => FrontendFrom::Before(*number),
                 None => FrontendFrom::New(new.next().expect("every new address is bound")),
             };
@@ -254,7 +264,7 @@ impl Component for Workers {
             let _ = worker.send(Order { config, tls, frontends, obeyed });
         }
         drop(obeyed);
-        self.ports.extend(frontends.iter().map(|(address, _)| address.port()));
+        self.ports.extend(frontends.iter().filter_map(|(address, _)| port(address)));
         let discovered = |place| self.states.members(place).len();
         if let Some(shortfall) = files::follow(&config, discovered) {
             tracing::warn!("{shortfall}");
@@ -294,24 +304,26 @@ async fn keep_checking(
     }
 }
 
-/// Binds every address once for each of `shares` threads; the first bind settles the port, and
-/// whether another process has it.
-pub(super) fn bind_for_all(
-    addresses: impl Iterator<Item = (SocketAddr, Sharing)>,
+fn port(address: &ListenAddress) -> Option<u16> {
+    address.inet().map(|address| address.port())
+}
+
+/// Binds every address once for each of `shares` threads.
+pub(super) fn bind_for_all<'a>(
+    addresses: impl Iterator<Item = (&'a ListenAddress, Sharing)>,
     shares: usize,
+    gate: Option<&Gate>,
 ) -> io::Result<ForAll> {
     let mut listeners: Vec<Vec<Listener>> = (0..shares).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
     for (address, sharing) in addresses {
-        let first = Listener::bind_as(address, sharing)?;
-        let address = first.address()?;
-        bound.push(address);
-        let mut first = Some(first);
-        for share in &mut listeners {
-            share.push(match first.take() {
-                Some(listener) => listener,
-                None => Listener::bind(address)?,
-            });
+        let all = Listener::bind_all(address, sharing, shares)?;
+        bound.push(match address {
+            ListenAddress::Inet(_) => all[0].place()?,
+            ListenAddress::Unix { .. } => address.clone(),
+        });
+        for (share, listener) in listeners.iter_mut().zip(all) {
+            share.push(listener.behind(gate));
         }
     }
     Ok((bound, listeners))

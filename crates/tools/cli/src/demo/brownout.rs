@@ -219,9 +219,9 @@ impl<'a> Stage<'a> {
     fn config(&self, policy: &str, law: Option<Law>) -> anyhow::Result<Config> {
         let behind = if law.is_some() { &self.agents } else { &self.shops.addresses };
         let mut config = proxy_config(self.scenario, policy, behind)?;
-        config.listens[0].address = self.proxy;
+        config.listens[0].address = self.proxy.into();
         if let Some(admin) = &mut config.admin {
-            admin.address = self.admin;
+            admin.address = self.admin.into();
         }
         if let Some(law) = law {
             let places = self.agents.iter().zip(&self.shops.addresses).zip(self.replicas);

@@ -14,10 +14,12 @@
 //!
 //! **The end** ([`Stage`]). As a *lame duck* the listener still accepts, and connections are told
 //! [`Order::LastRequest`]; it lasts as long as it is told to, or until the last client has gone.
+//! Where another process has the same sockets ([`Stage::Replaced`]) it accepts nobody in that time.
 //! Then nobody is accepted any more; clients that the kernel has connected already are served
 //! once, and all others are told [`Order::Drain`]. Whoever is not done when the time is up is cut
 //! off and counted.
 
+mod gate;
 pub mod inherited;
 mod leave;
 mod limits;
@@ -25,7 +27,9 @@ mod link;
 mod listener;
 mod places;
 mod proxy_header;
+mod socket;
 mod stop;
+pub mod unix;
 
 #[cfg(test)]
 mod tests;
@@ -44,12 +48,14 @@ use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 pub use crate::stream::Stream;
+pub use gate::Gate;
 pub use leave::{Linger, poll_leave};
 pub use link::{Link, Order, Phase};
-pub use listener::{Dialer, Listener, Sharing};
+pub use listener::{Dialer, Listener};
 pub(crate) use places::Told;
 pub use places::{AcceptCounts, accept_counts, limit_clients};
 pub use proxy_header::begins_proxy_header;
+pub use socket::{Sharing, open_sockets, sockets_are_shared};
 pub use stop::{Stage, Stop, StopSignal};
 
 use crate::networks::Networks;
@@ -207,9 +213,21 @@ pub async fn accept<H: ServeConnection>(
     let worker = Rc::new(Worker::new(config, handler, source.is_shared_with_process()));
     let sweep = tokio::task::spawn_local(Rc::clone(&worker).sweep());
     let running = Running { worker: Rc::clone(&worker), sweep };
-    first(worker.accept_all(&mut source), worker.until_drain(&mut stop)).await;
+    let accepting = async {
+        source.opened().await;
+        worker.accept_all(&mut source).await;
+    };
+    first(accepting, worker.until_drain(&mut stop)).await;
     let held = worker.waiting.borrow_mut().take();
-    let waiting = held.into_iter().chain(source.into_waiting()?).collect();
+    let waiting = match stop.stage() {
+        Stage::Replaced => {
+            drop(source); // who waits there is the other's
+            held.into_iter().for_each(|(stream, peer)| worker.welcome(stream, peer, None));
+            worker.until_left(stop.draining()).await;
+            Vec::new()
+        }
+        _ => held.into_iter().chain(source.into_waiting()?).collect(),
+    };
     let cut_off = worker.drain(waiting, &mut stop).await;
     drop(running);
     let (accepted, rejected) = (worker.accepted.get(), worker.rejected.get());
@@ -342,8 +360,14 @@ impl<H: ServeConnection> Worker<H> {
     async fn until_drain(&self, stop: &mut StopSignal) {
         stop.stopping().await;
         self.tell_all(Order::LastRequest);
-        // Nobody is there to be told: it need not last.
-        first(stop.draining(), self.until(|| self.links.borrow().is_empty())).await;
+        if stop.stage() < Stage::Replaced {
+            self.until_left(stop.accepting_ends()).await;
+        }
+    }
+
+    /// Waits, unless nobody is there to be told: then it need not last.
+    async fn until_left(&self, told: impl Future<Output = ()>) {
+        first(told, self.until(|| self.links.borrow().is_empty())).await;
     }
 
     /// Starts serving a connection.

@@ -19,6 +19,8 @@ pub enum Stage {
     Running,
     /// It is not ready any more, but still accepts, and tells clients to go elsewhere.
     LameDuck,
+    /// Another process has its sockets and accepts; clients are told to go there.
+    Replaced,
     /// It accepts no one and finishes what is in flight.
     Draining {
         /// When what is not finished is cut off.
@@ -81,11 +83,22 @@ impl Stop {
         });
     }
 
+    /// Another process accepts from now on, unless this one stops already.
+    pub fn replace(&self) {
+        self.advance(Stage::Replaced);
+    }
+
     /// Goes through all stages: a lame duck for a quarter of a second (half of `drain` at most),
-    /// then what is left of `drain`. Done as soon as nobody hears the signal any more, so nobody
-    /// may keep one longer than it runs.
+    /// then what is left of `drain`. A process that was replaced has half of `drain` to tell idle
+    /// clients with their next answer that they are to connect anew: nobody waits for its end.
+    ///
+    /// Done as soon as nobody hears the signal any more, so nobody may keep one longer than it
+    /// runs.
     pub async fn stop(&self, drain: Duration) {
-        let lame_duck = LAME_DUCK.min(drain / 2);
+        let lame_duck = match self.stage() {
+            Stage::Replaced => drain / 2,
+            _ => LAME_DUCK.min(drain / 2),
+        };
         self.advance(Stage::LameDuck);
         let _ = tokio::time::timeout(lame_duck, self.0.closed()).await;
         let until = Instant::now() + (drain - lame_duck);
@@ -137,14 +150,19 @@ impl StopSignal {
         let _ = self.stage.wait_for(|stage| *stage > Stage::Running).await;
     }
 
-    /// Waits until nobody is to be accepted any more.
-    pub async fn draining(&mut self) {
+    /// Waits until this process is to accept nobody any more.
+    pub async fn accepting_ends(&mut self) {
         let _ = self.stage.wait_for(|stage| *stage > Stage::LameDuck).await;
+    }
+
+    /// Waits until clients are to leave.
+    pub async fn draining(&mut self) {
+        let _ = self.stage.wait_for(|stage| *stage > Stage::Replaced).await;
     }
 
     /// Waits until the time to drain is over; for ever when nobody is there to tell it.
     pub(super) async fn over(&mut self) {
-        let stage = self.stage.wait_for(|stage| *stage > Stage::LameDuck).await.map(|it| *it);
+        let stage = self.stage.wait_for(|stage| *stage > Stage::Replaced).await.map(|it| *it);
         let until = match stage {
             Ok(Stage::Draining { until }) => until,
             Ok(_) => return,

@@ -566,7 +566,7 @@ fn a_part_that_is_closed_stops_alone_within_its_own_time() {
         drop(close);
         signal.stopping().await;
         assert_eq!((signal.stage(), began.elapsed()), (Stage::LameDuck, Duration::ZERO));
-        signal.draining().await;
+        signal.accepting_ends().await;
         assert_eq!(began.elapsed(), 250 * MS);
         signal.over().await;
         assert_eq!((began.elapsed(), whole.stage()), (8 * SECOND, Stage::Running));

@@ -22,6 +22,15 @@ pub(super) struct OwnAddress<'w> {
 
 /// Reports every address that is listened on already, by itself or by one of all interfaces.
 pub(super) fn check_addresses(own_addresses: &[OwnAddress<'_>]) {
+    let paths: Vec<&OwnAddress<'_>> =
+        own_addresses.iter().filter(|own| own.address.place.inet().is_none()).collect();
+    for (number, own) in paths.iter().enumerate() {
+        let is_same = |it: &&&OwnAddress<'_>| it.address.place.is_same_place(&own.address.place);
+        if let Some(other) = paths[..number].iter().find(is_same) {
+            let hint = format!("this process already listens there, for {}", other.of);
+            own.address.problem("an address of its own", hint);
+        }
+    }
     let mut by_port: BTreeMap<u16, Vec<&OwnAddress<'_>>> = BTreeMap::new();
     for own in own_addresses.iter().filter(|own| own.address.address.port() != 0) {
         let others = by_port.entry(own.address.address.port()).or_default();
