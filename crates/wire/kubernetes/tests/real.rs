@@ -73,7 +73,7 @@ impl World {
             .arg(format!("--secure-port={}", api.port()))
             .arg(option("tls-cert-file", &files.certificate))
             .arg(option("tls-private-key-file", &files.key))
-            .arg(option("service-account-key-file", &files.key))
+            .arg(option("service-account-key-file", &files.certificate))
             .arg(option("service-account-signing-key-file", &files.key))
             .arg(option("token-auth-file", &folder.file("tokens")))
             .args(["--service-account-issuer=https://localhost", "--authorization-mode=RBAC"])
@@ -167,7 +167,7 @@ async fn a_real_api_server_is_listed_and_watched_with_the_role_of_the_manifest()
         skipped("etcd is not installed");
         return;
     };
-    world.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
+    world.apply("apiVersion: v1\nkind: Namespace\nmetadata: { name: shop }\n");
     world.slice("shop-1", &[("10.0.0.1", true), ("10.0.0.2", false)]);
     let mut watcher = world.watcher();
     let refused = watcher.next(&Resolver::new(Vec::new())).await.unwrap_err().to_string();
