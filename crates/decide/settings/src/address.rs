@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::problem::quoted;
-use crate::reader::canonical;
+use crate::reader::{ADDRESS, canonical, parse_address};
 use crate::{Mismatch, Setting, Value};
 
 /// An address and where it was written. Port 0 is any port, and what stands in for an address
@@ -23,7 +23,11 @@ pub struct Address<'a> {
 impl<'a> Address<'a> {
     /// An address to listen on.
     pub fn to_listen(setting: Setting<'a>) -> Self {
-        let address = setting.clone().address().required();
+        let hint = "a listener has an address of this machine, not a name: 127.0.0.1 is for \
+                    clients on it, 0.0.0.0 and [::] are all its addresses";
+        let stand_in = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let parse = |text: &str| address_only(text, hint);
+        let address = setting.clone().parsed(ADDRESS, stand_in, parse).required();
         Self::of(address, setting)
     }
 
@@ -67,7 +71,10 @@ impl<'a> Address<'a> {
     /// An address to connect to: its port is not 0.
     pub fn to_connect(setting: Setting<'a>) -> Self {
         let expected = "an IP address with a port to connect to, such as 127.0.0.1:9001";
-        let address = setting.clone().address().check(expected, |to| to.port() != 0).required();
+        let hint = "names are looked up in `replicas` of HTTP only: write the address here";
+        let stand_in = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let address = setting.clone().parsed(ADDRESS, stand_in, |text| address_only(text, hint));
+        let address = address.check(expected, |to| to.port() != 0).required();
         Self::of(address, setting)
     }
 
@@ -152,6 +159,14 @@ impl fmt::Display for ListenAddress {
             Self::Unix { path, .. } => write!(f, "{}{}", Self::UNIX, path.display()),
         }
     }
+}
+
+/// Reads an address; a name gets a hint of its own.
+fn address_only(text: &str, hint: &str) -> Result<SocketAddr, Mismatch> {
+    parse_address(text).map_err(|wrong| match Target::parse(text) {
+        Ok(Target::Name(_)) => wrong.with_hint(hint),
+        _ => wrong,
+    })
 }
 
 /// A host by its name, and a port.
@@ -308,6 +323,16 @@ mod tests {
             assert!(error.contains(hint), "{text}: {error}");
         }
         assert!(read(&format!("{}:80", ["abc"; 64].join("."))).is_err());
+    }
+
+    #[test]
+    fn a_name_where_an_address_is_needed_is_explained() {
+        let node = crate::Node::parse("at = 'localhost:80'", "a.toml").unwrap();
+        let listens = node.read(|table| Address::to_listen(table.key("at")).address);
+        let connects = node.read(|table| Address::to_connect(table.key("at")).address);
+        let [listens, connects] = [listens, connects].map(|it| it.unwrap_err().to_string());
+        assert!(listens.contains("a listener has an address of this machine"), "{listens}");
+        assert!(connects.contains("names are looked up in `replicas` of HTTP"), "{connects}");
     }
 
     proptest! {

@@ -480,9 +480,9 @@ macro_rules! whole {
 
 whole!(u8 u16 u32 u64 usize i32 i64);
 
-const ADDRESS: &str = "an IP address with a port such as 127.0.0.1:8080";
+pub(crate) const ADDRESS: &str = "an IP address with a port such as 127.0.0.1:8080";
 
-fn parse_address(text: &str) -> Result<SocketAddr, Mismatch> {
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, Mismatch> {
     text.parse().map(canonical).map_err(|_| {
         let wrong = Mismatch::new(quoted(text), ADDRESS);
         let port_only = text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());

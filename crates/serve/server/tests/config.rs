@@ -224,7 +224,7 @@ fn routes_say_what_they_take_and_where_it_goes() {
         ("{ path = '/' }", "got 0 of these keys, expected one of upstream, weights and respond"),
         ("{ upstream = 'b', respond = 404 }", "got 2 of these keys"),
         ("{ upstream = 'c' }", "got \"c\", expected an upstream of HTTP: a, b"),
-        ("{ weights = { a = 'x' } }", "got \"x\", expected a whole number"),
+        ("{ weights = { a = 'x', b = 0 } }", "got \"x\", expected a whole number"),
         ("{ weights = { c = 1 } }", "got \"c\", expected an upstream of HTTP: a, b"),
     ] {
         // The one that is meant may be b, which is then not called unused as well.

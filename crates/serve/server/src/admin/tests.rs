@@ -470,6 +470,11 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     let config = config();
     let mut given = BTreeSet::new();
     keys(&status_of(&config, &busy(&config)), &mut given);
+    let named = "[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'named'\n\
+                 [upstream.named]\nreplicas = ['named.test:1']\n";
+    let node = Node::parse(&format!("{CONFIG}\n{named}"), "test.toml").unwrap();
+    let with_source = Config::read(&node).unwrap();
+    keys(&status_of(&with_source, &World::new(&with_source)), &mut given);
     let site = SiteState { path: Some(PathState::default()), ..SiteState::default() };
     let plan = PlanState { pairs: vec![PairState::default()], ..PlanState::default() };
     let mesh = RedirectState {
