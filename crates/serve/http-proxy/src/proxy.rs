@@ -56,9 +56,9 @@ pub async fn serve(
 fn describe(draft: &mut Draft, request: &Request<Body>, id: &HeaderValue, trace: Trace) {
     let line = [request.method().as_str().as_bytes(), b" ", request.uri().path().as_bytes()];
     draft.describe(&line, id.as_bytes());
-    draft.record.trace_id = trace.id;
+    draft.record().trace_id = trace.id;
     if trace.is_sampled() {
-        draft.record.remarks.add(Remarks::SAMPLED);
+        draft.record().remarks.add(Remarks::SAMPLED);
     }
 }
 
@@ -92,6 +92,7 @@ async fn answer(
             Ok(Err(error)) => return answered_here(&mut record, &route, body_refused(&error)),
             Err(_) => return answered_here(&mut record, &route, body_too_slow()),
         };
+        route.calls.tick(); // its call begins now
     }
     mirror.into_iter().for_each(|mirror| mirror.copy(&request, trace));
     let mut message = Message::of(request, is_grpc, trace);
