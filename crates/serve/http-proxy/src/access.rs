@@ -74,7 +74,7 @@ impl Entry {
     fn finished(&self, record: &RequestRecord) -> Finished {
         let config = &self.route.config;
         let tried = record.tries().iter().map(|it| it.place);
-        let places = tried.chain(record.candidates().iter().map(|it| it.place));
+        let places = tried.chain(record.candidates().iter().map(|it| record.place(it)));
         let home = (!config.sites.is_empty()).then(|| "home".to_owned());
         Finished {
             record: *record,

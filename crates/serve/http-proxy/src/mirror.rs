@@ -64,6 +64,7 @@ impl Mirror {
             let (route, message) =
                 (Rc::clone(&way.0.route), Message::of(copy, is_grpc, trace.of_copy()));
             let record = Record::default(); // nobody asks why a copy was slow
+            route.calls.tick();
             let limit = route.config.timeouts.total;
             // A copy is no demand of our users: it stays in this data centre and is not counted.
             let exchange = Exchange::<Http>::open(route, message, None, record);

@@ -46,7 +46,16 @@ pub async fn serve(
             draft.tell(Entry::of(told, &target, &request, (&client, &id, trace.context)));
         }
     }
-    let mut response = answer(&target, request, client, (record, trace, is_grpc)).await;
+    let mut prepared = prepare(&target, &mut request, &client);
+    if let Ok(Prepared { wants_keeping: true, .. }) = prepared {
+        // On the heap: few need it, and all would carry the space for it.
+        let kept = Box::pin(keep(&mut request, route)).await;
+        prepared = prepared.and_then(|prepared| kept.map(|()| prepared));
+    }
+    let mut response = match prepared {
+        Ok(prepared) => open(&target, request, prepared, (record, trace, is_grpc)).run().await,
+        Err(response) => answered_here(&mut record, route, response),
+    };
     route.calls.note_response(response.status().as_u16());
     response.headers_mut().insert(REQUEST_ID, id);
     in_its_form(response)
@@ -56,44 +65,62 @@ pub async fn serve(
 fn describe(draft: &mut Draft, request: &Request<Body>, id: &HeaderValue, trace: Trace) {
     let line = [request.method().as_str().as_bytes(), b" ", request.uri().path().as_bytes()];
     draft.describe(&line, id.as_bytes());
-    draft.record.trace_id = trace.id;
+    draft.record().trace_id = trace.id;
     if trace.is_sampled() {
-        draft.record.remarks.add(Remarks::SAMPLED);
+        draft.record().remarks.add(Remarks::SAMPLED);
     }
 }
 
-async fn answer(
+/// What was found of a request before its exchange with the replicas begins.
+struct Prepared {
+    /// Another site sent it here.
+    is_forwarded: bool,
+    /// Two at once would be two conversations.
+    is_single: bool,
+    /// A copy of it goes to another upstream.
+    is_copied: bool,
+    /// Its body still streams, but is to be at hand.
+    wants_keeping: bool,
+}
+
+/// Makes a request fit to be sent to a replica.
+///
+/// # Errors
+/// What is answered in place of passing it on.
+fn prepare(
     target: &Target,
-    mut request: Request<Body>,
-    client: Rc<Client>,
-    (mut record, trace, is_grpc): (Record, Trace, bool),
-) -> Response<Body> {
-    let (route, policy) = (Rc::clone(&target.route), &target.policy);
-    let prepared = head::prepare_request(&mut request, &client, &policy.forwarding);
-    if let Err(refusal) = prepared.and_then(|()| hops::count(request.headers_mut())) {
-        return answered_here(&mut record, &route, refusal.into_response());
-    }
+    request: &mut Request<Body>,
+    client: &Client,
+) -> Result<Prepared, Response<Body>> {
+    let policy = &target.policy;
+    head::prepare_request(request, client, &policy.forwarding)
+        .and_then(|()| hops::count(request.headers_mut()))
+        .map_err(head::Refusal::into_response)?;
     if policy.brownout == Edge::Strip {
         brownout::strip_decision(request.headers_mut());
     }
     let is_forwarded = redirected::is_believed(request.headers_mut(), policy.redirected);
-    if let Some(bytes_max) = target.body_bytes_max
-        && let Err(error) = request.body_mut().limit(bytes_max)
-    {
-        return answered_here(&mut record, &route, body_refused(&error));
+    if let Some(bytes_max) = target.body_bytes_max {
+        request.body_mut().limit(bytes_max).map_err(|error| body_refused(&error))?;
     }
-    // Two at once would be two conversations.
-    let is_single = head::wants_upgrade(&request);
-    let mirror = target.mirror.as_ref().filter(|mirror| !is_single && mirror.wants_next());
-    if wants_keeping(&request, &route, mirror.is_some()) {
-        let keeping = tokio::time::timeout(route.config.timeouts.total, keep_body(request, &route));
-        request = match keeping.await {
-            Ok(Ok(request)) => request,
-            Ok(Err(error)) => return answered_here(&mut record, &route, body_refused(&error)),
-            Err(_) => return answered_here(&mut record, &route, body_too_slow()),
-        };
+    let is_single = head::wants_upgrade(request);
+    let is_copied = !is_single && target.mirror.as_ref().is_some_and(|it| it.wants_next());
+    let wants_keeping = wants_keeping(request, &target.route, is_copied);
+    Ok(Prepared { is_forwarded, is_single, is_copied, wants_keeping })
+}
+
+/// Begins the exchange with the replicas.
+fn open(
+    target: &Target,
+    request: Request<Body>,
+    prepared: Prepared,
+    (record, trace, is_grpc): (Record, Trace, bool),
+) -> Box<Exchange<Http>> {
+    let Prepared { is_forwarded, is_single, is_copied, .. } = prepared;
+    if let Some(mirror) = target.mirror.as_ref().filter(|_| is_copied) {
+        mirror.copy(&request, trace);
     }
-    mirror.into_iter().for_each(|mirror| mirror.copy(&request, trace));
+    let route = Rc::clone(&target.route);
     let mut message = Message::of(request, is_grpc, trace);
     message.hedges = target.hedge && !is_single;
     let is_write = message.is_write();
@@ -102,7 +129,7 @@ async fn answer(
     }
     let depart = |headers| route.depart(headers, is_forwarded, is_write);
     let choice = message.headers().and_then(depart);
-    Exchange::<Http>::open(route, message, choice, record).run().await
+    Exchange::open(route, message, choice, record)
 }
 
 /// What no replica is asked for.
@@ -126,10 +153,20 @@ fn wants_keeping(request: &Request<Body>, route: &Route, is_copied: bool) -> boo
         && announced().is_some_and(|bytes| bytes <= route.config.replay_bytes_max)
 }
 
-async fn keep_body(request: Request<Body>, route: &Route) -> Result<Request<Body>, BodyError> {
-    let (parts, body) = request.into_parts();
-    let bytes = body.collect(route.config.replay_bytes_max).await?;
-    Ok(Request::from_parts(parts, Body::full(bytes)))
+/// Waits for the body; its call begins then.
+async fn keep(request: &mut Request<Body>, route: &Route) -> Result<(), Response<Body>> {
+    let body = std::mem::replace(request.body_mut(), Body::empty());
+    let reading = body.collect(route.config.replay_bytes_max);
+    let kept = match tokio::time::timeout(route.config.timeouts.total, reading).await {
+        Ok(Ok(bytes)) => {
+            *request.body_mut() = Body::full(bytes);
+            Ok(())
+        }
+        Ok(Err(error)) => Err(body_refused(&error)),
+        Err(_) => Err(body_too_slow()),
+    };
+    route.calls.tick();
+    kept
 }
 
 fn body_refused(error: &BodyError) -> Response<Body> {

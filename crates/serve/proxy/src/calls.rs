@@ -204,11 +204,12 @@ impl Calls {
         self.timer.at(self.clock.std_instant(at))
     }
 
-    /// Begins a call at the replicas of a group in a data centre; the guard closes it.
+    /// Begins a call at the replicas of a group in a data centre; the guard closes it. It comes at
+    /// the time that was last read: see [`Calls::tick`].
     pub fn open(self: &Rc<Self>, datacenter: usize, request: Request) -> OpenCall {
         let id = CallId(self.calls.get());
         self.calls.set(id.0 + 1);
-        let call = self.dispatcher(datacenter).open(self.tick(), id, request);
+        let call = self.dispatcher(datacenter).open(self.read_at.get(), id, request);
         OpenCall::new(Rc::clone(self), datacenter, call)
     }
 

@@ -135,7 +135,7 @@ impl World {
         for attempt in attempts.into_iter().flatten() {
             self.dispatcher.finish(now, attempt, BodyEnd::ClientGone);
         }
-        let began = draft.record.began;
+        let began = draft.record().began;
         draft.event(now, Event::Ended(BodyEnd::Complete));
         drop(draft);
         self.log.select(Which::All, |it| it.began == began).pop().unwrap()
@@ -262,7 +262,7 @@ fn an_answer_without_its_optional_content() {
     let attempt = ask.attempts[0].as_ref().unwrap();
     world.dispatcher.receive_dimmer(at(1_012), attempt, Dimmer::clamped(0.35));
     world.learn(at(1_012), &mut ask, 0, ANSWERED);
-    ask.draft.record.is_reduced = true;
+    ask.draft.record().is_reduced = true;
     ask.draft.set_dimmer(|_, replica| {
         world.dispatcher.fleet().replica(replica).dimmer().map(|(dimmer, _)| dimmer.value())
     });

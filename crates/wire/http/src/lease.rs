@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -213,15 +213,25 @@ impl Lease {
         self.link.as_ref().is_some_and(|link| link.is_reusable())
     }
 
-    /// Sends a request and waits for the head of the response.
-    pub(super) async fn exchange(
+    /// Hands a request to the connection: it is not in the future, which is moved. Drive that with
+    /// [`Lease::answer`].
+    #[inline]
+    pub(super) fn send(
         &mut self,
         request: Request<Body>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + use<> {
         let link = self.link.as_mut().expect("a lease for an exchange has a link");
         link.may_upgrade = head::wants_upgrade(&request);
-        let mut answer = pin!(link.sender.try_send_request(request));
-        std::future::poll_fn(|cx| link.drive(cx, |cx| answer.as_mut().poll(cx))).await
+        link.sender.try_send_request(request)
+    }
+
+    /// Waits for the head of the response to what was sent.
+    pub(super) fn answer<T>(
+        &mut self,
+        mut sent: Pin<&mut impl Future<Output = T>>,
+    ) -> impl Future<Output = T> {
+        let link = self.link.as_mut().expect("a lease for an exchange has a link");
+        std::future::poll_fn(move |cx| link.drive(cx, |cx| sent.as_mut().poll(cx)))
     }
 
     /// Lets the connection read and write as far as it can, then looks with `poll` at what came

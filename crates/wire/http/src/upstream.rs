@@ -19,6 +19,7 @@ use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::{ClientTls, dial};
 use http::{Request, Response, StatusCode, Version, response};
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 
 use super::body::{Body, Upload};
 use super::h2::call::{Call, Unanswered, Unprocessed};
@@ -252,10 +253,26 @@ async fn connect(pool: &Rc<Pool>) -> Result<Connected, SendError> {
     Ok(Connected::Lease(lease))
 }
 
-async fn exchange(mut lease: Lease, request: Request<Body>) -> Result<Response<Body>, SendError> {
+/// Sends at once, and waits for the answer.
+#[inline]
+fn exchange(
+    mut lease: Lease,
+    request: Request<Body>,
+) -> impl Future<Output = Result<Response<Body>, SendError>> {
     let upload = request.body().upload();
     let wants_upgrade = head::wants_upgrade(&request);
-    match lease.exchange(request).await {
+    let sent = lease.send(request);
+    answer(lease, sent, upload, wants_upgrade)
+}
+
+async fn answer(
+    mut lease: Lease,
+    sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>>,
+    upload: Option<Upload>,
+    wants_upgrade: bool,
+) -> Result<Response<Body>, SendError> {
+    let answered = lease.answer(pin!(sent)).await; // what was sent is dropped here, before a lease
+    match answered {
         Ok(response)
             if wants_upgrade
                 && response.status() == StatusCode::SWITCHING_PROTOCOLS

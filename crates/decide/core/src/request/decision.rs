@@ -6,11 +6,9 @@
 //!
 //! [`Dispatcher::keep_decisions`]: super::Dispatcher::keep_decisions
 
-use arrayvec::ArrayVec;
-
 use crate::fleet::ReplicaId;
 use crate::request::call::{Kind, Refusal};
-use crate::time::{Duration, Instant};
+use crate::time::Duration;
 
 /// Candidates that are told of one decision: the chosen one, then others as the group has them.
 pub const CANDIDATES_MAX: usize = 8;
@@ -85,26 +83,53 @@ crate::named! {
     }
 }
 
-/// One candidate, at the moment of the choice.
+/// One candidate, at the moment of the choice. It is small: it is written for every request.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Candidate {
-    /// Its slot.
-    pub replica: ReplicaId,
-    /// How many replicas had the slot before.
-    pub generation: u32,
-    /// The policy's cost of this request there, in its own unit; `None` where it does not rank.
-    pub cost: Option<f64>,
-    /// Attempts of this dispatcher on their way there, without this one.
-    pub in_flight: u32,
-    /// How long answers take by the policy's estimate; `None` where it has none.
-    pub latency: Option<Duration>,
-    /// What spoke against it.
-    pub standing: Standing,
+    /// The policy's cost of this request there, in its own unit; NaN where it does not rank.
+    pub cost: f32,
+    /// How long answers take by the policy's estimate; `u32::MAX` where it has none.
+    pub latency_us: u32,
     /// Since when it says nothing ([`Standing::Silent`]), or until when it is ejected
     /// ([`Standing::Ejected`]): from the choice on; zero otherwise.
-    pub lasts: Duration,
-    /// Share of optional content that it serves, as it told last: 0 to 1.
-    pub dimmer: Option<f64>,
+    pub lasts_ms: u32,
+    /// Its slot.
+    pub slot: u16,
+    /// How many replicas had the slot before; the lowest bits.
+    pub generation: u16,
+    /// Attempts of this dispatcher on their way there, without this one.
+    pub in_flight: u16,
+    /// What spoke against it.
+    pub standing: Standing,
+    /// Share of optional content that it serves, as it told last, in percent; 255 where it has not
+    /// told.
+    pub dimmer: u8,
+}
+
+impl Candidate {
+    /// In place of one.
+    pub const NOBODY: Self = Self {
+        cost: f32::NAN,
+        latency_us: u32::MAX,
+        lasts_ms: 0,
+        slot: 0,
+        generation: 0,
+        in_flight: 0,
+        standing: Standing::Ok,
+        dimmer: u8::MAX,
+    };
+
+    /// The replica.
+    #[inline]
+    pub const fn replica(&self) -> ReplicaId {
+        ReplicaId::new(self.slot as usize)
+    }
+}
+
+/// Milliseconds in whole microseconds, as a [`Candidate`] has them.
+#[inline]
+pub(crate) fn whole_us(ms: f64) -> u32 {
+    ((ms * 1_000.0) as u32).min(u32::MAX - 1)
 }
 
 /// What was decided for a call.
@@ -119,18 +144,24 @@ pub enum Verdict {
 }
 
 /// One decision, with its reasons.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Decision {
-    /// When.
-    pub at: Instant,
     /// What.
     pub verdict: Verdict,
     /// Why the first candidate, where a copy leaves for it.
     pub cause: Cause,
-    /// The candidates, the chosen one first.
-    pub candidates: ArrayVec<Candidate, CANDIDATES_MAX>,
     /// The members of the group: there may be more than are told of.
-    pub members: usize,
+    pub members: u16,
+    pub(crate) candidates: [Candidate; CANDIDATES_MAX],
+    pub(crate) candidates_told: u8,
+}
+
+impl Decision {
+    /// The candidates, the chosen one first.
+    #[inline]
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates[..usize::from(self.candidates_told)]
+    }
 }
 
 /// What is known of the hedge of a call.
@@ -157,11 +188,11 @@ pub struct Decisions {
 impl Default for Decisions {
     fn default() -> Self {
         let choice = Decision {
-            at: Instant::ZERO,
             verdict: Verdict::Hold,
             cause: Cause::NobodyBetter,
-            candidates: ArrayVec::new(),
             members: 0,
+            candidates: [Candidate::NOBODY; CANDIDATES_MAX],
+            candidates_told: 0,
         };
         Self { choice, has_chosen: false, hedge: None, is_retry_denied: false }
     }

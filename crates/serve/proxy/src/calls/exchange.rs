@@ -133,26 +133,26 @@ pub struct Exchange<P: Protocol> {
 }
 
 impl<P: Protocol> Exchange<P> {
-    /// Begins with a request that is to go where its site choice says: home, if it has none.
+    /// Begins with a request that is to go where its site choice says: home, if it has none. The
+    /// clock was read for it: by [`Record::of`], or since.
     pub fn open(
         upstream: Rc<P::Upstream>,
         request: P::Request,
         choice: Option<SiteChoice>,
         record: Record,
-    ) -> Self {
+    ) -> Box<Self> {
         let datacenter = choice.as_ref().map_or(HOME, SiteChoice::datacenter);
         let call = open::<P>(&upstream, datacenter, &request);
         let calls = P::calls(&upstream);
         let attempts = Attempts::new(calls, calls.read_at() + P::total(&upstream, &request));
-        Self { call, attempts, request, upstream, choice, record }
+        // It is large, and lives in futures: there it would be copied each time one is moved.
+        Box::new(Self { call, attempts, request, upstream, choice, record })
     }
 
     /// The loop around the dispatcher.
-    pub async fn run(mut self) -> P::Answer {
+    pub async fn run(mut self: Box<Self>) -> P::Answer {
         loop {
-            let next = self.call.step();
-            self.call.tell_decisions(&mut self.record);
-            match next {
+            match self.call.step(&mut self.record) {
                 Next::Send(attempt) => self.send(attempt),
                 Next::Cancel(copy) => {
                     if let Some(pending) = self.attempts.release(copy) {
@@ -328,7 +328,7 @@ impl<P: Protocol> Exchange<P> {
     }
 
     /// Hands over the answer of a copy.
-    fn answer(mut self, copy: usize) -> P::Answer {
+    fn answer(mut self: Box<Self>, copy: usize) -> P::Answer {
         let Kept { answer, attempt } = self.attempts.hand_over(copy);
         self.note(Event::Answered { copy });
         self.record_answer(&answer);
@@ -362,8 +362,8 @@ impl<P: Protocol> Exchange<P> {
     /// Writes down what the client is given.
     fn record_answer(&mut self, answer: &P::Answer) {
         let Some(draft) = self.record.draft() else { return };
-        P::describe(answer, &mut draft.record);
-        if draft.record.is_reduced {
+        P::describe(answer, draft.record());
+        if draft.record().is_reduced {
             draft.set_dimmer(|datacenter, replica| {
                 let dispatcher = P::calls(&self.upstream).dispatcher(datacenter);
                 dispatcher.fleet().replica(replica).dimmer().map(|(dimmer, _)| dimmer.value())

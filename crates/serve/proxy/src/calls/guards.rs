@@ -31,11 +31,16 @@ impl OpenCall {
         Self { calls, datacenter, call: Some(call) }
     }
 
-    /// What to do next.
-    pub fn step(&mut self) -> Next {
+    /// What to do next. Writes down what is decided, where somebody keeps that.
+    pub fn step(&mut self, record: &mut Record) -> Next {
         let now = self.calls.read_at.get();
         let call = self.call.as_mut().expect(Self::OPEN);
-        let step = self.calls.dispatcher(self.datacenter).step(now, call);
+        let mut dispatcher = self.calls.dispatcher(self.datacenter);
+        let step = dispatcher.step(now, call);
+        if let Some(decisions) = dispatcher.decisions() {
+            record.decided(self.datacenter, decisions);
+        }
+        drop(dispatcher);
         self.calls.resume_held(self.datacenter); // a step may make the next held call the head
         match step {
             Step::Send(attempt) => {
@@ -51,15 +56,6 @@ impl OpenCall {
             }
             Step::Answered(copy) => Next::Answered(copy),
             Step::Refused(refusal) => Next::Refused(refusal),
-        }
-    }
-
-    /// Writes down what the last step decided, where somebody keeps that.
-    #[inline]
-    pub(super) fn tell_decisions(&self, record: &mut Record) {
-        let dispatcher = self.calls.dispatcher(self.datacenter);
-        if let Some(decisions) = dispatcher.decisions() {
-            record.decided(self.datacenter, decisions);
         }
     }
 

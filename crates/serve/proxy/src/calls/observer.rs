@@ -18,16 +18,16 @@ pub(crate) trait Observer {
 /// What is written down of one request.
 #[derive(Default)]
 pub struct Record {
-    /// Boxed: it lives in futures that are moved.
-    draft: Option<Box<Draft>>,
+    draft: Option<Draft>,
     observer: Option<Box<dyn Observer>>,
 }
 
 impl Record {
-    /// Of a request that comes now to this upstream: what its recorder keeps where there is one,
-    /// and a trace where the log wants one.
+    /// Of a request that comes now to this upstream, for which the clock is read: what its recorder
+    /// keeps where there is one, and a trace where the log wants one.
     pub fn of(calls: &Calls, upstream: &str) -> Self {
-        let draft = calls.recorder().map(|recorder| Box::new(recorder.begin(calls.tick())));
+        let now = calls.tick();
+        let draft = calls.recorder().map(|recorder| recorder.begin(now));
         let observer = tracing::enabled!(Level::TRACE).then(|| {
             let span = tracing::trace_span!("request", upstream);
             Box::new(Trace { span }) as Box<dyn Observer>
@@ -43,7 +43,7 @@ impl Record {
 
     /// What its recorder keeps, where there is one.
     pub fn draft(&mut self) -> Option<&mut Draft> {
-        self.draft.as_deref_mut()
+        self.draft.as_mut()
     }
 
     #[inline]

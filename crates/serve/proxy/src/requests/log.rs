@@ -4,7 +4,10 @@
 //! A worker never waits for whoever reads: while somebody does, its records wait in a short queue.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use evenkeel_core::Instant;
 
 use super::record::RequestRecord;
 
@@ -14,6 +17,8 @@ pub const LAST_MAX: usize = 4_096;
 pub const REMARKABLE_MAX: usize = 1_024;
 /// Records that wait while somebody reads; further ones are lost, the eldest first.
 const WAITING_MAX: usize = 256;
+/// Room for records that a worker keeps for its next requests, apart from what is in the rings.
+const ROOM_MAX: usize = 256;
 
 /// The records of all workers.
 #[derive(Clone, Debug)]
@@ -21,30 +26,36 @@ pub struct RequestLog(Arc<[Mutex<Rings>]>);
 
 #[derive(Debug)]
 struct Rings {
-    last: Ring,
-    remarkable: Ring,
+    /// Boxed: what the newest one pushes out is room for another request.
+    last: Ring<Box<RequestRecord>>,
+    remarkable: Ring<RequestRecord>,
 }
 
 #[derive(Debug)]
-struct Ring {
-    records: Vec<RequestRecord>,
+struct Ring<T> {
+    records: Vec<T>,
     /// Where the next one goes, once it is full.
     next: usize,
     records_max: usize,
 }
 
-impl Ring {
+impl<T> Ring<T> {
     const fn new(records_max: usize) -> Self {
         Self { records: Vec::new(), next: 0, records_max }
     }
 
-    fn push(&mut self, record: &RequestRecord) {
+    /// Gives back what it pushes out.
+    fn push(&mut self, record: T) -> Option<T> {
         if self.records.len() < self.records_max {
-            self.records.push(*record);
-            return;
+            self.records.push(record);
+            return None;
         }
-        self.records[self.next] = *record;
-        self.next = (self.next + 1) % self.records_max;
+        let eldest = mem::replace(&mut self.records[self.next], record);
+        self.next += 1;
+        if self.next == self.records_max {
+            self.next = 0;
+        }
+        Some(eldest)
     }
 }
 
@@ -67,7 +78,7 @@ impl RequestLog {
 
     /// The part of a worker.
     pub fn writer(&self, worker: usize) -> Writer {
-        Writer { log: self.clone(), worker, waiting: VecDeque::new() }
+        Writer { log: self.clone(), worker, waiting: VecDeque::new(), room: Vec::new() }
     }
 
     /// The records that pass the filter, in no order, each once.
@@ -84,7 +95,7 @@ impl RequestLog {
             if which == Which::All {
                 // The remarkable ones are in both.
                 let others = rings.last.records.iter().filter(|it| it.remarks.is_empty());
-                found.extend(others.filter(|it| filter(it)).copied());
+                found.extend(others.filter(|it| filter(it)).map(|it| **it));
             }
         }
         found
@@ -110,12 +121,25 @@ impl RequestLog {
 pub struct Writer {
     log: RequestLog,
     worker: usize,
-    waiting: VecDeque<RequestRecord>,
+    waiting: VecDeque<Box<RequestRecord>>,
+    /// For the next requests.
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    room: Vec<Box<RequestRecord>>,
 }
 
 impl Writer {
+    /// Room for the record of a request that comes now to this upstream: what one before it had,
+    /// where there is any.
+    pub fn begin(&mut self, now: Instant, upstream: u16) -> Box<RequestRecord> {
+        let Some(mut record) = self.room.pop() else {
+            return Box::new(RequestRecord::new(now, upstream));
+        };
+        record.renew(now, upstream);
+        record
+    }
+
     /// Keeps a record.
-    pub fn push(&mut self, record: &RequestRecord) {
+    pub fn push(&mut self, record: Box<RequestRecord>) {
         let mut rings = match self.log.0[self.worker].try_lock() {
             Ok(rings) => rings,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -123,23 +147,28 @@ impl Writer {
                 if self.waiting.len() == WAITING_MAX {
                     self.waiting.pop_front();
                 }
-                self.waiting.push_back(*record);
+                self.waiting.push_back(record);
                 return;
             }
         };
         while let Some(waited) = self.waiting.pop_front() {
-            rings.push(&waited);
+            rings.push(waited);
         }
-        rings.push(record);
+        if let Some(eldest) = rings.push(record)
+            && self.room.len() < ROOM_MAX
+        {
+            self.room.push(eldest);
+        }
     }
 }
 
 impl Rings {
-    fn push(&mut self, record: &RequestRecord) {
-        self.last.push(record);
+    /// Gives back the room of what it pushes out.
+    fn push(&mut self, record: Box<RequestRecord>) -> Option<Box<RequestRecord>> {
         if !record.remarks.is_empty() {
-            self.remarkable.push(record);
+            self.remarkable.push(*record);
         }
+        self.last.push(record)
     }
 }
 
@@ -147,23 +176,22 @@ impl Rings {
 mod tests {
     use super::super::record::Remarks;
     use super::*;
-    use evenkeel_core::Instant;
 
-    fn record(at_ms: u64, is_slow: bool) -> RequestRecord {
-        let mut record = RequestRecord::new(Instant::from_millis(at_ms), 0);
+    fn push(writer: &mut Writer, at_ms: u64, is_slow: bool) {
+        let mut record = writer.begin(Instant::from_millis(at_ms), 0);
         if is_slow {
             record.remarks.add(Remarks::SLOW);
         }
-        record
+        writer.push(record);
     }
 
     #[test]
     fn a_million_requests_take_no_more_room_than_some_thousand_and_slow_ones_stay() {
         let log = RequestLog::new(1);
         let mut writer = log.writer(0);
-        writer.push(&record(0, true));
+        push(&mut writer, 0, true);
         for n in 1..=1_000_000 {
-            writer.push(&record(n, n % 10_000 == 0));
+            push(&mut writer, n, n % 10_000 == 0);
         }
         assert_eq!(log.len(), LAST_MAX + 101);
         let rings = log.0[0].lock().unwrap();
@@ -183,10 +211,10 @@ mod tests {
         let mut writer = log.writer(0);
         let reading = log.0[0].lock().unwrap();
         for n in 0..300 {
-            writer.push(&record(n, false));
+            push(&mut writer, n, false);
         }
         drop(reading);
-        writer.push(&record(300, false));
+        push(&mut writer, 300, false);
         assert_eq!(log.len(), WAITING_MAX + 1);
         assert_eq!(log.select(Which::All, |it| it.began < Instant::from_millis(44)).len(), 0);
     }

@@ -1,9 +1,9 @@
-//! One request in fixed size, without a pointer: it is copied, and never grows.
+//! One request in fixed size, without a pointer: its room is used again, and never grows.
 
 use evenkeel_core::Instant;
 use evenkeel_core::request::Kind;
-use evenkeel_core::request::decision::{Candidate, Cause, HedgeFate, Standing};
-use evenkeel_core::time::Duration;
+use evenkeel_core::request::decision::{Candidate, Cause, Decision, HedgeFate};
+use evenkeel_core::time::{Duration, nanos};
 
 /// Candidates of which a record tells.
 pub const CANDIDATES_MAX: usize = evenkeel_core::request::decision::CANDIDATES_MAX;
@@ -23,44 +23,6 @@ pub struct Place {
     pub slot: u16,
     /// How many had the slot before; the lowest bits.
     pub generation: u16,
-}
-
-/// A candidate of a request's first copy.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Told {
-    /// Who.
-    pub place: Place,
-    /// The policy's cost; NaN where it does not rank.
-    pub cost: f32,
-    /// Attempts on their way there.
-    pub in_flight: u16,
-    /// The policy's estimate of latency; `u32::MAX` where it has none.
-    pub latency_us: u32,
-    /// What spoke against it.
-    pub standing: Standing,
-    /// How long it was silent, or is ejected for.
-    pub lasts_ms: u32,
-    /// Share of optional content in percent; 255 where it has no dimmer.
-    pub dimmer: u8,
-}
-
-impl Told {
-    /// What is kept of a candidate in a data centre.
-    pub fn of(datacenter: usize, candidate: &Candidate) -> Self {
-        Self {
-            place: Place {
-                datacenter: datacenter as u8,
-                slot: candidate.replica.index() as u16,
-                generation: candidate.generation as u16,
-            },
-            cost: candidate.cost.map_or(f32::NAN, |cost| cost as f32),
-            in_flight: u16::try_from(candidate.in_flight).unwrap_or(u16::MAX),
-            latency_us: candidate.latency.map_or(u32::MAX, micros),
-            standing: candidate.standing,
-            lasts_ms: micros(candidate.lasts) / 1_000,
-            dimmer: candidate.dimmer.map_or(u8::MAX, |dimmer| (dimmer * 100.0).round() as u8),
-        }
-    }
 }
 
 evenkeel_core::named! {
@@ -227,16 +189,15 @@ impl<const N: usize> Text<N> {
     /// Nothing.
     pub const EMPTY: Self = Self { bytes: [0; N], length: 0 };
 
-    /// As much of these parts, one after the other, as there is room for.
-    pub fn of(parts: &[&[u8]]) -> Self {
-        let mut text = Self::EMPTY;
+    /// Becomes as much of these parts, one after the other, as there is room for.
+    pub fn set(&mut self, parts: &[&[u8]]) {
+        self.length = 0;
         for part in parts {
-            let (from, room) = (usize::from(text.length), N - usize::from(text.length));
-            let part = &part[..part.len().min(room)];
-            text.bytes[from..from + part.len()].copy_from_slice(part);
-            text.length += part.len() as u8;
+            let room = &mut self.bytes[usize::from(self.length)..];
+            let length = part.len().min(room.len());
+            room[..length].copy_from_slice(&part[..length]);
+            self.length += length as u8;
         }
-        text
     }
 
     /// What there is of it.
@@ -264,9 +225,11 @@ pub struct RequestRecord {
     /// Its trace; zero where the protocol has none.
     pub trace_id: u128,
     /// The candidates of the first copy, the chosen one first, or of the refusal.
-    pub candidates: [Told; CANDIDATES_MAX],
+    pub candidates: [Candidate; CANDIDATES_MAX],
     /// How many of them there are.
     pub candidates_told: u8,
+    /// The data centre they are in, home being 0.
+    pub candidates_at: u8,
     /// The members of the group.
     pub members: u16,
     /// Why the first candidate.
@@ -309,37 +272,29 @@ pub struct RequestRecord {
 
 impl RequestRecord {
     const NOBODY: Place = Place { datacenter: 0, slot: 0, generation: 0 };
+    const UNSENT: Try = Try {
+        place: Self::NOBODY,
+        why: Why::First,
+        end: AttemptEnd::Pending,
+        sent_us: 0,
+        ended_us: u32::MAX,
+        cost: f32::NAN,
+    };
 
     /// Of a request of an upstream that has just come.
     pub const fn new(began: Instant, upstream: u16) -> Self {
-        let told = Told {
-            place: Self::NOBODY,
-            cost: f32::NAN,
-            in_flight: 0,
-            latency_us: u32::MAX,
-            standing: Standing::Ok,
-            lasts_ms: 0,
-            dimmer: u8::MAX,
-        };
-        let unsent = Try {
-            place: Self::NOBODY,
-            why: Why::First,
-            end: AttemptEnd::Pending,
-            sent_us: 0,
-            ended_us: u32::MAX,
-            cost: f32::NAN,
-        };
         Self {
             began,
             upstream,
             line: Text::EMPTY,
             id: Text::EMPTY,
             trace_id: 0,
-            candidates: [told; CANDIDATES_MAX],
+            candidates: [Candidate::NOBODY; CANDIDATES_MAX],
             candidates_told: 0,
+            candidates_at: 0,
             members: 0,
             cause: Cause::NobodyBetter,
-            tries: [unsent; ATTEMPTS_MAX],
+            tries: [Self::UNSENT; ATTEMPTS_MAX],
             attempts: 0,
             answered_by: u8::MAX,
             hedge: HedgeFate::None,
@@ -359,8 +314,23 @@ impl RequestRecord {
         }
     }
 
+    /// Becomes that of another request that has just come: as [`RequestRecord::new`], but what is
+    /// beyond a length stays as it is.
+    pub const fn renew(&mut self, began: Instant, upstream: u16) {
+        (self.began, self.upstream) = (began, upstream);
+        (self.line.length, self.id.length) = (0, 0);
+        self.trace_id = 0;
+        (self.candidates_told, self.candidates_at, self.members) = (0, 0, 0);
+        (self.cause, self.attempts, self.answered_by) = (Cause::NobodyBetter, 0, u8::MAX);
+        (self.hedge, self.hedge_delay_us, self.hedge_quantile) = (HedgeFate::None, u32::MAX, 0);
+        (self.was_held, self.is_retry_denied, self.is_reduced) = (false, false, false);
+        (self.dimmer, self.status) = (u8::MAX, 0);
+        (self.head_us, self.total_us, self.bytes) = (u32::MAX, 0, u64::MAX);
+        (self.end, self.remarks) = (RequestEnd::ClientGone, Remarks(0));
+    }
+
     /// The candidates that are told of.
-    pub fn candidates(&self) -> &[Told] {
+    pub fn candidates(&self) -> &[Candidate] {
         &self.candidates[..usize::from(self.candidates_told)]
     }
 
@@ -369,16 +339,70 @@ impl RequestRecord {
         &self.tries[..usize::from(self.attempts).min(ATTEMPTS_MAX)]
     }
 
-    /// Takes over the candidates of a decision.
-    pub fn set_candidates(&mut self, datacenter: usize, from: &[Candidate]) {
-        for (told, candidate) in self.candidates.iter_mut().zip(from) {
-            *told = Told::of(datacenter, candidate);
+    /// Where a candidate is.
+    pub const fn place(&self, candidate: &Candidate) -> Place {
+        let Candidate { slot, generation, .. } = *candidate;
+        Place { datacenter: self.candidates_at, slot, generation }
+    }
+
+    /// Takes over the candidates of a decision in a data centre.
+    #[inline]
+    pub fn set_candidates(&mut self, datacenter: usize, choice: &Decision) {
+        let from = choice.candidates();
+        for (place, candidate) in self.candidates.iter_mut().zip(from) {
+            *place = *candidate;
         }
         self.candidates_told = from.len() as u8;
+        self.candidates_at = datacenter as u8;
+        self.members = choice.members;
+        self.cause = choice.cause;
     }
 }
 
 /// In microseconds, at most 71 minutes.
+#[inline]
 pub fn micros(duration: Duration) -> u32 {
-    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX - 1).min(u32::MAX - 1)
+    micros_of(nanos(duration))
+}
+
+/// Nanoseconds in microseconds, at most 71 minutes.
+#[inline]
+pub(super) fn micros_of(nanos: u64) -> u32 {
+    u32::try_from(nanos / 1_000).unwrap_or(u32::MAX).min(u32::MAX - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What somebody may read of it.
+    fn read(record: &RequestRecord) -> String {
+        let RequestRecord { line, id, candidates, tries, .. } =
+            RequestRecord::new(Instant::ZERO, 0);
+        let arrays_aside = RequestRecord {
+            line: if record.line.bytes().is_empty() { line } else { record.line },
+            id: if record.id.bytes().is_empty() { id } else { record.id },
+            candidates: if record.candidates().is_empty() { candidates } else { record.candidates },
+            tries: if record.tries().is_empty() { tries } else { record.tries },
+            ..*record
+        };
+        format!("{arrays_aside:?}")
+    }
+
+    #[test]
+    fn room_that_is_used_again_tells_nothing_of_the_request_before() {
+        let mut record = RequestRecord::new(Instant::from_millis(1), 1);
+        let fresh = read(&record);
+        record.line.set(&[b"GET ", b"/"]);
+        record.id.set(&[b"one"]);
+        (record.trace_id, record.members, record.cause) = (5, 3, Cause::LowestCost);
+        (record.candidates_told, record.candidates_at, record.attempts) = (2, 1, 2);
+        (record.answered_by, record.hedge, record.hedge_delay_us) = (1, HedgeFate::Sent, 7);
+        (record.hedge_quantile, record.was_held, record.is_retry_denied) = (950, true, true);
+        (record.is_reduced, record.dimmer, record.status, record.head_us) = (true, 50, 200, 8);
+        (record.total_us, record.bytes, record.end) = (9, 10, RequestEnd::Complete);
+        record.remarks.add(Remarks::SLOW);
+        record.renew(Instant::from_millis(1), 1);
+        assert_eq!(read(&record), fresh);
+    }
 }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use evenkeel_core::distribution::RollingRecorder;
-use evenkeel_core::request::decision::{Decisions, HedgeFate, Verdict};
-use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal};
-use evenkeel_core::time::Duration;
+use evenkeel_core::request::decision::{Candidate, Decisions, HedgeFate, Verdict};
+use evenkeel_core::request::{BodyEnd, Failure, Kind, Outcome, Refusal};
+use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::Probability;
 use evenkeel_core::{Instant, ReplicaId};
 use evenkeel_runtime::clock::Clock;
@@ -16,8 +16,7 @@ use super::access::Access;
 use super::event::Event;
 use super::log::Writer;
 use super::record::{
-    ATTEMPTS_MAX, AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Text, Told, Try, Why,
-    micros,
+    AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why, micros, micros_of,
 };
 use super::traces::Traces;
 
@@ -46,11 +45,12 @@ pub struct Recorder {
     upstream: u16,
     writer: Rc<RefCell<Writer>>,
     latency: RefCell<RollingRecorder>,
-    /// What is slow, as it was last learnt.
-    slow: Cell<Option<Duration>>,
+    /// What is slow, as it was last learnt; `u64::MAX` while that is not known.
+    slow_ns: Cell<u64>,
     ended: Cell<u64>,
     learnt_at: Cell<Instant>,
-    objective: Cell<Option<Duration>>,
+    /// `u64::MAX` where there is none.
+    objective_ns: Cell<u64>,
     sinks: Sinks,
 }
 
@@ -74,49 +74,55 @@ impl Recorder {
             upstream: upstream as u16,
             writer,
             latency: RefCell::new(latency.expect("the window is above zero")),
-            slow: Cell::new(None),
+            slow_ns: Cell::new(u64::MAX),
             ended: Cell::new(0),
             learnt_at: Cell::new(Instant::ZERO),
-            objective: Cell::new(objective),
+            objective_ns: Cell::new(objective.map_or(u64::MAX, nanos)),
             sinks,
         })
     }
 
     /// Takes over another objective.
     pub fn set_objective(&self, objective: Option<Duration>) {
-        self.objective.set(objective);
+        self.objective_ns.set(objective.map_or(u64::MAX, nanos));
     }
 
     /// Begins with a request that comes now.
     pub fn begin(self: &Rc<Self>, now: Instant) -> Draft {
         Draft {
-            record: RequestRecord::new(now, self.upstream),
+            record: Some(self.writer.borrow_mut().begin(now, self.upstream)),
             recorder: Rc::clone(self),
             base: 0,
             cost: f32::NAN,
-            ended_at: None,
+            ended_at: Instant::FAR,
             at_end: None,
         }
     }
 
     /// What is remarkable of its time. Learns it.
-    fn judge_time(&self, now: Instant, total: Duration, remarks: &mut Remarks) {
-        let slow = self.slow.get();
+    #[inline]
+    fn judge_time(&self, now: Instant, total_ns: u64, remarks: &mut Remarks) {
+        let slow = self.slow_ns.get();
         let ended = self.ended.get() + 1;
         self.ended.set(ended);
         let is_rare = now >= self.learnt_at.get() + RARE;
         if ended <= SAMPLES_MIN || ended.is_multiple_of(LEARNT_EVERY) || is_rare {
-            self.learnt_at.set(now);
-            let mut latency = self.latency.borrow_mut();
-            latency.record(now, total);
-            self.slow.set(latency.quantile_cached(now, Probability::clamped(SLOW_ABOVE)));
+            self.learn(now, Duration::from_nanos(total_ns));
         }
-        if slow.is_some_and(|slow| total > slow) {
+        if total_ns > slow {
             remarks.add(Remarks::SLOW);
         }
-        if self.objective.get().is_some_and(|objective| total > objective) {
+        if total_ns > self.objective_ns.get() {
             remarks.add(Remarks::OVER_OBJECTIVE);
         }
+    }
+
+    fn learn(&self, now: Instant, total: Duration) {
+        self.learnt_at.set(now);
+        let mut latency = self.latency.borrow_mut();
+        latency.record(now, total);
+        let slow = latency.quantile_cached(now, Probability::clamped(SLOW_ABOVE));
+        self.slow_ns.set(slow.map_or(u64::MAX, nanos));
     }
 }
 
@@ -128,19 +134,27 @@ pub trait AtEnd {
 
 /// The record of a request that is on its way.
 pub struct Draft {
-    /// What is known so far.
-    pub record: RequestRecord,
+    /// `None` only while being dropped.
+    record: Option<Box<RequestRecord>>,
     recorder: Rc<Recorder>,
     /// Attempts before it began again elsewhere: copies are numbered from there.
     base: u8,
     /// The policy's cost of the copy that leaves next.
     cost: f32,
-    /// When it ended; `None` while it lasts.
-    ended_at: Option<Instant>,
+    /// When it ended; [`Instant::FAR`] while it lasts.
+    ended_at: Instant,
     at_end: Option<Box<dyn AtEnd>>,
 }
 
 impl Draft {
+    const OPEN: &str = "a record is there until its draft is dropped";
+
+    /// What is known so far.
+    #[inline]
+    pub fn record(&mut self) -> &mut RequestRecord {
+        self.record.as_mut().expect(Self::OPEN)
+    }
+
     /// Tells this one, too, when it ends.
     pub fn tell(&mut self, at_end: impl AtEnd + 'static) {
         self.at_end = Some(Box::new(at_end));
@@ -156,168 +170,163 @@ impl Draft {
         self.recorder.sinks.traces.as_ref().filter(|traces| traces.is_on())
     }
 
-    /// Its line, id and trace.
+    /// Its line and id.
     pub fn describe(&mut self, line: &[&[u8]], id: &[u8]) {
-        (self.record.line, self.record.id) = (Text::of(line), Text::of(&[id]));
-    }
-
-    fn since(&self, at: Instant) -> u32 {
-        micros(at.since(self.record.began))
+        let record = self.record();
+        record.line.set(line);
+        record.id.set(&[id]);
     }
 
     /// Takes over what a step decided in a data centre.
     #[inline]
     pub fn decided(&mut self, datacenter: usize, decisions: &Decisions) {
+        let record = self.record.as_mut().expect(Self::OPEN);
         if let Some(choice) = decisions.choice() {
-            self.cost = choice.candidates.first().map_or(f32::NAN, |first| Told::of(0, first).cost);
-            self.record.was_held |= choice.verdict == Verdict::Hold;
-            if self.record.attempts == 0 {
-                self.record.set_candidates(datacenter, &choice.candidates);
-                self.record.members = u16::try_from(choice.members).unwrap_or(u16::MAX);
-                self.record.cause = choice.cause;
+            self.cost = choice.candidates().first().map_or(f32::NAN, |first| first.cost);
+            record.was_held |= choice.verdict == Verdict::Hold;
+            if record.attempts == 0 {
+                record.set_candidates(datacenter, choice);
             }
         }
         if let Some(note) = decisions.hedge()
-            && self.record.hedge != HedgeFate::Sent
+            && record.hedge != HedgeFate::Sent
         {
-            let is_late_word = note.fate == HedgeFate::None && self.record.attempts > 0;
+            let is_late_word = note.fate == HedgeFate::None && record.attempts > 0;
             if !is_late_word {
-                self.record.hedge = note.fate;
+                record.hedge = note.fate;
             }
             if let Some(delay) = note.delay.filter(|_| note.fate == HedgeFate::Due) {
-                self.record.hedge_delay_us = micros(delay);
-                self.record.hedge_quantile =
+                record.hedge_delay_us = micros(delay);
+                record.hedge_quantile =
                     note.quantile.map_or(0, |quantile| (quantile * 1_000.0).round() as u16);
             }
         }
-        self.record.is_retry_denied |= decisions.is_retry_denied();
-    }
-
-    /// The generation of a replica, as the candidates tell it.
-    fn generation(&self, datacenter: usize, replica: ReplicaId) -> u16 {
-        let mut told = self.record.candidates().iter().map(|told| told.place);
-        let known = told.find(|place| {
-            usize::from(place.slot) == replica.index()
-                && usize::from(place.datacenter) == datacenter
-        });
-        known.map_or(0, |place| place.generation)
-    }
-
-    fn copy(&mut self, copy: usize) -> Option<&mut Try> {
-        self.record.tries.get_mut(usize::from(self.base) + copy)
+        record.is_retry_denied |= decisions.is_retry_denied();
     }
 
     /// Takes over what happens.
     #[inline]
     pub fn event(&mut self, at: Instant, event: Event) {
+        let record = self.record.as_mut().expect(Self::OPEN);
+        let us = micros_of(at.nanos_since(record.began));
         match event {
             Event::Sent { datacenter, replica, kind } => {
-                let is_waiting = self.record.tries().iter().any(|it| it.end == AttemptEnd::Pending);
-                let attempt = Try {
-                    place: Place {
-                        datacenter: datacenter as u8,
-                        slot: replica.index() as u16,
-                        generation: self.generation(datacenter, replica),
-                    },
-                    why: Why::of(kind, is_waiting),
-                    end: AttemptEnd::Pending,
-                    sent_us: self.since(at),
-                    ended_us: u32::MAX,
-                    cost: self.cost,
-                };
-                let number = usize::from(self.record.attempts);
-                if number < ATTEMPTS_MAX {
-                    self.record.tries[number] = attempt;
-                }
-                self.record.attempts = self.record.attempts.saturating_add(1);
-                self.record.remarks.add(match attempt.why {
-                    Why::Hedge => Remarks::HEDGED,
-                    Why::Retry | Why::Rescue => Remarks::RETRIED,
-                    Why::First => Remarks::default(),
-                });
-                if datacenter > 0 {
-                    self.record.remarks.add(Remarks::REDIRECTED);
-                }
+                record.send(us, (datacenter, replica, kind), self.cost);
             }
             Event::Learnt { copy, outcome } => {
-                let ended_us = self.since(at);
-                if let Some(attempt) = self.copy(copy) {
-                    (attempt.end, attempt.ended_us) = (end_of(&outcome), ended_us);
-                }
+                record.end_try(self.base, copy, us, end_of(&outcome))
             }
-            Event::Left { copy } => {
-                let ended_us = self.since(at);
-                if let Some(attempt) = self.copy(copy) {
-                    (attempt.end, attempt.ended_us) = (AttemptEnd::Lost, ended_us);
-                }
-            }
-            Event::BegunAgain { .. } => self.base = self.record.attempts,
+            Event::Left { copy } => record.end_try(self.base, copy, us, AttemptEnd::Lost),
+            Event::BegunAgain { .. } => self.base = record.attempts,
             Event::Answered { copy } => {
-                self.record.answered_by = self.base + copy as u8;
-                self.record.head_us = self.since(at);
+                (record.answered_by, record.head_us) = (self.base + copy as u8, us);
             }
             Event::Refused(refusal) => {
-                self.record.end = end_of_refusal(refusal);
-                self.ended_at = Some(at);
+                (record.end, self.ended_at) = (end_of_refusal(refusal), at);
             }
-            Event::Ended(_) if self.ended_at.is_some() => {} // of a refusal
+            Event::Ended(_) if self.ended_at != Instant::FAR => {} // of a refusal
             Event::Ended(end) => {
-                self.record.end = match end {
+                record.end = match end {
                     BodyEnd::Complete => RequestEnd::Complete,
                     BodyEnd::UpstreamBroke => RequestEnd::BodyBroke,
                     BodyEnd::TimedOut => RequestEnd::BodyTimedOut,
                     // Nobody reads a body of no bytes to its end.
-                    BodyEnd::ClientGone if self.record.bytes == 0 => RequestEnd::Complete,
+                    BodyEnd::ClientGone if record.bytes == 0 => RequestEnd::Complete,
                     BodyEnd::ClientGone => RequestEnd::ClientGone,
                 };
-                self.ended_at = Some(at);
+                self.ended_at = at;
             }
         }
     }
 
     /// Asks for the dimmer of who answered.
     pub fn set_dimmer(&mut self, of: impl FnOnce(usize, ReplicaId) -> Option<f64>) {
-        let Some(it) = self.record.tries().get(usize::from(self.record.answered_by)) else {
+        let record = self.record();
+        let Some(it) = record.tries().get(usize::from(record.answered_by)) else {
             return;
         };
         let replica = ReplicaId::new(usize::from(it.place.slot));
         if let Some(dimmer) = of(usize::from(it.place.datacenter), replica) {
-            self.record.dimmer = (dimmer * 100.0).round() as u8;
+            record.dimmer = (dimmer * 100.0).round() as u8;
         }
     }
 
     /// The proxy itself answered, with this status.
     pub fn end_here(&mut self, now: Instant, status: u16) {
-        (self.record.end, self.record.status) = (RequestEnd::Local, status);
-        self.ended_at = Some(now);
+        let record = self.record();
+        (record.end, record.status) = (RequestEnd::Local, status);
+        self.ended_at = now;
+    }
+}
+
+impl RequestRecord {
+    /// Takes over that an attempt leaves.
+    #[inline]
+    fn send(
+        &mut self,
+        sent_us: u32,
+        (datacenter, replica, kind): (usize, ReplicaId, Kind),
+        cost: f32,
+    ) {
+        let (datacenter, slot) = (datacenter as u8, replica.index() as u16);
+        let is_told = |it: &&Candidate| it.slot == slot && self.candidates_at == datacenter;
+        let generation = self.candidates().iter().find(is_told).map_or(0, |it| it.generation);
+        let is_waiting = self.tries().iter().any(|it| it.end == AttemptEnd::Pending);
+        let why = Why::of(kind, is_waiting);
+        let place = Place { datacenter, slot, generation };
+        if let Some(attempt) = self.tries.get_mut(usize::from(self.attempts)) {
+            let (end, ended_us) = (AttemptEnd::Pending, u32::MAX);
+            *attempt = Try { place, why, end, sent_us, ended_us, cost };
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        self.remarks.add(match why {
+            Why::Hedge => Remarks::HEDGED,
+            Why::Retry | Why::Rescue => Remarks::RETRIED,
+            Why::First => Remarks::default(),
+        });
+        if datacenter > 0 {
+            self.remarks.add(Remarks::REDIRECTED);
+        }
     }
 
-    fn judge(&mut self, now: Instant) {
-        let record = &mut self.record;
-        let total = now.since(record.began);
-        record.total_us = micros(total);
-        let answered = record.tries().get(usize::from(record.answered_by)).map(|it| it.end);
+    /// Takes over what became of a copy. Copies are numbered from this attempt on.
+    #[inline]
+    fn end_try(&mut self, base: u8, copy: usize, ended_us: u32, end: AttemptEnd) {
+        if let Some(attempt) = self.tries.get_mut(usize::from(base) + copy) {
+            (attempt.end, attempt.ended_us) = (end, ended_us);
+        }
+    }
+
+    #[inline]
+    fn judge(&mut self, now: Instant, recorder: &Recorder) {
+        let total_ns = now.nanos_since(self.began);
+        self.total_us = micros_of(total_ns);
+        let answered = self.tries().get(usize::from(self.answered_by)).map(|it| it.end);
         let is_error = matches!(answered, Some(AttemptEnd::ErrorReply | AttemptEnd::Unavailable));
-        if record.end.is_failure() || is_error {
-            record.remarks.add(Remarks::FAILED);
+        if self.end.is_failure() || is_error {
+            self.remarks.add(Remarks::FAILED);
         }
-        if record.is_reduced {
-            record.remarks.add(Remarks::DIMMED);
+        if self.is_reduced {
+            self.remarks.add(Remarks::DIMMED);
         }
-        if record.end != RequestEnd::Local {
-            self.recorder.judge_time(now, total, &mut self.record.remarks);
+        if self.end != RequestEnd::Local {
+            recorder.judge_time(now, total_ns, &mut self.remarks);
         }
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let now = self.ended_at.unwrap_or_else(|| self.recorder.clock.now());
-        self.judge(now);
-        self.recorder.writer.borrow_mut().push(&self.record);
+        let Some(mut record) = self.record.take() else { return };
+        let now = match self.ended_at {
+            Instant::FAR => self.recorder.clock.now(),
+            at => at,
+        };
+        record.judge(now, &self.recorder);
         if let Some(at_end) = &mut self.at_end {
-            at_end.ended(&self.record);
+            at_end.ended(&record);
         }
+        self.recorder.writer.borrow_mut().push(record);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Records as JSON, for `/api/v1/requests`. Every key carries its unit; `null` means that nobody
 //! knows, or that the policy does not rank.
 
+use evenkeel_core::request::decision::Candidate;
 use serde::Serialize;
 
-use super::record::{Remarks, RequestRecord, Told, Try};
+use super::record::{Remarks, RequestRecord, Try};
 use super::words::{self, Names};
 
 /// One request.
@@ -72,8 +73,8 @@ impl ShownRequest {
         names: &dyn Names,
     ) -> Self {
         let remarks = Remarks::NAMED.into_iter().filter(|(remark, _)| record.remarks.has(*remark));
-        let candidate = |it: &Told| ShownCandidate {
-            replica: names.replica(it.place),
+        let candidate = |it: &Candidate| ShownCandidate {
+            replica: names.replica(record.place(it)),
             cost: known(it.cost),
             in_flight: it.in_flight,
             latency_ms: ms(it.latency_us),

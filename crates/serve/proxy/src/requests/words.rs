@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::request::decision::{Cause, HedgeFate, Standing};
+use evenkeel_core::request::decision::{Candidate, Cause, HedgeFate, Standing};
 
-use super::record::{AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Told, Try, Why};
+use super::record::{AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why};
 
 /// What the replicas and data centres of an upstream are called.
 pub trait Names {
@@ -77,7 +77,9 @@ fn attempt(record: &RequestRecord, number: usize, names: &dyn Names) -> String {
 /// The first copy, with what spoke for it and against the others.
 fn first(record: &RequestRecord, it: &Try, name: &str, names: &dyn Names) -> String {
     let told = record.candidates();
-    let Some((chosen, others)) = told.split_first().filter(|(one, _)| one.place == it.place) else {
+    let Some((chosen, others)) =
+        told.split_first().filter(|(one, _)| record.place(one) == it.place)
+    else {
         return format!("sent to {name}");
     };
     let mut reasons = Vec::new();
@@ -86,7 +88,8 @@ fn first(record: &RequestRecord, it: &Try, name: &str, names: &dyn Names) -> Str
     } else if !others.is_empty() {
         reasons.push(format!("{} in flight", chosen.in_flight));
     }
-    let against: Vec<String> = others.iter().map(|it| versus(chosen, it, names)).collect();
+    let against: Vec<String> =
+        others.iter().map(|it| versus(chosen, (it, &names.replica(record.place(it))))).collect();
     let untold = usize::from(record.members).saturating_sub(told.len());
     let rest = (untold > 0).then(|| format!("{untold} more"));
     let others: Vec<String> = against.into_iter().chain(rest).collect();
@@ -108,12 +111,11 @@ fn first(record: &RequestRecord, it: &Try, name: &str, names: &dyn Names) -> Str
 }
 
 /// A candidate that was not chosen, beside the one that was.
-fn versus(chosen: &Told, it: &Told, names: &dyn Names) -> String {
-    let name = names.replica(it.place);
+fn versus(chosen: &Candidate, (it, name): (&Candidate, &str)) -> String {
     match standing(it) {
         Some(words) if it.standing != Standing::SlowStart => format!("{name} {words}"),
         young => {
-            let mut words = name;
+            let mut words = name.to_owned();
             if !it.cost.is_nan() {
                 let _ = write!(words, " {}", number(it.cost));
             }
@@ -135,7 +137,7 @@ fn versus(chosen: &Told, it: &Told, names: &dyn Names) -> String {
 }
 
 /// What spoke against it.
-fn standing(it: &Told) -> Option<String> {
+fn standing(it: &Candidate) -> Option<String> {
     let lasts = ms(it.lasts_ms.saturating_mul(1_000));
     Some(match it.standing {
         Standing::Ok => return None,
@@ -239,8 +241,9 @@ fn end(record: &RequestRecord, names: &dyn Names) -> Option<String> {
         RequestEnd::QueueFull => refused("too many requests wait already"),
         RequestEnd::NoReplica => {
             let all = record.candidates().iter();
-            let told =
-                all.filter_map(|it| Some(format!("{} {}", names.replica(it.place), standing(it)?)));
+            let told = all.filter_map(|it| {
+                Some(format!("{} {}", names.replica(record.place(it)), standing(it)?))
+            });
             let told: Vec<String> = told.collect();
             match told.is_empty() {
                 true => refused("no replica may be used"),

@@ -4,7 +4,7 @@ use super::Dispatcher;
 use crate::fleet::{Health, ReplicaId};
 use crate::request::call::{Call, Kind};
 use crate::request::decision::{
-    CANDIDATES_MAX, Candidate, Cause, Decision, Decisions, HedgeFate, HedgeNote, Standing, Verdict,
+    Candidate, Cause, Decision, Decisions, HedgeFate, HedgeNote, Standing, Verdict,
 };
 use crate::request::safeguards::Distrust;
 use crate::time::{Duration, Instant};
@@ -52,35 +52,39 @@ impl Dispatcher {
         let is_plain = call.copies.is_empty()
             && call.request.among.is_none()
             && self.config.safeguards.nothing_to_examine(now, &self.fleet);
-        (into.at, into.members) = (now, members.len());
-        into.candidates.clear();
+        into.members = u16::try_from(members.len()).unwrap_or(u16::MAX);
         let others = members.iter().copied().filter(|&id| Some(id) != chosen);
-        for id in chosen.into_iter().chain(others).take(CANDIDATES_MAX) {
-            into.candidates.push(self.candidate(now, call, id, is_plain));
+        let mut told = 0;
+        for (place, id) in into.candidates.iter_mut().zip(chosen.into_iter().chain(others)) {
+            *place = self.candidate(now, call, id, is_plain);
+            told += 1;
         }
-        into.cause = cause(&into.candidates);
+        into.candidates_told = told;
+        let candidates = &mut into.candidates[..usize::from(told)];
+        self.selector.rate(now, &self.fleet, candidates);
+        into.cause = cause(candidates);
     }
 
+    /// All but what the policy says of it.
     #[inline]
     fn candidate(&self, now: Instant, call: &Call, id: ReplicaId, is_plain: bool) -> Candidate {
         let facts = self.fleet.replica(id);
-        let (standing, lasts) = match is_plain {
-            true => (Standing::Ok, Duration::ZERO),
+        let (standing, lasts_ms) = match is_plain {
+            true => (Standing::Ok, 0),
             false => self.standing(now, call, id),
         };
         Candidate {
-            replica: id,
-            generation: facts.generation,
-            cost: self.selector.cost(now, &self.fleet, id),
-            in_flight: facts.in_flight,
-            latency: self.selector.latency(now, id),
+            slot: id.index() as u16,
+            generation: facts.generation as u16,
+            in_flight: u16::try_from(facts.in_flight).unwrap_or(u16::MAX),
             standing,
-            lasts,
-            dimmer: facts.dimmer.map(|(dimmer, _)| dimmer.value()),
+            lasts_ms,
+            dimmer: facts.dimmer.map_or(u8::MAX, |(dimmer, _)| percent(dimmer.value())),
+            ..Candidate::NOBODY
         }
     }
 
-    fn standing(&self, now: Instant, call: &Call, id: ReplicaId) -> (Standing, Duration) {
+    fn standing(&self, now: Instant, call: &Call, id: ReplicaId) -> (Standing, u32) {
         let (facts, safeguards) = (self.fleet.replica(id), &self.config.safeguards);
         let is_allowed = call.request.among.is_none_or(|among| among.contains(id.index()));
         let is_young = |joined| now.since(joined) < safeguards.slow_start;
@@ -90,10 +94,10 @@ impl Dispatcher {
             (Health::Draining, _) => Standing::Draining,
             (Health::Down, _) => Standing::Down,
             (Health::Up, Some(Distrust::Ejected)) => {
-                return (Standing::Ejected, facts.ejected_until.since(now));
+                return (Standing::Ejected, whole_ms(facts.ejected_until.since(now)));
             }
             (Health::Up, Some(Distrust::Silent)) => {
-                return (Standing::Silent, now.since(facts.silence.since()));
+                return (Standing::Silent, whole_ms(now.since(facts.silence.since())));
             }
             (Health::Up, Some(Distrust::Failing)) => Standing::Failing,
             (Health::Up, None) if facts.needs_trial(now, safeguards.ejection_failures) => {
@@ -102,7 +106,7 @@ impl Dispatcher {
             (Health::Up, None) if facts.joined.is_some_and(is_young) => Standing::SlowStart,
             (Health::Up, None) => Standing::Ok,
         };
-        (standing, Duration::ZERO)
+        (standing, 0)
     }
 
     /// Notes whether a hedge is foreseen for the copy that leaves.
@@ -156,8 +160,17 @@ fn cause(candidates: &[Candidate]) -> Cause {
     if others.peek().is_none() {
         return Cause::OnlyOne;
     }
-    match chosen.cost {
-        Some(cost) if others.all(|one| one.cost.is_none_or(|it| it >= cost)) => Cause::LowestCost,
-        _ => Cause::Policy,
+    let is_ranked = !chosen.cost.is_nan();
+    match is_ranked && others.all(|one| one.cost.is_nan() || one.cost >= chosen.cost) {
+        true => Cause::LowestCost,
+        false => Cause::Policy,
     }
+}
+
+fn whole_ms(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn percent(share: f64) -> u8 {
+    (share * 100.0).round() as u8
 }

@@ -38,6 +38,7 @@
 
 use crate::fleet::{Feedback, Fleet, ReplicaId};
 use crate::request::call::{Attempt, Kind, Outcome};
+use crate::request::decision::{Candidate, whole_us};
 use crate::request::select::cubic::{CubicConfig, Limiter};
 use crate::request::select::{Candidates, Choice, Selector, cheapest, same_kind};
 use crate::rng::Rng;
@@ -355,11 +356,18 @@ impl Selector for C3 {
         self.config.ranking.then(|| self.score_of(now, fleet, replica))
     }
 
-    #[inline]
-    fn latency(&self, now: Instant, replica: ReplicaId) -> Option<Duration> {
-        let heard = &self.heard[replica.index()];
-        let estimate = self.faded(now, heard.estimate, heard.at?);
-        Some(from_millis_f64(estimate.waiting_ms + estimate.service_ms))
+    fn rate(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
+        for one in candidates {
+            let id = one.replica();
+            if self.config.ranking {
+                one.cost = self.score_of(now, fleet, id) as f32;
+            }
+            let heard = &self.heard[id.index()];
+            if let Some(at) = heard.at {
+                let estimate = self.faded(now, heard.estimate, at);
+                one.latency_us = whole_us(estimate.waiting_ms + estimate.service_ms);
+            }
+        }
     }
 
     #[inline]

@@ -25,8 +25,9 @@ use core::fmt::Debug;
 
 use crate::fleet::{Feedback, Fleet, GroupId, ReplicaId};
 use crate::request::call::{Attempt, Kind, Outcome};
+use crate::request::decision::Candidate;
 use crate::rng::Rng;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 pub use registry::{Policy, PolicyError};
 
@@ -76,10 +77,12 @@ pub trait Selector: Any + Debug + Send {
         None
     }
 
-    /// How long answers of this replica take, by the policy's own estimate, for people; `None`
-    /// where it has none.
-    fn latency(&self, _now: Instant, _replica: ReplicaId) -> Option<Duration> {
-        None
+    /// Writes down for people what candidates cost, and how long answers take where the policy has
+    /// an estimate of that.
+    fn rate(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
+        for one in candidates {
+            one.cost = self.cost(now, fleet, one.replica()).map_or(f32::NAN, |cost| cost as f32);
+        }
     }
 
     /// A copy was sent, by this policy's choice or (mirrors) without asking it.

@@ -11,9 +11,10 @@
 
 use crate::fleet::{Fleet, ReplicaId};
 use crate::request::call::{Attempt, Failure, Outcome};
+use crate::request::decision::{Candidate, whole_us};
 use crate::request::select::{Candidates, Choice, Selector, cheapest, same_kind, two_of};
 use crate::rng::Rng;
-use crate::time::{Duration, Instant, from_millis_f64};
+use crate::time::Instant;
 
 /// The constants.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,8 +96,12 @@ impl Selector for PeakEwma {
         Some(self.load_of(now, fleet, replica))
     }
 
-    fn latency(&self, now: Instant, replica: ReplicaId) -> Option<Duration> {
-        Some(from_millis_f64(self.faded(now, replica)))
+    fn rate(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
+        for one in candidates {
+            let id = one.replica();
+            one.cost = self.load_of(now, fleet, id) as f32;
+            one.latency_us = whole_us(self.faded(now, id));
+        }
     }
 
     fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, _fleet: &Fleet) {

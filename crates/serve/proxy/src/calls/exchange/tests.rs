@@ -329,6 +329,7 @@ impl Stage {
     ) -> impl Future<Output = Reply> + use<LEAVES> {
         let choice = SiteChoice::depart(&self.calls, Constraints::of_write(false, false));
         ask.is_away = choice.as_ref().is_some_and(SiteChoice::is_away);
+        self.calls.tick();
         Exchange::<Script<LEAVES>>::open(Rc::clone(self), ask, choice, record).run()
     }
 
