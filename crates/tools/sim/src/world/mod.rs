@@ -142,7 +142,10 @@ struct Job {
     /// The life of its server in which it arrived there.
     life: u32,
     service: Duration,
-    started_at: Instant,
+    /// When it joined those on shared cores, or their line.
+    entered_at: Instant,
+    /// When its agent sent it to the server.
+    sent_at: Instant,
     paused_then: Duration,
     pass: Pass,
     is_full: bool,
@@ -165,7 +168,8 @@ impl Job {
             copy: 0,
             life: NOT_THERE,
             service: Duration::ZERO,
-            started_at: Instant::ZERO,
+            entered_at: Instant::ZERO,
+            sent_at: Instant::ZERO,
             paused_then: Duration::ZERO,
             pass: Pass::Free,
             is_full: false,
