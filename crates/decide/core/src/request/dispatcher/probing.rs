@@ -23,7 +23,8 @@ impl Probe {
 
 impl Dispatcher {
     /// A question the policy wants asked of a replica that owes no answer to another. Drain it
-    /// after every `step`; each ends in [`Dispatcher::learn_probe`] or [`Dispatcher::probe_is_unknown`].
+    /// after every `step`; each ends in [`Dispatcher::learn_probe`] or
+    /// [`Dispatcher::probe_is_unknown`].
     #[inline]
     pub fn probe(&mut self, now: Instant) -> Option<Probe> {
         loop {
