@@ -7,19 +7,17 @@ use evenkeel_core::time::{millis, nanos};
 use evenkeel_core::{Duration, Feedback, Health, Instant};
 
 use crate::events::Lane;
-use crate::fault::{Target, What};
+use crate::fault::What;
 use crate::guard::Pass;
 use crate::server::{Discipline, JobId, Server, done_at};
-use crate::workload::work;
-use crate::world::{
-    ANY, ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, FlyingProbe, Job, NOT_THERE, World,
-};
+use crate::weather::{Effect, Strike};
+use crate::workload::{FAILS, luck, work};
+use crate::world::{ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, FlyingProbe, Job, NOT_THERE, World};
 
 /// Whether a job is of this share. Drawn from the request, so that every policy meets the same bad
 /// luck, and from a number for each kind of it.
 fn is_struck(job: &Job, kind: u32, share: f64) -> bool {
-    let luck = job.seed.rotate_left(32) ^ u64::from(job.copy);
-    share > 0.0 && work(luck, kind, 1.0) < -(-share).ln_1p()
+    share > 0.0 && luck(job.seed, job.copy, kind) < share
 }
 
 /// The life of a request.
@@ -44,7 +42,7 @@ impl World<'_> {
         } else if is_struck(job, 2, ills.stall) {
             job.body = BodyEnd::TimedOut;
         }
-        if is_struck(job, 0, ills.fail) {
+        if is_struck(job, FAILS, ills.fail) {
             if let Some(pass) = self.guards[number].admit(self.now, server.load()) {
                 self.guards[number].failed(self.now, pass);
             }
@@ -280,47 +278,39 @@ impl World<'_> {
 
 /// What befalls servers.
 impl World<'_> {
-    pub(super) fn fluctuate(&mut self) {
+    /// What befalls servers now.
+    pub(super) fn weather(&mut self) {
         if self.is_over() {
             return;
         }
-        let base = self.scenario.cluster.service_mean;
-        let fast = self.scenario.fluctuation.range;
-        for number in 0..self.servers.len() {
-            let factor = if self.speeds.unit() < 0.5 { 1.0 } else { fast };
-            self.servers[number].fluctuate(self.now, base, factor);
-            self.tell_truth(number);
-            self.look_ahead(number);
+        let now = self.now;
+        while let Some(strike) = self.weather.next_if(|strike| strike.at <= now) {
+            self.strike(strike);
         }
-        let at = self.now + self.scenario.fluctuation.interval;
-        self.events.push(Lane::Mixed, at, Event::Fluctuate);
+        self.await_weather();
     }
 
-    pub(super) fn fault(&mut self, number: u32, server: u32) {
-        if self.is_over() {
-            return;
-        }
-        let fault = &self.scenario.faults[number as usize];
-        match fault.target {
-            Target::Server(target) => self.strike(target, fault.what),
-            Target::Random => {
-                let target = self.faults.below(self.servers.len());
-                self.strike(target, fault.what);
-            }
-            Target::Each if server == ANY => {
-                for target in 0..self.servers.len() {
-                    self.strike(target, fault.what);
-                }
-            }
-            Target::Each => self.strike(server as usize, fault.what),
-        }
-        if !fault.every.is_zero() {
-            let at = self.now + fault.every.mul_f64(self.faults.exponential());
-            self.events.push(Lane::Mixed, at, Event::Fault(number, server));
+    /// Asks to be woken when the weather changes next.
+    pub(super) fn await_weather(&mut self) {
+        if let Some(next) = self.weather.peek() {
+            self.events.push(Lane::Mixed, next.at, Event::Weather);
         }
     }
 
-    fn strike(&mut self, number: usize, what: What) {
+    fn strike(&mut self, Strike { server: number, effect, .. }: Strike) {
+        let server = &mut self.servers[number];
+        match effect {
+            Effect::Speed(factor) => {
+                server.fluctuate(self.now, self.scenario.cluster.service_mean, factor);
+            }
+            Effect::Pause(length) => server.pause(self.now, length),
+            Effect::Fault(what) => self.fault(number, what),
+        }
+        self.tell_truth(number);
+        self.look_ahead(number);
+    }
+
+    fn fault(&mut self, number: usize, what: What) {
         let server = &mut self.servers[number];
         match what {
             What::Crash if server.is_alive() => self.crash(number),
@@ -330,18 +320,13 @@ impl World<'_> {
                 server.restore();
                 self.guards[number].restarted(self.now);
             }
-            What::Pause { shortest, longest } => {
-                let length = shortest + (longest - shortest).mul_f64(self.faults.unit());
-                server.pause(self.now, length);
-            }
+            What::Pause { .. } => debug_assert!(false, "its length is drawn"),
             What::Slow { factor } => server.slow(self.now, factor),
             What::Fail { share } => server.ills.fail = share,
             What::Hang { share } => server.ills.hang = share,
             What::Break { share } => server.ills.break_off = share,
             What::Stall { share } => server.ills.stall = share,
         }
-        self.tell_truth(number);
-        self.look_ahead(number);
         let within = self.scenario.run.health_checks;
         if matches!(what, What::Crash | What::Restore) && !within.is_zero() {
             self.events.push(Lane::Mixed, self.now + within, Event::Checked);
