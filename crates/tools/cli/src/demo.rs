@@ -217,7 +217,9 @@ fn run_policy(
     seed: u64,
     live: &mut Live,
 ) -> anyhow::Result<Run> {
-    let simulated = evenkeel_sim::run(scenario, policy, seed);
+    let mut counted_from_the_start = scenario.clone(); // as the load is
+    counted_from_the_start.run.warmup = 0.0;
+    let simulated = evenkeel_sim::run(&counted_from_the_start, policy, seed);
     let service = Service::start(scenario, seed)?;
     let process = Process::start(proxy_config(scenario, policy, service.replicas())?)?;
     let url = format!("http://{}/item/{{n}}", process.listens()[0]);
