@@ -16,6 +16,7 @@ mod lanes;
 mod machine;
 mod needs;
 mod package;
+mod predict;
 mod schema;
 mod suite;
 mod tidy;
@@ -42,6 +43,8 @@ usage: cargo xtask COMMAND
                         target/package; --help: options
   compare [OPTIONS]     latency, failed requests and CPU before five replicas of which one is well,
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
+  predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is wrong
+                        by more than a tenth; --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -105,6 +108,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["package", options @ ..] => package::run(options),
         ["schema"] => schema::write(),
         ["compare", options @ ..] => compare::run(options),
+        ["predict", options @ ..] => predict::run(options),
         ["drivers", suites @ ..] => drivers::run_suites(suites),
         ["bench", "core"] => workspace::run_cargo(
             &["bench", "-p", "evenkeel-core", "-p", "evenkeel-geo", "-p", "evenkeel-planner"],

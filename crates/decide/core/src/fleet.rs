@@ -134,6 +134,18 @@ impl GivenUp {
     }
 }
 
+/// Whether a replica is being asked for its state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Probing {
+    /// It may be asked.
+    Idle,
+    /// A question is on its way. One at a time: a replica too slow to answer is not asked more and
+    /// more.
+    Asked,
+    /// It answered as one that knows no probes, and is not asked again.
+    Unknown,
+}
+
 /// What is known about one replica.
 #[derive(Clone, Debug)]
 pub struct Replica {
@@ -142,6 +154,7 @@ pub struct Replica {
     pub(crate) in_flight: u32,
     pub(crate) given_up: GivenUp,
     pub(crate) silence: Silence,
+    pub(crate) probing: Probing,
     /// Attempts that failed since it last answered.
     pub(crate) consecutive_failures: u32,
     /// Bodies that broke since one was complete: an answer's head alone does not clear its name.
@@ -164,6 +177,7 @@ impl Replica {
             in_flight: 0,
             given_up: GivenUp { copies: 0.0, waited_ns: 0, at: Instant::ZERO },
             silence: Silence::new(),
+            probing: Probing::Idle,
             consecutive_failures: 0,
             broken_bodies: 0,
             health: Health::Up,

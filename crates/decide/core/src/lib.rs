@@ -8,6 +8,7 @@
 //! | [`dimmer`] | loop 2, every few seconds: how much optional content |
 //! | [`discovery`] | what to believe of those who tell where replicas are |
 //! | [`fleet`] | nothing: the one table of facts about replicas |
+//! | [`report`] | nothing: what a replica knows of itself and tells |
 //! | [`plan`], [`window`] | nothing: the arrows between the loops, down and up |
 //! | [`distribution`] | the vocabulary: latency distributions, recorded, computed, compared |
 //! | [`time`], [`rng`], [`units`] | the words: instants, seeded randomness, numbers with units |
@@ -21,6 +22,7 @@ pub mod distribution;
 pub mod fleet;
 mod named;
 pub mod plan;
+pub mod report;
 pub mod request;
 pub mod rng;
 mod silence;

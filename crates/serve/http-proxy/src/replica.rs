@@ -42,6 +42,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use evenkeel_core::report::{Estimates, Present};
 use evenkeel_core::{Feedback, Instant};
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
@@ -56,7 +57,6 @@ use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response
 use evenkeel_http::{
     Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, grpc, serve_within,
 };
-use evenkeel_proxy::estimates::{Estimates, Present};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::accept::{Listener, ListenerFilters, Served};
 use evenkeel_runtime::clock::Clock;

@@ -63,19 +63,14 @@ struct Way {
 #[derive(Debug)]
 struct Replica {
     upstream: Upstream,
-    /// False once a probe was answered as by a server that knows no probes.
-    answers_probes: Cell<bool>,
-    probing: Cell<bool>,
     /// Whether it was said that TLS cannot be agreed on with it.
     has_said_no_tls: Cell<bool>,
 }
 
 impl Replica {
-    fn new(address: SocketAddr, way: &Way, answers_probes: bool) -> Rc<Self> {
+    fn new(address: SocketAddr, way: &Way) -> Rc<Self> {
         Rc::new(Self {
             upstream: Upstream::with_tls(address, way.limits, way.tls.clone()),
-            answers_probes: Cell::new(answers_probes),
-            probing: Cell::new(false),
             has_said_no_tls: Cell::new(false),
         })
     }
@@ -100,7 +95,7 @@ impl Connections {
             if replicas.get(slot).is_some_and(|known| known.upstream.address() == address) {
                 continue;
             }
-            let replica = Replica::new(address, &self.way.borrow(), true);
+            let replica = Replica::new(address, &self.way.borrow());
             match replicas.get_mut(slot) {
                 Some(place) => *place = replica,
                 None => replicas.push(replica),
@@ -115,8 +110,7 @@ impl Connections {
             return;
         }
         for replica in &mut *self.replicas.borrow_mut() {
-            let answers_probes = replica.answers_probes.get();
-            *replica = Replica::new(replica.upstream.address(), &way, answers_probes);
+            *replica = Replica::new(replica.upstream.address(), &way);
         }
         self.way.replace(way);
     }
@@ -154,13 +148,11 @@ impl Route {
         seed: DispatcherSeed,
     ) -> Rc<Self> {
         let way = Way { limits: config.limits, tls };
-        // What another site's proxy would pass on to one of its replicas says nothing of all.
-        let replica =
-            |(number, address)| Replica::new(address, &way, number < config.replicas.len());
+        let replica = |address| Replica::new(address, &way);
         let slots = config.groups();
         let numbers: Vec<usize> = slots.iter().map(Range::len).collect();
         let connections = Connections {
-            replicas: RefCell::new(config.slots().enumerate().map(replica).collect()),
+            replicas: RefCell::new(config.slots().map(replica).collect()),
             slots: RefCell::new(slots),
             way: RefCell::new(way),
             seen: Cell::default(),
@@ -333,12 +325,12 @@ impl Route {
 
     /// Sends the questions that the policy wants asked in a data centre.
     pub(crate) fn ask_probes(self: &Rc<Self>, datacenter: usize) {
-        loop {
-            let Some(probe) = self.calls.probe(datacenter) else { return };
-            let replica = self.connections.to(datacenter, probe.replica());
-            // One question at a time: a replica too slow to answer is not asked more and more.
-            if replica.answers_probes.get() && !replica.probing.replace(true) {
+        while let Some(probe) = self.calls.probe(datacenter) {
+            if datacenter == HOME {
                 tokio::task::spawn_local(Rc::clone(self).ask(datacenter, probe));
+            } else {
+                // A proxy is there, which would pass the question on to one of its replicas.
+                self.calls.probe_is_unknown(datacenter, &probe);
             }
         }
     }
@@ -362,15 +354,13 @@ impl Route {
         }
         let limit = self.config.timeouts.attempt;
         let answer = tokio::time::timeout(limit, replica.upstream.send(request)).await;
-        replica.probing.set(false);
         let feedback = match answer {
             Ok(Ok(mut response)) if response.status() == StatusCode::NO_CONTENT => {
                 self.feedback_of(response.headers_mut())
             }
             // No agent there: do not ask again. An error of the moment says nothing of that.
             Ok(Ok(response)) if !response.status().is_server_error() => {
-                replica.answers_probes.set(false);
-                None
+                return self.calls.probe_is_unknown(datacenter, &probe);
             }
             Ok(_) | Err(_) => None,
         };

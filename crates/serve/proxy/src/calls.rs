@@ -399,6 +399,12 @@ impl Calls {
         let now = self.tick();
         self.dispatcher(datacenter).learn_probe(now, probe, reported);
     }
+
+    /// The replica knows no questions.
+    pub fn probe_is_unknown(&self, datacenter: usize, probe: &Probe) {
+        let now = self.read_at.get();
+        self.dispatcher(datacenter).probe_is_unknown(now, probe);
+    }
 }
 
 /// How a replica of a dispatcher stands, with so many connections open to it.

@@ -15,7 +15,6 @@
 pub mod calls;
 pub mod config;
 pub mod discovery;
-pub mod estimates;
 pub mod membership;
 pub mod metrics;
 pub mod requests;

@@ -39,8 +39,7 @@ fn start_limited(
     rate_limits: Vec<Option<f64>>,
 ) -> Nginx {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    Nginx::start(NginxConfig { binary, directory, rate_limits, apps: Vec::new(), mishaps, seed: 1 })
-        .unwrap()
+    Nginx::start(NginxConfig { binary, directory, rate_limits, apps: Vec::new(), mishaps }).unwrap()
 }
 
 /// Agents before the servers, and a proxy before the agents, as `evenkeel run` would have them.
@@ -126,13 +125,13 @@ fn assert_all_served(report: &Report) {
 fn a_paused_and_a_limited_replica_cost_no_request_and_little_tail() {
     let Some(binary) = binary() else { return };
     let ms = Duration::from_millis;
-    let pauses = Mishap {
-        at: Duration::ZERO,
-        every: ms(600),
-        replica: Some(1),
-        what: What::Pause(ms(50), ms(200)),
-    };
-    let servers = start_servers("paused", binary, vec![pauses]);
+    let pauses = (0..1_000).map(|n| Mishap {
+        at: ms(600) * n,
+        replica: 1,
+        what: What::Pause(ms(50 + u64::from(n % 4) * 50)),
+    });
+    let servers = start_servers("paused", binary, pauses.collect());
+    servers.begin();
     let p99 = |policy: &str| {
         let stack = Stack::start(servers.addresses(), policy);
         let load = stack.load(arrivals(400.0), Duration::from_secs(10));

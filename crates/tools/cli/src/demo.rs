@@ -12,10 +12,11 @@ mod shops;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evenkeel_core::Rng;
+use evenkeel_core::Instant;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
@@ -31,8 +32,9 @@ use evenkeel_server::process::Process;
 use evenkeel_settings::Node;
 use evenkeel_sim::fault::{Fault, Target as Struck, What};
 use evenkeel_sim::scenario::{Real, Spelling};
+use evenkeel_sim::weather::{Effect, RequestDraws, Strike, Weather};
 use evenkeel_sim::{RunReport, Scenario};
-use evenkeel_testkit::embedded::{self, Embedded, EmbeddedConfig};
+use evenkeel_testkit::embedded::{self, Draw, Draws, Embedded, EmbeddedConfig};
 use evenkeel_testkit::fault::{self, Mishap};
 use evenkeel_testkit::nginx::{self, Nginx, NginxConfig};
 use serde::Serialize;
@@ -147,9 +149,19 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
         scenario.cluster.replication_factor,
         scenario.cluster.servers,
     );
+    anyhow::ensure!(
+        scenario.cluster.agents
+            || (scenario.cluster.real != Real::Shop && scenario.geography.is_none()),
+        "cluster.agents: without agents there are demos of slots only, such as `evenkeel demo`"
+    );
     if scenario.cluster.real != Real::Shop {
         ensure_slots(&scenario)?;
         scenario.faults.iter().try_for_each(|fault| ensure_real(fault, scenario.cluster.real))?;
+        anyhow::ensure!(
+            scenario.cluster.real == Real::Embedded || scenario.fluctuation.interval.is_zero(),
+            "fluctuation.interval: nginx servers are as fast as they are; with cluster.real = nginx \
+             leave it out"
+        );
     }
     Ok(scenario)
 }
@@ -205,7 +217,9 @@ fn run_policy(
     seed: u64,
     live: &mut Live,
 ) -> anyhow::Result<Run> {
-    let simulated = evenkeel_sim::run(scenario, policy, seed);
+    let mut counted_from_the_start = scenario.clone(); // as the load is
+    counted_from_the_start.run.warmup = 0.0;
+    let simulated = evenkeel_sim::run(&counted_from_the_start, policy, seed);
     let service = Service::start(scenario, seed)?;
     let process = Process::start(proxy_config(scenario, policy, service.replicas())?)?;
     let url = format!("http://{}/item/{{n}}", process.listens()[0]);
@@ -218,6 +232,7 @@ fn run_policy(
     load.expectation = Expectation::Computed(Box::new(move |facts| body_of(facts.path).into()));
     let cpu_before = process.upstreams().cpu();
     live.begin(policy, process.admin());
+    service.begin();
     let outcome: Outcome = load.run(&Stop::new(), |progress| {
         live.show(progress, &process.upstreams().stats(0));
     })?;
@@ -237,27 +252,42 @@ fn run_policy(
 /// What stands behind the proxy.
 enum Service {
     Embedded(Embedded),
-    /// nginx servers, and the agents before them.
-    Nginx(#[expect(dead_code, reason = "dropping it ends the servers")] Nginx, Box<Process>),
+    /// nginx servers, and the agents before them where there are any.
+    Nginx(Nginx, Option<Box<Process>>),
 }
 
 impl Service {
     fn start(scenario: &Scenario, seed: u64) -> anyhow::Result<Self> {
         match scenario.cluster.real {
-            Real::Embedded => Ok(Self::Embedded(Embedded::start(embedded_config(scenario, seed))?)),
+            Real::Embedded => {
+                let draws = draws(scenario, seed);
+                let config = embedded_config(scenario, scenario.cluster.servers, draws);
+                let config = EmbeddedConfig { mishaps: mishaps(scenario, seed), ..config };
+                Ok(Self::Embedded(Embedded::start(config)?))
+            }
             Real::Shop => anyhow::bail!("shops are started by the demo of brownout"),
             Real::Nginx => {
                 let servers = Nginx::start(nginx_config(scenario, seed)?)?;
-                let agents = Process::start(agents_config(servers.addresses()))?;
-                Ok(Self::Nginx(servers, Box::new(agents)))
+                let start = || Process::start(agents_config(servers.addresses())).map(Box::new);
+                let agents = scenario.cluster.agents.then(start).transpose()?;
+                Ok(Self::Nginx(servers, agents))
             }
+        }
+    }
+
+    /// Begins the plan of what befalls them.
+    fn begin(&self) {
+        match self {
+            Self::Embedded(service) => service.begin(),
+            Self::Nginx(servers, _) => servers.begin(),
         }
     }
 
     fn replicas(&self) -> &[SocketAddr] {
         match self {
             Self::Embedded(service) => service.addresses(),
-            Self::Nginx(_, agents) => agents.agents(),
+            Self::Nginx(servers, None) => servers.addresses(),
+            Self::Nginx(_, Some(agents)) => agents.agents(),
         }
     }
 
@@ -292,7 +322,6 @@ fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
         rate_limits: (0..scenario.cluster.servers).map(limit).collect(),
         apps: Vec::new(),
         mishaps: mishaps(scenario, seed),
-        seed,
     })
 }
 
@@ -339,44 +368,53 @@ const fn agent_entry(common: AgentConfig) -> AgentEntry {
     AgentEntry { common, protocol: Protocol::Http }
 }
 
-/// The scenario's faults, as what really happens.
+/// Twice as long as the run should take, and a minute: who is late meets weather too.
+fn horizon(scenario: &Scenario) -> Instant {
+    let expected_s = scenario.workload.requests as f64 / scenario.rate();
+    Instant::ZERO + Duration::from_secs_f64(2.0 * expected_s) + Duration::from_secs(60)
+}
+
+/// The simulator's weather, as what really happens.
 fn mishaps(scenario: &Scenario, seed: u64) -> Vec<Mishap> {
-    let servers = scenario.cluster.servers;
-    let mut rng = Rng::stream(seed, "whom faults strike");
-    let mut mishap = |fault: &Fault| {
-        let what = match fault.what {
-            What::Pause { shortest, longest } => fault::What::Pause(shortest, longest),
-            What::Slow { factor } => fault::What::Slow(factor),
-            What::Fail { share } => fault::What::Fail(share),
-            What::Crash => fault::What::Crash,
-            // Refused when the scenario was read.
-            What::Restore | What::Hang { .. } | What::Break { .. } | What::Stall { .. } => {
-                return None;
-            }
+    let until = horizon(scenario);
+    let happens = |Strike { at, server, effect }| {
+        let what = match effect {
+            Effect::Speed(factor) => fault::What::Speed(factor),
+            Effect::Pause(length) => fault::What::Pause(length),
+            Effect::Fault(What::Slow { factor }) => fault::What::Slow(factor),
+            Effect::Fault(What::Fail { share }) => fault::What::Fail(share),
+            Effect::Fault(What::Crash) => fault::What::Crash,
+            Effect::Fault(_) => return None, // refused when the scenario was read
         };
-        let (replica, every) = match fault.target {
-            Struck::Server(number) => (Some(number), fault.every),
-            Struck::Random if fault.every.is_zero() => (Some(rng.below(servers)), fault.every),
-            // Random times at random replicas: at each of them as much rarer as there are many.
-            Struck::Random => (None, fault.every.saturating_mul(servers as u32)),
-            Struck::Each => (None, fault.every),
-        };
-        Some(Mishap { at: fault.at, every, replica, what })
+        Some(Mishap { at: at.since(Instant::ZERO), replica: server, what })
     };
-    scenario.faults.iter().filter_map(&mut mishap).collect()
+    let weather = Weather::new(scenario, seed).take_while(|strike| strike.at < until);
+    weather.filter_map(happens).collect()
+}
+
+/// What the simulator's requests cost, by the number in their path; a second copy costs what the
+/// second does there.
+fn draws(scenario: &Scenario, seed: u64) -> Draws {
+    let requests = RequestDraws::new(scenario, seed);
+    let seen: Vec<_> = (0..scenario.workload.requests).map(|_| AtomicU32::new(0)).collect();
+    Draws::by(move |path, _| {
+        let number = path.rsplit('/').next().and_then(|number| number.parse().ok());
+        let copies = number.and_then(|number: u64| seen.get(number as usize));
+        let copy = copies.map_or(0, |copies| copies.fetch_add(1, Ordering::Relaxed));
+        let (work, luck) = number.and_then(|it| requests.of(it, copy)).unwrap_or((1.0, 1.0));
+        Draw { work, luck }
+    })
 }
 
 /// The scenario's replicas, as the embedded service makes them.
-fn embedded_config(scenario: &Scenario, seed: u64) -> EmbeddedConfig {
+fn embedded_config(scenario: &Scenario, replicas: usize, draws: Draws) -> EmbeddedConfig {
     EmbeddedConfig {
-        replicas: scenario.cluster.servers,
+        replicas,
         concurrency: scenario.cluster.concurrency,
-        agents: true,
+        agents: scenario.cluster.agents,
         service_mean: scenario.cluster.service_mean,
-        fluctuation_interval: scenario.fluctuation.interval,
-        fluctuation_range: scenario.fluctuation.range,
-        mishaps: mishaps(scenario, seed),
-        seed,
+        mishaps: Vec::new(),
+        draws,
     }
 }
 
@@ -511,6 +549,7 @@ mod tests {
             (["faults=[{at = '1s', restore = 0}]", "run.warmup=0"], "a restore is for"),
             (["faults=[{at = '1s', hang = 0}]", "run.warmup=0"], "are for `evenkeel sim`"),
             (["faults=[{at = '1s', fail = 0}]", "cluster.real='nginx'"], "fail needs"),
+            (["faults=[]", "cluster.real='nginx'"], "leave it out"),
         ] {
             let error = load(&sets).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
@@ -534,14 +573,21 @@ mod tests {
     }
 
     #[test]
-    fn faults_at_random_strike_as_often_as_in_the_simulator() {
-        let often = "faults=[{at = '0s', every = '2s', pause = 'random', for = '5ms'}]";
-        let [often] = mishaps(&load(&[often]).unwrap(), 1)[..] else { panic!("one fault") };
-        // Five replicas, each every 10 s, are one every 2 s.
-        assert_eq!((often.replica, often.every), (None, Duration::from_secs(10)));
-        let once = load(&["faults=[{at = '1s', pause = 'random', for = '5ms'}]"]).unwrap();
-        let struck = |seed| mishaps(&once, seed)[0].replica.expect("one replica only");
-        let struck: std::collections::BTreeSet<_> = (0..50).map(struck).collect();
-        assert_eq!(struck.len(), 5, "each can be the one");
+    fn the_demo_has_the_weather_and_the_requests_of_the_simulator() {
+        let scenario = load(&[]).unwrap();
+        let (there, here) = (Weather::new(&scenario, 7), mishaps(&scenario, 7));
+        assert!(here.len() > 100, "{}", here.len());
+        for (strike, mishap) in there.zip(&here) {
+            assert_eq!(strike.at.since(Instant::ZERO), mishap.at);
+            assert_eq!(strike.server, mishap.replica);
+        }
+        let (draws, requests) = (draws(&scenario, 7), RequestDraws::new(&scenario, 7));
+        for number in [0, 13_999] {
+            for copy in 0..2 {
+                let path = format!("/item/{number}");
+                let Draw { work, luck } = draws.draw(&path, copy as usize);
+                assert_eq!(Some((work, luck)), requests.of(number, copy), "whichever replica");
+            }
+        }
     }
 }

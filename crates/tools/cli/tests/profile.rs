@@ -15,7 +15,7 @@ use evenkeel_core::units::Rate;
 use evenkeel_geo::curve::Markov;
 use evenkeel_settings::Node;
 use evenkeel_settings::profile::{Record, load, read_record};
-use evenkeel_testkit::embedded::{Embedded, EmbeddedConfig};
+use evenkeel_testkit::embedded::{Draws, Embedded, EmbeddedConfig};
 use evenkeel_testkit::folder::Folder;
 use serde_json::Value;
 
@@ -33,10 +33,8 @@ fn service() -> Embedded {
         concurrency: SERVERS,
         agents: true,
         service_mean: SERVICE,
-        fluctuation_interval: Duration::ZERO,
-        fluctuation_range: 1.0,
         mishaps: Vec::new(),
-        seed: 3,
+        draws: Draws::exponential(1, 3),
     })
     .unwrap()
 }

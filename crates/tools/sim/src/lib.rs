@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`scenario`] | what people write: everything a run depends on, apart from policy and seed |
 //! | [`world`], [`events`] | the loop: clients, replicas and sites, event by event |
-//! | [`server`], [`workload`], [`fault`] | what replicas do with requests, how these arrive, what goes wrong |
+//! | [`server`], [`workload`] | what replicas do with requests, how these arrive |
+//! | [`fault`], [`weather`] | what goes wrong, and when: the same for every policy, and on sockets |
 //! | [`guard`], [`peers`], [`oracle`] | what decisions are compared with: published rivals, and choices that know everything |
 //! | [`redirect`] | load between data centres: what every site measures, exchanges and plans |
 //! | [`report`], [`sampler`] | what people read: latencies, windows, loads |
@@ -28,6 +29,7 @@ pub mod sampler;
 pub mod scenario;
 pub mod server;
 pub mod trace;
+pub mod weather;
 pub mod workload;
 pub mod world;
 

@@ -94,6 +94,11 @@ pub struct Cluster {
     pub service_mean: Duration,
     /// Coefficient of variation of the service time: 1 exponential, 0 constant, else lognormal.
     pub service_cv: f64,
+    /// Whether agents stand before the replicas. Without them nobody reports anything.
+    pub agents: bool,
+    /// What answering a probe takes of a replica's time.
+    #[serde(with = "millis", rename = "probe_cost_ms")]
+    pub probe_cost: Duration,
     /// Replicas of each item; groups are neighbours on a ring.
     pub replication_factor: usize,
     /// What stands behind the proxy when the scenario is played on sockets.
@@ -213,6 +218,8 @@ pub struct Phase {
     pub rate_factor: Option<f64>,
 }
 
+/// What an agent's answer to a probe was measured to cost it (`cargo xtask bench agent`).
+const PROBE_COST: Duration = Duration::from_micros(15);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Bounds on what a scenario may ask for, so that a slip of the pen does not fill the memory.
 const SERVERS_MAX: usize = 100_000;
@@ -411,6 +418,12 @@ impl Cluster {
                 .between(shortest..=HOUR)
                 .or(Duration::from_millis(4)),
             service_cv: table.key("service_cv").number().between(0.0..=10.0).or(1.0),
+            agents: table.key("agents").boolean().or(true),
+            probe_cost: table
+                .key("probe_cost")
+                .duration()
+                .between(Duration::ZERO..=Duration::from_secs(1))
+                .or(PROBE_COST),
             replication_factor: table.key("replication_factor").integer().between(1..=64).or(3),
             real: table.key("real").variant(&Real::NAMED).or(Real::Embedded),
         }

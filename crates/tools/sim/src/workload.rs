@@ -238,6 +238,14 @@ pub fn work(work_seed: u64, copy: u32, cv: f64) -> f64 {
     (variance.sqrt() * normal(work_seed, copy) - variance / 2.0).exp()
 }
 
+/// The kind of [`luck`] by which a share of requests fails.
+pub const FAILS: u32 = 0;
+
+/// The luck of the n-th copy of a request, in [0, 1), a number of its own for each kind of it.
+pub fn luck(work_seed: u64, copy: u32, kind: u32) -> f64 {
+    1.0 - uniform(work_seed.rotate_left(32) ^ u64::from(copy), kind)
+}
+
 /// Core time of requests with and without optional content: lognormal, and a request that is large
 /// with it is large without it.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use evenkeel_testkit::embedded::{Embedded, EmbeddedConfig};
+use evenkeel_core::Rng;
+use evenkeel_testkit::embedded::{Draws, Embedded, EmbeddedConfig};
 use evenkeel_testkit::fault::{Mishap, What};
 
 const ODD_ONE: usize = 4;
@@ -19,32 +20,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [seed, weather, delay_ms] = &words[..] else {
         return Err("usage: replicas SEED well|pauses|slow|hangs DELAY_MS".into());
     };
+    let seed = seed.parse()?;
     let at = Duration::from_millis(delay_ms.parse()?);
-    let (every, what) = match weather.as_str() {
-        "well" => (Duration::ZERO, None),
-        "pauses" => {
-            let lengths = [100, 300].map(Duration::from_millis);
-            (Duration::from_secs(1), Some(What::Pause(lengths[0], lengths[1])))
-        }
-        "slow" => (Duration::ZERO, Some(What::Slow(4.0))),
-        "hangs" => (Duration::ZERO, Some(What::Pause(HOUR, HOUR))),
+    let once = |what| vec![Mishap { at, replica: ODD_ONE, what }];
+    let mishaps = match weather.as_str() {
+        "well" => Vec::new(),
+        "pauses" => pauses(at, seed),
+        "slow" => once(What::Slow(4.0)),
+        "hangs" => once(What::Pause(HOUR)),
         other => return Err(format!("no weather `{other}`: well, pauses, slow or hangs").into()),
     };
-    let mishap = what.map(|what| Mishap { at, every, replica: Some(ODD_ONE), what });
     let service = Embedded::start(EmbeddedConfig {
         replicas: 5,
         concurrency: 4,
         agents: false,
         service_mean: Duration::from_millis(6),
-        fluctuation_interval: Duration::ZERO,
-        fluctuation_range: 1.0,
-        mishaps: mishap.into_iter().collect(),
-        seed: seed.parse()?,
+        mishaps,
+        draws: Draws::exponential(5, seed),
     })?;
+    service.begin();
     for address in service.addresses() {
         println!("{address}");
     }
     loop {
         std::thread::park();
     }
+}
+
+/// An hour of pauses.
+fn pauses(from: Duration, seed: u64) -> Vec<Mishap> {
+    let mut rng = Rng::stream(seed, "pauses");
+    let mut at = from;
+    let mut next = || {
+        at += Duration::from_secs_f64(rng.exponential());
+        let what = What::Pause(Duration::from_secs_f64(0.1 + 0.2 * rng.unit()));
+        Mishap { at, replica: ODD_ONE, what }
+    };
+    (0..3_600).map(|_| next()).collect()
 }

@@ -1,20 +1,23 @@
 //! A replicated service of its own, for when no server is at hand: real sockets, real agents,
-//! service times that fluctuate by a seeded plan.
+//! service times, speeds and pauses by a plan.
 //!
 //! Every replica is an application that takes its time to answer, mostly fronted by the agent that
-//! users run beside theirs; without one it queues by itself. The plan of speeds, pauses and draws is
-//! made from the seed alone, so policies that are tried one after the other meet the same weather.
+//! users run beside theirs; without one it queues by itself. Its speed, its pauses and what each
+//! request costs are given, so policies that are tried one after the other meet the same weather,
+//! and the simulator too.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::Rng;
 use http::{Request, Response, StatusCode};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::fault::{Mishap, What};
 use evenkeel_http::{self as engine, Body};
@@ -37,20 +40,58 @@ pub struct EmbeddedConfig {
     pub agents: bool,
     /// Mean service time at base speed.
     pub service_mean: Duration,
-    /// Time between draws of each replica's speed; zero = the speed stays.
-    pub fluctuation_interval: Duration,
-    /// Fast rate over base rate of a draw.
-    pub fluctuation_range: f64,
-    /// What goes wrong.
+    /// What goes wrong, in the order of time from [`Embedded::begin`].
     pub mishaps: Vec<Mishap>,
-    /// Seed of the plan.
-    pub seed: u64,
+    /// What requests cost.
+    pub draws: Draws,
+}
+
+/// What requests cost: by the path and the replica, for each time that one asks.
+#[derive(Clone)]
+pub struct Draws(Arc<dyn Fn(&str, usize) -> Draw + Send + Sync>);
+
+/// What a request costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// Work, as a multiple of the mean service time.
+    pub work: f64,
+    /// Its luck in [0, 1): below the share of [`What::Fail`] it fails.
+    pub luck: f64,
+}
+
+impl Draws {
+    /// As the function says.
+    pub fn by(draw: impl Fn(&str, usize) -> Draw + Send + Sync + 'static) -> Self {
+        Self(Arc::new(draw))
+    }
+
+    /// Exponential, by a generator of each replica's own.
+    pub fn exponential(replicas: usize, seed: u64) -> Self {
+        let stream = |number| Rng::stream(seed, &format!("work of replica {number}"));
+        let streams: Vec<_> = (0..replicas).map(|number| Mutex::new(stream(number))).collect();
+        Self::by(move |_, replica| {
+            let mut draws = streams[replica].lock().unwrap_or_else(PoisonError::into_inner);
+            Draw { luck: draws.unit(), work: draws.exponential() }
+        })
+    }
+
+    /// What a request at a replica costs.
+    pub fn draw(&self, path: &str, replica: usize) -> Draw {
+        (self.0)(path, replica)
+    }
+}
+
+impl fmt::Debug for Draws {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Draws(…)")
+    }
 }
 
 /// The running service. Dropping it stops it.
 #[derive(Debug)]
 pub struct Embedded {
     addresses: Vec<SocketAddr>,
+    begun: Arc<Notify>,
     stop: Option<Stop>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -69,12 +110,17 @@ impl Embedded {
         let agents = bind(if config.agents { config.replicas } else { 0 })?;
         let fronts = if config.agents { &agents } else { &apps };
         let addresses = fronts.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
-        let stop = Stop::new();
-        let signal = stop.signal();
+        let (begun, stop) = (Arc::new(Notify::new()), Stop::new());
+        let (begins, signal) = (Arc::clone(&begun), stop.signal());
         let name = "replicas".to_owned();
-        let body = move || worker_runtime()?.block_on(serve(config, apps, agents, signal));
+        let body = move || worker_runtime()?.block_on(serve(config, apps, agents, begins, signal));
         let thread = std::thread::Builder::new().name(name).spawn(body)?;
-        Ok(Self { addresses, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { addresses, begun, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Begins the plan of mishaps.
+    pub fn begin(&self) {
+        self.begun.notify_one();
     }
 
     /// Where the replicas, or their agents, listen, by replica.
@@ -102,15 +148,16 @@ async fn serve(
     config: EmbeddedConfig,
     apps: Vec<Listener>,
     agents: Vec<Listener>,
+    begins: Arc<Notify>,
     stop: StopSignal,
 ) -> io::Result<()> {
     let (clock, timer) = (Clock::start(), Timer::new()?);
-    let began = Instant::now();
     let mut serving = Vec::new();
+    let mut replicas = Vec::new();
     let mut agents = agents.into_iter();
     for (number, app) in apps.into_iter().enumerate() {
         let replica = Rc::new(App::new(number, &config, timer.clone()));
-        replica.spawn_plan(&config, number, began);
+        replicas.push(Rc::clone(&replica));
         let address = app.address()?;
         let handler = move |request, _| Rc::clone(&replica).answer(request);
         let app = engine::serve(app, LIMITS, handler, stop.clone());
@@ -122,6 +169,7 @@ async fn serve(
             }));
         }
     }
+    tokio::task::spawn_local(follow_plan(replicas, config.mishaps, begins));
     for server in serving {
         server.await.map_err(io::Error::other)??;
     }
@@ -175,7 +223,8 @@ struct App {
     paused_until: Cell<Instant>,
     /// Time spent paused so far, up to the end of the current pause.
     paused_total: Cell<Duration>,
-    draws: RefCell<Rng>,
+    number: usize,
+    draws: Draws,
     /// What it serves at once, where no agent holds the rest back.
     slots: Option<Semaphore>,
 }
@@ -190,17 +239,15 @@ impl App {
             failing_share: Cell::new(0.0),
             paused_until: Cell::new(Instant::now()),
             paused_total: Cell::default(),
-            draws: RefCell::new(Rng::stream(config.seed, &format!("work of replica {number}"))),
+            number,
+            draws: config.draws.clone(),
             slots: (!config.agents).then(|| Semaphore::new(config.concurrency as usize)),
         }
     }
 
     async fn answer(self: Rc<Self>, request: Request<Body>) -> Response<Body> {
-        let (coin, work) = {
-            let mut draws = self.draws.borrow_mut();
-            (draws.unit(), draws.exponential())
-        };
-        if coin < self.failing_share.get() {
+        let Draw { work, luck } = self.draws.draw(request.uri().path(), self.number);
+        if luck < self.failing_share.get() {
             let mut response = Response::new(Body::full("this replica fails on purpose\n"));
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return response;
@@ -221,26 +268,6 @@ impl App {
         Response::new(Body::full(body_of(request.uri().path())))
     }
 
-    /// Starts the tasks that change the replica's speed, pause it and so on.
-    fn spawn_plan(self: &Rc<Self>, config: &EmbeddedConfig, number: usize, began: Instant) {
-        let stream =
-            |purpose: &str| Rng::stream(config.seed, &format!("{purpose} of replica {number}"));
-        if !config.fluctuation_interval.is_zero() {
-            let fluctuate = Rc::clone(self).fluctuate(
-                config.fluctuation_interval,
-                config.fluctuation_range,
-                stream("speed"),
-            );
-            tokio::task::spawn_local(fluctuate);
-        }
-        for (place, mishap) in config.mishaps.iter().copied().enumerate() {
-            if mishap.replica.is_none_or(|replica| replica == number) {
-                let rng = stream(&format!("mishap {place}"));
-                tokio::task::spawn_local(Rc::clone(self).suffer(mishap, began, rng));
-            }
-        }
-    }
-
     /// Overlapping pauses end at the later end.
     fn pause(&self, at: Instant, length: Duration) {
         let until = at + length;
@@ -251,35 +278,25 @@ impl App {
         }
     }
 
-    async fn fluctuate(self: Rc<Self>, interval: Duration, range: f64, mut rng: Rng) {
-        let mut ticks = tokio::time::interval(interval);
-        loop {
-            ticks.tick().await;
-            self.speed.set(if rng.unit() < 0.5 { 1.0 } else { range });
+    fn suffer(&self, at: Instant, what: What) {
+        match what {
+            What::Speed(factor) => self.speed.set(factor),
+            What::Pause(length) => self.pause(at, length),
+            What::Slow(factor) => self.slowdown.set(factor),
+            What::Fail(share) => self.failing_share.set(share),
+            What::Crash => {}
         }
     }
+}
 
-    async fn suffer(self: Rc<Self>, mishap: Mishap, began: Instant, mut rng: Rng) {
-        let mut at = began + mishap.at;
-        if !mishap.every.is_zero() {
-            at += mishap.every.mul_f64(rng.exponential());
-        }
-        loop {
-            tokio::time::sleep_until(at.into()).await;
-            match mishap.what {
-                What::Pause(shortest, longest) => {
-                    let length = shortest + longest.saturating_sub(shortest).mul_f64(rng.unit());
-                    self.pause(at, length);
-                }
-                What::Slow(factor) => self.slowdown.set(factor),
-                What::Fail(share) => self.failing_share.set(share),
-                What::Crash => {}
-            }
-            if mishap.every.is_zero() {
-                return;
-            }
-            at += mishap.every.mul_f64(rng.exponential());
-        }
+/// Lets happen what was planned, by the clock.
+async fn follow_plan(replicas: Vec<Rc<App>>, mishaps: Vec<Mishap>, begins: Arc<Notify>) {
+    begins.notified().await;
+    let began = Instant::now();
+    for Mishap { at, replica, what } in mishaps {
+        let at = began + at;
+        tokio::time::sleep_until(at.into()).await;
+        replicas[replica].suffer(at, what);
     }
 }
 
@@ -293,34 +310,24 @@ mod tests {
     /// A pause delays what it strikes by its length, also when it is over long before the answer.
     #[test]
     fn a_pause_in_the_middle_of_a_request_is_added_to_it() {
-        let (seed, work) = (0..)
-            .map(|seed| {
-                let mut draws = Rng::stream(seed, "work of replica 0");
-                let _coin = draws.unit();
-                (seed, draws.exponential())
-            })
-            .find(|(_, work)| (1.0..1.2).contains(work))
-            .unwrap();
         let (mean, length) = (Duration::from_millis(300), Duration::from_millis(100));
-        let (at, every) = (Duration::from_millis(100), Duration::ZERO);
-        let what = What::Pause(length, length);
+        let (at, what) = (Duration::from_millis(100), What::Pause(length));
         let config = EmbeddedConfig {
             replicas: 1,
             concurrency: 1,
             agents: true,
             service_mean: mean,
-            fluctuation_interval: Duration::ZERO,
-            fluctuation_range: 1.0,
-            mishaps: vec![Mishap { at, every, replica: None, what }],
-            seed,
+            mishaps: vec![Mishap { at, replica: 0, what }],
+            draws: Draws::by(|_, _| Draw { work: 1.1, luck: 0.0 }),
         };
         let service = Embedded::start(config).unwrap();
-        let began = Instant::now();
         let mut stream = TcpStream::connect(service.addresses()[0]).unwrap();
+        service.begin();
+        let began = Instant::now();
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        let (spent, expected) = (began.elapsed(), mean.mul_f64(work) + length);
+        let (spent, expected) = (began.elapsed(), mean.mul_f64(1.1) + length);
         assert!(answer.ends_with(&body_of("/")), "{answer}");
         assert!(spent >= expected, "{spent:?}, expected {expected:?}");
     }

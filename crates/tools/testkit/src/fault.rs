@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-/// Something that goes wrong, once or again and again.
+/// Something that goes wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Mishap {
-    /// When it happens first.
+    /// When, from the start of the plan.
     pub at: Duration,
-    /// Mean time between repetitions (exponential); zero = once.
-    pub every: Duration,
-    /// The replica it happens to; `None` = each, independently when repeated.
-    pub replica: Option<usize>,
+    /// The replica it happens to.
+    pub replica: usize,
     /// What happens.
     pub what: What,
 }
@@ -18,8 +16,10 @@ pub struct Mishap {
 /// What goes wrong.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// The application stands still for a time drawn between the two.
-    Pause(Duration, Duration),
+    /// From now on it is this many times as fast as at base speed.
+    Speed(f64),
+    /// The application stands still for so long.
+    Pause(Duration),
     /// Service times are multiplied by this from now on.
     Slow(f64),
     /// This share of requests is answered at once with "cannot serve" (503).

@@ -9,11 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evenkeel_core::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fault::{Mishap, What};
@@ -33,10 +32,8 @@ pub struct NginxConfig {
     pub rate_limits: Vec<Option<f64>>,
     /// By server, the application that it passes every request to; empty = each answers itself.
     pub apps: Vec<SocketAddr>,
-    /// Pauses and crashes by plan; other mishaps are not nginx's.
+    /// Pauses and crashes in the order of time from [`Nginx::begin`]; others are not nginx's.
     pub mishaps: Vec<Mishap>,
-    /// Seed of the plan.
-    pub seed: u64,
 }
 
 /// Running servers. Dropping it ends them.
@@ -44,6 +41,7 @@ pub struct NginxConfig {
 pub struct Nginx {
     servers: Arc<Servers>,
     addresses: Vec<SocketAddr>,
+    begun: Arc<OnceLock<Instant>>,
     stop: Arc<AtomicBool>,
     plan: Option<JoinHandle<()>>,
 }
@@ -83,13 +81,19 @@ impl Nginx {
         for number in 0..count {
             servers.start(number)?;
         }
-        let stop = Arc::new(AtomicBool::new(false));
+        let (begun, stop) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
         let plan = {
-            let (servers, stop) = (Arc::clone(&servers), Arc::clone(&stop));
-            let body = move || servers.follow_plan(&stop);
+            let servers = Arc::clone(&servers);
+            let (begun, stop) = (Arc::clone(&begun), Arc::clone(&stop));
+            let body = move || servers.follow_plan(&begun, &stop);
             std::thread::Builder::new().name("mishaps".to_owned()).spawn(body)?
         };
-        Ok(Self { servers, addresses, stop, plan: Some(plan) })
+        Ok(Self { servers, addresses, begun, stop, plan: Some(plan) })
+    }
+
+    /// Begins the plan of mishaps.
+    pub fn begin(&self) {
+        self.begun.get_or_init(Instant::now);
     }
 
     /// Where the servers listen.
@@ -187,12 +191,13 @@ impl Servers {
         self.children[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pauses and kills as planned until told to stop.
-    fn follow_plan(&self, stop: &AtomicBool) {
-        let began = Instant::now();
-        let mut events = planned(&self.config, self.children.len());
+    /// Pauses and kills as planned, once that is begun and until told to stop.
+    fn follow_plan(&self, begun: &OnceLock<Instant>, stop: &AtomicBool) {
+        let mut mishaps = self.config.mishaps.iter().peekable();
         let mut resumes: Vec<(Duration, usize)> = Vec::new();
         while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+            let Some(began) = begun.get() else { continue };
             let now = began.elapsed();
             resumes.retain(|&(at, number)| {
                 if at <= now {
@@ -200,54 +205,21 @@ impl Servers {
                 }
                 at > now
             });
-            for event in events.iter_mut().filter(|event| event.at <= now) {
-                match event.what {
-                    What::Pause(shortest, longest) => {
-                        let extra = longest.saturating_sub(shortest).mul_f64(event.rng.unit());
-                        self.signal(event.number, Signal::STOP);
-                        resumes.push((now + shortest + extra, event.number));
+            while let Some(mishap) = mishaps.next_if(|mishap| mishap.at <= now) {
+                match mishap.what {
+                    What::Pause(length) => {
+                        self.signal(mishap.replica, Signal::STOP);
+                        resumes.push((mishap.at + length, mishap.replica));
                     }
-                    What::Crash => self.kill(event.number),
-                    What::Slow(_) | What::Fail(_) => {}
+                    What::Crash => self.kill(mishap.replica),
+                    What::Speed(_) | What::Slow(_) | What::Fail(_) => {}
                 }
-                event.again();
             }
-            std::thread::sleep(Duration::from_millis(1));
         }
         for (_, number) in resumes {
             self.signal(number, Signal::CONT);
         }
     }
-}
-
-/// A mishap at one server, with its next time.
-struct Planned {
-    at: Duration,
-    every: Duration,
-    number: usize,
-    what: What,
-    rng: Rng,
-}
-
-impl Planned {
-    fn again(&mut self) {
-        let never = Duration::MAX;
-        let gap = self.every.mul_f64(self.rng.exponential());
-        self.at = if self.every.is_zero() { never } else { self.at + gap };
-    }
-}
-
-fn planned(config: &NginxConfig, servers: usize) -> Vec<Planned> {
-    let mut events = Vec::new();
-    for (place, mishap) in config.mishaps.iter().enumerate() {
-        for number in (0..servers).filter(|&n| mishap.replica.is_none_or(|only| only == n)) {
-            let mut rng = Rng::stream(config.seed, &format!("mishap {place} of server {number}"));
-            let (every, what) = (mishap.every, mishap.what);
-            let at = mishap.at + every.mul_f64(rng.exponential());
-            events.push(Planned { at, every, number, what, rng });
-        }
-    }
-    events
 }
 
 fn free_port() -> io::Result<u16> {

@@ -23,6 +23,9 @@ mod by_client;
 mod deciding;
 mod further;
 mod listening;
+mod probing;
+
+pub use probing::Probe;
 
 use crate::distribution::Recorder;
 use crate::fleet::{Feedback, Fleet, GroupId, Replica, ReplicaId};
@@ -68,23 +71,6 @@ impl Default for DispatcherConfig {
             record_latency: false,
             seed: 0,
         }
-    }
-}
-
-/// A question to a replica about its state, sent beside the requests.
-///
-/// A token like [`Attempt`]: its answer is learnt from at most once.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Probe {
-    replica: ReplicaId,
-    generation: u32,
-    sent_at: Instant,
-}
-
-impl Probe {
-    /// The replica to ask.
-    pub const fn replica(&self) -> ReplicaId {
-        self.replica
     }
 }
 
@@ -601,25 +587,6 @@ impl Dispatcher {
     #[inline]
     pub fn resumed(&mut self) -> Option<CallId> {
         self.backlog.resumed()
-    }
-
-    /// A question the policy wants asked. Drain it after every `step`.
-    #[inline]
-    pub fn probe(&mut self, now: Instant) -> Option<Probe> {
-        let replica = self.selector.next_probe()?;
-        let generation = self.fleet.replica(replica).generation;
-        Some(Probe { replica, generation, sent_at: now })
-    }
-
-    /// Learns the answer to a probe; `None` when there was none.
-    pub fn learn_probe(&mut self, now: Instant, probe: &Probe, answer: Option<&Feedback>) {
-        if !self.fleet.is_current(probe.replica, probe.generation) {
-            return;
-        }
-        if answer.is_some() {
-            self.fleet.note_answer(now, probe.replica, answer);
-        }
-        self.selector.on_probe(now, probe.replica, answer);
     }
 
     /// Takes over a plan from the slow loops, if it is newer than the one it has.

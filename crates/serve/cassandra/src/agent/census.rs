@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use evenkeel_core::report::{Estimates, Present};
 use evenkeel_core::{Feedback, Instant, time};
 
-use evenkeel_proxy::estimates::{Estimates, Present};
 use evenkeel_runtime::clock::Clock;
 
 /// The counts of one node.

@@ -354,7 +354,7 @@ impl Inner {
     /// Questions that a policy wants asked have no answer: a duplicate says nothing of its queue.
     fn drop_probes(&mut self) {
         while let Some(probe) = self.reads.dispatcher.probe(self.now) {
-            self.reads.dispatcher.learn_probe(self.now, &probe, None);
+            self.reads.dispatcher.probe_is_unknown(self.now, &probe);
         }
     }
 

@@ -8,6 +8,7 @@
 mod sharing;
 mod slots;
 
+use evenkeel_core::report::Estimates;
 use evenkeel_core::{Duration, Feedback, Instant};
 
 pub use sharing::Sharing;
@@ -43,6 +44,8 @@ pub struct Ills {
 pub struct Server {
     /// How it serves.
     pub discipline: Discipline,
+    /// What its agent knows of it.
+    pub estimates: Estimates,
     is_alive: bool,
     /// What befalls requests there.
     pub ills: Ills,
@@ -53,7 +56,8 @@ pub struct Server {
 impl Server {
     /// A replica that lives and serves like this.
     pub fn new(discipline: Discipline) -> Self {
-        Self { discipline, is_alive: true, ills: Ills::default(), life: 0 }
+        let estimates = Estimates::default();
+        Self { discipline, estimates, is_alive: true, ills: Ills::default(), life: 0 }
     }
 
     /// Mean service time of a request that starts now and has the replica for itself.
@@ -74,12 +78,21 @@ impl Server {
         }
     }
 
-    /// What it reports about itself to a request that took `service_time`.
+    /// What its agent reports to a request that took `service_time`, or to a probe.
     #[inline]
-    pub fn feedback(&self, now: Instant, service_time: Duration) -> Feedback {
-        match &self.discipline {
-            Discipline::Slots(slots) => slots.feedback(now, service_time),
-            Discipline::Sharing(sharing) => sharing.feedback(now, service_time),
+    pub fn report(&self, now: Instant, service_time: Option<Duration>) -> Option<Feedback> {
+        let present = match &self.discipline {
+            Discipline::Slots(slots) => slots.present(now),
+            Discipline::Sharing(sharing) => sharing.present(now),
+        };
+        self.estimates.report(present, service_time)
+    }
+
+    /// What answering a probe takes from the requests.
+    pub fn work_aside(&mut self, now: Instant, cost: Duration) {
+        match &mut self.discipline {
+            Discipline::Slots(slots) => slots.work_aside(now, cost),
+            Discipline::Sharing(sharing) => sharing.work_aside(now, cost),
         }
     }
 
@@ -127,13 +140,62 @@ impl Server {
     }
 
     /// It dies; what is on it must be taken from its discipline.
-    pub const fn die(&mut self) {
+    pub fn die(&mut self) {
         self.is_alive = false;
+        self.estimates = Estimates::default();
         self.life += 1;
     }
 
     /// It comes back, empty.
     pub const fn restore(&mut self) {
         self.is_alive = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Two replicas of which one gets ten times slower without a request being done on it.
+    fn twins(discipline: Discipline) -> [Server; 2] {
+        let mut server = Server::new(discipline);
+        for at_ms in 0..8 {
+            let now = Instant::from_millis(at_ms);
+            server.estimates.arrived(now);
+            server.estimates.sent(now);
+            server.estimates.served(2 * MS);
+        }
+        let mut slow = server.clone();
+        slow.slow(Instant::from_millis(8), 10.0);
+        slow.fluctuate(Instant::from_millis(9), MS, 0.5);
+        [server, slow]
+    }
+
+    #[test]
+    fn a_replica_tells_only_what_its_agent_saw() {
+        let disciplines = [
+            Discipline::Slots(Slots::new(4, MS)),
+            Discipline::Sharing(Sharing::new(4, 1.0, MS)),
+            Discipline::Sharing(Sharing::new(4, 1.0, MS).with_workers(8)),
+        ];
+        for discipline in disciplines {
+            let [usual, mut slow] = twins(discipline);
+            let now = Instant::from_millis(10);
+            assert!(slow.mean() > 10 * usual.mean());
+            assert_eq!(slow.report(now, None), usual.report(now, None), "{slow:?}");
+            slow.estimates.served(20 * MS);
+            let latency = |server: &Server| server.report(now, None).unwrap().latency;
+            assert!(latency(&slow) > latency(&usual), "the first slow answer tells");
+        }
+    }
+
+    #[test]
+    fn who_dies_forgets_and_who_never_served_knows_nothing() {
+        let [mut server, _] = twins(Discipline::Slots(Slots::new(4, MS)));
+        server.die();
+        server.restore();
+        assert_eq!(server.report(Instant::from_millis(20), None), None);
     }
 }

@@ -10,8 +10,9 @@
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use evenkeel_core::report::Present;
 use evenkeel_core::time::nanos;
-use evenkeel_core::{Duration, Feedback, Instant};
+use evenkeel_core::{Duration, Instant};
 
 use crate::server::JobId;
 
@@ -213,17 +214,18 @@ impl Sharing {
         Duration::from_nanos(self.done as u64)
     }
 
-    /// What it reports about itself to a request that was here for `service_time`.
+    /// What an agent can count: those in line where it lets in as many as there are workers, else
+    /// nothing but who is there.
     #[inline]
-    pub fn feedback(&self, now: Instant, service_time: Duration) -> Feedback {
-        let in_service = self.load().min(self.cores);
-        let shared_by = (f64::from(self.load() + 1) / f64::from(self.cores)).max(1.0);
-        Feedback {
-            concurrency: Some(self.cores),
-            latency: Some(Duration::from_nanos((self.mean_nanos() * shared_by) as u64)),
-            reported_at: Some(now),
-            ..Feedback::measured(self.load() - in_service, in_service, service_time)
-        }
+    pub fn present(&self, now: Instant) -> Present {
+        let (waiting, in_service) = (self.line.len() as u32, self.present.len() as u32);
+        let concurrency = u32::try_from(self.workers).ok();
+        Present { now, waiting, in_service, concurrency }
+    }
+
+    /// What answering a probe takes from the requests.
+    pub fn work_aside(&mut self, now: Instant, cost: Duration) {
+        self.pause(now, cost / self.cores);
     }
 
     fn mean_nanos(&self) -> f64 {

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use evenkeel_core::report::Present;
 use evenkeel_core::time::nanos;
-use evenkeel_core::{Duration, Feedback, Instant};
+use evenkeel_core::{Duration, Instant};
 
 use crate::server::JobId;
 
@@ -85,17 +86,17 @@ impl Slots {
         next
     }
 
-    /// What it reports about itself to a request that took `service_time`.
+    /// What an agent that lets in as many as there are slots can count.
     #[inline]
-    pub fn feedback(&self, now: Instant, service_time: Duration) -> Feedback {
-        let queue_length = self.queue.len() as u32;
-        let rounds = 1.0 + f64::from(self.load()) / f64::from(self.concurrency);
-        Feedback {
-            concurrency: Some(self.concurrency),
-            latency: Some(self.mean().mul_f64(rounds)),
-            reported_at: Some(now),
-            ..Feedback::measured(queue_length, self.in_service, service_time)
-        }
+    pub fn present(&self, now: Instant) -> Present {
+        let waiting = self.queue.len() as u32;
+        let concurrency = Some(self.concurrency);
+        Present { now, waiting, in_service: self.in_service, concurrency }
+    }
+
+    /// What answering a probe takes from the requests.
+    pub fn work_aside(&mut self, now: Instant, cost: Duration) {
+        self.pause(now, cost / self.concurrency);
     }
 
     /// Stops everything on the replica for a while; overlapping pauses end at the later end.
@@ -178,8 +179,7 @@ mod tests {
         for job in 0..5 {
             server.arrive(job);
         }
-        let report = server.feedback(Instant::ZERO, MS);
-        assert_eq!((report.queue_length, report.in_service), (3, 2));
-        assert_eq!(report.latency, Some(MS.mul_f64(3.5)));
+        let present = server.present(Instant::ZERO);
+        assert_eq!((present.waiting, present.in_service, present.concurrency), (3, 2, Some(2)));
     }
 }

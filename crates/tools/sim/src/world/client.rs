@@ -325,6 +325,10 @@ impl World<'_> {
     pub(super) fn probe_back(&mut self, probe: u32) {
         let FlyingProbe { probe, client, answer } = self.probes.remove(probe as usize);
         let dispatcher = &mut self.clients[client as usize].dispatcher;
-        dispatcher.learn_probe(self.now, &probe, answer.as_ref());
+        if self.scenario.cluster.agents {
+            dispatcher.learn_probe(self.now, &probe, answer.as_ref());
+        } else {
+            dispatcher.probe_is_unknown(self.now, &probe);
+        }
     }
 }

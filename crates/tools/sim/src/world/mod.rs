@@ -8,6 +8,7 @@ mod client;
 mod server;
 mod sites;
 
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -26,13 +27,13 @@ use slab::Slab;
 
 use crate::ends::End;
 use crate::events::{EventQueue, Lane};
-use crate::fault::Target;
 use crate::guard::{self, Guard, Pass};
 use crate::oracle::{Oracle, TrueState};
 use crate::peers::LatencyAware;
 use crate::report::{RunReport, Tally};
 use crate::scenario::{Replica, Scenario, Spelling};
 use crate::server::{Discipline, JobId, Server, Sharing, Slots};
+use crate::weather::Weather;
 use crate::workload::{Arrival, Arriving, CoreTime};
 use crate::world::sites::Sites;
 
@@ -58,9 +59,8 @@ enum Event {
     Wake(u32),
     ProbeReach(u32),
     ProbeBack(u32),
-    Fluctuate,
-    /// A fault of the scenario strikes, at one server when it is of the kind that strikes each.
-    Fault(u32, u32),
+    /// Something befalls servers.
+    Weather,
     Phase(u32),
     /// Health checks find out who lives.
     Checked,
@@ -80,8 +80,6 @@ enum Event {
     Busy,
 }
 
-/// No server in particular.
-const ANY: u32 = u32::MAX;
 /// The life of a server in which a job that has not reached it lives.
 const NOT_THERE: u32 = u32::MAX;
 /// How long a replica that fails at once takes to do so.
@@ -142,7 +140,10 @@ struct Job {
     /// The life of its server in which it arrived there.
     life: u32,
     service: Duration,
-    started_at: Instant,
+    /// When it joined those on shared cores, or their line.
+    entered_at: Instant,
+    /// When its agent sent it to the server.
+    sent_at: Instant,
     paused_then: Duration,
     pass: Pass,
     is_full: bool,
@@ -165,7 +166,8 @@ impl Job {
             copy: 0,
             life: NOT_THERE,
             service: Duration::ZERO,
-            started_at: Instant::ZERO,
+            entered_at: Instant::ZERO,
+            sent_at: Instant::ZERO,
             paused_then: Duration::ZERO,
             pass: Pass::Free,
             is_full: false,
@@ -205,8 +207,7 @@ pub struct World<'a> {
     plan: RoutePlan,
     /// The data centres, when there is more than one.
     sites: Option<Box<Sites>>,
-    speeds: Rng,
-    faults: Rng,
+    weather: Peekable<Weather>,
     jitter: Rng,
     tally: Tally,
     window_ends: Instant,
@@ -345,8 +346,7 @@ impl<'a> World<'a> {
                 groups: groups(scenario),
             },
             sites: Sites::new(scenario, spelling, seed),
-            speeds: Rng::stream(seed, "fluctuation"),
-            faults: Rng::stream(seed, "faults"),
+            weather: Weather::new(scenario, seed).peekable(),
             jitter: Rng::stream(seed, "network"),
             window_ends: tally.window_ends(),
             tally,
@@ -375,21 +375,7 @@ impl<'a> World<'a> {
         for server in 0..self.servers.len() {
             self.tell_truth(server);
         }
-        if !self.scenario.fluctuation.interval.is_zero() {
-            self.events.push(Lane::Mixed, Instant::ZERO, Event::Fluctuate);
-        }
-        for (number, fault) in self.scenario.faults.iter().enumerate() {
-            let number = number as u32;
-            let start = Instant::ZERO + fault.at;
-            if fault.target == Target::Each && !fault.every.is_zero() {
-                for server in 0..self.servers.len() as u32 {
-                    let at = start + fault.every.mul_f64(self.faults.exponential());
-                    self.events.push(Lane::Mixed, at, Event::Fault(number, server));
-                }
-            } else {
-                self.events.push(Lane::Mixed, start, Event::Fault(number, ANY));
-            }
-        }
+        self.await_weather();
         for (number, phase) in self.scenario.workload.phases.iter().enumerate() {
             let at = Instant::ZERO + phase.at;
             self.events.push(Lane::Mixed, at, Event::Phase(number as u32));
@@ -418,8 +404,7 @@ impl<'a> World<'a> {
             Event::Wake(client) => self.wake(client),
             Event::ProbeReach(probe) => self.probe_reach(probe),
             Event::ProbeBack(probe) => self.probe_back(probe),
-            Event::Fluctuate => self.fluctuate(),
-            Event::Fault(number, server) => self.fault(number, server),
+            Event::Weather => self.weather(),
             Event::Phase(number) => {
                 let phase = &self.scenario.workload.phases[number as usize];
                 if phase.clients_join > 0 {

@@ -7,17 +7,17 @@ use evenkeel_core::time::{millis, nanos};
 use evenkeel_core::{Duration, Feedback, Health, Instant};
 
 use crate::events::Lane;
-use crate::fault::{Target, What};
+use crate::fault::What;
 use crate::guard::Pass;
 use crate::server::{Discipline, JobId, Server, done_at};
-use crate::workload::work;
-use crate::world::{ANY, ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, Job, NOT_THERE, World};
+use crate::weather::{Effect, Strike};
+use crate::workload::{FAILS, luck, work};
+use crate::world::{ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, FlyingProbe, Job, NOT_THERE, World};
 
 /// Whether a job is of this share. Drawn from the request, so that every policy meets the same bad
 /// luck, and from a number for each kind of it.
 fn is_struck(job: &Job, kind: u32, share: f64) -> bool {
-    let luck = job.seed.rotate_left(32) ^ u64::from(job.copy);
-    share > 0.0 && work(luck, kind, 1.0) < -(-share).ln_1p()
+    share > 0.0 && luck(job.seed, job.copy, kind) < share
 }
 
 /// The life of a request.
@@ -42,18 +42,19 @@ impl World<'_> {
         } else if is_struck(job, 2, ills.stall) {
             job.body = BodyEnd::TimedOut;
         }
-        if is_struck(job, 0, ills.fail) {
+        if is_struck(job, FAILS, ills.fail) {
             if let Some(pass) = self.guards[number].admit(self.now, server.load()) {
                 self.guards[number].failed(self.now, pass);
             }
             return self.fail(id, Failure::Unavailable, FAILS_AFTER);
         }
         let life = server.life();
+        let start = server.starts_at(self.now);
+        server.estimates.arrived(start);
         let Discipline::Slots(slots) = &mut server.discipline else { return self.enter(id) };
         self.truth.arrived(number, 1);
         job.life = life;
         if slots.arrive(id) {
-            let start = slots.starts_at(self.now);
             self.start(id, start);
         }
     }
@@ -70,13 +71,15 @@ impl World<'_> {
         job.dimmer = guard.dimmer();
         job.pass = pass;
         job.life = server.life();
-        job.started_at = self.now;
+        job.entered_at = self.now;
         let core_time = self.core_time.as_ref().expect("shared cores come with the work for them");
         let work = core_time.nanos(job.seed, job.copy, job.is_full);
         if let Discipline::Sharing(sharing) = &mut server.discipline
             && sharing.enter(self.now, id, work)
         {
             guard.begin(self.now, &mut job.pass);
+            job.sent_at = self.now;
+            server.estimates.sent(self.now);
         }
         self.truth.arrived(number, 1);
         self.look_ahead(number);
@@ -103,7 +106,10 @@ impl World<'_> {
         while let Discipline::Sharing(sharing) = &mut self.servers[number].discipline
             && let Some(id) = sharing.start_next(self.now)
         {
-            self.guards[number].begin(self.now, &mut self.jobs[id as usize].pass);
+            let job = &mut self.jobs[id as usize];
+            self.guards[number].begin(self.now, &mut job.pass);
+            job.sent_at = self.now;
+            self.servers[number].estimates.sent(self.now);
         }
     }
 
@@ -124,15 +130,17 @@ impl World<'_> {
         self.truth.arrived(number, -1);
         let guard = &mut self.guards[number];
         let pass = core::mem::replace(&mut job.pass, Pass::Spent);
-        guard.answered(self.now, pass, job.started_at);
+        guard.answered(self.now, pass, job.entered_at);
+        let service = self.now.since(job.sent_at);
+        self.servers[number].estimates.served(service);
         if job.attempt.is_none() {
             self.jobs.remove(id as usize); // nobody waits for it any more
             return;
         }
-        let service = self.now.since(job.started_at);
-        let feedback = self.servers[number].feedback(self.now, service);
         let dimmer = guard.told_dimmer(job.dimmer);
-        job.outcome = Outcome::Replied(Some(Feedback { dimmer, ..feedback }));
+        let report = self.report(number, Some(service));
+        let report = report.map(|report| Feedback { dimmer, ..report });
+        self.jobs[id as usize].outcome = Outcome::Replied(report);
         let at = self.now + self.delay_of(id);
         self.events.push(Lane::ToClients, at, Event::Back(id));
     }
@@ -190,12 +198,12 @@ impl World<'_> {
 
     fn start(&mut self, id: JobId, start: Instant) {
         let job = &mut self.jobs[id as usize];
-        let Discipline::Slots(slots) = &self.servers[job.server as usize].discipline else {
-            return;
-        };
+        let server = &mut self.servers[job.server as usize];
+        server.estimates.sent(start);
+        let Discipline::Slots(slots) = &server.discipline else { return };
         let work = work(job.seed, job.copy, self.scenario.cluster.service_cv);
         job.service = Duration::from_nanos((nanos(slots.mean()) as f64 * work) as u64);
-        job.started_at = start;
+        job.sent_at = start;
         job.paused_then = slots.paused_total();
         self.events.push(Lane::Mixed, start + job.service, Event::Done(id));
     }
@@ -210,7 +218,7 @@ impl World<'_> {
             return;
         }
         let Discipline::Slots(slots) = &mut server.discipline else { return };
-        let due = done_at(job.started_at, job.service, job.paused_then, slots.paused_total());
+        let due = done_at(job.sent_at, job.service, job.paused_then, slots.paused_total());
         if due > self.now {
             self.events.push(Lane::Mixed, due, Event::Done(id));
             return;
@@ -221,10 +229,10 @@ impl World<'_> {
         if let Some(next) = next {
             self.start(next, self.now);
         }
-        let job = &mut self.jobs[id as usize];
-        // What the client can see of the service: a pause is part of it.
-        let service = self.now.since(job.started_at);
-        job.outcome = Outcome::Replied(Some(self.servers[number].feedback(self.now, service)));
+        // What the agent can see of the service: a pause is part of it.
+        let service = self.now.since(self.jobs[id as usize].sent_at);
+        self.servers[number].estimates.served(service);
+        self.jobs[id as usize].outcome = Outcome::Replied(self.report(number, Some(service)));
         let at = self.now + self.delay_of(id);
         self.events.push(Lane::ToClients, at, Event::Back(id));
     }
@@ -237,62 +245,72 @@ impl World<'_> {
         self.events.push(Lane::Mixed, at, Event::Back(id));
     }
 
+    /// What its agent says to a request that took this long, or to a probe; without one, nothing.
+    fn report(&self, number: usize, service: Option<Duration>) -> Option<Feedback> {
+        let has_agent = self.scenario.cluster.agents;
+        has_agent.then(|| self.servers[number].report(self.now, service)).flatten()
+    }
+
+    /// A probe is at its server, which answers once no pause holds it.
     pub(super) fn probe_reach(&mut self, id: u32) {
-        let flying = &mut self.probes[id as usize];
-        let server = &self.servers[flying.probe.replica().index()];
-        let at = server.starts_at(self.now); // a paused replica answers late
-        if server.is_alive() {
-            flying.answer = Some(server.feedback(at, server.mean()));
+        let FlyingProbe { probe, client, .. } = &self.probes[id as usize];
+        let (client, number) = (*client, probe.replica().index());
+        let server = &mut self.servers[number];
+        let at = server.starts_at(self.now);
+        if at > self.now + ATTEMPT_ENDS_AFTER {
+            return self.events.push(
+                Lane::Mixed,
+                self.now + ATTEMPT_ENDS_AFTER,
+                Event::ProbeBack(id),
+            );
         }
-        let (client, replica) = (flying.client, flying.probe.replica().index() as u32);
-        let back_at = at + self.delay(client, replica);
+        if at > self.now && server.is_alive() {
+            return self.events.push(Lane::ToServers, at, Event::ProbeReach(id));
+        }
+        if server.is_alive() {
+            server.work_aside(self.now, self.scenario.cluster.probe_cost);
+            self.probes[id as usize].answer = self.report(number, None);
+        }
+        let back_at = self.now + self.delay(client, number as u32);
         self.events.push(Lane::Mixed, back_at, Event::ProbeBack(id));
     }
 }
 
 /// What befalls servers.
 impl World<'_> {
-    pub(super) fn fluctuate(&mut self) {
+    /// What befalls servers now.
+    pub(super) fn weather(&mut self) {
         if self.is_over() {
             return;
         }
-        let base = self.scenario.cluster.service_mean;
-        let fast = self.scenario.fluctuation.range;
-        for number in 0..self.servers.len() {
-            let factor = if self.speeds.unit() < 0.5 { 1.0 } else { fast };
-            self.servers[number].fluctuate(self.now, base, factor);
-            self.tell_truth(number);
-            self.look_ahead(number);
+        let now = self.now;
+        while let Some(strike) = self.weather.next_if(|strike| strike.at <= now) {
+            self.strike(strike);
         }
-        let at = self.now + self.scenario.fluctuation.interval;
-        self.events.push(Lane::Mixed, at, Event::Fluctuate);
+        self.await_weather();
     }
 
-    pub(super) fn fault(&mut self, number: u32, server: u32) {
-        if self.is_over() {
-            return;
-        }
-        let fault = &self.scenario.faults[number as usize];
-        match fault.target {
-            Target::Server(target) => self.strike(target, fault.what),
-            Target::Random => {
-                let target = self.faults.below(self.servers.len());
-                self.strike(target, fault.what);
-            }
-            Target::Each if server == ANY => {
-                for target in 0..self.servers.len() {
-                    self.strike(target, fault.what);
-                }
-            }
-            Target::Each => self.strike(server as usize, fault.what),
-        }
-        if !fault.every.is_zero() {
-            let at = self.now + fault.every.mul_f64(self.faults.exponential());
-            self.events.push(Lane::Mixed, at, Event::Fault(number, server));
+    /// Asks to be woken when the weather changes next.
+    pub(super) fn await_weather(&mut self) {
+        if let Some(next) = self.weather.peek() {
+            self.events.push(Lane::Mixed, next.at, Event::Weather);
         }
     }
 
-    fn strike(&mut self, number: usize, what: What) {
+    fn strike(&mut self, Strike { server: number, effect, .. }: Strike) {
+        let server = &mut self.servers[number];
+        match effect {
+            Effect::Speed(factor) => {
+                server.fluctuate(self.now, self.scenario.cluster.service_mean, factor);
+            }
+            Effect::Pause(length) => server.pause(self.now, length),
+            Effect::Fault(what) => self.fault(number, what),
+        }
+        self.tell_truth(number);
+        self.look_ahead(number);
+    }
+
+    fn fault(&mut self, number: usize, what: What) {
         let server = &mut self.servers[number];
         match what {
             What::Crash if server.is_alive() => self.crash(number),
@@ -302,18 +320,13 @@ impl World<'_> {
                 server.restore();
                 self.guards[number].restarted(self.now);
             }
-            What::Pause { shortest, longest } => {
-                let length = shortest + (longest - shortest).mul_f64(self.faults.unit());
-                server.pause(self.now, length);
-            }
+            What::Pause { .. } => debug_assert!(false, "its length is drawn"),
             What::Slow { factor } => server.slow(self.now, factor),
             What::Fail { share } => server.ills.fail = share,
             What::Hang { share } => server.ills.hang = share,
             What::Break { share } => server.ills.break_off = share,
             What::Stall { share } => server.ills.stall = share,
         }
-        self.tell_truth(number);
-        self.look_ahead(number);
         let within = self.scenario.run.health_checks;
         if matches!(what, What::Crash | What::Restore) && !within.is_zero() {
             self.events.push(Lane::Mixed, self.now + within, Event::Checked);

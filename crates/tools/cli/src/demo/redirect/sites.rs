@@ -21,7 +21,7 @@ use evenkeel_sim::Scenario;
 use evenkeel_sim::redirect::Mode;
 use evenkeel_sim::scenario::{Geography, Real, Site, Spelling};
 use evenkeel_testkit::distance::{Lane, Lanes};
-use evenkeel_testkit::embedded::{Embedded, EmbeddedConfig};
+use evenkeel_testkit::embedded::{Draws, Embedded};
 use evenkeel_testkit::nginx::{Nginx, NginxConfig};
 
 use super::super::ground::{Folder, free_addresses};
@@ -221,9 +221,8 @@ fn services(
     folder: &Folder,
 ) -> anyhow::Result<Vec<Service>> {
     let start = |(number, site): (usize, &Site)| -> anyhow::Result<Service> {
-        let seed = seed * 100 + number as u64;
-        let config = EmbeddedConfig { replicas: site.servers, ..embedded_config(scenario, seed) };
-        let apps = Embedded::start(config)?;
+        let draws = Draws::exponential(site.servers, seed * 100 + number as u64);
+        let apps = Embedded::start(embedded_config(scenario, site.servers, draws))?;
         let front = || -> anyhow::Result<Nginx> {
             Ok(Nginx::start(NginxConfig {
                 binary: find_nginx()?,
@@ -231,7 +230,6 @@ fn services(
                 rate_limits: vec![None; site.servers],
                 apps: apps.addresses().to_vec(),
                 mishaps: Vec::new(),
-                seed,
             })?)
         };
         let fronts = (scenario.cluster.real == Real::Nginx).then(front).transpose()?;

@@ -1,4 +1,6 @@
-//! What a replica knows of itself beyond counts: mean service time, arrival rate, latency.
+//! What a replica knows of itself beyond counts: mean service time, arrival rate, latency. Agents
+//! tell it, and so do the simulator's servers, by these lines: no simulated policy can read what
+//! the wire would not carry.
 //!
 //! **Signals**: time of each answered request in the application, gaps between arrivals.
 //! **Why these statistics**: both are exponentially weighted means, one multiplication per
@@ -11,10 +13,9 @@
 //! be shorter. **Source**: adaptive selection study, section 3 (server side); the latency is
 //! what Prequal asks of a server (NSDI '24), by the simplest formula that grows with load.
 
-use std::time::Duration;
-
-use evenkeel_core::units::Rate;
-use evenkeel_core::{Feedback, Instant, time};
+use crate::fleet::Feedback;
+use crate::time::{self, Duration, Instant};
+use crate::units::Rate;
 
 /// Weight of a new service time.
 const SERVICE_GAIN: f64 = 0.04;
@@ -25,7 +26,7 @@ const GAP_MS_MAX: f64 = 50.0;
 const GAP_MS_MIN: f64 = 1e-6;
 
 /// Running estimates of one application.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Estimates {
     arrived_at: Option<Instant>,
     gap_ms: Option<f64>,
