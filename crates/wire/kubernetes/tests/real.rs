@@ -175,14 +175,10 @@ async fn a_real_api_server_is_listed_and_watched_with_the_role_of_the_manifest()
     let role = ROLE.split("---\n").filter(|it| it.contains("rbac.authorization"));
     let role: Vec<&str> = role.collect();
     assert_eq!(role.len(), 2);
-    role.iter().for_each(|part| {
-        world.apply(
-            &part.replace(
-                "name: evenkeel-gateway\n",
-                "name: evenkeel-gateway\n    namespace: shop\n",
-            ),
-        )
-    });
+    let named = "name: evenkeel-gateway\n";
+    for part in role {
+        world.apply(&part.replace(named, &format!("{named}    namespace: shop\n")));
+    }
     until(&mut watcher, &["10.0.0.1:8080"]).await;
     world.slice("shop-1", &[("10.0.0.1", true), ("10.0.0.2", true)]);
     until(&mut watcher, &["10.0.0.1:8080", "10.0.0.2:8080"]).await;
