@@ -40,7 +40,15 @@ fn check_metrics(tree: &Tree, violations: &mut Vec<Violation>) {
 
 /// The names of the families that a file describes: the first argument of their constructors.
 fn families(source: &str) -> impl Iterator<Item = &str> {
-    let constructors = ["counter(", "counter_by(", "gauge(", "gauge_by(", "histogram(", "summary("];
+    let constructors = [
+        "counter(",
+        "counter_by(",
+        "gauge(",
+        "gauge_by(",
+        "histogram(",
+        "histogram_of(",
+        "summary(",
+    ];
     constructors.into_iter().flat_map(move |constructor| {
         source.match_indices(constructor).filter_map(move |(at, _)| {
             let rest = source[at + constructor.len()..].trim_start().strip_prefix('"')?;
