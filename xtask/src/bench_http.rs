@@ -15,21 +15,29 @@
 //! (`[[listen]]` to one replica), without a dimmer, with one, and with one held at lean. The bar
 //! for an agent with a dimmer is 1.3 times plain proxying.
 //!
-//! It says nothing about latency, TLS, large bodies, more cores, or a network that is not
-//! loopback.
+//! With `--http2` clients speak HTTP/2 (`h2load`), to replicas of HTTP/1.1 and then of HTTP/2,
+//! beside HAProxy and, if it is here, Envoy. With `--tls` they speak TLS 1.3, on kept connections
+//! (`wrk`) and then on new ones, a request on each (`h2load`, which resumes no session).
+//!
+//! `--attacks` measures what hostile clients of HTTP/2 cost ([`attacks`]).
+//!
+//! It says nothing about latency, large bodies, more cores, or a network that is not loopback.
 
+mod attacks;
+mod h2load;
 pub(crate) mod proxies;
 mod report;
 mod wrk;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::bench::process::{Server, Workbench};
-use crate::bench::{ROUNDS_MIN, number, order, with_reference};
+use crate::bench::{ROUNDS_MIN, file, number, order, with_reference};
 use crate::{UsageError, needs, workspace};
-use proxies::{AGENT, HTTP, Proxy, Suite};
+use proxies::{AGENT, Clients, HTTP, HTTP2, Proxy, Suite, TLS};
 use report::{Measurement, Report};
 
 const USAGE: &str = "\
@@ -37,31 +45,66 @@ usage: cargo xtask bench http|agent [OPTIONS]
 
   --rounds N         rounds, each measuring every proxy once; at least 6, default 9
   --seconds N        length of one measurement, 1 to 60; default 2
-  --connections N    keep-alive connections of wrk, 1 to 1000; default 64
-  --proxies A,B,…    `http`: of haproxy (the reference), nginx, evenkeel; `agent`: of plain (the
-                     reference), agent, dimmer, lean; default all
+  --connections N    connections of clients, 1 to 1000; default 64, with --http2 16
+  --streams N        with --http2, requests of a connection at once, 1 to 100; default 4
+  --http2            `http`: clients speak HTTP/2, replicas HTTP/1.1, and then HTTP/2 as well
+  --tls              `http`: clients speak TLS, on kept connections and then on new ones
+  --attacks          `http`: what hostile clients of HTTP/2 cost, once; without rounds
+  --binary PATH      this evenkeel, in place of one that is built with the profile dist
+  --proxies A,B,…    `http`: of haproxy (the reference), nginx (with neither --http2 nor --tls),
+                     envoy (with --http2), evenkeel; `agent`: of plain (the reference), agent,
+                     dimmer, lean; default all
   --json             print one JSON document instead of the table
 
-example: cargo xtask bench http --proxies haproxy,nginx --rounds 12 --json";
+example: cargo xtask bench http --http2 --proxies haproxy,evenkeel --rounds 12 --json";
+
+const ATTACKS: &str = "--attacks";
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Measures what `words` ask for in a suite, `http` or `agent`, and prints the result on standard
 /// output.
 pub(crate) fn run(suite: &str, words: &[&str]) -> Result<()> {
-    let suite = if suite == AGENT.name { &AGENT } else { &HTTP };
     if matches!(words, ["--help" | "-h"]) {
         println!("{USAGE}");
         return Ok(());
     }
-    let options = Options::parse(suite, words)?;
-    let report = measure(suite, &options)?;
-    if options.json {
-        println!("{}", report.json());
-    } else {
-        print!("{}", report.table());
+    let (suites, words) = suites(suite, words);
+    let options = Options::parse(&suites[0], &words)?;
+    for suite in suites {
+        let report = match measure(suite, &options)? {
+            Found::Table(table) => {
+                print!("{table}");
+                continue;
+            }
+            Found::Report(report) => report,
+        };
+        if options.json {
+            println!("{}", report.json());
+        } else {
+            println!("{}", report.table());
+        }
     }
     Ok(())
+}
+
+/// What a suite has found.
+enum Found {
+    Report(Report),
+    /// Of attacks.
+    Table(String),
+}
+
+/// What is measured, one after the other, and the words that are left.
+fn suites<'a>(suite: &str, words: &[&'a str]) -> (&'static [Suite], Vec<&'a str>) {
+    let (suites, flag): (&[Suite], _) = match suite {
+        _ if suite == AGENT.name => (&[AGENT], ""),
+        _ if words.contains(&"--http2") => (&HTTP2, "--http2"),
+        _ if words.contains(&"--tls") => (&TLS, "--tls"),
+        _ if words.contains(&ATTACKS) => (&HTTP2[..1], ""),
+        _ => (&[HTTP], ""),
+    };
+    (suites, words.iter().copied().filter(|word| *word != flag).collect())
 }
 
 /// What a user may choose.
@@ -70,18 +113,32 @@ struct Options {
     rounds: usize,
     seconds: u64,
     connections: u32,
+    streams: u32,
     proxies: Vec<&'static str>,
+    /// In place of one that is built.
+    binary: Option<PathBuf>,
+    has_attacks: bool,
     json: bool,
 }
 
 impl Options {
     fn parse(suite: &Suite, words: &[&str]) -> Result<Self, UsageError> {
-        let proxies = suite.proxies.iter().map(|proxy| proxy.name).collect();
-        let mut options = Self { rounds: 9, seconds: 2, connections: 64, proxies, json: false };
+        let at_hand = suite.proxies.iter().filter(|proxy| proxy.is_at_hand());
+        let proxies = at_hand.map(|proxy| proxy.name).collect();
+        let connections = if suite.clients == Clients::Streams { 16 } else { 64 };
+        let (rounds, seconds, streams, json) = (9, 2, 4, false);
+        let (binary, has_attacks) = (None, false);
+        let mut options =
+            Self { rounds, seconds, connections, streams, proxies, binary, has_attacks, json };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             if *word == "--json" {
                 options.json = true;
+                continue;
+            }
+            if *word == ATTACKS && suite.clients == Clients::Streams {
+                options.has_attacks = true;
+                options.proxies.retain(|name| *name != "envoy");
                 continue;
             }
             let value = words.next().copied().unwrap_or_default();
@@ -89,6 +146,10 @@ impl Options {
                 "--rounds" => options.rounds = number(word, value, ROUNDS_MIN as u64, 1000)?,
                 "--seconds" => options.seconds = number(word, value, 1, 60)?,
                 "--connections" => options.connections = number(word, value, 1, 1000)?,
+                "--streams" if suite.clients == Clients::Streams => {
+                    options.streams = number(word, value, 1, 100)?;
+                }
+                "--binary" => options.binary = Some(file(value)?),
                 "--proxies" => {
                     let name = |proxy: &Proxy| proxy.name;
                     options.proxies =
@@ -101,40 +162,86 @@ impl Options {
     }
 }
 
+/// What generates load.
+enum Load {
+    Wrk(wrk::Load),
+    H2load(h2load::Load),
+}
+
+impl Load {
+    fn of(suite: &Suite, options: &Options) -> Result<Self> {
+        let (connections, streams) = (options.connections, options.streams);
+        let (is_encrypted, clients) = (suite.clients == Clients::Tls, suite.clients);
+        Ok(match clients {
+            Clients::Messages | Clients::Tls => {
+                let program = needs::require("wrk")?;
+                Self::Wrk(wrk::Load { program, connections, is_encrypted })
+            }
+            Clients::Streams | Clients::TlsOnce => {
+                let streams = (clients == Clients::Streams).then_some(streams);
+                let program = needs::require("h2load")?;
+                Self::H2load(h2load::Load { program, connections, streams })
+            }
+        })
+    }
+
+    fn run(&self, port: u16, length: Duration) -> Result<Outcome> {
+        match self {
+            Self::Wrk(load) => load.run(port, length),
+            Self::H2load(load) => load.run(port, length),
+        }
+    }
+}
+
+/// What one run of load says.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    requests: u64,
+    requests_per_second: f64,
+}
+
 /// A started proxy.
 struct Running {
     proxy: &'static Proxy,
     server: Server,
 }
 
-fn measure(suite: &'static Suite, options: &Options) -> Result<Report> {
-    let wrk = needs::require("wrk")?;
+fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
+    let load = Load::of(suite, options)?;
     let is_chosen = |proxy: &&Proxy| options.proxies.contains(&proxy.name);
     let chosen: Vec<&'static Proxy> = suite.proxies.iter().filter(is_chosen).collect();
-    if chosen.iter().any(|proxy| proxy.is_ours()) {
+    if options.binary.is_none() && chosen.iter().any(|proxy| proxy.is_ours()) {
         eprintln!("building evenkeel");
         workspace::build_dist()?;
     }
     let bench = Workbench::create(suite.name, proxies::BACKEND_PORTS + chosen.len())?;
     let (backend_ports, proxy_ports) = bench.ports().split_at(proxies::BACKEND_PORTS);
-    let backend = proxies::start_backend(&bench, backend_ports)?;
+    let backend = proxies::start_backend(&bench, suite, backend_ports)?;
+    proxies::certify(&bench, suite)?;
+    let ours = options.binary.as_deref();
     let mut running = Vec::new();
     for (proxy, port) in chosen.into_iter().zip(proxy_ports) {
-        let server = proxy.start(&bench, *port, backend_ports)?;
+        let server = proxy.start(&bench, *port, backend_ports, ours)?;
         running.push(Running { proxy, server });
+    }
+    if options.has_attacks {
+        return Ok(Found::Table(attacks::run(&mut running)?));
     }
     let mut report = Report::new(suite, options.clone());
     for one in &running {
-        report.describe(one.proxy.name, one.proxy.version()?, proxies::check(suite, &one.server)?);
+        report.describe(
+            one.proxy.name,
+            one.proxy.version(ours)?,
+            proxies::check(suite, &one.server)?,
+        );
     }
-    let load = wrk::Load { program: wrk, connections: options.connections };
     measure_rounds(&load, &mut running, options, &mut report)?;
     drop(backend);
-    Ok(report)
+    Ok(Found::Report(report))
 }
 
 fn measure_rounds(
-    load: &wrk::Load,
+    load: &Load,
     running: &mut [Running],
     options: &Options,
     report: &mut Report,
@@ -153,7 +260,7 @@ fn measure_rounds(
     Ok(())
 }
 
-fn measure_one(load: &wrk::Load, one: &mut Running, length: Duration) -> Result<Measurement> {
+fn measure_one(load: &Load, one: &mut Running, length: Duration) -> Result<Measurement> {
     let name = one.proxy.name;
     let before = one.server.cpu_ns()?;
     let outcome = load.run(one.server.port(), length).with_context(|| format!("load on {name}"))?;
@@ -178,8 +285,30 @@ mod tests {
         let words = ["--rounds", "12", "--proxies", "nginx,haproxy", "--json"];
         let options = Options::parse(&HTTP, &words).unwrap();
         let proxies = vec!["nginx", "haproxy"];
-        let expected = Options { rounds: 12, seconds: 2, connections: 64, proxies, json: true };
+        let (rounds, seconds, connections, streams, json) = (12, 2, 64, 4, true);
+        let (binary, has_attacks) = (None, false);
+        let expected =
+            Options { rounds, seconds, connections, streams, proxies, binary, has_attacks, json };
         assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn clients_of_other_protocols_are_suites_of_their_own() {
+        let names = |suite, words: &[&'static str]| {
+            let (suites, words) = suites(suite, words);
+            (suites.iter().map(|suite| suite.name).collect::<Vec<_>>(), words)
+        };
+        let rounds = vec!["--rounds", "6"];
+        for (flag, expected) in
+            [("--http2", ["http2", "http2-http2"]), ("--tls", ["tls", "tls-new"])]
+        {
+            assert_eq!(
+                names("http", &[flag, "--rounds", "6"]),
+                (expected.to_vec(), rounds.clone())
+            );
+            assert_eq!(names("agent", &[flag]), (vec!["agent"], vec![flag]), "which is refused");
+        }
+        assert_eq!(names("http", &rounds), (vec!["http"], rounds.clone()));
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn measure(options: &Options) -> Result<Report> {
     let bench = Workbench::create("compare", subjects.len())?;
     let mut report = Report::new(options.clone());
     for proxy in &subjects {
-        report.describe(proxy.name, proxy.version()?);
+        report.describe(proxy.name, proxy.version(None)?);
     }
     for round in 0..options.rounds {
         for weather in &options.weathers {
@@ -169,7 +169,7 @@ fn measure_one(
     let length = Duration::from_secs(options.seconds);
     let began = Instant::now();
     let replicas = Replicas::start(round, weather, LEAD + length / CALM)?;
-    let mut server = proxy.start(bench, port, &replicas.ports)?;
+    let mut server = proxy.start(bench, port, &replicas.ports, None)?;
     load(port, options.rate, WARM_UP, round + 1000)?;
     let left = LEAD.checked_sub(began.elapsed());
     sleep(left.context("the machine is too busy: the start took longer than 4 s")?);

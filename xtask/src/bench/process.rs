@@ -201,6 +201,20 @@ impl Server {
         let processes = family(self.child.id());
         processes.iter().try_fold(0, |sum, process| Ok(sum + process_cpu_ns(*process)?))
     }
+
+    /// Resident memory of the process and of its descendants, in KiB.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn memory_kib(&self) -> Result<u64> {
+        family(self.child.id()).into_iter().try_fold(0, |sum, process| {
+            let path = format!("/proc/{process}/status");
+            let text = std::fs::read_to_string(&path).with_context(|| format!("no {path}"))?;
+            let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let size = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+            Ok(sum + size.with_context(|| format!("{path}: no VmRSS"))?)
+        })
+    }
 }
 
 impl Drop for Server {

@@ -1,6 +1,6 @@
 //! Who is measured, and with which configuration: one worker each, keep-alive on both sides, no
 //! access log. As proxies: three replicas of one backend, the client's address added. As agents:
-//! one replica, and nothing that an agent does not do.
+//! one replica, and nothing that an agent does not do. Clients may speak HTTP/2 or TLS.
 //!
 //! Limits on requests per connection are lifted everywhere: nginx's defaults (1000 on either side)
 //! would charge it for connections that the others never open.
@@ -19,17 +19,88 @@ pub(super) struct Suite {
     /// All ratios are to this proxy.
     pub(super) reference: &'static str,
     pub(super) proxies: &'static [Proxy],
-    /// Whether every one should add the client's address.
+    /// What is measured, as words.
+    pub(super) what: &'static str,
+    pub(super) clients: Clients,
+    /// Whether replicas are spoken to in HTTP/2.
+    has_http2_replicas: bool,
+    /// Whether every one should add the client's address; looked at in HTTP/1.1 only.
     forwards_addresses: bool,
 }
 
+/// What clients speak, and how often they connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clients {
+    /// HTTP/1.1
+    Messages,
+    /// HTTP/2, known beforehand
+    Streams,
+    /// HTTP/1.1 in TLS
+    Tls,
+    /// The same with a connection and a whole handshake for each request.
+    TlsOnce,
+}
+
 /// Evenkeel beside other proxies.
-pub(super) const HTTP: Suite =
-    Suite { name: "http", reference: "haproxy", proxies: &PROXIES, forwards_addresses: true };
+pub(super) const HTTP: Suite = Suite {
+    name: "http",
+    reference: "haproxy",
+    proxies: &PROXIES,
+    what: "per proxied request",
+    clients: Clients::Messages,
+    has_http2_replicas: false,
+    forwards_addresses: true,
+};
 
 /// An agent in front of one application, and what its dimmer adds, beside plain proxying.
-pub(super) const AGENT: Suite =
-    Suite { name: "agent", reference: "plain", proxies: &AGENTS, forwards_addresses: false };
+pub(super) const AGENT: Suite = Suite {
+    name: "agent",
+    reference: "plain",
+    proxies: &AGENTS,
+    forwards_addresses: false,
+    ..HTTP
+};
+
+/// Clients of HTTP/2, with replicas of each kind.
+pub(super) const HTTP2: [Suite; 2] = [
+    Suite {
+        name: "http2",
+        proxies: &STREAMS,
+        what: "per request from HTTP/2 to HTTP/1.1",
+        clients: Clients::Streams,
+        forwards_addresses: false,
+        ..HTTP
+    },
+    Suite {
+        name: "http2-http2",
+        proxies: &STREAMS_THROUGH,
+        what: "per request from HTTP/2 to HTTP/2",
+        clients: Clients::Streams,
+        has_http2_replicas: true,
+        forwards_addresses: false,
+        ..HTTP
+    },
+];
+
+/// Clients in TLS, on kept connections and on new ones.
+pub(super) const TLS: [Suite; 2] = [
+    Suite {
+        name: "tls",
+        proxies: &ENCRYPTED,
+        what: "per request on kept connections in TLS 1.3",
+        clients: Clients::Tls,
+        forwards_addresses: false,
+        ..HTTP
+    },
+    Suite {
+        name: "tls-new",
+        proxies: &ENCRYPTED,
+        what: "per connection in TLS 1.3: handshake (ECDSA P-256, not resumed) and one request",
+        clients: Clients::TlsOnce,
+        forwards_addresses: false,
+        ..HTTP
+    },
+];
 
 /// Addresses of the backend, which one nginx worker serves.
 pub(super) const BACKEND_PORTS: usize = 3;
@@ -38,6 +109,10 @@ const BODY_BYTES: usize = 150;
 
 /// A path that answers with the forwarded address, to see that every proxy adds it.
 const FORWARDED_PATH: &str = "/forwarded";
+
+/// A path that answers with a megabyte.
+pub(super) const LARGE_PATH: &str = "/large";
+const LARGE_BYTES: usize = 1_000_000;
 
 /// A proxy under test.
 pub(crate) struct Proxy {
@@ -57,7 +132,7 @@ pub(crate) const HAPROXY: Proxy = Proxy {
     program: || needs::require("haproxy"),
     version_flag: "-v",
     config_name: "haproxy.cfg",
-    config: haproxy_config,
+    config: |_, port, backends| haproxy_config(port, backends, "", ""),
     arguments: &["-db", "-f", "CONFIG"],
 };
 
@@ -68,6 +143,62 @@ pub(crate) const NGINX: Proxy = Proxy {
     config_name: "nginx.conf",
     config: nginx_config,
     arguments: &["-e", "stderr", "-c", "CONFIG"],
+};
+
+const STREAMS: [Proxy; 3] = [
+    Proxy { config: |_, port, backends| haproxy_config(port, backends, "proto h2", ""), ..HAPROXY },
+    Proxy { config: |_, port, backends| envoy_config(port, backends, ""), ..ENVOY },
+    EVENKEEL,
+];
+
+const STREAMS_THROUGH: [Proxy; 3] = [
+    Proxy {
+        config: |_, port, backends| haproxy_config(port, backends, "proto h2", "proto h2"),
+        ..HAPROXY
+    },
+    Proxy {
+        config: |_, port, backends| envoy_config(port, backends, ENVOY_HTTP2_REPLICAS),
+        ..ENVOY
+    },
+    Proxy {
+        config: |_, port, backends| {
+            proxy_config(port, backends, "", "policy = \"c3\"\nhttp2 = true\n")
+        },
+        ..EVENKEEL
+    },
+];
+
+const ENCRYPTED: [Proxy; 2] = [
+    Proxy {
+        config: |folder, port, backends| {
+            let both = folder.join(BOTH_FILE);
+            let words = format!("ssl crt {} ssl-min-ver TLSv1.3 alpn http/1.1", both.display());
+            haproxy_config(port, backends, &words, "")
+        },
+        ..HAPROXY
+    },
+    Proxy {
+        config: |folder, port, backends| {
+            let [certificate, key] = [CERTIFICATE_FILE, KEY_FILE].map(|name| folder.join(name));
+            let tls = format!("tls = {{ certificate = {certificate:?}, key = {key:?} }}\n");
+            proxy_config(port, backends, &tls, "policy = \"c3\"\n")
+        },
+        ..EVENKEEL
+    },
+];
+
+/// What a listener shows: its certificate, its key, and the two in one file.
+const CERTIFICATE_FILE: &str = "bench.pem";
+const KEY_FILE: &str = "bench.key";
+const BOTH_FILE: &str = "both.pem";
+
+const ENVOY: Proxy = Proxy {
+    name: "envoy",
+    program: || needs::require("envoy"),
+    version_flag: "--version",
+    config_name: "envoy.json",
+    config: |_, port, backends| envoy_config(port, backends, ""),
+    arguments: &["-c", "CONFIG", "--concurrency", "1", "--disable-hot-restart", "-l", "error"],
 };
 
 const AGENTS: [Proxy; 4] = [
@@ -112,33 +243,71 @@ impl Proxy {
         bench: &Workbench,
         port: u16,
         backend_ports: &[u16],
+        ours: Option<&Path>,
     ) -> Result<Server> {
         let text = (self.config)(bench.folder(), port, backend_ports);
         let config = bench.write(self.config_name, &text)?;
-        start(bench, self.name, port, &(self.program)()?, self.arguments, &config)
+        start(bench, self.name, port, &self.program(ours)?, self.arguments, &config)
+    }
+
+    /// Its path; `ours` takes the place of what is built from this workspace.
+    fn program(&self, ours: Option<&Path>) -> Result<PathBuf> {
+        match ours.filter(|_| self.is_ours()) {
+            Some(ours) => Ok(ours.to_owned()),
+            None => (self.program)(),
+        }
     }
 
     /// Whether it is built from this workspace.
     pub(super) fn is_ours(&self) -> bool {
-        self.version_flag == EVENKEEL.version_flag
+        self.arguments == EVENKEEL.arguments
+    }
+
+    /// Whether it is here, or there is a reason to fail for it.
+    pub(super) fn is_at_hand(&self) -> bool {
+        self.name != ENVOY.name || (self.program)().is_ok()
     }
 
     /// The first line of what the program says about its version.
-    pub(crate) fn version(&self) -> Result<String> {
-        let text = process::version_of(self.name, &(self.program)()?, self.version_flag)?;
-        Ok(text.trim().lines().next().unwrap_or("unknown").trim().to_owned())
+    pub(crate) fn version(&self, ours: Option<&Path>) -> Result<String> {
+        let text = process::version_of(self.name, &self.program(ours)?, self.version_flag)?;
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+        Ok(line.unwrap_or("unknown").to_owned())
     }
 }
 
-/// Starts the backend on all of `ports`.
-pub(super) fn start_backend(bench: &Workbench, ports: &[u16]) -> Result<Server> {
-    let listen: String = ports.iter().map(|port| format!("listen 127.0.0.1:{port};\n")).collect();
+/// Makes the certificate that listeners of a suite show.
+pub(super) fn certify(bench: &Workbench, suite: &Suite) -> Result<()> {
+    if !matches!(suite.clients, Clients::Tls | Clients::TlsOnce) {
+        return Ok(());
+    }
+    let mut openssl = process::child(&needs::require("openssl")?);
+    openssl.current_dir(bench.folder()).args(["req", "-x509", "-nodes", "-subj", "/CN=bench"]);
+    openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
+    let output = openssl.args(["-keyout", KEY_FILE, "-out", CERTIFICATE_FILE]).output()?;
+    if !output.status.success() {
+        bail!("openssl made no certificate: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let read = |name| std::fs::read_to_string(bench.folder().join(name));
+    bench.write(BOTH_FILE, &(read(CERTIFICATE_FILE)? + &read(KEY_FILE)?))?;
+    Ok(())
+}
+
+/// Starts the backend of a suite on all of `ports`.
+pub(super) fn start_backend(bench: &Workbench, suite: &Suite, ports: &[u16]) -> Result<Server> {
+    let protocol = if suite.has_http2_replicas { " http2" } else { "" };
+    let listen = |port| format!("listen 127.0.0.1:{port}{protocol};\n");
+    let listen: String = ports.iter().map(listen).collect();
     let body = "x".repeat(BODY_BYTES);
     let server = format!(
         "server {{\n{listen}
+         location = {LARGE_PATH} {{ root \"{}\"; }}
          location = {FORWARDED_PATH} {{ return 200 \"$http_x_forwarded_for\"; }}
-         location / {{ default_type text/plain; return 200 \"{body}\"; }}\n}}"
+         location / {{ default_type text/plain; return 200 \"{body}\"; }}\n}}",
+        bench.folder().display()
     );
+    bench.write(&LARGE_PATH[1..], &"x".repeat(LARGE_BYTES))?;
     let text = nginx_frame(bench.folder(), "backend", &server);
     let config = bench.write("backend.conf", &text)?;
     let arguments = ["-e", "stderr", "-c", "CONFIG"];
@@ -162,6 +331,9 @@ fn start(
 /// Checks that a proxy passes the backend's answer on; the result is a note for the reader when it
 /// does less work than it should.
 pub(super) fn check(suite: &Suite, server: &Server) -> Result<Option<String>> {
+    if suite.clients != Clients::Messages {
+        return Ok(None); // what generates load looks at answers
+    }
     let name = server.name();
     let answer =
         process::get(server.port(), "/").with_context(|| format!("first request to {name}"))?;
@@ -177,10 +349,11 @@ pub(super) fn check(suite: &Suite, server: &Server) -> Result<Option<String>> {
     Ok((!is_forwarded).then(note))
 }
 
-fn haproxy_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
+/// With further words for what clients and what replicas speak.
+fn haproxy_config(port: u16, backend_ports: &[u16], of_bind: &str, of_server: &str) -> String {
     let replicas = backend_ports.iter().enumerate();
     let replicas: String = replicas
-        .map(|(index, port)| format!("    server replica{index} 127.0.0.1:{port}\n"))
+        .map(|(index, port)| format!("    server replica{index} 127.0.0.1:{port} {of_server}\n"))
         .collect();
     format!(
         "global
@@ -195,7 +368,7 @@ defaults
     option forwardfor
     http-reuse always
 frontend bench
-    bind 127.0.0.1:{port}
+    bind 127.0.0.1:{port} {of_bind}
     default_backend replicas
 backend replicas
     balance roundrobin
@@ -244,6 +417,40 @@ keepalive_time 1d;
 {temporary}{server}
 }}
 "
+    )
+}
+
+/// What makes Envoy speak HTTP/2 with replicas.
+const ENVOY_HTTP2_REPLICAS: &str = r#""typed_extension_protocol_options": {
+    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {}}}},"#;
+
+/// Clients speak HTTP/2; with further members of the cluster.
+fn envoy_config(port: u16, backend_ports: &[u16], of_cluster: &str) -> String {
+    let address = |port: &u16| {
+        format!("{{\"socket_address\":{{\"address\":\"127.0.0.1\",\"port_value\":{port}}}}}")
+    };
+    let replica = |port| format!("{{\"endpoint\":{{\"address\":{}}}}}", address(port));
+    let replicas: Vec<String> = backend_ports.iter().map(replica).collect();
+    let (replicas, listen) = (replicas.join(","), address(&port));
+    let of = "type.googleapis.com/envoy.extensions.filters";
+    format!(
+        r#"{{"static_resources": {{
+  "listeners": [{{"address": {listen}, "filter_chains": [{{"filters": [{{
+    "name": "hcm", "typed_config": {{
+      "@type": "{of}.network.http_connection_manager.v3.HttpConnectionManager",
+      "stat_prefix": "bench", "codec_type": "HTTP2", "use_remote_address": true,
+      "generate_request_id": false,
+      "route_config": {{"virtual_hosts": [{{"name": "all", "domains": ["*"],
+        "routes": [{{"match": {{"prefix": "/"}}, "route": {{"cluster": "replicas"}}}}]}}]}},
+      "http_filters": [{{"name": "envoy.filters.http.router",
+        "typed_config": {{"@type": "{of}.http.router.v3.Router"}}}}]}}}}]}}]}}],
+  "clusters": [{{"name": "replicas", "type": "STATIC", {of_cluster}
+    "circuit_breakers": {{"thresholds": [{{"max_connections": 4096,
+      "max_pending_requests": 4096, "max_requests": 4096}}]}},
+    "load_assignment": {{"cluster_name": "replicas",
+      "endpoints": [{{"lb_endpoints": [{replicas}]}}]}}}}]}}}}"#
     )
 }
 
@@ -297,11 +504,13 @@ mod tests {
 
     #[test]
     fn every_configuration_names_its_port_and_its_replicas() {
-        for (suite, replicas) in [(&HTTP, 4001..=4003), (&AGENT, 4001..=4001)] {
+        let further = HTTP2.iter().chain(&TLS).map(|suite| (suite, 4001..=4003));
+        let suites = [(&HTTP, 4001..=4003), (&AGENT, 4001..=4001)];
+        for (suite, replicas) in suites.into_iter().chain(further) {
             for proxy in suite.proxies {
                 let text = (proxy.config)(Path::new("folder"), 4000, &[4001, 4002, 4003]);
                 for port in replicas.clone().chain([4000]) {
-                    assert!(text.contains(&format!("127.0.0.1:{port}")), "{}: {text}", proxy.name);
+                    assert!(text.contains(&port.to_string()), "{}: {text}", proxy.name);
                 }
             }
         }
@@ -309,7 +518,7 @@ mod tests {
 
     #[test]
     fn names_and_files_are_told_apart_and_the_reference_is_among_them() {
-        for suite in [&HTTP, &AGENT] {
+        for suite in [&HTTP, &AGENT].into_iter().chain(&HTTP2).chain(&TLS) {
             let count = suite.proxies.len();
             for part in [|proxy: &Proxy| proxy.name, |proxy: &Proxy| proxy.config_name] {
                 let parts: BTreeSet<&str> = suite.proxies.iter().map(part).collect();

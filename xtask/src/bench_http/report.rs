@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Options;
-use super::proxies::Suite;
+use super::proxies::{Clients, Suite};
 use crate::bench::{list, load_average, quoted, statistics};
 
 /// One proxy under load once.
@@ -51,11 +51,16 @@ impl Report {
 
     /// The table with its reading aids.
     pub(super) fn table(&self) -> String {
-        let Options { rounds, seconds, connections, .. } = self.options;
+        let Options { rounds, seconds, connections, streams, .. } = self.options;
+        let streams = match self.suite.clients {
+            Clients::Streams => format!(" x {streams} streams"),
+            _ => String::new(),
+        };
         let load_average = &self.load_average_before;
         let mut text = format!(
-            "CPU per proxied request: {rounds} rounds x {seconds} s, wrk -t1 -c{connections}, one \
-             worker each, load average {load_average}\n\n"
+            "CPU {}: {rounds} rounds x {seconds} s, {connections} connections{streams}, one worker \
+             each, load average {load_average}\n\n",
+            self.suite.what
         );
         let _ = writeln!(
             text,
@@ -157,7 +162,10 @@ mod tests {
 
     fn report() -> Report {
         let proxies = vec![REFERENCE, "nginx"];
-        let options = Options { rounds: 6, seconds: 2, connections: 64, proxies, json: false };
+        let (rounds, seconds, connections, streams, json) = (6, 2, 64, 4, false);
+        let (binary, has_attacks) = (None, false);
+        let options =
+            Options { rounds, seconds, connections, streams, proxies, binary, has_attacks, json };
         let mut report = Report::new(&HTTP, options);
         report.describe(REFERENCE, "HAProxy \"x\"".to_owned(), None);
         report.describe("nginx", "nginx/1".to_owned(), Some("less work".to_owned()));

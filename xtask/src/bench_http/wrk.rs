@@ -5,19 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::Outcome;
 use crate::bench::process;
 
 /// How load is made.
 pub(super) struct Load {
     pub(super) program: PathBuf,
     pub(super) connections: u32,
-}
-
-/// What one run of wrk says.
-#[derive(Debug, PartialEq)]
-pub(super) struct Outcome {
-    pub(super) requests: u64,
-    pub(super) requests_per_second: f64,
+    pub(super) is_encrypted: bool,
 }
 
 impl Load {
@@ -26,10 +21,11 @@ impl Load {
     /// # Errors
     /// When wrk fails or any request did: an error answer costs other work than a good one.
     pub(super) fn run(&self, port: u16, length: Duration) -> Result<Outcome> {
+        let scheme = if self.is_encrypted { "https" } else { "http" };
         let output = process::child(&self.program)
             .args(["-t1", &format!("-c{}", self.connections)])
             .arg(format!("-d{}s", length.as_secs()))
-            .arg(format!("http://127.0.0.1:{port}/"))
+            .arg(format!("{scheme}://127.0.0.1:{port}/"))
             .output()
             .context("wrk could not be started")?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -92,8 +92,7 @@ impl Trace {
         write_hex(&mut text[19..35], self.id as u64);
         write_hex(&mut text[36..52], span);
         write_hex(&mut text[53..55], u64::from(self.context.flags));
-        let value = HeaderValue::from_bytes(&text).expect("hexadecimal digits and hyphens");
-        headers.insert(TRACEPARENT, value);
+        headers.insert(TRACEPARENT, unique(&text));
     }
 }
 
@@ -136,15 +135,25 @@ pub(crate) fn request_id(headers: &mut HeaderMap, ids: &Ids) -> HeaderValue {
     let mut values = headers.get_all(REQUEST_ID).iter();
     let first = values.next();
     if let Some(id) = first.filter(|id| values.next().is_none() && is_sane(id)) {
-        return id.clone();
+        let mut id = id.clone();
+        id.set_sensitive(true);
+        return id;
     }
     let mut text = [0; 32];
     let (high, low) = text.split_at_mut(16);
     write_hex(high, ids.bits());
     write_hex(low, ids.bits());
-    let id = HeaderValue::from_bytes(&text).expect("hexadecimal digits");
+    let id = unique(&text);
     headers.insert(REQUEST_ID, id.clone());
     id
+}
+
+/// A value that never comes again. HTTP/2 would look for it among those that it keeps for later,
+/// and keep it too, in the place of others that do come again; it keeps nothing that is sensitive.
+fn unique(text: &[u8]) -> HeaderValue {
+    let mut value = HeaderValue::from_bytes(text).expect("hexadecimal digits and hyphens");
+    value.set_sensitive(true);
+    value
 }
 
 fn is_sane(id: &HeaderValue) -> bool {

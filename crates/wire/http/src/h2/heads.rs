@@ -99,8 +99,16 @@ pub(crate) fn to_replica(parts: request::Parts, is_tls: bool, address: SocketAdd
     request
 }
 
-/// Removes what a stream must not carry.
+/// Removes what a stream must not carry. Few heads have any of it: one look costs less than to
+/// remove each.
 pub(crate) fn strip(headers: &mut HeaderMap) {
+    let is_of_connection = |name: &HeaderName| match *name {
+        header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE => true,
+        _ => *name == KEEP_ALIVE || *name == PROXY_CONNECTION,
+    };
+    if !headers.keys().any(is_of_connection) {
+        return;
+    }
     headers.remove(header::CONNECTION);
     headers.remove(header::TRANSFER_ENCODING);
     headers.remove(header::UPGRADE);

@@ -18,6 +18,7 @@ pub(crate) mod outflow;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod sessions;
+mod wakes;
 
 /// What may be on its way in one stream, in bytes.
 const STREAM_WINDOW: u32 = 64 * 1024;

@@ -88,13 +88,16 @@ impl Outflow {
         cx: &mut Context<'_>,
         mut sent: impl FnMut(),
     ) -> Poll<Result<(), Broken>> {
+        // Nothing is read from the peer meanwhile, so that once is enough.
+        if let Poll::Ready(reset) = self.stream.poll_reset(cx) {
+            return Poll::Ready(Err(reset.map_or_else(Broken::Lost, Broken::Reset)));
+        }
         while !self.is_done {
-            if let Poll::Ready(reset) = self.stream.poll_reset(cx) {
-                return Poll::Ready(Err(reset.map_or_else(Broken::Lost, Broken::Reset)));
-            }
-            ready!(self.poll_room(cx))?;
+            // What is in memory already need not wait there for room.
+            let is_at_hand = self.piece.is_empty() && self.body.is_complete();
+            let room = if is_at_hand { 0 } else { ready!(self.poll_room(cx))? };
             if !self.piece.is_empty() {
-                self.send()?;
+                self.send(room)?;
                 sent();
                 continue;
             }
@@ -112,7 +115,7 @@ impl Outflow {
                     self.kept.take_if(|kept| !kept.keep(&data));
                     self.piece = data;
                     if self.piece.is_empty() && self.body.is_end_stream() {
-                        self.send()?;
+                        self.send(0)?;
                     }
                     continue;
                 }
@@ -128,17 +131,22 @@ impl Outflow {
         Poll::Ready(Ok(()))
     }
 
-    fn send(&mut self) -> Result<(), Broken> {
-        let fits = self.stream.capacity().min(self.piece.len());
+    fn send(&mut self, room: usize) -> Result<(), Broken> {
+        let fits = room.min(self.piece.len());
         let data = self.piece.split_to(fits);
         self.is_done = self.piece.is_empty() && self.body.is_end_stream();
         self.stream.send_data(data, self.is_done).map_err(Broken::Lost)
     }
 
-    /// Waits until the peer takes something more: so long nothing is read for it.
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    /// Waits until the peer takes something more, and how much: so long nothing is read for it.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Broken>> {
         self.stream.reserve_capacity(self.piece.len().max(1));
-        while self.stream.capacity() == 0 {
+        loop {
+            let room = self.stream.capacity();
+            if room > 0 {
+                self.is_waiting = false;
+                return Poll::Ready(Ok(room));
+            }
             match self.stream.poll_capacity(cx) {
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(Broken::Lost(error))),
@@ -146,11 +154,9 @@ impl Outflow {
                 Poll::Pending => return self.poll_patience(cx),
             }
         }
-        self.is_waiting = false;
-        Poll::Ready(Ok(()))
     }
 
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll_patience<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Broken>> {
         let Some(patience) = self.patience else { return Poll::Pending };
         let until = Instant::now() + patience;
         let waited = self.waited.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));

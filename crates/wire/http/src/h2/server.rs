@@ -25,6 +25,7 @@ use super::flood::Flood;
 use super::frames::{Watch, Watched};
 use super::inflow::{Incoming, Inflow};
 use super::outflow::{Broken, Outflow};
+use super::wakes::{Part, Wakes};
 use super::{CONNECTION_WINDOW, PREFACE, SEND_BUFFER, STREAM_WINDOW, heads};
 use crate::body::Body;
 use crate::counts::{Counted, Side, count};
@@ -124,25 +125,34 @@ impl Streams<'_> {
         let mut streams = FuturesUnordered::new();
         let mut farewell = Farewell::None;
         let mut idle = pin!(tokio::time::sleep(self.idle_max()));
+        let wakes = Wakes::new();
         std::future::poll_fn(|cx| {
-            loop {
-                self.take_leave(&mut connection, &mut farewell);
-                if farewell == Farewell::None && self.poll_idle(idle.as_mut(), cx).is_ready() {
-                    farewell = Farewell::Said;
-                    count(Side::Clients, Counted::GoAwaysSent);
-                    connection.graceful_shutdown();
-                }
-                while let Poll::Ready(accepted) = connection.poll_accept(cx) {
-                    let Some(Ok((request, respond))) = accepted else { return Poll::Ready(()) };
-                    streams.push(self.one(request, respond, &answer));
-                }
-                // What they have to write goes out with the next look at the connection.
-                match Pin::new(&mut streams).poll_next(cx) {
-                    Poll::Ready(Some(())) => {}
-                    Poll::Ready(None) if self.must_close(&connection, farewell) => {}
-                    Poll::Ready(None) | Poll::Pending => return Poll::Pending,
-                }
+            if farewell == Farewell::None && self.poll_idle(idle.as_mut(), cx).is_ready() {
+                farewell = Farewell::Said;
+                count(Side::Clients, Counted::GoAwaysSent);
+                connection.graceful_shutdown();
+                wakes.note(Part::Connection);
             }
+            wakes.turn(cx, || {
+                if self.take_leave(&mut connection, &mut farewell) {
+                    wakes.note(Part::Connection);
+                }
+                // Before the connection, which writes what all of them have to say at once.
+                if let Some(mut cx) = wakes.take(Part::Streams) {
+                    while let Poll::Ready(Some(())) = Pin::new(&mut streams).poll_next(&mut cx) {}
+                }
+                if let Some(mut cx) = wakes.take(Part::Connection) {
+                    while let Poll::Ready(accepted) = connection.poll_accept(&mut cx) {
+                        let Some(Ok((request, respond))) = accepted else { return Poll::Ready(()) };
+                        streams.push(self.one(request, respond, &answer));
+                        wakes.note(Part::Streams);
+                    }
+                }
+                if self.must_close(&connection, farewell) {
+                    wakes.note(Part::Connection);
+                }
+                Poll::Pending
+            })
         })
         .await;
     }
@@ -174,10 +184,10 @@ impl Streams<'_> {
         }
     }
 
-    /// Tells the client to go, as it is due.
-    fn take_leave(&self, connection: &mut Connection<Io, Bytes>, farewell: &mut Farewell) {
+    /// Tells the client to go, as it is due; whether there is something new to tell.
+    fn take_leave(&self, connection: &mut Connection<Io, Bytes>, farewell: &mut Farewell) -> bool {
         if *farewell == Farewell::Over {
-            return;
+            return false;
         }
         if self.flood.is_over() {
             *farewell = Farewell::Over;
@@ -185,21 +195,21 @@ impl Streams<'_> {
             count(Side::Clients, Counted::Floods);
             count(Side::Clients, Counted::GoAwaysSent);
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-            return;
-        }
-        let order = self.link.order();
-        if self.must_close(connection, *farewell) {
+        } else if self.must_close(connection, *farewell) {
             // What crosses this on its way was not processed, and the client knows that.
             if *farewell == Farewell::None {
                 count(Side::Clients, Counted::GoAwaysSent);
             }
             *farewell = Farewell::Over;
             connection.abrupt_shutdown(Reason::NO_ERROR);
-        } else if order >= Order::LastRequest && *farewell == Farewell::None {
+        } else if self.link.order() >= Order::LastRequest && *farewell == Farewell::None {
             *farewell = Farewell::Said;
             count(Side::Clients, Counted::GoAwaysSent);
             connection.graceful_shutdown();
+        } else {
+            return false;
         }
+        true
     }
 
     /// One stream from its request to the end of its response.

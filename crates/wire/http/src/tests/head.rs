@@ -8,6 +8,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 use proptest::{collection::vec, prop_assert, prop_assert_eq};
 
 use super::*;
+use evenkeel_runtime::networks::Networks;
 
 type Lines = Vec<(String, String)>;
 

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::task::spawn_local;
 
 use super::*;
-use crate::grpc;
+use crate::{Counted, Side, grpc, http_counts};
 use evenkeel_runtime::accept::{Dialer, Stage};
 
 type Handled = std::pin::Pin<Box<dyn Future<Output = Response<Body>>>>;
