@@ -6,6 +6,7 @@
 //! would charge it for connections that the others never open.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -107,25 +108,42 @@ pub(crate) const EVENKEEL: Proxy = Proxy {
 
 impl Proxy {
     /// Writes the configuration and starts the proxy on `port`.
-    pub(crate) fn start(
+    pub(super) fn start(
         &self,
+        bench: &Workbench,
+        port: u16,
+        backend_ports: &[u16],
+    ) -> Result<Server> {
+        let command = process::child(&(self.program)()?);
+        self.start_by(command, bench, port, backend_ports)
+    }
+
+    /// The same by a command, which has the program and no arguments yet.
+    pub(crate) fn start_by(
+        &self,
+        command: Command,
         bench: &Workbench,
         port: u16,
         backend_ports: &[u16],
     ) -> Result<Server> {
         let text = (self.config)(bench.folder(), port, backend_ports);
         let config = bench.write(self.config_name, &text)?;
-        start(bench, self.name, port, &(self.program)()?, self.arguments, &config)
+        start(bench, self.name, port, command, self.arguments, &config)
     }
 
     /// Whether it is built from this workspace.
-    pub(super) fn is_ours(&self) -> bool {
-        self.version_flag == EVENKEEL.version_flag
+    pub(crate) fn is_ours(&self) -> bool {
+        self.arguments == EVENKEEL.arguments
     }
 
     /// The first line of what the program says about its version.
-    pub(crate) fn version(&self) -> Result<String> {
-        let text = process::version_of(self.name, &(self.program)()?, self.version_flag)?;
+    pub(super) fn version(&self) -> Result<String> {
+        self.version_of(&(self.program)()?)
+    }
+
+    /// The same of a program in place of its own.
+    pub(crate) fn version_of(&self, program: &Path) -> Result<String> {
+        let text = process::version_of(self.name, program, self.version_flag)?;
         Ok(text.trim().lines().next().unwrap_or("unknown").trim().to_owned())
     }
 }
@@ -142,21 +160,21 @@ pub(super) fn start_backend(bench: &Workbench, ports: &[u16]) -> Result<Server> 
     let text = nginx_frame(bench.folder(), "backend", &server);
     let config = bench.write("backend.conf", &text)?;
     let arguments = ["-e", "stderr", "-c", "CONFIG"];
-    start(bench, "backend", ports[0], &needs::require("nginx")?, &arguments, &config)
+    let command = process::child(&needs::require("nginx")?);
+    start(bench, "backend", ports[0], command, &arguments, &config)
 }
 
 fn start(
     bench: &Workbench,
     name: &str,
     port: u16,
-    program: &Path,
+    mut command: Command,
     arguments: &[&str],
     config: &Path,
 ) -> Result<Server> {
     let file = config.to_str().context("the path of the target folder is not UTF-8")?;
-    let arguments: Vec<&str> =
-        arguments.iter().map(|word| if *word == "CONFIG" { file } else { *word }).collect();
-    Server::start(bench, name, port, program, &arguments)
+    command.args(arguments.iter().map(|word| if *word == "CONFIG" { file } else { *word }));
+    Server::of(bench, name, port, &mut command)
 }
 
 /// Checks that a proxy passes the backend's answer on; the result is a note for the reader when it

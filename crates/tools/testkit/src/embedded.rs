@@ -2,8 +2,8 @@
 //! service times that fluctuate by a seeded plan.
 //!
 //! Every replica is an application that takes its time to answer, mostly fronted by the agent that
-//! users run beside theirs; without one it queues by itself. The plan of speeds, pauses and draws is
-//! made from the seed alone, so policies that are tried one after the other meet the same weather.
+//! users run beside theirs; without one it queues by itself. The plan of speeds, pauses and draws
+//! is made from the seed alone, so policies that are tried in turn meet the same weather.
 
 use std::cell::{Cell, RefCell};
 use std::io;
