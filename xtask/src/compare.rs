@@ -8,22 +8,24 @@
 //! due, so who is late is late for all that wait behind.
 //!
 //! Every round starts replicas and proxy anew, and takes the proxies in an order that rotates.
-//! Ratios are of one round. Everybody has one worker, the same health checks and the same timeout
-//! of an attempt ([`subjects`]); whatever else is each one's default.
+//! Ratios are of one round. All run before whatever else this machine does ([`first_child`]), have
+//! one worker, the same health checks and the same timeout of an attempt ([`subjects`]); whatever
+//! else is each one's default.
 
 mod report;
 mod subjects;
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::bench::process::{Workbench, child};
-use crate::bench::{ROUNDS_MIN, number, order, some_of, with_reference};
+use crate::bench::process::{Workbench, first_child};
+use crate::bench::{ROUNDS_MIN, file, number, order, some_of, with_reference};
 use crate::bench_http::proxies::Proxy;
 use crate::{UsageError, workspace};
 use report::{Cell, Report};
@@ -38,6 +40,7 @@ usage: cargo xtask compare [OPTIONS]
   --weather A,B,…    of well, pauses, slow, hangs; default all
   --proxies A,B,…    of haproxy (the reference), nginx, envoy, evenkeel, evenkeel+hedge; default all
                      that are installed (cargo xtask needs)
+  --binary FILE      this evenkeel, such as a package's, in place of a build with the profile dist
   --json             print one JSON document instead of the tables
 
 example: cargo xtask compare --weather pauses --proxies haproxy,evenkeel";
@@ -47,8 +50,8 @@ const WEATHERS: [&str; 4] = ["well", "pauses", "slow", "hangs"];
 
 /// From the start of the replicas to the first request that counts: everybody has started, has
 /// checked the replicas and has its connections.
-const LEAD: Duration = Duration::from_secs(4);
-const WARM_UP: Duration = Duration::from_secs(2);
+const LEAD: Duration = Duration::from_millis(2500);
+const WARM_UP: Duration = Duration::from_secs(1);
 /// Trouble begins when this part of a measurement is over.
 const CALM: u32 = 4;
 /// When users give up.
@@ -78,6 +81,7 @@ struct Options {
     weathers: Vec<&'static str>,
     /// All that are installed if none are named.
     proxies: Option<Vec<&'static str>>,
+    binary: Option<PathBuf>,
     json: bool,
 }
 
@@ -89,6 +93,7 @@ impl Options {
             rate: 800,
             weathers: WEATHERS.to_vec(),
             proxies: None,
+            binary: None,
             json: false,
         };
         let mut words = words.iter();
@@ -111,17 +116,26 @@ impl Options {
                     let chosen = with_reference(word, value, &SUBJECTS, name, REFERENCE)?;
                     options.proxies = Some(chosen);
                 }
+                "--binary" => options.binary = Some(file(value)?),
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }
         Ok(options)
     }
 
+    fn evenkeel(&self) -> PathBuf {
+        self.binary.clone().unwrap_or_else(workspace::dist_binary)
+    }
+
+    fn program(&self, proxy: &Proxy) -> Result<PathBuf> {
+        if proxy.is_ours() { Ok(self.evenkeel()) } else { (proxy.program)() }
+    }
+
     /// Those that are measured. Who was named must be there; of the others, who is missing is said.
     fn subjects(&self) -> Result<Vec<&'static Proxy>> {
         let mut subjects = Vec::new();
         for proxy in &SUBJECTS {
-            match (&self.proxies, (proxy.program)()) {
+            match (&self.proxies, self.program(proxy)) {
                 (Some(named), _) if !named.contains(&proxy.name) => {}
                 (None, Err(missing)) if proxy.name != REFERENCE => {
                     eprintln!("without {}: {missing:#}", proxy.name);
@@ -137,13 +151,17 @@ impl Options {
 fn measure(options: &Options) -> Result<Report> {
     let subjects = options.subjects()?;
     eprintln!("building evenkeel and the replicas");
-    workspace::build_dist()?;
-    let replicas = ["-p", "evenkeel-testkit", "--features", "embedded", "--example", "replicas"];
-    workspace::run_cargo(&[&["build", "--release"], &replicas[..]].concat(), &[])?;
+    if options.binary.is_none() {
+        workspace::build_dist()?;
+    }
+    // As parts of one build with the program, so that what `cargo run --release` made is used.
+    let packages = ["-p", "evenkeel", "-p", "evenkeel-testkit"];
+    let replicas = ["--features", "evenkeel-testkit/embedded", "--example", "replicas"];
+    workspace::run_cargo(&[&["build", "--release"], &packages[..], &replicas].concat(), &[])?;
     let bench = Workbench::create("compare", subjects.len())?;
     let mut report = Report::new(options.clone());
     for proxy in &subjects {
-        report.describe(proxy.name, proxy.version(None)?);
+        report.describe(proxy.name, proxy.version_of(&options.program(proxy)?)?);
     }
     for round in 0..options.rounds {
         for weather in &options.weathers {
@@ -169,22 +187,23 @@ fn measure_one(
     let length = Duration::from_secs(options.seconds);
     let began = Instant::now();
     let replicas = Replicas::start(round, weather, LEAD + length / CALM)?;
-    let mut server = proxy.start(bench, port, &replicas.ports, None)?;
-    load(port, options.rate, WARM_UP, round + 1000)?;
+    let command = first_child(&options.program(proxy)?);
+    let mut server = proxy.start_by(command, bench, port, &replicas.ports)?;
+    load(options, port, WARM_UP, round + 1000)?;
     let left = LEAD.checked_sub(began.elapsed());
-    sleep(left.context("the machine is too busy: the start took longer than 4 s")?);
+    sleep(left.context("the machine is too busy: the start took longer than 2.5 s")?);
     let before = server.cpu_ns()?;
-    let document = load(port, options.rate, length, round)?;
+    let document = load(options, port, length, round)?;
     server.check_alive()?;
     Cell::read(&document, server.cpu_ns()? - before)
 }
 
 /// What `evenkeel load` says of open-loop load on a proxy.
-fn load(port: u16, rate: u64, length: Duration, seed: usize) -> Result<Value> {
-    let mut command = child(&workspace::dist_binary());
+fn load(options: &Options, port: u16, length: Duration, seed: usize) -> Result<Value> {
+    let mut command = first_child(&options.evenkeel());
     command
         .args(["load", &format!("http://127.0.0.1:{port}/item/{{n}}"), "--json"])
-        .args(["--rate", &rate.to_string(), "--seed", &seed.to_string()])
+        .args(["--rate", &options.rate.to_string(), "--seed", &seed.to_string()])
         .args(["--duration", &format!("{}ms", length.as_millis()), "--timeout", PATIENCE]);
     let output = command.output().context("evenkeel load")?;
     // Status 1: not all were served, which is a figure here.
@@ -203,7 +222,7 @@ struct Replicas {
 impl Replicas {
     fn start(seed: usize, weather: &str, delay: Duration) -> Result<Self> {
         let program = workspace::target().join("release/examples/replicas");
-        let mut command: Command = child(&program);
+        let mut command = first_child(&program);
         command.args([&seed.to_string(), weather, &delay.as_millis().to_string()]);
         let child = command.stdout(Stdio::piped()).spawn().context("the replicas do not start")?;
         let mut replicas = Self { child, ports: Vec::new() };
@@ -245,6 +264,7 @@ mod tests {
             (&["--rounds", "5"][..], "--rounds: got `5`, expected a number from 6 to 1000"),
             (&["--weather", "rain"], "--weather: got `rain`, expected some of well, pauses"),
             (&["--proxies", "nginx"], "--proxies: `haproxy` must be among them"),
+            (&["--binary", "no/such"], "--binary: got `no/such`, expected the path of a program"),
             (&["--jsn"], "unknown option `--jsn`"),
         ] {
             let error = Options::parse(words).unwrap_err().to_string();

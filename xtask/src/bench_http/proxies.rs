@@ -6,6 +6,7 @@
 //! would charge it for connections that the others never open.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -238,16 +239,28 @@ pub(crate) const EVENKEEL: Proxy = Proxy {
 
 impl Proxy {
     /// Writes the configuration and starts the proxy on `port`.
-    pub(crate) fn start(
+    pub(super) fn start(
         &self,
         bench: &Workbench,
         port: u16,
         backend_ports: &[u16],
         ours: Option<&Path>,
     ) -> Result<Server> {
+        let command = process::child(&self.program(ours)?);
+        self.start_by(command, bench, port, backend_ports)
+    }
+
+    /// The same by a command, which has the program and no arguments yet.
+    pub(crate) fn start_by(
+        &self,
+        command: Command,
+        bench: &Workbench,
+        port: u16,
+        backend_ports: &[u16],
+    ) -> Result<Server> {
         let text = (self.config)(bench.folder(), port, backend_ports);
         let config = bench.write(self.config_name, &text)?;
-        start(bench, self.name, port, &self.program(ours)?, self.arguments, &config)
+        start(bench, self.name, port, command, self.arguments, &config)
     }
 
     /// Its path; `ours` takes the place of what is built from this workspace.
@@ -259,7 +272,7 @@ impl Proxy {
     }
 
     /// Whether it is built from this workspace.
-    pub(super) fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.arguments == EVENKEEL.arguments
     }
 
@@ -269,8 +282,13 @@ impl Proxy {
     }
 
     /// The first line of what the program says about its version.
-    pub(crate) fn version(&self, ours: Option<&Path>) -> Result<String> {
-        let text = process::version_of(self.name, &self.program(ours)?, self.version_flag)?;
+    pub(super) fn version(&self, ours: Option<&Path>) -> Result<String> {
+        self.version_of(&self.program(ours)?)
+    }
+
+    /// The same of a program in place of its own.
+    pub(crate) fn version_of(&self, program: &Path) -> Result<String> {
+        let text = process::version_of(self.name, program, self.version_flag)?;
         let line = text.lines().map(str::trim).find(|line| !line.is_empty());
         Ok(line.unwrap_or("unknown").to_owned())
     }
@@ -311,21 +329,21 @@ pub(super) fn start_backend(bench: &Workbench, suite: &Suite, ports: &[u16]) -> 
     let text = nginx_frame(bench.folder(), "backend", &server);
     let config = bench.write("backend.conf", &text)?;
     let arguments = ["-e", "stderr", "-c", "CONFIG"];
-    start(bench, "backend", ports[0], &needs::require("nginx")?, &arguments, &config)
+    let command = process::child(&needs::require("nginx")?);
+    start(bench, "backend", ports[0], command, &arguments, &config)
 }
 
 fn start(
     bench: &Workbench,
     name: &str,
     port: u16,
-    program: &Path,
+    mut command: Command,
     arguments: &[&str],
     config: &Path,
 ) -> Result<Server> {
     let file = config.to_str().context("the path of the target folder is not UTF-8")?;
-    let arguments: Vec<&str> =
-        arguments.iter().map(|word| if *word == "CONFIG" { file } else { *word }).collect();
-    Server::start(bench, name, port, program, &arguments)
+    command.args(arguments.iter().map(|word| if *word == "CONFIG" { file } else { *word }));
+    Server::of(bench, name, port, &mut command)
 }
 
 /// Checks that a proxy passes the backend's answer on; the result is a note for the reader when it

@@ -99,8 +99,8 @@ pub(super) fn image_runs(package: &Package) -> Result<()> {
     Ok(())
 }
 
-/// Follows `docs/getting-started.md` with the package's program; `tests` are cargo's arguments for a
-/// build with that test.
+/// Follows `docs/getting-started.md` with the package's program; `tests` are cargo's arguments for
+/// a build with that test.
 pub(super) fn guides(package: &Package, tests: &[&str]) -> Result<()> {
     let Some(file) = package.deb() else {
         println!("not checked: the guide with the package (needs dpkg-deb)");

@@ -1,6 +1,6 @@
 //! The guide `docs/getting-started.md`, typed as it is written: its files, its commands, and what
-//! they say. With the program of the Debian package that `EVENKEEL_PACKAGE` names, else with that of
-//! this build. Where there is a browser, it looks at the dashboard.
+//! they say. With the program of the Debian package that `EVENKEEL_PACKAGE` names, else with that
+//! of this build. Where there is a browser, it looks at the dashboard.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
