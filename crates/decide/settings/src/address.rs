@@ -36,7 +36,7 @@ impl<'a> Address<'a> {
     }
 
     /// An address to listen on, or a path, whose file gets these permissions.
-    pub fn to_listen_anywhere(setting: Setting<'a>, mode: Setting<'a>) -> Self {
+    pub fn to_listen_anywhere(setting: Setting<'a>, mode: &Setting<'a>) -> Self {
         let expected = "such as \"0660\": three or four digits from 0 to 7";
         let stand_in = ListenAddress::MODE;
         let is_there = mode.value().is_some();

@@ -113,10 +113,10 @@ fn start(
 fn tell_take_over(arguments: &RunArguments, outcome: Option<Outcome>) {
     match outcome {
         Some(Outcome::Replaced(other)) => {
-            say(Level::INFO, &format!("replaced process {other}, which drains"))
+            say(Level::INFO, &format!("replaced process {other}, which drains"));
         }
         Some(Outcome::Ended(other)) => {
-            say(Level::INFO, &format!("process {other} ended: serving in its place"))
+            say(Level::INFO, &format!("process {other} ended: serving in its place"));
         }
         Some(Outcome::Silent(other)) => say(
             Level::WARN,
@@ -217,7 +217,7 @@ fn start_successor() -> std::io::Result<()> {
     say(Level::INFO, &format!("started process {number}, which is to replace this one"));
     let wait = move || match successor.wait() {
         Ok(status) => {
-            say(Level::INFO, &format!("process {number} ended ({status}): this one goes on"))
+            say(Level::INFO, &format!("process {number} ended ({status}): this one goes on"));
         }
         Err(error) => say(Level::WARN, &format!("cannot wait for process {number}: {error}")),
     };

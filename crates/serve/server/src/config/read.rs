@@ -341,12 +341,12 @@ fn resolvers(setting: Setting<'_>) -> Vec<SocketAddr> {
     resolvers.check(few, |all| (1..=8).contains(&all.len())).or(Vec::new())
 }
 
-fn optional_path(setting: Setting<'_>) -> Option<PathBuf> {
+fn optional_path(setting: &Setting<'_>) -> Option<PathBuf> {
     setting.value().is_some().then(|| socket_path(setting))
 }
 
 /// The path of a socket, which the kernel can keep.
-fn socket_path(setting: Setting<'_>) -> PathBuf {
+fn socket_path(setting: &Setting<'_>) -> PathBuf {
     let path = file(setting.clone());
     let length = path.as_os_str().len();
     if length > PATH_BYTES_MAX {
@@ -365,14 +365,14 @@ impl ProcessConfig {
             drain: duration(table, "drain", Duration::ZERO..=HOUR, 10 * SECOND),
             buffers_max: table.key("buffers_max").bytes().between(BUFFERS_MAX).or(BYTES_MAX),
             resolvers: resolvers(table.key("resolvers")),
-            hand_over: optional_path(table.key("hand_over")),
+            hand_over: optional_path(&table.key("hand_over")),
         }
     }
 }
 
 impl<'a> Listen<'a> {
     fn read(table: &mut Table<'a>, upstreams: Option<&[Upstream<'_>]>, drain: Duration) -> Self {
-        let address = Address::to_listen_anywhere(table.key("address"), table.key("mode"));
+        let address = Address::to_listen_anywhere(table.key("address"), &table.key("mode"));
         let upstream = upstream_named(table.key("upstream"), upstreams);
         let behind = upstream.and_then(|index| upstreams?.get(index));
         if behind.is_some_and(|upstream| upstream.config.cql.is_some()) {
@@ -502,7 +502,7 @@ impl<'a> Agent<'a> {
 impl<'a> Admin<'a> {
     fn read(table: &mut Table<'a>) -> Self {
         let setting = table.key("address");
-        let address = Address::to_listen_anywhere(setting.clone(), table.key("mode"));
+        let address = Address::to_listen_anywhere(setting.clone(), &table.key("mode"));
         let public = table.key("public").list(|item| item.variant(&PublicPath::NAMED).required());
         let mut config = AdminConfig {
             address: address.place.clone(),

@@ -43,7 +43,10 @@ impl Offer {
 
     pub(in crate::process) async fn run(mut self, mut signal: StopSignal) -> io::Result<()> {
         if let Some(gate) = &self.gate {
-            let gate = async { Some(gate.opened().await) };
+            let gate = async {
+                gate.opened().await;
+                Some(())
+            };
             let stopping = async {
                 signal.clone().stopping().await;
                 None
