@@ -43,8 +43,8 @@ usage: cargo xtask COMMAND
                         target/package; --help: options
   compare [OPTIONS]     latency, failed requests and CPU before five replicas of which one is well,
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
-  predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is wrong
-                        by more than a tenth; --help: options
+  predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
+                        wrong by more than a tenth; --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel

@@ -7,8 +7,8 @@
 //! For each policy and figure there is one ratio a seed, measured over foretold, and the median of
 //! the ratios with its 95 % interval. Three verdicts: `holds` when the whole interval is within a
 //! tenth of 1; `wrong` when it is wholly outside, and then the command fails; `open` when the
-//! interval is too wide, and the machine cannot tell. A generator that itself sends late bounds what
-//! may be claimed: its lag is in the table, and a figure that it could explain is `open`.
+//! interval is too wide, and the machine cannot tell. A generator that itself sends late bounds
+//! what may be claimed: its lag is in the table, and a figure that it could explain is `open`.
 
 use std::process::Command;
 
@@ -224,13 +224,13 @@ fn measure(options: &Options) -> Result<Vec<Foretold>> {
 fn table(policies: &[Foretold]) -> String {
     use std::fmt::Write as _;
     let mut text = String::from(
-        "policy              figure   foretold  measured / foretold (95 %)  verdict  send lag p99\n",
+        "policy             figure   foretold  measured / foretold (95 %)  verdict  send lag p99\n",
     );
     for foretold in policies {
         for (place, figure) in FIGURES.iter().enumerate() {
             let (least, most) = interval(&foretold.ratios[place]);
             let line = format!(
-                "{:<18}  {figure:<8} {:>8.3}  {:>8.3} ({least:.3} to {most:.3})  {:>11}  {:>9.2} ms",
+                "{:<18} {figure:<8} {:>8.3}  {:>8.3} ({least:.3} to {most:.3})  {:>11}  {:>9.2} ms",
                 foretold.policy,
                 median(&foretold.foretold[place]),
                 median(&foretold.ratios[place]),

@@ -3,10 +3,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use evenkeel_core::request::decision::Candidate;
 use evenkeel_core::request::decision::HedgeFate;
-use evenkeel_proxy::requests::record::{
-    AttemptEnd, Remarks, RequestEnd, RequestRecord, Told, Try, Why,
-};
+use evenkeel_proxy::requests::record::{AttemptEnd, Remarks, RequestEnd, RequestRecord, Try, Why};
 use evenkeel_proxy::requests::traces::{Finished, HttpFacts};
 use evenkeel_proxy::requests::words::{Names as _, explain};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -233,8 +232,8 @@ fn remarks(record: &RequestRecord) -> impl Iterator<Item = String> {
 }
 
 /// Such as "10.0.0.1:80 cost=8.4 in_flight=6 state=ok".
-fn candidate(finished: &Finished, it: &Told) -> String {
-    let name = finished.replica(it.place);
+fn candidate(finished: &Finished, it: &Candidate) -> String {
+    let name = finished.replica(finished.record.place(it));
     let cost = if it.cost.is_finite() { format!(" cost={}", it.cost) } else { String::new() };
     format!("{name}{cost} in_flight={} state={}", it.in_flight, it.standing.name())
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_core::Instant as Moment;
-use evenkeel_core::request::decision::{Cause, HedgeFate, Standing};
+use evenkeel_core::request::decision::{Candidate, Cause, HedgeFate, Standing};
 use evenkeel_proxy::requests::record::{
-    AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Told, Try, Why,
+    AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why,
 };
 use evenkeel_proxy::requests::traces::{
     Finished, HttpFacts, Sampling, SpanContext, TraceCounts, Traces, TracesControl, open,
@@ -29,10 +29,8 @@ fn place(slot: u16) -> Place {
     Place { datacenter: 0, slot, generation: 0 }
 }
 
-fn told(slot: u16, cost: f32) -> Told {
-    let standing = Standing::Ok;
-    let (latency_us, lasts_ms, dimmer) = (u32::MAX, 0, u8::MAX);
-    Told { place: place(slot), cost, in_flight: 6, latency_us, standing, lasts_ms, dimmer }
+fn told(slot: u16, cost: f32) -> Candidate {
+    Candidate { slot, cost, in_flight: 6, standing: Standing::Ok, ..Candidate::NOBODY }
 }
 
 /// Sent to the first replica, hedged to the second after 41 ms, which answered.

@@ -159,8 +159,7 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
         scenario.faults.iter().try_for_each(|fault| ensure_real(fault, scenario.cluster.real))?;
         anyhow::ensure!(
             scenario.cluster.real == Real::Embedded || scenario.fluctuation.interval.is_zero(),
-            "fluctuation.interval: nginx servers are as fast as they are; with cluster.real = nginx \
-             leave it out"
+            "fluctuation.interval: nginx servers are as fast as they are: leave it out"
         );
     }
     Ok(scenario)

@@ -340,10 +340,8 @@ mod tests {
             concurrency: 1,
             agents: false,
             service_mean: mean,
-            fluctuation_interval: Duration::ZERO,
-            fluctuation_range: 1.0,
             mishaps: Vec::new(),
-            seed: 1,
+            draws: Draws::exponential(1, 1),
         };
         let mut draws = Rng::stream(1, "work of replica 0");
         let mut work = || (draws.unit(), draws.exponential()).1;
