@@ -328,6 +328,7 @@ impl<P: Protocol> Exchange<P> {
     }
 
     /// Hands over the answer of a copy.
+    #[expect(clippy::boxed_local, reason = "out of its box it would be moved, all of it")]
     fn answer(mut self: Box<Self>, copy: usize) -> P::Answer {
         let Kept { answer, attempt } = self.attempts.hand_over(copy);
         self.note(Event::Answered { copy });

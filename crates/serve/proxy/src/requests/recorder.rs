@@ -214,7 +214,7 @@ impl Draft {
                 record.send(us, (datacenter, replica, kind), self.cost);
             }
             Event::Learnt { copy, outcome } => {
-                record.end_try(self.base, copy, us, end_of(&outcome))
+                record.end_try(self.base, copy, us, end_of(&outcome));
             }
             Event::Left { copy } => record.end_try(self.base, copy, us, AttemptEnd::Lost),
             Event::BegunAgain { .. } => self.base = record.attempts,
