@@ -50,11 +50,11 @@ pub async fn serve(
     if let Ok(Prepared { wants_keeping: true, .. }) = prepared {
         // On the heap: few need it, and all would carry the space for it.
         let kept = Box::pin(keep(&mut request, route)).await;
-        prepared = prepared.and_then(|prepared| kept.map(|()| prepared));
+        prepared = kept.map_err(Box::new).and(prepared);
     }
     let mut response = match prepared {
         Ok(prepared) => open(&target, request, prepared, (record, trace, is_grpc)).run().await,
-        Err(response) => answered_here(&mut record, route, response),
+        Err(response) => answered_here(&mut record, route, *response),
     };
     route.calls.note_response(response.status().as_u16());
     response.headers_mut().insert(REQUEST_ID, id);
@@ -72,6 +72,7 @@ fn describe(draft: &mut Draft, request: &Request<Body>, id: &HeaderValue, trace:
 }
 
 /// What was found of a request before its exchange with the replicas begins.
+#[derive(Clone, Copy)]
 struct Prepared {
     /// Another site sent it here.
     is_forwarded: bool,
@@ -91,17 +92,17 @@ fn prepare(
     target: &Target,
     request: &mut Request<Body>,
     client: &Client,
-) -> Result<Prepared, Response<Body>> {
+) -> Result<Prepared, Box<Response<Body>>> {
     let policy = &target.policy;
     head::prepare_request(request, client, &policy.forwarding)
         .and_then(|()| hops::count(request.headers_mut()))
-        .map_err(head::Refusal::into_response)?;
+        .map_err(|refusal| Box::new(refusal.into_response()))?;
     if policy.brownout == Edge::Strip {
         brownout::strip_decision(request.headers_mut());
     }
     let is_forwarded = redirected::is_believed(request.headers_mut(), policy.redirected);
     if let Some(bytes_max) = target.body_bytes_max {
-        request.body_mut().limit(bytes_max).map_err(|error| body_refused(&error))?;
+        request.body_mut().limit(bytes_max).map_err(|error| Box::new(body_refused(&error)))?;
     }
     let is_single = head::wants_upgrade(request);
     let is_copied = !is_single && target.mirror.as_ref().is_some_and(|it| it.wants_next());

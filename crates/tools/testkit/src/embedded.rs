@@ -48,7 +48,9 @@ pub struct EmbeddedConfig {
 
 /// What requests cost: by the path and the replica, for each time that one asks.
 #[derive(Clone)]
-pub struct Draws(Arc<dyn Fn(&str, usize) -> Draw + Send + Sync>);
+pub struct Draws(Arc<DrawOf>);
+
+type DrawOf = dyn Fn(&str, usize) -> Draw + Send + Sync;
 
 /// What a request costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
