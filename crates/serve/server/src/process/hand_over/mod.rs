@@ -5,11 +5,11 @@
 //! | listens at a door of its own | has read its configuration, connects |
 //! | sends all sockets that listen | opens everything, and is ready |
 //! | goes on | accepts clients, says so |
-//! | confirms, accepts nobody any more, drains, exits | opens what only one has: `[admin]` |
+//! | confirms, accepts nobody, drains, exits | opens what only one has: `[admin]` |
 //!
 //! The sockets are the same for both, so nobody who waits in the kernel's backlog is lost. Whoever
-//! of the two ends before the last step leaves the other one serving: the first one goes on until it
-//! is told that clients are accepted, and the second one goes on alone when the first one is gone.
+//! of the two ends before the last step leaves the other one serving: the first one goes on until
+//! it is told that clients are accepted, and the second one goes on alone when the first one is gone.
 //! Only processes of the same user are given anything.
 
 mod claim;
