@@ -9,8 +9,8 @@
 //!
 //! The sockets are the same for both, so nobody who waits in the kernel's backlog is lost. Whoever
 //! of the two ends before the last step leaves the other one serving: the first one goes on until
-//! it is told that clients are accepted, and the second one goes on alone when the first one is gone.
-//! Only processes of the same user are given anything.
+//! it is told that clients are accepted, and the second one goes on alone when the first one is
+//! gone. Only processes of the same user are given anything.
 
 mod claim;
 mod link;
