@@ -9,7 +9,7 @@
 //! | [`requests`] | what is kept of every request, to say why one was slow |
 //! | [`upstream_state`] | where workers hand up what they counted, and who the replicas are |
 //! | [`discovery`] | asks DNS and files for replicas, again and again |
-//! | [`verdict`], [`estimates`] | what health checks and agents know of a replica |
+//! | [`verdict`] | what health checks know of a replica |
 //! | [`metrics`], [`status`], [`series`], [`view`] | that, for people and Prometheus |
 
 pub mod calls;

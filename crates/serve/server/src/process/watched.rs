@@ -41,8 +41,8 @@ impl Watch {
         self.seen = std::fs::read(&self.file).ok();
     }
 
-    /// Whether [`Watch::changed`] comes again without a change: the file names something that may
-    /// be there later, such as a certificate.
+    /// Whether the file is tried again although it has not changed: it names something that may be
+    /// there later, such as a certificate.
     pub const fn retry(&mut self, retries: bool) {
         self.retries = retries;
     }

@@ -5,8 +5,8 @@
 //! for hours is no flood:
 //!
 //! - **Frames that ask nothing** (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM,
-//!   CONTINUATION, empty DATA, unknown ones). Requests and what is sent to the client allow for
-//!   some.
+//!   CONTINUATION, empty DATA, unknown ones), and heads that become no request (too large, too many
+//!   at once). Requests and what is sent to the client allow for some.
 //! - **Streams cut short** ("rapid reset"): reset before they were answered, and sooner than the
 //!   limit of streams at once would let them be replaced.
 //!
@@ -24,6 +24,9 @@ use crate::counts::{Counted, Side, count};
 /// Frames that ask nothing, at once and per second.
 const FRAMES_MAX: f64 = 1_000.0;
 const FRAMES_PER_SECOND: f64 = 100.0;
+
+/// What a head counts, until it is one of a request.
+const HEAD: f64 = 1.0;
 
 /// What a request, and a piece of an answer, allow for.
 const FRAMES_PER_REQUEST: f64 = 10.0;
@@ -108,6 +111,11 @@ impl Flood {
         self.count(sum);
     }
 
+    /// A head became a request.
+    pub(crate) fn asked(&self) {
+        self.count(-(HEAD + FRAMES_PER_REQUEST));
+    }
+
     /// A piece of an answer left.
     pub(crate) fn sent(&self) {
         self.count(-FRAMES_PER_PIECE);
@@ -139,7 +147,7 @@ impl Flood {
 
 fn weight(frame: Frame) -> f64 {
     match frame.kind {
-        HEADERS => -FRAMES_PER_REQUEST,
+        HEADERS => HEAD,
         DATA if !frame.is_empty_data() => 0.0,
         _ => 1.0,
     }
@@ -176,6 +184,7 @@ mod tests {
             let flood = Flood::new(0);
             for _ in 0..10_000 {
                 flood.read(&frame(HEADERS, 20));
+                flood.asked();
                 (0..4).for_each(|_| flood.read(&frame(PING, 8)));
                 flood.read(&frame(DATA, 100));
             }
@@ -188,6 +197,10 @@ mod tests {
             });
             assert!(!flood.is_over(), "a download");
             flood.read(&frame(GO_AWAY, 8));
+            // Each is more than a head may be, and is refused before it is a request.
+            let flood = Flood::new(0);
+            (0..1_001).for_each(|_| flood.read(&frame(HEADERS, 200)));
+            assert!(flood.is_over());
         });
     }
 

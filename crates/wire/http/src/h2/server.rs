@@ -144,6 +144,7 @@ impl Streams<'_> {
                 if let Some(mut cx) = wakes.take(Part::Connection) {
                     while let Poll::Ready(accepted) = connection.poll_accept(&mut cx) {
                         let Some(Ok((request, respond))) = accepted else { return Poll::Ready(()) };
+                        self.flood.asked();
                         streams.push(self.one(request, respond, &answer));
                         wakes.note(Part::Streams);
                     }
