@@ -332,8 +332,12 @@ pub(crate) fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
 fn describe(config: &Config) -> String {
     let upstream = |upstream: &evenkeel_server::config::UpstreamEntry| {
         let upstream = &upstream.common;
-        let (name, replicas) = (&upstream.name, upstream.replicas.len());
-        format!("{name} ({replicas} replicas, {})", upstream.policy.text())
+        let replicas = match (upstream.replicas.len(), upstream.sources.len()) {
+            (_, 1..) => "discovered replicas".to_owned(),
+            (1, 0) => "1 replica".to_owned(),
+            (count, 0) => format!("{count} replicas"),
+        };
+        format!("{} ({replicas}, {})", upstream.name, upstream.policy.text())
     };
     let upstreams: Vec<_> = config.upstreams.iter().map(upstream).collect();
     let (workers, agents) = (config.process.workers, config.agents.len());
