@@ -153,7 +153,7 @@ fn what_the_reader_refuses_is_wrong_in_an_editor_too() {
         ("health = true", "is no \"object\""),
         ("[proces]", ".proces: unknown"),
         ("[[listen]]\naddress = '127.0.0.1:81'", "\"upstream\" is missing"),
-        ("[[listen]]\naddress = '127.0.0.1'\nupstream = 'a'", "does not match"),
+        ("[[listen]]\naddress = '127.0.0.1'\nupstream = 'a'", "fits none of"),
         ("[admin]\naddress = '127.0.0.1:1'\npublic = ['health']", "none of"),
         ("[[agent]]\nlisten = '127.0.0.1:1'", "\"app\" is missing"),
     ] {

@@ -155,7 +155,7 @@ address = '0.0.0.0:9901'
     let expected = "\
 run.toml:2:11: process.workers: got 0, expected a whole number from 1 to 1024
 run.toml:3:9: process: got the unknown key \"drian\", expected one of workers, drain, \
-buffers_max, resolvers; did you mean \"drain\"?
+buffers_max, resolvers, hand_over; did you mean \"drain\"?
 run.toml:7:12: listen.0.upstream: got \"shoop\", expected shop; did you mean \"shop\"?
 run.toml:8:19: listen.0.limits.idle: got 60, expected a duration such as 30ms, 2.5s or 1m30s; \
 did you mean 60ms or 60s?
@@ -174,7 +174,8 @@ run.toml:17:16: upstream.shop.retry_budget: got 20, expected a share from 0 to 1
 or 5%; did you mean 20%?
 run.toml:20:11: upstream.shop.timeouts.attempt: got 20s, expected at most the total, which is 10s
 run.toml:24:11: admin.address: got 0.0.0.0:9901, expected a loopback address such as \
-127.0.0.1:9901, or token_file, or tls with client_ca; whoever reaches it can change settings";
+127.0.0.1:9901, a path such as unix:/run/evenkeel/admin.sock, or token_file, or tls with \
+client_ca; whoever reaches it can change settings";
     assert_eq!(problems(text).join("\n"), expected.replace("{policies}", &NAMES.join(", ")));
 }
 
