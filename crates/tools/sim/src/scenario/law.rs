@@ -13,7 +13,7 @@ const SAMPLES_MAX: usize = 10_000_000;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceLaw {
-    /// A tail that falls as a power and ends: `P(T > t) ~ t^-shape` up to `ratio` times the shortest.
+    /// A tail that falls as a power, `P(T > t) ~ t^-shape`, up to `ratio` times the shortest.
     Pareto {
         /// The exponent: with 1.5 the variance comes from the longest.
         shape: f64,
@@ -104,8 +104,8 @@ fn shortest(shape: f64, ratio: f64) -> f64 {
 }
 
 impl Samples {
-    /// Reads a file with a number in each line; what comes behind a comma is not looked at, nor is a
-    /// first line without a number.
+    /// Reads a file with a number in each line; what comes behind a comma is not looked at, nor is
+    /// a first line without a number.
     fn load(file: &str) -> Result<Self, Mismatch> {
         let wrong = |what: String| Mismatch::new(what, "a service time in milliseconds above 0");
         let text = fs::read_to_string(file).map_err(|error| {
