@@ -3,6 +3,7 @@
 //! The shipped ones are in `scenarios/`; each says at its top what it shows.
 
 mod bounds;
+mod law;
 mod service;
 mod sites;
 mod spelling;
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use crate::fault::{Fault, Target, What};
 use crate::millis;
+pub use law::ServiceLaw;
 pub use service::{Dimmer, Replica, Work};
 pub use sites::{Geography, Redirect, Series, Site, Wan, WanWay};
 pub use spelling::Spelling;
@@ -94,6 +96,9 @@ pub struct Cluster {
     pub service_mean: Duration,
     /// Coefficient of variation of the service time: 1 exponential, 0 constant, else lognormal.
     pub service_cv: f64,
+    /// Their law, where that does not tell enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_law: Option<ServiceLaw>,
     /// Whether agents stand before the replicas. Without them nobody reports anything.
     pub agents: bool,
     /// What answering a probe takes of a replica's time.
@@ -391,8 +396,14 @@ fn read_dimmer(root: &mut Table<'_>) -> Dimmer {
 
 impl Cluster {
     /// What replicas and work say instead.
-    const OF_SLOTS: &[&str] =
-        &["servers", "concurrency", "service_mean", "service_cv", "replication_factor"];
+    const OF_SLOTS: &[&str] = &[
+        "servers",
+        "concurrency",
+        "service_mean",
+        "service_cv",
+        "service_law",
+        "replication_factor",
+    ];
     /// What sites say instead.
     const OF_SITES: &[&str] = &["servers", "replication_factor"];
 
@@ -409,6 +420,11 @@ impl Cluster {
 
     fn read(table: &mut Table<'_>) -> Self {
         let shortest = Duration::from_micros(1);
+        let service_law = table.key("service_law").table(ServiceLaw::read).or(None);
+        if service_law.is_some() && table.key("service_cv").value().is_some() {
+            let expected = "one of the two: service_law says what this would";
+            table.problem("service_cv", Mismatch::new("service_cv beside service_law", expected));
+        }
         Self {
             servers: table.key("servers").integer().between(1..=SERVERS_MAX).or(5),
             concurrency: table.key("concurrency").integer().between(1..=100_000).or(4),
@@ -418,6 +434,7 @@ impl Cluster {
                 .between(shortest..=HOUR)
                 .or(Duration::from_millis(4)),
             service_cv: table.key("service_cv").number().between(0.0..=10.0).or(1.0),
+            service_law,
             agents: table.key("agents").boolean().or(true),
             probe_cost: table
                 .key("probe_cost")

@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use evenkeel_core::{Duration, Instant, Rng};
 
 use crate::fault::{Fault, Target, What};
-use crate::scenario::{Fluctuation, Scenario};
+use crate::scenario::{Cluster, Fluctuation, Scenario};
 use crate::workload::{self, Arriving};
 
 /// Something that befalls a replica.
@@ -147,7 +147,7 @@ impl Iterator for Weather {
 #[derive(Clone, Debug)]
 pub struct RequestDraws {
     seeds: Vec<u64>,
-    cv: f64,
+    cluster: Cluster,
 }
 
 impl RequestDraws {
@@ -155,14 +155,15 @@ impl RequestDraws {
     pub fn new(scenario: &Scenario, seed: u64) -> Self {
         let mut arriving = Arriving::new(scenario, seed);
         let seeds = (0..scenario.workload.requests).map(|_| arriving.draw(0).work_seed).collect();
-        Self { seeds, cv: scenario.cluster.service_cv }
+        Self { seeds, cluster: scenario.cluster.clone() }
     }
 
     /// The n-th copy of a request: its work as a multiple of the mean, and its luck in [0, 1), by
     /// which a share of requests fails. `None` beyond the last request.
     pub fn of(&self, request: u64, copy: u32) -> Option<(f64, f64)> {
         let seed = *self.seeds.get(usize::try_from(request).ok()?)?;
-        Some((workload::work(seed, copy, self.cv), workload::luck(seed, copy, workload::FAILS)))
+        let luck = workload::luck(seed, copy, workload::FAILS);
+        Some((workload::work_in_slot(&self.cluster, seed, copy), luck))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use evenkeel_core::{Duration, Instant, Rng};
 
-use crate::scenario::{Arrivals, Scenario, Site, Work};
+use crate::scenario::{Arrivals, Cluster, Scenario, ServiceLaw, Site, Work};
 
 /// A request as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -226,7 +226,22 @@ fn next_of_trace(
     }
 }
 
-/// The work of the n-th copy of a request, as a multiple of the mean service time.
+/// The work of the n-th copy of a request in a slot, as a multiple of the mean service time.
+#[inline]
+pub fn work_in_slot(cluster: &Cluster, work_seed: u64, copy: u32) -> f64 {
+    match &cluster.service_law {
+        None => work(work_seed, copy, cluster.service_cv),
+        Some(law) => work_by(law, work_seed, copy),
+    }
+}
+
+/// The same by a law.
+pub fn work_by(law: &ServiceLaw, work_seed: u64, copy: u32) -> f64 {
+    let second = unit(mix(work_seed.rotate_left(17) ^ u64::from(copy)));
+    law.quantile(1.0 - uniform(work_seed, copy), second)
+}
+
+/// The same by its coefficient of variation.
 pub fn work(work_seed: u64, copy: u32, cv: f64) -> f64 {
     if cv == 0.0 {
         return 1.0;

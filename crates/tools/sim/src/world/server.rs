@@ -11,7 +11,7 @@ use crate::fault::What;
 use crate::guard::Pass;
 use crate::server::{Discipline, JobId, Server, done_at};
 use crate::weather::{Effect, Strike};
-use crate::workload::{FAILS, luck, work};
+use crate::workload::{FAILS, luck, work_in_slot};
 use crate::world::{ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, FlyingProbe, Job, NOT_THERE, World};
 
 /// Whether a job is of this share. Drawn from the request, so that every policy meets the same bad
@@ -201,7 +201,7 @@ impl World<'_> {
         let server = &mut self.servers[job.server as usize];
         server.estimates.sent(start);
         let Discipline::Slots(slots) = &server.discipline else { return };
-        let work = work(job.seed, job.copy, self.scenario.cluster.service_cv);
+        let work = work_in_slot(&self.scenario.cluster, job.seed, job.copy);
         job.service = Duration::from_nanos((nanos(slots.mean()) as f64 * work) as u64);
         job.sent_at = start;
         job.paused_then = slots.paused_total();
