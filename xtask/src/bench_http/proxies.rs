@@ -482,7 +482,12 @@ fn plain_config(_folder: &Path, port: u16, backend_ports: &[u16]) -> String {
 }
 
 /// A proxy with further lines in its listener and its upstream.
-fn proxy_config(port: u16, backend_ports: &[u16], of_listener: &str, of_upstream: &str) -> String {
+pub(crate) fn proxy_config(
+    port: u16,
+    backend_ports: &[u16],
+    of_listener: &str,
+    of_upstream: &str,
+) -> String {
     let replicas: Vec<String> =
         backend_ports.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
     let replicas = replicas.join(", ");

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::bench_http::proxies::{EVENKEEL, HAPROXY, NGINX, Proxy, nginx_frame};
+use crate::bench_http::proxies::{EVENKEEL, HAPROXY, NGINX, Proxy, nginx_frame, proxy_config};
 use crate::needs;
 
 /// What the others are compared with.
@@ -147,23 +147,7 @@ fn envoy(_folder: &Path, port: u16, replicas: &[u16]) -> String {
 
 /// The policy, the safeguards and the rest are the defaults.
 fn evenkeel(_folder: &Path, port: u16, replicas: &[u16]) -> String {
-    let replicas: Vec<String> =
-        replicas.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
-    let replicas = replicas.join(", ");
-    format!(
-        "[process]
-workers = 1
-
-[[listen]]
-address = \"127.0.0.1:{port}\"
-upstream = \"service\"
-
-[upstream.service]
-replicas = [{replicas}]
-timeouts = {{ attempt = \"1s\" }}
-health = {{}}
-"
-    )
+    proxy_config(port, replicas, "", "timeouts = { attempt = \"1s\" }\nhealth = {}\n")
 }
 
 fn hedge(folder: &Path, port: u16, replicas: &[u16]) -> String {

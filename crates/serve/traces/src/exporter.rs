@@ -184,7 +184,8 @@ impl Exporter {
                 return add(&self.counts.rejected, count);
             }
             let wait = error.retry_after().unwrap_or_else(|| state.jitter(pause));
-            let is_over = is_last || Instant::now() + wait > until;
+            // What it asks for may be longer than any clock can tell.
+            let is_over = is_last || wait > until.saturating_duration_since(Instant::now());
             state.gave_up |= is_last;
             if is_over {
                 return add(&self.counts.undelivered, count);

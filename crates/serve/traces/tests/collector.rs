@@ -268,6 +268,20 @@ fn what_a_collector_refuses_is_counted_and_not_sent_again() {
 }
 
 #[test]
+fn a_collector_that_asks_for_ages_gets_the_next_batch() {
+    let collector = Collector::start();
+    let ages = format!("Retry-After: {}\r\n", u64::MAX);
+    collector.answer_next(answer("503 Service Unavailable", &ages, ""));
+    let exporting = export_to(collector.address());
+    exporting.traces.push(Box::new(hedged()));
+    let counts = exporting.counts();
+    wait::block_until("it was given up", || of(&counts.undelivered) == 3);
+    exporting.traces.push(Box::new(hedged()));
+    exporting.end();
+    assert_eq!((of(&counts.exported), of(&counts.failures)), (3, 1));
+}
+
+#[test]
 fn a_collector_that_says_nothing_holds_up_nobody_and_not_the_end() {
     let collector = Collector::start();
     collector.answer_next("");

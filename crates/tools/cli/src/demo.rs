@@ -22,7 +22,7 @@ use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_runtime::buffers::BYTES_MAX;
-use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::networks::Networks;
 use evenkeel_server::config::{
     AdminConfig, AgentEntry, Config, ListenConfig, LogConfig, ProcessConfig, Protocol, Source,
@@ -34,7 +34,7 @@ use evenkeel_sim::fault::{Fault, Target as Struck, What};
 use evenkeel_sim::scenario::{Real, Spelling};
 use evenkeel_sim::weather::{Effect, RequestDraws, Strike, Weather};
 use evenkeel_sim::{RunReport, Scenario};
-use evenkeel_testkit::embedded::{self, Draw, Draws, Embedded, EmbeddedConfig};
+use evenkeel_testkit::embedded::{self, Draw, Draws, Embedded, EmbeddedConfig, UPSTREAM_LIMITS};
 use evenkeel_testkit::fault::{self, Mishap};
 use evenkeel_testkit::nginx::{self, Nginx, NginxConfig};
 use serde::Serialize;
@@ -156,6 +156,7 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
     );
     if scenario.cluster.real != Real::Shop {
         ensure_slots(&scenario)?;
+        ensure_playable(&scenario)?;
         scenario.faults.iter().try_for_each(|fault| ensure_real(fault, scenario.cluster.real))?;
         anyhow::ensure!(
             scenario.cluster.real == Real::Embedded || scenario.fluctuation.interval.is_zero(),
@@ -261,7 +262,8 @@ impl Service {
             Real::Embedded => {
                 let draws = draws(scenario, seed);
                 let config = embedded_config(scenario, scenario.cluster.servers, draws);
-                let config = EmbeddedConfig { mishaps: mishaps(scenario, seed), ..config };
+                let config =
+                    EmbeddedConfig { mishaps: mishaps(scenario, seed).collect(), ..config };
                 Ok(Self::Embedded(Embedded::start(config)?))
             }
             Real::Shop => anyhow::bail!("shops are started by the demo of brownout"),
@@ -320,7 +322,7 @@ fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
         directory: std::env::temp_dir().join(format!("evenkeel-demo-{}", std::process::id())),
         rate_limits: (0..scenario.cluster.servers).map(limit).collect(),
         apps: Vec::new(),
-        mishaps: mishaps(scenario, seed),
+        mishaps: mishaps(scenario, seed).collect(),
     })
 }
 
@@ -335,8 +337,8 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         queue_timeout: Duration::from_secs(60),
         timeout: Duration::from_secs(60),
         dimmer: None,
-        limits: server_limits(),
-        upstream_limits: upstream_limits(),
+        limits: SERVER_LIMITS,
+        upstream_limits: UPSTREAM_LIMITS,
         tls: None,
         app_tls: None,
     };
@@ -373,8 +375,30 @@ fn horizon(scenario: &Scenario) -> Instant {
     Instant::ZERO + Duration::from_secs_f64(2.0 * expected_s) + Duration::from_secs(60)
 }
 
+/// What is drawn for each request, and what befalls replicas, is kept while a policy runs.
+fn ensure_playable(scenario: &Scenario) -> anyhow::Result<()> {
+    let requests = scenario.workload.requests;
+    let length_s = requests as f64 / scenario.rate();
+    anyhow::ensure!(
+        requests <= REQUESTS_MAX && length_s <= LENGTH_S_MAX,
+        "workload: {requests} requests in {length_s:.0} s; a demo has at most {REQUESTS_MAX} \
+         requests in at most {LENGTH_S_MAX} s for each policy (`evenkeel sim` has no clock)"
+    );
+    let mishaps = mishaps(scenario, 1).take(MISHAPS_MAX + 1).count();
+    anyhow::ensure!(
+        mishaps <= MISHAPS_MAX,
+        "fluctuation.interval and faults.every: more than {MISHAPS_MAX} changes in the demo; \
+         servers on sockets cannot follow them: make them longer"
+    );
+    Ok(())
+}
+
+const REQUESTS_MAX: u64 = 10_000_000;
+const LENGTH_S_MAX: f64 = 86_400.0;
+const MISHAPS_MAX: usize = 1_000_000;
+
 /// The simulator's weather, as what really happens.
-fn mishaps(scenario: &Scenario, seed: u64) -> Vec<Mishap> {
+fn mishaps(scenario: &Scenario, seed: u64) -> impl Iterator<Item = Mishap> {
     let until = horizon(scenario);
     let happens = |Strike { at, server, effect }| {
         let what = match effect {
@@ -387,8 +411,8 @@ fn mishaps(scenario: &Scenario, seed: u64) -> Vec<Mishap> {
         };
         Some(Mishap { at: at.since(Instant::ZERO), replica: server, what })
     };
-    let weather = Weather::new(scenario, seed).take_while(|strike| strike.at < until);
-    weather.filter_map(happens).collect()
+    let weather = Weather::new(scenario, seed).take_while(move |strike| strike.at < until);
+    weather.filter_map(happens)
 }
 
 /// What the simulator's requests cost, by the number in their path; a second copy costs what the
@@ -444,7 +468,7 @@ fn proxy_config(
         held_max: 10_000,
         health: None,
         operations: None,
-        limits: upstream_limits(),
+        limits: UPSTREAM_LIMITS,
         tls: None,
     };
     let listen = ListenConfig {
@@ -453,7 +477,7 @@ fn proxy_config(
         upstream: 0,
         routes: Vec::new(),
         proxy_protocol: Networks::NONE,
-        limits: server_limits(),
+        limits: SERVER_LIMITS,
         http: HttpListenConfig::default(),
     };
     Ok(Config {
@@ -478,31 +502,8 @@ fn proxy_config(
     })
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
-
-fn upstream_limits() -> UpstreamLimits {
-    UpstreamLimits {
-        connect: Duration::from_secs(1),
-        connections_max: 10_000,
-        idle_connections_max: 1_000,
-        idle: MINUTE,
-        head_bytes_max: 16 * 1024,
-        body: BodyLimits::DEFAULT,
-        http2: Http2::Auto,
-    }
-}
-
-fn server_limits() -> ServerLimits {
-    ServerLimits {
-        head_bytes_max: 16 * 1024,
-        body_bytes_max: 1024 * 1024,
-        connections_max: 10_000,
-        head: MINUTE,
-        idle: MINUTE,
-        write: MINUTE,
-        drain: Duration::from_secs(1),
-    }
-}
+const SERVER_LIMITS: ServerLimits =
+    ServerLimits { drain: Duration::from_secs(1), ..embedded::LIMITS };
 
 fn closing_words(scenario: &Scenario, runs: &[Run]) -> String {
     let mut table = Table::of(
@@ -549,6 +550,9 @@ mod tests {
             (["faults=[{at = '1s', hang = 0}]", "run.warmup=0"], "are for `evenkeel sim`"),
             (["faults=[{at = '1s', fail = 0}]", "cluster.real='nginx'"], "fail needs"),
             (["faults=[]", "cluster.real='nginx'"], "leave it out"),
+            (["workload.requests=20_000_000", "run.warmup=0"], "at most 10000000 requests"),
+            (["workload.utilisation=0.001", "workload.requests=5_000_000"], "at most 86400 s"),
+            (["fluctuation.interval='10us'", "run.warmup=0"], "more than 1000000 changes"),
         ] {
             let error = load(&sets).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
@@ -574,7 +578,8 @@ mod tests {
     #[test]
     fn the_demo_has_the_weather_and_the_requests_of_the_simulator() {
         let scenario = load(&[]).unwrap();
-        let (there, here) = (Weather::new(&scenario, 7), mishaps(&scenario, 7));
+        let there = Weather::new(&scenario, 7);
+        let here: Vec<_> = mishaps(&scenario, 7).collect();
         assert!(here.len() > 100, "{}", here.len());
         for (strike, mishap) in there.zip(&here) {
             assert_eq!(strike.at.since(Instant::ZERO), mishap.at);

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use common::{PROGRAM, Running};
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::story::nobody;
+use evenkeel_testkit::wait;
 
 const REPLICAS: u8 = 9;
 
@@ -127,6 +128,13 @@ fn curls(
     Ok(())
 }
 
+/// Whether a client of HTTP/2 is answered.
+fn is_served(address: SocketAddr) -> bool {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "-k", "-f", "-o", "/dev/null"]).arg(format!("https://{address}/h2/1"));
+    curl.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
 /// Everything that changes, as files.
 struct World {
     folder: Folder,
@@ -232,6 +240,8 @@ fn nothing_fails_while_replicas_configuration_certificates_and_program_change() 
     let file = world.folder.file("run.toml");
     let mut running = Running::start_by(Command::new(&program).arg("run").arg(&file));
     running.until("SIGHUP reloads");
+    // Whoever starts before DNS answers has no replicas yet, and says so.
+    wait::block_until("replicas by DNS", || is_served(world.secure));
     let ends = Arc::<AtomicBool>::default();
     let (one, two) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
     let mut clients: Vec<JoinHandle<io::Result<()>>> = Vec::new();

@@ -180,7 +180,8 @@ async fn serve(
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-const LIMITS: ServerLimits = ServerLimits {
+/// Limits that no test or demo of replicas meets.
+pub const LIMITS: ServerLimits = ServerLimits {
     head_bytes_max: 16 * 1024,
     body_bytes_max: 1024 * 1024,
     connections_max: 10_000,
@@ -188,6 +189,17 @@ const LIMITS: ServerLimits = ServerLimits {
     idle: MINUTE,
     write: MINUTE,
     drain: Duration::from_millis(100),
+};
+
+/// The same, towards servers.
+pub const UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
+    connect: Duration::from_secs(1),
+    connections_max: 10_000,
+    idle_connections_max: 1_000,
+    idle: MINUTE,
+    head_bytes_max: 16 * 1024,
+    body: BodyLimits::DEFAULT,
+    http2: Http2::Auto,
 };
 
 fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> AgentConfig {
@@ -200,15 +212,7 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
         timeout: MINUTE,
         dimmer: None,
         limits: LIMITS,
-        upstream_limits: UpstreamLimits {
-            connect: Duration::from_secs(1),
-            connections_max: 10_000,
-            idle_connections_max: 1_000,
-            idle: MINUTE,
-            head_bytes_max: 16 * 1024,
-            body: BodyLimits::DEFAULT,
-            http2: Http2::Auto,
-        },
+        upstream_limits: UPSTREAM_LIMITS,
         tls: None,
         app_tls: None,
     }

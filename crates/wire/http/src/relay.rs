@@ -10,7 +10,7 @@
 //! wakes us between polls goes to the task that polled last; an idle connection wakes nobody.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// One per connection: the waker hyper sees, for the connection's whole life.
@@ -22,7 +22,7 @@ pub(super) struct Relay {
 /// Used by one thread; `Waker` demands more, hence the lock and the atomics.
 #[derive(Default)]
 struct Shared {
-    target: Mutex<Option<Waker>>,
+    target: Target,
     is_polling: AtomicBool,
     was_woken: AtomicBool,
 }
@@ -47,7 +47,7 @@ impl Relay {
         let result = poll(&mut Context::from_waker(&self.waker));
         is_polling.store(false, Relaxed);
         if result.is_pending() {
-            self.shared.aim(cx.waker());
+            self.shared.target.aim(cx.waker());
             if was_woken.load(Relaxed) {
                 cx.waker().wake_by_ref();
             }
@@ -57,17 +57,34 @@ impl Relay {
 
     /// Wakes nobody until the next poll.
     pub(super) fn rest(&self) {
-        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.shared.target.clear();
     }
 }
 
-impl Shared {
-    fn aim(&self, waker: &Waker) {
-        let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *target {
+/// Who is woken, if anybody is.
+#[derive(Default)]
+pub(crate) struct Target(Mutex<Option<Waker>>);
+
+impl Target {
+    pub(crate) fn aim(&self, waker: &Waker) {
+        match &mut *self.locked() {
             Some(target) => target.clone_from(waker), // no clone if it is the same
-            None => *target = Some(waker.clone()),
+            nobody => *nobody = Some(waker.clone()),
         }
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(target) = &*self.locked() {
+            target.wake_by_ref();
+        }
+    }
+
+    fn clear(&self) {
+        *self.locked() = None;
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,8 +96,8 @@ impl Wake for Shared {
     fn wake_by_ref(self: &Arc<Self>) {
         if self.is_polling.load(Relaxed) {
             self.was_woken.store(true, Relaxed);
-        } else if let Some(target) = &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
-            target.wake_by_ref();
+        } else {
+            self.target.wake();
         }
     }
 }

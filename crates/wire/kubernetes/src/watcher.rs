@@ -173,12 +173,13 @@ impl Watcher {
         let bytes = tokio::time::timeout(within, read).await.map_err(silent)??;
         let wrong = |why: String| self.malformed("list of EndpointSlices", why);
         let list: List = serde_json::from_slice(&bytes).map_err(|it| wrong(it.to_string()))?;
-        if list.metadata.resource_version.is_empty() {
-            return Err(wrong("it has no resourceVersion".to_owned()));
+        let version = list.metadata.resource_version;
+        if !is_version(&version) {
+            return Err(wrong(format!("its resourceVersion is {version:?}")));
         }
         let slices: Slices = list.items.into_iter().flatten().collect();
         self.check_size(&slices)?;
-        (self.slices, self.version) = (slices, Some(list.metadata.resource_version));
+        (self.slices, self.version) = (slices, Some(version));
         Ok(())
     }
 
@@ -241,7 +242,7 @@ impl Watcher {
             }
             other => return Err(wrong(format!("its type is {other:?}"))),
         };
-        if version.is_empty() || !version.bytes().all(|it| it.is_ascii_alphanumeric()) {
+        if !is_version(&version) {
             return Err(wrong(format!("its resourceVersion is {version:?}")));
         }
         self.version = Some(version);
@@ -304,6 +305,11 @@ impl Watcher {
     fn malformed(&self, expected: &'static str, why: String) -> WatchError {
         WatchError::Malformed { server: self.api.to_string(), expected, why }
     }
+}
+
+/// Whether it may stand in a path.
+fn is_version(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric())
 }
 
 impl Watch {

@@ -26,7 +26,7 @@ use super::ground::{Folder, free_addresses};
 use super::price::{self, Price};
 use super::shop::Program;
 use super::shops::{Shops, ShopsConfig, threads};
-use super::{DemoArguments, agent_entry, proxy_config, server_limits, upstream_limits};
+use super::{DemoArguments, SERVER_LIMITS, UPSTREAM_LIMITS, agent_entry, proxy_config};
 use crate::load::stop_on_interrupt;
 use crate::output;
 use crate::terminal::{Canvas, Table, ms, ms_if_known, percent, sparkline};
@@ -250,8 +250,8 @@ impl<'a> Stage<'a> {
             queue_timeout: Duration::from_secs(60),
             timeout: Duration::from_secs(60),
             dimmer: Some(dimmer),
-            limits: server_limits(),
-            upstream_limits: upstream_limits(),
+            limits: SERVER_LIMITS,
+            upstream_limits: UPSTREAM_LIMITS,
             tls: None,
             app_tls: None,
         }

@@ -6,9 +6,11 @@
 //! itself only where it does not run. So a turn reads all there is, lets all handlers go on, and
 //! writes all they have to say at once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+
+use crate::relay::Target;
 
 /// Looks at each part in one turn of the task: who has still more to do lets others have theirs.
 const ROUNDS_MAX: usize = 8;
@@ -30,7 +32,7 @@ pub(crate) struct Wakes {
 /// What wakes may come from other threads, as a handler may have asked one for something.
 #[derive(Default)]
 struct Task {
-    waker: Mutex<Option<Waker>>,
+    waker: Target,
     is_running: AtomicBool,
     /// Parts that were woken.
     due: AtomicU8,
@@ -71,7 +73,7 @@ impl Wakes {
         mut round: impl FnMut() -> Poll<T>,
     ) -> Poll<T> {
         let Task { is_running, due, .. } = &*self.task;
-        self.task.aim(cx.waker());
+        self.task.waker.aim(cx.waker());
         is_running.store(true, SeqCst);
         let mut result = Poll::Pending;
         for _ in 0..ROUNDS_MAX {
@@ -88,16 +90,6 @@ impl Wakes {
     }
 }
 
-impl Task {
-    fn aim(&self, waker: &Waker) {
-        let mut target = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *target {
-            Some(target) => target.clone_from(waker), // no clone if it is the same
-            None => *target = Some(waker.clone()),
-        }
-    }
-}
-
 impl Wake for Waking {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
@@ -109,9 +101,7 @@ impl Wake for Waking {
         if was_due || task.is_running.load(SeqCst) {
             return;
         }
-        if let Some(waker) = &*task.waker.lock().unwrap_or_else(PoisonError::into_inner) {
-            waker.wake_by_ref();
-        }
+        task.waker.wake();
     }
 }
 

@@ -10,6 +10,7 @@
 //! The sockets are the same for both, so nobody who waits in the kernel's backlog is lost. Whoever
 //! of the two ends before the last step leaves the other one serving: the first goes on until it
 //! is told that clients are accepted, and the second one goes on alone when the first one is gone.
+//! After that step there is one process, as ever.
 //! Only processes of the same user are given anything.
 
 mod claim;
