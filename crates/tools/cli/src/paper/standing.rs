@@ -2,21 +2,21 @@
 
 use evenkeel_papers::figure::Named;
 use evenkeel_papers::standing::{
-    Extreme, Latency, Overall, OverallLatency, StandingFigure, StandingPanel, StandingSetting,
+    Extreme, Overall, OverallLatency, StandingFigure, StandingPanel, StandingSetting,
 };
 use evenkeel_papers::stats::Interval;
+use evenkeel_papers::unit::Unit;
 
 use super::number::value;
 use crate::terminal::{Table, ms};
 
 pub(super) fn text(figure: &StandingFigure) -> String {
-    let mut text = format!(
-        "ratios are paired, geometric means ± half the 95 % interval; beside {} and beside the best \
-         peer of each\nsetting, chosen afterwards\n",
-        figure.yardstick
-    );
+    let mut text =
+        "ratios are of paired runs: geometric means ± half the 95 % interval; a peer is the \
+         best other\npolicy of the setting, chosen afterwards\n"
+            .to_owned();
     for panel in &figure.panels {
-        text += &format!("\n{}\n{}", overall_title(panel), overall(figure, panel));
+        text += &format!("\n{}{}", beside_yardstick(figure, panel), beside_peers(figure, panel));
     }
     for panel in &figure.panels {
         for setting in &panel.settings {
@@ -26,65 +26,72 @@ pub(super) fn text(figure: &StandingFigure) -> String {
     text
 }
 
-fn overall_title(panel: &StandingPanel) -> String {
-    let comma = if panel.label.is_empty() { "" } else { ", " };
-    format!("{}{comma}all {} settings", panel.label, panel.settings.len())
+fn comma(panel: &StandingPanel) -> String {
+    if panel.label.is_empty() { String::new() } else { format!(", {}", panel.label) }
 }
 
-fn overall(figure: &StandingFigure, panel: &StandingPanel) -> Table {
-    let mut header = vec!["".to_owned()];
-    for latency in &figure.latencies {
-        header.push(format!("{} / {}", short(latency), figure.yardstick));
-        header.push("worst".to_owned());
-    }
-    for latency in figure.latencies.iter().skip(1) {
-        header.push(format!("{} / peer, worst", short(latency)));
-    }
-    header.extend(figure.costs.iter().map(cost_name));
-    let mut table = table(&header);
+/// Each policy over the yardstick, and what it costs.
+fn beside_yardstick(figure: &StandingFigure, panel: &StandingPanel) -> Table {
+    let corner = format!("{} settings{}", panel.settings.len(), comma(panel));
+    let name = |one: &Named| format!("{} / {}", short(one), figure.yardstick);
+    let mut table = overall(figure, corner, name, true);
     for row in &panel.overall {
-        table.row(overall_row(figure, row));
+        let ratios = row.latencies.iter().flat_map(|latency| {
+            let OverallLatency { over_yardstick, worst, .. } = latency;
+            [ratio(over_yardstick.as_ref()), extreme(worst.as_ref())]
+        });
+        let cells = core::iter::once(row.label.clone()).chain(ratios);
+        table.row(cells.chain(costs(figure, &row.costs)));
     }
     table
 }
 
-fn overall_row(figure: &StandingFigure, row: &Overall) -> Vec<String> {
-    let mut cells = vec![row.label.clone()];
-    for OverallLatency { over_yardstick, worst, .. } in &row.latencies {
-        cells.extend([ratio(over_yardstick.as_ref()), extreme(worst.as_ref())]);
+/// Each policy over the best other one of each setting.
+fn beside_peers(figure: &StandingFigure, panel: &StandingPanel) -> Table {
+    let name = |one: &Named| format!("{} / best peer", short(one));
+    let mut table = overall(figure, String::new(), name, false);
+    for Overall { label, latencies, .. } in &panel.overall {
+        let ratios = latencies.iter().flat_map(|latency| {
+            let OverallLatency { over_best_peer, worst_beside_peer, .. } = latency;
+            [ratio(over_best_peer.as_ref()), extreme(worst_beside_peer.as_ref())]
+        });
+        table.row(core::iter::once(label.clone()).chain(ratios));
     }
-    for OverallLatency { worst_beside_peer, .. } in row.latencies.iter().skip(1) {
-        cells.push(extreme(worst_beside_peer.as_ref()));
-    }
-    cells.extend(costs(figure, &row.costs));
-    cells
+    table
+}
+
+fn overall(
+    figure: &StandingFigure,
+    corner: String,
+    name: impl Fn(&Named) -> String,
+    with_costs: bool,
+) -> Table {
+    let pairs = figure.latencies.iter().flat_map(|one| [name(one), "worst".to_owned()]);
+    let costs = figure.costs.iter().filter(|_| with_costs).map(cost_name);
+    table(core::iter::once(corner).chain(pairs).chain(costs).collect())
 }
 
 fn each(figure: &StandingFigure, panel: &StandingPanel, setting: &StandingSetting) -> Table {
-    let comma = if panel.label.is_empty() { "" } else { ", " };
-    let mut header = vec![format!("{}{comma}{}", setting.name, panel.label)];
-    header.extend(figure.latencies.iter().map(short));
-    for latency in figure.latencies.iter().skip(1) {
-        header.push(format!("{} / {}", short(latency), figure.yardstick));
-        header.push("/ best peer".to_owned());
-    }
-    header.extend(figure.costs.iter().map(cost_name));
-    let mut table = table(&header);
+    let latencies = figure.latencies.iter().flat_map(|one| {
+        [short(one).to_owned(), format!("/ {}", figure.yardstick), "/ peer".to_owned()]
+    });
+    let header = core::iter::once(format!("{}{}", setting.name, comma(panel))).chain(latencies);
+    let mut table = table(header.chain(figure.costs.iter().map(cost_name)).collect());
     for row in &setting.rows {
-        let mut cells = vec![row.label.clone()];
-        let shown = |latency: &Latency| latency.value.map_or_else(dash, |value| ms(value.mean));
-        cells.extend(row.latencies.iter().map(shown));
-        for latency in row.latencies.iter().skip(1) {
-            cells.push(ratio(latency.over_yardstick.as_ref()));
-            cells.push(ratio(latency.over_best_peer.as_ref()));
-        }
-        cells.extend(costs(figure, &row.costs));
-        table.row(cells);
+        let latencies = row.latencies.iter().flat_map(|latency| {
+            [
+                latency.value.map_or_else(dash, |value| ms(value.mean)),
+                ratio(latency.over_yardstick.as_ref()),
+                ratio(latency.over_best_peer.as_ref()),
+            ]
+        });
+        let cells = core::iter::once(row.label.clone()).chain(latencies);
+        table.row(cells.chain(costs(figure, &row.costs)));
     }
     table
 }
 
-fn table(header: &[String]) -> Table {
+fn table(header: Vec<String>) -> Table {
     Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
@@ -92,26 +99,20 @@ fn costs<'a>(
     figure: &'a StandingFigure,
     costs: &'a [Option<Interval>],
 ) -> impl Iterator<Item = String> + 'a {
-    costs
-        .iter()
-        .zip(&figure.costs)
-        .map(|(cost, named)| cost.map_or_else(dash, |cost| value(cost.mean, named.unit)))
+    let shown = |(cost, named): (&Option<Interval>, &Named)| {
+        cost.map_or_else(dash, |cost| value(cost.mean, named.unit))
+    };
+    costs.iter().zip(&figure.costs).map(shown)
 }
 
-/// `p99` of `p99 latency`, and `p50` of the median.
-fn short(latency: &Named) -> String {
-    match latency.words.split(' ').next() {
-        Some("median") => "p50".to_owned(),
-        Some(word) => word.to_owned(),
-        None => String::new(),
-    }
+/// `p99` of `p99 latency`: there are many columns.
+fn short(measured: &Named) -> &str {
+    measured.words.split(' ').next().unwrap_or_default()
 }
 
 fn cost_name(cost: &Named) -> String {
-    match cost.unit {
-        evenkeel_papers::unit::Unit::Share => format!("{}, %", cost.words),
-        _ => cost.words.clone(),
-    }
+    let is_share = cost.unit == Unit::Share;
+    format!("{}{}", short(cost), if is_share { " %" } else { "" })
 }
 
 fn ratio(interval: Option<&Interval>) -> String {
@@ -131,4 +132,19 @@ fn two(number: f64) -> String {
 
 fn dash() -> String {
     "–".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_setting_is_named_by_what_stands_before_its_colon() {
+        let ratio = Interval { mean: 1.234, low: 1.2, high: 1.3, seeds: 10 };
+        let of = |setting: &str| Extreme { setting: setting.to_owned(), ratio };
+        assert_eq!(extreme(Some(&of("7: any, 34 × 4"))), "1.23 7");
+        assert_eq!(extreme(Some(&of("pause"))), "1.23 pause");
+        assert_eq!(super::ratio(Some(&ratio)), "1.23 ±0.05");
+        assert_eq!(extreme(None), "–");
+    }
 }
