@@ -58,7 +58,8 @@ fn setting(number: usize, rng: &mut Rng) -> Drawn {
     }
     let of = if group == servers { "any".to_owned() } else { format!("RF {group}") };
     let mut name = format!(
-        "{number}: {of}, {servers} × {slots}, {clients} clients, {service_ms} ms, RTT {} ms, load {load}",
+        "{number}: {of}, {servers} × {slots}, {clients} clients, {service_ms} ms, \
+         RTT {} ms, load {load}",
         one_way_us / 500.0,
     );
     if interval_ms > 0.0 {

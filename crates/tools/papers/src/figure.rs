@@ -1,5 +1,7 @@
 //! Runs, folded into what is drawn: whether anything is claimed of it or not.
 
+pub mod standing;
+
 use core::time::Duration;
 
 use evenkeel_settings::parse_duration;
@@ -8,12 +10,12 @@ use serde::Serialize;
 use crate::claims::{Drawing, Experiment};
 use crate::measure::{Asked, Measure, of_closed_loop};
 use crate::plan::{Grid, Plan};
-use crate::standing::StandingFigure;
 use crate::stats::{self, Interval};
 use crate::unit::Unit;
 use evenkeel_sim::fault::{Fault, Target, What};
 use evenkeel_sim::report::RunReport;
 use evenkeel_sim::scenario::Scenario;
+use standing::StandingFigure;
 
 /// What an experiment measured.
 #[derive(Clone, Debug, Serialize)]

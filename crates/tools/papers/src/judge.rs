@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use crate::claims::{Across, Axis, BEST_PEER, Check, Claim, Comparison, Operation};
+use crate::figure::standing;
 use crate::figure::{Figure, Runs, average};
 use crate::measure::{Asked, Measure};
 use crate::plan::{Grid, Plan};
 use crate::reference::{Beside, Group};
-use crate::standing;
 use crate::stats::{self, Interval, Range, SEEDS_MIN, Verdict};
 use crate::unit::Unit;
 use crate::welch::Welch;

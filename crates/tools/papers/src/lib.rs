@@ -17,7 +17,7 @@
 //! | [`plan`] | experiments, unfolded into runs |
 //! | [`judge`] | runs, folded into verdicts |
 //! | [`figure`] | runs, folded into what is drawn |
-//! | [`standing`] | how policies stand over many settings |
+//! | [`figure::standing`] | how policies stand over many settings |
 //! | `drawn` | settings that nobody chose |
 //! | [`choice`] | the part of a paper that is run |
 //! | [`reference`](mod@reference) | runs of other programs, beside ours |
@@ -39,7 +39,6 @@ pub mod leader;
 pub mod measure;
 pub mod plan;
 pub mod reference;
-pub mod standing;
 pub mod stats;
 pub mod unit;
 pub mod welch;

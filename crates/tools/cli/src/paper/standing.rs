@@ -1,7 +1,7 @@
 //! How policies stand, as text: all settings together first, then each.
 
 use evenkeel_papers::figure::Named;
-use evenkeel_papers::standing::{
+use evenkeel_papers::figure::standing::{
     Extreme, Overall, OverallLatency, StandingFigure, StandingPanel, StandingSetting,
 };
 use evenkeel_papers::stats::Interval;
