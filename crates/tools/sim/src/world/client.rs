@@ -337,5 +337,6 @@ impl World<'_> {
         } else {
             dispatcher.probe_is_unknown(self.now, &probe);
         }
+        self.resume(client);
     }
 }
