@@ -315,7 +315,7 @@ mod tests {
         let choice = Choice {
             experiments: owned(&["suite"]),
             settings: owned(&["T10", "T100", "pause"]),
-            policies: owned(&["c3", "c3+hedge", "random"]),
+            policies: owned(&["adaptive", "adaptive+hedge", "random"]),
         };
         let seeds = (1..=10).collect();
         adaptive::PAPER.plan(&Options { seeds, choice, ..Options::default() }).unwrap()
@@ -327,10 +327,10 @@ mod tests {
             let luck = 1.0 + job.seed as f64 / 100.0; // the same for all: pairs cancel it
             luck * match (job.policy.as_str(), settings[place]) {
                 ("oracle", _) => 10.0,
-                ("c3", "T10") => 20.0,
-                ("c3", "T100") => 40.0,
-                ("c3", _) => 10.0,
-                ("c3+hedge", _) => 5.0,
+                ("adaptive", "T10") => 20.0,
+                ("adaptive", "T100") => 40.0,
+                ("adaptive", _) => 10.0,
+                ("adaptive+hedge", _) => 5.0,
                 (_, "pause") => 8.0,
                 _ => 80.0,
             }
@@ -350,23 +350,23 @@ mod tests {
         let [Figure::Standing(figure)] = &report.figures[..] else { panic!("one standing") };
         let panel = &figure.panels[0];
         let p99 = figure.latencies.iter().position(|one| one.words == "p99 latency").unwrap();
-        let c3 = panel.overall.iter().find(|row| row.policy == "c3").unwrap();
-        let p99_of_c3 = &c3.latencies[p99];
-        // 2, 4 and 1 times the oracle; 1/4, 1/2 and 10/8 of `random`, for `c3+hedge` is no peer.
+        let adaptive = panel.overall.iter().find(|row| row.policy == "adaptive").unwrap();
+        let of_p99 = &adaptive.latencies[p99];
+        // 2, 4 and 1 times the oracle; 1/4, 1/2 and 10/8 of `random`, for `adaptive+hedge` is no peer.
         let close = |reported: Interval, truth: f64| {
             assert!((reported.mean / truth - 1.0).abs() < 1e-9, "{reported:?} for {truth}");
             assert!(reported.high / reported.low < 1.0 + 1e-9, "the luck of pairs cancels");
         };
-        close(p99_of_c3.over_yardstick.unwrap(), 2.0);
-        close(p99_of_c3.over_best_peer.unwrap(), (0.25_f64 * 0.5 * 1.25).cbrt());
-        let worst = p99_of_c3.worst.as_ref().unwrap();
+        close(of_p99.over_yardstick.unwrap(), 2.0);
+        close(of_p99.over_best_peer.unwrap(), (0.25_f64 * 0.5 * 1.25).cbrt());
+        let worst = of_p99.worst.as_ref().unwrap();
         assert_eq!(worst.setting, "T100");
         close(worst.ratio, 4.0);
-        let beside = p99_of_c3.worst_beside_peer.as_ref().unwrap();
+        let beside = of_p99.worst_beside_peer.as_ref().unwrap();
         assert_eq!(beside.setting, "pause");
         close(beside.ratio, 1.25);
         let random = panel.settings[0].rows.iter().find(|row| row.policy == "random").unwrap();
-        assert_eq!(random.latencies[p99].best_peer.as_deref(), Some("c3 + hedge"));
+        assert_eq!(random.latencies[p99].best_peer.as_deref(), Some("adaptive + hedge"));
     }
 
     #[test]
