@@ -352,7 +352,7 @@ mod tests {
         let p99 = figure.latencies.iter().position(|one| one.words == "p99 latency").unwrap();
         let adaptive = panel.overall.iter().find(|row| row.policy == "adaptive").unwrap();
         let of_p99 = &adaptive.latencies[p99];
-        // 2, 4 and 1 times the oracle; 1/4, 1/2 and 10/8 of `random`, for `adaptive+hedge` is no peer.
+        // 2, 4 and 1 times the oracle; 1/4, 1/2 and 10/8 of `random`: `adaptive+hedge` is no peer.
         let close = |reported: Interval, truth: f64| {
             assert!((reported.mean / truth - 1.0).abs() < 1e-9, "{reported:?} for {truth}");
             assert!(reported.high / reported.low < 1.0 + 1e-9, "the luck of pairs cancels");
