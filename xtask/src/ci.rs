@@ -108,6 +108,7 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     Step { name: "Kurma, quickly", command: Run::Evenkeel(&["paper", "kurma", "--quick"]) },
     Step { name: "leader, quickly", command: Run::Evenkeel(&["paper", "leader", "--quick"]) },
     twice("leader-day.toml", &["sim", "scenarios/leader-day.toml", "--twice", FEW_DATABASES]),
+    Step { name: "policies, quickly", command: Run::Evenkeel(&["paper", "adaptive", "--quick"]) },
     Step { name: "Zoolander, quickly", command: Run::Evenkeel(&["paper", "zoolander", "--quick"]) },
     twice("duplicates.toml", &["sim", "scenarios/duplicates.toml", "--twice", FEW_ACCESSES]),
     twice("redirect-demo.toml", &["sim", "scenarios/redirect-demo.toml", "--twice"]),

@@ -5,6 +5,7 @@ mod number;
 mod page;
 mod plot;
 mod scatter;
+mod standing;
 mod text;
 mod timeline;
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use evenkeel_papers::{Options, PAPERS, Paper, PaperReport};
+use evenkeel_papers::{Choice, Options, PAPERS, Paper, PaperReport};
 use evenkeel_sim::RunReport;
 
 use crate::flag::FlagError;
@@ -43,6 +44,15 @@ pub(crate) struct PaperArguments {
     /// Fewer settings, half the requests, three seeds; only clear contradictions count.
     #[arg(long)]
     quick: bool,
+    /// Run these experiments only, separated by commas.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    experiments: Vec<String>,
+    /// Visit these settings of experiments only, such as `pause,any20`.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    settings: Vec<String>,
+    /// Run this policy in place of those that the paper compares; repeatable.
+    #[arg(long = "policy", value_name = "POLICY")]
+    policies: Vec<String>,
     /// Results of other programs for comparison: a folder with c3-absim.csv and brownout.csv, or
     /// the file of the paper. Without a file its comparison is skipped and reported as skipped.
     #[arg(long, value_name = "PATH", default_value = "../shared/data/reference")]
@@ -65,7 +75,12 @@ pub(crate) fn run(arguments: &PaperArguments) -> anyhow::Result<ExitCode> {
     let mut reports = Vec::new();
     for paper in PAPERS.iter().filter(chosen) {
         let reference = read_reference(&arguments.reference, paper)?;
-        let options = Options { seeds: seeds.clone(), quick: arguments.quick, reference };
+        let choice = Choice {
+            experiments: arguments.experiments.clone(),
+            settings: arguments.settings.clone(),
+            policies: arguments.policies.clone(),
+        };
+        let options = Options { seeds: seeds.clone(), quick: arguments.quick, reference, choice };
         reports.push(reproduce(paper, &options)?);
     }
     for report in &reports {
@@ -159,7 +174,7 @@ mod tests {
         assert_eq!(
             name("c4"),
             Err(FlagError::Expected(
-                "all or one of c3, brownout, kurma, leader, zoolander".to_owned()
+                "all or one of c3, brownout, kurma, leader, zoolander, adaptive".to_owned()
             ))
         );
     }

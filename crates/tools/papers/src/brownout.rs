@@ -30,7 +30,7 @@ mod tests {
     use crate::plan::Plan;
 
     fn plan(quick: bool) -> Plan {
-        let options = Options { seeds: (1..=10).collect(), quick, reference: None };
+        let options = Options { seeds: (1..=10).collect(), quick, ..Options::default() };
         PAPER.plan(&options).unwrap()
     }
 

@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_full_check_covers_the_figure_as_the_paper_has_it() {
-        let options = Options { seeds: (1..=10).collect(), quick: false, reference: None };
+        let options = Options { seeds: (1..=10).collect(), quick: false, ..Options::default() };
         let plan = PAPER.plan(&options).unwrap();
         let claims = PAPER.read().unwrap();
         let figure = claims.experiment("figure").unwrap();

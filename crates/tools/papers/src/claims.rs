@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table};
 
+use crate::drawn;
 use crate::measure::{Asked, Measure};
 use crate::stats::{Range, Verdict};
 
@@ -13,6 +14,8 @@ use crate::stats::{Range, Verdict};
 pub struct Claims {
     /// The paper's title, authors and place.
     pub title: String,
+    /// Whether its claims are bars that were set for ourselves: held or missed.
+    pub bars: bool,
     /// Short names of policies, for tables and figures.
     pub labels: BTreeMap<String, String>,
     /// What is run.
@@ -35,6 +38,10 @@ pub struct Experiment {
     pub drawing: Option<Drawing>,
     /// What its figure measures.
     pub measures: Vec<Measure>,
+    /// The policy that all are held against where the figure is a standing.
+    pub yardstick: Option<String>,
+    /// Added to each seed: runs that share no seed with those of other experiments.
+    pub seeds_after: u64,
     /// The policies to compare.
     pub policies: Vec<String>,
     /// `path=value`, applied to the scenario in every setting.
@@ -87,6 +94,9 @@ evenkeel_core::named! {
         Scatter = "scatter",
         /// A row for each policy, a column for each measure.
         Table = "table",
+        /// The same with ratios to the yardstick and to the best peer in each setting, and over
+        /// all settings.
+        Standing = "standing",
     }
 }
 
@@ -124,6 +134,8 @@ pub enum Check {
         asked: Asked,
         /// What is compared with what.
         comparisons: Vec<Comparison>,
+        /// How its settings are taken together.
+        across: Across,
         /// Whether Welch's test is shown beside each comparison of two policies.
         welch: bool,
     },
@@ -133,6 +145,23 @@ pub enum Check {
         strategies: Vec<String>,
     },
 }
+
+evenkeel_core::named! {
+    /// How a claim takes settings together.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Across {
+        /// Not at all: it must hold in each.
+        Each = "each",
+        /// Their mean in each panel, the geometric one of ratios.
+        Mean = "mean",
+        /// The worst of each panel.
+        Worst = "worst",
+    }
+}
+
+/// What claims write in place of a policy: of the others, the one that is best in the setting.
+/// Variants of the policy itself are not its peers, nor is the yardstick.
+pub const BEST_PEER: &str = "best-peer";
 
 /// A number that is claimed to lie in a range.
 #[derive(Clone, Debug)]
@@ -168,6 +197,7 @@ impl Claims {
         node.read(|root| {
             let claims = Self {
                 title: root.key("title").text().required(),
+                bars: root.key("bars").boolean().or(false),
                 labels: root
                     .key("labels")
                     .named(|_, label| label.text().required())
@@ -194,6 +224,18 @@ impl Claims {
         if !root.is_sound() {
             return;
         }
+        for experiment in &self.experiments {
+            let known = |policy: &String| experiment.policies.contains(policy);
+            let is_sound = match &experiment.yardstick {
+                Some(yardstick) => known(yardstick),
+                None => experiment.drawing != Some(Drawing::Standing),
+            };
+            if !is_sound {
+                let came = format!("{:?} of experiment {:?}", experiment.yardstick, experiment.id);
+                let expected = "yardstick: one of its policies, in each standing";
+                root.problem("experiments", Mismatch::new(came, expected));
+            }
+        }
         for claim in &self.claims {
             let Check::Measured { experiment, comparisons, only, .. } = &claim.check else {
                 continue;
@@ -205,6 +247,7 @@ impl Claims {
             };
             for comparison in comparisons {
                 let other = comparison.with.as_ref().map(|(_, other)| other);
+                let other = other.filter(|other| *other != BEST_PEER);
                 for policy in core::iter::once(&comparison.of).chain(other) {
                     if !experiment.policies.contains(policy) {
                         let came = format!("policy {policy:?} in claim {:?}", claim.id);
@@ -244,6 +287,8 @@ impl Experiment {
             scenario: table.key("scenario").text().required(),
             drawing: table.key("drawing").variant(&Drawing::NAMED).optional(),
             measures: measures(table),
+            yardstick: table.key("yardstick").text().optional(),
+            seeds_after: table.key("seeds_after").integer().between(0..=1_000_000).or(0),
             policies: texts(table.key("policies")),
             set: texts(table.key("set")),
             requests: table.key("requests").integer().between(1_000..=1_000_000_000).optional(),
@@ -286,7 +331,11 @@ fn measures(table: &mut Table<'_>) -> Vec<Measure> {
 impl Axis {
     fn read(table: &mut Table<'_>) -> Self {
         let cases = table.key("cases").list(|item| item.table(Case::read).required());
-        let cases = cases.or(Vec::new());
+        let mut cases = cases.or(Vec::new());
+        let drawn = table.key("drawn").integer().between(0..=1_000).or(0);
+        let seed = table.key("drawn_from").integer().between(0..=u64::MAX >> 1).or(1);
+        let settings = drawn::settings(drawn, seed).into_iter();
+        cases.extend(settings.map(|(name, set)| Case { name, set }));
         let values = texts(table.key("values"));
         let quick = texts(table.key("quick"));
         let path = table.key("path").text().required();
@@ -305,7 +354,11 @@ impl Axis {
             let came = "a value that is not among `values`";
             table.problem("quick", Mismatch::new(came, "some of `values`"));
         }
-        let quick = if quick.is_empty() { values.clone() } else { quick };
+        let quick = match (quick.is_empty(), drawn) {
+            (false, _) => quick,
+            (true, 0) => values.clone(),
+            (true, _) => values.iter().take(1).cloned().collect(),
+        };
         Self { path, label, values, quick, sets }
     }
 
@@ -371,12 +424,15 @@ impl Check {
         let experiment = table.key("experiment").text().optional();
         let only = texts(table.key("where"));
         let asked = Asked::read(table);
+        let across = table.key("across").variant(&Across::NAMED).or(Across::Each);
         let welch = table.key("welch").boolean().or(false);
         let comparisons = table.key("compare");
         let comparisons = comparisons.list(|item| item.table(Comparison::read).required());
         let comparisons = comparisons.or(Vec::new());
         match experiment {
-            Some(experiment) => Self::Measured { experiment, only, asked, comparisons, welch },
+            Some(experiment) => {
+                Self::Measured { experiment, only, asked, comparisons, across, welch }
+            }
             None => Self::Nothing,
         }
     }
@@ -434,6 +490,7 @@ mod tests {
             ("experiment = 'e'\ncompare = [{of = 'random', where = ['x=3']}]", "\"x=3\" of claim"),
             ("compare = [{of = 'a', over = 'b', less = 'c'}]", "one of the two"),
             ("during = '3s'", "a span such as 300s..400s"),
+            ("across = 'all'", "one of each, mean, worst"),
         ] {
             assert!(problems(text).contains(reported), "{text}: {}", problems(text));
         }

@@ -1,5 +1,7 @@
 //! Runs, folded into what is drawn: whether anything is claimed of it or not.
 
+pub mod standing;
+
 use core::time::Duration;
 
 use evenkeel_settings::parse_duration;
@@ -13,6 +15,7 @@ use crate::unit::Unit;
 use evenkeel_sim::fault::{Fault, Target, What};
 use evenkeel_sim::report::RunReport;
 use evenkeel_sim::scenario::Scenario;
+use standing::StandingFigure;
 
 /// What an experiment measured.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +27,8 @@ pub enum Figure {
     Time(TimeFigure),
     /// Measures of each policy, side by side.
     Measures(MeasuresFigure),
+    /// How policies stand over many settings.
+    Standing(StandingFigure),
 }
 
 /// What is measured, in words.
@@ -165,6 +170,7 @@ impl Figure {
             Self::Axis(figure) => &figure.id,
             Self::Time(figure) => &figure.id,
             Self::Measures(figure) => &figure.id,
+            Self::Standing(figure) => &figure.id,
         }
     }
 
@@ -183,6 +189,10 @@ impl Figure {
                 let rows = figure.panels.iter().flat_map(|panel| &panel.rows);
                 rows.map(|row| (row.policy.as_str(), row.label.as_str())).collect()
             }
+            Self::Standing(figure) => {
+                let rows = figure.panels.iter().flat_map(|panel| &panel.overall);
+                rows.map(|row| (row.policy.as_str(), row.label.as_str())).collect()
+            }
         }
     }
 }
@@ -199,7 +209,7 @@ pub(crate) struct Runs<'a> {
     pub(crate) reports: &'a [RunReport],
 }
 
-impl Runs<'_> {
+impl<'a> Runs<'a> {
     /// What an experiment measured.
     pub(crate) fn figure(self, place: usize) -> Figure {
         let experiment = self.experiment(place);
@@ -212,6 +222,7 @@ impl Runs<'_> {
             Drawing::Time => Figure::Time(self.time(place)),
             Drawing::Scatter => Figure::Measures(self.measures(place, true)),
             Drawing::Table => Figure::Measures(self.measures(place, false)),
+            Drawing::Standing => Figure::Standing(self.standing(place)),
         }
     }
 
@@ -249,11 +260,11 @@ impl Runs<'_> {
             .collect()
     }
 
-    fn experiment(&self, place: usize) -> &Experiment {
+    pub(crate) fn experiment(self, place: usize) -> &'a Experiment {
         &self.plan.claims.experiments[place]
     }
 
-    fn grid(&self, place: usize) -> &Grid {
+    pub(crate) fn grid(self, place: usize) -> &'a Grid {
         &self.plan.grids[place]
     }
 
@@ -391,7 +402,7 @@ impl Runs<'_> {
 }
 
 impl Named {
-    fn of(measure: Measure) -> Self {
+    pub(crate) fn of(measure: Measure) -> Self {
         Self { words: measure.words().to_owned(), unit: measure.unit() }
     }
 }
@@ -490,7 +501,7 @@ mod tests {
     #[test]
     fn figures_hold_every_policy_and_measure() {
         for paper in PAPERS {
-            let options = Options { seeds: vec![1, 2], quick: true, reference: None };
+            let options = Options { seeds: vec![1, 2], quick: true, ..Options::default() };
             let plan = paper.plan(&options).unwrap();
             let windows: Vec<_> = (1..=3).map(|n| window(f64::from(n), [10, 9, 1, 2])).collect();
             let run = RunReport { windows, ..any_run() };

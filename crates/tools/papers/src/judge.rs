@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::claims::{Axis, Check, Claim, Comparison, Operation};
+use crate::claims::{Across, Axis, BEST_PEER, Check, Claim, Comparison, Operation};
+use crate::figure::standing;
 use crate::figure::{Figure, Runs, average};
 use crate::measure::{Asked, Measure};
 use crate::plan::{Grid, Plan};
@@ -40,6 +41,8 @@ pub struct ClaimReport {
     pub source: String,
     /// What is claimed.
     pub claimed: String,
+    /// Whether it is a bar that was set for ourselves: held or missed.
+    pub is_bar: bool,
     /// How it is checked.
     pub setting: String,
     /// What is measured, with its unit and time.
@@ -122,7 +125,10 @@ impl Plan {
             quick: self.quick,
             as_recorded: claims.iter().all(|claim| claim.as_recorded),
             claims,
-            figures: (0..self.grids.len()).map(|experiment| runs.figure(experiment)).collect(),
+            figures: (0..self.grids.len())
+                .filter(|&place| !self.grids[place].is_empty())
+                .map(|place| runs.figure(place))
+                .collect(),
         }
     }
 
@@ -142,7 +148,15 @@ struct Measured<'a> {
     experiment: usize,
     only: &'a [String],
     asked: &'a Asked,
+    across: Across,
     welch: bool,
+}
+
+/// What a comparison compares in one setting, by seed.
+struct Compared {
+    of: Option<Vec<f64>>,
+    /// What it is compared with, by its short name.
+    with: Option<(String, Option<Vec<f64>>)>,
 }
 
 impl Judge<'_> {
@@ -153,12 +167,13 @@ impl Judge<'_> {
                 let (unit, findings) = self.beside_reference(strategies);
                 ("another program's runs beside ours".to_owned(), unit, findings)
             }
-            Check::Measured { experiment, only, asked, comparisons, welch } => {
+            Check::Measured { experiment, only, asked, comparisons, across, welch } => {
                 let all = &self.plan.claims.experiments;
                 let place = all.iter().position(|known| known.id == *experiment);
                 let experiment =
                     place.expect("claims name experiments that exist, checked when read");
-                let check = Measured { experiment, only, asked, welch: *welch };
+                let (across, welch) = (*across, *welch);
+                let check = Measured { experiment, only, asked, across, welch };
                 (asked.words(), Some(asked.measure.unit()), self.findings(&check, comparisons))
             }
         };
@@ -167,21 +182,26 @@ impl Judge<'_> {
             id: claim.id.clone(),
             source: claim.source.clone(),
             claimed: claim.claimed.clone(),
+            is_bar: self.plan.claims.bars,
             setting: claim.setting.clone(),
             measure,
             unit,
             verdict,
             recorded: claim.recorded,
-            as_recorded: self.agrees(verdict, claim.recorded, findings.is_empty()),
+            as_recorded: self.agrees(verdict, claim, findings.is_empty()),
             reason: claim.reason.clone(),
             findings,
         }
     }
 
     /// Whether a verdict agrees with the record, as far as these runs can tell. Where nothing was
-    /// asked for (not applicable, or the reference is not here) there is nothing to disagree with.
-    fn agrees(&self, verdict: Verdict, recorded: Verdict, is_empty: bool) -> bool {
-        if is_empty {
+    /// asked for (not applicable, or the reference is not here) there is nothing to disagree with,
+    /// nor where settings are taken together of which some were left out.
+    fn agrees(&self, verdict: Verdict, claim: &Claim, is_empty: bool) -> bool {
+        let recorded = claim.recorded;
+        let is_of_all =
+            matches!(&claim.check, Check::Measured { across, .. } if *across != Across::Each);
+        if is_empty || self.plan.partial || (self.plan.quick && is_of_all) {
             true
         } else if self.plan.is_full() {
             verdict == recorded
@@ -197,12 +217,82 @@ impl Judge<'_> {
         for comparison in comparisons {
             let meant = Meant { claim: check.only, comparison: &comparison.only };
             for panel in 0..grid.panels.len() {
-                for point in meant.points(grid, axis, panel, check.asked.measure) {
-                    findings.push(self.finding(check, comparison, panel, point));
+                let points = meant.points(grid, axis, panel, check.asked.measure);
+                let each = || points.iter().map(|&at| self.finding(check, comparison, panel, at));
+                let mean = |found: &Finding| found.result.map_or(f64::INFINITY, |it| it.mean);
+                match check.across {
+                    Across::Each => findings.extend(each()),
+                    Across::Mean => findings.extend(self.mean(check, comparison, panel, &points)),
+                    Across::Worst => {
+                        findings.extend(each().max_by(|a, b| mean(a).total_cmp(&mean(b))));
+                    }
                 }
             }
         }
         findings
+    }
+
+    /// What a comparison compares in one setting.
+    fn compared(
+        &self,
+        check: &Measured<'_>,
+        comparison: &Comparison,
+        panel: usize,
+        point: usize,
+    ) -> Compared {
+        let values = |policy: &str, point: usize| {
+            self.runs.values(check.experiment, panel, point, check.asked, policy)
+        };
+        let with = comparison.with.as_ref().map(|(_, policy)| {
+            if policy == BEST_PEER {
+                let (at, of) = ((panel, point), &comparison.of);
+                return match self.runs.best_peer(check.experiment, at, check.asked, of) {
+                    Some((peer, values)) => (self.label(&peer), Some(values)),
+                    None => ("best peer".to_owned(), None),
+                };
+            }
+            let point = self.other_point(check.experiment, comparison, point);
+            (self.label(policy), point.and_then(|point| values(policy, point)))
+        });
+        Compared { of: values(&comparison.of, point), with }
+    }
+
+    /// The mean of a comparison over settings of a panel.
+    fn mean(
+        &self,
+        check: &Measured<'_>,
+        comparison: &Comparison,
+        panel: usize,
+        points: &[usize],
+    ) -> Option<Finding> {
+        let operation = comparison.with.as_ref().map(|(operation, _)| *operation);
+        let one = |&point: &usize| {
+            let compared = self.compared(check, comparison, panel, point);
+            let with = compared.with.map(|(_, values)| values);
+            match (operation, with) {
+                (Some(operation), Some(with)) => Some((compared.of?, Some((operation, with?)))),
+                _ => Some((compared.of?, None)),
+            }
+        };
+        if points.is_empty() {
+            return None;
+        }
+        let settings: Option<standing::Pairs> = points.iter().map(one).collect();
+        let result = settings.and_then(|all| standing::across(check.asked.measure, &all));
+        let with = comparison.with.as_ref().map(|(_, policy)| self.label(policy));
+        Some(Finding {
+            what: self.what(comparison, with.as_deref()),
+            panel: self.plan.grids[check.experiment].panels[panel].label.clone(),
+            point: format!("mean of {}", points.len()),
+            of: None,
+            over: None,
+            kind: operation.map_or(Kind::Value, Kind::from),
+            result,
+            welch: None,
+            claimed: comparison.range,
+            verdict: result
+                .map_or(Verdict::NotMeasured, |result| Verdict::of(&result, &comparison.range)),
+        })
     }
 
     fn finding(
@@ -213,14 +303,10 @@ impl Judge<'_> {
         point: usize,
     ) -> Finding {
         let measure = check.asked.measure;
-        let values = |policy: &str, point: usize| {
-            self.runs.values(check.experiment, panel, point, check.asked, policy)
-        };
-        let of = values(&comparison.of, point);
+        let Compared { of, with } = self.compared(check, comparison, panel, point);
         let operation = comparison.with.as_ref().map(|(operation, _)| *operation);
-        let other_point = self.other_point(check.experiment, comparison, point);
-        let with = comparison.with.as_ref();
-        let with = with.and_then(|(_, policy)| values(policy, other_point?));
+        let (other, with) = with.unzip();
+        let with = with.flatten();
         let result = match (&of, &with, operation) {
             (Some(of), _, None) => average(measure, of),
             (Some(of), Some(with), Some(Operation::Over)) => stats::ratio(of, with),
@@ -231,7 +317,7 @@ impl Judge<'_> {
         let grid = &self.plan.grids[check.experiment];
         let point = if measure.is_along_axis() { "" } else { &grid.points[point] };
         Finding {
-            what: self.what(comparison),
+            what: self.what(comparison, other.as_deref()),
             panel: grid.panels[panel].label.clone(),
             point: point.to_owned(),
             of: of.as_ref().and_then(|of| average(measure, of)),
@@ -254,14 +340,20 @@ impl Judge<'_> {
         points.position(|value| axis.assignment(value) == *at)
     }
 
-    fn what(&self, comparison: &Comparison) -> String {
-        let label = |policy: &str| self.plan.claims.label(policy).to_owned();
+    fn label(&self, policy: &str) -> String {
+        if policy == BEST_PEER {
+            return "best peer".to_owned();
+        }
+        self.plan.claims.label(policy).to_owned()
+    }
+
+    fn what(&self, comparison: &Comparison, other: Option<&str>) -> String {
         let at = comparison.with_at.as_ref().and_then(|at| at.split_once('='));
         let at = at.map_or_else(String::new, |(_, value)| format!(" at {value}"));
-        let of = label(&comparison.of);
+        let (of, other) = (self.label(&comparison.of), other.unwrap_or_default());
         match &comparison.with {
-            Some((Operation::Over, over)) => format!("{of} / {}{at}", label(over)),
-            Some((Operation::Less, less)) => format!("{of} − {}{at}", label(less)),
+            Some((Operation::Over, _)) => format!("{of} / {other}{at}"),
+            Some((Operation::Less, _)) => format!("{of} − {other}{at}"),
             None => of,
         }
     }
@@ -340,7 +432,7 @@ mod tests {
     use crate::{Options, c3};
 
     fn full() -> Plan {
-        let options = Options { seeds: (1..=10).collect(), quick: false, reference: None };
+        let options = Options { seeds: (1..=10).collect(), quick: false, ..Options::default() };
         c3::PAPER.plan(&options).unwrap()
     }
 

@@ -17,13 +17,19 @@
 //! | [`plan`] | experiments, unfolded into runs |
 //! | [`judge`] | runs, folded into verdicts |
 //! | [`figure`] | runs, folded into what is drawn |
+//! | [`figure::standing`] | how policies stand over many settings |
+//! | `drawn` | settings that nobody chose |
+//! | [`choice`] | the part of a paper that is run |
 //! | [`reference`](mod@reference) | runs of other programs, beside ours |
-//! | [`brownout`], [`c3`], [`kurma`], [`leader`], [`zoolander`] | the papers |
+//! | [`adaptive`], [`brownout`], [`c3`], [`kurma`], [`leader`], [`zoolander`] | the papers |
 
+pub mod adaptive;
 mod bill;
 pub mod brownout;
 pub mod c3;
+pub mod choice;
 pub mod claims;
+mod drawn;
 pub mod figure;
 #[cfg(test)]
 mod fixtures;
@@ -38,6 +44,7 @@ pub mod unit;
 pub mod welch;
 pub mod zoolander;
 
+pub use choice::Choice;
 pub use judge::{ClaimReport, PaperReport};
 pub use plan::{Job, Plan};
 
@@ -47,8 +54,14 @@ use crate::claims::Claims;
 use crate::reference::Source;
 
 /// The papers whose claims can be checked.
-pub const PAPERS: [&Paper; 5] =
-    [&c3::PAPER, &brownout::PAPER, &kurma::PAPER, &leader::PAPER, &zoolander::PAPER];
+pub const PAPERS: [&Paper; 6] = [
+    &c3::PAPER,
+    &brownout::PAPER,
+    &kurma::PAPER,
+    &leader::PAPER,
+    &zoolander::PAPER,
+    &adaptive::PAPER,
+];
 
 /// A paper as files.
 #[derive(Debug)]
@@ -64,7 +77,7 @@ pub struct Paper {
 }
 
 /// What the user chose.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The seeds, each run once per policy and setting.
     pub seeds: Vec<u64>,
@@ -72,6 +85,8 @@ pub struct Options {
     pub quick: bool,
     /// The paper's reference runs, when they are at hand: name of the file and its text.
     pub reference: Option<(String, String)>,
+    /// The part of the paper that is run.
+    pub choice: Choice,
 }
 
 impl Paper {
@@ -89,7 +104,9 @@ impl Paper {
     /// # Errors
     /// Everything that is wrong in the paper's files, or in the file of reference runs.
     pub fn plan(&self, options: &Options) -> Result<Plan, Problems> {
-        Plan::new(self, self.read()?, options)
+        let mut claims = self.read()?;
+        options.choice.apply(&mut claims)?;
+        Plan::new(self, claims, options)
     }
 
     fn scenario(&self, name: &str) -> Option<&'static str> {
@@ -105,7 +122,7 @@ mod tests {
     fn every_paper_can_be_planned_and_every_claim_names_what_is_run() {
         for paper in PAPERS {
             for quick in [false, true] {
-                let options = Options { seeds: vec![1, 2], quick, reference: None };
+                let options = Options { seeds: vec![1, 2], quick, ..Options::default() };
                 let plan = paper.plan(&options).unwrap_or_else(|problems| panic!("{problems}"));
                 assert!(!plan.jobs().is_empty());
             }

@@ -22,7 +22,7 @@ use row::{Counted, Row, Take, Within, ms, row, share_of};
 #[derive(Clone, Copy, Debug)]
 pub struct Measure(&'static Row);
 
-static ROWS: [Row; 44] = [
+static ROWS: [Row; 47] = [
     ms("mean_ms", "mean latency").run(|run| Some(run.mean_ms)),
     ms("p50_ms", "median latency")
         .run(|run| Some(run.p50_ms))
@@ -120,6 +120,13 @@ static ROWS: [Row; 44] = [
         .placed(|of| Some(of.tenth_share)),
     share_of("placement_hundredth", "databases that save less than a hundredth")
         .placed(|of| Some(of.hundredth_share)),
+    // Of all copies that were sent for nothing, over that of answers.
+    share_of("extra_work_ratio", "extra work").run(|run| run.extra_work_ratio),
+    // Of the requests.
+    share_of("failed_ratio", "failed").run(|run| Some(run.failed as f64 / run.requests as f64)),
+    // With those of the warm-up, as probes are counted.
+    row("probes_per_request", "probes per request", Unit::PerRequest)
+        .run(|run| Some(run.probes as f64 / run.arrived as f64)),
     row("placement_moves", "moves of a leader in a day", Unit::PerDay)
         .placed(|of| Some(of.moves_per_day)),
     // Where most operations are.
@@ -188,7 +195,12 @@ impl Measure {
     pub fn is_additive(self) -> bool {
         matches!(
             self.unit(),
-            Unit::Share | Unit::Seconds | Unit::PerDay | Unit::Nines | Unit::Windows
+            Unit::Share
+                | Unit::Seconds
+                | Unit::PerRequest
+                | Unit::PerDay
+                | Unit::Nines
+                | Unit::Windows
         ) || self.0.name == "timeouts_per_s"
     }
 

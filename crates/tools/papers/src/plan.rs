@@ -7,7 +7,7 @@ use evenkeel_settings::{Mismatch, Node, Place, Problem, Problems};
 use crate::bill;
 use crate::claims::{Axis, Claims, Experiment};
 use crate::reference::Reference;
-use crate::{Options, Paper};
+use crate::{Choice, Options, Paper};
 use evenkeel_sim::duplicates::{Deployment, DuplicatesScenario};
 use evenkeel_sim::placement::day::Day;
 use evenkeel_sim::placement::input::DayScenario;
@@ -31,6 +31,8 @@ pub struct Plan {
     pub(crate) claims: Claims,
     pub(crate) seeds: Vec<u64>,
     pub(crate) quick: bool,
+    /// Whether a part of the paper was left out.
+    pub(crate) partial: bool,
     pub(crate) grids: Vec<Grid>,
     pub(crate) reference: Option<Reference>,
     settings: Vec<Subject>,
@@ -79,6 +81,11 @@ impl Grid {
         self.first_setting + panel * self.points.len() + point
     }
 
+    /// Whether nothing of it is run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.points.is_empty() || self.panels.is_empty()
+    }
+
     /// Panel and point of every setting, in order.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (usize, usize)> {
         let points = self.points.len();
@@ -100,6 +107,7 @@ impl Plan {
             claims,
             seeds: options.seeds.clone(),
             quick: options.quick,
+            partial: options.choice != Choice::default(),
             grids: Vec::new(),
             reference: None,
             settings: Vec::new(),
@@ -168,7 +176,7 @@ impl Plan {
                 let varied = panel.sets.iter().chain(experiment.axis.sets(point));
                 let sets = experiment.set.iter().chain(varied);
                 let subject = self.setting(paper, experiment, sets)?;
-                self.add(subject, &experiment.policies);
+                self.add(subject, &experiment.policies, experiment.seeds_after);
             }
         }
         self.grids.push(grid);
@@ -221,17 +229,18 @@ impl Plan {
             let policies = [policy];
             set_policies(&mut node, &policies)?;
             let first = self.jobs.len();
-            self.add(Subject::World(Box::new(Scenario::read(&node)?)), &policies);
+            self.add(Subject::World(Box::new(Scenario::read(&node)?)), &policies, 0);
             group.jobs = Some(first..self.jobs.len());
         }
         self.reference = Some(reference);
         Ok(())
     }
 
-    fn add(&mut self, subject: Subject, policies: &[String]) {
+    fn add(&mut self, subject: Subject, policies: &[String], seeds_after: u64) {
         let setting = self.settings.len();
         for policy in policies {
-            let job = |seed: &u64| Job { setting, policy: policy.clone(), seed: *seed };
+            let job =
+                |seed: &u64| Job { setting, policy: policy.clone(), seed: seed + seeds_after };
             self.jobs.extend(self.seeds.iter().map(job));
         }
         self.settings.push(subject);

@@ -55,9 +55,11 @@ evenkeel_core::named! {
 }
 
 impl Verdict {
-    /// The verdict in words.
-    pub const fn words(self) -> &'static str {
+    /// The verdict in words: on a claim of others, or on a bar that was set for ourselves.
+    pub const fn words(self, is_bar: bool) -> &'static str {
         match self {
+            Self::Reproduced if is_bar => "held",
+            Self::NotReproduced if is_bar => "missed",
             Self::Reproduced => "reproduced",
             Self::NotReproduced => "not reproduced",
             Self::Depends => "depends",

@@ -21,6 +21,8 @@ evenkeel_core::named! {
         Share = "%",
         /// Of the prices' currency.
         Dollars = "US$",
+        /// Per request.
+        PerRequest = "/request",
         /// Per day.
         PerDay = "/day",
         /// `-log10` of a share of violations.

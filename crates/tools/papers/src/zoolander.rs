@@ -27,7 +27,7 @@ mod tests {
     use evenkeel_sim::report::RunReport;
 
     fn plan(quick: bool) -> Plan {
-        let options = Options { seeds: (1..=10).collect(), quick, reference: None };
+        let options = Options { seeds: (1..=10).collect(), quick, ..Options::default() };
         PAPER.plan(&options).unwrap()
     }
 

@@ -64,6 +64,14 @@ pub struct RunReport {
     pub hedges: u64,
     /// Attempts sent in all, mirrors included.
     pub attempts: u64,
+    /// Requests that arrived in all, in the warm-up too.
+    pub arrived: u64,
+    /// Probes sent in all.
+    pub probes: u64,
+    /// Work of copies that nobody waited for any more, over the work of answers; absent on shared
+    /// cores and where nothing was answered. Mirrors are neither.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extra_work_ratio: Option<f64>,
     /// Virtual time the run took.
     pub virtual_s: f64,
     /// Events that happened.
@@ -155,6 +163,25 @@ pub(crate) struct Tally {
     digest: u64,
     windows: Option<Windows>,
     pub(crate) loads: Loads,
+    pub(crate) arrived: u64,
+    pub(crate) probes: u64,
+    pub(crate) executed: Executed,
+}
+
+/// The time in slots that requests took.
+#[derive(Debug, Default)]
+pub(crate) struct Executed {
+    /// Of copies that were answered to somebody who waited.
+    pub(crate) answered: Duration,
+    /// Of the others.
+    pub(crate) extra: Duration,
+}
+
+impl Executed {
+    fn extra_ratio(&self) -> Option<f64> {
+        let is_known = !self.answered.is_zero();
+        is_known.then(|| self.extra.as_secs_f64() / self.answered.as_secs_f64())
+    }
 }
 
 impl Tally {
@@ -169,6 +196,9 @@ impl Tally {
             digest: 0xcbf2_9ce4_8422_2325,
             windows: Windows::new(scenario.run.window),
             loads: Loads::default(),
+            arrived: 0,
+            probes: 0,
+            executed: Executed::default(),
         }
     }
 
@@ -265,6 +295,9 @@ impl Tally {
             retries: self.window.retries,
             hedges: self.window.hedges,
             attempts: self.window.replicas.iter().map(|replica| replica.sent).sum(),
+            arrived: self.arrived,
+            probes: self.probes,
+            extra_work_ratio: self.executed.extra_ratio(),
             virtual_s: end.as_secs_f64(),
             events: self.events,
             digest: format!("{:016x}", self.digest),

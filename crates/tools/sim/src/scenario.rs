@@ -99,6 +99,9 @@ pub struct Cluster {
     /// Their law, where that does not tell enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_law: Option<ServiceLaw>,
+    /// Whether all copies of a request are the same work, so that a copy of a heavy request is
+    /// heavy too; else each copy has a draw of its own.
+    pub same_work: bool,
     /// Whether agents stand before the replicas. Without them nobody reports anything.
     pub agents: bool,
     /// What answering a probe takes of a replica's time.
@@ -402,6 +405,7 @@ impl Cluster {
         "service_mean",
         "service_cv",
         "service_law",
+        "same_work",
         "replication_factor",
     ];
     /// What sites say instead.
@@ -435,13 +439,18 @@ impl Cluster {
                 .or(Duration::from_millis(4)),
             service_cv: table.key("service_cv").number().between(0.0..=10.0).or(1.0),
             service_law,
+            same_work: table.key("same_work").boolean().or(false),
             agents: table.key("agents").boolean().or(true),
             probe_cost: table
                 .key("probe_cost")
                 .duration()
                 .between(Duration::ZERO..=Duration::from_secs(1))
                 .or(PROBE_COST),
-            replication_factor: table.key("replication_factor").integer().between(1..=64).or(3),
+            replication_factor: table
+                .key("replication_factor")
+                .integer()
+                .between(1..=SERVERS_MAX)
+                .or(3),
             real: table.key("real").variant(&Real::NAMED).or(Real::Embedded),
         }
     }

@@ -229,6 +229,7 @@ fn next_of_trace(
 /// The work of the n-th copy of a request in a slot, as a multiple of the mean service time.
 #[inline]
 pub fn work_in_slot(cluster: &Cluster, work_seed: u64, copy: u32) -> f64 {
+    let copy = if cluster.same_work { 0 } else { copy };
     match &cluster.service_law {
         None => work(work_seed, copy, cluster.service_cv),
         Some(law) => work_by(law, work_seed, copy),

@@ -17,6 +17,7 @@ pub(super) fn value(value: f64, unit: Unit) -> String {
         | Unit::Times
         | Unit::Deviations
         | Unit::PerSecond
+        | Unit::PerRequest
         | Unit::PerDay
         | Unit::Dollars => ms(value),
     }

@@ -11,7 +11,7 @@ use evenkeel_papers::{ClaimReport, PaperReport};
 
 use super::chart::{Colours, forest, panel};
 use super::number::{claimed, result, result_unit, with_half};
-use super::{scatter, timeline};
+use super::{scatter, standing, timeline};
 use crate::html::escape;
 
 const STYLE: &str = include_str!("page.css");
@@ -62,9 +62,10 @@ fn policies(report: &PaperReport) -> Vec<&str> {
 
 fn lead(report: &PaperReport) -> String {
     let count = |verdict| report.claims.iter().filter(|claim| claim.verdict == verdict).count();
+    let is_bar = report.claims.iter().any(|claim| claim.is_bar);
     let chips: String = Verdict::NAMED
         .iter()
-        .map(|(_, verdict)| format!("<li>{} {}", count(*verdict), chip(*verdict)))
+        .map(|(_, verdict)| format!("<li>{} {}", count(*verdict), chip(*verdict, is_bar)))
         .collect();
     let quick = if report.quick {
         "<p class=warning>A quick check: few settings, half the requests. The intervals are wide \
@@ -84,20 +85,24 @@ fn lead(report: &PaperReport) -> String {
     )
 }
 
-fn chip(verdict: Verdict) -> String {
-    format!("<span class='chip v{verdict:?}'>{}</span>", verdict.words())
+fn chip(verdict: Verdict, is_bar: bool) -> String {
+    format!("<span class='chip v{verdict:?}'>{}</span>", verdict.words(is_bar))
 }
 
 fn verdicts(report: &PaperReport) -> String {
     let row = |claim: &ClaimReport| {
         let record = match (claim.as_recorded, claim.verdict == claim.recorded) {
             (true, true) => String::new(),
-            (true, false) => format!("<small>on record: {}</small>", claim.recorded.words()),
-            (false, _) => format!("<strong>on record: {}</strong>", claim.recorded.words()),
+            (true, false) => {
+                format!("<small>on record: {}</small>", claim.recorded.words(claim.is_bar))
+            }
+            (false, _) => {
+                format!("<strong>on record: {}</strong>", claim.recorded.words(claim.is_bar))
+            }
         };
         format!(
             "<tr><td>{}<td><a href='#{}'>{}</a><small>{}</small><td class=number>{}",
-            chip(claim.verdict) + &record,
+            chip(claim.verdict, claim.is_bar) + &record,
             escape(&claim.id),
             escape(&claim.claimed),
             escape(&claim.source),
@@ -136,6 +141,9 @@ fn figure_section(figure: &Figure, colours: &Colours<'_>) -> String {
         Figure::Axis(figure) => (&figure.title, axis_body(figure, colours)),
         Figure::Time(figure) => (&figure.title, time_body(figure, colours)),
         Figure::Measures(figure) => (&figure.title, measures_body(figure, colours)),
+        Figure::Standing(figure) => {
+            (&figure.title, format!("<pre>{}</pre>", escape(&standing::text(figure))))
+        }
     };
     let id = escape(figure.id());
     format!("<section id='figure-{id}'><h3>{}</h3>{body}</section>", escape(title))
@@ -267,7 +275,7 @@ fn claim_section(claim: &ClaimReport) -> String {
     let mut section = format!(
         "<section id='{}'><h3>{} {}</h3><dl>{}{}{}{}</dl>",
         escape(&claim.id),
-        chip(claim.verdict),
+        chip(claim.verdict, claim.is_bar),
         escape(&claim.claimed),
         note("source", &claim.source),
         note("setting", &claim.setting),

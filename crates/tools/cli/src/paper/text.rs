@@ -11,7 +11,7 @@ use evenkeel_papers::unit::Unit;
 use evenkeel_papers::{ClaimReport, PaperReport};
 
 use super::number::{claimed, result, result_unit, value, welch, with_half};
-use super::plot;
+use super::{plot, standing};
 use crate::terminal::Table;
 
 const COLUMNS: usize = 100;
@@ -38,8 +38,8 @@ pub(super) fn summary(report: &PaperReport) -> String {
         let mark = if claim.as_recorded { "" } else { "DIFFERS" };
         table.row([
             claim.id.clone(),
-            claim.verdict.words().to_owned(),
-            claim.recorded.words().to_owned(),
+            claim.verdict.words(claim.is_bar).to_owned(),
+            claim.recorded.words(claim.is_bar).to_owned(),
             mark.to_owned(),
         ]);
     }
@@ -68,6 +68,7 @@ fn figure_text(figure: &Figure) -> String {
         Figure::Axis(figure) => axis_text(figure),
         Figure::Time(figure) => time_text(figure),
         Figure::Measures(figure) => measures_text(figure),
+        Figure::Standing(figure) => wrap(&figure.title, "") + &standing::text(figure),
     }
 }
 
@@ -168,12 +169,14 @@ fn claim_text(claim: &ClaimReport) -> String {
         text += "\n";
     }
     let record = match (claim.as_recorded, claim.verdict) {
-        (_, Verdict::NotMeasured) => format!("on record: {}", claim.recorded.words()),
+        (_, Verdict::NotMeasured) => format!("on record: {}", claim.recorded.words(claim.is_bar)),
         (true, verdict) if verdict == claim.recorded => "as on record".to_owned(),
-        (true, _) => format!("on record: {}; too few runs to differ", claim.recorded.words()),
-        (false, _) => format!("DIFFERS from the record: {}", claim.recorded.words()),
+        (true, _) => {
+            format!("on record: {}; too few runs to differ", claim.recorded.words(claim.is_bar))
+        }
+        (false, _) => format!("DIFFERS from the record: {}", claim.recorded.words(claim.is_bar)),
     };
-    text += &format!("  verdict  {} ({record})\n", claim.verdict.words());
+    text += &format!("  verdict  {} ({record})\n", claim.verdict.words(claim.is_bar));
     text + &wrap(&claim.reason, "  because  ")
 }
 

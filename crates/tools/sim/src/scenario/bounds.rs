@@ -16,6 +16,8 @@ use crate::fault::Target;
 const REQUESTS_MAX: u64 = super::REQUESTS_MAX;
 /// Pairs of client and server, which take 500 bytes each: 4 GB.
 const PAIRS_MAX: f64 = 8e6;
+/// Places in the groups of all clients, which take four bytes each: 2 GB.
+const MEMBERS_MAX: f64 = 5e8;
 /// Requests that wait at the same time, which take a kilobyte each: 4 GB.
 const WAITING_MAX: f64 = 4e6;
 /// Events beside those of requests: a million or so take a second.
@@ -38,6 +40,9 @@ impl Scenario {
         let pairs = servers * self.clients_max() as f64;
         let each = "each takes about 500 bytes, in each run that goes on at the same time";
         too_many(root, "workload", "pairs of client and server", pairs, PAIRS_MAX, each);
+        let members = pairs * self.cluster.replication_factor as f64;
+        let each = "clients x servers x replication_factor, four bytes each, in each run";
+        too_many(root, "cluster", "places in groups", members, MEMBERS_MAX, each);
         if self.workload.requests > REQUESTS_MAX {
             let came = format!("{} requests", self.workload.requests);
             let expected = format!("at most {REQUESTS_MAX} in rate × duration");
@@ -165,6 +170,12 @@ mod tests {
                 "cluster = { servers = 100_000 }\nworkload = { clients = 500 }",
                 "workload",
                 "about 50000000 pairs of client and server, expected at most 8000000",
+            ),
+            (
+                "cluster = { servers = 10_000, replication_factor = 10_000 }\n\
+                 workload = { clients = 10 }",
+                "cluster",
+                "about 1000000000 places in groups, expected at most 500000000",
             ),
             (
                 "fluctuation = { interval = '1ns' }\nworkload = { requests = 100_000 }",

@@ -278,8 +278,14 @@ impl World<'_> {
 
     pub(super) fn back(&mut self, id: JobId) {
         let mut job = self.jobs.remove(id as usize);
-        let Some(mut attempt) = job.attempt.take() else { return };
+        let Some(mut attempt) = job.attempt.take() else {
+            self.tally.executed.extra += job.service;
+            return;
+        };
         let mirror = attempt.kind() == Kind::Mirror;
+        if !mirror {
+            self.tally.executed.answered += job.service;
+        }
         let copy = attempt.copy();
         let dispatcher = &mut self.clients[job.client as usize].dispatcher;
         let settled = dispatcher.learn(self.now, &mut attempt, &job.outcome);
@@ -316,6 +322,7 @@ impl World<'_> {
     fn ask_probes(&mut self, client: u32) {
         while let Some(probe) = self.clients[client as usize].dispatcher.probe(self.now) {
             let server = probe.replica().index() as u32;
+            self.tally.probes += 1;
             let probe = self.probes.insert(FlyingProbe { probe, client, answer: None });
             let at = self.now + self.delay(client, server);
             self.events.push(Lane::ToServers, at, Event::ProbeReach(probe as u32));

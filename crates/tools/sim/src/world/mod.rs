@@ -487,6 +487,7 @@ impl World<'_> {
             assert_eq!(client.dispatcher.held(), 0, "nothing stays held");
             self.tally.add_window(&client.dispatcher.window());
         }
+        self.tally.arrived = self.arrived;
         let sites = self.sites.map(Sites::into_report);
         self.tally.into_report(policy, seed, self.now, sites)
     }

@@ -187,7 +187,9 @@ impl World<'_> {
                     self.jobs.remove(id as usize);
                     return;
                 }
-                self.jobs[id as usize].life = NOT_THERE; // the event of its end finds it gone
+                let job = &mut self.jobs[id as usize];
+                job.life = NOT_THERE; // the event of its end finds it gone
+                self.tally.executed.extra += self.now.since(job.sent_at).min(job.service);
                 let start = slots.starts_at(self.now);
                 if let Some(next) = slots.leave() {
                     self.start(next, start);
