@@ -24,8 +24,8 @@ use super::controller;
 use super::frame::{Frame, Nonsense};
 use super::hub::{Counted, Hub, Refusal, add};
 use super::identity::peer;
-use super::pace::Bucket;
 use super::wire::{Ended, Inbox, Metered, RENEWED_WITHIN, write};
+use evenkeel_runtime::bucket::Bucket;
 use evenkeel_runtime::accept::{
     AcceptConfig, Link, Listener, Peer, Phase, ServeConnection, StopSignal, Stream, accept,
 };

@@ -39,7 +39,9 @@ use evenkeel_mesh::{
 use evenkeel_placement::state::{
     DatabaseState, IntervalState, MoveState, OptionState, PlacementState,
 };
-use evenkeel_proxy::upstream_state::{BrownoutSeen, ReplicaState, UpstreamStates, WorkerReport};
+use evenkeel_proxy::upstream_state::{
+    BrownoutSeen, ProbeCounts, ProbeResults, ReplicaState, UpstreamStates, WorkerReport,
+};
 use evenkeel_runtime::accept::Stop;
 use evenkeel_runtime::accept::worker_runtime;
 use evenkeel_runtime::metrics::Scrape;
@@ -158,6 +160,12 @@ fn report() -> WorkerReport {
         operations: [5, 2],
         responses: [0, 80, 3, 9, 2],
         mirrored: [7, 1],
+        probes: ProbeCounts {
+            http: ProbeResults { answered: 21, unanswered: 22, unknown: 23 },
+            udp: ProbeResults { answered: 24, unanswered: 25, unknown: 0 },
+            unexpected: 26,
+            invalid: 27,
+        },
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn dimming() -> AgentState {
         tolerated_backlog: Duration::from_millis(125),
     };
     let brownout = Some(BrownoutState { state, switch: Switch::Auto });
-    AgentState { waiting: 5, in_service: 4, brownout }
+    AgentState { waiting: 5, in_service: 4, brownout, ..AgentState::default() }
 }
 
 #[test]
