@@ -46,7 +46,7 @@ const ROUND_TRIP_MEMORY: u32 = 8;
 const UNANSWERED_MAX: u32 = 3;
 /// When another key is asked for: of an agent that has told one, and of one that tells none.
 const KEY_RENEWED: Duration = Duration::from_secs(10 * 60);
-const KEY_ABSENT: Duration = Duration::from_secs(60);
+const KEY_ABSENT: Duration = Duration::from_secs(5);
 /// After keys with which nothing was ever answered; doubled each time, up to the second.
 const VAIN_FIRST: Duration = Duration::from_secs(1);
 const VAIN_MAX: Duration = Duration::from_secs(64);
@@ -186,10 +186,9 @@ impl Shared {
         };
         let asked = waiting.remove(&nonce).expect("it is there");
         drop(waiting);
-        let (agent, now) = (&asked.agent, self.calls.tick());
-        agent.answered(now.since(asked.sent_at));
-        self.count(|counts| &mut counts.udp.answered);
         self.calls.learn_probe(asked.datacenter, &asked.probe, report.as_ref());
+        asked.agent.answered(self.calls.read_at().since(asked.sent_at));
+        self.count(|counts| &mut counts.udp.answered);
     }
 
     /// Ends questions that nobody answers. One task for all: most are answered long before.

@@ -43,6 +43,7 @@ mod questions;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -72,6 +73,9 @@ use questions::Questions;
 
 /// What an agent answers itself, at once: `GET` of it brings 204 and the report of this moment.
 pub const PROBE_PATH: &str = "/.evenkeel/probe";
+
+/// When the UDP port is tried again that somebody else has.
+const UDP_AGAIN: Duration = Duration::from_secs(1);
 
 /// Fronts one application on this thread until told to stop, then finishes what is in flight;
 /// see [`Agent::serve`].
@@ -180,29 +184,34 @@ impl Agent {
         if let Some(dimming) = self.dimming.clone() {
             keeping.spawn_local(dimming.keep_time());
         }
-        if let Some(socket) = self.open_socket(&listener) {
-            keeping.spawn_local(Rc::clone(&self).answer_datagrams(socket, stop.clone()));
+        if let (true, Ok(address)) = (self.has_udp, listener.address()) {
+            keeping.spawn_local(Rc::clone(&self).answer_datagrams(address, stop.clone()));
         }
         let limits = LiveLimits::new(self.limits, ListenerFilters::of_tls(self.tls.clone()));
         let handler = move |request, client| Rc::clone(&self).answer(request, client);
         serve_within(listener, &limits, handler, stop).await
     }
 
-    /// Where probes come in datagrams. Without it they come over HTTP, which costs more and changes
-    /// nothing else.
-    fn open_socket(&self, listener: &Listener) -> Option<Datagrams> {
-        let address = listener.address().ok().filter(|_| self.has_udp)?;
-        let socket = Datagrams::beside(address);
-        if let Err(error) = &socket {
-            let words = "probes come over HTTP only (does another program use this UDP port?)";
-            tracing::warn!(agent = %address, %error, "{words}");
-        }
-        socket.ok()
-    }
-
-    /// Until another process has the port: that one knows none of our keys.
-    async fn answer_datagrams(self: Rc<Self>, socket: Datagrams, mut stop: StopSignal) {
-        let answering = self.questions.serve(socket, &self.clock, || self.report(None));
+    /// Answers probes in datagrams until another process has the port: that one knows none of our
+    /// keys. While another program has it probes come over HTTP, which costs more and changes
+    /// nothing else; a process that this one replaces gives it up soon.
+    async fn answer_datagrams(self: Rc<Self>, address: SocketAddr, mut stop: StopSignal) {
+        let answering = async {
+            let mut has_warned = false;
+            let socket = loop {
+                match Datagrams::at(address) {
+                    Ok(socket) => break socket,
+                    Err(error) if !has_warned => {
+                        has_warned = true;
+                        let words = "no probes over UDP yet (does another program use its port?)";
+                        tracing::warn!(agent = %address, %error, "{words}");
+                    }
+                    Err(_) => {}
+                }
+                tokio::time::sleep(UDP_AGAIN).await;
+            };
+            self.questions.serve(socket, &self.clock, || self.report(None)).await;
+        };
         first(answering, stop.replaced()).await;
     }
 

@@ -313,6 +313,9 @@ fn an_agent_whose_port_is_taken_or_that_wants_no_datagrams_is_asked_over_http() 
         let counts = proxy.until("asked", |counts| counts.http.answered > 50).await;
         assert_eq!(counts, ProbeCounts { http: counts.http, ..ProbeCounts::default() });
         assert!(taken.try_recv(&mut [0]).is_err(), "nobody sends there");
+        drop(taken); // as a process does that this one has replaced
+        let is_taken = || std::net::UdpSocket::bind(replicas[0].address).is_err();
+        until("the port is tried again", is_taken).await;
     });
 }
 

@@ -18,8 +18,8 @@ use super::message::{Hello, PlanPart, WORKERS_MAX};
 
 use super::settings::Unlike;
 use super::wire::{Ended, Inbox, Metered, Never, RENEWED_WITHIN, write};
-use evenkeel_runtime::bucket::Bucket;
 use evenkeel_runtime::accept::first;
+use evenkeel_runtime::bucket::Bucket;
 
 /// Frames of a follower in a second: four times what a sound one sends.
 const FRAMES_PER_S: f64 = 40.0;

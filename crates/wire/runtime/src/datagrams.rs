@@ -12,7 +12,6 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::UdpSocket;
 
-use crate::accept::port_was_received;
 use crate::bucket::Bucket;
 use crate::clock::Clock;
 
@@ -26,19 +25,15 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 pub struct Datagrams(UdpSocket);
 
 impl Datagrams {
-    /// At an address where this process listens with TCP. A process that this one replaces may
-    /// still have it; nobody else may.
+    /// At an address that nobody else has.
     ///
     /// # Errors
     /// As the operating system says.
-    pub fn beside(address: SocketAddr) -> io::Result<Self> {
-        let socket = unbound(address)?;
-        if port_was_received(address.port()) {
-            socket.set_reuse_port(true)?;
-        }
+    pub fn at(address: SocketAddr) -> io::Result<Self> {
+        let kind = Type::DGRAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))?;
         socket.bind(&address.into())?;
-        socket.set_reuse_port(true)?; // for the process that replaces this one
-        Self::of(socket)
+        UdpSocket::from_std(socket.into()).map(Self)
     }
 
     /// At a port of its own, to talk to addresses of the same family.
@@ -50,13 +45,7 @@ impl Datagrams {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let socket = unbound(address)?;
-        socket.bind(&SocketAddr::new(any, 0).into())?;
-        Self::of(socket)
-    }
-
-    fn of(socket: Socket) -> io::Result<Self> {
-        UdpSocket::from_std(socket.into()).map(Self)
+        Self::at(SocketAddr::new(any, 0))
     }
 
     /// Sends at once, or not at all.
@@ -104,11 +93,6 @@ impl Datagrams {
     }
 }
 
-fn unbound(address: SocketAddr) -> io::Result<Socket> {
-    let kind = Type::DGRAM.nonblocking().cloexec();
-    Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
@@ -121,8 +105,7 @@ mod tests {
     fn datagrams_are_read_no_faster_than_the_bucket_allows() {
         worker_runtime().unwrap().block_on(async {
             let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let (sender, receiver) =
-                (Datagrams::towards(to).unwrap(), Datagrams::beside(to).unwrap());
+            let (sender, receiver) = (Datagrams::towards(to).unwrap(), Datagrams::at(to).unwrap());
             let to = receiver.0.local_addr().unwrap();
             let (began, read, pauses) = (Instant::now(), RefCell::new(Vec::new()), Cell::new(0));
             let reading = receiver.read::<4>(
@@ -157,7 +140,7 @@ mod tests {
         worker_runtime().unwrap().block_on(async {
             let other = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             SockRef::from(&other).set_reuse_port(true).unwrap();
-            let error = Datagrams::beside(other.local_addr().unwrap()).unwrap_err();
+            let error = Datagrams::at(other.local_addr().unwrap()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         });
     }

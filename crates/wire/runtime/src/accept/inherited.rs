@@ -94,7 +94,7 @@ pub(super) fn find(address: &ListenAddress) -> Vec<Arc<Socket>> {
 }
 
 /// Whether a socket of this port was received, in whatever spelling of the address.
-pub(crate) fn has_port(port: u16) -> bool {
+pub(super) fn has_port(port: u16) -> bool {
     let is_it = |socket: &Inherited| socket.address.inet().is_some_and(|it| it.port() == port);
     lock().iter().any(|socket| !socket.is_for_ever && is_it(socket))
 }

@@ -49,7 +49,6 @@ use tokio_rustls::TlsAcceptor;
 
 pub use crate::stream::Stream;
 pub use gate::Gate;
-pub(crate) use inherited::has_port as port_was_received;
 pub use leave::{Linger, poll_leave};
 pub use link::{Link, Order, Phase};
 pub use listener::{Dialer, Listener};
