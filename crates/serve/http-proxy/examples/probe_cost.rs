@@ -1,10 +1,10 @@
 //! What a probe costs a proxy and an agent, over HTTP and in a datagram.
 //!
-//! `probe_cost [REQUESTS] [CONNECTIONS] [ROUNDS]` (20 000, 8, 12): three proxies of one worker,
-//! each before three agents on one thread, on loopback: `least-outstanding`, which asks nobody, and
-//! `prequal` over either channel. They are measured in turn within each round. What the probes of a
-//! request cost is the CPU time of a thread beyond that without probes in the same round; shown are
-//! medians, and the second least and second largest round.
+//! `probe_cost [REQUESTS] [CONNECTIONS] [ROUNDS] [AGENTS]` (20 000, 64, 12, 256): three proxies of
+//! one worker, each before its agents on one thread, on loopback: `prequal` without probes, and
+//! with three for each request over either channel. They are measured in turn within each round.
+//! What a probe costs is the CPU time of a thread beyond that without probes in the same round;
+//! shown are medians, and the second least and second largest round.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,14 +28,10 @@ use evenkeel_testkit::story::{LIMITS, UPSTREAM};
 use http::{Request, Response};
 use tokio::task::JoinSet;
 
-type Failure = Box<dyn Error + Send + Sync>;
+type Failure = Box<dyn Error>;
 
-const AGENTS: usize = 3;
-const MODES: [(&str, &str, bool); 3] = [
-    ("no probes", "least-outstanding", true),
-    ("HTTP", "prequal", false),
-    ("UDP", "prequal", true),
-];
+const MODES: [(&str, &str, bool); 3] =
+    [("no probes", "prequal:probes=0", true), ("HTTP", "prequal", false), ("UDP", "prequal", true)];
 
 /// A proxy, its agents, and the folders in `/proc` of their threads.
 struct World {
@@ -48,13 +44,14 @@ fn main() -> Result<(), Failure> {
     let numbers: Vec<usize> =
         std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
     let number = |place: usize, default| numbers.get(place).copied().unwrap_or(default);
-    let (requests, connections, rounds) = (number(0, 20_000), number(1, 8), number(2, 12));
-    let app = start(|listener| async {
+    let (requests, connections, rounds) = (number(0, 20_000), number(1, 64), number(2, 12));
+    let agents = number(3, 256);
+    let app = start("app".to_owned(), |listener| async {
         let answer = |_, _: Rc<Client>| async { Response::new(Body::full("hello")) };
         serve(listener, LIMITS, answer, StopSignal::never()).await?;
         Ok(())
     })?;
-    let worlds = MODES.iter().map(|(_, policy, has_udp)| World::start(app.0, policy, *has_udp));
+    let worlds = MODES.iter().map(|mode| World::start(app.0, mode, agents));
     let worlds: Vec<World> = worlds.collect::<Result<_, _>>()?;
     // By mode, of each round: nanoseconds of proxy and agents, and probes, each by request.
     let mut found: [Vec<[f64; 3]>; 3] = Default::default();
@@ -96,6 +93,7 @@ fn middle(mut values: Vec<f64>) -> (f64, f64, f64) {
 
 /// Serves on a thread of its own; answers where, and the thread's folder in `/proc`.
 fn start<F>(
+    name: String,
     service: impl FnOnce(Listener) -> F + Send + 'static,
 ) -> Result<(SocketAddr, String), Failure>
 where
@@ -104,19 +102,27 @@ where
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
     let address = listener.address()?;
     let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || -> Result<(), Failure> {
-        tell.send(std::fs::read_link("/proc/thread-self")?.display().to_string())?;
-        worker_runtime()?.block_on(service(listener))
-    });
+    let thread = std::thread::Builder::new().name(name);
+    thread.spawn(move || {
+        let folder = std::fs::read_link("/proc/thread-self").expect("it is Linux");
+        tell.send(folder.display().to_string()).expect("somebody waits");
+        let ended = worker_runtime().expect("a runtime").block_on(service(listener));
+        ended.expect("it serves until the end");
+    })?;
     Ok((address, told.recv()?))
 }
 
 impl World {
-    fn start(app: SocketAddr, policy: &str, has_udp: bool) -> Result<Self, Failure> {
-        let listeners =
-            [(); AGENTS].map(|()| Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port"));
-        let replicas = listeners.each_ref().map(|it| it.address().expect("bound").to_string());
-        let agents = start(move |_| async move {
+    fn start(
+        app: SocketAddr,
+        &(name, policy, has_udp): &(&str, &str, bool),
+        agents: usize,
+    ) -> Result<Self, Failure> {
+        let bind = |_| Listener::bind((Ipv4Addr::LOCALHOST, 0).into());
+        let listeners = (0..agents).map(bind).collect::<Result<Vec<_>, _>>()?;
+        let address = |it: &Listener| it.address().map(|address| address.to_string());
+        let replicas = listeners.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+        let agents = start(format!("agents {name}"), move |_| async move {
             let mut serving = JoinSet::new();
             for listener in listeners {
                 let config = agent(listener.address()?, app, has_udp);
@@ -130,7 +136,8 @@ impl World {
         let text = format!("replicas = {replicas:?}\npolicy = '{policy}'\n");
         let counts = Arc::<Mutex<ProbeCounts>>::default();
         let told = Arc::clone(&counts);
-        let (proxy, thread) = start(move |listener| proxy_of(text, listener, told))?;
+        let (proxy, thread) =
+            start(format!("proxy {name}"), move |listener| proxy_of(text, listener, told))?;
         Ok(Self { proxy, threads: [thread, agents.1], counts })
     }
 

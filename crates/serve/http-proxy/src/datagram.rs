@@ -1,12 +1,12 @@
 //! Probes in datagrams: what a proxy and an agent say to each other over UDP.
 //!
-//! `docs/probes.md` has the layout. A question asks an agent for its load report, an answer has it.
-//! Both have the same length, so nobody gains by making an agent answer to somebody else.
+//! `docs/probes.md` has the layout. A question asks an agent for its load report, an answer has
+//! it. Both have the same length, so nobody gains by making an agent answer to somebody else.
 //!
-//! **Why AES-128-GCM.** It is in the house (ring, for TLS), compares tags in constant time, and a
-//! datagram costs it a tenth of a microsecond, less than the system call beside it; that reports are
-//! encrypted comes free. No nonce may be used twice with a key in one direction: a proxy counts,
-//! and an agent answers a nonce once.
+//! **Why AES-128-GCM.** It is in the house (ring, for TLS) and compares tags in constant time. A
+//! datagram costs it much less than the system call beside it; that reports are encrypted comes
+//! free. No nonce may be used twice with a key in one direction: a proxy counts, and an agent
+//! answers a nonce once.
 //!
 //! **The key** is of one worker of one proxy, so no client of an agent can speak for another. It
 //! comes with the answer to a probe over HTTP that asked for it ([`HEADER`]), over TLS where the

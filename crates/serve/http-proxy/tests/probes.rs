@@ -194,18 +194,28 @@ async fn relay(ours: Rc<UdpSocket>, agent: SocketAddr, weather: Rc<RefCell<Weath
     let mut bytes = [0; 2_000];
     loop {
         let (length, from) = ours.recv_from(&mut bytes).await.unwrap();
-        if !clients.contains_key(&from) {
-            let theirs = Rc::new(UdpSocket::bind((V4, 0)).await.unwrap());
-            clients.insert(from, Rc::clone(&theirs));
-            let (ours, weather) = (Rc::clone(&ours), Rc::clone(&weather));
-            tokio::task::spawn_local(async move {
-                let mut bytes = [0; 2_000];
-                while let Ok((length, _)) = theirs.recv_from(&mut bytes).await {
-                    pass_on(&weather, false, bytes[..length].to_vec(), (&ours, from));
-                }
-            });
-        }
-        pass_on(&weather, true, bytes[..length].to_vec(), (&clients[&from], agent));
+        let theirs = match clients.get(&from) {
+            Some(theirs) => Rc::clone(theirs),
+            None => {
+                let theirs = Rc::new(UdpSocket::bind((V4, 0)).await.unwrap());
+                let sockets = (Rc::clone(&theirs), Rc::clone(&ours));
+                tokio::task::spawn_local(back(sockets, from, Rc::clone(&weather)));
+                clients.insert(from, Rc::clone(&theirs));
+                theirs
+            }
+        };
+        pass_on(&weather, true, bytes[..length].to_vec(), (&theirs, agent));
+    }
+}
+
+async fn back(
+    (theirs, ours): (Rc<UdpSocket>, Rc<UdpSocket>),
+    client: SocketAddr,
+    weather: Rc<RefCell<Weather>>,
+) {
+    let mut bytes = [0; 2_000];
+    while let Ok((length, _)) = theirs.recv_from(&mut bytes).await {
+        pass_on(&weather, false, bytes[..length].to_vec(), (&ours, client));
     }
 }
 

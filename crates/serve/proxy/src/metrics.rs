@@ -339,8 +339,8 @@ const PROBES: [Metric<ProbeResults>; 1] = [counter_by(
 
 const PROBES_DROPPED: [Metric<ProbeCounts>; 1] = [counter_by(
     "evenkeel_probe_datagrams_dropped_total",
-    "Dropped datagrams to the UDP ports of probes: unexpected (late, or come twice), or invalid (no \
-     answer of the agent asked).",
+    "Dropped datagrams to the UDP ports of probes: unexpected (late, or come twice), or invalid \
+     (no answer of the agent asked).",
     "reason",
     |it| vec![("unexpected", it.unexpected.into()), ("invalid", it.invalid.into())],
 )];

@@ -106,10 +106,10 @@ mod tests {
         worker_runtime().unwrap().block_on(async {
             let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             let (sender, receiver) = (Datagrams::towards(to).unwrap(), Datagrams::at(to).unwrap());
-            let to = receiver.0.local_addr().unwrap();
+            let (to, clock) = (receiver.0.local_addr().unwrap(), Clock::start());
             let (began, read, pauses) = (Instant::now(), RefCell::new(Vec::new()), Cell::new(0));
             let reading = receiver.read::<4>(
-                &Clock::start(),
+                &clock,
                 Bucket::new(1_000.0, 10.0),
                 || pauses.set(pauses.get() + 1),
                 |bytes, from| {

@@ -1,3 +1,5 @@
+//! When a proxy asks an agent over which channel, without sockets.
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);

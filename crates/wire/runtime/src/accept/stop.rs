@@ -158,7 +158,7 @@ impl StopSignal {
     /// Waits until another process accepts in place of this one; for ever where none does.
     pub async fn replaced(&mut self) {
         if self.stage.wait_for(|stage| *stage == Stage::Replaced).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -1,3 +1,5 @@
+//! Who is answered, without sockets.
+
 use std::collections::BTreeSet;
 
 use http::HeaderMap;
@@ -78,7 +80,10 @@ proptest! {
     /// Beside a book of all that came: nothing is answered twice, and whatever is within 63 of the
     /// largest is answered once, in any order.
     #[test]
-    fn no_question_is_answered_twice(nonces in prop::collection::vec(0..300_u64, 1..300), base: u32) {
+    fn no_question_is_answered_twice(
+        nonces in prop::collection::vec(0..300_u64, 1..300),
+        base: u32,
+    ) {
         let mut keys = Keys::default();
         let key = told(&mut keys, NOW);
         let (mut came, mut largest) = (BTreeSet::new(), 0);
