@@ -27,16 +27,15 @@ fn datagrams_are_those_of_another_implementation() {
         dimmer: Some(Dimmer::new(0.25).unwrap()),
         reported_at: Some(Instant::from_nanos(5_000_000_007)),
     };
-    let question = "454b010100000007000000000000010277ce4ce14b50e50b127a4b8dfe869ec9ad69c1c08ae34371\
-        ba4613c69c37990cbd1fdf143ac82407bf3194f9acd2fde6de5280e842b6419f9cf59fd037fc9b4c\
-        c8e6ff07e016c77f";
-    let answer = "\
-        454b01020000000700000000000001023df7cfa8401afd90650266252213a030ae38f9c0aeb5f27f\
-        0d142faf5d8c6e57bec009154d3b7a2b5db79e7cd844ac8c15ae3a1284b01da2fce1096e3c2cbe7d\
-        e7a2d281efe3f813";
-    let nothing = "454b01020000000700000000000001035282a153e920c3b262d3a3b9fcd0cf6dca09b952d42287e9\
-        cc5495e25ae74496cf25160fcbd21d81cac69e43433d1cfda647464411177a696e3781a02d1c6888\
-        3330588afe9f798f";
+    let question = "454b010100000007000000000000010277ce4ce14b50e50b127a4b8dfe869ec9ad69c1c0\
+        8ae34371ba4613c69c37990cbd1fdf143ac82407bf3194f9acd2fde6de5280e842b6419f\
+        9cf59fd037fc9b4cc8e6ff07e016c77f";
+    let answer = "454b01020000000700000000000001023df7cfa8401afd90650266252213a030ae38f9c0\
+        aeb5f27f0d142faf5d8c6e57bec009154d3b7a2b5db79e7cd844ac8c15ae3a1284b01da2\
+        fce1096e3c2cbe7de7a2d281efe3f813";
+    let nothing = "454b01020000000700000000000001035282a153e920c3b262d3a3b9fcd0cf6dca09b952\
+        d42287e9cc5495e25ae74496cf25160fcbd21d81cac69e43433d1cfda647464411177a69\
+        6e3781a02d1c68883330588afe9f798f";
     let key = key();
     assert_eq!(hexadecimal(&key.question(258)), question);
     assert_eq!(hexadecimal(&key.answer(258, Some(&report))), answer);
