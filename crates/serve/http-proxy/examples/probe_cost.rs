@@ -209,7 +209,8 @@ async fn proxy_of(
 ) -> Result<(), Failure> {
     let read = |table: &mut Table<'_>| UpstreamConfig::read("web", table, false).0;
     let config = Node::parse(&text, "example.toml")?.read(read)?;
-    let route = Route::new(&config, Clock::start(), DispatcherSeed { clients: 1, seed: 1 })?;
+    let route =
+        Route::new(&config, Clock::start(), DispatcherSeed { clients: 1, seed: 1, can_ask: true })?;
     let target = |_| {
         let policy = route.policy(&HttpListenConfig::default(), false);
         Target::new(Rc::clone(&route), policy)

@@ -149,18 +149,18 @@ impl ProbeKey {
         self.open(Kind::Question, question).is_some()
     }
 
-    /// Answers a question with a report, if there is one. No nonce may come twice.
+    /// Answers a question with a report. No nonce may come twice.
     ///
     /// What no reader would accept is written as the nearest that one does.
-    pub fn answer(&self, nonce: u64, report: Option<&Feedback>) -> [u8; BYTES] {
-        self.seal(Kind::Answer, nonce, report.map_or([0; REPORT], written))
+    pub fn answer(&self, nonce: u64, report: &Feedback) -> [u8; BYTES] {
+        self.seal(Kind::Answer, nonce, written(report))
     }
 
-    /// The report of an answer; `None` of an agent that has none yet.
+    /// The report of an answer.
     ///
     /// # Errors
     /// When it is not of this key, or says what cannot be.
-    pub fn read_answer(&self, answer: &[u8]) -> Result<Option<Feedback>, Rejected> {
+    pub fn read_answer(&self, answer: &[u8]) -> Result<Feedback, Rejected> {
         let bytes: &[u8; BYTES] = answer.try_into().map_err(|_| Rejected::Malformed)?;
         if Envelope::read(answer, Kind::Answer)?.key != self.id {
             return Err(Rejected::Foreign);
@@ -200,7 +200,7 @@ fn of_cipher(kind: Kind, nonce: u64) -> Nonce {
 }
 
 /// Bits of what is present.
-const HAS_REPORT: u32 = 1;
+const HAS_SERVICE_TIME: u32 = 1;
 const HAS_CONCURRENCY: u32 = 1 << 1;
 const HAS_LATENCY: u32 = 1 << 2;
 const HAS_ARRIVAL_RATE: u32 = 1 << 3;
@@ -209,19 +209,19 @@ const HAS_REPORTED_AT: u32 = 1 << 5;
 
 fn written(report: &Feedback) -> [u8; REPORT] {
     let bit = |is_there: bool, bit: u32| if is_there { bit } else { 0 };
-    let present = HAS_REPORT
+    let present = bit(report.service_time.is_some(), HAS_SERVICE_TIME)
         | bit(report.concurrency.is_some(), HAS_CONCURRENCY)
         | bit(report.latency.is_some(), HAS_LATENCY)
         | bit(report.arrival_rate.is_some(), HAS_ARRIVAL_RATE)
         | bit(report.dimmer.is_some(), HAS_DIMMER)
         | bit(report.reported_at.is_some(), HAS_REPORTED_AT);
-    let service_time = report.service_time.clamp(Duration::from_nanos(1), DAY);
+    let service_time = report.service_time.map(|it| it.clamp(Duration::from_nanos(1), DAY));
     let latency = report.latency.unwrap_or_default().min(DAY);
     let count = |count: u32| count.min(COUNT_MAX);
     let concurrency = report.concurrency.map_or(0, |slots| count(slots).max(1));
     let counts = [present, count(report.queue_length), count(report.in_service), concurrency];
     let numbers = [
-        time::nanos(service_time),
+        service_time.map_or(0, time::nanos),
         time::nanos(latency),
         report.arrival_rate.map_or(0, |rate| rate.value().to_bits()),
         report.dimmer.map_or(0, |dimmer| dimmer.value().to_bits()),
@@ -239,12 +239,9 @@ fn written(report: &Feedback) -> [u8; REPORT] {
 }
 
 /// A number that cannot be is worse than none, whoever tells it: see [`orca`].
-fn read(bytes: &[u8; REPORT]) -> Result<Option<Feedback>, ()> {
+fn read(bytes: &[u8; REPORT]) -> Result<Feedback, ()> {
     let mut fields = Fields(bytes);
     let present = fields.u32();
-    if present & HAS_REPORT == 0 {
-        return Ok(None);
-    }
     let (queue_length, in_service, concurrency) = (fields.u32(), fields.u32(), fields.u32());
     let (service_time, latency) = (fields.u64(), fields.u64());
     let (rate, dimmer) = (f64::from_bits(fields.u64()), f64::from_bits(fields.u64()));
@@ -256,14 +253,14 @@ fn read(bytes: &[u8; REPORT]) -> Result<Option<Feedback>, ()> {
         queue_length,
         in_service,
         concurrency: has(HAS_CONCURRENCY).then_some(concurrency),
-        service_time: Duration::from_nanos(service_time),
+        service_time: has(HAS_SERVICE_TIME).then_some(Duration::from_nanos(service_time)),
         latency: has(HAS_LATENCY).then_some(Duration::from_nanos(latency)),
         arrival_rate: rate.map_err(drop)?,
         dimmer: dimmer.map_err(drop)?,
         reported_at: has(HAS_REPORTED_AT).then_some(Instant::from_nanos(reported_at)),
     };
     orca::check(&report).map_err(drop)?;
-    Ok(Some(report))
+    Ok(report)
 }
 
 /// Numbers in a row.

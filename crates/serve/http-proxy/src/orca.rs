@@ -79,8 +79,8 @@ pub(crate) fn check(feedback: &Feedback) -> Result<(), OrcaError> {
     let mut report = Report::default();
     report.set(Metric::Queue, f64::from(feedback.queue_length))?;
     report.set(Metric::InService, f64::from(feedback.in_service))?;
-    report.set(Metric::Service, time::millis(feedback.service_time))?;
     let others = [
+        (Metric::Service, feedback.service_time.map(time::millis)),
         (Metric::Concurrency, feedback.concurrency.map(f64::from)),
         (Metric::Latency, feedback.latency.map(time::millis)),
         (Metric::ArrivalRate, feedback.arrival_rate.map(Rate::value)),

@@ -116,7 +116,7 @@ impl Prober {
         (datacenter, probe): (usize, Probe),
     ) -> Result<(), Probe> {
         let shared = &self.shared;
-        let sent_at = shared.calls.read_at();
+        let sent_at = shared.calls.clock.now();
         let nonce = shared.nonce.get() + 1;
         let Some((question, patience)) = agent.question(sent_at, nonce) else { return Err(probe) };
         shared.nonce.set(nonce);
@@ -186,7 +186,7 @@ impl Shared {
         };
         let asked = waiting.remove(&nonce).expect("it is there");
         drop(waiting);
-        self.calls.learn_probe(asked.datacenter, &asked.probe, report.as_ref());
+        self.calls.learn_probe(asked.datacenter, &asked.probe, Some(&report));
         asked.agent.answered(self.calls.read_at().since(asked.sent_at));
         self.count(|counts| &mut counts.udp.answered);
     }
@@ -273,7 +273,7 @@ impl AgentLine {
         (line.is_proven, line.unanswered) = (false, 0);
     }
 
-    fn read_answer(&self, bytes: &[u8]) -> Result<Option<Feedback>, Rejected> {
+    fn read_answer(&self, bytes: &[u8]) -> Result<Feedback, Rejected> {
         let line = self.0.borrow();
         line.key.as_ref().ok_or(Rejected::Foreign)?.read_answer(bytes)
     }

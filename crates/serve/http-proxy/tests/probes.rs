@@ -92,7 +92,7 @@ impl Proxy {
         let text = format!("replicas = {replicas:?}\npolicy = 'prequal'\n");
         let read = |table: &mut Table<'_>| UpstreamConfig::read("web", table, false).0;
         let config = Node::parse(&text, "test.toml").unwrap().read(read).unwrap();
-        let seed = DispatcherSeed { clients: 1, seed: 1 };
+        let seed = DispatcherSeed { clients: 1, seed: 1, can_ask: true };
         let route = Route::new(&config, Clock::start(), seed).unwrap();
         let target = |_| {
             let policy = route.policy(&HttpListenConfig::default(), false);

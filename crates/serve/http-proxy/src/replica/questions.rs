@@ -44,7 +44,7 @@ impl Questions {
         &self,
         socket: Datagrams,
         clock: &Clock,
-        report: impl Fn() -> Option<Feedback>,
+        report: impl Fn() -> Feedback,
     ) {
         self.is_open.set(true);
         let _closing = Closing(&self.is_open);
@@ -69,7 +69,7 @@ impl Questions {
         socket: &Datagrams,
         now: Instant,
         (bytes, from): (&[u8], SocketAddr),
-        report: impl Fn() -> Option<Feedback>,
+        report: impl Fn() -> Feedback,
     ) {
         let answer = self.keys.borrow_mut().answer(now, bytes, report);
         match answer {
@@ -149,7 +149,7 @@ impl Keys {
         &mut self,
         now: Instant,
         bytes: &[u8],
-        report: impl Fn() -> Option<Feedback>,
+        report: impl Fn() -> Feedback,
     ) -> Result<[u8; BYTES], Dropped> {
         let Envelope { key, nonce } = Envelope::read(bytes, Kind::Question)?;
         let question: &[u8; BYTES] = bytes.try_into().map_err(|_| Rejected::Malformed)?;
@@ -159,7 +159,7 @@ impl Keys {
         if !told.seen.is_new(nonce) {
             return Err(Dropped::Replayed);
         }
-        Ok(told.key.answer(nonce, report().as_ref()))
+        Ok(told.key.answer(nonce, &report()))
     }
 }
 

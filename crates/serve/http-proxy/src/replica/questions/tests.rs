@@ -17,7 +17,7 @@ fn told(keys: &mut Keys, now: Instant) -> ProbeKey {
 }
 
 fn ask(keys: &mut Keys, now: Instant, question: &[u8]) -> Result<[u8; BYTES], Dropped> {
-    keys.answer(now, question, || None)
+    keys.answer(now, question, || Feedback::measured(0, 0, Duration::ZERO))
 }
 
 #[test]
@@ -26,8 +26,8 @@ fn who_has_a_key_is_answered_with_that_key() {
     let (first, second) = (told(&mut keys, NOW), told(&mut keys, NOW));
     for key in [&second, &first] {
         let report = Feedback::measured(3, 2, Duration::from_millis(5));
-        let answer = keys.answer(NOW, &key.question(1), || Some(report)).unwrap();
-        assert_eq!(key.read_answer(&answer), Ok(Some(report)));
+        let answer = keys.answer(NOW, &key.question(1), || report).unwrap();
+        assert_eq!(key.read_answer(&answer), Ok(report));
         let other = if key.is_authentic(&first.question(1)) { &second } else { &first };
         assert!(other.read_answer(&answer).is_err(), "no proxy reads or makes another's answers");
     }
@@ -63,8 +63,9 @@ fn what_is_no_question_gets_no_answer() {
     let mut keys = Keys::default();
     let key = told(&mut keys, NOW);
     let mut question = key.question(1).to_vec();
+    let report = Feedback::measured(0, 0, Duration::ZERO);
     for wrong in
-        [&question[..BYTES - 1], &[&question[..], b"x"].concat(), b"", &key.answer(1, None)]
+        [&question[..BYTES - 1], &[&question[..], b"x"].concat(), b"", &key.answer(1, &report)]
     {
         assert_eq!(ask(&mut keys, NOW, wrong), Err(Dropped::Malformed));
     }
