@@ -3,7 +3,6 @@
 use arrayvec::ArrayVec;
 
 use crate::fleet::{Feedback, GroupId, ReplicaId};
-use crate::request::dispatcher::Ping;
 use crate::request::ordered::ServerSet;
 use crate::time::{Deadline, Instant};
 
@@ -304,7 +303,26 @@ pub(crate) enum Listening {
     Over,
 }
 
-/// The life of one request, from open to close. About 100 bytes, no allocation.
+/// When the replica of a call's last copy is asked whether it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ping {
+    Never,
+    Due(Instant),
+    /// It was asked at the first of these times, and should have answered by the second.
+    Asked(Instant, Instant),
+}
+
+impl Ping {
+    #[inline]
+    pub(crate) const fn due(self) -> Option<Instant> {
+        match self {
+            Self::Never => None,
+            Self::Due(at) | Self::Asked(_, at) => Some(at),
+        }
+    }
+}
+
+/// The life of one request, from open to close. About 150 bytes, no allocation.
 #[derive(Debug)]
 #[must_use = "close it with Dispatcher::close, or its place in the backlog stays taken"]
 pub struct Call {

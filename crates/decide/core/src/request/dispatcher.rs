@@ -27,7 +27,6 @@ mod pinging;
 mod probing;
 
 use pinging::OldAge;
-pub(crate) use pinging::Ping;
 pub use probing::Probe;
 use probing::Questions;
 

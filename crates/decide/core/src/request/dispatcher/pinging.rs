@@ -12,7 +12,7 @@
 
 use super::Dispatcher;
 use crate::fleet::Probing;
-use crate::request::call::{Call, CopyState};
+use crate::request::call::{Call, CopyState, Ping};
 use crate::time::{Duration, Instant};
 
 /// The percentile after which a request is old.
@@ -44,25 +44,6 @@ impl OldAge {
     #[inline]
     fn known(self) -> Option<Duration> {
         (self.ns > 0.0).then(|| Duration::from_nanos(self.ns as u64))
-    }
-}
-
-/// When a call's replica is asked whether it lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ping {
-    Never,
-    Due(Instant),
-    /// It was asked at the first of these times, and should have answered by the second.
-    Asked(Instant, Instant),
-}
-
-impl Ping {
-    #[inline]
-    pub(super) const fn due(self) -> Option<Instant> {
-        match self {
-            Self::Never => None,
-            Self::Due(at) | Self::Asked(_, at) => Some(at),
-        }
     }
 }
 

@@ -44,6 +44,9 @@ const LATE_AFTER: Duration = Duration::from_millis(1);
 const PATIENCE_AT_FIRST: Duration = Duration::from_millis(10);
 /// Free slots of a report count for this long: later, others have taken them.
 const SLOTS_FREE_FOR: Duration = Duration::from_millis(5);
+/// Exponent of the load where it is only what this dispatcher has in flight itself: others have as
+/// much there, so it says too little (C3's exponent, for the same reason).
+const UNREPORTED: f64 = 3.0;
 /// Weight of a new sample in the means of one replica.
 const GAIN: f64 = 0.1;
 /// A report is renewed after this time, where its replica can be asked.
@@ -58,7 +61,7 @@ pub struct AdaptiveConfig {
     pub stale: f64,
     /// Share of the foreign arrivals that are levelled before one's own request: 0.5.
     pub spread: f64,
-    /// Exponent of the load in the expected delay: 2.
+    /// Exponent of the load in the expected delay, where replicas report it: 2.
     pub exponent: f64,
     /// What one own request in flight adds to a replica's cost, in loads of a slot: 2.
     pub own: f64,
@@ -193,7 +196,11 @@ struct Rated {
 #[inline]
 fn cost(service_ms: f64, load: f64, slots: f64, unseen: f64, exponent: f64) -> f64 {
     let filled = 1.0 + load / slots;
-    let powered = if exponent == 2.0 { filled * filled } else { filled.powf(exponent) };
+    let powered = match exponent {
+        2.0 => filled * filled,
+        3.0 => filled * filled * filled,
+        exponent => filled.powf(exponent),
+    };
     service_ms * (powered + unseen / slots)
 }
 
@@ -307,7 +314,8 @@ impl Adaptive {
         } else {
             (self.typical(), own, 1.0, 0.0, 0.0)
         };
-        let mut cost = cost(service_ms, load, slots, unseen, self.config.exponent);
+        let exponent = if known.reports() { self.config.exponent } else { UNREPORTED };
+        let mut cost = cost(service_ms, load, slots, unseen, exponent);
         if known.reports() {
             cost *= 1.0 + self.config.own * own / slots;
         }

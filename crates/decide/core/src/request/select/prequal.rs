@@ -9,8 +9,8 @@
 //! than two reports, the fewest own requests in flight decide (the paper: a random replica).
 //! **Source**: Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI
 //! 2024, sections 4 and 5 (the asynchronous mode), and the synchronous mode of section 4, which
-//! here waits for all answers that come in the usual time; `q_rif` 0.84 in the paper, 0.6 found better at high load (adaptive
-//! selection study).
+//! here waits for all answers that come in the usual time; `q_rif` 0.84 in the paper, 0.6 found
+//! better at high load (adaptive selection study).
 
 use arrayvec::ArrayVec;
 
