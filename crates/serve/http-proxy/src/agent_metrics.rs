@@ -1,20 +1,44 @@
 //! What agents counted, for the registry of metrics.
 
 use super::agent_view::AgentView;
-use evenkeel_runtime::metrics::{Metric, Scrape, counter_by, gauge};
+use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge};
 
 /// Adds all agents.
 pub(crate) fn collect(scrape: &mut Scrape, agents: &[AgentView]) {
     scrape.table(&OF_AGENTS, agents.iter().map(|agent| (vec![("agent", &*agent.address)], agent)));
 }
 
-const OF_AGENTS: [Metric<AgentView>; 7] = [
+const OF_AGENTS: [Metric<AgentView>; 10] = [
     gauge("evenkeel_agent_waiting", "Requests that wait in the agent.", |it| {
         it.state.waiting.into()
     }),
     gauge("evenkeel_agent_in_service", "Requests that the application serves.", |it| {
         it.state.in_service.into()
     }),
+    counter_by("evenkeel_agent_probes_total", "Probes answered, by channel.", "channel", |it| {
+        let probes = &it.state.probes;
+        vec![("http", probes.answered_http.into()), ("udp", probes.answered.into())]
+    }),
+    counter_by(
+        "evenkeel_agent_probe_datagrams_dropped_total",
+        "Datagrams that an agent did not answer: malformed (another length, version or kind), \
+         foreign (of no key that holds), replayed (come before), unsent (no room to answer).",
+        "reason",
+        |it| {
+            let probes = &it.state.probes;
+            vec![
+                ("malformed", probes.malformed.into()),
+                ("foreign", probes.foreign.into()),
+                ("replayed", probes.replayed.into()),
+                ("unsent", probes.unsent.into()),
+            ]
+        },
+    ),
+    counter(
+        "evenkeel_agent_probe_pauses_total",
+        "Pauses in reading datagrams because 50 000 a second came.",
+        |it| it.state.probes.pauses.into(),
+    ),
     gauge("evenkeel_brownout_dimmer", "Share of optional content that is served: 0 to 1.", |it| {
         it.state().map(|state| state.dimmer.value()).into()
     }),

@@ -17,6 +17,27 @@ pub struct AgentState {
     pub in_service: u32,
     /// Its brownout, if it has one.
     pub brownout: Option<BrownoutState>,
+    /// What became of the questions to it.
+    pub probes: AgentProbes,
+}
+
+/// Questions to an agent since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AgentProbes {
+    /// Answered over HTTP.
+    pub answered_http: u64,
+    /// Answered in a datagram.
+    pub answered: u64,
+    /// Not answered, as the socket took no more.
+    pub unsent: u64,
+    /// Datagrams of another length, version or kind.
+    pub malformed: u64,
+    /// Datagrams of no key, or of one that does not hold.
+    pub foreign: u64,
+    /// Datagrams that came before.
+    pub replayed: u64,
+    /// Times that reading paused, as too many came.
+    pub pauses: u64,
 }
 
 /// How the brownout of an agent stands.

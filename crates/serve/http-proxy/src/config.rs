@@ -69,6 +69,8 @@ pub struct AgentConfig {
     pub timeout: Duration,
     /// `[agent.dimmer]`; absent = no brownout.
     pub dimmer: Option<DimmerConfig>,
+    /// Whether probes are answered over UDP, too; default yes.
+    pub udp_probes: bool,
     /// What each worker allows the proxies.
     pub limits: ServerLimits,
     /// What each worker allows itself towards the application.

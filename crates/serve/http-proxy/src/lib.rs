@@ -9,6 +9,7 @@
 //! | [`proxy`], `protocol`, `access` | from a client's request to its answer; what an answer teaches; the access log |
 //! | [`route`], [`health`] | an upstream as one worker sees it: its replicas, and their checks |
 //! | [`brownout`], [`orca`], [`redirected`], `hops`, `context` | headers: optional content, load reports, requests of other data centres, loops, ids and traces |
+//! | [`datagram`], `prober` | probes over UDP: what is said, and how a proxy asks |
 //! | [`replica`] | the agent: admission to an application, its dimmer |
 //! | `switch` | brownout as an operator sets it on the admin address |
 //! | [`agent_state`], `agent_view`, `agent_status`, `agent_series`, `agent_metrics`, [`agent_surface`] | how agents stand, for people and Prometheus |
@@ -28,8 +29,10 @@ pub mod replica;
 mod switch;
 
 pub mod brownout;
+pub mod datagram;
 mod mirror;
 pub mod orca;
+mod prober;
 mod protocol;
 pub mod proxy;
 pub mod redirected;

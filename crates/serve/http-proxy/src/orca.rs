@@ -71,6 +71,25 @@ pub fn take_feedback(headers: &mut HeaderMap) -> Result<Option<Feedback>, OrcaEr
     report?.into_feedback()
 }
 
+/// Whether a report that came in another form is believed: the same numbers are impossible there.
+///
+/// # Errors
+/// [`OrcaError::Absurd`].
+pub(crate) fn check(feedback: &Feedback) -> Result<(), OrcaError> {
+    let mut report = Report::default();
+    report.set(Metric::Queue, f64::from(feedback.queue_length))?;
+    report.set(Metric::InService, f64::from(feedback.in_service))?;
+    let others = [
+        (Metric::Service, feedback.service_time.map(time::millis)),
+        (Metric::Concurrency, feedback.concurrency.map(f64::from)),
+        (Metric::Latency, feedback.latency.map(time::millis)),
+        (Metric::ArrivalRate, feedback.arrival_rate.map(Rate::value)),
+        (Metric::ReportedAt, feedback.reported_at.map(|at| at.as_nanos() as f64 / 1e6)),
+    ];
+    let mut others = others.into_iter().filter_map(|(metric, value)| Some((metric, value?)));
+    others.try_for_each(|(metric, value)| report.set(metric, value))
+}
+
 /// The report as the value of [`HEADER`], in the TEXT form.
 ///
 /// Read again, durations are exact to the nanosecond, the time of the report for 49 days after the

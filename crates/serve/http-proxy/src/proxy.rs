@@ -9,9 +9,11 @@ use crate::access::Entry;
 use crate::brownout;
 use crate::config::Edge;
 use crate::context::{self, REQUEST_ID, Trace};
+use crate::datagram;
 use crate::hops;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
 use crate::redirected;
+use crate::replica::PROBE_PATH;
 use crate::route::Route;
 use crate::routes::{Choice, RouteTable, Target};
 use evenkeel_http::{Body, BodyError, Client};
@@ -97,6 +99,9 @@ fn prepare(
     head::prepare_request(request, client, &policy.forwarding)
         .and_then(|()| hops::count(request.headers_mut()))
         .map_err(|refusal| Box::new(refusal.into_response()))?;
+    if request.uri().path() == PROBE_PATH {
+        request.headers_mut().remove(datagram::HEADER); // keys of agents are for proxies
+    }
     if policy.brownout == Edge::Strip {
         brownout::strip_decision(request.headers_mut());
     }

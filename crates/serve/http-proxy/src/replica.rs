@@ -30,15 +30,20 @@
 //! application in `Brownout-Optional`, and the proxies in `Brownout-Dimmer` and the report;
 //! `Dimming` has the details.
 //!
+//! **Probes** ask for the report alone: over HTTP ([`PROBE_PATH`]), or in a datagram to the same
+//! port ([`datagram`]) by whoever got a key with an answer over HTTP.
+//!
 //! **One thread.** The counts and the limit are those of the whole agent, so one agent runs on
 //! one worker thread. Two agents on one address would each count its own half.
 
 mod admission;
 mod dimming;
+mod questions;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -46,10 +51,11 @@ use evenkeel_core::report::{Estimates, Present};
 use evenkeel_core::{Feedback, Instant};
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
-use crate::agent_state::{AgentState, BrownoutState};
+use crate::agent_state::{AgentProbes, AgentState, BrownoutState};
 use crate::config::{AgentConfig, Switch};
+use crate::datagram::{self, ProbeKey};
 use crate::{brownout, hops, orca};
 use admission::{Admission, Full, Slot};
 use dimming::{Dimming, Visit};
@@ -58,13 +64,18 @@ use evenkeel_http::{
     Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, grpc, serve_within,
 };
 use evenkeel_runtime::accept::StopSignal;
-use evenkeel_runtime::accept::{Listener, ListenerFilters, Served};
+use evenkeel_runtime::accept::{Listener, ListenerFilters, Served, first};
 use evenkeel_runtime::clock::Clock;
+use evenkeel_runtime::datagrams::Datagrams;
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::tls::{ClientTls, ServerTls};
+use questions::Questions;
 
 /// What an agent answers itself, at once: `GET` of it brings 204 and the report of this moment.
 pub const PROBE_PATH: &str = "/.evenkeel/probe";
+
+/// When the UDP port is tried again that somebody else has.
+const UDP_AGAIN: Duration = Duration::from_secs(1);
 
 /// Fronts one application on this thread until told to stop, then finishes what is in flight;
 /// see [`Agent::serve`].
@@ -96,6 +107,10 @@ pub struct Agent {
     admission: Rc<Admission>,
     estimates: RefCell<Estimates>,
     dimming: Option<Rc<Dimming>>,
+    /// Whether it answers probes over UDP, too.
+    has_udp: bool,
+    questions: Questions,
+    probes_http: Cell<u64>,
 }
 
 impl Agent {
@@ -136,6 +151,9 @@ impl Agent {
             admission: Rc::new(Admission::new(config.concurrency, config.queue_max)),
             estimates: RefCell::default(),
             dimming: dimmer.map(|dimmer| Dimming::new(dimmer, clock, seed)),
+            has_udp: config.udp_probes,
+            questions: Questions::default(),
+            probes_http: Cell::new(0),
         })
     }
 
@@ -162,15 +180,39 @@ impl Agent {
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn serve(self: Rc<Self>, listener: Listener, stop: StopSignal) -> io::Result<Served> {
-        let timekeeper = self
-            .dimming
-            .clone()
-            .map(|dimming| Timekeeper(tokio::task::spawn_local(dimming.keep_time())));
+        let mut keeping = JoinSet::new(); // until it is dropped
+        if let Some(dimming) = self.dimming.clone() {
+            keeping.spawn_local(dimming.keep_time());
+        }
+        if let (true, Ok(address)) = (self.has_udp, listener.address()) {
+            keeping.spawn_local(Rc::clone(&self).answer_datagrams(address, stop.clone()));
+        }
         let limits = LiveLimits::new(self.limits, ListenerFilters::of_tls(self.tls.clone()));
         let handler = move |request, client| Rc::clone(&self).answer(request, client);
-        let served = serve_within(listener, &limits, handler, stop).await;
-        drop(timekeeper);
-        served
+        serve_within(listener, &limits, handler, stop).await
+    }
+
+    /// Answers probes in datagrams until another process has the port: that one knows none of our
+    /// keys. While another program has it probes come over HTTP, which costs more and changes
+    /// nothing else; a process that this one replaces gives it up soon.
+    async fn answer_datagrams(self: Rc<Self>, address: SocketAddr, mut stop: StopSignal) {
+        let answering = async {
+            let mut has_warned = false;
+            let socket = loop {
+                match Datagrams::at(address) {
+                    Ok(socket) => break socket,
+                    Err(error) if !has_warned => {
+                        has_warned = true;
+                        let words = "no probes over UDP yet (does another program use its port?)";
+                        tracing::warn!(agent = %address, %error, "{words}");
+                    }
+                    Err(_) => {}
+                }
+                tokio::time::sleep(UDP_AGAIN).await;
+            };
+            self.questions.serve(socket, &self.clock, || self.report(None)).await;
+        };
+        first(answering, stop.replaced()).await;
     }
 
     /// How it stands.
@@ -183,7 +225,12 @@ impl Agent {
             waiting: self.admission.waiting(),
             in_service: self.admission.in_service(),
             brownout,
+            probes: self.probes(),
         }
+    }
+
+    fn probes(&self) -> AgentProbes {
+        AgentProbes { answered_http: self.probes_http.get(), ..self.questions.counts() }
     }
 
     /// Puts a hand on its dimmer, or takes it off. Without brownout nothing happens.
@@ -200,15 +247,6 @@ impl fmt::Debug for Agent {
     }
 }
 
-/// Takes the dimmer's control steps until it is dropped.
-struct Timekeeper(JoinHandle<()>);
-
-impl Drop for Timekeeper {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// An answer of the application, and how long it took if that is a measurement.
 struct Answered {
     response: Response<Body>,
@@ -219,9 +257,7 @@ struct Answered {
 impl Agent {
     async fn answer(self: Rc<Self>, request: Request<Body>, client: Rc<Client>) -> Response<Body> {
         let answered = if is_probe(&request) {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            Answered { response, service_time: None }
+            Answered { response: self.probed(&request), service_time: None }
         } else {
             let is_grpc = grpc::is_grpc(request.headers());
             let mut answered = self.pass_on(request, &client).await.unwrap_or_else(refused);
@@ -231,6 +267,18 @@ impl Agent {
             answered
         };
         self.reported(answered)
+    }
+
+    /// What a probe is answered, but for the report.
+    fn probed(&self, request: &Request<Body>) -> Response<Body> {
+        self.probes_http.set(self.probes_http.get() + 1);
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        if ProbeKey::is_wanted(request.headers()) {
+            let key = self.questions.new_key(self.clock.now());
+            key.map(|key| response.headers_mut().insert(datagram::HEADER, key));
+        }
+        response
     }
 
     async fn pass_on(

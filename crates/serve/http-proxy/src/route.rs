@@ -14,7 +14,9 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::config::{Edge, HttpListenConfig};
 use crate::context::Ids;
+use crate::datagram::{self, ProbeKey};
 use crate::orca;
+use crate::prober::{AgentLine, Prober};
 use crate::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
 use evenkeel_http::head::Forwarding;
@@ -51,6 +53,7 @@ struct Connections {
     replicas: RefCell<Vec<Rc<Replica>>>,
     seen: Cell<BrownoutSeen>,
     ids: Ids,
+    prober: Prober,
 }
 
 /// How connections to replicas are opened.
@@ -63,6 +66,8 @@ struct Way {
 #[derive(Debug)]
 struct Replica {
     upstream: Upstream,
+    /// How its agent is asked, if it has one.
+    agent: Rc<AgentLine>,
     /// Whether it was said that TLS cannot be agreed on with it.
     has_said_no_tls: Cell<bool>,
 }
@@ -71,6 +76,7 @@ impl Replica {
     fn new(address: SocketAddr, way: &Way) -> Rc<Self> {
         Rc::new(Self {
             upstream: Upstream::with_tls(address, way.limits, way.tls.clone()),
+            agent: Rc::default(),
             has_said_no_tls: Cell::new(false),
         })
     }
@@ -152,7 +158,9 @@ impl Route {
         let replica = |address| Replica::new(address, &way);
         let slots = config.groups();
         let numbers: Vec<usize> = slots.iter().map(Range::len).collect();
+        let calls = Calls::with_timer(config, &numbers, time, seed);
         let connections = Connections {
+            prober: Prober::new(Rc::clone(&calls)),
             replicas: RefCell::new(config.slots().map(replica).collect()),
             slots: RefCell::new(slots),
             way: RefCell::new(way),
@@ -160,7 +168,7 @@ impl Route {
             ids: Ids::new(),
         };
         Rc::new(Self {
-            calls: Calls::with_timer(config, &numbers, time, seed),
+            calls,
             connections: Rc::new(connections),
             origin: config.split.as_ref().map(|split| redirected::origin_of(&split.sites)),
             config: config.clone(),
@@ -300,8 +308,8 @@ impl Route {
         let states = datacenters.flat_map(|(datacenter, slots)| {
             (0..slots.len()).map(move |local| state(datacenter, local))
         });
-        let seen = self.connections.seen.take();
-        WorkerReport { seen, ..self.calls.observe(states.collect()) }
+        let (seen, probes) = (self.connections.seen.take(), self.connections.prober.take_counts());
+        WorkerReport { seen, probes, ..self.calls.observe(states.collect()) }
     }
 
     /// The address of a replica, as long as there is one in its slot.
@@ -327,11 +335,16 @@ impl Route {
     /// Sends the questions that the policy wants asked in a data centre.
     pub(crate) fn ask_probes(self: &Rc<Self>, datacenter: usize) {
         while let Some(probe) = self.calls.probe(datacenter) {
-            if datacenter == HOME {
-                tokio::task::spawn_local(Rc::clone(self).ask(datacenter, probe));
-            } else {
+            if datacenter != HOME {
                 // A proxy is there, which would pass the question on to one of its replicas.
                 self.calls.probe_is_unknown(datacenter, &probe);
+                continue;
+            }
+            let replica = self.connections.to(datacenter, probe.replica());
+            let address = replica.upstream.address();
+            let prober = &self.connections.prober;
+            if let Err(probe) = prober.ask(&replica.agent, address, (datacenter, probe)) {
+                tokio::task::spawn_local(Rc::clone(self).ask(replica, datacenter, probe));
             }
         }
     }
@@ -345,25 +358,40 @@ impl Route {
         })
     }
 
-    async fn ask(self: Rc<Self>, datacenter: usize, probe: Probe) {
-        let replica = self.connections.to(datacenter, probe.replica());
+    /// Asks over HTTP.
+    async fn ask(self: Rc<Self>, replica: Rc<Replica>, datacenter: usize, probe: Probe) {
+        let prober = &self.connections.prober;
+        let asked_at = self.calls.clock.now();
+        let wants_key = replica.agent.wants_key(asked_at);
         let mut request = http::Request::new(Body::empty());
         *request.uri_mut() = http::Uri::from_static(PROBE_PATH);
         let host = replica.upstream.address().to_string();
         if let Ok(host) = HeaderValue::try_from(host) {
             request.headers_mut().insert(HOST, host);
         }
+        if wants_key {
+            request.headers_mut().insert(datagram::HEADER, datagram::WANTED);
+        }
         let limit = self.config.timeouts.attempt;
         let answer = tokio::time::timeout(limit, replica.upstream.send(request)).await;
         let feedback = match answer {
             Ok(Ok(mut response)) if response.status() == StatusCode::NO_CONTENT => {
+                let (now, key) = (self.calls.tick(), ProbeKey::take(response.headers_mut()));
+                if wants_key {
+                    replica.agent.learn_key(now, key, now.since(asked_at));
+                }
+                prober.note_http(|results| &mut results.answered);
                 self.feedback_of(response.headers_mut())
             }
             // No agent there: do not ask again. An error of the moment says nothing of that.
             Ok(Ok(response)) if !response.status().is_server_error() => {
+                prober.note_http(|results| &mut results.unknown);
                 return self.calls.probe_is_unknown(datacenter, &probe);
             }
-            Ok(_) | Err(_) => None,
+            Ok(_) | Err(_) => {
+                prober.note_http(|results| &mut results.unanswered);
+                None
+            }
         };
         self.calls.learn_probe(datacenter, &probe, feedback.as_ref());
     }

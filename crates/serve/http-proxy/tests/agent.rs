@@ -109,6 +109,7 @@ impl Proxy {
             queue_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(10),
             dimmer: None,
+            udp_probes: true,
             limits: LIMITS,
             upstream_limits: UPSTREAM,
             tls: None,
@@ -173,7 +174,8 @@ fn what_waits_and_what_is_in_service_is_counted() {
         let proxy = Proxy::before(app.0.address, Some(2), |_| ());
         let before = proxy.ask(PROBE_PATH).await;
         assert_eq!(before.status, StatusCode::NO_CONTENT);
-        assert_eq!(before.feedback, None, "nobody has measured a service time yet");
+        let told = before.feedback.unwrap().service_time;
+        assert_eq!(told, None, "nobody has measured a service time yet");
         let asked: Vec<_> = (0..5).map(|n| proxy.spawn(&format!("/{n}"))).collect();
         proxy.until_load(3, 2).await;
         app.until_came(2).await;
@@ -501,6 +503,7 @@ fn the_end_waits_for_what_is_in_flight() {
             queue_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(10),
             dimmer: None,
+            udp_probes: true,
             limits: LIMITS,
             upstream_limits: UPSTREAM,
             tls: None,

@@ -24,11 +24,11 @@ use super::controller;
 use super::frame::{Frame, Nonsense};
 use super::hub::{Counted, Hub, Refusal, add};
 use super::identity::peer;
-use super::pace::Bucket;
 use super::wire::{Ended, Inbox, Metered, RENEWED_WITHIN, write};
 use evenkeel_runtime::accept::{
     AcceptConfig, Link, Listener, Peer, Phase, ServeConnection, StopSignal, Stream, accept,
 };
+use evenkeel_runtime::bucket::Bucket;
 
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);

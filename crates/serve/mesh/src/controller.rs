@@ -15,10 +15,11 @@ use super::followers::{FOLLOWERS_MAX, Gone, Unbelieved};
 use super::frame::{Frame, Nonsense};
 use super::hub::{Hub, Refusal};
 use super::message::{Hello, PlanPart, WORKERS_MAX};
-use super::pace::Bucket;
+
 use super::settings::Unlike;
 use super::wire::{Ended, Inbox, Metered, Never, RENEWED_WITHIN, write};
 use evenkeel_runtime::accept::first;
+use evenkeel_runtime::bucket::Bucket;
 
 /// Frames of a follower in a second: four times what a sound one sends.
 const FRAMES_PER_S: f64 = 40.0;

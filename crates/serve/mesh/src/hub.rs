@@ -17,8 +17,9 @@ use super::MeshConfig;
 use super::followers::{Followers, Unbelieved};
 use super::frame::Nonsense;
 use super::identity::{Identity, Stranger};
-use super::pace::Bucket;
+
 use super::settings::Settings;
+use evenkeel_runtime::bucket::Bucket;
 use evenkeel_runtime::clock::Clock;
 
 /// Unlike frames of a peer are counted by these words: rows by [`Reason::name`], frames by

@@ -21,7 +21,7 @@
 //! | [`config`] | `[redirect]`: read and checked; `setup` makes a mesh of it |
 //! | [`frame`] | messages as bytes |
 //! | `identity` | certificates: who we are, who they are; read again when they change |
-//! | `dial` `accept` `wire` `pace` | connections, and what a peer may ask for |
+//! | `dial` `accept` `wire` `pace` | connections, and waiting before another try |
 //! | `hub` | what they share and count |
 //! | `settings` | what must be set alike, told one by one |
 //! | `driver` | the loop around core's `EpochSync` |

@@ -32,7 +32,7 @@ use crate::requests::log::Writer;
 use crate::requests::recorder::{Recorder, Sinks};
 use crate::site_router::SiteRouter;
 use crate::site_setup::HOME;
-use crate::upstream_state::{BrownoutSeen, ReplicaState, WorkerReport};
+use crate::upstream_state::{BrownoutSeen, ProbeCounts, ReplicaState, WorkerReport};
 use evenkeel_geo::traffic::Directive;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::{Timer, Wait};
@@ -297,6 +297,7 @@ impl Calls {
             hedge: hedges.reduce(HedgeStats::merged),
             window: self.window(),
             seen: BrownoutSeen::default(),
+            probes: ProbeCounts::default(),
             operations: self.operations.take(),
             responses: self.responses.take(),
             mirrored: self.mirrored.take(),

@@ -13,7 +13,9 @@ use evenkeel_core::window::LATENCY_BOUNDS_US;
 use super::view::{ReplicaView, View};
 use crate::config::UpstreamConfig;
 use crate::site_metrics;
-use crate::upstream_state::{SourceState, UpstreamStates, UpstreamStats};
+use crate::upstream_state::{
+    ProbeCounts, ProbeResults, SourceState, UpstreamStates, UpstreamStats,
+};
 use evenkeel_runtime::metrics::{
     Buckets, Label, Metric, Scrape, counter, counter_by, gauge, gauge_by, histogram, histogram_of,
     summary,
@@ -58,6 +60,7 @@ pub fn collect<'a>(
         })
     });
     scrape.table(&OF_SOURCES, rows);
+    collect_probes(scrape, &views);
     collect_operations(scrape, &views);
     site_metrics::collect(scrape, &views);
 }
@@ -319,6 +322,42 @@ const OF_SOURCES: [Metric<SourceState>; 4] = [
         },
     ),
 ];
+
+const PROBES: [Metric<ProbeResults>; 1] = [counter_by(
+    "evenkeel_probes_total",
+    "Probes of replicas, over HTTP or UDP: answered, unanswered (over UDP: lost or late), or \
+     unknown (no agent is there).",
+    "result",
+    |it| {
+        vec![
+            ("answered", it.answered.into()),
+            ("unanswered", it.unanswered.into()),
+            ("unknown", it.unknown.into()),
+        ]
+    },
+)];
+
+const PROBES_DROPPED: [Metric<ProbeCounts>; 1] = [counter_by(
+    "evenkeel_probe_datagrams_dropped_total",
+    "Dropped datagrams to the UDP ports of probes: unexpected (late, or come twice), or invalid \
+     (no answer of the agent asked).",
+    "reason",
+    |it| vec![("unexpected", it.unexpected.into()), ("invalid", it.invalid.into())],
+)];
+
+/// Of upstreams whose policies ask.
+fn collect_probes(scrape: &mut Scrape, views: &[View<'_>]) {
+    let asking = || views.iter().filter(|view| view.stats.probes != ProbeCounts::default());
+    let by_channel = asking().flat_map(|view| {
+        let counts = &view.stats.probes;
+        [("http", &counts.http), ("udp", &counts.udp)].map(|(channel, results)| {
+            (vec![("upstream", &*view.config.name), ("channel", channel)], results)
+        })
+    });
+    scrape.table(&PROBES, by_channel);
+    let dropped = asking().map(|it| (vec![("upstream", &*it.config.name)], &it.stats.probes));
+    scrape.table(&PROBES_DROPPED, dropped);
+}
 
 const OPERATIONS: [Metric<u64>; 1] = [counter(
     "evenkeel_operations_total",

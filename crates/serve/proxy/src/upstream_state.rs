@@ -30,7 +30,7 @@ use sources::Sources;
 
 pub use sites::{SiteCounts, SplitReport, SplitStats};
 pub use sources::{Heard, Query, SourceState};
-pub use worker_report::{BrownoutSeen, ReplicaState, WorkerReport};
+pub use worker_report::{BrownoutSeen, ProbeCounts, ProbeResults, ReplicaState, WorkerReport};
 
 /// What is known of all upstreams of the process.
 #[derive(Debug)]
@@ -74,6 +74,8 @@ pub struct UpstreamStats {
     pub responses: [u64; 5],
     /// Copies of other upstreams' requests: sent, and left out.
     pub mirrored: [u64; 2],
+    /// Questions to replicas since the process began.
+    pub probes: ProbeCounts,
     /// By worker: the replicas by slot, and the calls it holds.
     pub workers: Vec<(Vec<ReplicaState>, usize)>,
     /// By worker: how its hedges stand.
@@ -394,6 +396,7 @@ impl UpstreamStates {
         let mut stats = entry.lock();
         stats.total.merge(&report.window);
         stats.seen.merge(&report.seen);
+        stats.probes.merge(&report.probes);
         let sums = stats.operations.iter_mut().zip(report.operations);
         sums.for_each(|(sum, count)| *sum += count);
         let sums = stats.responses.iter_mut().zip(report.responses);

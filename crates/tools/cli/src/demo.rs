@@ -337,6 +337,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
         queue_timeout: Duration::from_secs(60),
         timeout: Duration::from_secs(60),
         dimmer: None,
+        udp_probes: true,
         limits: SERVER_LIMITS,
         upstream_limits: UPSTREAM_LIMITS,
         tls: None,

@@ -226,8 +226,9 @@ pub struct Phase {
     pub rate_factor: Option<f64>,
 }
 
-/// What an agent's answer to a probe was measured to cost it (`cargo xtask bench agent`).
-const PROBE_COST: Duration = Duration::from_micros(15);
+/// What an agent's answer to a probe in a datagram was measured to cost it: 8 to 12 µs on a busy
+/// machine, over HTTP 12 to 19 (`cargo run --release -p evenkeel-http-proxy --example probe_cost`).
+const PROBE_COST: Duration = Duration::from_micros(10);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Bounds on what a scenario may ask for, so that a slip of the pen does not fill the memory.
 const SERVERS_MAX: usize = 100_000;

@@ -211,6 +211,7 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
         queue_timeout: MINUTE,
         timeout: MINUTE,
         dimmer: None,
+        udp_probes: true,
         limits: LIMITS,
         upstream_limits: UPSTREAM_LIMITS,
         tls: None,

@@ -5,8 +5,10 @@
 //! | room | does |
 //! |---|---|
 //! | [`accept`] | clients: accepted, limited in number and time, told to leave; a worker's runtime |
+//! | [`bucket`] | how fast: a bound on what a peer may ask for |
 //! | [`buffers`] | what may be buffered for the clients of a process |
 //! | [`component`] | the parts of a process: what each runs, how each takes another configuration |
+//! | [`datagrams`] | UDP, read no faster than a bound |
 //! | [`files`] | the limit of open files, and what of it clients may have |
 //! | [`limits`] | what one worker allows its clients and itself, with the keys of the config |
 //! | [`clock`] | core's instants on the machine's clock, or on a test's virtual time |
@@ -18,9 +20,11 @@
 //! | [`metrics`] | the registry of metrics, and their text formats |
 
 pub mod accept;
+pub mod bucket;
 pub mod buffers;
 pub mod clock;
 pub mod component;
+pub mod datagrams;
 pub mod files;
 pub mod limits;
 pub mod metrics;

@@ -55,7 +55,8 @@ impl HttpListenConfig {
 
 impl AgentConfig {
     /// The keys of an `[[agent]]` that only HTTP has.
-    pub const KEYS: [&str; 4] = ["queue_max", "queue_timeout", "idle_timeout", "dimmer"];
+    pub const KEYS: [&str; 5] =
+        ["queue_max", "queue_timeout", "idle_timeout", "dimmer", "udp_probes"];
 
     /// Reads `[[agent]]` apart from what only Cassandra's protocol has; also says where its two
     /// addresses are written. `drain` is the process's.
@@ -75,6 +76,7 @@ impl AgentConfig {
             queue_timeout: duration(table, "queue_timeout", MS..=HOUR, timeout),
             timeout,
             dimmer: dimmer.optional().flatten(),
+            udp_probes: table.key("udp_probes").boolean().or(true),
             limits: ServerLimits { drain, ..AGENT_LIMITS },
             upstream_limits: UpstreamLimits {
                 body: BodyLimits { idle, ..BodyLimits::DEFAULT },

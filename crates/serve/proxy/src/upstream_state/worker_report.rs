@@ -29,6 +29,8 @@ pub struct WorkerReport {
     pub responses: [u64; 5],
     /// Copies of other upstreams' requests since the last observation: sent, and left out.
     pub mirrored: [u64; 2],
+    /// What became of questions to replicas since the last observation.
+    pub probes: ProbeCounts,
     /// What became of the requests of our own users; `None` where all of them stay at home.
     pub split: Option<SplitReport>,
 }
@@ -50,6 +52,48 @@ impl BrownoutSeen {
         self.full += other.full;
         self.reduced += other.reduced;
         self.dimmers_invalid += other.dimmers_invalid;
+    }
+}
+
+/// Questions to the agents of an upstream's replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeCounts {
+    /// As requests.
+    pub http: ProbeResults,
+    /// In datagrams.
+    pub udp: ProbeResults,
+    /// Datagrams that answer no question that waits: too late, or come twice.
+    pub unexpected: u64,
+    /// Datagrams that are no answer of the agent asked.
+    pub invalid: u64,
+}
+
+/// How questions ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeResults {
+    /// With an answer.
+    pub answered: u64,
+    /// Without one.
+    pub unanswered: u64,
+    /// As nobody there knows questions.
+    pub unknown: u64,
+}
+
+impl ProbeCounts {
+    /// Adds what was counted elsewhere or later.
+    pub const fn merge(&mut self, other: &Self) {
+        self.http.merge(&other.http);
+        self.udp.merge(&other.udp);
+        self.unexpected += other.unexpected;
+        self.invalid += other.invalid;
+    }
+}
+
+impl ProbeResults {
+    const fn merge(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.unanswered += other.unanswered;
+        self.unknown += other.unknown;
     }
 }
 

@@ -39,7 +39,9 @@ use evenkeel_mesh::{
 use evenkeel_placement::state::{
     DatabaseState, IntervalState, MoveState, OptionState, PlacementState,
 };
-use evenkeel_proxy::upstream_state::{BrownoutSeen, ReplicaState, UpstreamStates, WorkerReport};
+use evenkeel_proxy::upstream_state::{
+    BrownoutSeen, ProbeCounts, ProbeResults, ReplicaState, UpstreamStates, WorkerReport,
+};
 use evenkeel_runtime::accept::Stop;
 use evenkeel_runtime::accept::worker_runtime;
 use evenkeel_runtime::metrics::Scrape;
@@ -158,6 +160,12 @@ fn report() -> WorkerReport {
         operations: [5, 2],
         responses: [0, 80, 3, 9, 2],
         mirrored: [7, 1],
+        probes: ProbeCounts {
+            http: ProbeResults { answered: 21, unanswered: 22, unknown: 23 },
+            udp: ProbeResults { answered: 24, unanswered: 25, unknown: 0 },
+            unexpected: 26,
+            invalid: 27,
+        },
     }
 }
 
@@ -223,6 +231,13 @@ fn metrics_say_what_was_counted() {
     assert_eq!(["sent", "won", "denied"].map(hedges), [7.0, 4.0, 2.0]);
     let kept = |reason| of_shop("evenkeel_hedges_kept_total", &[("reason", reason)]);
     assert_eq!(["load", "ineffective", "comparison"].map(kept), [11.0, 12.0, 13.0]);
+    let probes = |channel, result| {
+        of_shop("evenkeel_probes_total", &[("channel", channel), ("result", result)])
+    };
+    let results = |channel| ["answered", "unanswered", "unknown"].map(|it| probes(channel, it));
+    assert_eq!(["http", "udp"].map(results), [[21.0, 22.0, 23.0], [24.0, 25.0, 0.0]]);
+    let dropped = |reason| of_shop("evenkeel_probe_datagrams_dropped_total", &[("reason", reason)]);
+    assert_eq!(["unexpected", "invalid"].map(dropped), [26.0, 27.0]);
     let gauges = ["ineffective", "delay_seconds", "benefit_ratio", "utilisation"];
     let gauges = gauges.map(|name| of_shop(&format!("evenkeel_hedge_{name}"), &[]));
     assert_eq!(gauges, [1.0, 0.008, 0.25, 0.4]);

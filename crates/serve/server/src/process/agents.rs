@@ -109,7 +109,7 @@ impl AnyAgent {
             Self::Http(agent) => agent.state(),
             Self::Cql(agent) => {
                 let NodeAgentState { waiting, in_service } = agent.state();
-                AgentState { waiting, in_service, brownout: None }
+                AgentState { waiting, in_service, ..AgentState::default() }
             }
         }
     }

@@ -250,6 +250,7 @@ impl<'a> Stage<'a> {
             queue_timeout: Duration::from_secs(60),
             timeout: Duration::from_secs(60),
             dimmer: Some(dimmer),
+            udp_probes: true,
             limits: SERVER_LIMITS,
             upstream_limits: UPSTREAM_LIMITS,
             tls: None,

@@ -155,6 +155,13 @@ impl StopSignal {
         let _ = self.stage.wait_for(|stage| *stage > Stage::LameDuck).await;
     }
 
+    /// Waits until another process accepts in place of this one; for ever where none does.
+    pub async fn replaced(&mut self) {
+        if self.stage.wait_for(|stage| *stage == Stage::Replaced).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Waits until clients are to leave.
     pub async fn draining(&mut self) {
         let _ = self.stage.wait_for(|stage| *stage > Stage::Replaced).await;

@@ -3,7 +3,7 @@
 use evenkeel_core::dimmer::{DimmerState, Law};
 
 use super::*;
-use evenkeel_http_proxy::agent_state::BrownoutState;
+use evenkeel_http_proxy::agent_state::{AgentProbes, BrownoutState};
 use evenkeel_http_proxy::config::Switch;
 
 /// How the first agent stands: it dims, since more is asked than is there.
@@ -24,7 +24,16 @@ pub(super) fn dimming() -> AgentState {
         tolerated_backlog: Duration::from_millis(125),
     };
     let brownout = Some(BrownoutState { state, switch: Switch::Auto });
-    AgentState { waiting: 5, in_service: 4, brownout }
+    let probes = AgentProbes {
+        answered_http: 11,
+        answered: 12,
+        unsent: 13,
+        malformed: 14,
+        foreign: 15,
+        replayed: 16,
+        pauses: 17,
+    };
+    AgentState { waiting: 5, in_service: 4, brownout, probes }
 }
 
 #[test]
@@ -37,6 +46,14 @@ fn metrics_say_how_agents_dim() {
     assert_eq!([of("brownout_dimmer"), of("brownout_manual")], [Some(0.625), Some(0.0)]);
     let seconds = ["brownout_percentile_seconds", "brownout_setpoint_seconds"].map(of);
     assert_eq!(seconds, [Some(0.48), Some(0.5)]);
+    let probes =
+        |channel| exposed.value("evenkeel_agent_probes_total", &[first, ("channel", channel)]);
+    assert_eq!(["http", "udp"].map(probes), [Some(11.0), Some(12.0)]);
+    let name = "evenkeel_agent_probe_datagrams_dropped_total";
+    let dropped = |reason| exposed.value(name, &[first, ("reason", reason)]);
+    let reasons = ["unsent", "malformed", "foreign", "replayed"].map(dropped);
+    assert_eq!(reasons, [Some(13.0), Some(14.0), Some(15.0), Some(16.0)]);
+    assert_eq!(of("agent_probe_pauses_total"), Some(17.0));
     let requests =
         |content| exposed.value("evenkeel_brownout_requests_total", &[first, ("content", content)]);
     assert_eq!(["full", "reduced"].map(requests), [Some(700.0), Some(300.0)]);
