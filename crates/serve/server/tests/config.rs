@@ -55,7 +55,7 @@ fn the_smallest_configuration_has_defaults() {
         ("shop", "c3", 1)
     );
     assert_eq!(
-        shop.common.replicas.iter().map(SocketAddr::port).collect::<Vec<_>>(),
+        shop.common.replicas.iter().filter_map(|it| it.port()).collect::<Vec<_>>(),
         [9001, 9002, 9003]
     );
     assert_eq!(shop.common.timeouts.total, Duration::from_secs(30));

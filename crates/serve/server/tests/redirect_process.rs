@@ -46,14 +46,14 @@ fn configuration(site: usize, ports: &[u16]) -> String {
     let (name, other) = (NAMES[site], NAMES[1 - site]);
     let sites = NAMES.iter().zip(ports).map(|(name, port)| {
         format!(
-            "[[redirect.sites]]\nname = '{name}'\npeer = '127.0.0.1:{port}'\n\
+            "[[redirect.sites]]\nname = '{name}'\npeer = 'localhost:{port}'\n\
              curves = ['four.toml']\n"
         )
     });
     format!(
         "[process]\nworkers = 1\n[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'shop'\n\
          [upstream.shop]\nreplicas = ['127.0.0.1:9', '127.0.0.1:10']\n\
-         [upstream.shop.sites]\n{other} = ['127.0.0.1:11']\n\
+         [upstream.shop.sites]\n{other} = ['localhost:11']\n\
          [admin]\naddress = '127.0.0.1:0'\n\
          [redirect]\nupstream = 'shop'\nsite = '{name}'\nobjective = '100ms'\nperiod = '400ms'\n\
          listen = '127.0.0.1:{}'\ncertificate = '{name}/site.pem'\nkey = '{name}/site.key'\n\
