@@ -161,11 +161,11 @@ impl Known {
         Ok(addresses)
     }
 
-    fn learn(&mut self, now: Instant, host: &str, heard: Result<Found<IpAddr>, String>) {
+    fn learn(&mut self, now: Instant, host: &str, heard: Result<Found<IpAddr>, Unanswered>) {
         let (mut found, ttl, missing) = match heard {
             Ok(Found { records, ttl, missing }) if !records.is_empty() => (records, ttl, missing),
-            Ok(_) => return self.fail(now, host, "it has no address".to_owned()),
-            Err(why) => return self.fail(now, host, why),
+            Ok(_) => return self.fail(now, host, &Unanswered::Nobody),
+            Err(why) => return self.fail(now, host, &why),
         };
         let mut ttl = ttl.clamp(TTL.0, TTL.1);
         if missing.is_some() {
@@ -190,7 +190,7 @@ impl Known {
         }
     }
 
-    fn fail(&mut self, now: Instant, host: &str, why: String) {
+    fn fail(&mut self, now: Instant, host: &str, why: &Unanswered) {
         self.ask_at = now + TTL.0 * 2_u32.pow(self.failures.min(DOUBLINGS_MAX));
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
@@ -198,17 +198,31 @@ impl Known {
                 true => "nobody can connect to it",
                 false => "its last addresses stay in use",
             };
-            tracing::warn!(host, error = why, "its addresses cannot be looked up: {stays}");
+            tracing::warn!(host, error = %why, "its addresses cannot be looked up: {stays}");
         }
-        self.why = why;
+        self.why = why.to_string();
     }
+}
+
+/// Why a question has brought no address.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error(transparent)]
+    Failed(LookupError),
+    #[error("no answer within {} s", LOOKUP.as_secs())]
+    Late,
+    #[error("it has no address")]
+    Nobody,
+    /// Whose thread has ended.
+    #[error("whoever looked it up has ended")]
+    Ended,
 }
 
 /// A question on its way. A thread that ends while it asks leaves the name to others.
 struct Asking {
     names: Arc<Names>,
     host: String,
-    heard: Option<Result<Found<IpAddr>, String>>,
+    heard: Option<Result<Found<IpAddr>, Unanswered>>,
 }
 
 impl Asking {
@@ -220,8 +234,8 @@ impl Asking {
         let resolver = self.names.resolver.clone();
         let asked = timeout(LOOKUP, resolver.addresses(&self.host)).await;
         self.heard = Some(match asked {
-            Ok(heard) => heard.map_err(|error: LookupError| error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", LOOKUP.as_secs())),
+            Ok(heard) => heard.map_err(Unanswered::Failed),
+            Err(_) => Err(Unanswered::Late),
         });
     }
 }
@@ -233,7 +247,7 @@ impl Drop for Asking {
         known.is_asked = false;
         match self.heard.take() {
             Some(heard) => known.learn(Instant::now(), &self.host, heard),
-            None => known.why = "whoever looked it up has ended".to_owned(),
+            None => known.why = Unanswered::Ended.to_string(),
         }
         known.answered.notify_waiters();
     }

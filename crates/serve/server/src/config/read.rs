@@ -84,14 +84,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     let reported = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, reported);
     if let Some(upstream) = reported.and_then(|index| upstreams.get(index)) {
-        if upstream.config.cql.is_some() {
-            let expected = "an HTTP upstream: Envoy routes requests, not coordinators";
-            table.problem("envoy", Mismatch::new("[envoy] with a Cassandra upstream", expected));
-        }
-        for replica in upstream.replicas.iter().filter(|it| it.server.inet().is_none()) {
-            let hint = "[envoy] tells Envoys where requests go, and these take no others";
-            replica.problem("an IP address with a port", hint);
-        }
+        check_envoy(table, upstream);
     }
     check_buffers(process.buffers_max, &upstreams);
     let mesh = (redirect.as_ref(), envoy.as_ref());
@@ -202,6 +195,18 @@ fn check_use(
             let unused = Mismatch::new("an upstream that no [[listen]] names", expected);
             upstream.setting.problem(unused);
         }
+    }
+}
+
+/// Envoys route requests, to where they are told by number.
+fn check_envoy(table: &mut Table<'_>, upstream: &Upstream<'_>) {
+    if upstream.config.cql.is_some() {
+        let expected = "an HTTP upstream: Envoy routes requests, not coordinators";
+        table.problem("envoy", Mismatch::new("[envoy] with a Cassandra upstream", expected));
+    }
+    for replica in upstream.replicas.iter().filter(|it| it.server.inet().is_none()) {
+        let hint = "[envoy] tells Envoys where requests go, and these take no others";
+        replica.problem("an IP address with a port", hint);
     }
 }
 
