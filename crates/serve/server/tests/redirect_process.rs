@@ -163,7 +163,11 @@ fn mistakes_in_the_configuration_of_sites_are_told_with_their_lines() {
         ("period = '400ms'", "overload_price = 0.1", "overload = \"priced\" too"),
         ("ireland = ['localhost:11']", "paris = ['127.0.0.1:11']", "a site \"paris\""),
         ("ireland = ['localhost:11']", "", "the proxies of the site \"ireland\""),
-        ("[redirect]\n", "[envoy]\ndirectory = 'e'\n[redirect]\n", "tells Envoys where requests go"),
+        (
+            "[redirect]\n",
+            "[envoy]\ndirectory = 'e'\n[redirect]\n",
+            "tells Envoys where requests go",
+        ),
         ("curves = ['four.toml']", "curves = []", "1 to 256 files"),
         ("objective = '100ms'\n", "", "objective"),
         ("listen = '127.0.0.1:1'", "", "listen"),

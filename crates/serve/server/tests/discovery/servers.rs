@@ -202,9 +202,9 @@ fn a_duplicate_whose_name_leads_to_another_server_is_filled_there() {
         assert_eq!(client.ask(&["SET", "a", "1"]), Reply::Simple("OK".to_owned()));
         server.host("two.test", &[ip(2)]);
         redises[1].0.kill();
-        until("it is found dead", || live(1)).await;
-        until("it is live elsewhere", || live(2)).await;
-        assert_eq!(Client::connect(redises[2].1).ask(&["GET", "a"]), Reply::bulk("1"));
+        let mut elsewhere = Client::connect(redises[2].1);
+        until("it is filled elsewhere", || elsewhere.ask(&["GET", "a"]) == Reply::bulk("1")).await;
+        until("it is live there", || live(2)).await;
         stop(process).await;
     });
 }

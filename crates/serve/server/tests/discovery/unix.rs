@@ -37,7 +37,9 @@ impl App {
         };
         let stop = Stop::new();
         let served = engine::serve(listener, LIMITS, handler, stop.signal());
-        let serving = tokio::task::spawn_local(async { drop(served.await.unwrap()) });
+        let serving = tokio::task::spawn_local(async {
+            let _served = served.await.unwrap();
+        });
         Self { stop, serving }
     }
 
