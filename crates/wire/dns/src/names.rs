@@ -170,7 +170,8 @@ impl Known {
         let mut ttl = ttl.clamp(TTL.0, TTL.1);
         if missing.is_some() {
             // Those of the kind that nobody could tell may still be there.
-            found.extend(&self.addresses);
+            let told = found.first().map(IpAddr::is_ipv4);
+            found.extend(self.addresses.iter().filter(|it| Some(it.is_ipv4()) != told));
             ttl = ttl.min(COMPLETED_WITHIN);
         }
         self.ask_at = now + ttl;
@@ -250,5 +251,47 @@ impl Drop for Asking {
             None => known.why = Unanswered::Ended.to_string(),
         }
         known.answered.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(ips: &[&str], missing: Option<LookupError>) -> Result<Found<IpAddr>, Unanswered> {
+        let records = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        Ok(Found { records, ttl: Duration::from_secs(60), missing })
+    }
+
+    #[test]
+    fn who_can_tell_of_one_kind_only_takes_none_of_the_other_away() {
+        let (now, mut known) = (Instant::now(), Known::unheard(Instant::now()));
+        known.learn(now, "a.test", found(&["10.0.0.1", "2001:db8::1"], None));
+        assert_eq!(known.ask_at, now + Duration::from_secs(60));
+        let refused =
+            LookupError::Refused { server: ([127, 0, 0, 1], 53).into(), code: "SERVFAIL" };
+        known.learn(now, "a.test", found(&["10.0.0.2"], Some(refused)));
+        let both: [IpAddr; 2] = ["10.0.0.2", "2001:db8::1"].map(|ip| ip.parse().unwrap());
+        assert_eq!(known.addresses, both);
+        assert_eq!(known.ask_at, now + COMPLETED_WITHIN);
+        known.learn(now, "a.test", found(&[], None));
+        assert_eq!(known.addresses, both, "nothing takes nothing away");
+        known.learn(now, "a.test", found(&["10.0.0.2"], None));
+        assert_eq!(known.addresses, both[..1]);
+    }
+
+    #[test]
+    fn pauses_grow_while_it_fails_and_the_reason_is_told() {
+        let (now, mut known) = (Instant::now(), Known::unheard(Instant::now()));
+        for seconds in [1, 2, 4, 8, 16, 32, 32] {
+            known.learn(now, "a.test", Err(Unanswered::Late));
+            assert_eq!(known.ask_at, now + Duration::from_secs(seconds));
+        }
+        let error = known.addresses("a.test").unwrap_err().to_string();
+        assert_eq!(error, "a.test: no answer within 15 s");
+        known.learn(now, "a.test", found(&["10.0.0.1"], None));
+        known.learn(now, "a.test", Err(Unanswered::Late));
+        assert_eq!(known.ask_at, now + TTL.0, "they begin anew");
+        assert_eq!(known.addresses("a.test").unwrap().len(), 1);
     }
 }

@@ -175,7 +175,7 @@ fn memcacheds_are_duplicates() {
         return;
     };
     let target = |&port: &u16| Target::Memcached {
-        address: SocketAddr::from(([127, 0, 0, 1], port)).into(),
+        address: std::net::SocketAddr::from(([127, 0, 0, 1], port)).into(),
     };
     let targets: Vec<Target> = ports.iter().map(target).collect();
     story("memcached", &targets, || {
@@ -217,8 +217,9 @@ fn a_memcached_that_comes_later_is_filled() {
     let change = |config: &mut DuplicatesConfig| {
         config.members.acknowledge = Acknowledge::All;
     };
-    let target =
-        |port: u16| Target::Memcached { address: SocketAddr::from(([127, 0, 0, 1], port)).into() };
+    let target = |port: u16| Target::Memcached {
+        address: std::net::SocketAddr::from(([127, 0, 0, 1], port)).into(),
+    };
     let world = World::over("later", vec![ports.map(target).to_vec()], 1, change);
     let mut client = world.client();
     assert_eq!(client.ask(&["SET", "a", "1"]), ok());
