@@ -57,8 +57,9 @@ pub struct Feedback {
     pub in_service: u32,
     /// Requests the replica serves at once; `None` when it does not know.
     pub concurrency: Option<u32>,
-    /// Service time of the answered request, without waiting (C3's 1/µ).
-    pub service_time: Duration,
+    /// Service time of the answered request, without waiting (C3's 1/µ); on a probe's answer the
+    /// usual one. `None` while it has served nothing: it is idle, and nobody knows how fast.
+    pub service_time: Option<Duration>,
     /// The replica's estimate of the latency of a request that arrives now (Prequal).
     pub latency: Option<Duration>,
     /// Requests arriving at the replica from all its clients together.
@@ -77,7 +78,7 @@ impl Feedback {
             queue_length,
             in_service,
             concurrency: None,
-            service_time,
+            service_time: Some(service_time),
             latency: None,
             arrival_rate: None,
             dimmer: None,
@@ -139,11 +140,47 @@ impl GivenUp {
 pub(crate) enum Probing {
     /// It may be asked.
     Idle,
-    /// A question is on its way. One at a time: a replica too slow to answer is not asked more and
-    /// more.
-    Asked,
+    /// A question is on its way since then. One at a time: a replica too slow to answer is not
+    /// asked more and more.
+    Asked(Instant),
     /// It answered as one that knows no probes, and is not asked again.
     Unknown,
+}
+
+/// How long a replica takes to answer a question: the smoothed time and its mean deviation, as TCP
+/// keeps them (RFC 6298, with the gains 1/8 and 1/4).
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct RoundTrip {
+    smoothed_ns: u64,
+    deviation_ns: u64,
+}
+
+impl RoundTrip {
+    /// A question that waits this much longer than usual, at the least, is late: 1 ms (adaptive
+    /// selection study, section 3).
+    const LATE_NS_MIN: u64 = 1_000_000;
+    /// An answer that took longer than this many times the usual says that its replica stood
+    /// still, not how far away it is.
+    const TIMES_MAX: u64 = 4;
+
+    fn add(&mut self, sample_ns: u64) {
+        if self.smoothed_ns == 0 {
+            (self.smoothed_ns, self.deviation_ns) = (sample_ns.max(1), sample_ns / 2);
+            return;
+        }
+        let sample_ns = sample_ns.clamp(1, self.smoothed_ns * Self::TIMES_MAX);
+        if sample_ns < self.smoothed_ns / Self::TIMES_MAX {
+            *self = Self { smoothed_ns: sample_ns, deviation_ns: sample_ns / 2 };
+            return; // what was known was of a replica that stood still
+        }
+        let error_ns = sample_ns.abs_diff(self.smoothed_ns);
+        self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + error_ns / 4;
+        self.smoothed_ns = (self.smoothed_ns - self.smoothed_ns / 8 + sample_ns / 8).max(1);
+    }
+
+    fn patience_ns(self) -> u64 {
+        self.smoothed_ns + (4 * self.deviation_ns).max(Self::LATE_NS_MIN)
+    }
 }
 
 /// What is known about one replica.
@@ -155,6 +192,7 @@ pub struct Replica {
     pub(crate) given_up: GivenUp,
     pub(crate) silence: Silence,
     pub(crate) probing: Probing,
+    pub(crate) round_trip: RoundTrip,
     /// Attempts that failed since it last answered.
     pub(crate) consecutive_failures: u32,
     /// Bodies that broke since one was complete: an answer's head alone does not clear its name.
@@ -178,6 +216,7 @@ impl Replica {
             given_up: GivenUp { copies: 0.0, waited_ns: 0, at: Instant::ZERO },
             silence: Silence::new(),
             probing: Probing::Idle,
+            round_trip: RoundTrip { smoothed_ns: 0, deviation_ns: 0 },
             consecutive_failures: 0,
             broken_bodies: 0,
             health: Health::Up,
@@ -319,6 +358,8 @@ pub struct Fleet {
     pub(crate) silent: u32,
     /// When to look again who is.
     pub(crate) listen_at: Instant,
+    /// Over all replicas.
+    round_trip: RoundTrip,
 }
 
 impl Fleet {
@@ -431,6 +472,9 @@ impl Fleet {
             return;
         }
         replica.feedback = Some(*new);
+        if replica.probing == Probing::Unknown {
+            replica.probing = Probing::Idle; // an agent has come
+        }
         if let Some(dimmer) = new.dimmer {
             replica.dimmer = Some((dimmer, now));
         }
@@ -510,6 +554,50 @@ impl Fleet {
 
     fn examine_failure(&mut self, now: Instant) {
         self.examine(now + Duration::from_secs(15)); // 7.5 time constants of forgetting
+    }
+
+    /// Whether a replica may answer questions: it never said that it knows none.
+    #[inline]
+    pub fn may_be_asked(&self, id: ReplicaId) -> bool {
+        self.replica(id).probing != Probing::Unknown
+    }
+
+    /// How long a replica takes to answer a question about its state, or others do where it never
+    /// answered one; `None` before anybody did.
+    #[inline]
+    pub fn round_trip(&self, id: ReplicaId) -> Option<Duration> {
+        self.known_round_trip(id).map(|it| Duration::from_nanos(it.smoothed_ns))
+    }
+
+    /// How long its answer to a question is waited for, before it is late.
+    #[inline]
+    pub fn patience(&self, id: ReplicaId) -> Option<Duration> {
+        self.known_round_trip(id).map(|it| Duration::from_nanos(it.patience_ns()))
+    }
+
+    /// Whether it owes the answer to a question for longer than it takes: it stands still.
+    #[inline]
+    pub fn is_late_with_answer(&self, now: Instant, id: ReplicaId) -> bool {
+        let Probing::Asked(at) = self.replica(id).probing else { return false };
+        self.patience(id).is_some_and(|patience| now >= at + patience)
+    }
+
+    #[inline]
+    fn known_round_trip(&self, id: ReplicaId) -> Option<RoundTrip> {
+        let known = |it: &RoundTrip| it.smoothed_ns > 0;
+        let its_own = Some(self.replica(id).round_trip).filter(known);
+        its_own.or(Some(self.round_trip).filter(known))
+    }
+
+    /// A replica answered a question after this time.
+    pub(crate) fn note_round_trip(&mut self, id: ReplicaId, sample_ns: u64) {
+        let usual = self.round_trip;
+        let its_own = &mut self.replica_mut(id).round_trip;
+        if its_own.smoothed_ns == 0 {
+            *its_own = usual;
+        }
+        its_own.add(sample_ns);
+        self.round_trip.add(sample_ns);
     }
 
     pub(crate) fn examine(&mut self, until: Instant) {

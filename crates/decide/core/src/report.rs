@@ -67,21 +67,21 @@ impl Estimates {
     }
 
     /// The report of this moment: with the service time of the request just answered, or else
-    /// the usual one. `None` before anything was sent to the application.
-    pub fn report(&self, present: Present, service_time: Option<Duration>) -> Option<Feedback> {
+    /// the usual one; with none before anything was sent to the application. Who has done nothing
+    /// yet says so: one that kept silent would never be given anything.
+    pub fn report(&self, present: Present, service_time: Option<Duration>) -> Feedback {
         let Present { now, waiting, in_service, concurrency } = present;
-        let usual = self.usual(now)?;
-        Some(Feedback {
+        let usual = self.usual(now);
+        Feedback {
+            queue_length: waiting,
+            in_service,
             concurrency,
-            latency: Some(time::from_millis_f64(latency_ms(usual, present))),
+            service_time: service_time.or_else(|| usual.map(time::from_millis_f64)),
+            latency: usual.map(|usual| time::from_millis_f64(latency_ms(usual, present))),
             arrival_rate: self.gap_ms.and_then(|gap_ms| Rate::new(1e3 / gap_ms).ok()),
+            dimmer: None,
             reported_at: Some(now),
-            ..Feedback::measured(
-                waiting,
-                in_service,
-                service_time.unwrap_or(time::from_millis_f64(usual)),
-            )
-        })
+        }
     }
 
     /// The mean service time, or what it cannot be below.
@@ -122,17 +122,18 @@ mod tests {
             estimates.served(8 * MS);
         }
         let now = Instant::from_millis(5_000);
-        let report = estimates.report(idle(now), None).unwrap();
+        let report = estimates.report(idle(now), None);
         assert!((report.arrival_rate.unwrap().value() - 500.0).abs() < 1e-6);
-        assert!(report.service_time.abs_diff(8 * MS) < Duration::from_nanos(10));
+        assert!(report.service_time.unwrap().abs_diff(8 * MS) < Duration::from_nanos(10));
         assert_eq!((report.reported_at, report.concurrency), (Some(now), Some(4)));
         let busy = Present { waiting: 6, in_service: 4, ..idle(now) };
-        let report = estimates.report(busy, Some(3 * MS)).unwrap();
+        let report = estimates.report(busy, Some(3 * MS));
         // 8 ms × (1 + 10 / 4) = 28 ms, whatever the last request took.
-        assert_eq!((report.service_time, report.queue_length, report.in_service), (3 * MS, 6, 4));
+        let counts = (report.queue_length, report.in_service);
+        assert_eq!((report.service_time, counts), (Some(3 * MS), (6, 4)));
         assert!(report.latency.unwrap().abs_diff(28 * MS) < Duration::from_nanos(100));
         let unlimited = Present { concurrency: None, ..busy };
-        let report = estimates.report(unlimited, None).unwrap();
+        let report = estimates.report(unlimited, None);
         assert!(report.latency.unwrap().abs_diff(8 * MS) < Duration::from_nanos(100));
     }
 
@@ -147,7 +148,7 @@ mod tests {
         }
         // Of the old gap's excess of 18 ms a share of 0.97^100 is left.
         let gap_ms = 2.0 + 18.0 * 0.97_f64.powi(100);
-        let report = estimates.report(idle(Instant::from_millis(now_ms)), None).unwrap();
+        let report = estimates.report(idle(Instant::from_millis(now_ms)), None);
         assert!((report.arrival_rate.unwrap().value() * gap_ms / 1e3 - 1.0).abs() < 1e-9);
     }
 
@@ -157,7 +158,7 @@ mod tests {
             let mut estimates = Estimates::default();
             estimates.sent(Instant::ZERO);
             arrivals.iter().for_each(|at| estimates.arrived(*at));
-            let report = estimates.report(idle(Instant::FAR), None).unwrap();
+            let report = estimates.report(idle(Instant::FAR), None);
             report.arrival_rate.map(Rate::value)
         };
         assert_eq!(rate(&[Instant::ZERO]), None, "one arrival has no gap");
@@ -169,13 +170,14 @@ mod tests {
     fn a_service_time_nobody_measured_is_absent_then_at_least_the_time_waited() {
         let mut estimates = Estimates::default();
         estimates.arrived(Instant::ZERO);
-        assert_eq!(estimates.report(idle(Instant::ZERO), None), None);
+        let report = estimates.report(idle(Instant::ZERO), None);
+        assert_eq!((report.service_time, report.latency, report.queue_length), (None, None, 0));
         estimates.sent(Instant::from_millis(5));
         estimates.sent(Instant::from_millis(9));
-        let report = estimates.report(idle(Instant::from_millis(25)), None).unwrap();
-        assert_eq!(report.service_time, 20 * MS);
+        let report = estimates.report(idle(Instant::from_millis(25)), None);
+        assert_eq!(report.service_time, Some(20 * MS));
         estimates.served(30 * MS);
-        let report = estimates.report(idle(Instant::from_millis(90)), None).unwrap();
-        assert_eq!(report.service_time, 30 * MS);
+        let report = estimates.report(idle(Instant::from_millis(90)), None);
+        assert_eq!(report.service_time, Some(30 * MS));
     }
 }

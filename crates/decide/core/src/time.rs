@@ -61,6 +61,13 @@ impl Instant {
         self.0.saturating_sub(earlier.0) as f64 * 1e-6
     }
 
+    /// The instant `duration` earlier, at the earliest zero.
+    #[inline]
+    #[must_use]
+    pub const fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(duration)))
+    }
+
     /// The instant `nanos` later.
     #[inline]
     #[must_use]
@@ -134,6 +141,8 @@ pub enum Why {
     RateOpens,
     /// A duplicate that owes an answer has been silent for long.
     Silence,
+    /// Answers to questions are not waited for any longer.
+    Probes,
 }
 
 impl Deadline {

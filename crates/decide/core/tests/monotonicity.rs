@@ -223,6 +223,7 @@ fn most_policies_rank() {
         "weighted-dimmer",
         "c3:ranking=off,rate_control=on",
         "prequal:q_rif=0.84,reuse_max=1",
+        "prequal:mode=sync",
     ];
     assert_eq!(without, expected);
 }

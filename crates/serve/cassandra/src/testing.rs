@@ -53,7 +53,7 @@ pub(crate) fn route_to(
     let remote = remote.map(|name| RemoteDatacenter { site: name.clone(), datacenter: name });
     config.1.remote = remote.collect();
     let (_, view) = channel();
-    let seed = DispatcherSeed { clients: 1, seed: 1 };
+    let seed = DispatcherSeed { clients: 1, seed: 1, can_ask: false };
     let to_nodes = (limits(), None);
     let route = Route::new((&config.0, &config.1), to_nodes, view, Clock::start(), seed).unwrap();
     let cluster = Arc::new(Cluster { nodes, ..Cluster::default() });

@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = node.read(read)?;
     let listener = Listener::bind(listen.parse::<SocketAddr>()?)?;
     worker_runtime()?.block_on(async move {
-        let seed = DispatcherSeed { clients: 1, seed: 1 };
+        let seed = DispatcherSeed { clients: 1, seed: 1, can_ask: false };
         let route = Route::new(&config, Clock::start(), seed)?;
         if mode == "on" {
             let writer = Rc::new(RefCell::new(RequestLog::new(1).writer(0)));

@@ -82,7 +82,9 @@ pub fn write(feedback: &Feedback) -> HeaderValue {
     text.0.put_slice(b"TEXT ");
     text.count(Metric::Queue, feedback.queue_length);
     text.count(Metric::InService, feedback.in_service);
-    text.millis(Metric::Service, time::nanos(feedback.service_time));
+    if let Some(service_time) = feedback.service_time {
+        text.millis(Metric::Service, time::nanos(service_time));
+    }
     if let Some(concurrency) = feedback.concurrency {
         text.count(Metric::Concurrency, concurrency);
     }
@@ -253,7 +255,7 @@ impl Report {
             queue_length: count(need(Metric::Queue)?),
             in_service: count(need(Metric::InService)?),
             concurrency: self.value(Metric::Concurrency).map(count),
-            service_time: duration(need(Metric::Service)?),
+            service_time: self.value(Metric::Service).map(duration),
             latency: self.value(Metric::Latency).map(duration),
             arrival_rate: self.value(Metric::ArrivalRate).and_then(|rate| Rate::new(rate).ok()),
             dimmer: self.value(Metric::Dimmer).and_then(|dimmer| Dimmer::new(dimmer).ok()),

@@ -73,7 +73,6 @@ impl Protocol for Http {
         if let Some(request) = &mut request {
             message.trace.mark(request.headers_mut());
         }
-        route.ask_probes(attempt.datacenter());
         async move {
             let Some(request) = request else {
                 unreachable!("the dispatcher resends only what may be resent")
@@ -84,6 +83,10 @@ impl Protocol for Http {
             }
             answer
         }
+    }
+
+    fn ask(route: &Rc<Route>, datacenter: usize) {
+        route.ask_probes(datacenter);
     }
 
     #[inline]

@@ -338,9 +338,7 @@ impl Agent {
         let headers = response.headers_mut();
         headers.remove(orca::HEADER);
         headers.remove(orca::HEADER_BINARY);
-        if let Some(report) = self.report(service_time) {
-            headers.insert(orca::HEADER, orca::write(&report));
-        }
+        headers.insert(orca::HEADER, orca::write(&self.report(service_time)));
         if let Some(dimming) = &self.dimming {
             headers.remove(brownout::DIMMER_2014);
             headers.insert(brownout::DIMMER, brownout::write_dimmer(dimming.dimmer()));
@@ -348,16 +346,15 @@ impl Agent {
         response
     }
 
-    fn report(&self, service_time: Option<Duration>) -> Option<Feedback> {
+    fn report(&self, service_time: Option<Duration>) -> Feedback {
         let present = Present {
             now: self.clock.now(),
             waiting: self.admission.waiting(),
             in_service: self.admission.in_service(),
             concurrency: self.concurrency,
         };
-        let report = self.estimates.borrow().report(present, service_time)?;
         let dimmer = self.dimming.as_ref().map(|dimming| dimming.dimmer());
-        Some(Feedback { dimmer, ..report })
+        Feedback { dimmer, ..self.estimates.borrow().report(present, service_time) }
     }
 }
 

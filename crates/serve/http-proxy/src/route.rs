@@ -147,6 +147,7 @@ impl Route {
         time: (Clock, Timer),
         seed: DispatcherSeed,
     ) -> Rc<Self> {
+        let seed = DispatcherSeed { can_ask: true, ..seed };
         let way = Way { limits: config.limits, tls };
         let replica = |address| Replica::new(address, &way);
         let slots = config.groups();
@@ -174,7 +175,7 @@ impl Route {
         tls: Option<ClientTls>,
         seed: DispatcherSeed,
     ) -> Rc<Self> {
-        self.calls.reconfigure(config, seed);
+        self.calls.reconfigure(config, DispatcherSeed { can_ask: true, ..seed });
         self.connections.go(Way { limits: config.limits, tls });
         Rc::new(Self {
             config: config.clone(),

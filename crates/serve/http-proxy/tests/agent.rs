@@ -225,7 +225,7 @@ fn service_time_does_not_contain_waiting() {
         let asked: Vec<_> = (0..4).map(|n| proxy.spawn(&format!("/{n}"))).collect();
         let mut service_times = Vec::new();
         for answer in asked {
-            service_times.push(answer.await.unwrap().feedback.unwrap().service_time);
+            service_times.push(answer.await.unwrap().feedback.unwrap().service_time.unwrap());
         }
         let total = began.elapsed();
         assert!(total >= 120 * MS, "one after the other: {total:?}");
@@ -294,7 +294,7 @@ fn an_application_that_does_not_answer_is_given_up() {
         assert!(late.body.contains("did not answer within 300ms"), "{}", late.body);
         let report = late.feedback.unwrap();
         assert_eq!(load(report), (0, 0), "its slot is free");
-        assert!(report.service_time >= 300 * MS, "it takes at least that long: {report:?}");
+        assert!(report.service_time >= Some(300 * MS), "it takes at least that long: {report:?}");
         app.allow(1);
         assert_eq!(proxy.ask("/1").await.status, StatusCode::OK);
     });

@@ -81,6 +81,8 @@ pub struct DispatcherSeed {
     pub clients: u32,
     /// Seed of the policy's randomness; workers must differ, or they would choose alike.
     pub seed: u64,
+    /// Whether replicas are asked for their state: whoever drives them sends the questions.
+    pub can_ask: bool,
 }
 
 fn dispatcher(config: &UpstreamConfig, replicas: usize, seed: DispatcherSeed) -> Dispatcher {
@@ -96,6 +98,7 @@ fn behaviour(config: &UpstreamConfig, seed: DispatcherSeed) -> DispatcherConfig 
         retries_max: config.retries_max,
         retry_budget: config.retry_budget.clone(),
         backlog_calls_max: config.held_max,
+        can_ask: seed.can_ask,
         record_latency: true,
         seed: seed.seed,
     }
@@ -398,12 +401,14 @@ impl Calls {
     pub fn learn_probe(&self, datacenter: usize, probe: &Probe, reported: Option<&Feedback>) {
         let now = self.tick();
         self.dispatcher(datacenter).learn_probe(now, probe, reported);
+        self.resume_held(datacenter); // a request may have waited for it
     }
 
     /// The replica knows no questions.
     pub fn probe_is_unknown(&self, datacenter: usize, probe: &Probe) {
         let now = self.read_at.get();
         self.dispatcher(datacenter).probe_is_unknown(now, probe);
+        self.resume_held(datacenter);
     }
 }
 
@@ -423,7 +428,7 @@ pub fn replica_state(
         distrust: dispatcher.distrust(now, id),
         cost: dispatcher.cost(now, id),
         queue_length: facts.feedback().map(|feedback| feedback.queue_length),
-        service_time: facts.feedback().map(|feedback| feedback.service_time),
+        service_time: facts.feedback().and_then(|feedback| feedback.service_time),
         dimmer: facts.dimmer().filter(|reported| now.since(reported.1) < DIMMER_SHOWN_FOR),
     }
 }

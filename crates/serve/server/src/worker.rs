@@ -181,7 +181,8 @@ impl Floor {
     }
 
     fn seed(&self, upstream: &UpstreamConfig) -> DispatcherSeed {
-        DispatcherSeed { clients: self.config.clients(upstream), seed: self.number as u64 + 1 }
+        let clients = self.config.clients(upstream);
+        DispatcherSeed { clients, seed: self.number as u64 + 1, can_ask: false }
     }
 
     fn open_routes(&mut self) -> io::Result<()> {

@@ -105,6 +105,11 @@ impl Backlog {
         self.wake(Instant::FAR);
     }
 
+    /// Makes a call ready that waited for something else than its turn.
+    pub fn resume(&mut self, call: CallId) {
+        self.ready.push_back(call);
+    }
+
     /// A call that should be stepped again.
     pub fn resumed(&mut self) -> Option<CallId> {
         self.ready.pop_front()

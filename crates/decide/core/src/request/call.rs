@@ -295,7 +295,34 @@ pub(crate) enum Phase {
     Refused(Refusal),
 }
 
-/// The life of one request, from open to close. About 100 bytes, no allocation.
+/// Whether a call has waited for answers to the policy's questions before its first copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Listening {
+    NotYet,
+    Until(Instant),
+    Over,
+}
+
+/// When the replica of a call's last copy is asked whether it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ping {
+    Never,
+    Due(Instant),
+    /// It was asked at the first of these times, and should have answered by the second.
+    Asked(Instant, Instant),
+}
+
+impl Ping {
+    #[inline]
+    pub(crate) const fn due(self) -> Option<Instant> {
+        match self {
+            Self::Never => None,
+            Self::Due(at) | Self::Asked(_, at) => Some(at),
+        }
+    }
+}
+
+/// The life of one request, from open to close. About 150 bytes, no allocation.
 #[derive(Debug)]
 #[must_use = "close it with Dispatcher::close, or its place in the backlog stays taken"]
 pub struct Call {
@@ -312,9 +339,12 @@ pub struct Call {
     pub(crate) retries: u8,
     pub(crate) hedges: u8,
     pub(crate) held: bool,
+    pub(crate) listening: Listening,
     pub(crate) hedge_due: Option<Instant>,
     /// When another replica is asked beside those that were asked and say nothing.
     pub(crate) rescue_due: Option<Instant>,
+    /// When its replica is asked whether it lives.
+    pub(crate) ping: Ping,
     /// Whether the driver says that they do.
     pub(crate) is_doubted: bool,
     /// Whether the budget forbade that once.
@@ -343,8 +373,10 @@ impl Call {
             retries: 0,
             hedges: 0,
             held: false,
+            listening: Listening::NotYet,
             hedge_due: None,
             rescue_due: None,
+            ping: Ping::Never,
             is_doubted: false,
             is_denied: false,
             last_failure: None,

@@ -23,24 +23,27 @@ mod by_client;
 mod deciding;
 mod further;
 mod listening;
+mod pinging;
 mod probing;
 
+use pinging::OldAge;
 pub use probing::Probe;
+use probing::Questions;
 
 use crate::distribution::Recorder;
 use crate::fleet::{Feedback, Fleet, GroupId, Replica, ReplicaId};
 use crate::plan::RoutePlan;
 use crate::request::backlog::Backlog;
 use crate::request::call::{
-    Attempt, BodyEnd, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Learnt, MIRROR,
-    Outcome, Phase, Refusal, Request, Settled, Step,
+    Attempt, BodyEnd, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Learnt, Listening,
+    MIRROR, Outcome, Phase, Refusal, Request, Settled, Step,
 };
 use crate::request::decision::{Decisions, Verdict};
 use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
 use crate::request::safeguards::{Distrust, Safeguards, untried};
 use crate::request::select::{Candidates, Choice, Selector, cheapest};
 use crate::rng::Rng;
-use crate::time::{Deadline, Duration, Instant};
+use crate::time::{Deadline, Duration, Instant, Why};
 use crate::units::Dimmer;
 use crate::window::{ReplicaWindow, RequestWindow};
 
@@ -55,6 +58,9 @@ pub struct DispatcherConfig {
     pub retry_budget: Budget,
     /// Calls of one group that may be held; further ones are refused.
     pub backlog_calls_max: usize,
+    /// Whether the driver asks replicas for their state ([`Dispatcher::probe`]). Where it does not,
+    /// no request waits for answers.
+    pub can_ask: bool,
     /// Whether to record the latency of every answered call into the window.
     pub record_latency: bool,
     /// Seed of the policy's randomness.
@@ -68,6 +74,7 @@ impl Default for DispatcherConfig {
             retries_max: 1,
             retry_budget: Budget::of_retries(0.2),
             backlog_calls_max: 1_024,
+            can_ask: false,
             record_latency: false,
             seed: 0,
         }
@@ -85,6 +92,10 @@ pub struct Dispatcher {
     window: RequestWindow,
     rng: Rng,
     plan_version: u64,
+    /// Whether the policy ever wants to hear something before it chooses.
+    asks: bool,
+    questions: Questions,
+    old_age: OldAge,
     /// First copies in flight, for the hedge: copies are no load.
     firsts: u32,
     /// Room for narrowed candidates, kept so that no request allocates.
@@ -99,9 +110,13 @@ impl Dispatcher {
         let room = Vec::with_capacity(fleet.len());
         let backlog = Backlog::new(config.backlog_calls_max);
         let rng = Rng::stream(config.seed, "dispatcher");
+        let asks = config.can_ask && selector.asks();
         let mut dispatcher = Self {
             config,
             fleet,
+            asks,
+            questions: Questions::default(),
+            old_age: OldAge::default(),
             selector,
             redundancy: Box::new(Single),
             backlog,
@@ -243,8 +258,10 @@ impl Dispatcher {
     /// Ends a call, answered or not. Attempts still on their way live on: cancel, then learn from
     /// and finish each.
     #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "a closed call must not be used again")]
-    pub fn close(&mut self, now: Instant, call: Call) {
+    pub fn close(&mut self, now: Instant, mut call: Call) {
+        if matches!(call.listening, Listening::Until(_)) {
+            self.stop_listening(&mut call);
+        }
         if call.held {
             self.backlog.leave(call.request.group, call.id);
         }
@@ -285,6 +302,9 @@ impl Dispatcher {
         let group = call.request.group;
         if !self.backlog.is_empty() && !self.backlog.is_turn(group, call.id) {
             return self.hold(call, Instant::FAR);
+        }
+        if let Some(at) = self.listens(now, call) {
+            return Step::Wait { until: Some(Deadline { at, why: Why::Probes }) };
         }
         match self.choose(now, call) {
             Choice::Send(replica) => {
@@ -451,6 +471,7 @@ impl Dispatcher {
         let attempt = self.start((call.first_sent_at, now), call.id, replica, kind, copy);
         // Of copies that leave at once the last one counts.
         let counts = call.at_once == 0 || patience.is_some();
+        call.ping = self.ping_due(now, call);
         call.rescue_due = counts.then(|| self.rescue_due(now, call, replica, patience)).flatten();
         attempt
     }
@@ -482,6 +503,7 @@ impl Dispatcher {
         self.fleet.heard(now, of.replica, Some(latency_ns));
         self.fleet.note_answer(now, of.replica, feedback);
         self.fleet.succeeded(now, of.replica);
+        self.old_age.add(latency_ns);
         of.learnt = Learnt::Reply { latency_us: latency_ns / 1_000 };
     }
 
@@ -660,12 +682,14 @@ impl Dispatcher {
         // Suspicion lasts as long as the new safeguards say, at the longest.
         self.fleet.examine(now + safeguards.slow_start.max(Replica::TRIAL_WITHIN));
         self.backlog.set_calls_max(config.backlog_calls_max);
+        self.asks = config.can_ask && selector.asks();
         (self.selector, self.redundancy) = (selector, redundancy);
         self.config = DispatcherConfig {
             safeguards,
             retries_max,
             retry_budget,
             backlog_calls_max: config.backlog_calls_max,
+            can_ask: config.can_ask,
             record_latency: self.config.record_latency,
             seed: self.config.seed,
         };

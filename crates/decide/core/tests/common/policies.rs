@@ -9,6 +9,8 @@ pub(crate) fn all() -> Vec<&'static str> {
         "c3:ranking=off,rate_control=on",
         "c3:random_ties=off,weight=150,exponent=2.5",
         "prequal:q_rif=0.84,reuse_max=1",
+        "prequal:mode=sync",
+        "adaptive:wait=0,spread=1,exponent=1.5",
         "dynamic-snitch:badness=0,reset_min=0.05",
         "peak-ewma:tau_ms=100",
         "pibh:empty_first=on,track=on,reset=off",

@@ -48,6 +48,8 @@ pub(crate) struct History {
     /// Policies that it may be given.
     policies: Vec<&'static str>,
     may_hold: bool,
+    /// Whether a call may wait for answers to questions.
+    may_ask: bool,
     held_max: usize,
     is_hedged: bool,
     now: Instant,
@@ -82,6 +84,7 @@ impl History {
             untold: 0,
             policies,
             may_hold: may_hold(policy),
+            may_ask: may_ask(policy),
             held_max: HELD_MAX,
             is_hedged: hedging,
             now: Instant::from_millis(1_000),
@@ -187,6 +190,7 @@ impl History {
         let selector = Watched::new(policy, self.reported.clone());
         // Calls that are held were so before: they are told at once that they may ask again.
         self.may_hold |= may_hold(policy);
+        self.may_ask |= may_ask(policy);
         self.held_max = held_max;
         let redundancy: Box<dyn Redundancy> = match self.is_hedged {
             true => Box::new(hedge(hedged)),
@@ -323,7 +327,10 @@ impl History {
         let is_stale = self.in_flight.iter().filter(of_call).any(|flight| flight.stale);
         let ejection_failures = DispatcherConfig::default().safeguards.ejection_failures;
         let is_doubtful = replica.is_silent() || replica.needs_trial(self.now, ejection_failures);
-        copy.fate != Fate::Flying || is_doubtful || is_stale
+        // It was asked whether it lives, and said nothing for as long as an answer takes.
+        let patience = self.dispatcher.fleet().patience(ReplicaId::new(copy.slot));
+        let is_mute = patience.is_some_and(|it| self.now >= replica.received_at() + it);
+        copy.fate != Fate::Flying || is_doubtful || is_stale || (self.may_ask && is_mute)
     }
 
     /// A call whose turn it is goes to its fallback when nobody of its group is up.
@@ -359,6 +366,9 @@ impl History {
         let open = &self.calls[place];
         if open.flying() > 0 {
             return;
+        }
+        if has_deadline && open.copies.is_empty() {
+            return assert!(self.may_ask, "it waits for answers that nobody asked for");
         }
         assert!(self.may_hold && !has_deadline, "nothing flies and it waits for nothing");
         let queue = &mut self.queues[open.group];
@@ -606,6 +616,16 @@ impl History {
             if self.calls.is_empty() {
                 break;
             }
+            if !self.probes.is_empty() {
+                self.answer_probe(0, None);
+                self.resume();
+                continue;
+            }
+            if self.may_ask && self.dispatcher.deadline().is_none() {
+                self.now += Duration::from_secs(1); // nobody waits longer for answers
+                self.step(0);
+                continue;
+            }
             assert!(self.dispatcher.deadline().is_some(), "a held call waits for nothing");
             self.wake();
             self.resume();
@@ -624,6 +644,7 @@ fn config(held_max: usize) -> DispatcherConfig {
         retries_max: RETRIES_MAX,
         retry_budget: Budget::share(RETRY_SHARE, BURST),
         backlog_calls_max: held_max,
+        can_ask: true,
         ..DispatcherConfig::default()
     }
 }
@@ -632,6 +653,10 @@ fn config(held_max: usize) -> DispatcherConfig {
 fn hedge(hedged: bool) -> HedgeAfter {
     let delay = Duration::from_millis(if hedged { 1 } else { 1_000_000 });
     HedgeAfter(delay, Budget::share(HEDGE_SHARE, BURST))
+}
+
+fn may_ask(policy: &str) -> bool {
+    policy.starts_with("adaptive") || policy.contains("mode=sync")
 }
 
 fn may_hold(policy: &str) -> bool {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use evenkeel_core::Rng;
 use evenkeel_core::fleet::{Feedback, Fleet, ReplicaId};
 use evenkeel_core::request::redundancy::{Budget, Redundancy};
-use evenkeel_core::request::select::{Candidates, Choice, Policy, Selector};
+use evenkeel_core::request::select::{Asked, Candidates, Choice, Policy, Selector};
 use evenkeel_core::request::{Attempt, Kind, Outcome};
 use evenkeel_core::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ impl Watched {
     /// Whether its cost of a replica never heard from is of that replica alone: C3's is that of a
     /// typical one, and offsets of queues are counted from the highest.
     fn forgets_wholly(&self) -> bool {
-        let typical = self.name() == "c3" || self.name() == "driver-default";
+        let typical = ["adaptive", "c3", "driver-default"].contains(&self.name());
         !typical && !self.name().starts_with("pibh") && !self.name().starts_with("epbh")
     }
 }
@@ -132,6 +132,25 @@ impl Selector for Watched {
         let before: &mut dyn Any = before;
         let before = before.downcast_mut::<Self>().expect("tests watch every policy");
         self.policy.inherit(now, &mut *before.policy);
+    }
+
+    fn asks(&self) -> bool {
+        self.policy.asks()
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        from: Candidates<'_>,
+        rng: &mut Rng,
+        whom: &mut Asked,
+    ) -> Option<Instant> {
+        let until = self.policy.ask(now, from, rng, whom);
+        assert!(whom.iter().all(|id| from.ids.contains(id)), "{whom:?} of {:?}", from.ids);
+        let different: BTreeSet<_> = whom.iter().collect();
+        assert_eq!(different.len(), whom.len(), "nobody is asked twice for one request");
+        assert!(until.is_none_or(|until| until >= now), "a wait ends");
+        until
     }
 
     fn next_probe(&mut self) -> Option<ReplicaId> {

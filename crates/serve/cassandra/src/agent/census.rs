@@ -40,7 +40,7 @@ impl Census {
 
     /// The report of this moment, with the service time of the request just answered or the usual
     /// one.
-    pub(super) fn report(&self, service_time: Option<Duration>) -> Option<Feedback> {
+    pub(super) fn report(&self, service_time: Option<Duration>) -> Feedback {
         let (waiting, in_service) = self.load();
         let (now, concurrency) = (self.clock.now(), self.concurrency);
         let present = Present { now, waiting, in_service, concurrency };
@@ -104,7 +104,7 @@ impl Residents {
         if let Some(service_time) = service_time {
             self.census.estimates.borrow_mut().served(service_time);
         }
-        self.census.report(service_time)
+        Some(self.census.report(service_time))
     }
 
     /// Nothing is known of the connection any more.

@@ -142,7 +142,7 @@ impl NodeAgent {
 
     /// The report of this moment; `None` before any request.
     pub fn report(&self) -> Option<Feedback> {
-        self.census.report(None)
+        Some(self.census.report(None))
     }
 }
 

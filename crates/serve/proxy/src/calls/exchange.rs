@@ -78,6 +78,10 @@ pub trait Protocol: Sized + 'static {
         request: &mut Self::Request,
     ) -> impl Future<Output = Result<Self::Answer, Self::Error>> + 'static;
 
+    /// Sends the questions that the policy wants asked in a data centre
+    /// ([`Calls::probe`]). Called when a request has been sent, or waits.
+    fn ask(_upstream: &Rc<Self::Upstream>, _datacenter: usize) {}
+
     /// What the head of an answer, or that there is none, says of its replica. Takes off the answer
     /// what is not for the client; may put an answer in place of an error.
     fn learn(
@@ -160,6 +164,7 @@ impl<P: Protocol> Exchange<P> {
                     }
                 }
                 Next::Wait(until) => {
+                    P::ask(&self.upstream, self.call.datacenter());
                     let Waits::Until(leaves_at) = self.leave() else { continue };
                     let until = match (until, leaves_at) {
                         (Some(due), Some(leaves_at)) => Some(due.at.min(leaves_at)),

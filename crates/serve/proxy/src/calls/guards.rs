@@ -78,6 +78,11 @@ impl OpenCall {
         self.call.as_mut().expect(Self::OPEN).expire();
     }
 
+    /// The data centre it is for.
+    pub(super) const fn datacenter(&self) -> usize {
+        self.datacenter
+    }
+
     fn id(&self) -> CallId {
         self.call.as_ref().expect(Self::OPEN).id()
     }

@@ -330,5 +330,6 @@ impl World<'_> {
         } else {
             dispatcher.probe_is_unknown(self.now, &probe);
         }
+        self.resume(client);
     }
 }

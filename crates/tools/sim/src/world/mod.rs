@@ -256,6 +256,7 @@ fn make_clients(
             safeguards: scenario.safeguards(),
             retries_max: scenario.run.retries_max,
             backlog_calls_max: 1 << 20,
+            can_ask: true,
             seed: seed ^ (number as u64) << 32,
             ..DispatcherConfig::default()
         };

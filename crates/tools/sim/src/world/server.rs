@@ -248,7 +248,7 @@ impl World<'_> {
     /// What its agent says to a request that took this long, or to a probe; without one, nothing.
     fn report(&self, number: usize, service: Option<Duration>) -> Option<Feedback> {
         let has_agent = self.scenario.cluster.agents;
-        has_agent.then(|| self.servers[number].report(self.now, service)).flatten()
+        has_agent.then(|| self.servers[number].report(self.now, service))
     }
 
     /// A probe is at its server, which answers once no pause holds it.

@@ -50,7 +50,7 @@ pub fn write(report: &Feedback) -> Vec<u8> {
     );
     out.put_u32(report.queue_length.min(COUNT_MAX));
     out.put_u32(report.in_service.min(COUNT_MAX));
-    out.put_u64(time::nanos(report.service_time.min(DAY)).max(1));
+    out.put_u64(report.service_time.map_or(0, |it| time::nanos(it.min(DAY)).max(1)));
     if let Some(concurrency) = report.concurrency {
         out.put_u32(concurrency.clamp(1, COUNT_MAX));
     }
@@ -80,11 +80,11 @@ pub fn read(bytes: &[u8]) -> Result<Feedback, Malformed> {
         return Err(reader.wrong("form of a report", Problem::Unknown(u32::from(form))));
     }
     let fields = reader.byte("fields of a report")?;
-    let mut report = Feedback::measured(
-        count(&mut reader, "requests waiting", 0)?,
-        count(&mut reader, "requests in service", 0)?,
-        duration(&mut reader, "service time")?,
-    );
+    let waiting = count(&mut reader, "requests waiting", 0)?;
+    let in_service = count(&mut reader, "requests in service", 0)?;
+    let service_time = service_time(&mut reader)?;
+    let mut report =
+        Feedback { service_time, ..Feedback::measured(waiting, in_service, Duration::ZERO) };
     if fields & CONCURRENCY != 0 {
         report.concurrency = Some(count(&mut reader, "requests served at once", 1)?);
     }
@@ -110,6 +110,16 @@ fn count(reader: &mut Reader<'_>, what: &'static str, min: u32) -> Result<u32, M
     let count = reader.int(what)?.cast_unsigned();
     let is_possible = (min..=COUNT_MAX).contains(&count);
     if is_possible { Ok(count) } else { Err(reader.wrong(what, Problem::Unknown(count))) }
+}
+
+/// Zero: it has served nothing yet.
+fn service_time(reader: &mut Reader<'_>) -> Result<Option<Duration>, Malformed> {
+    let nanos = reader.long("service time")?.cast_unsigned();
+    match Duration::from_nanos(nanos) {
+        Duration::ZERO => Ok(None),
+        time if time <= DAY => Ok(Some(time)),
+        _ => Err(absurd(reader, "service time")),
+    }
 }
 
 fn duration(reader: &mut Reader<'_>, what: &'static str) -> Result<Duration, Malformed> {

@@ -61,6 +61,9 @@ impl Dispatcher {
         {
             return Step::Send(copy);
         }
+        if call.ping.due().is_some_and(|due| now >= due) {
+            self.ping(now, call);
+        }
         if call.rescue_due.is_some_and(|due| now >= due)
             && let Some(copy) = self.rescue(now, call)
         {
@@ -68,7 +71,9 @@ impl Dispatcher {
         }
         let deadline = |at: Option<Instant>, why| at.map(|at| Deadline { at, why });
         let hedge = deadline(call.hedge_due, Why::Hedge);
-        Step::Wait { until: Deadline::earlier(hedge, deadline(call.rescue_due, Why::Silence)) }
+        let ping = deadline(call.ping.due(), Why::Probes);
+        let rescue = deadline(call.rescue_due, Why::Silence);
+        Step::Wait { until: Deadline::earlier(Deadline::earlier(hedge, ping), rescue) }
     }
 
     /// Asks another replica beside those that say nothing.

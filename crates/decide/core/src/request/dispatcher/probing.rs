@@ -1,7 +1,15 @@
-//! Questions to replicas for their state, which some policies ask between requests.
+//! Questions to replicas for their state, which some policies ask: between requests, or before one
+//! that then waits for the answers.
+//!
+//! A call waits at most as long as its policy says. All that it waits for may be answers to
+//! questions of calls before it: a replica owes one answer at a time.
+
+use std::collections::VecDeque;
 
 use super::Dispatcher;
 use crate::fleet::{Feedback, Probing, ReplicaId};
+use crate::request::call::{Call, CallId, Listening};
+use crate::request::select::{Asked, Candidates};
 use crate::time::Instant;
 
 /// A question to a replica about its state, sent beside the requests.
@@ -21,6 +29,29 @@ impl Probe {
     }
 }
 
+/// A call that waits for answers before its first copy.
+#[derive(Debug)]
+pub(super) struct Listener {
+    call: CallId,
+    /// Whose answers are still to come.
+    open: Asked,
+}
+
+/// The questions of calls, and who waits for their answers.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    /// Whom the driver is to ask.
+    to_ask: VecDeque<ReplicaId>,
+    listeners: Vec<Listener>,
+}
+
+impl Questions {
+    /// Has a replica asked.
+    pub(super) fn put(&mut self, replica: ReplicaId) {
+        self.to_ask.push_back(replica);
+    }
+}
+
 impl Dispatcher {
     /// A question the policy wants asked of a replica that owes no answer to another. Drain it
     /// after every `step`; each ends in [`Dispatcher::learn_probe`] or
@@ -28,10 +59,11 @@ impl Dispatcher {
     #[inline]
     pub fn probe(&mut self, now: Instant) -> Option<Probe> {
         loop {
-            let replica = self.selector.next_probe()?;
+            let first = self.questions.to_ask.pop_front();
+            let replica = first.or_else(|| self.selector.next_probe())?;
             let asked = self.fleet.replica_mut(replica);
             if asked.probing == Probing::Idle {
-                asked.probing = Probing::Asked;
+                asked.probing = Probing::Asked(now);
                 return Some(Probe { replica, generation: asked.generation, sent_at: now });
             }
         }
@@ -45,16 +77,81 @@ impl Dispatcher {
         }
     }
 
-    /// Learns the answer to a probe; `None` when there was none.
+    /// Learns the answer to a probe; `None` when there was none. Then drain
+    /// [`Dispatcher::resumed`]: calls may have waited for it.
     pub fn learn_probe(&mut self, now: Instant, probe: &Probe, answer: Option<&Feedback>) {
+        self.tell_listeners(probe.replica);
         if !self.fleet.is_current(probe.replica, probe.generation) {
             return;
         }
         self.fleet.replica_mut(probe.replica).probing = Probing::Idle;
         if answer.is_some() {
+            self.fleet.note_round_trip(probe.replica, now.nanos_since(probe.sent_at));
             self.fleet.note_answer(now, probe.replica, answer);
         }
         self.selector.on_probe(now, probe.replica, answer);
+    }
+
+    /// Until when a call waits for what the policy wants to hear before its first copy; `None` when
+    /// it may be sent.
+    #[inline]
+    pub(super) fn listens(&mut self, now: Instant, call: &mut Call) -> Option<Instant> {
+        match call.listening {
+            Listening::Over => return None,
+            Listening::NotYet if !self.asks || !call.copies.is_empty() => return None,
+            Listening::NotYet => {}
+            Listening::Until(until) => {
+                let is_open = |one: &Listener| one.call == call.id;
+                if now < until && self.questions.listeners.iter().any(is_open) {
+                    return Some(until);
+                }
+                self.stop_listening(call);
+                return None;
+            }
+        }
+        call.listening = Listening::Over;
+        let open = self.ask(now, call)?;
+        let (until, open) = (open.0, open.1);
+        self.questions.listeners.push(Listener { call: call.id, open });
+        call.listening = Listening::Until(until);
+        Some(until)
+    }
+
+    /// Has those asked that the policy wants to hear for a call.
+    fn ask(&mut self, now: Instant, call: &Call) -> Option<(Instant, Asked)> {
+        let narrowed = self.narrow(now, call);
+        let group = call.request.group;
+        let ids = narrowed.ids(&self.fleet, group, &self.room);
+        if ids.len() < 2 {
+            return None;
+        }
+        let candidates = Candidates { fleet: &self.fleet, group, ids };
+        let mut whom = Asked::new();
+        let until = self.selector.ask(now, candidates, &mut self.rng, &mut whom)?;
+        let fleet = &self.fleet;
+        whom.retain(|id| fleet.replica(*id).probing != Probing::Unknown);
+        let idle = whom.iter().filter(|id| fleet.replica(**id).probing == Probing::Idle);
+        self.questions.to_ask.extend(idle);
+        (!whom.is_empty() && until > now).then_some((until, whom))
+    }
+
+    /// Ends a call's wait: it is sent or closed.
+    pub(super) fn stop_listening(&mut self, call: &mut Call) {
+        call.listening = Listening::Over;
+        self.questions.listeners.retain(|one| one.call != call.id);
+    }
+
+    /// A replica answered, or will not: calls that wait for nobody else go on.
+    fn tell_listeners(&mut self, replica: ReplicaId) {
+        let backlog = &mut self.backlog;
+        self.questions.listeners.retain_mut(|one| {
+            one.open.retain(|id| *id != replica);
+            let waits = !one.open.is_empty();
+            if !waits {
+                backlog.resume(one.call);
+            }
+            waits
+        });
     }
 }
 
@@ -62,8 +159,10 @@ impl Dispatcher {
 mod tests {
     use super::*;
     use crate::fleet::{Fleet, GroupId};
+    use crate::request::call::Kind;
     use crate::request::select::prequal::{Prequal, PrequalConfig};
-    use crate::request::{CallId, DispatcherConfig, Replay, Request};
+    use crate::request::{CallId, DispatcherConfig, Replay, Request, Step};
+    use crate::time::Why;
 
     const NOW: Instant = Instant::ZERO;
 
@@ -104,5 +203,79 @@ mod tests {
         let first = asked(&mut dispatcher);
         first.iter().for_each(|probe| dispatcher.probe_is_unknown(NOW, probe));
         assert_eq!(asked(&mut dispatcher), []);
+    }
+
+    /// A dispatcher whose policy waits for three answers, and a call that does.
+    fn listening() -> (Dispatcher, Call, Vec<Probe>) {
+        let config = PrequalConfig { sync: true, ..PrequalConfig::default() };
+        let can_ask = DispatcherConfig { can_ask: true, ..DispatcherConfig::default() };
+        let policy = Box::new(Prequal::new(config));
+        let mut dispatcher = Dispatcher::new(Fleet::single_group(3), policy, can_ask);
+        let request = Request::new(GroupId::new(0), Replay::IfUnsent);
+        let mut call = dispatcher.open(NOW, CallId(0), request);
+        let step = dispatcher.step(NOW, &mut call);
+        assert!(matches!(step, Step::Wait { until: Some(due) } if due.why == Why::Probes));
+        let asked: Vec<_> = std::iter::from_fn(|| dispatcher.probe(NOW)).collect();
+        assert_eq!(asked.len(), 3);
+        (dispatcher, call, asked)
+    }
+
+    fn is_sent(step: &Step) -> bool {
+        matches!(step, Step::Send(_))
+    }
+
+    #[test]
+    fn a_call_goes_on_when_all_have_answered_or_will_not() {
+        let (mut dispatcher, mut call, asked) = listening();
+        let report = Feedback::measured(0, 0, crate::time::Duration::from_millis(1));
+        dispatcher.learn_probe(NOW, &asked[0], Some(&report));
+        dispatcher.learn_probe(NOW, &asked[1], None);
+        assert_eq!(dispatcher.resumed(), None);
+        assert!(!is_sent(&dispatcher.step(NOW, &mut call)), "one answer is still to come");
+        dispatcher.probe_is_unknown(NOW, &asked[2]);
+        assert_eq!(dispatcher.resumed(), Some(CallId(0)));
+        assert!(is_sent(&dispatcher.step(NOW, &mut call)));
+        dispatcher.close(NOW, call);
+    }
+
+    #[test]
+    fn a_call_does_not_wait_longer_than_its_policy_says() {
+        let (mut dispatcher, mut call, asked) = listening();
+        let Listening::Until(until) = call.listening else { panic!("{call:?}") };
+        assert!(is_sent(&dispatcher.step(until, &mut call)));
+        let report = Feedback::measured(0, 0, crate::time::Duration::from_millis(1));
+        asked.iter().for_each(|probe| dispatcher.learn_probe(until, probe, Some(&report)));
+        assert_eq!(dispatcher.resumed(), None, "nobody waits any more");
+        dispatcher.close(until, call);
+    }
+
+    #[test]
+    fn a_call_that_is_closed_is_not_resumed() {
+        let (mut dispatcher, call, asked) = listening();
+        dispatcher.close(NOW, call);
+        asked.iter().for_each(|probe| dispatcher.learn_probe(NOW, probe, None));
+        assert_eq!(dispatcher.resumed(), None);
+    }
+
+    #[test]
+    fn a_replica_that_does_not_answer_whether_it_lives_is_not_waited_for() {
+        let (mut dispatcher, mut call, asked) = listening();
+        let ms = Instant::from_millis;
+        let report = Feedback::measured(0, 0, crate::time::Duration::from_millis(1));
+        asked.iter().for_each(|probe| dispatcher.learn_probe(ms(1), probe, Some(&report)));
+        call.request.replay = Replay::Always;
+        dispatcher.old_age.add(8_000_000);
+        let Step::Send(first) = dispatcher.step(ms(1), &mut call) else { panic!("{call:?}") };
+        let Step::Wait { until: Some(due) } = dispatcher.step(ms(1), &mut call) else { panic!() };
+        assert_eq!((due.at, due.why), (ms(9), Why::Probes), "when it is old");
+        assert!(matches!(dispatcher.step(ms(9), &mut call), Step::Wait { .. }));
+        let question = dispatcher.probe(ms(9)).unwrap();
+        assert_eq!(question.replica(), first.replica());
+        // The round trip of 1 ms, and four deviations of half of it.
+        assert!(!is_sent(&dispatcher.step(ms(11), &mut call)), "it may still answer");
+        let Step::Send(second) = dispatcher.step(ms(12), &mut call) else { panic!("{call:?}") };
+        assert!(second.kind() == Kind::Retry && second.replica() != first.replica());
+        dispatcher.close(ms(12), call);
+        let _ = (first, second);
     }
 }

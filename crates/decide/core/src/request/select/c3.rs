@@ -318,10 +318,11 @@ impl C3 {
 
 /// One answer as C3 sees it.
 fn sample(latency_ms: f64, feedback: Option<&Feedback>) -> Estimate {
-    let Some(feedback) = feedback else {
+    let Some((feedback, service_time)) = feedback.and_then(|it| Some((it, it.service_time?)))
+    else {
         return Estimate { waiting_ms: 0.0, service_ms: latency_ms, queue: 0.0 };
     };
-    let service_ms = millis(feedback.service_time);
+    let service_ms = millis(service_time);
     let queue = f64::from(feedback.queue_length);
     Estimate { waiting_ms: latency_ms - service_ms, service_ms, queue }
 }

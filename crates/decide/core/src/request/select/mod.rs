@@ -5,6 +5,7 @@
 //! equation it comes from, and a small state machine around it. The table of all policies, with
 //! names and parameters, is [`registry`].
 
+pub mod adaptive;
 pub mod c3;
 pub mod cubic;
 pub mod driver_default;
@@ -22,6 +23,8 @@ pub mod weighted_dimmer;
 
 use core::any::Any;
 use core::fmt::Debug;
+
+use arrayvec::ArrayVec;
 
 use crate::fleet::{Feedback, Fleet, GroupId, ReplicaId};
 use crate::request::call::{Attempt, Kind, Outcome};
@@ -41,6 +44,12 @@ pub struct Candidates<'a> {
     /// The candidates.
     pub ids: &'a [ReplicaId],
 }
+
+/// Replicas that are asked for their state for the sake of one request, at the most.
+pub const ASKED_MAX: usize = 8;
+
+/// Whose answers a request waits for.
+pub type Asked = ArrayVec<ReplicaId, ASKED_MAX>;
 
 /// What a policy chose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +112,24 @@ pub trait Selector: Any + Debug + Send {
     /// parameters. Of another kind nothing is taken: its estimates mean something else.
     /// [`Selector::on_membership`] follows.
     fn inherit(&mut self, _now: Instant, _before: &mut dyn Selector) {}
+
+    /// Whether it ever wants a request to wait for answers: see [`Selector::ask`].
+    fn asks(&self) -> bool {
+        false
+    }
+
+    /// Whose state it wants to hear before it chooses for a request, and until when that is waited
+    /// for; `None` to choose at once. Asked once for a request, before its first copy. Those who
+    /// are being asked already need not be asked again, and nobody is who knows no questions.
+    fn ask(
+        &mut self,
+        _now: Instant,
+        _candidates: Candidates<'_>,
+        _rng: &mut Rng,
+        _whom: &mut Asked,
+    ) -> Option<Instant> {
+        None
+    }
 
     /// A replica to ask for its state, if the policy wants to know.
     fn next_probe(&mut self) -> Option<ReplicaId> {

@@ -8,18 +8,19 @@
 //! each probe is used a limited number of times and counts its own uses. **Cold start**: with fewer
 //! than two reports, the fewest own requests in flight decide (the paper: a random replica).
 //! **Source**: Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI
-//! 2024, sections 4 and 5; `q_rif` 0.84 in the paper, 0.6 found better at high load (adaptive
-//! selection study).
+//! 2024, sections 4 and 5 (the asynchronous mode), and the synchronous mode of section 4, which
+//! here waits for all answers that come in the usual time; `q_rif` 0.84 in the paper, 0.6 found
+//! better at high load (adaptive selection study).
 
 use arrayvec::ArrayVec;
 
 use crate::fleet::{Feedback, Fleet, ReplicaId};
-use crate::request::select::{Candidates, Choice, Selector, cheapest, same_kind, two_of};
+use crate::request::select::{
+    ASKED_MAX, Asked, Candidates, Choice, Selector, cheapest, same_kind, two_of,
+};
 use crate::rng::Rng;
-use crate::time::{Instant, millis};
+use crate::time::{Duration, Instant, millis};
 
-/// Probes beside one request at the most.
-const PROBES_MAX: usize = 8;
 /// Reports about candidates below which they decide nothing: one alone would attract everything.
 const KNOWN_MIN: usize = 2;
 /// Reports whose RIF makes up the distribution that "crowded" refers to.
@@ -42,6 +43,9 @@ pub struct PrequalConfig {
     pub delta: f64,
     /// Uses of one probe at the most: 16.
     pub reuse_max: f64,
+    /// The synchronous mode: each request waits for the answers to its own probes, and only they
+    /// count.
+    pub sync: bool,
 }
 
 impl Default for PrequalConfig {
@@ -54,6 +58,7 @@ impl Default for PrequalConfig {
             removes: 1.0,
             delta: 1.0,
             reuse_max: 16.0,
+            sync: false,
         }
     }
 }
@@ -96,13 +101,13 @@ impl RecentRif {
     }
 }
 
-/// Prequal's asynchronous mode.
+/// The policy.
 #[derive(Clone, Debug)]
 pub struct Prequal {
     config: PrequalConfig,
     pool: Vec<Report>,
     recent_rif: RecentRif,
-    wanted: ArrayVec<ReplicaId, PROBES_MAX>,
+    wanted: Asked,
     remove_oldest: bool,
     removes_due: f64,
     replicas: usize,
@@ -126,7 +131,7 @@ impl Prequal {
             config,
             pool: Vec::new(),
             recent_rif: RecentRif::default(),
-            wanted: ArrayVec::new(),
+            wanted: Asked::new(),
             remove_oldest: true,
             removes_due: 0.0,
             replicas: 0,
@@ -159,16 +164,20 @@ impl Prequal {
         let report = &mut self.pool[place];
         let replica = report.replica;
         report.rif = report.rif.saturating_add(1); // the request about to be sent
-        report.uses_left -= 1;
+        report.uses_left -= u32::from(!self.config.sync);
         if report.uses_left == 0 {
             self.pool.swap_remove(place);
         }
         replica
     }
 
-    fn forget_old(&mut self, now: Instant) {
+    fn forget_old(&mut self, now: Instant, fleet: &Fleet) {
         let age_ms = self.config.age_ms;
-        self.pool.retain(|report| now.millis_since(report.at) <= age_ms);
+        let is_sync = self.config.sync;
+        self.pool.retain(|report| {
+            let its_own = || fleet.patience(report.replica).map_or(0.0, millis);
+            now.millis_since(report.at) <= if is_sync { its_own() } else { age_ms }
+        });
     }
 
     /// Keeps the pool from filling with what nobody chose: the oldest and the worst in turn.
@@ -201,17 +210,22 @@ impl Prequal {
         hot.or_else(slowest).map(|(place, _)| place)
     }
 
-    fn want_probes(&mut self, ids: &[ReplicaId], rng: &mut Rng) {
-        self.wanted.clear();
-        let count = (self.config.probes as usize).min(PROBES_MAX).min(ids.len());
-        while self.wanted.len() < count {
+    /// Draws the replicas to probe.
+    fn draw(&self, ids: &[ReplicaId], rng: &mut Rng) -> Asked {
+        let mut drawn = Asked::new();
+        let count = (self.config.probes as usize).min(ASKED_MAX).min(ids.len());
+        while drawn.len() < count {
             let id = ids[rng.below(ids.len())];
-            if !self.wanted.contains(&id) {
-                self.wanted.push(id);
+            if !drawn.contains(&id) {
+                drawn.push(id);
             }
         }
+        drawn
     }
 }
+
+/// How long a synchronous probe is waited for whose replica never answered one.
+const PATIENCE_AT_FIRST: Duration = Duration::from_millis(10);
 
 impl Selector for Prequal {
     fn name(&self) -> &'static str {
@@ -219,7 +233,7 @@ impl Selector for Prequal {
     }
 
     fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
-        self.forget_old(now);
+        self.forget_old(now, candidates.fleet);
         let replica = match self.best(candidates.ids) {
             Some(place) => self.use_report(place),
             None => {
@@ -228,9 +242,28 @@ impl Selector for Prequal {
                 cheapest(&[one, other], rng, in_flight)
             }
         };
-        self.remove_some();
-        self.want_probes(candidates.ids, rng);
+        if !self.config.sync {
+            self.remove_some();
+            self.wanted = self.draw(candidates.ids, rng);
+        }
         Choice::Send(replica)
+    }
+
+    fn asks(&self) -> bool {
+        self.config.sync
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        candidates: Candidates<'_>,
+        rng: &mut Rng,
+        whom: &mut Asked,
+    ) -> Option<Instant> {
+        *whom = self.draw(candidates.ids, rng);
+        let patience = |id: &ReplicaId| candidates.fleet.patience(*id);
+        let longest = whom.iter().map(|id| patience(id).unwrap_or(PATIENCE_AT_FIRST)).max()?;
+        Some(now + longest)
     }
 
     fn next_probe(&mut self) -> Option<ReplicaId> {
@@ -245,7 +278,9 @@ impl Selector for Prequal {
         let budget = reuse_budget(&self.config, self.replicas);
         let rounded_up = self.rng.unit() < budget.fract();
         let uses_left = budget.trunc() as u32 + u32::from(rounded_up);
-        let latency_ms = millis(feedback.latency.unwrap_or(feedback.service_time));
+        // Who has served nothing yet is idle: it is the best to send to.
+        let latency = feedback.latency.or(feedback.service_time).unwrap_or_default();
+        let latency_ms = millis(latency);
         if self.pool.len() >= (self.config.pool as usize).max(1)
             && let Some(oldest) = self.oldest()
         {

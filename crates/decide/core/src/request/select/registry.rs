@@ -4,6 +4,7 @@
 //! `c3:rate_control=on,weight=1`. A new policy is one file and one entry in `POLICIES`.
 
 use crate::request::select::Selector;
+use crate::request::select::adaptive::{Adaptive, AdaptiveConfig};
 use crate::request::select::c3::{C3, C3Config, Unheard};
 use crate::request::select::driver_default::DriverDefault;
 use crate::request::select::dynamic_snitch::{DynamicSnitch, DynamicSnitchConfig};
@@ -31,7 +32,8 @@ pub const NAMES: [&str; POLICIES.len()] = {
 /// A policy's parameters as they are unless they are set.
 type Usual = fn() -> Settings;
 
-const POLICIES: [(&str, Usual); 19] = [
+const POLICIES: [(&str, Usual); 20] = [
+    ("adaptive", || Settings::Adaptive(AdaptiveConfig::default())),
     ("random", || Settings::Random),
     ("round-robin", || Settings::RoundRobin),
     ("least-outstanding", || Settings::LeastOutstanding),
@@ -69,6 +71,7 @@ impl PartialEq for Policy {
 
 #[derive(Clone, Debug)]
 enum Settings {
+    Adaptive(AdaptiveConfig),
     Random,
     RoundRobin,
     LeastOutstanding,
@@ -122,14 +125,35 @@ fn no_such(came: &str, known: &[&str]) -> String {
 
 /// One parameter of a policy.
 enum Knob<'a> {
-    Number { value: &'a mut f64, min: f64, max: f64 },
+    Number {
+        value: &'a mut f64,
+        min: f64,
+        max: f64,
+    },
     Switch(&'a mut bool),
+    /// One of two words: false and true.
+    Mode {
+        value: &'a mut bool,
+        words: [&'static str; 2],
+    },
 }
 
 type Knobs<'a> = Vec<(&'static str, Knob<'a>)>;
 
 fn number(value: &mut f64, min: f64, max: f64) -> Knob<'_> {
     Knob::Number { value, min, max }
+}
+
+fn adaptive_knobs(config: &mut AdaptiveConfig) -> Knobs<'_> {
+    vec![
+        ("wait", number(&mut config.wait, 0.0, 100.0)),
+        ("stale", number(&mut config.stale, 0.0, 1e6)),
+        ("spread", number(&mut config.spread, 0.0, 10.0)),
+        ("exponent", number(&mut config.exponent, 0.0, 10.0)),
+        ("own", number(&mut config.own, 0.0, 100.0)),
+        ("fade_ms", number(&mut config.fade_ms, 1.0, f64::INFINITY)),
+        ("probes", number(&mut config.probes, 0.0, 3.0)),
+    ]
 }
 
 fn peak_ewma_knobs(config: &mut PeakEwmaConfig) -> Knobs<'_> {
@@ -150,7 +174,9 @@ fn snitch_knobs(config: &mut DynamicSnitchConfig) -> Knobs<'_> {
 }
 
 fn prequal_knobs(config: &mut PrequalConfig) -> Knobs<'_> {
+    let mode = Knob::Mode { value: &mut config.sync, words: ["async", "sync"] };
     vec![
+        ("mode", mode),
         ("q_rif", number(&mut config.q_rif, 0.0, 1.0)),
         ("probes", number(&mut config.probes, 0.0, 8.0)),
         ("pool", number(&mut config.pool, 1.0, 1_024.0)),
@@ -248,6 +274,10 @@ fn turn(policy: &str, knobs: Knobs<'_>, key: &str, text: &str) -> Result<(), Pol
             "off" | "false" => *value = false,
             _ => return Err(bad("on or off".to_owned())),
         },
+        Knob::Mode { value, words } => match words.iter().position(|word| *word == text) {
+            Some(place) => *value = place == 1,
+            None => return Err(bad(words.join(" or "))),
+        },
         Knob::Number { value, min, max } => match text.parse::<f64>() {
             Ok(number) if (min..=max).contains(&number) => *value = number,
             _ => return Err(bad(format!("a number from {min} to {max}"))),
@@ -259,6 +289,7 @@ fn turn(policy: &str, knobs: Knobs<'_>, key: &str, text: &str) -> Result<(), Pol
 impl Settings {
     fn set(&mut self, policy: &str, key: &str, value: &str) -> Result<(), PolicyError> {
         let knobs = match self {
+            Self::Adaptive(config) => adaptive_knobs(config),
             Self::PeakEwma(config) => peak_ewma_knobs(config),
             Self::DynamicSnitch(config) => snitch_knobs(config),
             Self::Prequal(config) => prequal_knobs(config),
@@ -307,6 +338,7 @@ impl Policy {
     /// workers: C3 weights its own requests in flight by it).
     pub fn make(&self, clients: u32) -> Box<dyn Selector> {
         match &self.settings {
+            Settings::Adaptive(config) => Box::new(Adaptive::new(config.clone())),
             Settings::Random => Box::new(Random),
             Settings::RoundRobin => Box::new(RoundRobin::default()),
             Settings::LeastOutstanding => Box::new(LeastOutstanding),
@@ -351,7 +383,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_came_and_what_was_expected() {
-        assert!(error("c33").starts_with("policy \"c33\" is unknown, expected one of random, "));
+        assert!(error("c33").starts_with("policy \"c33\" is unknown, expected one of adaptive, "));
         assert_eq!(error("random:x=1"), "policy random has no parameters, got \"x\"");
         assert!(error("c3:wait=1").contains("no parameter \"wait\", expected one of weight, "));
         let bad = "parameter alpha came as \"2\", expected a number from 0.001 to 1";

@@ -66,7 +66,7 @@ async fn before_two(question: Question) -> (SocketAddr, [Seen; 2]) {
     let nodes = vec![member(1, first), member(2, second)];
     let members = Members::of(&config, Arc::new(Cluster { nodes, ..Cluster::default() }));
     let (_, view) = channel();
-    let seed = DispatcherSeed { clients: 1, seed: 1 };
+    let seed = DispatcherSeed { clients: 1, seed: 1, can_ask: false };
     let route =
         Route::new((&config.0, &config.1), (limits(), None), view, Clock::start(), seed).unwrap();
     let (sender, members) = watch::channel(Arc::new(members));

@@ -263,7 +263,7 @@ impl Stage {
             bound_stay: false,
         };
         config.split = Some(SiteSetup { sites, places: vec![Some(0), Some(1)] });
-        let seed = DispatcherSeed { clients: 1, seed: 1 };
+        let seed = DispatcherSeed { clients: 1, seed: 1, can_ask: false };
         let calls = Calls::new(&config, &[3, 3], Clock::virtual_time(), seed).unwrap();
         let stage = Rc::new(Self {
             calls,

@@ -1,0 +1,90 @@
+//! Whether a replica that takes long still lives: it is asked, and one that does not answer in time
+//! is not waited for.
+//!
+//! **Signal**: the age of a request beside the 80th percentile of latency; then the answer to one
+//! question. **Why not a second copy at once**: one request in five is that old, and nearly all of
+//! them are answered in time; a question costs far less than the request. So a replica that stands
+//! still (a collection, a stopped process, a lost packet) is noticed within a few milliseconds
+//! instead of the time after which a hedge leaves or silence is suspected, and hardly any work is
+//! done twice. **When it misleads**: an agent may live while its application stands still; hedge
+//! and silence remain for that. **Cold start**: nobody is asked before anybody answered a question.
+//! **Source**: adaptive selection study, sections 0.5 and 3.
+
+use super::Dispatcher;
+use crate::fleet::Probing;
+use crate::request::call::{Call, CopyState, Ping};
+use crate::time::{Duration, Instant};
+
+/// The percentile after which a request is old.
+const OLD: f64 = 0.8;
+/// What one latency moves the percentile, as a share of it.
+const STEP: f64 = 0.05;
+/// An answer to a question holds for this share of the request's age: what has taken long takes
+/// longer.
+const AGAIN_AFTER: u32 = 2;
+
+/// The latency that a share of [`OLD`] of requests do not exceed, moved a little by each of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OldAge {
+    ns: f64,
+}
+
+impl OldAge {
+    #[inline]
+    pub(super) fn add(&mut self, latency_ns: u64) {
+        let latency_ns = latency_ns as f64;
+        if self.ns == 0.0 {
+            self.ns = latency_ns;
+            return;
+        }
+        let step = STEP * self.ns;
+        self.ns += if latency_ns > self.ns { step * OLD } else { -step * (1.0 - OLD) };
+    }
+
+    #[inline]
+    fn known(self) -> Option<Duration> {
+        (self.ns > 0.0).then(|| Duration::from_nanos(self.ns as u64))
+    }
+}
+
+impl Dispatcher {
+    /// When the replica that a copy leaves for now is asked, if it takes long.
+    #[inline]
+    pub(super) fn ping_due(&self, now: Instant, call: &Call) -> Ping {
+        if !self.asks || !call.request.replay.is_allowed_in_haste() {
+            return Ping::Never;
+        }
+        self.old_age.known().map_or(Ping::Never, |old| Ping::Due(now + old))
+    }
+
+    /// Asks the replica of a call's last copy, or looks whether it said anything since. One that
+    /// did not is doubted: another replica is asked beside it ([`Call::doubt`]).
+    #[cold]
+    pub(super) fn ping(&mut self, now: Instant, call: &mut Call) {
+        let flying = call.copies.iter().rev().find(|copy| copy.state == CopyState::Flying);
+        let Some(id) = flying.map(|copy| copy.replica) else {
+            call.ping = Ping::Never;
+            return;
+        };
+        let patience = self.fleet.patience(id).filter(|_| self.fleet.may_be_asked(id));
+        let Some(patience) = patience else {
+            call.ping = Ping::Never;
+            return;
+        };
+        let age = now.since(call.first_sent_at);
+        let replica = self.fleet.replica(id);
+        call.ping = match call.ping {
+            Ping::Asked(at, _) if replica.received_at() < at => {
+                call.doubt(now);
+                Ping::Never
+            }
+            Ping::Asked(..) => Ping::Due(now + age / AGAIN_AFTER),
+            Ping::Never | Ping::Due(_) => {
+                if replica.probing == Probing::Idle {
+                    self.questions.put(id);
+                }
+                Ping::Asked(now, now + patience)
+            }
+        };
+    }
+}

@@ -1,0 +1,677 @@
+//! `adaptive`: the least expected delay by what the replicas say of themselves, as fresh as it has
+//! to be.
+//!
+//! **Signal**: each replica reports what it has to do, how long that takes and how much arrives, on
+//! every answer and to questions. **Why questions**: where others send requests too, a report is
+//! history after a few arrivals that one did not see; three questions before the request then cut
+//! the 99th percentile by a third, and no formula over old reports did. So a request waits for
+//! answers where two foreign arrivals or more are to be expected since the report of the best
+//! replica, and where the round trip is short beside the service time. A lone dispatcher sees all
+//! arrivals itself and never waits. **Why a squared load**: among idle replicas noise in service
+//! times must not decide. **Why not always the best**: what cannot be asked in time is old for all
+//! clients alike, and all would run to the same replica; requests are spread so that the foreign
+//! arrivals to be expected and this request together level the replicas (water-filling: fresh
+//! reports give the best one, old ones shares by speed). **When it misleads**: a replica that lies
+//! about its queue attracts requests until its own answers, in flight for long, count against it.
+//! **Cold start**: replicas never heard of are taken for typical, and own requests in flight count
+//! from the first. **Recovery**: reports fade to the typical one within seconds; a replica that can
+//! be asked is, once a second.
+//! **Without reports** (no agent beside the replica) the latency stands for the service time, and
+//! the load is what is in flight there of one's own.
+//! **Source**: the adaptive selection study, section 3; "load interpretation" after Dahlin,
+//! "Interpreting Stale Load Information", ICDCS 1999.
+
+use arrayvec::ArrayVec;
+
+use crate::fleet::{Feedback, Fleet, GroupId, ReplicaId};
+use crate::request::call::{Attempt, Kind, Outcome};
+use crate::request::select::{ASKED_MAX, Asked, Candidates, Choice, Selector, cheapest, same_kind};
+use crate::rng::Rng;
+use crate::time::{Duration, Instant, from_millis_f64, millis};
+
+/// Replicas that are compared for one request; of larger groups the freshest and a few at random.
+const COMPARED_MAX: usize = 12;
+/// Of them, those at random; they are the ones that are asked.
+const AT_RANDOM: usize = 3;
+/// Replicas that were heard last, of which large groups are compared.
+const FRESHEST: usize = COMPARED_MAX - AT_RANDOM;
+/// Own sends of which the moments are kept, for each replica.
+const SENDS: usize = 6;
+/// An answer that takes longer than this beyond the longest round trip that is waited for is not
+/// waited for.
+const LATE_AFTER: Duration = Duration::from_millis(1);
+/// How long answers are waited for before anybody ever answered.
+const PATIENCE_AT_FIRST: Duration = Duration::from_millis(10);
+/// Free slots of a report count for this long: later, others have taken them.
+const SLOTS_FREE_FOR: Duration = Duration::from_millis(5);
+/// Exponent of the load where it is only what this dispatcher has in flight itself: others have as
+/// much there, so it says too little (C3's exponent, for the same reason).
+const UNREPORTED: f64 = 3.0;
+/// Weight of a new sample in the means of one replica.
+const GAIN: f64 = 0.1;
+/// A report is renewed after this time, where its replica can be asked.
+const RENEW_AFTER: Duration = Duration::from_secs(1);
+
+/// The constants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdaptiveConfig {
+    /// The longest round trip that is waited for, in mean service times: 2.5. Zero = never waits.
+    pub wait: f64,
+    /// Foreign arrivals since the report of the best replica that make it history: 2.
+    pub stale: f64,
+    /// Share of the foreign arrivals that are levelled before one's own request: 0.5.
+    pub spread: f64,
+    /// Exponent of the load in the expected delay, where replicas report it: 2.
+    pub exponent: f64,
+    /// What one own request in flight adds to a replica's cost, in loads of a slot: 2.
+    pub own: f64,
+    /// Time constant with which old estimates fade to the typical one, milliseconds: 4 000.
+    pub fade_ms: f64,
+    /// Questions beside a request that does not wait: 3.
+    pub probes: f64,
+}
+
+impl Default for AdaptiveConfig {
+    fn default() -> Self {
+        Self {
+            wait: 2.5,
+            stale: 2.0,
+            spread: 0.5,
+            exponent: 2.0,
+            own: 2.0,
+            fade_ms: 4_000.0,
+            probes: 3.0,
+        }
+    }
+}
+
+/// What is known of one replica beyond the fleet's facts. 96 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Its mean service time; without reports, of its latency. Zero before it was heard.
+    service_ms: f64,
+    /// When it was last heard.
+    at: Instant,
+    /// Requests it reported, and slots; zero slots = it does not report.
+    load: f32,
+    slots: f32,
+    /// Requests that reach it each millisecond, by others than this dispatcher and by it.
+    arrivals_per_ms: f32,
+    /// Mean gap between own sends, milliseconds.
+    own_gap_ms: f32,
+    /// The last own sends, and the place of the oldest.
+    sends: [Instant; SENDS],
+    oldest: u8,
+}
+
+impl Known {
+    const NOTHING: Self = Self {
+        service_ms: 0.0,
+        at: Instant::ZERO,
+        load: 0.0,
+        slots: 0.0,
+        arrivals_per_ms: 0.0,
+        own_gap_ms: f32::INFINITY,
+        sends: [Instant::ZERO; SENDS],
+        oldest: 0,
+    };
+    /// A gap between own sends counts as this long at the most, in milliseconds.
+    const GAP_MS_MAX: f64 = 1_000.0;
+
+    #[inline]
+    const fn reports(&self) -> bool {
+        self.slots > 0.0
+    }
+
+    fn sent(&mut self, now: Instant) {
+        let newest = self.sends[(usize::from(self.oldest) + SENDS - 1) % SENDS];
+        self.sends[usize::from(self.oldest)] = now;
+        self.oldest = (self.oldest + 1) % SENDS as u8;
+        let gap_ms = now.millis_since(newest).min(Self::GAP_MS_MAX);
+        let is_first = newest == Instant::ZERO || !self.own_gap_ms.is_finite();
+        let gap = if is_first { Self::GAP_MS_MAX } else { mean(self.own_gap_ms.into(), gap_ms) };
+        self.own_gap_ms = gap as f32;
+    }
+
+    /// Own sends that its report cannot contain.
+    #[inline]
+    fn unseen(&self, since: Instant) -> f64 {
+        self.sends.iter().filter(|at| **at > since).count() as f64
+    }
+
+    /// Requests of others that reach it each millisecond.
+    #[inline]
+    fn foreign_per_ms(&self) -> f64 {
+        (f64::from(self.arrivals_per_ms) - 1.0 / f64::from(self.own_gap_ms)).max(0.0)
+    }
+
+    fn hear(&mut self, now: Instant, report: &Feedback) {
+        let load = f64::from(report.queue_length) + f64::from(report.in_service);
+        // Who does not know serves all at once, and each request makes the others slower.
+        let slots = report.concurrency.map_or(1.0, |slots| f64::from(slots.max(1)));
+        if let Some(service_ms) = usual_ms(report, load) {
+            let is_sample = report.latency.is_none() && self.service_ms > 0.0;
+            let with_it = || mean(self.service_ms, service_ms);
+            self.service_ms = if is_sample { with_it() } else { service_ms };
+        }
+        (self.load, self.slots, self.at) = (load as f32, slots as f32, now);
+        self.arrivals_per_ms = report.arrival_rate.map_or(0.0, |rate| rate.value() / 1e3) as f32;
+    }
+
+    fn answered(&mut self, now: Instant, latency_ms: f64) {
+        let is_first = self.service_ms == 0.0;
+        self.service_ms = if is_first { latency_ms } else { mean(self.service_ms, latency_ms) };
+        self.at = now;
+    }
+}
+
+/// A mean with a new sample in it.
+fn mean(mean: f64, sample: f64) -> f64 {
+    mean + GAIN * (sample - mean)
+}
+
+/// The usual service time of a replica, where its report tells: its latency is that times one plus
+/// the load of a slot (`report.rs`).
+fn usual_ms(report: &Feedback, load: f64) -> Option<f64> {
+    let Some(latency) = report.latency else { return report.service_time.map(millis) };
+    let slots = report.concurrency.map_or(f64::INFINITY, |slots| f64::from(slots.max(1)));
+    Some(millis(latency) / (1.0 + load / slots))
+}
+
+/// One candidate as it is compared.
+#[derive(Clone, Copy, Debug)]
+struct Rated {
+    id: ReplicaId,
+    /// The root of its cost: grows evenly with each request it gets.
+    level: f64,
+    /// Requests that raise the level by one.
+    width: f64,
+    /// Foreign arrivals that are to be expected before one's own request.
+    arrivals: f64,
+    cost: f64,
+}
+
+/// Service time × (load of a slot + 1) ^ exponent + what own sends add that the report does not
+/// contain.
+#[inline]
+fn cost(service_ms: f64, load: f64, slots: f64, unseen: f64, exponent: f64) -> f64 {
+    let filled = 1.0 + load / slots;
+    let powered = match exponent {
+        2.0 => filled * filled,
+        3.0 => filled * filled * filled,
+        exponent => filled.powf(exponent),
+    };
+    service_ms * (powered + unseen / slots)
+}
+
+/// Chooses so that foreign arrivals and this request level the candidates: each is filled from its
+/// own level to the common one, and chosen by its share of what that takes.
+fn fill(rated: &mut [Rated], spread: f64, rng: &mut Rng) -> ReplicaId {
+    let arrivals = spread * rated.iter().map(|one| one.arrivals).sum::<f64>();
+    if arrivals < 1e-3 {
+        let best = rated.iter().map(|one| one.level).fold(f64::INFINITY, f64::min);
+        let mut equals = 0;
+        let mut chosen = rated[0].id;
+        for one in rated.iter().filter(|one| one.level <= best || best.is_infinite()) {
+            equals += 1;
+            if equals == 1 || rng.below(equals) == 0 {
+                chosen = one.id;
+            }
+        }
+        return chosen;
+    }
+    rated.sort_unstable_by(|a, b| a.level.total_cmp(&b.level));
+    let (mut filled, mut width, mut wet, mut level) = (0.0, 0.0, 0, 0.0);
+    for (place, one) in rated.iter().enumerate() {
+        filled += spread * one.arrivals + one.width * one.level;
+        width += one.width;
+        (wet, level) = (place + 1, filled / width);
+        if rated.get(wet).is_none_or(|next| level <= next.level) {
+            break;
+        }
+    }
+    let share = |one: &Rated| one.width * (level - one.level).max(0.0);
+    let mut left = rng.unit() * rated[..wet].iter().map(share).sum::<f64>();
+    for one in &rated[..wet] {
+        left -= share(one);
+        if left < 0.0 {
+            return one.id;
+        }
+    }
+    rated[0].id
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    config: AdaptiveConfig,
+    known: Vec<Known>,
+    /// The mean service time of all that was heard; zero before that.
+    typical_ms: f64,
+    /// Replicas heard last, newest last.
+    freshest: ArrayVec<ReplicaId, FRESHEST>,
+    wanted: ArrayVec<ReplicaId, AT_RANDOM>,
+    /// What was compared to find that a request need not wait.
+    prepared: Option<(Instant, GroupId, ArrayVec<Rated, COMPARED_MAX>)>,
+    /// Replicas that report.
+    reporting: usize,
+}
+
+impl Adaptive {
+    /// Weight of one answer in the typical service time: a memory of about fifty answers.
+    const TYPICAL_GAIN: f64 = 0.02;
+    /// What a replica whose answers all fail costs more, in typical service times.
+    const FAILING: f64 = 50.0;
+
+    /// With these constants.
+    pub const fn new(config: AdaptiveConfig) -> Self {
+        Self {
+            config,
+            known: Vec::new(),
+            typical_ms: 0.0,
+            freshest: ArrayVec::new_const(),
+            wanted: ArrayVec::new_const(),
+            prepared: None,
+            reporting: 0,
+        }
+    }
+
+    fn typical(&self) -> f64 {
+        // Before the first answer all are equal; any time lets requests in flight count.
+        if self.typical_ms > 0.0 { self.typical_ms } else { 1.0 }
+    }
+
+    /// How much of an estimate is left: 1 = all, 0 = it has faded to the typical one.
+    #[inline]
+    fn kept(&self, now: Instant, at: Instant) -> f64 {
+        let age = now.millis_since(at) / self.config.fade_ms;
+        if age < 0.01 { 1.0 } else { (-age).exp() }
+    }
+
+    #[inline]
+    fn rate_one(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> Rated {
+        let (replica, known) = (fleet.replica(id), &self.known[id.index()]);
+        let own = replica.burden(now);
+        let (service_ms, load, slots, unseen, arrivals) = if known.reports() {
+            let kept = self.kept(now, known.at);
+            let known_ms = if known.service_ms > 0.0 { known.service_ms } else { self.typical() };
+            let round_trip = fleet.round_trip(id).unwrap_or_default();
+            let unseen = known.unseen(known.at.minus(round_trip));
+            let slots = f64::from(known.slots);
+            let free = match now.since(known.at) < SLOTS_FREE_FOR {
+                true => (slots - f64::from(known.load)).max(0.0),
+                false => 0.0,
+            };
+            let age_ms = now.millis_since(known.at) + millis(round_trip);
+            let service_ms = self.typical() + kept * (known_ms - self.typical());
+            let load = f64::from(known.load) * kept;
+            let arrivals = known.foreign_per_ms() * age_ms * kept;
+            (service_ms, load, slots, (unseen - free).max(0.0), arrivals)
+        } else if known.service_ms > 0.0 {
+            let kept = self.kept(now, known.at);
+            let service_ms = self.typical() + kept * (known.service_ms - self.typical());
+            (service_ms, own, 1.0, 0.0, 0.0)
+        } else {
+            (self.typical(), own, 1.0, 0.0, 0.0)
+        };
+        let exponent = if known.reports() { self.config.exponent } else { UNREPORTED };
+        let mut cost = cost(service_ms, load, slots, unseen, exponent);
+        if known.reports() {
+            cost *= 1.0 + self.config.own * own / slots;
+        }
+        cost += replica.failure_share(now) * Self::FAILING * self.typical();
+        if fleet.is_late_with_answer(now, id) {
+            cost *= 1e6; // it stands still: it is chosen where all do
+        }
+        let width = slots / service_ms.max(1e-6).sqrt();
+        Rated { id, level: cost.sqrt(), width, arrivals, cost }
+    }
+
+    /// The candidates that are compared for one request.
+    fn compared(
+        &self,
+        now: Instant,
+        from: Candidates<'_>,
+        rng: &mut Rng,
+    ) -> ArrayVec<Rated, COMPARED_MAX> {
+        let rate = |&id: &ReplicaId| self.rate_one(now, from.fleet, id);
+        if from.ids.len() <= COMPARED_MAX {
+            return from.ids.iter().map(rate).collect();
+        }
+        let mut ids = ArrayVec::<ReplicaId, COMPARED_MAX>::new();
+        while ids.len() < AT_RANDOM {
+            let id = from.ids[rng.below(from.ids.len())];
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        for id in &self.freshest {
+            if !ids.contains(id) && from.ids.contains(id) {
+                ids.push(*id);
+            }
+        }
+        ids.iter().map(rate).collect()
+    }
+
+    fn heard(&mut self, now: Instant, id: ReplicaId, report: Option<&Feedback>, latency_ms: f64) {
+        let known = &mut self.known[id.index()];
+        match report {
+            Some(report) => {
+                self.reporting += usize::from(!known.reports());
+                known.hear(now, report);
+            }
+            None if known.reports() => return,
+            None => known.answered(now, latency_ms),
+        }
+        let sample = known.service_ms;
+        if sample > 0.0 {
+            let gain = if self.typical_ms == 0.0 { 1.0 } else { Self::TYPICAL_GAIN };
+            self.typical_ms += gain * (sample - self.typical_ms);
+        }
+        if self.known.len() > COMPARED_MAX {
+            self.freshest.retain(|other| *other != id);
+            if self.freshest.is_full() {
+                self.freshest.remove(0);
+            }
+            self.freshest.push(id);
+        }
+    }
+
+    /// Foreign arrivals at a replica since its report.
+    fn history(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> f64 {
+        let known = &self.known[id.index()];
+        let round_trip = fleet.round_trip(id).unwrap_or_default();
+        let age_ms = now.millis_since(known.at) + millis(round_trip) / 2.0;
+        known.foreign_per_ms() * age_ms
+    }
+
+    /// Whether it pays to wait for answers: where nobody was heard yet, or the report of the best
+    /// is history and the way is short.
+    fn pays(&self, now: Instant, fleet: &Fleet, compared: &[Rated]) -> bool {
+        if self.typical_ms == 0.0 {
+            return true;
+        }
+        let best = compared.iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
+        best.is_some_and(|best| {
+            let round_trip_ms = fleet.round_trip(best.id).map_or(f64::INFINITY, millis);
+            round_trip_ms <= self.config.wait * self.typical()
+                && (self.history(now, fleet, best.id) >= self.config.stale
+                    || !self.known[best.id.index()].reports())
+        })
+    }
+
+    /// Notes whom to ask beside a request that does not wait: those whose reports are history.
+    fn want(&mut self, now: Instant, fleet: &Fleet, compared: &[Rated]) {
+        self.wanted.clear();
+        let most = (self.config.probes as usize).min(AT_RANDOM);
+        for one in compared {
+            let known = &self.known[one.id.index()];
+            let is_old = !known.reports()
+                || now.since(known.at) >= RENEW_AFTER
+                || fleet.round_trip(one.id).is_none()
+                || self.history(now, fleet, one.id) >= self.config.stale;
+            if self.wanted.len() < most && is_old && fleet.may_be_asked(one.id) {
+                self.wanted.push(one.id);
+            }
+        }
+    }
+}
+
+impl Selector for Adaptive {
+    fn name(&self) -> &'static str {
+        "adaptive"
+    }
+
+    fn asks(&self) -> bool {
+        self.config.wait > 0.0
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        from: Candidates<'_>,
+        rng: &mut Rng,
+        whom: &mut Asked,
+    ) -> Option<Instant> {
+        let fleet = from.fleet;
+        let may_ask = |id: &ReplicaId| fleet.may_be_asked(*id);
+        if self.reporting == 0 && !from.ids.iter().any(may_ask) {
+            return None;
+        }
+        let compared = self.compared(now, from, rng);
+        if !self.pays(now, fleet, &compared) {
+            self.want(now, fleet, &compared);
+            self.prepared = Some((now, from.group, compared));
+            return None;
+        }
+        let is_large = from.ids.len() > COMPARED_MAX;
+        let mut longest = Duration::ZERO;
+        for one in compared.iter().take(if is_large { AT_RANDOM } else { ASKED_MAX }) {
+            if !fleet.is_late_with_answer(now, one.id) && fleet.may_be_asked(one.id) {
+                whom.push(one.id);
+                longest = longest.max(fleet.patience(one.id).unwrap_or(PATIENCE_AT_FIRST));
+            }
+        }
+        let most = match self.typical_ms > 0.0 {
+            true => from_millis_f64(self.config.wait * self.typical_ms) + LATE_AFTER,
+            false => PATIENCE_AT_FIRST,
+        };
+        Some(now + longest.min(most))
+    }
+
+    fn select(&mut self, now: Instant, from: Candidates<'_>, rng: &mut Rng) -> Choice {
+        if self.reporting == 0 {
+            let cost = |id| self.rate_one(now, from.fleet, id).cost;
+            return Choice::Send(cheapest(from.ids, rng, cost));
+        }
+        let prepared = self.prepared.take().filter(|(at, group, compared)| {
+            let are_candidates = || compared.iter().all(|one| from.ids.contains(&one.id));
+            (*at, *group) == (now, from.group) && are_candidates()
+        });
+        let mut compared = match prepared {
+            Some((_, _, compared)) => compared,
+            None => self.compared(now, from, rng),
+        };
+        Choice::Send(fill(&mut compared, self.config.spread, rng))
+    }
+
+    fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
+        Some(self.rate_one(now, fleet, replica).cost)
+    }
+
+    fn on_send(&mut self, now: Instant, replica: ReplicaId, _kind: Kind, _fleet: &Fleet) {
+        self.known[replica.index()].sent(now);
+    }
+
+    fn on_outcome(&mut self, now: Instant, of: &Attempt, outcome: &Outcome, _fleet: &Fleet) {
+        // A failure says nothing of how long answers take, or of a queue.
+        if let Outcome::Replied(report) = outcome {
+            self.heard(now, of.replica(), report.as_ref(), now.millis_since(of.sent_at()));
+        }
+    }
+
+    fn on_membership(&mut self, _now: Instant, fleet: &Fleet) {
+        self.known.resize(fleet.len(), Known::NOTHING);
+        self.count_reporting();
+    }
+
+    fn on_reassigned(&mut self, _now: Instant, replica: ReplicaId, _fleet: &Fleet) {
+        if let Some(known) = self.known.get_mut(replica.index()) {
+            *known = Known::NOTHING;
+        }
+        self.count_reporting();
+    }
+
+    fn inherit(&mut self, _now: Instant, before: &mut dyn Selector) {
+        let Some(before) = same_kind::<Self>(before) else { return };
+        self.known = core::mem::take(&mut before.known);
+        self.typical_ms = before.typical_ms;
+        self.freshest = before.freshest.clone();
+        self.count_reporting();
+    }
+
+    fn next_probe(&mut self) -> Option<ReplicaId> {
+        self.wanted.pop()
+    }
+
+    fn on_probe(&mut self, now: Instant, replica: ReplicaId, answer: Option<&Feedback>) {
+        if answer.is_some() {
+            self.heard(now, replica, answer, 0.0);
+        }
+    }
+}
+
+impl Adaptive {
+    fn count_reporting(&mut self) {
+        self.reporting = self.known.iter().filter(|known| known.reports()).count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Rate;
+
+    const GROUP: GroupId = GroupId::new(0);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    fn rated(id: usize, level: f64, width: f64, arrivals: f64) -> Rated {
+        Rated { id: ReplicaId::new(id), level, width, arrivals, cost: level * level }
+    }
+
+    fn shares(rated: &[Rated]) -> Vec<f64> {
+        let mut rng = Rng::seeded(4);
+        let mut counts = vec![0.0; rated.len()];
+        for _ in 0..30_000 {
+            counts[fill(&mut rated.to_vec(), 1.0, &mut rng).index()] += 1.0 / 30_000.0;
+        }
+        counts
+    }
+
+    #[test]
+    fn fresh_reports_give_the_best_and_old_ones_shares_by_speed() {
+        let levels = |arrivals| [rated(0, 3.0, 1.0, arrivals), rated(1, 2.0, 3.0, arrivals)];
+        assert!(shares(&levels(0.0))[0] == 0.0);
+        // Level R: 1 × (R − 3) + 3 × (R − 2) = 2 000 000, so nearly one to three.
+        let spread = shares(&levels(1e6));
+        assert!((spread[0] - 0.25).abs() < 0.013, "{spread:?}"); // five standard deviations
+        // 3 × (R − 2) = 2 at R = 2.67, below the other's level: all of it goes to one.
+        assert!(shares(&levels(1.0))[0] == 0.0);
+    }
+
+    #[test]
+    fn equals_share_and_numbers_that_cannot_be_do_not_stop_it() {
+        let equal = shares(&[rated(0, 2.0, 1.0, 0.0), rated(1, 2.0, 1.0, 0.0)]);
+        assert!((equal[0] - 0.5).abs() < 0.015, "{equal:?}");
+        let infinite = [rated(0, f64::INFINITY, 1.0, 0.0), rated(1, f64::INFINITY, 1.0, 0.0)];
+        assert!(shares(&infinite)[0] > 0.4);
+        shares(&[rated(0, f64::NAN, 1.0, 5.0), rated(1, 2.0, 1.0, f64::INFINITY)]);
+    }
+
+    /// A report of four slots with a service time of 8 ms.
+    fn report(load: u32, per_s: f64) -> Feedback {
+        Feedback {
+            concurrency: Some(4),
+            latency: Some(from_millis_f64(8.0 * (1.0 + f64::from(load) / 4.0))),
+            arrival_rate: Rate::new(per_s).ok(),
+            ..Feedback::measured(0, load, Duration::from_millis(8))
+        }
+    }
+
+    struct Asking {
+        policy: Adaptive,
+        fleet: Fleet,
+        rng: Rng,
+    }
+
+    impl Asking {
+        /// Replicas that answered a question within a millisecond at 10 ms.
+        fn heard(reports: &[Feedback]) -> Self {
+            let mut fleet = Fleet::single_group(reports.len());
+            let mut policy = Adaptive::new(AdaptiveConfig::default());
+            policy.on_membership(at(0), &fleet);
+            for (slot, report) in reports.iter().enumerate() {
+                let id = ReplicaId::new(slot);
+                fleet.note_round_trip(id, 1_000_000);
+                fleet.note_answer(at(10), id, Some(report));
+                policy.on_probe(at(10), id, Some(report));
+            }
+            Self { policy, fleet, rng: Rng::seeded(1) }
+        }
+
+        fn ask(&mut self, now: Instant) -> (Option<Instant>, Asked) {
+            let ids: Vec<_> = (0..self.fleet.len()).map(ReplicaId::new).collect();
+            let from = Candidates { fleet: &self.fleet, group: GROUP, ids: &ids };
+            let mut whom = Asked::new();
+            (self.policy.ask(now, from, &mut self.rng, &mut whom), whom)
+        }
+
+        fn pick(&mut self, now: Instant) -> usize {
+            let ids: Vec<_> = (0..self.fleet.len()).map(ReplicaId::new).collect();
+            let from = Candidates { fleet: &self.fleet, group: GROUP, ids: &ids };
+            match self.policy.select(now, from, &mut self.rng) {
+                Choice::Send(id) => id.index(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn it_waits_where_others_have_made_the_best_report_history() {
+        // 1 000 arrivals a second, none of them its own: two of them within 2 ms.
+        let busy = report(1, 1_000.0);
+        let mut asking = Asking::heard(&[busy; 3]);
+        assert_eq!(asking.ask(at(11)).0, None, "one arrival is no history");
+        let (until, whom) = asking.ask(at(13));
+        // A round trip of 1 ms, and four deviations of half of it.
+        assert_eq!((until, whom.len()), (Some(at(16)), 3));
+        let mut quiet = Asking::heard(&[report(1, 20.0); 3]);
+        assert_eq!(quiet.ask(at(60)).0, None, "one arrival in 50 ms");
+    }
+
+    #[test]
+    fn it_does_not_wait_for_itself_nor_over_a_long_way() {
+        let mut alone = Asking::heard(&[report(1, 20.0); 3]);
+        for ms in 11..100 {
+            (0..3).for_each(|slot| alone.policy.known[slot].sent(at(ms)));
+        }
+        let newest = report(1, 1_000.0);
+        (0..3).for_each(|slot| alone.policy.known[slot].hear(at(97), &newest));
+        assert_eq!(alone.ask(at(100)).0, None, "all those arrivals are its own");
+        let mut far = Asking::heard(&[report(1, 1_000.0); 3]);
+        (0..200).for_each(|_| far.fleet.note_round_trip(ReplicaId::new(0), 50_000_000));
+        (0..200).for_each(|_| far.fleet.note_round_trip(ReplicaId::new(1), 50_000_000));
+        (0..200).for_each(|_| far.fleet.note_round_trip(ReplicaId::new(2), 50_000_000));
+        assert_eq!(far.ask(at(13)).0, None, "50 ms there and back, for 8 ms of service");
+        assert!(far.policy.next_probe().is_some(), "they are asked beside it");
+    }
+
+    #[test]
+    fn own_requests_count_until_a_report_contains_them() {
+        let mut asking = Asking::heard(&[report(4, 20.0), report(5, 20.0)]);
+        assert_eq!(asking.pick(at(11)), 0);
+        let first = ReplicaId::new(0);
+        (0..6).for_each(|_| asking.policy.on_send(at(11), first, Kind::First, &asking.fleet));
+        assert_eq!(asking.pick(at(12)), 1, "six more are on their way there");
+        asking.policy.on_probe(at(14), first, Some(&report(3, 20.0)));
+        assert_eq!(asking.pick(at(14)), 0, "its newest report knows of them");
+    }
+
+    #[test]
+    fn who_has_served_nothing_yet_is_not_left_out() {
+        let idle = Feedback { service_time: None, latency: None, ..report(0, 20.0) };
+        let mut asking = Asking::heard(&[report(6, 20.0), idle]);
+        assert_eq!(asking.pick(at(11)), 1);
+    }
+
+    #[test]
+    fn of_a_large_group_a_few_are_compared() {
+        let mut asking = Asking::heard(&vec![report(2, 2_000.0); 40]);
+        let (until, whom) = asking.ask(at(20));
+        assert!(until.is_some() && whom.len() == AT_RANDOM, "{whom:?}");
+        assert!(size_of::<Known>() <= 100, "{}", size_of::<Known>());
+    }
+}
