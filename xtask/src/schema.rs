@@ -20,6 +20,8 @@ const DURATION: &str = r"^\s*([0-9]*\.?[0-9]+\s*(d|h|m|min|s|ms|us|µs|μs|ns)\s
 const SIZE: &str = r"^\s*[0-9]*\.?[0-9]+\s*(B|[kKMGT]B|[KMGT]iB)?\s*$";
 const SHARE: &str = r"^\s*[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?\s*%?\s*$";
 const ADDRESS: &str = r"^(\[[0-9A-Fa-f:.]+\]|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}$";
+const NAMED: &str = r"^[^/\s]+:[0-9]{1,5}$";
+const PLACE: &str = r"^(unix:/.*|[^/\s]+:[0-9]{1,5})$";
 
 /// Numbers that may be fractions though their ranges end with whole ones.
 const FRACTIONS: [&str; 4] = ["price", "tau", "per_node", "per_violation"];
@@ -180,6 +182,8 @@ fn of_kind(row: &Row<'_>) -> Result<Map<String, Value>> {
         "address or path" => {
             json!({"anyOf": [address(), {"type": "string", "pattern": "^unix:/"}]})
         }
+        "address or name" => json!({"type": "string", "pattern": NAMED}),
+        "address, name or path" => json!({"type": "string", "pattern": PLACE}),
         "list of addresses" => json!({"type": "array", "items": address()}),
         "list of texts" | "list of text" | "list of networks" | "list of addresses and names" => {
             json!({"type": "array", "items": text()})

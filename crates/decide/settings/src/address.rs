@@ -1,5 +1,7 @@
 //! Addresses in files: where somebody listens or connects to, with the place where it was written.
 
+mod server;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,6 +11,8 @@ use crate::problem::quoted;
 use crate::reader::{ADDRESS, canonical, parse_address};
 use crate::{Mismatch, Setting, Value};
 
+pub use server::ServerAddress;
+
 /// An address and where it was written. Port 0 is any port, and what stands in for an address
 /// that could not be read; neither can meet another address.
 #[derive(Clone)]
@@ -17,6 +21,8 @@ pub struct Address<'a> {
     pub address: SocketAddr,
     /// The same, or a path.
     pub place: ListenAddress,
+    /// The same as somebody connects to it, or a name or path: then the address is nowhere.
+    pub server: ServerAddress,
     setting: Setting<'a>,
 }
 
@@ -32,7 +38,7 @@ impl<'a> Address<'a> {
     }
 
     fn of(address: SocketAddr, setting: Setting<'a>) -> Self {
-        Self { address, place: address.into(), setting }
+        Self { address, place: address.into(), server: address.into(), setting }
     }
 
     /// An address to listen on, or a path, whose file gets these permissions.
@@ -57,25 +63,49 @@ impl<'a> Address<'a> {
             }
             return Self::to_listen(setting);
         };
-        if !path.starts_with('/') || path.ends_with('/') || path.len() > SOCKET_PATH_BYTES_MAX {
-            let expected =
-                format!("unix: and an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes");
-            let wrong =
-                Mismatch::new(format!("{} ({} bytes)", quoted(path), path.len()), &expected);
-            setting.problem(wrong.with_hint("the kernel keeps no longer path of a socket"));
+        if let Err(wrong) = check_socket_path(path) {
+            setting.problem(wrong);
         }
         let place = ListenAddress::Unix { path: path.into(), mode: bits };
         Self { place, ..Self::nowhere(setting) }
     }
 
-    /// An address to connect to: its port is not 0.
+    /// An address to connect to, by number: its port is not 0.
     pub fn to_connect(setting: Setting<'a>) -> Self {
         let expected = "an IP address with a port to connect to, such as 127.0.0.1:9001";
-        let hint = "names are looked up in `replicas` of HTTP only: write the address here";
+        let hint = "names are not looked up here: write the address";
         let stand_in = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let address = setting.clone().parsed(ADDRESS, stand_in, |text| address_only(text, hint));
         let address = address.check(expected, |to| to.port() != 0).required();
         Self::of(address, setting)
+    }
+
+    /// An address or a name to connect to.
+    pub fn to_server(setting: Setting<'a>) -> Self {
+        Self::reached(setting, Target::EXPECTED, ServerAddress::parse)
+    }
+
+    /// An address, a name or a path to connect to.
+    pub fn to_server_anywhere(setting: Setting<'a>) -> Self {
+        Self::reached(setting, ServerAddress::EXPECTED, ServerAddress::parse_anywhere)
+    }
+
+    fn reached(
+        setting: Setting<'a>,
+        expected: &str,
+        parse: fn(&str) -> Result<ServerAddress, Mismatch>,
+    ) -> Self {
+        let stand_in = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into();
+        let server = setting.clone().parsed(expected, stand_in, parse).required();
+        let address = match server {
+            ServerAddress::Inet(address) => Self::of(address, setting),
+            ServerAddress::Name { .. } => Self::nowhere(setting),
+            ServerAddress::Unix(path) => {
+                let place = ListenAddress::unix(path);
+                Self { place, ..Self::nowhere(setting) }
+            }
+        };
+        Self { server, ..address }
     }
 
     /// No address, where one may be left out.
@@ -94,14 +124,26 @@ impl<'a> Address<'a> {
     }
 
     /// Reports what is wrong with the address, at its place in the file.
-    pub fn problem(&self, expected: &str, hint: String) {
-        let wrong = Mismatch::new(self.place.to_string(), expected);
-        self.setting.problem(wrong.with_hint(hint));
+    pub fn problem(&self, expected: &str, hint: impl Into<String>) {
+        let came = match self.server {
+            ServerAddress::Name { .. } => self.server.to_string(),
+            ServerAddress::Inet(_) | ServerAddress::Unix(_) => self.place.to_string(),
+        };
+        self.setting.problem(Mismatch::new(came, expected).with_hint(hint));
     }
 }
 
 /// What the kernel keeps of the path of a socket, without the zero at its end.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+fn check_socket_path(path: &str) -> Result<(), Mismatch> {
+    if path.starts_with('/') && !path.ends_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let expected = format!("unix: and an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes");
+    let wrong = Mismatch::new(format!("{} ({} bytes)", quoted(path), path.len()), expected);
+    Err(wrong.with_hint("the kernel keeps no longer path of a socket"))
+}
 
 /// Where a server listens: a port, or a socket in the file system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -219,6 +261,11 @@ impl Target {
                 _ => Ok(Self::Address(address)),
             };
         }
+        if text.starts_with(ListenAddress::UNIX) {
+            let words = "Unix sockets are for HTTP: `replicas` of [upstream.NAME] and `app` of \
+                         [[agent]]";
+            return Err(wrong(words));
+        }
         if text.contains("://") {
             return Err(wrong("without a scheme, such as http://, and without a path"));
         }
@@ -257,32 +304,17 @@ pub fn check_host(host: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A replica, with the place where it was written.
-#[derive(Clone)]
-pub enum Endpoint<'a> {
-    /// By address.
-    Address(Address<'a>),
-    /// By name.
-    Name(HostPort, Setting<'a>),
-}
-
-impl<'a> Endpoint<'a> {
-    /// An address or name to connect to.
-    pub fn read(setting: Setting<'a>) -> Self {
-        let stand_in = Target::Address((Ipv4Addr::UNSPECIFIED, 0).into());
-        match setting.clone().parsed(Target::EXPECTED, stand_in, Target::parse).required() {
-            Target::Address(address) => Self::Address(Address::of(address, setting)),
-            Target::Name(name) => Self::Name(name, setting),
-        }
-    }
-}
-
 /// Reports every address of a list that leads where another one does.
 pub fn check_repeated(addresses: &[Address<'_>]) {
     let mut seen = BTreeSet::new();
-    for one in addresses.iter().filter(|one| one.address.port() != 0) {
-        if !seen.insert(one.destination()) {
-            one.problem("each replica once", "the list already has it".to_owned());
+    for one in addresses {
+        let server = match one.server {
+            ServerAddress::Inet(address) if address.port() == 0 => continue, // it was not read
+            ServerAddress::Inet(_) => one.destination().into(),
+            server => server,
+        };
+        if !seen.insert(server) {
+            one.problem("each replica once", "the list already has it");
         }
     }
 }
@@ -332,7 +364,7 @@ mod tests {
         let connects = node.read(|table| Address::to_connect(table.key("at")).address);
         let [listens, connects] = [listens, connects].map(|it| it.unwrap_err().to_string());
         assert!(listens.contains("a listener has an address of this machine"), "{listens}");
-        assert!(connects.contains("names are looked up in `replicas` of HTTP"), "{connects}");
+        assert!(connects.contains("names are not looked up here"), "{connects}");
     }
 
     proptest! {

@@ -113,7 +113,8 @@ impl Watcher {
         tokio::task::spawn_local(async move {
             let publish = |members: &Arc<Members>| {
                 let home = &members.datacenters[HOME];
-                states.set_home(upstream, &home.slots, &home.plan);
+                let slots: Vec<_> = home.slots.iter().copied().map(Into::into).collect();
+                states.set_home(upstream, &slots, &home.plan);
             };
             members::keep(assigner, view, publish, members).await;
         });

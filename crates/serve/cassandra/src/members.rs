@@ -12,6 +12,8 @@ use std::sync::Arc;
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::ring::{self, Layout, LayoutInputs, Ring};
 use evenkeel_core::{Health, Instant};
+use evenkeel_runtime::dial::last;
+use evenkeel_settings::address::ServerAddress;
 use tokio::sync::watch;
 
 use super::cluster::{Cluster, Member, View};
@@ -45,7 +47,7 @@ pub(crate) struct Datacenter {
 #[derive(Debug)]
 pub(crate) struct SlotAssigner {
     /// The first nodes to be asked, and home where it is named.
-    contact_points: Vec<SocketAddr>,
+    contact_points: Vec<ServerAddress>,
     home: Option<String>,
     remote: Vec<String>,
     /// By data centre.
@@ -138,7 +140,7 @@ impl SlotAssigner {
                 true => self.layouts.push(layout.clone()),
                 false => self.layouts[place] = layout.clone(),
             }
-            let slots = self.slots[place].addresses().collect();
+            let slots = self.slots[place].addresses().filter_map(ServerAddress::inet).collect();
             datacenters.push(Datacenter { name, slots, layout, plan });
         }
         self.version += 1;
@@ -154,8 +156,8 @@ impl SlotAssigner {
         cluster: &Cluster,
     ) -> Vec<Option<usize>> {
         let here = cluster.nodes.iter().enumerate().filter(|(_, node)| node.datacenter == name);
-        let here: BTreeMap<SocketAddr, usize> =
-            here.map(|(number, node)| (node.address, number)).collect();
+        let here: BTreeMap<ServerAddress, usize> =
+            here.map(|(number, node)| (node.address.into(), number)).collect();
         let slots = &mut self.slots[place];
         slots.follow(now, here.keys().copied());
         slots.addresses().map(|address| here.get(&address).copied()).collect()
@@ -176,11 +178,12 @@ impl SlotAssigner {
 }
 
 /// The data centre of the first contact point that is a node, or of the first node.
-fn home_of(cluster: &Cluster, contact_points: &[SocketAddr]) -> Option<String> {
-    let at = |address: &SocketAddr| {
-        cluster.nodes.iter().find(|node| node.address == *address || node.reported == *address)
+fn home_of(cluster: &Cluster, contact_points: &[ServerAddress]) -> Option<String> {
+    let at = |address: SocketAddr| {
+        cluster.nodes.iter().find(|node| node.address == address || node.reported == address)
     };
-    let contact = contact_points.iter().find_map(at).or(cluster.nodes.first());
+    let mut addresses = contact_points.iter().copied().flat_map(last);
+    let contact = addresses.find_map(at).or(cluster.nodes.first());
     contact.map(|node| node.datacenter.clone())
 }
 

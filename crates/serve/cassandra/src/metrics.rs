@@ -1,10 +1,10 @@
 //! A Cassandra cluster at one moment, for the registry of metrics and `/api/v1/status`.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenkeel_core::request::ring::Stays;
+use evenkeel_settings::address::ServerAddress;
 use serde::Serialize;
 
 use super::cluster_state::{ClusterState, NodeState};
@@ -87,7 +87,7 @@ pub struct ClusterView {
     /// How it stands with all workers.
     pub state: ClusterState,
     /// The nodes at home, by slot.
-    pub home: Arc<[SocketAddr]>,
+    pub home: Arc<[ServerAddress]>,
 }
 
 /// Adds all clusters.

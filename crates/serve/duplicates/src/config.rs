@@ -18,8 +18,10 @@ use super::layout::MapPlace;
 use super::leadership::EtcdSettings;
 use super::log::LogSettings;
 use super::manager::ManagerSettings;
+use evenkeel_runtime::dial::Names;
 use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles};
 use evenkeel_settings::Mismatch;
+use evenkeel_settings::address::ServerAddress;
 use evenkeel_stores::resp::request::Limits;
 use evenkeel_stores::store::cassandra::{Cassandra, CassandraSettings};
 use evenkeel_stores::store::embedded::{Embedded, EmbeddedSettings};
@@ -88,7 +90,7 @@ pub enum Target {
     /// A server that speaks RESP3: Redis 7 or later, or what does as it does.
     Tcp {
         /// Where it listens.
-        address: SocketAddr,
+        address: ServerAddress,
         /// How it is spoken to; the same for all servers of a service.
         access: Arc<RedisAccess>,
     },
@@ -102,7 +104,7 @@ pub enum Target {
     /// A memcached of this service alone: it is emptied when it has to be filled.
     Memcached {
         /// Where it listens.
-        address: SocketAddr,
+        address: ServerAddress,
     },
     /// A part of a ZooKeeper ensemble.
     ZooKeeper {
@@ -135,7 +137,7 @@ impl RedisAccess {
 /// A duplicate that can be connected to.
 #[derive(Debug, Clone)]
 pub(super) enum Connector {
-    Tcp { address: SocketAddr, password: Option<String>, tls: Option<ClientTls> },
+    Tcp { address: ServerAddress, password: Option<String>, tls: Option<ClientTls> },
     Host(Host),
     Remote(Arc<Remote>),
 }
@@ -182,8 +184,8 @@ impl Target {
     pub(super) fn beside(&self, service: &str, place: &str) -> Result<Self, Mismatch> {
         let wrong = |expected: &'static str| move || Mismatch::new(format!("{place:?}"), expected);
         let address = || {
-            let parsed = place.parse::<SocketAddr>().ok();
-            parsed.ok_or_else(wrong("an address such as 10.0.1.4:6379"))
+            let expected = "an address or name with a port such as 10.0.1.4:6379";
+            ServerAddress::parse(place).map_err(|_| wrong(expected)())
         };
         Ok(match self {
             Self::Tcp { access, .. } => {
@@ -250,9 +252,10 @@ impl Remote {
             return Ok(host);
         }
         let (sender, opened) = tokio::sync::oneshot::channel();
-        let target = self.target.clone();
+        let (target, names) = (self.target.clone(), Names::of_thread());
         // It waits for the store's thread: not in ours, which serves clients.
         std::thread::Builder::new().name("opening".to_owned()).spawn(move || {
+            names.enter();
             let _ = sender.send(target.start()); // nobody waits any more: it ends again
         })?;
         let late = || {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::config::Connector;
 use super::inbox::Inbox;
-use evenkeel_runtime::tls::dial;
+use evenkeel_runtime::dial::dial;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements};
 

@@ -356,6 +356,7 @@ mod tests {
             .spawn();
         match child {
             Ok(child) => {
+                let address = address.into();
                 Some((Redis(child), Connector::Tcp { address, password: None, tls: None }))
             }
             Err(error) => {

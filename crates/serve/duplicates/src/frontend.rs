@@ -44,6 +44,7 @@ pub(super) fn accept_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -
         first: config.password.as_ref().map_or(idle, |_| PATIENCE),
         idle,
         write: PATIENCE,
+        age: Duration::MAX,
         drain: config.drain,
         filters: ListenerFilters::of_tls(tls),
     }

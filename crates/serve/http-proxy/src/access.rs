@@ -1,6 +1,7 @@
 //! What a request that has ended is told of: a line of the access log (JSON with OpenTelemetry's
 //! field names, and ours), and spans of a trace.
 
+use evenkeel_settings::address::ServerAddress;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -67,7 +68,7 @@ impl Entry {
         self.client.unwrap_or(self.peer.ip()).to_canonical().to_string()
     }
 
-    fn replica(&self, place: Place) -> Option<SocketAddr> {
+    fn replica(&self, place: Place) -> Option<ServerAddress> {
         self.route.address(usize::from(place.datacenter), usize::from(place.slot))
     }
 

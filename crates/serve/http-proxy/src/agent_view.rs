@@ -1,6 +1,6 @@
 //! One agent at one moment, as `/metrics` and `/api/v1/status` see it.
 
-use std::net::SocketAddr;
+use evenkeel_settings::address::ServerAddress;
 
 use evenkeel_core::dimmer::DimmerState;
 
@@ -10,7 +10,7 @@ use crate::config::{AgentConfig, DimmerConfig, Switch};
 /// An agent: what was configured, how it stands.
 #[derive(Debug)]
 pub(crate) struct AgentView {
-    pub(super) app: SocketAddr,
+    pub(super) app: ServerAddress,
     pub(super) dimmer: Option<DimmerConfig>,
     /// Where it listens: the `agent` label.
     pub(super) address: String,

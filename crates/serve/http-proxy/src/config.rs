@@ -4,6 +4,7 @@ mod dimmer;
 mod read;
 mod routes;
 
+use evenkeel_settings::address::ServerAddress;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ pub struct AgentConfig {
     /// The address to accept proxies on.
     pub address: SocketAddr,
     /// The application.
-    pub app: SocketAddr,
+    pub app: ServerAddress,
     /// Requests passed to the application at once; further ones wait in the agent, where they
     /// are counted. `None` = no limit: everything outstanding is with the application.
     pub concurrency: Option<u32>,

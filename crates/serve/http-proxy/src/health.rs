@@ -4,8 +4,8 @@
 //! one lost answer moves nothing. Failures of real requests are judged elsewhere (core's
 //! safeguards), within milliseconds and per worker.
 
+use evenkeel_settings::address::ServerAddress;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Drop for Check {
 /// Whom a check is of, and how it is made.
 #[derive(Clone, PartialEq)]
 struct Subject {
-    address: SocketAddr,
+    address: ServerAddress,
     generation: u32,
     health: HealthConfig,
     limits: UpstreamLimits,
@@ -112,7 +112,7 @@ fn begin(
 struct Checker {
     health: Rc<HealthConfig>,
     upstream: Upstream,
-    address: SocketAddr,
+    address: ServerAddress,
     /// Told to another data centre: its proxy then asks its own replicas and counts no demand.
     origin: Option<HeaderValue>,
     verdict: Verdict,
@@ -136,7 +136,7 @@ impl Checker {
         let mut request = Request::new(Body::empty());
         let path = Uri::try_from(self.health.path.as_str());
         *request.uri_mut() = path.unwrap_or(Uri::from_static("/"));
-        if let Ok(host) = HeaderValue::try_from(self.address.to_string()) {
+        if let Ok(host) = HeaderValue::try_from(self.address.authority()) {
             request.headers_mut().insert(HOST, host);
         }
         if let Some(origin) = &self.origin {

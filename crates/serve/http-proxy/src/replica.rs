@@ -131,8 +131,9 @@ impl Agent {
         (tls, app_tls): (Option<ServerTls>, Option<ClientTls>),
         clock: Clock,
     ) -> Rc<Agent> {
-        let host = HeaderValue::from_str(&config.app.to_string());
-        let seed = u64::from(config.app.port()) << 16 | u64::from(config.address.port());
+        let host = HeaderValue::from_str(&config.app.authority());
+        let seed = u64::from(config.app.port().unwrap_or_default()) << 16
+            | u64::from(config.address.port());
         let dimmer = config.dimmer.as_ref();
         Rc::new(Agent {
             app: Upstream::with_tls(config.app, config.upstream_limits, app_tls),

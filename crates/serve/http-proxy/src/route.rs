@@ -1,7 +1,7 @@
 //! One HTTP upstream as one worker sees it: its calls, and its replicas' connections.
 
+use evenkeel_settings::address::ServerAddress;
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(address: SocketAddr, way: &Way) -> Rc<Self> {
+    fn new(address: ServerAddress, way: &Way) -> Rc<Self> {
         Rc::new(Self {
             upstream: Upstream::with_tls(address, way.limits, way.tls.clone()),
             agent: Rc::default(),
@@ -95,7 +95,7 @@ impl Connections {
 
     /// Takes over whose each slot at home is. A slot that was given to another replica is reached
     /// there; what is in flight to the one before has its own hold on that connection.
-    fn follow(&self, home: &[SocketAddr]) {
+    fn follow(&self, home: &[ServerAddress]) {
         let mut replicas = self.replicas.borrow_mut();
         for (slot, &address) in home.iter().enumerate() {
             if replicas.get(slot).is_some_and(|known| known.upstream.address() == address) {
@@ -274,7 +274,7 @@ impl Route {
 
     /// Takes over which replicas may be used. `home` is who they are at home, by slot: at least
     /// those of the plan.
-    pub fn adopt(&self, plan: &RoutePlan, home: &[SocketAddr]) {
+    pub fn adopt(&self, plan: &RoutePlan, home: &[ServerAddress]) {
         if self.config.split.is_none() {
             self.connections.follow(&home[..plan.health.len()]);
         }
@@ -313,7 +313,7 @@ impl Route {
     }
 
     /// The address of a replica, as long as there is one in its slot.
-    pub(crate) fn address(&self, datacenter: usize, replica: usize) -> Option<SocketAddr> {
+    pub(crate) fn address(&self, datacenter: usize, replica: usize) -> Option<ServerAddress> {
         let slots = self.connections.slots.borrow().get(datacenter).cloned()?;
         let slot = slots.start + replica;
         let replicas = self.connections.replicas.borrow();
@@ -365,7 +365,7 @@ impl Route {
         let wants_key = replica.agent.wants_key(asked_at);
         let mut request = http::Request::new(Body::empty());
         *request.uri_mut() = http::Uri::from_static(PROBE_PATH);
-        let host = replica.upstream.address().to_string();
+        let host = replica.upstream.address().authority();
         if let Ok(host) = HeaderValue::try_from(host) {
             request.headers_mut().insert(HOST, host);
         }

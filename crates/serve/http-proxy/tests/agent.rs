@@ -103,7 +103,7 @@ impl Proxy {
         let (listener, address) = loopback();
         let mut config = AgentConfig {
             address,
-            app,
+            app: app.into(),
             concurrency,
             queue_max: 100,
             queue_timeout: Duration::from_secs(10),
@@ -497,7 +497,7 @@ fn the_end_waits_for_what_is_in_flight() {
         let (listener, address) = loopback();
         let config = AgentConfig {
             address,
-            app: app.0.address,
+            app: app.0.address.into(),
             concurrency: Some(1),
             queue_max: 10,
             queue_timeout: Duration::from_secs(10),

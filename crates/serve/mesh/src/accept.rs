@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::wan::CONNECTIONS_MAX;
+use evenkeel_runtime::dial::last;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -91,7 +92,8 @@ impl ServeConnection for Gate {
 /// Whether a site has this address, as far as that says anything.
 fn is_of_site(hub: &Hub, address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
-    hub.config.peers.iter().any(|peer| peer.ip().to_canonical() == ip)
+    let mut known = hub.config.peers.iter().copied().flat_map(last);
+    known.any(|peer| peer.ip().to_canonical() == ip)
 }
 
 async fn welcome(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::planner::{Aim, PlannerConfig, Writes};
 use evenkeel_geo::{ALL_PPM, Overload};
+use evenkeel_settings::address::ServerAddress;
 
 use evenkeel_geo::traffic::SplitSetup;
 
@@ -30,7 +31,7 @@ pub struct RedirectConfig {
     pub listen: SocketAddr,
     /// Where the controller of this site listens, for a follower: a process that takes its part of
     /// what another one plans for the site.
-    pub through: Option<SocketAddr>,
+    pub through: Option<ServerAddress>,
     /// This site's certificate, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.
@@ -74,7 +75,7 @@ pub struct RedirectSite {
     /// Its data centre in the Cassandra cluster, where that is what is shared; default: its name.
     pub datacenter: Option<String>,
     /// Where its mesh listens.
-    pub peer: SocketAddr,
+    pub peer: ServerAddress,
     /// Its profile, and others that may replace it while something interferes.
     pub curves: Vec<PathBuf>,
 }

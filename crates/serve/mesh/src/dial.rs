@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use evenkeel_core::Instant;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::wan::Probe;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -24,6 +22,8 @@ use super::identity::{Stranger, peer, server_name};
 use super::pace::Backoff;
 use super::wire::{Ended, Inbox, Metered, Never, write};
 use evenkeel_runtime::accept::first;
+use evenkeel_runtime::dial::tcp;
+use evenkeel_settings::address::ServerAddress;
 
 /// How long connecting may take, the handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ const RENEWED_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 pub(super) struct Line {
     pub(super) to: SiteId,
-    pub(super) address: SocketAddr,
+    pub(super) address: ServerAddress,
     pub(super) number: usize,
 }
 
@@ -81,7 +81,7 @@ async fn connect(hub: &Hub, line: Line) -> Result<TlsStream<Metered>, (Refusal, 
 pub(super) async fn reach(
     connector: TlsConnector,
     traffic: &Rc<Traffic>,
-    address: SocketAddr,
+    address: ServerAddress,
     (to, names): (SiteId, &[String]),
 ) -> Result<TlsStream<Metered>, (Refusal, String)> {
     let name = server_name(&names[to.index()]);
@@ -90,7 +90,7 @@ pub(super) async fn reach(
         let unreachable = |error: std::io::Error| {
             (Refusal::Unreachable, format!("{address}: {error} (is it running?)"))
         };
-        let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+        let stream = tcp(address).await.map_err(unreachable)?;
         let stream = Metered::new(stream, traffic).map_err(unreachable)?;
         let refused = |error: std::io::Error| (Refusal::Tls, error.to_string());
         connector.connect(name, stream).await.map_err(refused)

@@ -9,7 +9,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +32,7 @@ use evenkeel_geo::demand::SplitTally;
 use evenkeel_geo::traffic::Directive;
 use evenkeel_runtime::accept::first;
 use evenkeel_runtime::clock::Clock;
+use evenkeel_settings::address::ServerAddress;
 
 /// As often as workers hand up what they counted.
 const COUNTS_EVERY: Duration = Duration::from_millis(200);
@@ -55,7 +55,7 @@ pub struct FollowerConfig {
     /// Whether writes stay where they come, as the controller has it.
     pub writes_stay: bool,
     /// Where the mesh of the controller listens.
-    pub controller: SocketAddr,
+    pub controller: ServerAddress,
     /// The certificates; those of the site.
     pub files: Files,
     /// How often the files are looked at; default 30 s.

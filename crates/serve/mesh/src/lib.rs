@@ -58,7 +58,7 @@ mod wire;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +74,7 @@ use driver::Driver;
 use evenkeel_geo::demand::SplitTally;
 use evenkeel_geo::traffic::{Directive, Ended};
 use evenkeel_runtime::clock::Clock;
+use evenkeel_settings::address::ServerAddress;
 pub use follower::{Follower, FollowerConfig};
 use hub::Hub;
 pub use identity::Files;
@@ -107,7 +108,7 @@ pub struct MeshConfig {
     /// everywhere.
     pub names: Vec<String>,
     /// Where the mesh of each site listens; that of this one is not used.
-    pub peers: Vec<SocketAddr>,
+    pub peers: Vec<ServerAddress>,
     /// Its certificates.
     pub files: Files,
     /// How often the files are looked at; default 30 s.
@@ -124,11 +125,16 @@ pub struct MeshConfig {
 
 impl MeshConfig {
     /// The defaults for these sites.
-    pub fn new(site: SiteId, names: Vec<String>, peers: Vec<SocketAddr>, files: Files) -> Self {
+    pub fn new(
+        site: SiteId,
+        names: Vec<String>,
+        peers: Vec<impl Into<ServerAddress>>,
+        files: Files,
+    ) -> Self {
         Self {
             site,
             names,
-            peers,
+            peers: peers.into_iter().map(Into::into).collect(),
             files,
             reload_every: Duration::from_secs(30),
             margin: Duration::from_millis(20),
@@ -307,7 +313,7 @@ impl Mesh {
 /// The connections that a site has to others.
 fn lines(config: &MeshConfig) -> Vec<dial::Line> {
     let others = config.peers.iter().enumerate().filter(|(site, _)| *site != config.site.index());
-    let line = |(site, address): (usize, &SocketAddr)| {
+    let line = |(site, address): (usize, &ServerAddress)| {
         let (to, address) = (SiteId::new(site), *address);
         (0..config.connections).map(move |number| dial::Line { to, address, number })
     };

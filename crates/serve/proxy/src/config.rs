@@ -3,7 +3,6 @@
 pub mod read;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use evenkeel_kubernetes::{Api, Service};
 
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::tls::ClientTlsFiles;
-use evenkeel_settings::address::HostPort;
+use evenkeel_settings::address::{HostPort, ServerAddress};
 
 /// Who tells of replicas, beside the addresses that are written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +70,7 @@ pub struct UpstreamConfig {
     pub name: String,
     /// The replicas at home that are written by address: the first slots. Where they are
     /// discovered: servers that tell of them.
-    pub replicas: Vec<SocketAddr>,
+    pub replicas: Vec<ServerAddress>,
     /// Who tells of more replicas at home, each once.
     pub sources: Vec<ReplicaSource>,
     /// Whether the cluster itself tells who is in it; `replicas` are then only whom to ask first.
@@ -115,12 +114,12 @@ pub struct SiteReplicas {
     /// The data centre.
     pub name: String,
     /// Where requests for it go: its proxies, or its replicas.
-    pub replicas: Vec<SocketAddr>,
+    pub replicas: Vec<ServerAddress>,
 }
 
 impl UpstreamConfig {
     /// Everyone requests may be sent to, by slot: the replicas at home, then those of each site.
-    pub fn slots(&self) -> impl Iterator<Item = SocketAddr> {
+    pub fn slots(&self) -> impl Iterator<Item = ServerAddress> {
         let remote = self.sites.iter().flat_map(|site| &site.replicas);
         self.replicas.iter().chain(remote).copied()
     }

@@ -10,8 +10,8 @@
 //! Sources: the configuration, DNS and files ([`crate::upstream_state::UpstreamStates`]), and the
 //! nodes of a Cassandra cluster.
 
+use evenkeel_settings::address::ServerAddress;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
@@ -34,7 +34,7 @@ pub struct Membership {
 /// One slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
-    address: SocketAddr,
+    address: ServerAddress,
     /// How many members had it before.
     generation: u32,
     /// `None` while its member is there.
@@ -43,7 +43,7 @@ struct Slot {
 
 impl Membership {
     /// Slots for the first members, in their order.
-    pub(crate) fn of(members: impl IntoIterator<Item = SocketAddr>) -> Self {
+    pub(crate) fn of(members: impl IntoIterator<Item = ServerAddress>) -> Self {
         let mut membership = Self::default();
         membership.follow(Instant::ZERO, members);
         membership
@@ -51,9 +51,13 @@ impl Membership {
 
     /// Takes over who is a member from now on; true when that is a change. An address counts once,
     /// however often it is named.
-    pub fn follow(&mut self, now: Instant, members: impl IntoIterator<Item = SocketAddr>) -> bool {
-        let members: Vec<SocketAddr> = members.into_iter().collect();
-        let named: BTreeSet<SocketAddr> = members.iter().copied().collect();
+    pub fn follow(
+        &mut self,
+        now: Instant,
+        members: impl IntoIterator<Item = ServerAddress>,
+    ) -> bool {
+        let members: Vec<ServerAddress> = members.into_iter().collect();
+        let named: BTreeSet<ServerAddress> = members.iter().copied().collect();
         let mut has_changed = false;
         for slot in &mut self.slots {
             let left_at = match (named.contains(&slot.address), slot.left_at) {
@@ -64,7 +68,7 @@ impl Membership {
             has_changed |= left_at.is_some() != slot.left_at.is_some();
             slot.left_at = left_at;
         }
-        let mut known: BTreeSet<SocketAddr> = self.addresses().collect();
+        let mut known: BTreeSet<ServerAddress> = self.addresses().collect();
         for address in members {
             if known.insert(address) {
                 self.assign(now, address);
@@ -77,7 +81,7 @@ impl Membership {
     }
 
     /// Gives a newcomer the slot that has been empty for longest, or a new one.
-    fn assign(&mut self, now: Instant, address: SocketAddr) {
+    fn assign(&mut self, now: Instant, address: ServerAddress) {
         let is_full = self.slots.len() >= SLOTS_MAX;
         let is_free = |slot: &&mut Slot| {
             slot.left_at.is_some_and(|left_at| is_full || now.since(left_at) >= REUSED_AFTER)
@@ -92,7 +96,7 @@ impl Membership {
     }
 
     /// Whose each slot is, or was last.
-    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+    pub fn addresses(&self) -> impl Iterator<Item = ServerAddress> {
         self.slots.iter().map(|slot| slot.address)
     }
 
@@ -102,7 +106,7 @@ impl Membership {
     }
 
     /// Who is there, with slot and generation.
-    pub(crate) fn members(&self) -> impl Iterator<Item = (usize, SocketAddr, u32)> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (usize, ServerAddress, u32)> {
         let there = self.slots.iter().enumerate().filter(|(_, slot)| slot.left_at.is_none());
         there.map(|(place, slot)| (place, slot.address, slot.generation))
     }
@@ -137,17 +141,19 @@ impl Membership {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
 
     use super::*;
 
-    fn at(host: u8) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, host], 80))
+    fn at(host: u8) -> ServerAddress {
+        SocketAddr::from(([127, 0, 0, host], 80)).into()
     }
 
-    fn placed(membership: &Membership) -> Vec<(usize, SocketAddr, u32)> {
+    fn placed(membership: &Membership) -> Vec<(usize, ServerAddress, u32)> {
         membership.members().collect()
     }
 
@@ -191,7 +197,7 @@ mod tests {
         let mut membership = Membership::default();
         for round in 0..6_u16 {
             let others =
-                (0..1_000).map(|port| SocketAddr::from(([10, 0, 0, round as u8], port + 1)));
+                (0..1_000).map(|port| SocketAddr::from(([10, 0, 0, round as u8], port + 1)).into());
             membership.follow(Instant::from_millis(u64::from(round)), others);
             assert_eq!(membership.members().count(), 1_000);
         }
@@ -206,7 +212,7 @@ mod tests {
                 (prop::collection::btree_set(0..12_u8, 0..7), 0..400_u64), 1..40),
         ) {
             let (mut membership, mut now) = (Membership::default(), Instant::ZERO);
-            let mut slots: BTreeMap<SocketAddr, (usize, u32, Instant)> = BTreeMap::new();
+            let mut slots: BTreeMap<ServerAddress, (usize, u32, Instant)> = BTreeMap::new();
             let mut plan = RoutePlan::single_group(0);
             let (mut most, mut there) = (0, BTreeSet::new());
             for (hosts, seconds) in history {

@@ -7,8 +7,8 @@ mod sites;
 mod sources;
 mod worker_report;
 
+use evenkeel_settings::address::ServerAddress;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct Entry {
     /// Its name and whether it was last said to have a replica that may be used.
     said: Said,
     /// The replicas at home, by slot: as configured, or as a Cassandra cluster told.
-    home: Mutex<Arc<[SocketAddr]>>,
+    home: Mutex<Arc<[ServerAddress]>>,
     /// `None` where all requests stay at home.
     split: Option<SplitEntry>,
 }
@@ -121,7 +121,7 @@ impl UpstreamStats {
 impl Entry {
     fn new(upstream: &UpstreamConfig, workers: usize) -> Self {
         // The nodes of a cluster are not known yet.
-        let home: &[SocketAddr] = if upstream.is_discovered { &[] } else { &upstream.replicas };
+        let home: &[ServerAddress] = if upstream.is_discovered { &[] } else { &upstream.replicas };
         let membership = match upstream.is_discovered {
             true => Membership::default(),
             false => Membership::of(upstream.slots()),
@@ -144,7 +144,7 @@ impl Entry {
         (0..self.addresses().len()).filter(up).any(|slot| stats.is_trusted(slot))
     }
 
-    fn addresses(&self) -> Arc<[SocketAddr]> {
+    fn addresses(&self) -> Arc<[ServerAddress]> {
         Arc::clone(&self.home.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -178,7 +178,7 @@ impl Entry {
     /// whether they have changed.
     fn follow(&self, now: Instant, sources: &mut Sources) -> bool {
         let mut membership = self.membership();
-        let before: Vec<SocketAddr> = membership.members().map(|(_, at, _)| at).collect();
+        let before: Vec<ServerAddress> = membership.members().map(|(_, at, _)| at).collect();
         let replicas = sources.members(&before);
         if !membership.follow(now, replicas.iter().copied()) {
             return false;
@@ -294,7 +294,7 @@ impl UpstreamStates {
 
     /// The replicas of an upstream that the configuration names, each with its slot and how many
     /// had that before; none of those that left.
-    pub fn members(&self, upstream: usize) -> Vec<(usize, SocketAddr, u32)> {
+    pub fn members(&self, upstream: usize) -> Vec<(usize, ServerAddress, u32)> {
         self.entry(upstream).membership().members().collect()
     }
 
@@ -319,7 +319,7 @@ impl UpstreamStates {
     }
 
     /// The replicas of an upstream at home, by slot.
-    pub fn home(&self, upstream: usize) -> Arc<[SocketAddr]> {
+    pub fn home(&self, upstream: usize) -> Arc<[ServerAddress]> {
         self.entry(upstream).addresses()
     }
 
@@ -331,7 +331,7 @@ impl UpstreamStates {
     }
 
     /// Publishes who is at home in a cluster that tells of its nodes, and how they are.
-    pub fn set_home(&self, upstream: usize, slots: &[SocketAddr], plan: &RoutePlan) {
+    pub fn set_home(&self, upstream: usize, slots: &[ServerAddress], plan: &RoutePlan) {
         let entry = self.entry(upstream);
         *entry.home.lock().unwrap_or_else(PoisonError::into_inner) = slots.into();
         entry.plan.send_replace(Arc::new(plan.clone()));

@@ -1,6 +1,6 @@
 //! One upstream or agent at one moment, as `/metrics`, `/readyz` and `/api/v1/status` all see it.
 
-use std::net::SocketAddr;
+use evenkeel_settings::address::ServerAddress;
 use std::sync::Arc;
 
 use evenkeel_core::Health;
@@ -22,7 +22,7 @@ pub struct View<'a> {
     pub stats: UpstreamStats,
     plan: Arc<RoutePlan>,
     /// The addresses of the replicas at home, by slot.
-    pub home: Arc<[SocketAddr]>,
+    pub home: Arc<[ServerAddress]>,
     /// Who tells of them, beside the configuration.
     pub sources: Vec<SourceState>,
 }
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
 
     /// The replicas, by slot. All of them from the first moment, when no worker has reported.
     pub fn replicas(&self) -> Vec<ReplicaView> {
-        let view = |(slot, address): (usize, &SocketAddr)| ReplicaView {
+        let view = |(slot, address): (usize, &ServerAddress)| ReplicaView {
             address: address.to_string(),
             health: self.health(slot),
             state: self.stats.replica(slot),

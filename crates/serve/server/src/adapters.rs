@@ -20,6 +20,7 @@ use evenkeel_placement::{RoundTripSource, SitePaths};
 use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::clock::Clock;
+use evenkeel_settings::address::ServerAddress;
 
 /// An upstream of this process as the home of a mesh.
 #[derive(Debug)]
@@ -81,7 +82,8 @@ pub(crate) fn cluster_of(upstream: &UpstreamConfig) -> Option<Cluster> {
         let group = if is_home { Some(0) } else { remote().map(|place| place + 1) };
         // Without a way there nothing is sent there.
         let slots = group.map_or(0..0, |group| groups[group].clone());
-        let endpoints = upstream.slots().skip(slots.start).take(slots.len()).collect();
+        let servers = upstream.slots().skip(slots.start).take(slots.len());
+        let endpoints = servers.filter_map(ServerAddress::inet).collect(); // it was checked: all
         Locality { name: name.clone(), endpoints, slots }
     };
     let localities = split.names.iter().enumerate().map(locality).collect();

@@ -44,7 +44,7 @@ use access_log::AccessLog;
 use clusters::Clusters;
 use evenkeel_cassandra::cluster_state::ClusterStates;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle, Watcher};
-use evenkeel_dns::Resolver;
+use evenkeel_dns::{Names, Resolver};
 use evenkeel_duplicates::{self as duplicates, DuplicatesState};
 use evenkeel_http_proxy::agent_state::AgentStates;
 use evenkeel_mesh::{self as redirect, Member, RedirectState, envoy};
@@ -213,6 +213,7 @@ impl Process {
         let tls = Arc::new(LoadedTls::load(&config, &LoadedTls::default())?);
         let resolver = Resolver::new(config.process.resolvers.clone());
         discovery::ask_first(&resolver, states, &config, clock);
+        let names = Names::new(resolver);
         let (sides, clusters) = (opened.sides()?, opened.cluster_states());
         let admin = opened.admin.as_ref().map(|admin| admin.listener.place()).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
@@ -245,7 +246,7 @@ impl Process {
             let offer = Offer { door, stop, gate: rest, replaced, woken };
             jobs.push(Job::new(Place::Control, move |stop| offer.run(stop)));
         }
-        let threads = start_all(jobs, &stop, &ended)?;
+        let threads = start_all(jobs, &names, &stop, &ended)?;
         let agents = whole.config.agents.iter().map(|agent| agent.common.address).collect();
         let Whole { states, agent_states, .. } = whole;
         Ok(Self {
@@ -626,6 +627,7 @@ type OfSection = fn(&Arc<Config>) -> Arc<Section>;
 /// Puts every job in its place: one thread for each.
 fn start_all(
     jobs: Vec<Job>,
+    names: &Arc<Names>,
     stop: &Stop,
     ended: &Arc<Notify>,
 ) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
@@ -639,8 +641,11 @@ fn start_all(
             Place::Own(name) => name,
             Place::Control => "control".to_owned(),
         };
-        let stop = stop.signal();
-        spawn(name, ended, move || run_all(jobs, stop))
+        let (stop, names) = (stop.signal(), Arc::clone(names));
+        spawn(name, ended, move || {
+            names.enter();
+            run_all(jobs, stop)
+        })
     };
     places.into_iter().map(start).collect()
 }

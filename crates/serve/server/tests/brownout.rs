@@ -337,7 +337,8 @@ fn the_dimmer_is_told_to_proxies_and_the_rest_to_clients() {
             "{report}"
         );
 
-        let (process, asker) = proxy_before(&[direct.0.address()], "", "policy = 'round-robin'");
+        let (process, asker) =
+            proxy_before(&[direct.0.address().inet().unwrap()], "", "policy = 'round-robin'");
         app.say(&[("brownout-served", "?0")]);
         let answer = asker.ask().await;
         assert_eq!((answer.body.as_str(), answer.says("brownout-served")), ("lean", Some("?0")));

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenkeel_core::dimmer::Law;
@@ -55,7 +54,7 @@ fn the_smallest_configuration_has_defaults() {
         ("shop", "c3", 1)
     );
     assert_eq!(
-        shop.common.replicas.iter().map(SocketAddr::port).collect::<Vec<_>>(),
+        shop.common.replicas.iter().filter_map(|it| it.port()).collect::<Vec<_>>(),
         [9001, 9002, 9003]
     );
     assert_eq!(shop.common.timeouts.total, Duration::from_secs(30));

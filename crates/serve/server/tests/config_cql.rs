@@ -73,7 +73,8 @@ fn everything_may_be_said() {
     assert_eq!(cql.datacenter.as_deref(), Some("east"));
     assert_eq!(cql.user.as_ref().unwrap().name, "evenkeel");
     assert_eq!(cql.poll, Some(Duration::from_millis(250)));
-    let agent: Option<&SocketAddr> = cql.reached_at.get(&config.upstreams[0].common.replicas[0]);
+    let agent: Option<&SocketAddr> =
+        cql.reached_at.get(&config.upstreams[0].common.replicas[0].inet().unwrap());
     assert_eq!(agent.map(SocketAddr::port), Some(9142));
     assert_eq!(
         config.upstreams[0].common.tls.as_ref().unwrap().name.as_deref(),

@@ -25,6 +25,7 @@ use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_server::config::Config;
 use evenkeel_server::process::Process;
 use evenkeel_settings::Node;
+use evenkeel_settings::address::ServerAddress;
 use evenkeel_testkit::story::{LIMITS, nobody, story};
 use evenkeel_testkit::wait::until;
 use http::{Request, Response, StatusCode};
@@ -131,7 +132,8 @@ impl Site {
             !way.is_empty(),
         ));
         if !way.is_empty() {
-            upstream.sites = vec![SiteReplicas { name: other, replicas: way.to_vec() }];
+            let replicas = way.iter().copied().map(Into::into).collect();
+            upstream.sites = vec![SiteReplicas { name: other, replicas }];
         }
         Self::run(config)
     }
@@ -756,7 +758,10 @@ fn writes_are_counted_by_their_method_and_stay_where_they_came_when_told_to() {
         let ireland = Site::start(IRELAND, 1, &[at_ireland.address], &[], "");
         for writes_stay in [false, true] {
             let mut config = config(1, &[at_london.address], "");
-            let (names, replicas) = (NAMES.map(str::to_owned).to_vec(), vec![ireland.peers()]);
+            let (names, replicas) = (
+                NAMES.map(str::to_owned).to_vec(),
+                vec![ServerAddress::name("localhost", ireland.peers().port())],
+            );
             let upstream = &mut config.upstreams[0].common;
             upstream.sites = vec![SiteReplicas { name: names[1].clone(), replicas }];
             let objective = OBJECTIVE;

@@ -46,14 +46,14 @@ fn configuration(site: usize, ports: &[u16]) -> String {
     let (name, other) = (NAMES[site], NAMES[1 - site]);
     let sites = NAMES.iter().zip(ports).map(|(name, port)| {
         format!(
-            "[[redirect.sites]]\nname = '{name}'\npeer = '127.0.0.1:{port}'\n\
+            "[[redirect.sites]]\nname = '{name}'\npeer = 'localhost:{port}'\n\
              curves = ['four.toml']\n"
         )
     });
     format!(
         "[process]\nworkers = 1\n[[listen]]\naddress = '127.0.0.1:0'\nupstream = 'shop'\n\
          [upstream.shop]\nreplicas = ['127.0.0.1:9', '127.0.0.1:10']\n\
-         [upstream.shop.sites]\n{other} = ['127.0.0.1:11']\n\
+         [upstream.shop.sites]\n{other} = ['localhost:11']\n\
          [admin]\naddress = '127.0.0.1:0'\n\
          [redirect]\nupstream = 'shop'\nsite = '{name}'\nobjective = '100ms'\nperiod = '400ms'\n\
          listen = '127.0.0.1:{}'\ncertificate = '{name}/site.pem'\nkey = '{name}/site.key'\n\
@@ -161,8 +161,13 @@ fn mistakes_in_the_configuration_of_sites_are_told_with_their_lines() {
         ("period = '400ms'", "clock_offset_max = '200ms'", "a sixteenth of the period"),
         ("period = '400ms'", "target = 0.1", "aim = \"cost\" too"),
         ("period = '400ms'", "overload_price = 0.1", "overload = \"priced\" too"),
-        ("ireland = ['127.0.0.1:11']", "paris = ['127.0.0.1:11']", "a site \"paris\""),
-        ("ireland = ['127.0.0.1:11']", "", "the proxies of the site \"ireland\""),
+        ("ireland = ['localhost:11']", "paris = ['127.0.0.1:11']", "a site \"paris\""),
+        ("ireland = ['localhost:11']", "", "the proxies of the site \"ireland\""),
+        (
+            "[redirect]\n",
+            "[envoy]\ndirectory = 'e'\n[redirect]\n",
+            "tells Envoys where requests go",
+        ),
         ("curves = ['four.toml']", "curves = []", "1 to 256 files"),
         ("objective = '100ms'\n", "", "objective"),
         ("listen = '127.0.0.1:1'", "", "listen"),

@@ -8,6 +8,7 @@ use evenkeel_core::request::decision::HedgeFate;
 use evenkeel_proxy::requests::record::{AttemptEnd, Remarks, RequestEnd, RequestRecord, Try, Why};
 use evenkeel_proxy::requests::traces::{Finished, HttpFacts};
 use evenkeel_proxy::requests::words::{Names as _, explain};
+use evenkeel_settings::address::ServerAddress;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{
@@ -113,13 +114,9 @@ fn of_attempt(finished: &Finished, number: usize, it: &Try) -> Span {
     attributes.method(http);
     let replica = finished.replicas.iter().find(|(place, _)| *place == it.place);
     if let Some((_, address)) = replica {
-        let ip = address.ip().to_canonical().to_string();
-        attributes.text("server.address", &ip);
-        attributes.number("server.port", address.port().into());
-        attributes.text("network.peer.address", &ip);
-        attributes.number("network.peer.port", address.port().into());
-        let scheme = scheme(finished.is_upstream_tls);
-        attributes.text("url.full", &format!("{scheme}://{address}{}", http.path));
+        attributes.server(*address);
+        let (scheme, authority) = (scheme(finished.is_upstream_tls), address.authority());
+        attributes.text("url.full", &format!("{scheme}://{authority}{}", http.path));
     }
     attributes.text("url.path", &http.path);
     if has_answered && record.status != 0 {
@@ -272,6 +269,20 @@ impl Attributes {
         self.text("http.request.method", known);
         if known != http.method {
             self.text("http.request.method_original", &http.method);
+        }
+    }
+
+    /// Who was asked. Of a name nobody knows here which of its addresses that was.
+    fn server(&mut self, server: ServerAddress) {
+        let (host, port) = (server.host(), server.port());
+        self.text("server.address", &host);
+        port.into_iter().for_each(|port| self.number("server.port", port.into()));
+        if matches!(server, ServerAddress::Unix(_)) {
+            self.text("network.transport", "unix");
+        }
+        if !matches!(server, ServerAddress::Name { .. }) {
+            self.text("network.peer.address", &host);
+            port.into_iter().for_each(|port| self.number("network.peer.port", port.into()));
         }
     }
 

@@ -74,8 +74,8 @@ fn hedged() -> Finished {
         },
         datacenters: vec!["home".to_owned()],
         replicas: vec![
-            (place(0), ([10, 0, 0, 1], 80).into()),
-            (place(1), ([10, 0, 0, 2], 80).into()),
+            (place(0), SocketAddr::from(([10, 0, 0, 1], 80)).into()),
+            (place(1), SocketAddr::from(([10, 0, 0, 2], 80)).into()),
         ],
     }
 }

@@ -188,6 +188,7 @@ pub const LIMITS: ServerLimits = ServerLimits {
     head: MINUTE,
     idle: MINUTE,
     write: MINUTE,
+    connection_age: Duration::MAX,
     drain: Duration::from_millis(100),
 };
 
@@ -205,7 +206,7 @@ pub const UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
 fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> AgentConfig {
     AgentConfig {
         address,
-        app,
+        app: app.into(),
         concurrency: Some(config.concurrency),
         queue_max: 10_000,
         queue_timeout: MINUTE,

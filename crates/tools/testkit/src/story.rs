@@ -19,6 +19,7 @@ pub const LIMITS: ServerLimits = ServerLimits {
     head: Duration::from_secs(10),
     idle: Duration::from_secs(60),
     write: Duration::from_secs(30),
+    connection_age: Duration::MAX,
     drain: Duration::from_secs(1),
 };
 

@@ -1,16 +1,19 @@
 //! Where a name is: A, AAAA and SRV records of DNS servers, and `/etc/hosts`.
 //!
 //! A stub resolver: it asks the servers of `/etc/resolv.conf` or others, one after the other, and
-//! says what they say. It has no cache and no memory. Who asks again when, and what to believe, is
-//! for others to decide (`evenkeel_core::discovery`). Every question has a socket of its own: none
+//! says what they say. It has no cache and no memory. Of replicas others decide who asks again when
+//! and what to believe (`evenkeel_core::discovery`); for everybody else who opens connections
+//! [`Names`] remembers. Every question has a socket of its own: none
 //! can be broken for longer than for one question, and its port is chosen by the system.
 //!
 //! | file | does |
 //! |---|---|
 //! | `message.rs` | questions and answers as bytes |
+//! | `names.rs` | where names led last, for whoever connects |
 //! | `system.rs` | `/etc/hosts`, `/etc/resolv.conf` |
 
 mod message;
+mod names;
 mod system;
 
 use std::collections::BTreeSet;
@@ -26,6 +29,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 pub use message::Service;
+pub use names::Names;
 
 /// Rounds through all servers, as the C library makes.
 const ROUNDS: usize = 2;

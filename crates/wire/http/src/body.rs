@@ -4,11 +4,11 @@
 //! connection is already back in the pool. Only a body still on its way carries a box
 //! (`replica_body.rs`), with the upstream connection inside.
 
+use evenkeel_settings::address::ServerAddress;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -145,7 +145,7 @@ pub enum BodyError {
     #[error("replica {address}: the response body broke: {source}")]
     Replica {
         /// The replica that answered.
-        address: SocketAddr,
+        address: ServerAddress,
         /// What was wrong.
         source: Box<dyn Error + Send + Sync>,
     },
@@ -153,7 +153,7 @@ pub enum BodyError {
     #[error("replica {address}: the response body stalled: {limits}")]
     Stalled {
         /// The replica that answered.
-        address: SocketAddr,
+        address: ServerAddress,
         /// What it had to keep to.
         limits: Pace,
     },

@@ -1,7 +1,7 @@
 //! One question to one server, for commands: it blocks, and keeps no connection.
 
+use evenkeel_settings::address::ServerAddress;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenkeel_runtime::accept::worker_runtime;
@@ -18,7 +18,7 @@ use super::upstream::Upstream;
 /// # Errors
 /// When the server cannot be reached, does not answer in time or answers more.
 pub fn fetch(
-    (address, tls): (SocketAddr, Option<ClientTls>),
+    (address, tls): (impl Into<ServerAddress>, Option<ClientTls>),
     request: Request<Body>,
     limit: Duration,
     bytes_max: u64,

@@ -1,7 +1,7 @@
 //! Kept connections to one replica, and a connection in use.
 
+use evenkeel_settings::address::ServerAddress;
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -30,7 +30,7 @@ const SWEEPS_PER_IDLE_TIME: u32 = 4;
 
 /// The connections of one worker to one replica.
 pub(super) struct Pool {
-    address: SocketAddr,
+    address: ServerAddress,
     limits: UpstreamLimits,
     tls: Option<ClientTls>,
     builder: http1::Builder,
@@ -81,7 +81,7 @@ impl Link {
 impl Pool {
     /// No connection yet; a task of its own looks after idle ones.
     pub(super) fn new(
-        address: SocketAddr,
+        address: ServerAddress,
         limits: UpstreamLimits,
         tls: Option<ClientTls>,
     ) -> Rc<Pool> {
@@ -96,7 +96,7 @@ impl Pool {
         pool
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> ServerAddress {
         self.address
     }
 
@@ -200,7 +200,7 @@ impl Lease {
         Ok(())
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> ServerAddress {
         self.pool.address
     }
 
@@ -307,7 +307,7 @@ impl Arrival for Leased {
         self.lease.give_back();
     }
 
-    fn address(&self) -> SocketAddr {
+    fn address(&self) -> ServerAddress {
         self.lease.address()
     }
 }

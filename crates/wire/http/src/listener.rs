@@ -92,6 +92,7 @@ fn accept_config(limits: &ServerLimits, filters: ListenerFilters) -> AcceptConfi
         first: limits.head,
         idle: limits.idle,
         write: limits.write,
+        age: limits.connection_age,
         drain: limits.drain,
         filters,
     }
@@ -177,7 +178,7 @@ where
                     response.status() == StatusCode::SWITCHING_PROTOCOLS
                 };
                 // Whoever has asked for another protocol may speak it by now: it is not HTTP.
-                let is_last = serving.0.order() != Order::Serve || wants_upgrade;
+                let is_last = !serving.0.takes_more() || wants_upgrade;
                 if is_last && !is_upgraded {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }

@@ -1,7 +1,7 @@
 //! A response body on its way: reading it drives what it comes by, its end gives that back,
 //! dropping it early gives the attempt up.
 
-use std::net::SocketAddr;
+use evenkeel_settings::address::ServerAddress;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub(super) trait Arrival {
     fn complete(self);
 
     /// The replica.
-    fn address(&self) -> SocketAddr;
+    fn address(&self) -> ServerAddress;
 }
 
 /// A response body on its way, with what it comes by.
@@ -42,7 +42,7 @@ pub(super) struct ReplicaBody<A: Arrival> {
     /// What came before the head was passed on.
     first: Option<Frame<Bytes>>,
     stall: Stall,
-    address: SocketAddr,
+    address: ServerAddress,
     on_end: Option<Box<dyn FnOnce(End)>>,
     ended: Option<End>,
     /// How it broke, until that is told. The HTTP server ends a connection at once when it hears of

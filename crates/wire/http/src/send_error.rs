@@ -1,9 +1,9 @@
 //! Why an attempt at a replica brought no answer.
 
+use evenkeel_settings::address::ServerAddress;
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 
 use http::{Request, StatusCode};
 
@@ -13,7 +13,7 @@ use super::body::{Body, BodyError};
 #[derive(Debug)]
 pub struct SendError {
     kind: SendErrorKind,
-    address: SocketAddr,
+    address: ServerAddress,
     request: Option<Box<Request<Body>>>,
     reused: bool,
     source: Option<Box<dyn Error + Send + Sync>>,
@@ -47,7 +47,7 @@ impl SendError {
     }
 
     /// The replica that was asked.
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> ServerAddress {
         self.address
     }
 
@@ -63,11 +63,13 @@ impl SendError {
         self.reused
     }
 
-    /// Whether nobody listens at the replica's address.
+    /// Whether nobody listens at the replica's address, or there is no such path.
     pub fn is_refused(&self) -> bool {
         let source = self.source.as_deref().and_then(|source| find::<io::Error>(source));
         self.kind == SendErrorKind::Connect
-            && source.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+            && source.is_some_and(|error| {
+                matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+            })
     }
 
     /// Whether it is there, and TLS could not be agreed on.
@@ -97,7 +99,7 @@ impl SendError {
         }
     }
 
-    pub(super) fn new(kind: SendErrorKind, address: SocketAddr) -> SendError {
+    pub(super) fn new(kind: SendErrorKind, address: ServerAddress) -> SendError {
         SendError { kind, address, request: None, reused: false, source: None }
     }
 
@@ -105,7 +107,7 @@ impl SendError {
         SendError { source: Some(source.into()), ..self }
     }
 
-    pub(super) fn from_hyper(error: hyper::Error, address: SocketAddr) -> SendError {
+    pub(super) fn from_hyper(error: hyper::Error, address: ServerAddress) -> SendError {
         let kind = if find::<BodyError>(&error).is_some() {
             SendErrorKind::RequestBody
         } else if error.is_parse() {

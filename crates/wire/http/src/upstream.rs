@@ -7,16 +7,17 @@
 //! second the caller learns that it was sent ([`SendError::was_sent`]) on a kept connection
 //! ([`SendError::was_reused`]), and only the caller knows whether the request is idempotent.
 
+use evenkeel_settings::address::ServerAddress;
 use std::fmt;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use evenkeel_runtime::dial::dial;
 use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
-use evenkeel_runtime::tls::{ClientTls, dial};
+use evenkeel_runtime::tls::ClientTls;
 use http::{Request, Response, StatusCode, Version, response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
@@ -47,7 +48,7 @@ impl Upstream {
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime), whose tasks sweep
     /// idle connections.
-    pub fn new(address: SocketAddr, limits: UpstreamLimits) -> Upstream {
+    pub fn new(address: impl Into<ServerAddress>, limits: UpstreamLimits) -> Upstream {
         Self::with_tls(address, limits, None)
     }
 
@@ -57,15 +58,15 @@ impl Upstream {
     /// # Panics
     /// As [`Upstream::new`].
     pub fn with_tls(
-        address: SocketAddr,
+        address: impl Into<ServerAddress>,
         limits: UpstreamLimits,
         tls: Option<ClientTls>,
     ) -> Upstream {
-        Upstream(Pool::new(address, limits, tls))
+        Upstream(Pool::new(address.into(), limits, tls))
     }
 
     /// Where the replica listens.
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> ServerAddress {
         self.0.address()
     }
 
@@ -344,7 +345,7 @@ async fn respond_in_stream(
     Ok(Response::from_parts(head, body))
 }
 
-fn check(head: &response::Parts, address: SocketAddr) -> Result<(), SendError> {
+fn check(head: &response::Parts, address: ServerAddress) -> Result<(), SendError> {
     if head.status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(());
     }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_dns::Resolver;
-use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, dial};
+use evenkeel_runtime::dial::dial;
+use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles};
 use evenkeel_settings::Mismatch;
 use evenkeel_settings::address::{HostPort, Target};
 use http::{HeaderValue, Request, Response, StatusCode, header};

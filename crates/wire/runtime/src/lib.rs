@@ -11,6 +11,7 @@
 //! | [`datagrams`] | UDP, read no faster than a bound |
 //! | [`files`] | the limit of open files, and what of it clients may have |
 //! | [`limits`] | what one worker allows its clients and itself, with the keys of the config |
+//! | [`dial`] | connections to servers, by address, name or path |
 //! | [`clock`] | core's instants on the machine's clock, or on a test's virtual time |
 //! | [`networks`] | networks of peers that are believed |
 //! | [`timer`] | wake-ups within microseconds, for hedges |
@@ -25,6 +26,7 @@ pub mod buffers;
 pub mod clock;
 pub mod component;
 pub mod datagrams;
+pub mod dial;
 pub mod files;
 pub mod limits;
 pub mod metrics;

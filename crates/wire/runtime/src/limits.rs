@@ -27,6 +27,9 @@ pub struct ServerLimits {
     pub idle: Duration,
     /// How long a client may refuse to take a piece of the response.
     pub write: Duration,
+    /// After how long a client of HTTP is told to come back on another connection;
+    /// [`Duration::MAX`] = never.
+    pub connection_age: Duration,
     /// How long requests in flight may take to finish once the worker stops.
     pub drain: Duration,
 }
@@ -130,6 +133,12 @@ impl ServerLimits {
             head: duration(table, "head", MS..=HOUR, 10 * SECOND),
             idle: duration(table, "idle", MS..=DAY, idle),
             write: duration(table, "write", MS..=HOUR, 30 * SECOND),
+            connection_age: table
+                .key("connection_age")
+                .duration()
+                .between(SECOND..=30 * DAY)
+                .optional()
+                .unwrap_or(Duration::MAX),
             drain,
         }
     }

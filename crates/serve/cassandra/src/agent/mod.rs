@@ -35,11 +35,11 @@ mod tests;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::Feedback;
+use evenkeel_settings::address::ServerAddress;
 
 use census::Census;
 use evenkeel_runtime::accept::{
@@ -47,14 +47,15 @@ use evenkeel_runtime::accept::{
     Stream, accept,
 };
 use evenkeel_runtime::clock::Clock;
-use evenkeel_runtime::tls::{ClientTls, ServerTls, dial};
+use evenkeel_runtime::dial::dial;
+use evenkeel_runtime::tls::{ClientTls, ServerTls};
 use state::Session;
 
 /// How an agent beside a node is set up.
 #[derive(Clone, Debug)]
 pub struct NodeAgentSettings {
     /// The node's native address.
-    pub node: SocketAddr,
+    pub node: ServerAddress,
     /// Requests the node serves at once, if it is known (`native_transport_max_threads`, or what
     /// its disks and cores can do); only for what is reported, nothing is held back.
     pub concurrency: Option<u32>,
@@ -76,9 +77,9 @@ pub struct NodeAgentSettings {
 
 impl NodeAgentSettings {
     /// The usual settings for this node.
-    pub fn new(node: SocketAddr) -> Self {
+    pub fn new(node: impl Into<ServerAddress>) -> Self {
         Self {
-            node,
+            node: node.into(),
             concurrency: None,
             connections_max: 10_000,
             client_tls: None,
@@ -125,6 +126,7 @@ impl NodeAgent {
         let config = AcceptConfig {
             connections_max: self.settings.connections_max,
             handshake: self.settings.handshake,
+            age: Duration::MAX,
             drain: self.settings.drain,
             filters: ListenerFilters::of_tls(self.settings.client_tls.clone()),
             ..AcceptConfig::unlimited()

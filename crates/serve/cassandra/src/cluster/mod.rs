@@ -34,6 +34,7 @@ use evenkeel_core::Feedback;
 use evenkeel_core::request::ring::{Replication, Token};
 use evenkeel_cql::Malformed;
 use evenkeel_cql::response::Event;
+use evenkeel_settings::address::ServerAddress;
 use tokio::sync::{broadcast, watch};
 
 use evenkeel_cql::client::{Login, NodeLimits};
@@ -46,8 +47,8 @@ const EVENTS_KEPT: usize = 256;
 /// Where a cluster is found, and how it is watched.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
-    /// Native addresses of some of its nodes; the others are learnt.
-    pub contact_points: Vec<SocketAddr>,
+    /// Native addresses of some of its nodes, or names that lead to some; the others are learnt.
+    pub contact_points: Vec<ServerAddress>,
     /// Who reads the cluster's tables; `None` where nodes let everybody in.
     pub login: Option<Arc<Login>>,
     /// Limits and TLS of the connection that reads them.
@@ -76,9 +77,9 @@ pub struct ClusterSettings {
 
 impl ClusterSettings {
     /// The usual settings for these contact points.
-    pub fn new(contact_points: Vec<SocketAddr>) -> Self {
+    pub fn new(contact_points: Vec<impl Into<ServerAddress>>) -> Self {
         Self {
-            contact_points,
+            contact_points: contact_points.into_iter().map(Into::into).collect(),
             login: None,
             limits: NodeLimits::default(),
             reached_at: BTreeMap::new(),

@@ -13,6 +13,7 @@ use evenkeel_cql::response::{Event, SchemaChange, SchemaTarget};
 use evenkeel_cql::rows::Writer;
 use evenkeel_cql::types::Type;
 use evenkeel_cql::{Envelope, ErrorCode, Opcode, Version, value};
+use evenkeel_settings::address::ServerAddress;
 use evenkeel_testkit::wait;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::broadcast;
@@ -237,6 +238,19 @@ async fn two_nodes(change: impl FnOnce(&mut ClusterSettings)) -> (Rc<World>, Vie
     let view = watch(settings);
     until(&view, "of two nodes", |cluster| cluster.nodes.len() == 2).await;
     (world, view)
+}
+
+#[test]
+fn a_contact_point_may_be_a_name_and_nodes_are_known_by_their_addresses() {
+    run(async {
+        let (_world, view) = two_nodes(|settings| {
+            let port = settings.contact_points[0].port().unwrap();
+            settings.contact_points = vec![ServerAddress::name("localhost", port)];
+        })
+        .await;
+        let watching = view.watching();
+        assert!(watching.node.is_some_and(|at| at.ip().is_loopback()), "{watching:?}");
+    });
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Keeps what is known of a cluster: connects, reads, listens, and begins again elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use evenkeel_core::{Health, Rng};
 use evenkeel_cql::request::Register;
 use evenkeel_cql::response::Event;
 use evenkeel_cql::{Envelope, Opcode, Version};
+use evenkeel_runtime::dial;
+use evenkeel_settings::address::ServerAddress;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -77,12 +81,19 @@ impl Watcher {
     async fn run(&mut self) {
         let mut pause = BACKOFF.start;
         loop {
-            for address in self.candidates() {
-                let began = Instant::now();
-                let Err(error) = self.follow(address).await;
-                self.note_failure(&error);
-                if began.elapsed() > BACKOFF.end {
-                    pause = BACKOFF.start;
+            let mut asked = Vec::new();
+            for server in self.candidates() {
+                for address in self.addresses(server).await {
+                    if asked.contains(&address) {
+                        continue;
+                    }
+                    asked.push(address);
+                    let began = Instant::now();
+                    let Err(error) = self.follow(address).await;
+                    self.note_failure(&error);
+                    if began.elapsed() > BACKOFF.end {
+                        pause = BACKOFF.start;
+                    }
                 }
             }
             let jitter = 0.5 + self.rng.unit();
@@ -93,22 +104,30 @@ impl Watcher {
 
     /// Who is asked, in this order: nodes that are up, by chance, then all others, then the contact
     /// points, for a cluster that has moved.
-    fn candidates(&mut self) -> Vec<SocketAddr> {
+    fn candidates(&mut self) -> Vec<ServerAddress> {
         let cluster = Arc::clone(&self.publisher.cluster.borrow());
-        let mut ups: Vec<SocketAddr> = Vec::new();
-        let mut others: Vec<SocketAddr> = Vec::new();
+        let mut ups: Vec<ServerAddress> = Vec::new();
+        let mut others: Vec<ServerAddress> = Vec::new();
         for member in &cluster.nodes {
-            if member.is_up { &mut ups } else { &mut others }.push(member.address);
+            if member.is_up { &mut ups } else { &mut others }.push(member.address.into());
         }
         self.rng.shuffle(&mut ups);
         ups.extend(others);
-        let contacts = self.settings.contact_points.iter();
-        let new: Vec<_> = contacts.copied().filter(|address| !ups.contains(address)).collect();
-        ups.extend(new);
+        ups.extend(&self.settings.contact_points);
         ups
     }
 
-    fn note_failure(&mut self, error: &SendError) {
+    /// Where a node is, or the nodes are that a name leads to; nowhere while nobody knows.
+    async fn addresses(&mut self, server: ServerAddress) -> Vec<SocketAddr> {
+        let looked_up = tokio::time::timeout(self.limits.connect, dial::addresses(server)).await;
+        let late = |_| Err(io::Error::other(format!("{server}: DNS has not answered yet")));
+        looked_up.unwrap_or_else(late).unwrap_or_else(|error| {
+            self.note_failure(&error);
+            Vec::new()
+        })
+    }
+
+    fn note_failure(&mut self, error: &impl fmt::Display) {
         let words: Arc<str> = error.to_string().into();
         if self.said.len() < SAID_MAX && self.said.insert(Arc::clone(&words)) {
             tracing::warn!(%error, "a node tells nothing of its cluster: the next is asked");

@@ -90,6 +90,7 @@ impl FrontSettings {
             first: self.handshake,
             idle: self.idle,
             write: self.write,
+            age: Duration::MAX,
             drain: self.drain,
             filters: self.filters.clone(),
         }

@@ -1,7 +1,6 @@
 //! `[duplicates.NAME]`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use evenkeel_core::request::partition::SLOTS;
 use evenkeel_core::request::redundancy::HedgeConfig;
 use evenkeel_core::units::Probability;
 use evenkeel_planner::duplicates::policy::Prices;
-use evenkeel_settings::address::{self, Address};
+use evenkeel_settings::address::{self, Address, ServerAddress};
 use evenkeel_settings::common::{HOUR, MS, SECOND, check_name, file};
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
@@ -272,10 +271,10 @@ type Partitions = Vec<Vec<Target>>;
 /// `partitions = [["127.0.0.1:7001", "127.0.0.1:7002"], …]`
 fn servers<'a>(
     table: &mut Table<'a>,
-    target: impl Fn(SocketAddr) -> Target,
+    target: impl Fn(ServerAddress) -> Target,
 ) -> (Partitions, Vec<Address<'a>>) {
-    let lists = lists(table, "a list of addresses", Address::to_connect);
-    let target = |way: &Address<'_>| target(way.address);
+    let lists = lists(table, "a list of addresses", Address::to_server);
+    let target = |way: &Address<'_>| target(way.server);
     let partitions = lists.iter().map(|list| list.iter().map(target).collect()).collect();
     (partitions, lists.into_iter().flatten().collect())
 }
@@ -307,10 +306,10 @@ fn spares<'a>(
     let tcp = |address| Target::Tcp { address, access: Arc::clone(redis) };
     match store {
         Store::Redis | Store::Memcached => {
-            let ways = table.key("spares").list(Address::to_connect).or(Vec::new());
+            let ways = table.key("spares").list(Address::to_server).or(Vec::new());
             let target = |way: &Address<'_>| match store {
-                Store::Redis => tcp(way.address),
-                _ => Target::Memcached { address: way.address },
+                Store::Redis => tcp(way.server),
+                _ => Target::Memcached { address: way.server },
             };
             (ways.iter().map(target).collect(), ways)
         }

@@ -43,7 +43,7 @@ impl Drop for World {
 
 fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
     let address = |n: usize| SocketAddr::from(([127, 0, 0, 1], 7_000 + n as u16));
-    let target = |n| Target::Tcp { address: address(n), access: std::sync::Arc::default() };
+    let target = |n| Target::Tcp { address: address(n).into(), access: std::sync::Arc::default() };
     DuplicatesConfig {
         name: "test".to_owned(),
         listen: address(servers),

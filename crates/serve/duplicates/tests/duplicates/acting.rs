@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use evenkeel_core::Rng;
 use evenkeel_core::units::Probability;
 use evenkeel_duplicates::{DuplicatesConfig, DuplicatesState, ManagerSettings, Target};
+use evenkeel_settings::address::ServerAddress;
 use evenkeel_stores::resp::request::RequestParser;
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::MS;
@@ -241,8 +242,10 @@ fn shards_move_away_from_where_the_queue_is_too_long() {
         let Some(Target::Tcp { address: other, .. }) = config.spares.pop() else {
             unreachable!("a Redis")
         };
-        let target =
-            |server| Target::Tcp { address: slow(server, b"GET", 3 * MS), access: Arc::default() };
+        let target = |server: ServerAddress| {
+            let address = slow(server.inet().unwrap(), b"GET", 3 * MS).into();
+            Target::Tcp { address, access: Arc::default() }
+        };
         config.partitions = vec![vec![target(address)], vec![target(other)]];
         config.shards = 8;
     };

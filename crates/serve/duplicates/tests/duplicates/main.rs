@@ -522,7 +522,7 @@ fn talkative() -> std::net::SocketAddr {
 #[test]
 fn nobody_gets_an_attribute() {
     let target = evenkeel_duplicates::Target::Tcp {
-        address: talkative(),
+        address: talkative().into(),
         access: std::sync::Arc::default(),
     };
     let world = World::over("talkative", vec![vec![target]], 1, |_| {});

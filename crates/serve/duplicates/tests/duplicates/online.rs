@@ -204,11 +204,11 @@ fn shards_move_between_memcacheds() {
         return;
     };
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let target = |port: u16| Target::Memcached { address: address(port) };
+    let target = |port: u16| Target::Memcached { address: address(port).into() };
     let [one, two, three, four, five, six] = ports;
     let spares = Some([five, six].map(|port| (target(port), address(port).to_string())));
     let targets = [one, two, three, four].map(target);
-    let no_place = ("10.0.0.1/evenkeel", "expected an address such as");
+    let no_place = ("10.0.0.1/evenkeel", "expected an address or name with a port such as");
     Scene { targets, spares, made: &nobody, no_place, rounds: 20 }.play("online-memcached");
 }
 
@@ -232,7 +232,7 @@ fn shards_move_between_nodes_of_zookeeper() {
 fn a_read_that_is_slow_finds_its_key_where_it_was() {
     let behind = |config: &mut DuplicatesConfig| {
         let Target::Tcp { address, .. } = config.partitions[0][0] else { unreachable!("a Redis") };
-        let address = slow(address, b"GET", Duration::from_millis(100));
+        let address = slow(address.inet().unwrap(), b"GET", Duration::from_millis(100)).into();
         config.partitions[0][0] = Target::Tcp { address, access: std::sync::Arc::default() };
         config.partitions.push(vec![config.spares.pop().unwrap()]);
         config.shards = 8;
@@ -256,7 +256,7 @@ fn a_read_that_is_slow_finds_its_key_where_it_was() {
 fn a_move_ends_when_the_keys_are_gone_from_where_they_were() {
     let behind = |config: &mut DuplicatesConfig| {
         let Target::Tcp { address, .. } = config.partitions[0][0] else { unreachable!("a Redis") };
-        let address = slow(address, b"DEL", Duration::from_millis(400));
+        let address = slow(address.inet().unwrap(), b"DEL", Duration::from_millis(400)).into();
         config.partitions[0][0] = Target::Tcp { address, access: std::sync::Arc::default() };
         config.partitions.push(vec![config.spares.pop().unwrap()]);
         config.shards = 8;

@@ -142,7 +142,7 @@ fn whose_replies_are_lost_is_dropped_and_comes_back() {
     let is_cut = Arc::new(AtomicBool::new(false));
     let through = |config: &mut DuplicatesConfig| {
         let Target::Tcp { address, .. } = &mut config.partitions[0][1] else { return };
-        *address = cut(*address, &is_cut);
+        *address = cut(address.inet().unwrap(), &is_cut).into();
     };
     let Some(world) = world("cut", through) else { return };
     let mut client = world.client();

@@ -174,7 +174,9 @@ fn memcacheds_are_duplicates() {
     else {
         return;
     };
-    let target = |&port: &u16| Target::Memcached { address: ([127, 0, 0, 1], port).into() };
+    let target = |&port: &u16| Target::Memcached {
+        address: std::net::SocketAddr::from(([127, 0, 0, 1], port)).into(),
+    };
     let targets: Vec<Target> = ports.iter().map(target).collect();
     story("memcached", &targets, || {
         drop(servers.remove(0)); // it forgets everything as it ends
@@ -215,7 +217,9 @@ fn a_memcached_that_comes_later_is_filled() {
     let change = |config: &mut DuplicatesConfig| {
         config.members.acknowledge = Acknowledge::All;
     };
-    let target = |port: u16| Target::Memcached { address: ([127, 0, 0, 1], port).into() };
+    let target = |port: u16| Target::Memcached {
+        address: std::net::SocketAddr::from(([127, 0, 0, 1], port)).into(),
+    };
     let world = World::over("later", vec![ports.map(target).to_vec()], 1, change);
     let mut client = world.client();
     assert_eq!(client.ask(&["SET", "a", "1"]), ok());

@@ -93,7 +93,8 @@ impl World {
         let redises: Vec<Redis> = (0..duplicates + spares)
             .map(|n| Redis::new(directory.file(&format!("redis-{n}"))))
             .collect();
-        let target = |redis: &Redis| Target::Tcp { address: redis.address, access: Arc::default() };
+        let target =
+            |redis: &Redis| Target::Tcp { address: redis.address.into(), access: Arc::default() };
         let partitions = vec![redises[..duplicates].iter().map(target).collect()];
         let mut config = config(name, partitions, directory.path());
         config.spares = redises[duplicates..].iter().map(target).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_settings::address::Address;
+use evenkeel_settings::address::{Address, ServerAddress};
 use evenkeel_settings::common::{HOUR, MS, SECOND};
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Table};
@@ -22,6 +22,7 @@ const AGENT_LIMITS: ServerLimits = ServerLimits {
     head: Duration::from_secs(10),
     idle: Duration::from_secs(120),
     write: Duration::from_secs(30),
+    connection_age: Duration::MAX,
     drain: Duration::ZERO, // replaced by the process's
 };
 
@@ -62,7 +63,7 @@ impl AgentConfig {
     /// addresses are written. `drain` is the process's.
     pub fn read<'a>(table: &mut Table<'a>, drain: Duration) -> (Self, Address<'a>, Address<'a>) {
         let address = Address::to_listen(table.key("listen"));
-        let app = Address::to_connect(table.key("app"));
+        let app = Address::to_server_anywhere(table.key("app"));
         let concurrency = table.key("concurrency").integer().between(1..=1_000_000).optional();
         let timeout = duration(table, "timeout", MS..=HOUR, 60 * SECOND);
         let idle = duration(table, "idle_timeout", MS..=HOUR, timeout.min(60 * SECOND));
@@ -70,7 +71,7 @@ impl AgentConfig {
         let dimmer = dimmer.table(move |table| DimmerConfig::read(table, concurrency, timeout));
         let config = Self {
             address: address.address,
-            app: app.address,
+            app: app.server,
             concurrency,
             queue_max: table.key("queue_max").integer().between(0..=1_000_000).or(10_000),
             queue_timeout: duration(table, "queue_timeout", MS..=HOUR, timeout),
@@ -85,6 +86,10 @@ impl AgentConfig {
             tls: table.key("tls").table(ServerTlsFiles::read).optional(),
             app_tls: table.key("app_tls").table(ClientTlsFiles::read).optional(),
         };
+        if let (Some(_), ServerAddress::Unix(_)) = (&config.app_tls, app.server) {
+            let hint = "what goes over a Unix socket stays on this machine";
+            app.problem("an address or name with a port: [agent.app_tls] is for it", hint);
+        }
         let has_queue = table.key("concurrency").value().is_some();
         for key in ["queue_max", "queue_timeout"] {
             if !has_queue && table.key(key).value().is_some() {

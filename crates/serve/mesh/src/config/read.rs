@@ -34,7 +34,7 @@ impl<'a> Redirect<'a> {
     /// served by their own site only is the protocol's.
     pub fn read(table: &mut Table<'a>, upstream: usize, has_bound: bool) -> Self {
         let through = table.key("controller");
-        let through = through.value().is_some().then(|| Address::to_connect(through).address);
+        let through = through.value().is_some().then(|| Address::to_server(through).server);
         let sites = sites(&table.key("sites"), through.is_some());
         let site = site(table.key("site"), &sites);
         let objective = objective(table.key("objective"));
@@ -171,13 +171,13 @@ impl RedirectSite {
         let peer = table.key("peer");
         let peer = match is_follower && peer.value().is_none() {
             true => Address::nowhere(peer),
-            false => Address::to_connect(peer),
+            false => Address::to_server(peer),
         };
         let curves = if is_follower { curves.or(Vec::new()) } else { curves.required() };
         let datacenter = table.key("datacenter").text();
         let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
         let datacenter = datacenter.check("a name of 1 to 64 bytes", is_short).optional();
-        Self { name: name.required(), datacenter, peer: peer.address, curves }
+        Self { name: name.required(), datacenter, peer: peer.server, curves }
     }
 }
 

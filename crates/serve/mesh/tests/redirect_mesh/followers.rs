@@ -18,6 +18,7 @@ use evenkeel_geo::traffic::{Directive, Ended};
 use evenkeel_mesh::frame::Frame;
 use evenkeel_mesh::{Follower, FollowerConfig, Home, Mesh, MeshConfig, RedirectState};
 use evenkeel_runtime::clock::Clock;
+use evenkeel_settings::address::ServerAddress;
 use evenkeel_testkit::certificates::Authority;
 use evenkeel_testkit::wait::until_within as until;
 use tokio::sync::watch;
@@ -268,7 +269,7 @@ impl<'a> Ground<'a> {
             names: names(),
             objective,
             writes_stay: false,
-            controller: self.addresses[0],
+            controller: ServerAddress::name("localhost", self.addresses[0].port()),
             files: self.files(who, SITES[0]),
             reload_every: Duration::from_secs(30),
         };

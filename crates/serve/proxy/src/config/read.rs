@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_core::request::redundancy::Budget;
 use evenkeel_core::request::select::registry::{NAMES, Policy, PolicyError};
 use evenkeel_geo::SITES_MAX;
-use evenkeel_settings::address::{self, Address, Endpoint};
+use evenkeel_settings::address::{self, Address, HostPort, ServerAddress};
 use evenkeel_settings::common::{HOUR, MS, REPLICAS_MAX, SECOND, at_most, check_name};
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
@@ -28,10 +28,20 @@ impl UpstreamConfig {
         table: &mut Table<'a>,
         is_discovered: bool,
     ) -> (Self, Vec<Address<'a>>) {
-        let (mut replicas, mut sources) = match is_discovered {
-            true => (replicas(table.key("replicas")), Vec::new()),
+        let mut replicas = match is_discovered {
+            true => replicas(table.key("replicas")),
             false => endpoints(table),
         };
+        // Of HTTP all addresses of a name are replicas.
+        let source = |server: ServerAddress| match server {
+            ServerAddress::Name { host, port } if !is_discovered => {
+                Some(ReplicaSource::Name(HostPort { host: host.to_owned(), port }))
+            }
+            _ => None,
+        };
+        let servers: Vec<ServerAddress> = replicas.iter().map(|it| it.server).collect();
+        let sources = servers.iter().copied().filter_map(source);
+        let mut sources: Vec<ReplicaSource> = sources.collect();
         sources.extend(table.key("discover").table(discover::read).optional().flatten());
         let (sites, remote) = sites(table.key("sites"));
         let times = table.key("timeouts").section(|table| timeouts(table, !is_discovered));
@@ -42,7 +52,7 @@ impl UpstreamConfig {
         let retry_budget = table.key("retry_budget").probability().or(0.2);
         let config = Self {
             name: name.to_owned(),
-            replicas: replicas.iter().map(|replica| replica.address).collect(),
+            replicas: servers.into_iter().filter(|it| source(*it).is_none()).collect(),
             sources,
             is_discovered,
             sites,
@@ -62,6 +72,9 @@ impl UpstreamConfig {
             tls: table.key("tls").table(ClientTlsFiles::read).optional(),
         };
         let config = config.named_in_tls(table);
+        if config.tls.is_some() {
+            replicas.iter().for_each(check_tls);
+        }
         if let [only] = replicas.as_slice()
             && !is_discovered
             && config.sources.is_empty()
@@ -98,7 +111,7 @@ impl UpstreamConfig {
     /// Second copies go to other replicas; with one there is none.
     fn check_single(&self, only: &Address<'_>, table: &mut Table<'_>) {
         let alone = |what: &str| {
-            let came = format!("{what} with {} as the only replica", only.address);
+            let came = format!("{what} with {} as the only replica", only.server);
             Mismatch::new(came, "two or more replicas: a copy goes to another replica")
         };
         if self.hedge.is_some() {
@@ -118,35 +131,26 @@ const fn is_service(source: &ReplicaSource) -> bool {
     matches!(source, ReplicaSource::Service(_))
 }
 
-/// `replicas` of HTTP: by address or by name. It may be left out where others tell of replicas.
-fn endpoints<'a>(table: &mut Table<'a>) -> (Vec<Address<'a>>, Vec<ReplicaSource>) {
+fn check_tls(replica: &Address<'_>) {
+    if let ServerAddress::Unix(_) = replica.server {
+        let expected = "a replica with a port: [upstream.NAME.tls] is for all of them";
+        replica.problem(expected, "what goes over a Unix socket stays on this machine");
+    }
+}
+
+/// `replicas` of HTTP: by address, name or path. It may be left out where others tell of replicas.
+fn endpoints<'a>(table: &mut Table<'a>) -> Vec<Address<'a>> {
     let number = format!("1 to {REPLICAS_MAX} addresses or names such as [\"127.0.0.1:9001\"]");
-    let written = table.key("replicas").list(Endpoint::read);
+    let written = table.key("replicas").list(Address::to_server_anywhere);
     let written = written.check(&number, |all| (1..=REPLICAS_MAX).contains(&all.len()));
-    let written = match table.key("discover").value() {
+    match table.key("discover").value() {
         Some(_) => written.or(Vec::new()),
         None => written.required(),
-    };
-    let (mut replicas, mut named) = (Vec::new(), Vec::new());
-    for endpoint in written {
-        match endpoint {
-            Endpoint::Address(address) => replicas.push(address),
-            Endpoint::Name(name, setting) => {
-                let source = ReplicaSource::Name(name);
-                if named.contains(&source) {
-                    let wrong = Mismatch::new(source.to_string(), "each replica once");
-                    setting.problem(wrong.with_hint("the list already has it"));
-                } else {
-                    named.push(source);
-                }
-            }
-        }
     }
-    (replicas, named)
 }
 
 fn replicas(setting: Setting<'_>) -> Vec<Address<'_>> {
-    let replicas = setting.list(Address::to_connect);
+    let replicas = setting.list(Address::to_server);
     let number = format!("1 to {REPLICAS_MAX} addresses such as [\"127.0.0.1:9001\"]");
     let replicas = replicas.check(&number, |all| (1..=REPLICAS_MAX).contains(&all.len()));
     replicas.required()
@@ -162,7 +166,7 @@ fn sites<'a>(setting: Setting<'a>) -> (Vec<SiteReplicas>, Vec<Address<'a>>) {
     let named = named.check(&few, |sites| sites.len() < SITES_MAX);
     let mut ways = Vec::new();
     let site = |(name, replicas): (String, Vec<Address<'a>>)| {
-        let addresses = replicas.iter().map(|replica| replica.address).collect();
+        let addresses = replicas.iter().map(|replica| replica.server).collect();
         ways.extend(replicas);
         SiteReplicas { name, replicas: addresses }
     };

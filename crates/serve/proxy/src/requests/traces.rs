@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use evenkeel_settings::address::ServerAddress;
 use tokio::sync::mpsc;
 
 use super::record::{Place, RequestRecord};
@@ -101,7 +102,7 @@ pub struct Finished {
     /// The names of data centres, home first.
     pub datacenters: Vec<String>,
     /// Who was asked, and who else might have been.
-    pub replicas: Vec<(Place, SocketAddr)>,
+    pub replicas: Vec<(Place, ServerAddress)>,
 }
 
 /// What a message of HTTP says of a request.

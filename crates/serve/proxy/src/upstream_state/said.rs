@@ -3,7 +3,7 @@
 //! A replica that fails now and then is not worth a line; one that gets no requests any more is,
 //! and so is an upstream without any that may be used.
 
-use std::net::SocketAddr;
+use evenkeel_settings::address::ServerAddress;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_core::request::safeguards::Distrust;
@@ -41,7 +41,7 @@ impl Said {
     /// Says what is new.
     pub(super) fn tell(
         &self,
-        addresses: &[SocketAddr],
+        addresses: &[ServerAddress],
         changes: &[(usize, Option<Distrust>)],
         is_usable: bool,
     ) {

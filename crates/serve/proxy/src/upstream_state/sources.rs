@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_core::discovery::{Answer, AnswerCounts, Learnt, Source, Standing};
-use evenkeel_settings::address::Target;
+use evenkeel_settings::address::{ServerAddress, Target};
 use evenkeel_settings::common::REPLICAS_MAX;
 
 use crate::config::{Cluster, ReplicaSource, UpstreamConfig};
@@ -74,7 +74,7 @@ pub struct SourceState {
 #[derive(Debug)]
 pub(super) struct Sources {
     upstream: String,
-    fixed: Vec<SocketAddr>,
+    fixed: Vec<ServerAddress>,
     /// Those of the configuration.
     roots: Vec<ReplicaSource>,
     /// Those, and whom they tell of.
@@ -221,24 +221,24 @@ impl Sources {
     }
 
     /// The replicas by all that was told. `before` are those until now.
-    pub(super) fn members(&mut self, before: &[SocketAddr]) -> Vec<SocketAddr> {
+    pub(super) fn members(&mut self, before: &[ServerAddress]) -> Vec<ServerAddress> {
         let told = self.all.values().flat_map(Source::members);
         let told = told.filter_map(|target| match target {
-            Target::Address(address) => Some(*address),
+            Target::Address(address) => Some(ServerAddress::from(*address)),
             Target::Name(_) => None,
         });
-        let told: BTreeSet<SocketAddr> = told.collect();
+        let told: BTreeSet<ServerAddress> = told.collect();
         let is_open = |standing: Standing| !matches!(standing, Standing::Well | Standing::Gone);
         let mut standings = self.all.values().map(Source::standing);
         let is_waiting = match self.fixed.is_empty() && told.is_empty() {
             true => standings.any(is_open),
             false => standings.any(|standing| standing == Standing::Unknown),
         };
-        let stays = |address: &&SocketAddr| is_waiting || told.contains(address);
+        let stays = |address: &&ServerAddress| is_waiting || told.contains(address);
         // Who is there already comes first, and so is not cut off for others.
         let mut taken = BTreeSet::new();
         let all = self.fixed.iter().chain(before.iter().filter(stays)).chain(&told);
-        let mut all: Vec<SocketAddr> = all.filter(|at| taken.insert(**at)).copied().collect();
+        let mut all: Vec<ServerAddress> = all.filter(|at| taken.insert(**at)).copied().collect();
         let count = all.len();
         all.truncate(REPLICAS_MAX);
         if std::mem::replace(&mut self.is_cut, count > REPLICAS_MAX) != self.is_cut && self.is_cut {
@@ -314,16 +314,16 @@ mod tests {
     }
 
     /// What is known, step by step.
-    struct Known(Sources, Vec<SocketAddr>, u64);
+    struct Known(Sources, Vec<ServerAddress>, u64);
 
     impl Known {
-        fn learn(&mut self, query: &Query, heard: &Heard) -> &[SocketAddr] {
+        fn learn(&mut self, query: &Query, heard: &Heard) -> &[ServerAddress] {
             self.2 += 20;
             self.0.learn(Instant::from_millis(self.2 * 1_000), query, heard);
             self.members()
         }
 
-        fn members(&mut self) -> &[SocketAddr] {
+        fn members(&mut self) -> &[ServerAddress] {
             self.1 = self.0.members(&self.1);
             self.1.sort_unstable();
             &self.1
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_name_has_its_ports_and_what_is_written_stays_beside_it() {
         let config = config("replicas = ['10.0.0.9:1', 'a.test:1', 'a.test:2']");
-        let mut known = Known(Sources::of(&config), vec![at(9, 1)], 0);
+        let mut known = Known(Sources::of(&config), vec![at(9, 1).into()], 0);
         assert_eq!(known.0.queries().collect::<BTreeMap<_, _>>(), [(query("a.test"), true)].into());
         assert_eq!(known.members(), [at(9, 1)]);
         assert_eq!(known.learn(&query("a.test"), &hosts([1])), [at(1, 1), at(1, 2), at(9, 1)]);
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn nobody_leaves_before_a_new_source_has_spoken_nor_the_last_before_it_knows_any() {
         let before = config("replicas = ['10.0.0.1:1', '10.0.0.2:1']");
-        let mut known = Known(Sources::of(&before), vec![at(1, 1), at(2, 1)], 0);
+        let mut known = Known(Sources::of(&before), vec![at(1, 1).into(), at(2, 1).into()], 0);
         known.0.reconfigure(&config("replicas = ['10.0.0.1:1', 'a.test:1']"));
         assert_eq!(known.members(), [at(1, 1), at(2, 1)], "it has not spoken");
         let failed = heard(Answer::Failed);
@@ -368,7 +368,7 @@ mod tests {
             let service = Query::Service("_http._tcp.shop".to_owned());
             let host = |name: &str| HostPort { host: name.to_owned(), port: 80 };
             let named = ["a.", "b."].map(|name| Target::Name(host(name)));
-            assert_eq!(known.learn(&service, &heard(Answer::Whole(named.clone().into()))), []);
+            assert!(known.learn(&service, &heard(Answer::Whole(named.clone().into()))).is_empty());
             assert_eq!(known.0.queries().count(), 3);
             known.learn(&query("a."), &hosts([1, 2]));
             assert_eq!(known.learn(&query("b."), &hosts([3])).len(), 3);
@@ -390,6 +390,6 @@ mod tests {
             (0..1_200_u16).map(|it| SocketAddr::from(([10, 1, (it >> 8) as u8, it as u8], 0)));
         let many = many.chain([at(250, 0)]).map(Target::Address).collect();
         let taken = known.learn(&query("a.test"), &heard(Answer::Whole(many)));
-        assert!(taken.len() == REPLICAS_MAX && taken.contains(&at(250, 9)));
+        assert!(taken.len() == REPLICAS_MAX && taken.contains(&at(250, 9).into()));
     }
 }

@@ -54,6 +54,7 @@ const LIMITS: ServerLimits = ServerLimits {
     head: Duration::from_secs(5),
     idle: Duration::from_secs(60),
     write: Duration::from_secs(10),
+    connection_age: Duration::MAX,
     drain: Duration::from_secs(1),
 };
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_planner::model::Operation;
-use evenkeel_settings::address::{Address, SOCKET_PATH_BYTES_MAX as PATH_BYTES_MAX};
+use evenkeel_settings::address::{Address, SOCKET_PATH_BYTES_MAX as PATH_BYTES_MAX, ServerAddress};
 use evenkeel_settings::common::{
     HOUR, NAME_BYTES_MAX, SECOND, check_name, file, named_tables, tables,
 };
@@ -83,11 +83,8 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     evenkeel_duplicates::config::read::check_logs(table, &duplicates);
     let reported = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, reported);
-    if let Some(upstream) = reported.and_then(|index| upstreams.get(index))
-        && upstream.config.cql.is_some()
-    {
-        let expected = "an HTTP upstream: Envoy routes requests, not coordinators";
-        table.problem("envoy", Mismatch::new("[envoy] with a Cassandra upstream", expected));
+    if let Some(upstream) = reported.and_then(|index| upstreams.get(index)) {
+        check_envoy(table, upstream);
     }
     check_buffers(process.buffers_max, &upstreams);
     let mesh = (redirect.as_ref(), envoy.as_ref());
@@ -198,6 +195,18 @@ fn check_use(
             let unused = Mismatch::new("an upstream that no [[listen]] names", expected);
             upstream.setting.problem(unused);
         }
+    }
+}
+
+/// Envoys route requests, to where they are told by number.
+fn check_envoy(table: &mut Table<'_>, upstream: &Upstream<'_>) {
+    if upstream.config.cql.is_some() {
+        let expected = "an HTTP upstream: Envoy routes requests, not coordinators";
+        table.problem("envoy", Mismatch::new("[envoy] with a Cassandra upstream", expected));
+    }
+    for replica in upstream.replicas.iter().filter(|it| it.server.inet().is_none()) {
+        let hint = "[envoy] tells Envoys where requests go, and these take no others";
+        replica.problem("an IP address with a port", hint);
     }
 }
 
@@ -387,7 +396,12 @@ impl<'a> Listen<'a> {
             proxy_protocol: Networks::read(table.key("proxy_protocol")),
             address: address.place.clone(),
             upstream: upstream.unwrap_or_default(),
-            limits: limits.section(move |table| ServerLimits::read(table, drain, idle)),
+            limits: limits.section(move |table| {
+                if is_cql {
+                    evenkeel_cassandra::config::read::refuse(table, &["connection_age"]);
+                }
+                ServerLimits::read(table, drain, idle)
+            }),
             http: HttpListenConfig::read(table),
             routes: RouteConfig::read_all(table.key("routes"), named.as_deref()),
         };
@@ -494,6 +508,10 @@ impl<'a> Agent<'a> {
         let protocol = table.key("protocol").variant(&PROTOCOLS).or(Protocol::Http);
         if protocol == Protocol::Cql {
             evenkeel_cassandra::config::read::refuse(table, &AgentConfig::KEYS);
+            if let ServerAddress::Unix(_) = app.server {
+                let hint = "nodes of Cassandra listen on no path";
+                app.problem("an address or name with a port", hint);
+            }
         }
         Self { config: AgentEntry { common, protocol }, address, app }
     }

@@ -8,6 +8,8 @@ mod dnsmasq;
 mod files;
 mod kubernetes;
 mod log;
+mod servers;
+mod unix;
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -159,7 +161,8 @@ impl Requests {
 }
 
 fn members(states: &UpstreamStates) -> Vec<SocketAddr> {
-    let mut members: Vec<_> = states.members(0).into_iter().map(|(_, at, _)| at).collect();
+    let members = states.members(0).into_iter();
+    let mut members: Vec<_> = members.filter_map(|(_, at, _)| at.inet()).collect();
     members.sort_unstable();
     members
 }
@@ -275,7 +278,7 @@ fn a_name_that_nobody_knows_yet_keeps_a_process_from_nothing_but_being_ready() {
 
         // One leaves and returns: its slot, and what was counted of it.
         let home = states.home(0);
-        let slot = home.iter().position(|at| at.ip() == ip(1)).unwrap();
+        let slot = home.iter().position(|at| at.host() == ip(1).to_string()).unwrap();
         let counted = || states.stats(0).total.replicas.get(slot).map_or(0, |it| it.succeeded);
         while counted() == 0 {
             get(main, "/").await;

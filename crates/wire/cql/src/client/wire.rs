@@ -15,8 +15,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use super::error::{End, SendErrorKind};
 use super::limits::NodeLimits;
 use super::streams::Outgoing;
+use evenkeel_runtime::dial::dial;
 use evenkeel_runtime::stream::Stream;
-use evenkeel_runtime::tls::dial;
 
 /// What is read at once at least.
 const READ_BYTES: usize = 16 << 10;

@@ -1,7 +1,7 @@
 //! One request to a replica as a stream: its head, its bodies, and what becomes of it when nobody
 //! wants it any more.
 
-use std::net::SocketAddr;
+use evenkeel_settings::address::ServerAddress;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -29,7 +29,7 @@ const UNWANTED_TIME_MAX: Duration = Duration::from_secs(10);
 /// One request on its way.
 pub(crate) struct Call {
     session: Rc<Session>,
-    address: SocketAddr,
+    address: ServerAddress,
     stream: u32,
     began: Instant,
     reads_before: u32,
@@ -67,7 +67,7 @@ impl Call {
     /// When none comes. What was not processed comes back with the error, if it can.
     pub(crate) async fn exchange(
         session: Rc<Session>,
-        address: SocketAddr,
+        address: ServerAddress,
         request: Request<Body>,
     ) -> Result<(response::Parts, Self), Unanswered> {
         let (parts, body) = request.into_parts();
@@ -102,7 +102,7 @@ impl Call {
         }
     }
 
-    fn begin(session: Rc<Session>, address: SocketAddr, answer: ResponseFuture) -> Self {
+    fn begin(session: Rc<Session>, address: ServerAddress, answer: ResponseFuture) -> Self {
         session.begin();
         Self {
             address,
@@ -181,7 +181,11 @@ fn kind_of(error: &h2::Error) -> SendErrorKind {
 }
 
 /// The connection took no further stream.
-fn not_sent(address: SocketAddr, error: h2::Error, request: Option<Request<Body>>) -> Unanswered {
+fn not_sent(
+    address: ServerAddress,
+    error: h2::Error,
+    request: Option<Request<Body>>,
+) -> Unanswered {
     let error = SendError::new(SendErrorKind::Reset, address).because(error).with_unsent(request);
     Unanswered { error, unprocessed: Some(Unprocessed::GoAway) }
 }
@@ -244,7 +248,7 @@ impl Arrival for Call {
         self.is_complete = true;
     }
 
-    fn address(&self) -> SocketAddr {
+    fn address(&self) -> ServerAddress {
         self.address
     }
 }

@@ -1,6 +1,6 @@
 //! Heads of messages: between the form of HTTP/1.1, which all others here have, and a stream's.
 
-use std::net::SocketAddr;
+use evenkeel_settings::address::ServerAddress;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -83,14 +83,18 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// The head of a stream towards a replica.
-pub(crate) fn to_replica(parts: request::Parts, is_tls: bool, address: SocketAddr) -> Request<()> {
+pub(crate) fn to_replica(
+    parts: request::Parts,
+    is_tls: bool,
+    address: ServerAddress,
+) -> Request<()> {
     let mut request = Request::from_parts(parts, ());
     *request.version_mut() = Version::HTTP_2;
     let headers = request.headers_mut();
     let host = headers.remove(header::HOST).filter(|host| !host.is_empty());
     strip(headers);
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let authority = authority.or_else(|| Authority::try_from(address.to_string()).ok());
+    let authority = authority.or_else(|| Authority::try_from(address.authority()).ok());
     let mut uri = std::mem::take(request.uri_mut()).into_parts();
     uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
     uri.authority = authority;
@@ -180,7 +184,7 @@ mod tests {
             if te {
                 it.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
             }
-            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into();
             let sent = to_replica(it.into_parts().0, is_tls, address);
             prop_assert_eq!(sent.version(), Version::HTTP_2);
             prop_assert_eq!(sent.uri().path_and_query().unwrap().as_str(), &path);

@@ -203,7 +203,7 @@ impl Streams<'_> {
             }
             *farewell = Farewell::Over;
             connection.abrupt_shutdown(Reason::NO_ERROR);
-        } else if self.link.order() >= Order::LastRequest && *farewell == Farewell::None {
+        } else if !self.link.takes_more() && *farewell == Farewell::None {
             *farewell = Farewell::Said;
             count(Side::Clients, Counted::GoAwaysSent);
             connection.graceful_shutdown();

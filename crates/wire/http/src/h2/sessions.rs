@@ -4,14 +4,15 @@
 //! another one is opened beside; where all have as many as the replica lets them, a request waits
 //! for that one.
 
+use evenkeel_settings::address::ServerAddress;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
+use evenkeel_runtime::dial::dial;
 use evenkeel_runtime::limits::{Http2, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
-use evenkeel_runtime::tls::{ClientTls, dial};
+use evenkeel_runtime::tls::ClientTls;
 use tokio::sync::Notify;
 
 use super::session::Session;
@@ -25,7 +26,7 @@ pub(crate) const ALPN: &[u8] = b"h2";
 
 /// The connections of one worker to one replica that speak HTTP/2.
 pub(crate) struct Sessions {
-    address: SocketAddr,
+    address: ServerAddress,
     limits: UpstreamLimits,
     tls: Option<ClientTls>,
     list: RefCell<Vec<Rc<Session>>>,
@@ -64,7 +65,7 @@ pub(crate) enum Found {
 impl Sessions {
     /// None yet.
     pub(crate) fn new(
-        address: SocketAddr,
+        address: ServerAddress,
         limits: UpstreamLimits,
         tls: Option<ClientTls>,
     ) -> Rc<Self> {

@@ -113,6 +113,24 @@ fn a_client_in_every_phase_of_a_connection_is_drained_as_it_should_be() {
 }
 
 #[test]
+fn an_old_connection_is_told_to_close_with_an_answer_and_no_request_is_lost() {
+    let seconds = Duration::from_secs;
+    let limits = ServerLimits { connection_age: seconds(20), ..SERVER };
+    run_paused(async {
+        let (dialer, _stop, _serving) = service(Duration::from_millis(300), limits);
+        let began = Instant::now();
+        let asking: Vec<_> = (0..20)
+            .map(|n| tokio::task::spawn_local(ask(dialer.clone(), Duration::from_millis(1 + n))))
+            .collect();
+        for client in asking {
+            let asked = tokio::time::timeout(seconds(60), client).await.expect("it is told");
+            assert!(asked.unwrap() > 40, "it asked for 15 s at least");
+        }
+        assert!(began.elapsed() < seconds(23), "{:?}", began.elapsed());
+    });
+}
+
+#[test]
 fn each_phase_has_its_limit() {
     let seconds = Duration::from_secs;
     let limits = ServerLimits { head: seconds(4), idle: seconds(8), ..SERVER };

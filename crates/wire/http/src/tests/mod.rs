@@ -30,6 +30,7 @@ const SERVER: ServerLimits = ServerLimits {
     head: Duration::from_secs(5),
     idle: Duration::from_secs(5),
     write: Duration::from_secs(5),
+    connection_age: Duration::MAX,
     drain: Duration::from_secs(5),
 };
 

@@ -172,6 +172,36 @@ fn one_who_drains_answers_what_is_on_its_way_and_says_goodbye() {
 }
 
 #[test]
+fn an_old_connection_is_told_to_go_and_its_streams_are_answered() {
+    run(async {
+        let release = Rc::new(tokio::sync::Notify::new());
+        let its = Rc::clone(&release);
+        let handler = move |_| -> Handled {
+            let release = Rc::clone(&its);
+            Box::pin(async move {
+                release.notified().await;
+                Response::new(Body::full("late"))
+            })
+        };
+        let limits = ServerLimits { connection_age: Duration::from_millis(400), ..SERVER };
+        let (dialer, _stop, _serving) = listen(limits, handler);
+        let (mut sender, connection) = client(&dialer).await;
+        let (response, _) = sender.send_request(request(Method::GET, "/"), true).unwrap();
+        while poll_fn(|cx| sender.poll_ready(cx)).await.is_ok() {
+            pause(5).await;
+        }
+        release.notify_one();
+        let mut response = response.await.unwrap();
+        assert_eq!(read(response.body_mut()).await.0, b"late");
+        drop(response);
+        assert!(connection.await.unwrap().is_ok(), "it ends without an error");
+        let (mut next, _connection) = client(&dialer).await;
+        release.notify_one();
+        assert_eq!(ask(&mut next, request(Method::GET, "/")).await.status(), 200);
+    });
+}
+
+#[test]
 fn rapid_resets_are_answered_with_enhance_your_calm() {
     run(async {
         let (_, handler) = counting();

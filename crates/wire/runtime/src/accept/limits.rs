@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::AcceptConfig;
 use super::link::{Link, Phase};
 
@@ -14,19 +16,26 @@ pub(super) struct Limits {
     first: u32,
     idle: u32,
     write: u32,
+    age: Duration,
 }
 
 impl Limits {
     pub(super) fn new(config: &AcceptConfig) -> Self {
-        let AcceptConfig { handshake, first, idle, write, .. } = *config;
-        let shortest = handshake.min(first).min(idle).min(write);
+        let AcceptConfig { handshake, first, idle, write, age, .. } = *config;
+        let shortest = handshake.min(first).min(idle).min(write).min(age);
         let tick = (shortest / 8).clamp(Duration::from_millis(1), Duration::from_secs(1));
         let ticks = |limit: Duration| {
             let ticks = limit.as_nanos().div_ceil(tick.as_nanos());
             u32::try_from(ticks).unwrap_or(u32::MAX) // is never reached
         };
         let (handshake, first) = (ticks(handshake), ticks(first));
-        Self { tick, handshake, first, idle: ticks(idle), write: ticks(write) }
+        Self { tick, handshake, first, idle: ticks(idle), write: ticks(write), age }
+    }
+
+    /// Whether a connection is as old as it may become: three quarters of the limit, and a share of
+    /// the last one by chance.
+    pub(super) fn is_old(&self, now: Instant, link: &Link, chance: f64) -> bool {
+        self.age != Duration::MAX && now - link.born() >= self.age.mul_f64(0.75 + 0.25 * chance)
     }
 
     /// Whether a connection has stayed in its phase, or taken nothing, for longer than it may.

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use tokio::time::Instant;
+
 /// What a connection is doing, by which its time is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -44,6 +46,9 @@ pub struct Link {
     /// The tick since which the client takes nothing of what there is to write.
     blocked_since: Cell<Option<u32>>,
     order: Cell<Order>,
+    born: Instant,
+    /// Whether it is old: the client is to come back on another connection.
+    is_old: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -51,7 +56,8 @@ impl Link {
     pub(super) fn new(ticks: Rc<Cell<u32>>, phase: Phase, order: Order) -> Self {
         let (phase, since) = (Cell::new(phase), Cell::new(ticks.get()));
         let (order, waker) = (Cell::new(order), RefCell::default());
-        Self { ticks, phase, since, blocked_since: Cell::new(None), order, waker }
+        let (born, is_old, blocked_since) = (Instant::now(), Cell::new(false), Cell::new(None));
+        Self { ticks, phase, since, blocked_since, order, born, is_old, waker }
     }
 
     /// The phase it said last.
@@ -82,6 +88,22 @@ impl Link {
     /// The order in force. Whoever serves the connection is polled when it changes.
     pub fn order(&self) -> Order {
         self.order.get()
+    }
+
+    /// Whether the client may go on asking here. Else it is told with the next answer to come back
+    /// on another connection, if the protocol can; what it asks meanwhile is answered.
+    pub fn takes_more(&self) -> bool {
+        self.order.get() == Order::Serve && !self.is_old.get()
+    }
+
+    /// It is old: from now on it takes no more. Whoever serves the connection is polled.
+    pub(super) fn retire(&self) {
+        self.is_old.set(true);
+        self.wake();
+    }
+
+    pub(super) fn born(&self) -> Instant {
+        self.born
     }
 
     /// Waits for an order at least this urgent.

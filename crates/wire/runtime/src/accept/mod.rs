@@ -36,6 +36,7 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -45,6 +46,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 pub use crate::stream::Stream;
@@ -81,6 +83,9 @@ pub struct AcceptConfig {
     pub idle: Duration,
     /// How long a client may take nothing of what there is to write.
     pub write: Duration,
+    /// After how long a connection is told to come back on another one, or up to a quarter of it
+    /// earlier, so that those that came together do not return together.
+    pub age: Duration,
     /// How long clients may take to finish once nobody is accepted any more; the process's own
     /// limit holds too.
     pub drain: Duration,
@@ -117,6 +122,7 @@ impl AcceptConfig {
             first: Duration::MAX,
             idle: Duration::MAX,
             write: Duration::MAX,
+            age: Duration::MAX,
             drain: Duration::MAX,
             filters: ListenerFilters::NONE,
         }
@@ -258,6 +264,8 @@ struct Worker<H: ServeConnection> {
     rejected: Cell<u64>,
     /// What a new connection is told.
     order: Cell<Order>,
+    /// Draws how old each may become.
+    spread: RandomState,
     links: RefCell<BTreeMap<u64, Rc<Link>>>,
     /// A client for whom another is told to leave.
     waiting: RefCell<Option<(Stream, Peer)>>,
@@ -282,6 +290,7 @@ impl<H: ServeConnection> Worker<H> {
             accepted,
             rejected,
             order,
+            spread: RandomState::new(),
             links,
             waiting,
             changed,
@@ -406,6 +415,11 @@ impl<H: ServeConnection> Worker<H> {
         });
     }
 
+    /// From 0 to 1, always the same for one connection.
+    fn chance(&self, id: u64) -> f64 {
+        self.spread.hash_one(id) as f64 / u64::MAX as f64
+    }
+
     /// Tells all connections, and those that come later.
     fn tell_all(&self, order: Order) {
         self.order.set(order);
@@ -467,10 +481,13 @@ impl<H: ServeConnection> Worker<H> {
             self.until(|| !self.links.borrow().is_empty()).await;
             tokio::time::sleep(limits.tick).await;
             self.ticks.set(self.ticks.get().wrapping_add(1));
-            for link in self.links.borrow().values() {
+            let now = Instant::now();
+            for (id, link) in &*self.links.borrow() {
                 if link.order() != Order::Close && limits.is_overdue(link) {
                     link.tell(Order::Close);
                     self.handler.count(Event::TimedOut);
+                } else if link.takes_more() && limits.is_old(now, link, self.chance(*id)) {
+                    link.retire();
                 }
             }
         }

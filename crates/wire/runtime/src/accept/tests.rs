@@ -24,6 +24,7 @@ fn config() -> AcceptConfig {
         first: 4 * SECOND,
         idle: 8 * SECOND,
         write: 6 * SECOND,
+        age: Duration::MAX,
         drain: 10 * SECOND,
         filters: ListenerFilters::NONE,
     }
@@ -64,7 +65,7 @@ impl ServeConnection for Lines {
                 self.holds.set(self.holds.get() + 1);
                 self.release.notified().await;
             }
-            let is_last = link.order() > Order::Serve;
+            let is_last = !link.takes_more();
             let flood = if line == "flood\n" { "x".repeat(1 << 20) } else { String::new() };
             let answer = format!("{flood}{}\n", if is_last { "last" } else { "ok" });
             write(stream.get_mut(), &link, answer.as_bytes()).await;
@@ -239,6 +240,39 @@ fn an_idle_client_is_cut_off_and_one_that_waits_for_its_answer_is_not() {
         world.lines.release.notify_one();
         assert_eq!(waiting.hear().await, "ok\n");
         assert_eq!(world.lines.counted(Event::TimedOut), 1);
+    });
+}
+
+/// Nobody is cut off: who asks goes on asking elsewhere, who waits gets its answer.
+#[test]
+fn old_connections_are_told_to_come_back_at_different_times() {
+    run(async {
+        let world = World::new(AcceptConfig { age: 100 * SECOND, ..config() });
+        let mut waiting = world.client();
+        waiting.say("hold\n").await;
+        let began = Instant::now();
+        let busy = |mut client: Client| async move {
+            while client.ask("one\n").await == "ok\n" {
+                assert!(began.elapsed() < 200 * SECOND, "it was never told");
+                sleep(100 * MS).await;
+            }
+            assert_eq!(client.hear().await, "", "it was the last answer");
+            began.elapsed()
+        };
+        let busy: Vec<_> =
+            (0..50).map(|_| tokio::task::spawn_local(busy(world.client()))).collect();
+        let mut ages = Vec::new();
+        for client in busy {
+            ages.push(client.await.unwrap());
+        }
+        ages.sort_unstable();
+        assert!(ages[0] >= 75 * SECOND && ages[49] <= 101 * SECOND, "{ages:?}");
+        // Of fifty that are drawn from 25 s no half is within 6 s but once in a million tests.
+        assert!(ages.windows(25).all(|ages| ages[24] - ages[0] > 6 * SECOND), "{ages:?}");
+        sleep(HOUR).await;
+        world.lines.release.notify_one();
+        assert_eq!(waiting.hear().await, "last\n");
+        assert_eq!(world.lines.counted(Event::TimedOut), 0);
     });
 }
 

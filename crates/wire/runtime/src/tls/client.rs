@@ -1,14 +1,13 @@
 //! The side of a client, towards replicas.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use evenkeel_settings::address::ServerAddress;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::live::{Contents, Live};
@@ -36,13 +35,7 @@ impl ClientTls {
     /// # Errors
     /// When one cannot be read or is not what it should be, with its path.
     pub fn load(files: &ClientTlsFiles, alpn: &[&[u8]]) -> io::Result<Self> {
-        let name = files.name.clone().map(|name| {
-            ServerName::try_from(name.clone()).map_err(|_| {
-                let words = format!("{name:?} cannot be in a certificate, expected a DNS name");
-                io::Error::new(io::ErrorKind::InvalidInput, words)
-            })
-        });
-        let name = name.transpose()?;
+        let name = files.name.as_deref().map(dns_name).transpose()?;
         let identity = files.identity.iter().flat_map(|one| [&one.certificate, &one.key]);
         let paths: Vec<PathBuf> = files.ca.iter().chain(identity).cloned().collect();
         let (files, alpn) = (files.clone(), alpn.iter().map(|name| name.to_vec()).collect());
@@ -50,13 +43,18 @@ impl ClientTls {
         Ok(Self { live, name })
     }
 
-    /// Agrees on TLS with the server at this address, whose certificate must be of the authority
-    /// and in its name.
+    /// Agrees on TLS with this server, whose certificate must be of the authority and in the name
+    /// that was set, or else in its own.
     ///
     /// # Errors
     /// When that fails.
-    pub async fn connect(&self, stream: Stream, address: IpAddr) -> io::Result<Stream> {
-        let name = self.name.clone().unwrap_or(ServerName::IpAddress(address.into()));
+    pub async fn connect(&self, stream: Stream, server: ServerAddress) -> io::Result<Stream> {
+        let name = match (&self.name, server) {
+            (Some(name), _) => name.clone(),
+            (None, ServerAddress::Inet(address)) => ServerName::IpAddress(address.ip().into()),
+            (None, ServerAddress::Name { host, .. }) => dns_name(host.trim_end_matches('.'))?,
+            (None, ServerAddress::Unix(_)) => dns_name("localhost")?,
+        };
         let connector = TlsConnector::from(self.live.current());
         let stream = connector.connect(name, stream).await?;
         Ok(Stream::Tls(Box::new(stream.into())))
@@ -71,18 +69,11 @@ impl ClientTls {
     }
 }
 
-/// Opens a connection without delay for small messages, encrypted where so asked. The caller limits
-/// the time.
-///
-/// # Errors
-/// When it does not come about.
-pub async fn dial(address: SocketAddr, tls: Option<&ClientTls>) -> io::Result<Stream> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    match tls {
-        None => Ok(Stream::Plain(stream)),
-        Some(tls) => tls.connect(Stream::Plain(stream), address.ip()).await,
-    }
+fn dns_name(name: &str) -> io::Result<ServerName<'static>> {
+    ServerName::try_from(name.to_owned()).map_err(|_| {
+        let words = format!("{name:?} cannot be in a certificate, expected a DNS name");
+        io::Error::new(io::ErrorKind::InvalidInput, words)
+    })
 }
 
 fn config(

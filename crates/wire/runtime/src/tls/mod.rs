@@ -19,7 +19,7 @@ use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use rustls_pki_types::ServerName;
 
-pub use client::{ClientTls, dial};
+pub use client::ClientTls;
 pub use live::{CHECKED_EVERY, keep_fresh};
 pub use server::ServerTls;
 

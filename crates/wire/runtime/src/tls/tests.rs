@@ -74,7 +74,7 @@ async fn meet(server: &ServerTls, client: &ClientTls) -> Result<Met, String> {
         stream.flush().await
     };
     let asked = async {
-        let address = [127, 0, 0, 1].into();
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into();
         let mut stream = client.connect(Stream::Memory(near), address).await?;
         stream.write_all(b"word").await?;
         stream.flush().await?;

@@ -11,6 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use evenkeel_runtime::dial::Names;
 use tokio::io::{DuplexStream, duplex};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -68,7 +69,9 @@ impl Host {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         // Linux shows 15 bytes of it.
         let thread = thread::Builder::new().name(format!("store-{name}"));
+        let names = Names::of_thread();
         let thread = thread.spawn(move || {
+            names.enter();
             let work = async {
                 let store = match open().await {
                     Ok(store) => store,

@@ -21,6 +21,8 @@ use std::io;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use evenkeel_runtime::dial::tcp;
+use evenkeel_settings::address::ServerAddress;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::error::Elapsed;
@@ -127,9 +129,8 @@ impl Memcached {
             let words = format!("memcached {address}: {error} (is it running?)");
             io::Error::new(error.kind(), words)
         };
-        let stream = TcpStream::connect(address).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        Ok(BufReader::new(stream))
+        let server = ServerAddress::parse(address).map_err(io::Error::other).map_err(failed)?;
+        Ok(BufReader::new(tcp(server).await.map_err(failed)?))
     }
 
     /// One number of its statistics.

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use evenkeel_settings::address::Address;
+use evenkeel_settings::address::{Address, ListenAddress};
 
 /// An address this process listens on, the table it is of, and the nodes behind it.
 pub(super) struct OwnAddress<'w> {
@@ -63,6 +63,11 @@ pub(super) fn check_circles(own_addresses: &[OwnAddress<'_>], targets: &[&[Addre
         .map(|own_address| (own_address.address.address, own_address))
         .collect();
     let entered = |address: &Address<'_>| {
+        if let ListenAddress::Unix { .. } = address.place {
+            return own_addresses
+                .iter()
+                .find(|own| own.address.place.is_same_place(&address.place));
+        }
         let own_address =
             reached_by(address.destination()).into_iter().find_map(|at| by_address.get(&at))?;
         Some(*own_address)
