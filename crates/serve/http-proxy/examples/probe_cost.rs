@@ -188,7 +188,7 @@ impl World {
 fn agent(address: SocketAddr, app: SocketAddr, udp_probes: bool) -> AgentConfig {
     AgentConfig {
         address,
-        app,
+        app: app.into(),
         concurrency: Some(64),
         queue_max: 1_000,
         queue_timeout: Duration::from_secs(10),

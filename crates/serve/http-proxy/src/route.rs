@@ -341,9 +341,12 @@ impl Route {
                 continue;
             }
             let replica = self.connections.to(datacenter, probe.replica());
-            let address = replica.upstream.address();
             let prober = &self.connections.prober;
-            if let Err(probe) = prober.ask(&replica.agent, address, (datacenter, probe)) {
+            let asked = match replica.upstream.address().inet() {
+                Some(to) => prober.ask(&replica.agent, to, (datacenter, probe)),
+                None => Err(probe), // a socket of this machine has no port for datagrams
+            };
+            if let Err(probe) = asked {
                 tokio::task::spawn_local(Rc::clone(self).ask(replica, datacenter, probe));
             }
         }

@@ -51,7 +51,7 @@ impl Replica {
         let (address, app_address) = (listener.address().unwrap(), app.address().unwrap());
         let config = AgentConfig {
             address,
-            app: app_address,
+            app: app_address.into(),
             concurrency: Some(4),
             queue_max: 100,
             queue_timeout: Duration::from_secs(10),

@@ -329,9 +329,9 @@ fn nginx_config(scenario: &Scenario, seed: u64) -> anyhow::Result<NginxConfig> {
 /// An agent beside every server.
 fn agents_config(apps: &[SocketAddr]) -> Config {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let agent = |&app| AgentConfig {
+    let agent = |&app: &SocketAddr| AgentConfig {
         address: any_port,
-        app,
+        app: app.into(),
         concurrency: None,
         queue_max: 10_000,
         queue_timeout: Duration::from_secs(60),
@@ -453,7 +453,7 @@ fn proxy_config(
     let safeguards = scenario.safeguards();
     let upstream = UpstreamConfig {
         name: "demo".to_owned(),
-        replicas: replicas.to_vec(),
+        replicas: replicas.iter().map(|&it| it.into()).collect(),
         sources: Vec::new(),
         is_discovered: false,
         sites: Vec::new(),

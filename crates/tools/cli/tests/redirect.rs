@@ -133,7 +133,7 @@ impl Halves {
         let mut config = Config::read(&node).unwrap();
         let names = ["london", "ireland"].map(str::to_owned).to_vec();
         let upstream = &mut config.upstreams[0].common;
-        let replicas = vec![at_ireland];
+        let replicas = vec![at_ireland.into()];
         upstream.sites = vec![SiteReplicas { name: names[1].clone(), replicas }];
         let (home, objective) = (SiteId::new(0), OBJECTIVE);
         let sites = SplitSetup { home, names, objective, writes_stay: false, bound_stay: false };

@@ -244,7 +244,7 @@ impl<'a> Stage<'a> {
         };
         AgentConfig {
             address,
-            app,
+            app: app.into(),
             concurrency: Some(threads),
             queue_max: 10_000,
             queue_timeout: Duration::from_secs(60),

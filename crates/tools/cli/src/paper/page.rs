@@ -350,6 +350,7 @@ mod tests {
             verdict: Verdict::Reproduced,
             recorded: Verdict::Depends,
             as_recorded: false,
+            is_bar: false,
             reason: String::new(),
             findings: vec![finding(0.5, 1.0)],
         };

@@ -68,7 +68,7 @@ fn overall(
 ) -> Table {
     let pairs = figure.latencies.iter().flat_map(|one| [name(one), "worst".to_owned()]);
     let costs = figure.costs.iter().filter(|_| with_costs).map(cost_name);
-    table(core::iter::once(corner).chain(pairs).chain(costs).collect())
+    table(&core::iter::once(corner).chain(pairs).chain(costs).collect::<Vec<_>>())
 }
 
 fn each(figure: &StandingFigure, panel: &StandingPanel, setting: &StandingSetting) -> Table {
@@ -76,7 +76,7 @@ fn each(figure: &StandingFigure, panel: &StandingPanel, setting: &StandingSettin
         [short(one).to_owned(), format!("/ {}", figure.yardstick), "/ peer".to_owned()]
     });
     let header = core::iter::once(format!("{}{}", setting.name, comma(panel))).chain(latencies);
-    let mut table = table(header.chain(figure.costs.iter().map(cost_name)).collect());
+    let mut table = table(&header.chain(figure.costs.iter().map(cost_name)).collect::<Vec<_>>());
     for row in &setting.rows {
         let latencies = row.latencies.iter().flat_map(|latency| {
             [
@@ -91,7 +91,7 @@ fn each(figure: &StandingFigure, panel: &StandingPanel, setting: &StandingSettin
     table
 }
 
-fn table(header: Vec<String>) -> Table {
+fn table(header: &[String]) -> Table {
     Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
