@@ -77,19 +77,23 @@ impl Dispatcher {
         }
     }
 
-    /// Learns the answer to a probe; `None` when there was none. Then drain
+    /// Learns the answer to a probe; `None` when there was none. The policy is told of none, too,
+    /// when it comes far too late. Then drain
     /// [`Dispatcher::resumed`]: calls may have waited for it.
     pub fn learn_probe(&mut self, now: Instant, probe: &Probe, answer: Option<&Feedback>) {
         self.tell_listeners(probe.replica);
         if !self.fleet.is_current(probe.replica, probe.generation) {
             return;
         }
+        // The answers of a replica that stood still come to all who asked at once, and it has
+        // little to do as it got nothing meanwhile: all would send their next requests there.
+        let is_late = self.fleet.is_late_with_answer(now, probe.replica);
         self.fleet.replica_mut(probe.replica).probing = Probing::Idle;
         if answer.is_some() {
             self.fleet.note_round_trip(probe.replica, now.nanos_since(probe.sent_at));
             self.fleet.note_answer(now, probe.replica, answer);
         }
-        self.selector.on_probe(now, probe.replica, answer);
+        self.selector.on_probe(now, probe.replica, answer.filter(|_| !is_late));
     }
 
     /// Until when a call waits for what the policy wants to hear before its first copy; `None` when

@@ -248,6 +248,8 @@ pub struct Adaptive {
     known: Vec<Known>,
     /// The mean service time of all that was heard; zero before that.
     typical_ms: f64,
+    /// Requests of others that reach a replica each millisecond, over all of them.
+    foreign_per_ms: f64,
     /// Replicas heard last, newest last.
     freshest: ArrayVec<ReplicaId, FRESHEST>,
     wanted: ArrayVec<ReplicaId, AT_RANDOM>,
@@ -269,6 +271,7 @@ impl Adaptive {
             config,
             known: Vec::new(),
             typical_ms: 0.0,
+            foreign_per_ms: 0.0,
             freshest: ArrayVec::new_const(),
             wanted: ArrayVec::new_const(),
             prepared: None,
@@ -305,7 +308,7 @@ impl Adaptive {
             let age_ms = now.millis_since(known.at) + millis(round_trip);
             let service_ms = self.typical() + kept * (known_ms - self.typical());
             let load = f64::from(known.load) * kept;
-            let arrivals = known.foreign_per_ms() * age_ms * kept;
+            let arrivals = self.foreign_at(known) * age_ms * kept;
             (service_ms, load, slots, (unseen - free).max(0.0), arrivals)
         } else if known.service_ms > 0.0 {
             let kept = self.kept(now, known.at);
@@ -327,11 +330,13 @@ impl Adaptive {
         Rated { id, level: cost.sqrt(), width, arrivals, cost }
     }
 
-    /// The candidates that are compared for one request.
+    /// The candidates that are compared for one request: of a large group those at random, who may
+    /// be asked, then the freshest.
     fn compared(
         &self,
         now: Instant,
         from: Candidates<'_>,
+        at_random: usize,
         rng: &mut Rng,
     ) -> ArrayVec<Rated, COMPARED_MAX> {
         let rate = |&id: &ReplicaId| self.rate_one(now, from.fleet, id);
@@ -339,7 +344,7 @@ impl Adaptive {
             return from.ids.iter().map(rate).collect();
         }
         let mut ids = ArrayVec::<ReplicaId, COMPARED_MAX>::new();
-        while ids.len() < AT_RANDOM {
+        while ids.len() < at_random {
             let id = from.ids[rng.below(from.ids.len())];
             if !ids.contains(&id) {
                 ids.push(id);
@@ -359,6 +364,8 @@ impl Adaptive {
             Some(report) => {
                 self.reporting += usize::from(!known.reports());
                 known.hear(now, report);
+                let foreign = known.foreign_per_ms();
+                self.foreign_per_ms += Self::TYPICAL_GAIN * (foreign - self.foreign_per_ms);
             }
             None if known.reports() => return,
             None => known.answered(now, latency_ms),
@@ -382,7 +389,15 @@ impl Adaptive {
         let known = &self.known[id.index()];
         let round_trip = fleet.round_trip(id).unwrap_or_default();
         let age_ms = now.millis_since(known.at) + millis(round_trip) / 2.0;
-        known.foreign_per_ms() * age_ms
+        self.foreign_at(known) * age_ms
+    }
+
+    /// Requests of others that are to be expected at a replica each millisecond: as many as come
+    /// to others, too. One that stood still had none for a while; then all hear at once that it has
+    /// little to do.
+    #[inline]
+    fn foreign_at(&self, known: &Known) -> f64 {
+        known.foreign_per_ms().max(self.foreign_per_ms)
     }
 
     /// Whether it pays to wait for answers: where nobody was heard yet, or the report of the best
@@ -438,7 +453,7 @@ impl Selector for Adaptive {
         if self.reporting == 0 && !from.ids.iter().any(may_ask) {
             return None;
         }
-        let compared = self.compared(now, from, rng);
+        let compared = self.compared(now, from, AT_RANDOM, rng);
         if !self.pays(now, fleet, &compared) {
             self.want(now, fleet, &compared);
             self.prepared = Some((now, from.group, compared));
@@ -470,7 +485,11 @@ impl Selector for Adaptive {
         });
         let mut compared = match prepared {
             Some((_, _, compared)) => compared,
-            None => self.compared(now, from, rng),
+            // Those who were asked are among the freshest.
+            None => match self.compared(now, from, 0, rng) {
+                known if known.len() >= AT_RANDOM.min(from.ids.len()) => known,
+                _ => self.compared(now, from, AT_RANDOM, rng),
+            },
         };
         Choice::Send(fill(&mut compared, self.config.spread, rng))
     }
@@ -506,6 +525,7 @@ impl Selector for Adaptive {
         let Some(before) = same_kind::<Self>(before) else { return };
         self.known = core::mem::take(&mut before.known);
         self.typical_ms = before.typical_ms;
+        self.foreign_per_ms = before.foreign_per_ms;
         self.freshest = before.freshest.clone();
         self.count_reporting();
     }
