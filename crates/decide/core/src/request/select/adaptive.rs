@@ -9,7 +9,9 @@
 //! replica, and where the round trip is short beside the service time. A lone dispatcher sees all
 //! arrivals itself and never waits. **Why a squared load**: among idle replicas noise in service
 //! times must not decide. **Why not always the best**: what cannot be asked in time is old for all
-//! clients alike, and all would run to the same replica; requests are spread so that the foreign
+//! clients alike, and all would run to the same replica; where even the way is longer than service
+//! takes, the report counts less than what is on that way (own requests in flight, times the share
+//! of others' arrivals); requests are spread so that the foreign
 //! arrivals to be expected and this request together level the replicas (water-filling: fresh
 //! reports give the best one, old ones shares by speed). **When it misleads**: a replica that lies
 //! about its queue attracts requests until its own answers, in flight for long, count against it.
@@ -44,8 +46,8 @@ const LATE_AFTER: Duration = Duration::from_millis(1);
 const PATIENCE_AT_FIRST: Duration = Duration::from_millis(10);
 /// Free slots of a report count for this long: later, others have taken them.
 const SLOTS_FREE_FOR: Duration = Duration::from_millis(5);
-/// Exponent of the load where it is only what this dispatcher has in flight itself: others have as
-/// much there, so it says too little (C3's exponent, for the same reason).
+/// Exponent of the load where it is little more than what this dispatcher has in flight itself: it
+/// says too little (C3's exponent, for the same reason).
 const UNREPORTED: f64 = 3.0;
 /// Weight of a new sample in the means of one replica.
 const GAIN: f64 = 0.1;
@@ -145,6 +147,25 @@ impl Known {
         (f64::from(self.arrivals_per_ms) - 1.0 / f64::from(self.own_gap_ms)).max(0.0)
     }
 
+    /// What it has to do by its report, and by what was sent since.
+    fn load_near(&self, now: Instant, round_trip: Duration, kept: f64) -> Load {
+        let slots = f64::from(self.slots);
+        let free = match now.since(self.at) < SLOTS_FREE_FOR {
+            true => (slots - f64::from(self.load)).max(0.0),
+            false => 0.0,
+        };
+        let unseen = (self.unseen(self.at.minus(round_trip)) - free).max(0.0);
+        Load { slots, load: f64::from(self.load) * kept, unseen, exponent: 2.0, own: 0.0 }
+    }
+
+    /// What it has to do where most of it is on the way: others have as many requests in flight for
+    /// each of one's own as they send for each of one's own.
+    fn load_far(&self, own: f64, kept: f64) -> Load {
+        let all_for_own = f64::from(self.arrivals_per_ms) * f64::from(self.own_gap_ms);
+        let load = f64::from(self.load) * kept + own * all_for_own.clamp(1.0, 1e4);
+        Load { slots: 1.0, load, unseen: 0.0, exponent: UNREPORTED, own: 0.0 }
+    }
+
     fn hear(&mut self, now: Instant, report: &Feedback) {
         let load = f64::from(report.queue_length) + f64::from(report.in_service);
         // Who does not know serves all at once, and each request makes the others slower.
@@ -191,17 +212,30 @@ struct Rated {
     cost: f64,
 }
 
-/// Service time × (load of a slot + 1) ^ exponent + what own sends add that the report does not
-/// contain.
-#[inline]
-fn cost(service_ms: f64, load: f64, slots: f64, unseen: f64, exponent: f64) -> f64 {
-    let filled = 1.0 + load / slots;
-    let powered = match exponent {
-        2.0 => filled * filled,
-        3.0 => filled * filled * filled,
-        exponent => filled.powf(exponent),
-    };
-    service_ms * (powered + unseen / slots)
+/// What a replica has to do, as far as one knows.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    slots: f64,
+    load: f64,
+    /// Own sends that its report does not contain.
+    unseen: f64,
+    exponent: f64,
+    /// What own requests in flight there add, in loads.
+    own: f64,
+}
+
+impl Load {
+    /// Service time × ((load of a slot + 1) ^ exponent + unseen sends) × (own requests + 1).
+    #[inline]
+    fn cost(self, service_ms: f64) -> f64 {
+        let filled = 1.0 + self.load / self.slots;
+        let powered = match self.exponent {
+            2.0 => filled * filled,
+            3.0 => filled * filled * filled,
+            exponent => filled.powf(exponent),
+        };
+        service_ms * (powered + self.unseen / self.slots) * (1.0 + self.own / self.slots)
+    }
 }
 
 /// Chooses so that foreign arrivals and this request level the candidates: each is filled from its
@@ -295,39 +329,41 @@ impl Adaptive {
     fn rate_one(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> Rated {
         let (replica, known) = (fleet.replica(id), &self.known[id.index()]);
         let own = replica.burden(now);
-        let (service_ms, load, slots, unseen, arrivals) = if known.reports() {
-            let kept = self.kept(now, known.at);
-            let known_ms = if known.service_ms > 0.0 { known.service_ms } else { self.typical() };
-            let round_trip = fleet.round_trip(id).unwrap_or_default();
-            let unseen = known.unseen(known.at.minus(round_trip));
-            let slots = f64::from(known.slots);
-            let free = match now.since(known.at) < SLOTS_FREE_FOR {
-                true => (slots - f64::from(known.load)).max(0.0),
-                false => 0.0,
-            };
-            let age_ms = now.millis_since(known.at) + millis(round_trip);
-            let service_ms = self.typical() + kept * (known_ms - self.typical());
-            let load = f64::from(known.load) * kept;
-            let arrivals = self.foreign_at(known) * age_ms * kept;
-            (service_ms, load, slots, (unseen - free).max(0.0), arrivals)
-        } else if known.service_ms > 0.0 {
-            let kept = self.kept(now, known.at);
-            let service_ms = self.typical() + kept * (known.service_ms - self.typical());
-            (service_ms, own, 1.0, 0.0, 0.0)
-        } else {
-            (self.typical(), own, 1.0, 0.0, 0.0)
+        let kept = self.kept(now, known.at);
+        let service_ms = match known.service_ms {
+            0.0 => self.typical(),
+            known_ms => self.typical() + kept * (known_ms - self.typical()),
         };
-        let exponent = if known.reports() { self.config.exponent } else { UNREPORTED };
-        let mut cost = cost(service_ms, load, slots, unseen, exponent);
-        if known.reports() {
-            cost *= 1.0 + self.config.own * own / slots;
-        }
+        let round_trip = fleet.round_trip(id).unwrap_or_default();
+        let load = match known.reports() {
+            false => Load { slots: 1.0, load: own, unseen: 0.0, exponent: UNREPORTED, own: 0.0 },
+            true if self.is_far(round_trip) => known.load_far(own, kept),
+            true => Load {
+                exponent: self.config.exponent,
+                own: self.config.own * own,
+                ..known.load_near(now, round_trip, kept)
+            },
+        };
+        let arrivals = match known.reports() {
+            true => {
+                let age_ms = now.millis_since(known.at) + millis(round_trip);
+                self.foreign_at(known) * age_ms * kept
+            }
+            false => 0.0,
+        };
+        let mut cost = load.cost(service_ms);
         cost += replica.failure_share(now) * Self::FAILING * self.typical();
         if fleet.is_late_with_answer(now, id) {
             cost *= 1e6; // it stands still: it is chosen where all do
         }
-        let width = slots / service_ms.max(1e-6).sqrt();
+        let width = load.slots / service_ms.max(1e-6).sqrt();
         Rated { id, level: cost.sqrt(), width, arrivals, cost }
+    }
+
+    /// Whether what a replica reports is over before a request gets there.
+    #[inline]
+    fn is_far(&self, round_trip: Duration) -> bool {
+        millis(round_trip) > self.config.wait * self.typical()
     }
 
     /// The candidates that are compared for one request: of a large group those at random, who may
@@ -408,8 +444,7 @@ impl Adaptive {
         }
         let best = compared.iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
         best.is_some_and(|best| {
-            let round_trip_ms = fleet.round_trip(best.id).map_or(f64::INFINITY, millis);
-            round_trip_ms <= self.config.wait * self.typical()
+            fleet.round_trip(best.id).is_some_and(|it| !self.is_far(it))
                 && (self.history(now, fleet, best.id) >= self.config.stale
                     || !self.known[best.id.index()].reports())
         })
