@@ -193,6 +193,8 @@ pub struct Replica {
     pub(crate) silence: Silence,
     pub(crate) probing: Probing,
     pub(crate) round_trip: RoundTrip,
+    /// Whether its last question ended without an answer, and it said nothing since.
+    pub(crate) is_mute: bool,
     /// Attempts that failed since it last answered.
     pub(crate) consecutive_failures: u32,
     /// Bodies that broke since one was complete: an answer's head alone does not clear its name.
@@ -217,6 +219,7 @@ impl Replica {
             silence: Silence::new(),
             probing: Probing::Idle,
             round_trip: RoundTrip { smoothed_ns: 0, deviation_ns: 0 },
+            is_mute: false,
             consecutive_failures: 0,
             broken_bodies: 0,
             health: Health::Up,
@@ -463,6 +466,7 @@ impl Fleet {
     pub(crate) fn note_answer(&mut self, now: Instant, id: ReplicaId, feedback: Option<&Feedback>) {
         let replica = self.replica_mut(id);
         replica.received_at = now;
+        replica.is_mute = false;
         let Some(new) = feedback else { return };
         let known = replica.feedback.as_ref().and_then(|old| old.reported_at);
         if let (Some(known), Some(reported)) = (known, new.reported_at)
@@ -575,11 +579,13 @@ impl Fleet {
         self.known_round_trip(id).map(|it| Duration::from_nanos(it.patience_ns()))
     }
 
-    /// Whether it owes the answer to a question for longer than it takes: it stands still.
+    /// Whether it owes the answer to a question for longer than it takes, or has owed one until
+    /// nobody waited any more: it stands still.
     #[inline]
     pub fn is_late_with_answer(&self, now: Instant, id: ReplicaId) -> bool {
-        let Probing::Asked(at) = self.replica(id).probing else { return false };
-        self.patience(id).is_some_and(|patience| now >= at + patience)
+        let replica = self.replica(id);
+        let Probing::Asked(at) = replica.probing else { return replica.is_mute };
+        replica.is_mute || self.patience(id).is_some_and(|patience| now >= at + patience)
     }
 
     #[inline]

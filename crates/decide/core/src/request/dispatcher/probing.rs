@@ -73,7 +73,8 @@ impl Dispatcher {
     pub fn probe_is_unknown(&mut self, now: Instant, probe: &Probe) {
         self.learn_probe(now, probe, None);
         if self.fleet.is_current(probe.replica, probe.generation) {
-            self.fleet.replica_mut(probe.replica).probing = Probing::Unknown;
+            let replica = self.fleet.replica_mut(probe.replica);
+            (replica.probing, replica.is_mute) = (Probing::Unknown, false);
         }
     }
 
@@ -88,7 +89,8 @@ impl Dispatcher {
         // The answers of a replica that stood still come to all who asked at once, and it has
         // little to do as it got nothing meanwhile: all would send their next requests there.
         let is_late = self.fleet.is_late_with_answer(now, probe.replica);
-        self.fleet.replica_mut(probe.replica).probing = Probing::Idle;
+        let replica = self.fleet.replica_mut(probe.replica);
+        (replica.probing, replica.is_mute) = (Probing::Idle, answer.is_none());
         if answer.is_some() {
             self.fleet.note_round_trip(probe.replica, now.nanos_since(probe.sent_at));
             self.fleet.note_answer(now, probe.replica, answer);
@@ -251,6 +253,21 @@ mod tests {
         asked.iter().for_each(|probe| dispatcher.learn_probe(until, probe, Some(&report)));
         assert_eq!(dispatcher.resumed(), None, "nobody waits any more");
         dispatcher.close(until, call);
+    }
+
+    #[test]
+    fn who_did_not_answer_is_late_until_it_says_something() {
+        let (mut dispatcher, call, asked) = listening();
+        dispatcher.close(NOW, call);
+        let id = asked[0].replica();
+        dispatcher.learn_probe(NOW, &asked[0], None);
+        assert!(dispatcher.fleet().is_late_with_answer(NOW, id));
+        dispatcher.probe_is_unknown(NOW, &asked[1]);
+        assert!(!dispatcher.fleet().is_late_with_answer(NOW, asked[1].replica()));
+        let mut attempt = dispatcher.mirror(NOW, CallId(1), id);
+        let _ = dispatcher.learn(NOW, &mut attempt, &crate::request::Outcome::Replied(None));
+        dispatcher.finish(NOW, attempt, crate::request::BodyEnd::Complete);
+        assert!(!dispatcher.fleet().is_late_with_answer(NOW, id));
     }
 
     #[test]

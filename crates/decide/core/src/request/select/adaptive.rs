@@ -99,7 +99,7 @@ struct Known {
     slots: f32,
     /// Requests that reach it each millisecond, by others than this dispatcher and by it.
     arrivals_per_ms: f32,
-    /// Mean gap between own sends, milliseconds.
+    /// Mean gap between own sends, milliseconds; a long one before the first.
     own_gap_ms: f32,
     /// The last own sends, and the place of the oldest.
     sends: [Instant; SENDS],
@@ -113,7 +113,7 @@ impl Known {
         load: 0.0,
         slots: 0.0,
         arrivals_per_ms: 0.0,
-        own_gap_ms: f32::INFINITY,
+        own_gap_ms: Self::GAP_MS_MAX as f32,
         sends: [Instant::ZERO; SENDS],
         oldest: 0,
     };
@@ -130,9 +130,7 @@ impl Known {
         self.sends[usize::from(self.oldest)] = now;
         self.oldest = (self.oldest + 1) % SENDS as u8;
         let gap_ms = now.millis_since(newest).min(Self::GAP_MS_MAX);
-        let is_first = newest == Instant::ZERO || !self.own_gap_ms.is_finite();
-        let gap = if is_first { Self::GAP_MS_MAX } else { mean(self.own_gap_ms.into(), gap_ms) };
-        self.own_gap_ms = gap as f32;
+        self.own_gap_ms = mean(self.own_gap_ms.into(), gap_ms) as f32;
     }
 
     /// Own sends that its report cannot contain.
@@ -497,7 +495,9 @@ impl Selector for Adaptive {
         let is_large = from.ids.len() > COMPARED_MAX;
         let mut longest = Duration::ZERO;
         for one in compared.iter().take(if is_large { AT_RANDOM } else { ASKED_MAX }) {
-            if !fleet.is_late_with_answer(now, one.id) && fleet.may_be_asked(one.id) {
+            if fleet.is_late_with_answer(now, one.id) {
+                let _ = self.wanted.try_push(one.id); // it is asked, and not waited for
+            } else if fleet.may_be_asked(one.id) {
                 whom.push(one.id);
                 longest = longest.max(fleet.patience(one.id).unwrap_or(PATIENCE_AT_FIRST));
             }
