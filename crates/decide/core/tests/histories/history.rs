@@ -234,7 +234,11 @@ impl History {
                 }
                 Step::Cancel(copy) => self.cancel(place, copy),
                 Step::Wait { until } => {
-                    self.fall_back(place);
+                    // Where it waits for answers nobody is chosen yet, nor a group.
+                    let is_choosing = open.copies.is_empty() && until.is_some();
+                    if !is_choosing {
+                        self.fall_back(place);
+                    }
                     return self.rests(place, until.is_some());
                 }
                 Step::Answered(copy) => {
@@ -327,9 +331,8 @@ impl History {
         let is_stale = self.in_flight.iter().filter(of_call).any(|flight| flight.stale);
         let ejection_failures = DispatcherConfig::default().safeguards.ejection_failures;
         let is_doubtful = replica.is_silent() || replica.needs_trial(self.now, ejection_failures);
-        // It was asked whether it lives, and said nothing for as long as an answer takes.
-        let patience = self.dispatcher.fleet().patience(ReplicaId::new(copy.slot));
-        let is_mute = patience.is_some_and(|it| self.now >= replica.received_at() + it);
+        // It was asked whether it lives, and said nothing for the least that is waited for.
+        let is_mute = self.now >= replica.received_at() + Duration::from_millis(1);
         copy.fate != Fate::Flying || is_doubtful || is_stale || (self.may_ask && is_mute)
     }
 
@@ -624,6 +627,7 @@ impl History {
             if self.may_ask && self.dispatcher.deadline().is_none() {
                 self.now += Duration::from_secs(1); // nobody waits longer for answers
                 self.step(0);
+                self.resume();
                 continue;
             }
             assert!(self.dispatcher.deadline().is_some(), "a held call waits for nothing");

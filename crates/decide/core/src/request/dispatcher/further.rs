@@ -11,7 +11,7 @@
 
 use super::Dispatcher;
 use crate::fleet::ReplicaId;
-use crate::request::call::{Attempt, Call, CopyState, Kind, Step};
+use crate::request::call::{Attempt, Call, CopyState, Kind, Ping, Step};
 use crate::request::safeguards::untried;
 use crate::request::select::Choice;
 use crate::time::{Deadline, Duration, Instant, Why};
@@ -61,8 +61,13 @@ impl Dispatcher {
         {
             return Step::Send(copy);
         }
-        if call.ping.due().is_some_and(|due| now >= due) {
-            self.ping(now, call);
+        if call.ping.due().is_some_and(|due| now >= due) && self.ping(now, call) {
+            call.doubt(now);
+            if let Some(copy) = self.rescue(now, call) {
+                return Step::Send(copy);
+            }
+            // Nobody else can be asked now: then it is asked again whether it lives.
+            (call.is_doubted, call.ping) = (false, Ping::Due(now + AGAIN_AFTER));
         }
         if call.rescue_due.is_some_and(|due| now >= due)
             && let Some(copy) = self.rescue(now, call)

@@ -57,27 +57,19 @@ impl Dispatcher {
         self.old_age.known().map_or(Ping::Never, |old| Ping::Due(now + old))
     }
 
-    /// Asks the replica of a call's last copy, or looks whether it said anything since. One that
-    /// did not is doubted: another replica is asked beside it ([`Call::doubt`]).
+    /// Asks the replica of a call's last copy, or looks whether it said anything since: true when
+    /// it did not, so that another replica is to be asked beside it.
     #[cold]
-    pub(super) fn ping(&mut self, now: Instant, call: &mut Call) {
+    pub(super) fn ping(&mut self, now: Instant, call: &mut Call) -> bool {
+        let was = core::mem::replace(&mut call.ping, Ping::Never);
         let flying = call.copies.iter().rev().find(|copy| copy.state == CopyState::Flying);
-        let Some(id) = flying.map(|copy| copy.replica) else {
-            call.ping = Ping::Never;
-            return;
-        };
-        let patience = self.fleet.patience(id).filter(|_| self.fleet.may_be_asked(id));
-        let Some(patience) = patience else {
-            call.ping = Ping::Never;
-            return;
-        };
+        let asked = flying.map(|copy| copy.replica).filter(|id| self.fleet.may_be_asked(*id));
+        let known = asked.and_then(|id| Some((id, self.fleet.patience(id)?)));
+        let Some((id, patience)) = known else { return false };
         let age = now.since(call.first_sent_at);
         let replica = self.fleet.replica(id);
-        call.ping = match call.ping {
-            Ping::Asked(at, _) if replica.received_at() < at => {
-                call.doubt(now);
-                Ping::Never
-            }
+        call.ping = match was {
+            Ping::Asked(at, _) if replica.received_at() < at => return true,
             Ping::Asked(..) => Ping::Due(now + age / AGAIN_AFTER),
             Ping::Never | Ping::Due(_) => {
                 if replica.probing == Probing::Idle {
@@ -86,5 +78,6 @@ impl Dispatcher {
                 Ping::Asked(now, now + patience)
             }
         };
+        false
     }
 }
