@@ -411,13 +411,10 @@ fn strangers_and_replays_get_no_answer() {
         for bytes in &wrong {
             stranger.send_to(bytes, replica.address).await.unwrap();
         }
-        let expected = AgentProbes {
-            replayed: before.replayed + 1,
-            foreign: before.foreign + 3,
-            malformed: before.malformed + 5,
-            ..before
-        };
-        until("all are counted", || replica.probes() == expected).await;
+        // Of the proxy's own questions some are answered meanwhile.
+        let dropped = |of: AgentProbes| (of.replayed, of.foreign, of.malformed);
+        let expected = (before.replayed + 1, before.foreign + 3, before.malformed + 5);
+        until("all are counted", || dropped(replica.probes()) == expected).await;
         tokio::time::sleep(5 * MS).await;
         assert!(stranger.try_recv(&mut [0]).is_err(), "nobody is answered");
         proxy.until_more(&[&replica]).await;

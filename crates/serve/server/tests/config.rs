@@ -472,12 +472,12 @@ fn policies_may_have_parameters() {
     let with = |policy: &str| format!("{LISTEN}{UPSTREAM}policy = '{policy}'");
     let config = good(&with("c3:rate_control=on,weight=7"));
     assert_eq!(config.upstreams[0].common.policy.text(), "c3:rate_control=on,weight=7");
-    one_problem(&with("c33:weight=7"), 6, "expected one of random, round-robin, ");
+    one_problem(&with("c33:weight=7"), 6, "expected one of adaptive, random, ");
     one_problem(&with("c3:wait=7"), 6, "expected one of the parameters weight, ");
     one_problem(&with("random:x=7"), 6, "expected no parameters");
     one_problem(&with("c3:alpha=2"), 6, "for the parameter alpha a number from 0.001 to 1");
     one_problem(&with(&format!("c3:{}", "x".repeat(9_999))), 6, "a text of 10002 bytes");
-    one_problem(&with("oracle"), 6, "expected one of random, "); // which only the simulator has
+    one_problem(&with("oracle"), 6, "expected one of adaptive, "); // which only the simulator has
 }
 
 /// Ways to spoil a file that stays TOML, mostly.

@@ -146,7 +146,7 @@ impl Requests {
     async fn all_are_served(mut self) {
         self.0.stop();
         let report = self.1.take().unwrap().await.unwrap().report;
-        assert!(report.served > 100, "{report:?}");
+        assert!(report.served > 20, "{report:?}");
         assert_eq!((report.failed, report.timeouts), (0, 0), "{report:?}");
     }
 

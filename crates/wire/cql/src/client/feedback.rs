@@ -180,7 +180,8 @@ mod tests {
         };
         assert!(with(0, &[2]).is_err(), "another form");
         assert!(with(2, &[0xFF; 4]).is_err(), "four billion requests");
-        assert!(with(10, &[0; 8]).is_err(), "a service that takes no time");
+        let idle = with(10, &[0; 8]).map(|report| report.service_time);
+        assert_eq!(idle, Ok(None), "it has served nothing yet");
         assert!(with(10, &[0xFF; 8]).is_err(), "a service of centuries");
         assert!(with(18, &[0; 4]).is_err(), "serves nothing at once");
         assert!(with(30, &f64::NAN.to_be_bytes()).is_err(), "a rate that is no number");
