@@ -264,6 +264,11 @@ impl Replica {
         self.received_at
     }
 
+    /// Whether it ever answered a question about its state.
+    pub(crate) const fn has_answered_questions(&self) -> bool {
+        self.round_trip.smoothed_ns > 0
+    }
+
     /// The dimmer it last told and when it did. `None`: it has no brownout, or has not told yet;
     /// that is not a dimmer of zero.
     #[inline]

@@ -90,7 +90,9 @@ impl Dispatcher {
         // little to do as it got nothing meanwhile: all would send their next requests there.
         let is_late = self.fleet.is_late_with_answer(now, probe.replica);
         let replica = self.fleet.replica_mut(probe.replica);
-        (replica.probing, replica.is_mute) = (Probing::Idle, answer.is_none());
+        // Who never answered a question may not know any: that speaks not against it.
+        replica.is_mute = answer.is_none() && replica.has_answered_questions();
+        replica.probing = Probing::Idle;
         if answer.is_some() {
             self.fleet.note_round_trip(probe.replica, now.nanos_since(probe.sent_at));
             self.fleet.note_answer(now, probe.replica, answer);
@@ -260,8 +262,12 @@ mod tests {
         let (mut dispatcher, call, asked) = listening();
         dispatcher.close(NOW, call);
         let id = asked[0].replica();
+        dispatcher.fleet.note_round_trip(id, 1_000_000);
         dispatcher.learn_probe(NOW, &asked[0], None);
         assert!(dispatcher.fleet().is_late_with_answer(NOW, id));
+        dispatcher.learn_probe(NOW, &asked[2], None);
+        let never = asked[2].replica();
+        assert!(!dispatcher.fleet().is_late_with_answer(NOW, never), "it may know no questions");
         dispatcher.probe_is_unknown(NOW, &asked[1]);
         assert!(!dispatcher.fleet().is_late_with_answer(NOW, asked[1].replica()));
         let mut attempt = dispatcher.mirror(NOW, CallId(1), id);

@@ -7,7 +7,7 @@
 //! the 99th percentile by a third, and no formula over old reports did. So a request waits for
 //! answers where two foreign arrivals or more are to be expected since the report of the best
 //! replica, and where the round trip is short beside the service time. A lone dispatcher sees all
-//! arrivals itself and never waits. **Why a squared load**: among idle replicas noise in service
+//! arrivals itself and hardly waits after its first request. **Why a squared load**: among idle replicas noise in service
 //! times must not decide. **Why not always the best**: what cannot be asked in time is old for all
 //! clients alike, and all would run to the same replica; where even the way is longer than service
 //! takes, the report counts less than what is on that way (own requests in flight, times the share
@@ -57,7 +57,8 @@ const RENEW_AFTER: Duration = Duration::from_secs(1);
 /// The constants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConfig {
-    /// The longest round trip that is waited for, in mean service times: 2.5. Zero = never waits.
+    /// The longest round trip that is waited for, in mean service times: 2.5. Zero = nobody is
+    /// asked.
     pub wait: f64,
     /// Foreign arrivals since the report of the best replica that make it history: 2.
     pub stale: f64,
@@ -87,7 +88,7 @@ impl Default for AdaptiveConfig {
     }
 }
 
-/// What is known of one replica beyond the fleet's facts. 96 bytes.
+/// What is known of one replica beyond the fleet's facts. At most 100 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// Its mean service time; without reports, of its latency. Zero before it was heard.
@@ -454,10 +455,15 @@ impl Adaptive {
         let most = (self.config.probes as usize).min(AT_RANDOM);
         for one in compared {
             let known = &self.known[one.id.index()];
-            let is_old = !known.reports()
-                || now.since(known.at) >= RENEW_AFTER
-                || fleet.round_trip(one.id).is_none()
-                || self.history(now, fleet, one.id) >= self.config.stale;
+            let is_old = match known.reports() {
+                true => {
+                    now.since(known.at) >= RENEW_AFTER
+                        || fleet.round_trip(one.id).is_none()
+                        || self.history(now, fleet, one.id) >= self.config.stale
+                }
+                // Where nobody reports, an application is not asked again what it does not know.
+                false => self.reporting > 0,
+            };
             if self.wanted.len() < most && is_old && fleet.may_be_asked(one.id) {
                 self.wanted.push(one.id);
             }
@@ -702,6 +708,17 @@ mod tests {
         (0..200).for_each(|_| far.fleet.note_round_trip(ReplicaId::new(2), 50_000_000));
         assert_eq!(far.ask(at(13)).0, None, "50 ms there and back, for 8 ms of service");
         assert!(far.policy.next_probe().is_some(), "they are asked beside it");
+    }
+
+    #[test]
+    fn where_nobody_reports_nobody_is_asked_again() {
+        let mut asking = Asking::heard(&[]);
+        asking.fleet = Fleet::single_group(3);
+        asking.policy.on_membership(at(0), &asking.fleet);
+        assert_eq!(asking.ask(at(1)).1.len(), 3, "at first nobody knows");
+        (0..3).for_each(|slot| asking.policy.heard(at(9), ReplicaId::new(slot), None, 8.0));
+        assert_eq!(asking.ask(at(20)), (None, Asked::new()));
+        assert_eq!(asking.policy.next_probe(), None);
     }
 
     #[test]
