@@ -7,17 +7,17 @@
 //! the 99th percentile by a third, and no formula over old reports did. So a request waits for
 //! answers where two foreign arrivals or more are to be expected since the report of the best
 //! replica, and where the round trip is short beside the service time. A lone dispatcher sees all
-//! arrivals itself and hardly waits after its first request. **Why a squared load**: among idle replicas noise in service
-//! times must not decide. **Why not always the best**: what cannot be asked in time is old for all
-//! clients alike, and all would run to the same replica; where even the way is longer than service
-//! takes, the report counts less than what is on that way (own requests in flight, times the share
-//! of others' arrivals); requests are spread so that the foreign
-//! arrivals to be expected and this request together level the replicas (water-filling: fresh
-//! reports give the best one, old ones shares by speed). **When it misleads**: a replica that lies
-//! about its queue attracts requests until its own answers, in flight for long, count against it.
-//! **Cold start**: replicas never heard of are taken for typical, and own requests in flight count
-//! from the first. **Recovery**: reports fade to the typical one within seconds; a replica that can
-//! be asked is, once a second.
+//! arrivals itself and hardly waits after its first request. **Why a squared load**: among idle
+//! replicas noise in service times must not decide. **Why not always the best**: what cannot be
+//! asked in time is old for all clients alike, and all would run to the same replica; where even
+//! the way is longer than service takes, the report counts less than what is on that way (own
+//! requests in flight, times the share of others' arrivals). Requests are spread so that the
+//! foreign arrivals to be expected and this request together level the replicas (water-filling:
+//! fresh reports give the best one, old ones shares by speed). **When it misleads**: a replica that
+//! lies about its queue attracts requests until its own answers, in flight for long, count against
+//! it. **Cold start**: replicas never heard of are taken for typical, and own requests in flight
+//! count from the first. **Recovery**: reports fade to the typical one within seconds; a replica
+//! that can be asked is, once a second.
 //! **Without reports** (no agent beside the replica) the latency stands for the service time, and
 //! the load is what is in flight there of one's own.
 //! **Source**: the adaptive selection study, section 3; "load interpretation" after Dahlin,
