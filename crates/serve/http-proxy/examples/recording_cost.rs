@@ -21,7 +21,7 @@ use evenkeel_proxy::requests::log::RequestLog;
 use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_runtime::accept::{Listener, ListenerFilters, StopSignal, worker_runtime};
 use evenkeel_runtime::clock::Clock;
-use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::limits::{Engine, ServerLimits};
 use evenkeel_settings::{Node, Table};
 
 const LIMITS: ServerLimits = ServerLimits {
@@ -33,6 +33,7 @@ const LIMITS: ServerLimits = ServerLimits {
     write: Duration::from_secs(30),
     connection_age: Duration::MAX,
     drain: Duration::from_secs(10),
+    engine: Engine::Hyper,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {

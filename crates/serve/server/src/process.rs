@@ -706,6 +706,7 @@ mod tests {
                 buffers_max: evenkeel_runtime::buffers::BYTES_MAX,
                 resolvers: Vec::new(),
                 hand_over: None,
+                engine: evenkeel_runtime::limits::Engine::default(),
             },
             listens: Vec::new(),
             upstreams: Vec::new(),

@@ -154,7 +154,7 @@ address = '0.0.0.0:9901'
     let expected = "\
 run.toml:2:11: process.workers: got 0, expected a whole number from 1 to 1024
 run.toml:3:9: process: got the unknown key \"drian\", expected one of workers, drain, \
-buffers_max, resolvers, hand_over; did you mean \"drain\"?
+buffers_max, resolvers, hand_over, engine; did you mean \"drain\"?
 run.toml:7:12: listen.0.upstream: got \"shoop\", expected shop; did you mean \"shop\"?
 run.toml:8:19: listen.0.limits.idle: got 60, expected a duration such as 30ms, 2.5s or 1m30s; \
 did you mean 60ms or 60s?

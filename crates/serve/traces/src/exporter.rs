@@ -17,7 +17,7 @@ use evenkeel_core::Rng;
 use evenkeel_http::{Body, Upstream};
 use evenkeel_proxy::requests::traces::{Finished, TraceCounts};
 use evenkeel_runtime::accept::StopSignal;
-use evenkeel_runtime::limits::{BodyLimits, Http2, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, UpstreamLimits};
 use evenkeel_runtime::tls::ClientTls;
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request};
@@ -309,6 +309,7 @@ const LIMITS: UpstreamLimits = UpstreamLimits {
     head_bytes_max: 16 * 1_024,
     body: BodyLimits { idle: EXPORT_TIMEOUT, ..BodyLimits::DEFAULT },
     http2: Http2::Never,
+    engine: Engine::Hyper,
 };
 
 fn add(count: &AtomicU64, by: u64) {

@@ -26,7 +26,7 @@ use evenkeel_http_proxy::replica;
 use evenkeel_runtime::accept::{Listener, worker_runtime};
 use evenkeel_runtime::accept::{Stop, StopSignal};
 use evenkeel_runtime::clock::Clock;
-use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::timer::Timer;
 
 /// What the service is like.
@@ -190,6 +190,7 @@ pub const LIMITS: ServerLimits = ServerLimits {
     write: MINUTE,
     connection_age: Duration::MAX,
     drain: Duration::from_millis(100),
+    engine: Engine::Hyper,
 };
 
 /// The same, towards servers.
@@ -201,6 +202,7 @@ pub const UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
     head_bytes_max: 16 * 1024,
     body: BodyLimits::DEFAULT,
     http2: Http2::Auto,
+    engine: Engine::Hyper,
 };
 
 fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> AgentConfig {

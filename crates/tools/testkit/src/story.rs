@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use evenkeel_runtime::accept::{Stop, StopSignal, worker_runtime};
-use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
 
 /// A millisecond.
 pub const MS: Duration = Duration::from_millis(1);
@@ -21,6 +21,7 @@ pub const LIMITS: ServerLimits = ServerLimits {
     write: Duration::from_secs(30),
     connection_age: Duration::MAX,
     drain: Duration::from_secs(1),
+    engine: Engine::Hyper,
 };
 
 /// The same of connections to a replica.
@@ -32,6 +33,7 @@ pub const UPSTREAM: UpstreamLimits = UpstreamLimits {
     head_bytes_max: 64 * 1024,
     body: BodyLimits::DEFAULT,
     http2: Http2::Auto,
+    engine: Engine::Hyper,
 };
 
 /// Tells a story on a worker of its own, within a time that no story needs.

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use evenkeel_runtime::accept::worker_runtime;
-use evenkeel_runtime::limits::{BodyLimits, Http2, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, UpstreamLimits};
 use evenkeel_runtime::tls::ClientTls;
 use http::{Request, StatusCode};
 
@@ -31,6 +31,7 @@ pub fn fetch(
         head_bytes_max: 16 * 1024,
         body: BodyLimits { idle: limit, ..BodyLimits::DEFAULT },
         http2: Http2::Never,
+        engine: Engine::Hyper,
     };
     let exchange = async {
         let upstream = Upstream::with_tls(address, limits, tls);

@@ -2,28 +2,25 @@
 
 use evenkeel_settings::address::ServerAddress;
 use std::cell::{Cell, RefCell};
-use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
-use http::{Request, Response};
+use http::Request;
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1};
+use hyper::client::conn::http1;
 
+use super::answer::{Answer, Failure};
 use super::body::Body;
+use super::connection::Connection;
 use super::counts::{Counted, Side, count};
 use super::h2::inflow::Cause;
 use super::h2::sessions::Sessions;
-use super::head;
-use super::relay::Relay;
 use super::replica_body::Arrival;
-use super::wire::Wire;
 
 /// How many times a kept connection is looked at during its idle time.
 const SWEEPS_PER_IDLE_TIME: u32 = 4;
@@ -34,8 +31,7 @@ pub(super) struct Pool {
     limits: UpstreamLimits,
     tls: Option<ClientTls>,
     builder: http1::Builder,
-    #[expect(clippy::vec_box, reason = "a link is large and moves twice per request")]
-    idle: RefCell<Vec<Box<Link>>>,
+    idle: RefCell<Vec<Link>>,
     open: Cell<usize>,
     /// Those of HTTP/2.
     sessions: Rc<Sessions>,
@@ -43,39 +39,10 @@ pub(super) struct Pool {
     sweep: Cell<u32>,
 }
 
-/// One connection. `driver` is `None` once it has closed.
+/// One connection.
 struct Link {
-    sender: http1::SendRequest<Body>,
-    driver: Option<http1::Connection<Wire<Stream>, Body>>,
-    relay: Relay,
+    connection: Connection,
     idle_since_sweep: u32,
-    /// Whether it may leave HTTP, and what is left when it has.
-    may_upgrade: bool,
-    upgraded: Option<http1::Parts<Wire<Stream>>>,
-}
-
-impl Link {
-    /// Lets the connection read and write as far as it can, then looks with `poll` at what came
-    /// of it.
-    fn drive<T>(
-        &mut self,
-        cx: &Context<'_>,
-        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        let Link { driver, relay, may_upgrade, upgraded, .. } = self;
-        relay.poll(cx, |cx| {
-            if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(cx).is_ready()) {
-                let ended = driver.take(); // dropping it hands an unsent request back
-                *upgraded = ended.filter(|_| *may_upgrade).map(http1::Connection::into_parts);
-            }
-            poll(cx)
-        })
-    }
-
-    /// Whether request and response are both through and another request may follow.
-    fn is_reusable(&self) -> bool {
-        self.driver.is_some() && self.sender.is_ready()
-    }
 }
 
 impl Pool {
@@ -146,9 +113,8 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         idle.retain_mut(|link| {
-            let _ = link.drive(&Context::from_waker(Waker::noop()), |_| Poll::Ready(()));
             let age = sweep.wrapping_sub(link.idle_since_sweep);
-            link.is_reusable() && age <= SWEEPS_PER_IDLE_TIME
+            age <= SWEEPS_PER_IDLE_TIME && link.connection.is_fit()
         });
         self.closed(before - idle.len());
         self.sessions.drop_stale(sweep, SWEEPS_PER_IDLE_TIME);
@@ -168,7 +134,7 @@ async fn sweep(pool: Weak<Pool>, idle: Duration) {
 /// A connection in use by one attempt. Dropping it closes the connection.
 pub(super) struct Lease {
     /// `None` while it opens, and after it went back to the pool.
-    link: Option<Box<Link>>,
+    link: Option<Link>,
     pool: Rc<Pool>,
     is_kept: bool,
 }
@@ -190,12 +156,10 @@ impl Lease {
     }
 
     /// Speaks HTTP on this stream from now on.
-    pub(super) async fn open(&mut self, wire: Wire<Stream>) -> hyper::Result<()> {
-        let (sender, driver) = self.pool.builder.handshake(wire).await?;
-        let (driver, relay) = (Some(driver), Relay::new());
-        let (idle_since_sweep, may_upgrade, upgraded) = (0, false, None);
-        let link = Link { sender, driver, relay, idle_since_sweep, may_upgrade, upgraded };
-        self.link = Some(Box::new(link));
+    pub(super) async fn open(&mut self, stream: Stream) -> Result<(), Cause> {
+        let Pool { limits, builder, .. } = &*self.pool;
+        let connection = Connection::open(stream, limits, builder).await?;
+        self.link = Some(Link { connection, idle_since_sweep: 0 });
         count(Side::Replicas, Counted::Http1);
         Ok(())
     }
@@ -210,61 +174,39 @@ impl Lease {
 
     /// Whether request and response are both through and another request may follow.
     pub(super) fn is_reusable(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.is_reusable())
+        self.link.as_ref().is_some_and(|link| link.connection.is_reusable())
     }
 
     /// Hands a request to the connection: it is not in the future, which is moved. Drive that with
     /// [`Lease::answer`].
     #[inline]
-    pub(super) fn send(
-        &mut self,
-        request: Request<Body>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + use<> {
-        let link = self.link.as_mut().expect("a lease for an exchange has a link");
-        link.may_upgrade = head::wants_upgrade(&request);
-        link.sender.try_send_request(request)
+    pub(super) fn begin(&mut self, request: Request<Body>) {
+        self.connection().begin(request);
     }
 
     /// Waits for the head of the response to what was sent.
-    pub(super) fn answer<T>(
-        &mut self,
-        mut sent: Pin<&mut impl Future<Output = T>>,
-    ) -> impl Future<Output = T> {
-        let link = self.link.as_mut().expect("a lease for an exchange has a link");
-        std::future::poll_fn(move |cx| link.drive(cx, |cx| sent.as_mut().poll(cx)))
+    pub(super) fn answer(&mut self) -> impl Future<Output = Result<Answer, Failure>> {
+        let connection = self.connection();
+        std::future::poll_fn(|cx| connection.poll_answer(cx))
     }
 
-    /// Lets the connection read and write as far as it can, then looks with `poll` at what came
-    /// of it.
-    pub(super) fn drive<T>(
-        &mut self,
-        cx: &Context<'_>,
-        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        self.link.as_mut().expect("a lease in use has a link").drive(cx, poll)
+    fn connection(&mut self) -> &mut Connection {
+        &mut self.link.as_mut().expect("a lease for an exchange has a link").connection
     }
 
     /// The replica has answered that it leaves HTTP: the connection as it is then, and what was
     /// read of it.
     pub(super) async fn upgrade(&mut self) -> Option<(Stream, Bytes)> {
-        let link = self.link.as_mut().expect("a lease in use has a link");
-        std::future::poll_fn(|cx| {
-            let _ = link.drive(cx, |_| Poll::<()>::Pending);
-            match link.upgraded.take() {
-                None if link.driver.is_some() => Poll::Pending,
-                ended => Poll::Ready(ended),
-            }
-        })
-        .await
-        .map(|parts| (parts.io.into_stream(), parts.read_buf))
+        self.link.take()?.connection.upgrade().await
     }
 
     /// Keeps the connection for the next request, if it is fit for one.
     pub(super) fn give_back(mut self) {
-        let Some(mut link) = self.link.take_if(|link| link.is_reusable()) else { return };
+        let is_reusable = |link: &mut Link| link.connection.is_reusable();
+        let Some(mut link) = self.link.take_if(is_reusable) else { return };
         let mut idle = self.pool.idle.borrow_mut();
         if idle.len() < self.pool.limits.idle_connections_max {
-            link.relay.rest();
+            link.connection.rest();
             link.idle_since_sweep = self.pool.sweep.get();
             idle.push(link);
             self.is_kept = true;
@@ -272,43 +214,31 @@ impl Lease {
     }
 }
 
-/// The body of a response, with the connection that it comes by.
-pub(super) struct Leased {
-    lease: Lease,
-    incoming: Incoming,
-}
-
-impl Leased {
-    pub(super) fn new(lease: Lease, incoming: Incoming) -> Leased {
-        Leased { lease, incoming }
-    }
-}
-
-impl Arrival for Leased {
+/// The body of a response comes by the connection.
+impl Arrival for Lease {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
-        let incoming = Pin::new(&mut self.incoming);
-        let frame = self.lease.drive(cx, |cx| http_body::Body::poll_frame(incoming, cx));
-        frame.map_err(Into::into)
+        self.connection().poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        http_body::Body::is_end_stream(&self.incoming)
+        self.link.as_ref().is_none_or(|link| link.connection.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        http_body::Body::size_hint(&self.incoming)
+        let rest = self.link.as_ref().map(|link| link.connection.size_hint());
+        rest.unwrap_or(SizeHint::with_exact(0))
     }
 
     fn is_through(&self) -> bool {
-        self.lease.is_reusable()
+        self.is_reusable()
     }
 
     fn complete(self) {
-        self.lease.give_back();
+        self.give_back();
     }
 
     fn address(&self) -> ServerAddress {
-        self.lease.address()
+        self.pool.address
     }
 }
 

@@ -34,15 +34,20 @@
 //! close without a system call (tokio remembers readiness), and timeouts of the client side
 //! are swept once per tick rather than armed per request.
 
+mod answer;
 mod body;
 mod client;
+mod connection;
 mod counts;
 mod fetch;
 pub mod grpc;
+mod h1;
 mod h2;
 pub mod head;
+mod hyper_client;
 mod lease;
 mod listener;
+mod parting;
 mod relay;
 mod replica_body;
 mod send_error;
@@ -53,6 +58,11 @@ mod wire;
 
 #[cfg(test)]
 mod tests;
+/// The same with the other engine.
+#[cfg(test)]
+#[path = "tests/mod.rs"]
+#[expect(clippy::duplicate_mod, reason = "every test says something of both engines")]
+mod tests_native;
 
 pub use body::{Body, BodyError, End, Pace, Upload};
 pub use client::Client;

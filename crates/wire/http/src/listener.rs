@@ -27,14 +27,16 @@ use tokio::sync::watch;
 use super::body::{Body, BodyError};
 use super::client::Client;
 use super::counts::{Counted, Side, count};
+use super::h1;
 use super::h2;
 use super::head::Refusal;
+use super::parting::{Parting, Serving, parting};
 use super::wire::Wire;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, Listener, ListenerFilters, Order, Peer, Phase, ServeConnection,
     Served, StopSignal, Stream, accept, begins_proxy_header, poll_leave,
 };
-use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::limits::{Engine, ServerLimits};
 
 /// What is read at once of a client whose protocol is not known yet: most requests fit.
 const GREETING_BYTES: usize = 1024;
@@ -162,6 +164,10 @@ where
             Greeting::None => return,
         };
         count(Side::Clients, Counted::Http1);
+        if self.limits.get().engine == Engine::Native {
+            let answer = |request| (self.handler)(request, Rc::clone(&client));
+            return h1::server::serve((stream, read), &link, || self.limits.get(), answer).await;
+        }
         let tunnel = Cell::new(None);
         let service = service_fn(|request: Request<Incoming>| {
             let wants_upgrade = request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some();
@@ -178,7 +184,7 @@ where
                     response.status() == StatusCode::SWITCHING_PROTOCOLS
                 };
                 // Whoever has asked for another protocol may speak it by now: it is not HTTP.
-                let is_last = !serving.0.takes_more() || wants_upgrade;
+                let is_last = !serving.takes_more() || wants_upgrade;
                 if is_last && !is_upgraded {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -249,39 +255,6 @@ where
         }
     })
     .await;
-}
-
-/// How a connection obeys an order in its present phase.
-enum Parting {
-    None,
-    AfterAnswer,
-    Now,
-}
-
-fn parting(order: Order, phase: Phase) -> Parting {
-    match (order, phase) {
-        (Order::LastRequest | Order::Drain, Phase::Serving) => Parting::AfterAnswer,
-        // The end of an answer may still lie in a buffer.
-        (Order::Drain, Phase::Idle) => Parting::AfterAnswer,
-        (Order::Drain, Phase::New) => Parting::Now,
-        _ => Parting::None, // a head has begun: it will be served, or take too long
-    }
-}
-
-/// From the end of a request head to the end of its response.
-struct Serving(Rc<Link>);
-
-impl Serving {
-    fn begin(link: &Rc<Link>) -> Serving {
-        link.enter(Phase::Serving);
-        Serving(Rc::clone(link))
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.0.enter(Phase::Idle);
-    }
 }
 
 /// A response body that marks the end of serving when hyper is done with it.

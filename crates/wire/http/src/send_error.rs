@@ -7,6 +7,7 @@ use std::io;
 
 use http::{Request, StatusCode};
 
+use super::answer::Failure;
 use super::body::{Body, BodyError};
 
 /// Why an attempt brought no response head.
@@ -107,15 +108,14 @@ impl SendError {
         SendError { source: Some(source.into()), ..self }
     }
 
-    pub(super) fn from_hyper(error: hyper::Error, address: ServerAddress) -> SendError {
-        let kind = if find::<BodyError>(&error).is_some() {
-            SendErrorKind::RequestBody
-        } else if error.is_parse() {
-            SendErrorKind::Malformed
-        } else {
-            SendErrorKind::Reset
+    pub(super) fn of(failure: Failure, address: ServerAddress) -> SendError {
+        let (kind, cause, request) = match failure {
+            Failure::Unsent(request, cause) => (SendErrorKind::Reset, cause, Some(request)),
+            Failure::Reset(cause) => (SendErrorKind::Reset, cause, None),
+            Failure::Malformed(cause) => (SendErrorKind::Malformed, cause, None),
+            Failure::RequestBody(cause) => (SendErrorKind::RequestBody, cause, None),
         };
-        SendError::new(kind, address).because(error)
+        SendError { request, ..SendError::new(kind, address).because(cause) }
     }
 
     /// The same, of a kept connection.
@@ -181,7 +181,7 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 }
 
 /// The first error of type `E` among the causes.
-fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     chain(error).find_map(|error| error.downcast_ref())
 }
 

@@ -9,9 +9,8 @@
 
 use evenkeel_settings::address::ServerAddress;
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use evenkeel_runtime::dial::dial;
@@ -19,19 +18,17 @@ use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
 use http::{Request, Response, StatusCode, Version, response};
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 
+use super::answer::Answer;
 use super::body::{Body, Upload};
 use super::h2::call::{Call, Unanswered, Unprocessed};
 use super::h2::sessions::{ALPN, Found};
 use super::head;
-use super::lease::{Lease, Leased, Pool};
+use super::lease::{Lease, Pool};
 use super::replica_body::{Arrival, ReplicaBody};
 use super::send_error::{SendError, SendErrorKind};
 use super::stall::Stall;
 use super::tunnel::Tunnel;
-use super::wire::Wire;
 
 /// Connections on which a request may find that they end, before that is an error.
 const ENDED_MAX: usize = 3;
@@ -181,7 +178,7 @@ impl Upstream {
         let Some((stream, mut lease)) = stream.zip(Lease::reserve(&self.0)) else {
             return Box::pin(self.send_on(false, request)).await;
         };
-        match lease.open(Wire::new(stream)).await {
+        match lease.open(stream).await {
             Ok(()) => exchange(lease, request).await,
             Err(error) => {
                 let failed = SendError::new(SendErrorKind::Connect, self.address());
@@ -249,7 +246,7 @@ async fn connect(pool: &Rc<Pool>) -> Result<Connected, SendError> {
     if stream.alpn() == Some(ALPN) {
         return Ok(Connected::Streams(stream));
     }
-    let opened = lease.open(Wire::new(stream)).await;
+    let opened = lease.open(stream).await;
     opened.map_err(|error| failed(SendErrorKind::Connect).because(error))?;
     Ok(Connected::Lease(lease))
 }
@@ -262,70 +259,44 @@ fn exchange(
 ) -> impl Future<Output = Result<Response<Body>, SendError>> {
     let upload = request.body().upload();
     let wants_upgrade = head::wants_upgrade(&request);
-    let sent = lease.send(request);
-    answer(lease, sent, upload, wants_upgrade)
+    lease.begin(request);
+    answer(lease, upload, wants_upgrade)
 }
 
 async fn answer(
     mut lease: Lease,
-    sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>>,
     upload: Option<Upload>,
     wants_upgrade: bool,
 ) -> Result<Response<Body>, SendError> {
-    let answered = lease.answer(pin!(sent)).await; // what was sent is dropped here, before a lease
-    match answered {
-        Ok(response)
-            if wants_upgrade
-                && response.status() == StatusCode::SWITCHING_PROTOCOLS
-                && head::agrees_to_upgrade(response.headers()) =>
-        {
-            switch(lease, response).await
-        }
-        Ok(response) => respond(lease, response, upload).await,
-        Err(mut error) => {
-            let request = error.take_message();
-            let error = SendError::from_hyper(error.into_error(), lease.address());
-            Err(error.with_unsent(request))
-        }
+    let Answer { mut parts, whole } =
+        lease.answer().await.map_err(|failure| SendError::of(failure, lease.address()))?;
+    let is_switched = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+    if is_switched && wants_upgrade && head::agrees_to_upgrade(&parts.headers) {
+        return switch(lease, parts).await;
     }
+    check(&parts, lease.address())?;
+    parts.version = Version::HTTP_11;
+    let body = match whole {
+        Some(whole) => {
+            lease.give_back();
+            Body::full(whole)
+        }
+        None => {
+            let limits = lease.limits().body;
+            receive(lease, limits, upload).await?
+        }
+    };
+    Ok(Response::from_parts(parts, body))
 }
 
 /// The replica speaks another protocol from now on.
-async fn switch(
-    mut lease: Lease,
-    response: Response<Incoming>,
-) -> Result<Response<Body>, SendError> {
+async fn switch(mut lease: Lease, head: response::Parts) -> Result<Response<Body>, SendError> {
     let broke_off = SendError::new(SendErrorKind::Body, lease.address());
     let (stream, read) =
         lease.upgrade().await.ok_or_else(|| broke_off.because("behind its 101"))?;
     let idle = lease.limits().body.tunnel;
     let tunnel = Tunnel { stream, read, idle, _place: Box::new(lease) };
-    Ok(response.map(|_| Body::tunnel(tunnel)))
-}
-
-/// Gives the connection back at once if the whole body came along with the head.
-async fn respond(
-    lease: Lease,
-    response: Response<Incoming>,
-    upload: Option<Upload>,
-) -> Result<Response<Body>, SendError> {
-    let (mut head, incoming) = response.into_parts();
-    check(&head, lease.address())?;
-    head.version = Version::HTTP_11;
-    let length = http_body::Body::size_hint(&incoming).exact();
-    let body = match length {
-        Some(length) if lease.is_reusable() => {
-            let malformed = SendError::new(SendErrorKind::Malformed, lease.address());
-            lease.give_back();
-            // Half an answer would be worse than none, though hyper says that all was read.
-            arrived(incoming, length).ok_or_else(|| malformed.because("its body is incomplete"))?
-        }
-        _ => {
-            let limits = lease.limits().body;
-            receive(Leased::new(lease, incoming), limits, upload).await?
-        }
-    };
-    Ok(Response::from_parts(head, body))
+    Ok(Response::from_parts(head, Body::tunnel(tunnel)))
 }
 
 async fn respond_in_stream(
@@ -373,19 +344,4 @@ async fn receive(
         begun.map_err(|error| broke_off.because(error))?;
     }
     Ok(body.take_whole().map_or_else(|| Body::from_replica(body), Body::full))
-}
-
-/// The body of a response that is through: hyper holds it in one piece.
-fn arrived(mut incoming: Incoming, length_bytes: u64) -> Option<Body> {
-    if length_bytes == 0 {
-        return Some(Body::empty());
-    }
-    let cx = &mut Context::from_waker(Waker::noop());
-    match http_body::Body::poll_frame(Pin::new(&mut incoming), cx) {
-        Poll::Ready(Some(Ok(frame))) => {
-            let data = frame.into_data().ok()?;
-            (data.len() as u64 == length_bytes).then(|| Body::full(data))
-        }
-        _ => None,
-    }
 }

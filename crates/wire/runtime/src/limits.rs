@@ -32,6 +32,8 @@ pub struct ServerLimits {
     pub connection_age: Duration,
     /// How long requests in flight may take to finish once the worker stops.
     pub drain: Duration,
+    /// Who reads and writes HTTP/1.1.
+    pub engine: Engine,
 }
 
 /// What one worker allows itself towards one replica.
@@ -52,6 +54,23 @@ pub struct UpstreamLimits {
     pub body: BodyLimits,
     /// Whether HTTP/2 is spoken, where HTTP is.
     pub http2: Http2,
+    /// Who reads and writes HTTP/1.1.
+    pub engine: Engine,
+}
+
+/// Who reads and writes HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// The library hyper.
+    #[default]
+    Hyper,
+    /// Ours, by bytes: less work for each request.
+    Native,
+}
+
+impl Engine {
+    /// By the names of the key `engine`.
+    pub const NAMES: [(&'static str, Self); 2] = [("hyper", Self::Hyper), ("native", Self::Native)];
 }
 
 /// Whether a replica is spoken to in HTTP/2.
@@ -140,6 +159,7 @@ impl ServerLimits {
                 .optional()
                 .unwrap_or(Duration::MAX),
             drain,
+            engine: Engine::default(), // a key beside this table
         }
     }
 }
@@ -158,7 +178,8 @@ impl UpstreamLimits {
             idle: duration(table, "idle", MS..=DAY, 30 * SECOND),
             head_bytes_max: head_bytes.or(64 * 1_024) as usize,
             body,
-            http2: Http2::default(), // a key beside this table
+            http2: Http2::default(),   // a key beside this table
+            engine: Engine::default(), // so is this
         };
         if table.is_sound() && limits.idle_connections_max > connections_max {
             let expected = format!("at most connections_max, which is {connections_max}");

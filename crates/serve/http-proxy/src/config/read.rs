@@ -8,7 +8,7 @@ use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Table};
 
 use crate::config::{AgentConfig, DimmerConfig, Edge, HttpListenConfig};
-use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 
@@ -24,6 +24,7 @@ const AGENT_LIMITS: ServerLimits = ServerLimits {
     write: Duration::from_secs(30),
     connection_age: Duration::MAX,
     drain: Duration::ZERO, // replaced by the process's
+    engine: Engine::Hyper,
 };
 
 /// What an agent allows itself towards its application: never less than its clients may ask for.
@@ -35,6 +36,7 @@ const AGENT_UPSTREAM_LIMITS: UpstreamLimits = UpstreamLimits {
     head_bytes_max: 65_536,
     body: BodyLimits::DEFAULT, // replaced by what the agent says
     http2: Http2::Never,
+    engine: Engine::Hyper,
 };
 
 impl HttpListenConfig {

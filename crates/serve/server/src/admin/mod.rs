@@ -43,7 +43,7 @@ use evenkeel_proxy::series::{SAMPLED_EVERY, seconds};
 use evenkeel_runtime::accept::{Listener, ListenerFilters};
 use evenkeel_runtime::accept::{Stage, StopSignal};
 use evenkeel_runtime::component::{Answer, Content, Endpoint, Readiness, Surface};
-use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::limits::{Engine, ServerLimits};
 use evenkeel_runtime::metrics::{Format, Registry};
 
 /// Generous to a person and a scraper, and little enough to matter to nobody.
@@ -56,6 +56,7 @@ const LIMITS: ServerLimits = ServerLimits {
     write: Duration::from_secs(10),
     connection_age: Duration::MAX,
     drain: Duration::from_secs(1),
+    engine: Engine::Hyper,
 };
 
 const DASHBOARD: &str = include_str!("dashboard.html");

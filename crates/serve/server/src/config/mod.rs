@@ -26,7 +26,7 @@ pub use evenkeel_placement::config::{
 pub use evenkeel_proxy::config::{
     CountedAs, HealthConfig, ReplicaSource, SiteReplicas, SiteSetup, Timeouts, UpstreamConfig,
 };
-use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::limits::{Engine, ServerLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::ServerTlsFiles;
 pub use evenkeel_traces::config::TracesConfig;
@@ -76,6 +76,8 @@ pub struct ProcessConfig {
     /// The path of the socket by which another process takes over; default: on Linux a name that is
     /// no file, made of user and configuration file.
     pub hand_over: Option<PathBuf>,
+    /// Who reads and writes HTTP/1.1; default: the library hyper.
+    pub engine: Engine,
 }
 
 /// `[[listen]]`: an address and the upstream behind it.

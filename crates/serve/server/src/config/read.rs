@@ -38,7 +38,7 @@ use evenkeel_placement::config::read::Mesh;
 use evenkeel_proxy::config::{CountedAs, SiteSetup, UpstreamConfig};
 use evenkeel_proxy::site_setup::HOME;
 use evenkeel_runtime::buffers::BYTES_MAX;
-use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::limits::{Engine, ServerLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::ServerTlsFiles;
 
@@ -97,7 +97,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         check_places(upstream);
     }
     let redirect = redirect.map(|redirect| redirect.config);
-    Config {
+    let config = Config {
         process,
         listens: listens.into_iter().map(|listen| listen.config).collect(),
         upstreams: with_sites(upstreams, redirect.as_ref()),
@@ -110,7 +110,20 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         placement,
         duplicates: duplicates.into_iter().map(|service| service.config).collect(),
         source: Source::default(),
+    };
+    with_engine(config)
+}
+
+/// The same, all of whose HTTP/1.1 is read and written by the engine of the process.
+fn with_engine(mut config: Config) -> Config {
+    let engine = config.process.engine;
+    config.listens.iter_mut().for_each(|listen| listen.limits.engine = engine);
+    config.upstreams.iter_mut().for_each(|upstream| upstream.common.limits.engine = engine);
+    for agent in &mut config.agents {
+        let AgentConfig { limits, upstream_limits, .. } = &mut agent.common;
+        (limits.engine, upstream_limits.engine) = (engine, engine);
     }
+    config
 }
 
 /// The upstreams, with what `[redirect]` says of the one that it shares.
@@ -375,6 +388,7 @@ impl ProcessConfig {
             buffers_max: table.key("buffers_max").bytes().between(BUFFERS_MAX).or(BYTES_MAX),
             resolvers: resolvers(table.key("resolvers")),
             hand_over: optional_path(&table.key("hand_over")),
+            engine: table.key("engine").variant(&Engine::NAMES).or(Engine::default()),
         }
     }
 }

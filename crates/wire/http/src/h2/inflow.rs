@@ -9,6 +9,8 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 
+use crate::h1::client_io::RequestBody;
+
 /// What was wrong with a body.
 pub(crate) type Cause = Box<dyn Error + Send + Sync>;
 
@@ -84,8 +86,10 @@ impl Inflow {
 
 /// What a client's body comes in by.
 pub(crate) enum Incoming {
-    /// HTTP/1.1
+    /// HTTP/1.1, by hyper
     Message(hyper::body::Incoming),
+    /// HTTP/1.1
+    Bytes(RequestBody),
     /// HTTP/2
     Stream(Inflow),
 }
@@ -107,6 +111,10 @@ impl Incoming {
                 let frame = ready!(http_body::Body::poll_frame(std::pin::Pin::new(incoming), cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
+            Self::Bytes(body) => {
+                let frame = ready!(body.poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
             Self::Stream(inflow) => {
                 let frame = ready!(inflow.poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
@@ -118,6 +126,7 @@ impl Incoming {
     pub(crate) fn is_end_stream(&self) -> bool {
         match self {
             Self::Message(incoming) => http_body::Body::is_end_stream(incoming),
+            Self::Bytes(body) => body.is_end_stream(),
             Self::Stream(inflow) => inflow.is_end_stream(),
         }
     }
@@ -126,6 +135,7 @@ impl Incoming {
     pub(crate) fn size_hint(&self) -> SizeHint {
         match self {
             Self::Message(incoming) => http_body::Body::size_hint(incoming),
+            Self::Bytes(body) => body.size_hint(),
             Self::Stream(inflow) => inflow.size_hint(),
         }
     }

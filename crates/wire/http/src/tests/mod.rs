@@ -21,7 +21,13 @@ use tokio::task::JoinHandle;
 use super::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use super::{Body, Client, End, LiveLimits, SendErrorKind, Upstream, serve, serve_within};
 use evenkeel_runtime::accept::{Listener, Served, Stop, worker_runtime};
-use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
+
+/// That of the module which these tests are compiled into.
+const ENGINE: Engine = match module_path!().as_bytes() {
+    [.., b'n', b'a', b't', b'i', b'v', b'e'] => Engine::Native,
+    _ => Engine::Hyper,
+};
 
 const SERVER: ServerLimits = ServerLimits {
     head_bytes_max: 8192,
@@ -32,6 +38,7 @@ const SERVER: ServerLimits = ServerLimits {
     write: Duration::from_secs(5),
     connection_age: Duration::MAX,
     drain: Duration::from_secs(5),
+    engine: ENGINE,
 };
 
 const UPSTREAM: UpstreamLimits = UpstreamLimits {
@@ -42,6 +49,7 @@ const UPSTREAM: UpstreamLimits = UpstreamLimits {
     head_bytes_max: 8192,
     body: BodyLimits::DEFAULT,
     http2: Http2::Auto,
+    engine: ENGINE,
 };
 
 /// Runs a test on a worker of its own, and fails it rather than let it hang.

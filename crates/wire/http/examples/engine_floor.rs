@@ -1,6 +1,6 @@
 //! The engine's floor: a round-robin proxy with nothing between listener and upstream.
 //!
-//! `engine_floor LISTEN REPLICA…` serves on one thread until it is killed. Its CPU time per
+//! `engine_floor hyper|native LISTEN REPLICA…` serves on one thread until it is killed. Its CPU time per
 //! request against HAProxy's and nginx's on the same machine, in interleaved rounds, says how
 //! much room the decisions have.
 
@@ -14,7 +14,7 @@ use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response
 use evenkeel_http::{Body, Client, Upstream, serve};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::accept::{Listener, worker_runtime};
-use evenkeel_runtime::limits::{BodyLimits, Http2, ServerLimits, UpstreamLimits};
+use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
 use http::{HeaderValue, Request, Response};
 
 const SERVER: ServerLimits = ServerLimits {
@@ -26,6 +26,7 @@ const SERVER: ServerLimits = ServerLimits {
     write: Duration::from_secs(30),
     connection_age: Duration::MAX,
     drain: Duration::from_secs(10),
+    engine: Engine::Hyper,
 };
 
 const UPSTREAM: UpstreamLimits = UpstreamLimits {
@@ -36,15 +37,24 @@ const UPSTREAM: UpstreamLimits = UpstreamLimits {
     head_bytes_max: 64 * 1024,
     body: BodyLimits::DEFAULT,
     http2: Http2::Auto,
+    engine: Engine::Hyper,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<SocketAddr>());
-    let listen = arguments.next().ok_or("usage: engine_floor LISTEN REPLICA…")??;
+    let usage = "usage: engine_floor hyper|native LISTEN REPLICA…";
+    let mut arguments = std::env::args().skip(1);
+    let engine = match arguments.next().as_deref() {
+        Some("hyper") => Engine::Hyper,
+        Some("native") => Engine::Native,
+        _ => return Err(usage.into()),
+    };
+    let mut arguments = arguments.map(|argument| argument.parse::<SocketAddr>());
+    let listen = arguments.next().ok_or(usage)??;
     let replicas = arguments.collect::<Result<Vec<_>, _>>()?;
     let listener = Listener::bind(listen)?;
     worker_runtime()?.block_on(async move {
-        let upstreams = replicas.into_iter().map(|address| Upstream::new(address, UPSTREAM));
+        let limits = UpstreamLimits { engine, ..UPSTREAM };
+        let upstreams = replicas.into_iter().map(|address| Upstream::new(address, limits));
         let proxy = Rc::new(Proxy {
             upstreams: upstreams.collect(),
             turn: Cell::new(0),
@@ -56,7 +66,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             },
         });
         let handler = move |request, client| Rc::clone(&proxy).pass_on(request, client);
-        serve(listener, SERVER, handler, StopSignal::never()).await
+        let server = ServerLimits { engine, ..SERVER };
+        serve(listener, server, handler, StopSignal::never()).await
     })?;
     Ok(())
 }

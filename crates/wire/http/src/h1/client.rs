@@ -1,0 +1,232 @@
+//! A connection to a replica: one request, one response, and again.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use evenkeel_runtime::stream::Stream;
+use http::{Method, Request};
+use http_body::{Body as _, Frame, SizeHint};
+
+use super::decoder::{BadBody, Decoded, Decoder};
+use super::framing::Framing;
+use super::inbox::Inbox;
+use super::outbox::Outbox;
+use super::request_head;
+use super::response_head::{self, BadHead};
+use crate::answer::{Answer, Failure};
+use crate::body::Body;
+use crate::h2::inflow::Cause;
+
+/// A connection to a replica.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Stream,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// What is to be sent as soon as the answer is waited for.
+    request: Option<Request<Body>>,
+    /// The body of what was sent, while it is on its way.
+    upload: Option<(Body, Framing)>,
+    /// What is left of the response; nothing before its head and after its body.
+    download: Decoder,
+    of_head_request: bool,
+    /// Whether another request may follow the one in hand.
+    keeps_alive: bool,
+    /// Why nothing more can be written. The answer may be there all the same.
+    broken: Option<io::Error>,
+    head_bytes_max: usize,
+}
+
+impl Connection {
+    /// One over which nothing was said yet.
+    pub(crate) fn new(stream: Stream, head_bytes_max: usize) -> Self {
+        Self {
+            stream,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            request: None,
+            upload: None,
+            download: Decoder::Length(0),
+            of_head_request: false,
+            keeps_alive: true,
+            broken: None,
+            head_bytes_max,
+        }
+    }
+
+    /// Takes a request, which is sent when the answer is first waited for.
+    ///
+    /// # Panics
+    /// When another exchange is not over.
+    pub(crate) fn begin(&mut self, request: Request<Body>) {
+        assert!(self.is_reusable(), "a connection has one exchange at a time");
+        self.request = Some(request);
+    }
+
+    /// Waits for the head of the response.
+    pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Failure>> {
+        if let Some(request) = self.request.take() {
+            if let Err(cause) = self.look(cx) {
+                self.keeps_alive = false;
+                return Poll::Ready(Err(Failure::Unsent(Box::new(request), cause)));
+            }
+            self.send(request);
+        }
+        if let Poll::Ready(Err(cause)) = self.poll_upload(cx) {
+            return Poll::Ready(Err(Failure::RequestBody(cause)));
+        }
+        loop {
+            if !self.inbox.is_empty() {
+                let found = self.head();
+                if let Some(answer) = found.map_err(|bad| Failure::Malformed(bad.into()))? {
+                    return Poll::Ready(Ok(answer));
+                }
+            }
+            let read = ready!(self.inbox.poll_fill(&mut self.stream, 0, cx));
+            if !matches!(read, Ok(1..)) {
+                let why = self.broken.take().or_else(|| read.err());
+                let why = why.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                return Poll::Ready(Err(Failure::Reset(why.into())));
+            }
+        }
+    }
+
+    /// The next piece of the response's body.
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        if let Poll::Ready(Err(cause)) = self.poll_upload(cx) {
+            return Poll::Ready(Some(Err(cause)));
+        }
+        loop {
+            match self.download.decode(&mut self.inbox)? {
+                Decoded::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Decoded::Trailers(fields) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(fields))));
+                }
+                Decoded::End => return Poll::Ready(None),
+                Decoded::NeedsMore(expected) => {
+                    let read = ready!(self.inbox.poll_fill(&mut self.stream, expected, cx))?;
+                    if read == 0 {
+                        self.keeps_alive = false;
+                        self.download.close()?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`http_body::Body::is_end_stream`], of the response's body.
+    pub(crate) const fn is_end_stream(&self) -> bool {
+        self.download.is_done()
+    }
+
+    /// As [`http_body::Body::size_hint`], of the response's body.
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self.download {
+            Decoder::Length(left) => SizeHint::with_exact(left),
+            _ => SizeHint::new(),
+        }
+    }
+
+    /// Whether request and response are both through and another request may follow.
+    pub(crate) fn is_reusable(&self) -> bool {
+        let is_quiet = self.inbox.is_empty() && self.outbox.is_empty() && self.upload.is_none();
+        is_quiet && self.keeps_alive && self.download.is_done() && self.request.is_none()
+    }
+
+    /// Whether the replica has neither closed an idle connection nor said anything on it.
+    pub(crate) fn is_fit(&mut self) -> bool {
+        self.look(&mut Context::from_waker(Waker::noop())).is_ok()
+    }
+
+    /// What is left when the replica leaves HTTP, with what was read behind its head.
+    pub(crate) fn into_parts(mut self) -> (Stream, Bytes) {
+        let read = self.inbox.take(self.inbox.bytes().len());
+        (self.stream, read)
+    }
+
+    /// Looks whether an idle connection has ended, without a system call if nothing came.
+    fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Cause> {
+        match self.inbox.poll_fill(&mut self.stream, 0, cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Ok(0)) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Poll::Ready(Ok(_)) => Err(BadHead::Unasked.into()),
+            Poll::Ready(Err(error)) => Err(error.into()),
+        }
+    }
+
+    fn send(&mut self, request: Request<Body>) {
+        let (head, body) = request.into_parts();
+        self.of_head_request = head.method == Method::HEAD;
+        self.keeps_alive = false; // until the response says so
+        self.download = Decoder::UntilClose;
+        let framing = request_head::encode(&head, &body, self.outbox.head());
+        self.upload = (framing != Framing::Length(0)).then_some((body, framing));
+    }
+
+    /// Writes what there is of the request. Fails when the client's body does; that nothing can be
+    /// written any more shows when the answer does not come.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        loop {
+            // A head leaves together with what is there of the body, so it waits for one look.
+            if self.upload.is_none() || self.outbox.is_under_way() {
+                ready!(self.poll_write(cx));
+            }
+            let Some((body, framing)) = &mut self.upload else { return Poll::Ready(Ok(())) };
+            let Poll::Ready(piece) = Pin::new(&mut *body).poll_frame(cx) else {
+                ready!(self.poll_write(cx));
+                return Poll::Pending;
+            };
+            let is_over = match piece.transpose()?.map(Frame::into_data) {
+                Some(Ok(data)) => {
+                    self.outbox.data(data, framing)?;
+                    *framing == Framing::Length(0) && body.is_end_stream()
+                }
+                end => {
+                    let trailers = end.and_then(|end| end.err()?.into_trailers().ok());
+                    if !self.outbox.end(framing, trailers.as_ref()) {
+                        return Poll::Ready(Err(BadBody::Incomplete.into()));
+                    }
+                    true
+                }
+            };
+            if is_over {
+                self.upload = None;
+            } else {
+                ready!(self.poll_write(cx));
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.broken.is_none()
+            && let Err(error) = ready!(self.outbox.poll_write(&mut self.stream, cx))
+        {
+            self.broken = Some(error);
+        }
+        if self.broken.is_some() {
+            (self.upload, self.outbox) = (None, Outbox::default());
+        }
+        Poll::Ready(())
+    }
+
+    /// The head of the response, if all of it was read.
+    fn head(&mut self) -> Result<Option<Answer>, BadHead> {
+        let (used, head) =
+            response_head::parse(self.inbox.bytes(), self.of_head_request, self.head_bytes_max)?;
+        self.inbox.take(used);
+        let Some(head) = head else { return Ok(None) };
+        self.keeps_alive = head.keeps_alive && self.broken.is_none();
+        self.download = head.framing;
+        let here = self.inbox.bytes().len();
+        let whole = (self.download == Decoder::Length(here as u64)).then(|| {
+            self.download = Decoder::Length(0);
+            self.inbox.take(here)
+        });
+        Ok(Some(Answer { parts: head.parts, whole }))
+    }
+}

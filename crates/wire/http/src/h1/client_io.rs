@@ -1,0 +1,188 @@
+//! A client's connection, as whoever answers a request and whoever reads its body share it.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use evenkeel_runtime::accept::{Linger, Link, Phase, poll_leave};
+use evenkeel_runtime::stream::Stream;
+use http::StatusCode;
+use http_body::{Frame, SizeHint};
+
+use super::decoder::{BadBody, Decoded, Decoder};
+use super::inbox::Inbox;
+use super::outbox::Outbox;
+
+/// A client's connection.
+pub(super) struct ClientIo {
+    stream: Stream,
+    inbox: Inbox,
+    pub(super) outbox: Outbox,
+    link: Rc<Link>,
+    /// What is left of the body of the request in hand.
+    upload: Decoder,
+    /// Whether the client waits for a word before it sends that.
+    expects_continue: bool,
+    /// Requests so far: whoever still holds the body of an earlier one reads nothing of a later.
+    requests: u64,
+}
+
+/// What a client does next.
+pub(super) enum Next<H> {
+    Request(H),
+    /// It asks nothing that can be understood, and is told this.
+    Refused(StatusCode),
+    /// Nothing more.
+    End,
+}
+
+impl ClientIo {
+    /// One of which so much was read already.
+    pub(super) fn new(stream: Stream, read: Vec<u8>, link: Rc<Link>) -> Self {
+        let (inbox, outbox) = (Inbox::from(Bytes::from(read)), Outbox::default());
+        let upload = Decoder::Length(0);
+        Self { stream, inbox, outbox, link, upload, expects_continue: false, requests: 0 }
+    }
+
+    /// Reads until `parse` finds a head, or `has_to_end` says that none is waited for.
+    pub(super) fn poll_head<H>(
+        &mut self,
+        cx: &mut Context<'_>,
+        parse: impl Fn(&Bytes) -> Result<Option<(usize, H)>, StatusCode>,
+        has_to_end: impl FnOnce(&Link) -> bool,
+    ) -> Poll<Next<H>> {
+        loop {
+            if !self.inbox.is_empty() {
+                if matches!(self.link.phase(), Phase::New | Phase::Idle) {
+                    self.link.enter(Phase::Reading);
+                }
+                match parse(self.inbox.bytes()) {
+                    Ok(None) => {}
+                    Ok(Some((length, head))) => {
+                        self.inbox.take(length);
+                        return Poll::Ready(Next::Request(head));
+                    }
+                    Err(status) => return Poll::Ready(Next::Refused(status)),
+                }
+            }
+            match self.inbox.poll_fill(&mut self.stream, 0, cx) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Pending if !has_to_end(&self.link) => return Poll::Pending,
+                _ => return Poll::Ready(Next::End),
+            }
+        }
+    }
+
+    /// A request begins whose body is framed like this.
+    pub(super) fn begin(&mut self, upload: Decoder, expects_continue: bool) {
+        (self.upload, self.expects_continue) = (upload, expects_continue);
+        self.requests += 1;
+    }
+
+    /// The answer begins: from now on it is too late to ask for the body.
+    pub(super) fn answer(&mut self) {
+        self.expects_continue = false;
+    }
+
+    /// Ready when the client has left, as far as that can be known without reading on in a body.
+    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.upload.is_done() && self.inbox.is_empty() {
+            match ready!(self.inbox.poll_fill(&mut self.stream, 0, cx)) {
+                Ok(1..) => {} // the next request
+                _ => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Writes all that is to be written.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.outbox.is_empty() && self.outbox.is_flushed() {
+            return Poll::Ready(Ok(()));
+        }
+        let written = self.outbox.poll_write(&mut self.stream, cx);
+        self.link.write_blocked(written.is_pending());
+        written
+    }
+
+    /// Whether nothing of the request is left. What came of it and nobody has read is forgotten.
+    pub(super) fn is_through(&mut self) -> bool {
+        while let Ok(Decoded::Data(_) | Decoded::Trailers(_)) = self.upload.decode(&mut self.inbox)
+        {
+        }
+        self.upload.is_done()
+    }
+
+    /// Ends the connection so that the client can read what it was told last.
+    pub(super) fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        poll_leave(Pin::new(&mut self.stream), &self.link, Linger::WhileSending, cx)
+    }
+
+    /// What is left when both sides leave HTTP, with what was read behind the last request.
+    pub(super) fn into_parts(mut self) -> (Stream, Bytes) {
+        let read = self.inbox.take(self.inbox.bytes().len());
+        (self.stream, read)
+    }
+}
+
+/// The body of a client's request.
+pub(crate) struct RequestBody {
+    io: Rc<RefCell<ClientIo>>,
+    of: u64,
+}
+
+impl RequestBody {
+    /// That of the request which has just begun.
+    pub(super) fn new(io: &Rc<RefCell<ClientIo>>) -> Self {
+        let of = io.borrow().requests;
+        Self { io: Rc::clone(io), of }
+    }
+
+    /// As [`http_body::Body::poll_frame`].
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let broken = |bad: BadBody| io::Error::new(io::ErrorKind::InvalidData, bad);
+        let io = &mut *self.io.borrow_mut();
+        if io.requests != self.of {
+            return Poll::Ready(Some(Err(broken(BadBody::Incomplete))));
+        }
+        if std::mem::take(&mut io.expects_continue) {
+            io.outbox.head().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            // What does not leave now does so with the next write.
+            let _ = io.poll_write(cx);
+        }
+        loop {
+            let decoded = io.upload.decode(&mut io.inbox);
+            let expected = match decoded.map_err(broken)? {
+                Decoded::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Decoded::Trailers(fields) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(fields))));
+                }
+                Decoded::End => return Poll::Ready(None),
+                Decoded::NeedsMore(expected) => expected,
+            };
+            if ready!(io.inbox.poll_fill(&mut io.stream, expected, cx))? == 0 {
+                io.upload.close().map_err(broken)?;
+            }
+        }
+    }
+
+    /// As [`http_body::Body::is_end_stream`].
+    pub(crate) fn is_end_stream(&self) -> bool {
+        let io = self.io.borrow();
+        io.requests != self.of || io.upload.is_done()
+    }
+
+    /// As [`http_body::Body::size_hint`].
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self.io.borrow().upload {
+            Decoder::Length(left) => SizeHint::with_exact(left),
+            _ => SizeHint::new(),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What heads say of their bodies and of the connection, in either direction (RFC 9112 §6, §9.3).
+
+use std::io::Write as _;
+
+use http::header::{
+    CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING,
+};
+
+/// The most lines of a head or of trailers.
+pub(super) const LINES_MAX: usize = 100;
+
+/// How a body leaves. It is made from the body that there is and never taken over from a head: a
+/// length that does not match would let the other side read the next message as a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// So many bytes are to come.
+    Length(u64),
+    /// With these fields behind it, which its head has announced.
+    Chunked { trailers: Vec<HeaderName> },
+    /// Up to the end of the connection.
+    UntilClose,
+}
+
+impl Framing {
+    /// In chunks, with the trailers that these headers announce.
+    pub(super) fn chunked(headers: &HeaderMap) -> Self {
+        let lines = headers.get_all(TRAILER).iter().filter_map(|line| line.to_str().ok());
+        let names = lines.flat_map(|line| line.split(','));
+        let names = names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok());
+        Self::Chunked { trailers: names.filter(may_follow).collect() }
+    }
+
+    /// Appends the line that says it, if one does.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Length(length) => {
+                write!(bytes, "content-length: {length}\r\n").expect("memory can be written");
+            }
+            Self::Chunked { .. } => bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            Self::UntilClose => {}
+        }
+    }
+}
+
+/// Appends one line of a head.
+pub(super) fn write_line(bytes: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+    bytes.extend_from_slice(name.as_str().as_bytes());
+    bytes.extend_from_slice(b": ");
+    bytes.extend_from_slice(value);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// Whether a field may come behind a body: none that says how the message is to be read.
+fn may_follow(name: &HeaderName) -> bool {
+    use http::header::{
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HOST,
+        MAX_FORWARDS, SET_COOKIE, TE,
+    };
+    let refused = [
+        AUTHORIZATION,
+        CACHE_CONTROL,
+        CONTENT_ENCODING,
+        CONTENT_LENGTH,
+        CONTENT_RANGE,
+        CONTENT_TYPE,
+        HOST,
+        MAX_FORWARDS,
+        SET_COOKIE,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+    ];
+    !refused.contains(name)
+}
+
+/// Whether a connection stays, by the lines so far. Once it was to close, no later line changes that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeps {
+    Yes,
+    /// By its version.
+    No,
+    Closes,
+}
+
+impl Keeps {
+    /// What a message of HTTP/1.1, or of HTTP/1.0, means without a word.
+    pub(super) const fn by_version(is_new: bool) -> Self {
+        if is_new { Self::Yes } else { Self::No }
+    }
+
+    /// What a line `Connection` changes.
+    pub(super) fn told(self, value: &HeaderValue) -> Self {
+        let has = |wanted: &[u8]| {
+            let mut tokens = value.as_bytes().split(|byte| *byte == b',');
+            tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
+        };
+        match self {
+            Self::Closes => Self::Closes,
+            _ if has(b"close") => Self::Closes,
+            Self::No if has(b"keep-alive") => Self::Yes,
+            as_before => as_before,
+        }
+    }
+}
+
+/// Whether `chunked` is the last transfer coding; `None` when there is none at all.
+pub(super) fn is_chunked(headers: &HeaderMap) -> Option<bool> {
+    let last = headers.get_all(TRANSFER_ENCODING).iter().next_back()?;
+    let last = last.as_bytes().rsplit(|byte| *byte == b',').next();
+    Some(last.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"chunked")))
+}
+
+/// The one number that all of `Content-Length` says.
+///
+/// # Errors
+/// When it is more than one, or none.
+pub(super) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, BadLength> {
+    let mut length = None;
+    for line in headers.get_all(CONTENT_LENGTH) {
+        for said in line.as_bytes().split(|byte| *byte == b',') {
+            let said = decimal(said.trim_ascii()).ok_or(BadLength)?;
+            if *length.get_or_insert(said) != said {
+                return Err(BadLength);
+            }
+        }
+    }
+    Ok(length)
+}
+
+/// Digits and nothing else.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// `Content-Length` is not one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its `Content-Length` is not one number")]
+pub(super) struct BadLength;

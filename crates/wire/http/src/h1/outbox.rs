@@ -1,0 +1,160 @@
+//! What is to be written on a connection.
+//!
+//! `writev` with two short slices costs the kernel more than copying a few hundred bytes costs us,
+//! while copying a large body costs more than `writev`; so the choice is made by size, per write.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use evenkeel_runtime::stream::Stream;
+use http::HeaderMap;
+use tokio::io::AsyncWrite as _;
+
+use super::framing::{Framing, write_line};
+
+/// Up to this many bytes are copied together; more are written as slices.
+const JOIN_BYTES_MAX: usize = 4096;
+/// The longest memory that is kept for the next head.
+const SPARE_BYTES_MAX: usize = 16 << 10;
+
+thread_local! {
+    /// Memory for heads, passed from one connection of a thread to the next.
+    static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What is to be written, in this order.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Heads, sizes of chunks, short bodies.
+    joined: Vec<u8>,
+    piece: Bytes,
+    after: &'static [u8],
+    /// Bytes of `joined` that were written.
+    written: usize,
+    must_flush: bool,
+}
+
+impl Outbox {
+    /// A place to write a head to.
+    ///
+    /// # Panics
+    /// When something else is to be written before.
+    pub(super) fn head(&mut self) -> &mut Vec<u8> {
+        assert!(self.is_empty(), "a head is written by itself");
+        self.memory()
+    }
+
+    fn memory(&mut self) -> &mut Vec<u8> {
+        if self.joined.is_empty() {
+            self.joined = SPARE.take();
+        }
+        &mut self.joined
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.joined.is_empty() && self.piece.is_empty() && self.after.is_empty()
+    }
+
+    pub(super) const fn is_flushed(&self) -> bool {
+        !self.must_flush
+    }
+
+    /// Whether there is more than what may leave together with the next piece.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.written > 0 || !self.piece.is_empty() || !self.after.is_empty()
+    }
+
+    /// Takes a piece of a body; nothing but a head may be to be written before.
+    pub(super) fn data(&mut self, piece: Bytes, framing: &mut Framing) -> Result<(), TooMuch> {
+        assert!(self.piece.is_empty() && self.after.is_empty(), "one piece at a time");
+        match framing {
+            Framing::Length(left) => {
+                *left = left.checked_sub(piece.len() as u64).ok_or(TooMuch)?;
+            }
+            Framing::UntilClose => {}
+            Framing::Chunked { .. } if piece.is_empty() => return Ok(()), // it would be the end
+            Framing::Chunked { .. } => {
+                write!(self.memory(), "{:X}\r\n", piece.len()).expect("memory can be written");
+                self.after = b"\r\n";
+            }
+        }
+        if self.joined.len() + piece.len() + self.after.len() <= JOIN_BYTES_MAX {
+            let after = std::mem::take(&mut self.after);
+            self.memory().extend_from_slice(&piece);
+            self.joined.extend_from_slice(after);
+        } else {
+            self.piece = piece;
+        }
+        Ok(())
+    }
+
+    /// Ends a body, with what may follow it. Whether it has as much as it was to have.
+    pub(super) fn end(&mut self, framing: &Framing, trailers: Option<&HeaderMap>) -> bool {
+        let announced = match framing {
+            Framing::Chunked { trailers } => trailers,
+            Framing::Length(left) => return *left == 0,
+            Framing::UntilClose => return true,
+        };
+        assert!(self.piece.is_empty() && self.after.is_empty(), "the pieces come before");
+        self.memory().extend_from_slice(b"0\r\n");
+        for (name, value) in trailers.into_iter().flatten() {
+            if announced.contains(name) {
+                write_line(&mut self.joined, name, value.as_bytes());
+            }
+        }
+        self.joined.extend_from_slice(b"\r\n");
+        true
+    }
+
+    /// Writes all that is there.
+    pub(super) fn poll_write(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(stream);
+        while !self.is_empty() {
+            let joined = &self.joined[self.written..];
+            let count = if self.piece.is_empty() && self.after.is_empty() {
+                ready!(stream.as_mut().poll_write(cx, joined))?
+            } else {
+                let slices = [joined, &self.piece[..], self.after].map(IoSlice::new);
+                ready!(stream.as_mut().poll_write_vectored(cx, &slices))?
+            };
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.must_flush = true;
+            self.wrote(count);
+        }
+        if self.must_flush {
+            ready!(stream.poll_flush(cx))?;
+            self.must_flush = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn wrote(&mut self, count: usize) {
+        let of_joined = count.min(self.joined.len() - self.written);
+        self.written += of_joined;
+        let of_piece = (count - of_joined).min(self.piece.len());
+        bytes::Buf::advance(&mut self.piece, of_piece);
+        self.after = &self.after[count - of_joined - of_piece..];
+        if self.written == self.joined.len() {
+            self.written = 0;
+            let mut memory = std::mem::take(&mut self.joined);
+            memory.clear();
+            if memory.capacity() <= SPARE_BYTES_MAX {
+                SPARE.set(memory);
+            }
+        }
+    }
+}
+
+/// A body has more bytes than its length says.
+#[derive(Debug, thiserror::Error)]
+#[error("the body has more bytes than its length says")]
+pub(super) struct TooMuch;

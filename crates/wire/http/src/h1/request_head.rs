@@ -1,0 +1,162 @@
+//! The head of a request: from a client's bytes, and as bytes for a replica.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue};
+use http::header::{TE, TRANSFER_ENCODING, UPGRADE};
+use http::{Method, Request, StatusCode, Uri, Version, request};
+use http_body::Body as _;
+
+use super::decoder::Decoder;
+use super::framing::{self, Framing, Keeps, LINES_MAX, write_line};
+use crate::body::Body;
+
+/// As long as a URI of the crate `http` may be.
+const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
+
+/// A request's head and what follows it.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) parts: request::Parts,
+    pub(super) framing: Decoder,
+    pub(super) keeps_alive: bool,
+    /// The client waits for a word before it sends the body.
+    pub(super) expects_continue: bool,
+    /// It may speak another protocol behind this request.
+    pub(super) wants_upgrade: bool,
+    pub(super) takes_trailers: bool,
+}
+
+/// Finds a request's head, if all of it is there, and its length.
+///
+/// # Errors
+/// The status that refuses it.
+pub(super) fn parse(
+    bytes: &Bytes,
+    bytes_max: usize,
+) -> Result<Option<(usize, Box<Head>)>, StatusCode> {
+    let mut lines = [const { MaybeUninit::uninit() }; LINES_MAX];
+    let mut parsed = httparse::Request::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let found = parser.parse_request_with_uninit_headers(&mut parsed, bytes, &mut lines);
+    let is_too_long = match found {
+        Ok(httparse::Status::Complete(length)) => length > bytes_max,
+        Ok(httparse::Status::Partial) => bytes.len() >= bytes_max,
+        Err(httparse::Error::TooManyHeaders) => true,
+        Err(_) => return Err(StatusCode::BAD_REQUEST),
+    };
+    match found {
+        _ if is_too_long => Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+        Ok(httparse::Status::Complete(length)) => {
+            Ok(Some((length, Box::new(head(bytes, &parsed)?))))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, StatusCode> {
+    let bad = StatusCode::BAD_REQUEST;
+    let method = parsed.method.expect("it is complete");
+    let target = parsed.path.expect("it is complete");
+    if target.len() > TARGET_BYTES_MAX {
+        return Err(StatusCode::URI_TOO_LONG);
+    }
+    let is_new = parsed.version == Some(1);
+    let mut request = Request::new(());
+    *request.method_mut() = Method::from_bytes(method.as_bytes()).map_err(|_| bad)?;
+    let target = bytes.slice_ref(target.as_bytes());
+    *request.uri_mut() = Uri::from_maybe_shared(target).map_err(|_| bad)?;
+    *request.version_mut() = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
+    let mut keeps = Keeps::by_version(is_new);
+    let mut wants_upgrade = *request.method() == Method::CONNECT;
+    let (mut expects_continue, mut takes_trailers, mut is_framed) = (false, false, false);
+    let mut headers = HeaderMap::with_capacity(parsed.headers.len() + ROOM);
+    for line in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| bad)?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value));
+        let value = value.map_err(|_| bad)?;
+        match name {
+            CONNECTION => keeps = keeps.told(&value),
+            EXPECT => {
+                expects_continue = value.as_bytes().eq_ignore_ascii_case(b"100-continue") && is_new;
+            }
+            UPGRADE => wants_upgrade |= is_new,
+            TE => takes_trailers |= has_trailers(&value),
+            CONTENT_LENGTH | TRANSFER_ENCODING => is_framed = true,
+            _ => {}
+        }
+        headers.append(name, value);
+    }
+    let framing = match is_framed {
+        true => frame(&mut headers, is_new, &mut keeps)?,
+        false => Decoder::Length(0),
+    };
+    *request.headers_mut() = headers;
+    Ok(Head {
+        parts: request.into_parts().0,
+        framing,
+        keeps_alive: keeps == Keeps::Yes,
+        expects_continue,
+        wants_upgrade,
+        takes_trailers,
+    })
+}
+
+/// What a proxy is likely to add to a head.
+const ROOM: usize = 4;
+
+fn has_trailers(value: &HeaderValue) -> bool {
+    let mut tokens = value.as_bytes().split(|byte| *byte == b',');
+    tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// How the body of a request is framed that has one. Of a length and a coding the coding is
+/// believed, and nothing behind that request. A list of lengths is refused even if they are equal:
+/// not every server reads it as one.
+fn frame(headers: &mut HeaderMap, is_new: bool, keeps: &mut Keeps) -> Result<Decoder, StatusCode> {
+    let bad = StatusCode::BAD_REQUEST;
+    let length = framing::content_length(headers).map_err(|_| bad);
+    let is_list = |line: &HeaderValue| line.as_bytes().contains(&b',');
+    if headers.get_all(CONTENT_LENGTH).iter().any(is_list) {
+        return Err(bad);
+    }
+    match framing::is_chunked(headers) {
+        Some(true) if is_new => {
+            if headers.remove(CONTENT_LENGTH).is_some() {
+                *keeps = Keeps::Closes;
+            }
+            Ok(Decoder::CHUNKED)
+        }
+        Some(_) => Err(bad),
+        None => {
+            let length = length?.unwrap_or(0);
+            headers.insert(CONTENT_LENGTH, length.into()); // one, where it was said twice
+            Ok(Decoder::Length(length))
+        }
+    }
+}
+
+/// Appends the head, with the framing of its body.
+pub(super) fn encode(head: &request::Parts, body: &Body, bytes: &mut Vec<u8>) -> Framing {
+    bytes.extend_from_slice(head.method.as_str().as_bytes());
+    bytes.push(b' ');
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    bytes.extend_from_slice(target.as_bytes());
+    bytes.extend_from_slice(b" HTTP/1.1\r\n");
+    let mut says_length = false;
+    for (name, value) in &head.headers {
+        match *name {
+            CONTENT_LENGTH => says_length = true,
+            TRANSFER_ENCODING => {}
+            _ => write_line(bytes, name, value.as_bytes()),
+        }
+    }
+    let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
+    let framing = length.map_or_else(|| Framing::chunked(&head.headers), Framing::Length);
+    if framing != Framing::Length(0) || says_length {
+        framing.write(bytes);
+    }
+    bytes.extend_from_slice(b"\r\n");
+    framing
+}

@@ -1,0 +1,209 @@
+//! The head of a response: from a replica's bytes, and as bytes for a client.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{TRAILER, TRANSFER_ENCODING};
+use http::{Response, StatusCode, Version, response};
+use http_body::Body as _;
+use hyper::ext::ReasonPhrase;
+
+use super::date;
+use super::decoder::Decoder;
+use super::framing::{self, BadLength, Framing, Keeps, LINES_MAX, write_line};
+use crate::body::Body;
+
+/// Why bytes are no head of a response.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadHead {
+    #[error("{0}")]
+    Syntax(#[from] httparse::Error),
+    #[error("it is longer than {0} bytes")]
+    TooLong(usize),
+    #[error("its status is none")]
+    Status,
+    #[error("{0}")]
+    Length(#[from] BadLength),
+    #[error("`Transfer-Encoding` in HTTP/1.0")]
+    OldCoding,
+    #[error("it came before it was asked for")]
+    Unasked,
+}
+
+/// A head and what follows it.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) parts: response::Parts,
+    pub(super) framing: Decoder,
+    /// Whether the server says that another request may follow.
+    pub(super) keeps_alive: bool,
+}
+
+/// Finds the head of the final response, and how many bytes lead up to its end. What only informs
+/// is skipped: of that the number of bytes alone comes back, so that nobody reads it twice.
+///
+/// # Errors
+/// When no response begins so.
+pub(super) fn parse(
+    bytes: &Bytes,
+    of_head_request: bool,
+    bytes_max: usize,
+) -> Result<(usize, Option<Head>), BadHead> {
+    let mut skipped = 0;
+    loop {
+        let rest = &bytes[skipped..];
+        let mut lines = [const { MaybeUninit::uninit() }; LINES_MAX];
+        let mut parsed = httparse::Response::new(&mut []);
+        let parser = httparse::ParserConfig::default();
+        let status = parser.parse_response_with_uninit_headers(&mut parsed, rest, &mut lines)?;
+        let httparse::Status::Complete(length) = status else {
+            let is_too_long = rest.len() >= bytes_max;
+            return if is_too_long {
+                Err(BadHead::TooLong(bytes_max))
+            } else {
+                Ok((skipped, None))
+            };
+        };
+        if length > bytes_max {
+            return Err(BadHead::TooLong(bytes_max));
+        }
+        let code = StatusCode::from_u16(parsed.code.expect("it is complete"));
+        let code = code.map_err(|_| BadHead::Status)?;
+        skipped += length;
+        if code.is_informational() && code != StatusCode::SWITCHING_PROTOCOLS {
+            continue;
+        }
+        return Ok((skipped, Some(head(bytes, code, &parsed, of_head_request)?)));
+    }
+}
+
+fn head(
+    bytes: &Bytes,
+    status: StatusCode,
+    parsed: &httparse::Response<'_, '_>,
+    of_head_request: bool,
+) -> Result<Head, BadHead> {
+    let is_new = parsed.version == Some(1);
+    let mut keeps = Keeps::by_version(is_new);
+    let mut headers = HeaderMap::with_capacity(parsed.headers.len());
+    for line in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(line.name.as_bytes());
+        let name = name.map_err(|_| httparse::Error::HeaderName)?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value));
+        let value = value.map_err(|_| httparse::Error::HeaderValue)?;
+        if name == CONNECTION {
+            keeps = keeps.told(&value);
+        }
+        headers.append(name, value);
+    }
+    let framing = frame(status, is_new, &headers, of_head_request)?;
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    *response.version_mut() = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
+    let reason = parsed.reason.filter(|reason| Some(*reason) != status.canonical_reason());
+    if let Some(reason) = reason {
+        let reason = ReasonPhrase::try_from(reason.as_bytes());
+        response.extensions_mut().insert(reason.map_err(|_| httparse::Error::Status)?);
+    }
+    let keeps_alive = keeps == Keeps::Yes && status != StatusCode::SWITCHING_PROTOCOLS;
+    Ok(Head { parts: response.into_parts().0, framing, keeps_alive })
+}
+
+fn frame(
+    status: StatusCode,
+    is_new: bool,
+    headers: &HeaderMap,
+    of_head_request: bool,
+) -> Result<Decoder, BadHead> {
+    if of_head_request || is_bare(status) {
+        return Ok(Decoder::Length(0));
+    }
+    match framing::is_chunked(headers) {
+        Some(_) if !is_new => Err(BadHead::OldCoding),
+        Some(true) => Ok(Decoder::CHUNKED),
+        Some(false) => Ok(Decoder::UntilClose),
+        None => Ok(framing::content_length(headers)?.map_or(Decoder::UntilClose, Decoder::Length)),
+    }
+}
+
+/// Whether an answer never has a body, whatever its head says.
+fn is_bare(status: StatusCode) -> bool {
+    status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// What the request means for its response.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) is_head: bool,
+    /// HTTP/1.1
+    pub(super) is_new: bool,
+    pub(super) takes_trailers: bool,
+    pub(super) keeps_alive: bool,
+}
+
+/// Appends the head, with the framing of its body and what the connection is for afterwards.
+/// `None`: there is no body to send.
+pub(super) fn encode(
+    head: &response::Parts,
+    body: &Body,
+    asked: &mut Asked,
+    bytes: &mut Vec<u8>,
+) -> Option<Framing> {
+    bytes.extend_from_slice(if asked.is_new { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
+    bytes.extend_from_slice(head.status.as_str().as_bytes());
+    bytes.push(b' ');
+    let reason = head.extensions.get::<ReasonPhrase>().map(ReasonPhrase::as_bytes);
+    let reason = reason.or(head.status.canonical_reason().map(str::as_bytes));
+    bytes.extend_from_slice(reason.unwrap_or(b"<none>"));
+    bytes.extend_from_slice(b"\r\n");
+    let is_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
+    let framing = match length {
+        Some(length) => Framing::Length(length),
+        None if asked.is_new => Framing::chunked(&head.headers),
+        None => Framing::UntilClose,
+    };
+    let has_body = !asked.is_head && !is_bare(head.status);
+    if has_body && framing == Framing::UntilClose {
+        asked.keeps_alive = false;
+    }
+    let (mut says_date, mut length_line) = (false, None);
+    for (name, value) in &head.headers {
+        match *name {
+            CONTENT_LENGTH => length_line = Some(value),
+            TRANSFER_ENCODING => {}
+            TRAILER if !has_body || !matches!(framing, Framing::Chunked { .. }) => {}
+            CONNECTION if is_switched => write_line(bytes, name, value.as_bytes()),
+            CONNECTION => {
+                let keeps = Keeps::by_version(true).told(value);
+                asked.keeps_alive &= keeps == Keeps::Yes;
+            }
+            _ => {
+                says_date |= *name == DATE;
+                write_line(bytes, name, value.as_bytes());
+            }
+        }
+    }
+    match length_line {
+        Some(value) if asked.is_head => write_line(bytes, &CONTENT_LENGTH, value.as_bytes()),
+        _ if has_body => framing.write(bytes),
+        _ if asked.is_head && length.is_some_and(|length| length > 0) => framing.write(bytes),
+        _ => {}
+    }
+    if !says_date {
+        date::write(bytes);
+    }
+    match (is_switched, asked.keeps_alive, asked.is_new) {
+        (true, ..) | (false, true, true) => {}
+        (false, false, _) => bytes.extend_from_slice(b"connection: close\r\n"),
+        (false, true, false) => bytes.extend_from_slice(b"connection: keep-alive\r\n"),
+    }
+    bytes.extend_from_slice(b"\r\n");
+    let is_empty = framing == Framing::Length(0);
+    (has_body && !is_empty).then_some(match framing {
+        Framing::Chunked { .. } if !asked.takes_trailers => Framing::Chunked { trailers: vec![] },
+        framing => framing,
+    })
+}

@@ -1,0 +1,196 @@
+//! A client's connection: a request, its answer, and again.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use evenkeel_runtime::accept::Link;
+use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::stream::Stream;
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::{Body as _, Frame};
+
+use super::client_io::{ClientIo, Next, RequestBody};
+use super::decoder::BadBody;
+use super::framing::Framing;
+use super::request_head::{self, Head};
+use super::response_head::{self, Asked};
+use crate::body::Body;
+use crate::h2::inflow::{Cause, Incoming};
+use crate::head::Refusal;
+use crate::parting::{Parting, Serving, parting};
+use crate::tunnel::Tunnel;
+
+/// A connection, as whoever answers and whoever reads the request's body share it.
+type Shared = Rc<RefCell<ClientIo>>;
+
+/// Serves a client, of which so much was read already, until it or the link ends that.
+pub(crate) async fn serve<F: Future<Output = Response<Body>>>(
+    (stream, read): (Stream, Vec<u8>),
+    link: &Rc<Link>,
+    limits: impl Fn() -> ServerLimits,
+    answer: impl Fn(Request<Body>) -> F,
+) {
+    let head_bytes_max = limits().head_bytes_max;
+    let parse = |bytes: &_| request_head::parse(bytes, head_bytes_max);
+    let has_to_end = |link: &Link| !matches!(parting(link.order(), link.phase()), Parting::None);
+    let io = Rc::new(RefCell::new(ClientIo::new(stream, read, Rc::clone(link))));
+    loop {
+        let next = poll_fn(|cx| io.borrow_mut().poll_head(cx, parse, has_to_end)).await;
+        let serving = Serving::begin(link);
+        let then = match next {
+            Next::Request(head) => exchange(&io, link, *head, &limits, &answer).await,
+            Next::Refused(status) => refuse(&io, status).await,
+            Next::End => Then::End,
+        };
+        match then {
+            Then::Next => drop(serving),
+            Then::Leave => {
+                drop(serving);
+                let _ = poll_fn(|cx| io.borrow_mut().poll_leave(cx)).await;
+                return;
+            }
+            Then::Tunnel(tunnel) => {
+                let io = Rc::try_unwrap(io).ok().expect("such a request has no body");
+                let (stream, read) = io.into_inner().into_parts();
+                return tunnel.run(stream, read).await;
+            }
+            Then::End => return,
+        }
+    }
+}
+
+/// What follows an answer.
+enum Then {
+    /// The next request.
+    Next,
+    /// The end, once the client has read what it was told.
+    Leave,
+    /// Another protocol.
+    Tunnel(Tunnel),
+    /// The end, now.
+    End,
+}
+
+async fn exchange<F: Future<Output = Response<Body>>>(
+    io: &Shared,
+    link: &Link,
+    head: Head,
+    limits: impl Fn() -> ServerLimits,
+    answer: impl Fn(Request<Body>) -> F,
+) -> Then {
+    let mut asked = Asked {
+        is_head: head.parts.method == Method::HEAD,
+        is_new: head.parts.version == Version::HTTP_11,
+        takes_trailers: head.takes_trailers,
+        keeps_alive: head.keeps_alive,
+    };
+    let wants_upgrade = head.wants_upgrade;
+    let response = match request(io, head, limits().body_bytes_max) {
+        Ok(request) => handle(io, answer(request)).await,
+        Err(refusal) => Some(refusal.into_response()),
+    };
+    let Some(mut response) = response else { return Then::End };
+    let tunnel = response.body_mut().take_tunnel();
+    let is_switched = wants_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    // Whoever has asked for another protocol may speak it by now: it is not HTTP.
+    asked.keeps_alive &= link.takes_more() && !wants_upgrade;
+    if let Err(error) = send(io, response, &mut asked).await {
+        tracing::debug!(%error, "a client's answer broke off");
+        return Then::End;
+    }
+    match tunnel {
+        Some(tunnel) if is_switched => Then::Tunnel(tunnel),
+        _ if asked.keeps_alive && io.borrow_mut().is_through() => Then::Next,
+        _ => Then::Leave,
+    }
+}
+
+/// The request, or why it is not handled.
+fn request(io: &Shared, head: Head, bytes_max: u64) -> Result<Request<Body>, Refusal> {
+    io.borrow_mut().begin(head.framing, head.expects_continue);
+    let incoming = Incoming::Bytes(RequestBody::new(io));
+    if incoming.size_hint().lower() > bytes_max {
+        return Err(Refusal::body_too_large(bytes_max));
+    }
+    Ok(Request::from_parts(head.parts, Body::from_client(incoming, bytes_max)))
+}
+
+/// Waits for the response, `None` if the client leaves before: that ends the handler.
+async fn handle(
+    io: &Shared,
+    handling: impl Future<Output = Response<Body>>,
+) -> Option<Response<Body>> {
+    let mut handling = pin!(handling);
+    poll_fn(|cx| match handling.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => io.borrow_mut().poll_gone(cx).map(|()| None),
+    })
+    .await
+}
+
+/// Tells a client that what it sent is no request.
+async fn refuse(io: &Shared, status: StatusCode) -> Then {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    let (is_head, takes_trailers) = (false, false);
+    let mut asked = Asked { is_head, is_new: true, takes_trailers, keeps_alive: false };
+    match send(io, response, &mut asked).await {
+        Ok(()) => Then::Leave,
+        Err(_) => Then::End,
+    }
+}
+
+/// Writes the answer, with what that means for the connection.
+async fn send(io: &Shared, response: Response<Body>, asked: &mut Asked) -> Result<(), Cause> {
+    let (head, body) = response.into_parts();
+    poll_fn(|cx| io.borrow_mut().poll_write(cx)).await?; // a word for the request's body
+    let framing = {
+        let io = &mut *io.borrow_mut();
+        io.answer();
+        response_head::encode(&head, &body, asked, io.outbox.head())
+    };
+    let mut sending = framing.map(|framing| (body, framing));
+    poll_fn(|cx| poll_send(io, &mut sending, cx)).await
+}
+
+/// Writes what there is of an answer's body. What brings that may read the request's body
+/// meanwhile, so the connection is not held then.
+fn poll_send(
+    io: &Shared,
+    sending: &mut Option<(Body, Framing)>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), Cause>> {
+    loop {
+        // A head leaves together with what is there of the body, so it waits for one look.
+        if sending.is_none() || io.borrow().outbox.is_under_way() {
+            ready!(io.borrow_mut().poll_write(cx))?;
+        }
+        let Some((body, framing)) = sending else { return Poll::Ready(Ok(())) };
+        let Poll::Ready(piece) = Pin::new(&mut *body).poll_frame(cx) else {
+            let io = &mut *io.borrow_mut();
+            ready!(io.poll_write(cx))?;
+            ready!(io.poll_gone(cx));
+            return Poll::Ready(Err("the client has left".into()));
+        };
+        let outbox = &mut io.borrow_mut().outbox;
+        let is_over = match piece.transpose()?.map(Frame::into_data) {
+            Some(Ok(data)) => {
+                outbox.data(data, framing)?;
+                *framing == Framing::Length(0) && body.is_end_stream()
+            }
+            end => {
+                let trailers = end.and_then(|end| end.err()?.into_trailers().ok());
+                if !outbox.end(framing, trailers.as_ref()) {
+                    return Poll::Ready(Err(BadBody::Incomplete.into()));
+                }
+                true
+            }
+        };
+        if is_over {
+            *sending = None;
+        }
+    }
+}
