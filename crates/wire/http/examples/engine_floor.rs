@@ -1,8 +1,8 @@
 //! The engine's floor: a round-robin proxy with nothing between listener and upstream.
 //!
-//! `engine_floor hyper|native LISTEN REPLICA…` serves on one thread until it is killed. Its CPU time per
-//! request against HAProxy's and nginx's on the same machine, in interleaved rounds, says how
-//! much room the decisions have.
+//! `engine_floor hyper|native LISTEN REPLICA…` serves on one thread until it is killed. Its CPU
+//! time per request against HAProxy's and nginx's on the same machine, in interleaved rounds, says
+//! how much room the decisions have.
 
 use std::cell::Cell;
 use std::error::Error;

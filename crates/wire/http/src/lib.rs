@@ -57,6 +57,8 @@ mod upstream;
 mod wire;
 
 #[cfg(test)]
+mod differential;
+#[cfg(test)]
 mod tests;
 /// The same with the other engine.
 #[cfg(test)]

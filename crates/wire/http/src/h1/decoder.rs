@@ -182,10 +182,19 @@ fn trailers(inbox: &mut Inbox) -> Result<Option<HeaderMap>, BadBody> {
         inbox.take(2);
         return Ok(Some(HeaderMap::new()));
     }
+    // The parser also takes a line feed alone for an end, which other servers do not.
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+    let length = end.map_or(bytes.len(), |end| end + 4);
+    let is_bare = |(at, byte): (usize, &u8)| *byte == b'\n' && (at == 0 || bytes[at - 1] != b'\r');
+    if length > TRAILER_BYTES_MAX || bytes[..length].iter().enumerate().any(is_bare) {
+        return Err(BadBody::Trailers);
+    }
+    if end.is_none() {
+        return Ok(None);
+    }
     let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
-    let (length, lines) = match httparse::parse_headers(bytes, &mut lines) {
-        Ok(httparse::Status::Complete(found)) if found.0 <= TRAILER_BYTES_MAX => found,
-        Ok(httparse::Status::Partial) if bytes.len() <= TRAILER_BYTES_MAX => return Ok(None),
+    let lines = match httparse::parse_headers(&bytes[..length], &mut lines) {
+        Ok(httparse::Status::Complete((parsed, lines))) if parsed == length => lines,
         _ => return Err(BadBody::Trailers),
     };
     let mut found = HeaderMap::with_capacity(lines.len());

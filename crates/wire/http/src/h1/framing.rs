@@ -73,7 +73,8 @@ fn may_follow(name: &HeaderName) -> bool {
     !refused.contains(name)
 }
 
-/// Whether a connection stays, by the lines so far. Once it was to close, no later line changes that.
+/// Whether a connection stays, by the lines so far. Once it was to close, no later line changes
+/// that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeps {
     Yes,
@@ -106,8 +107,9 @@ impl Keeps {
 /// Whether `chunked` is the last transfer coding; `None` when there is none at all.
 pub(super) fn is_chunked(headers: &HeaderMap) -> Option<bool> {
     let last = headers.get_all(TRANSFER_ENCODING).iter().next_back()?;
-    let last = last.as_bytes().rsplit(|byte| *byte == b',').next();
-    Some(last.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"chunked")))
+    // A value with other bytes than visible ones is none that servers agree on.
+    let last = last.to_str().ok().and_then(|line| line.rsplit(',').next());
+    Some(last.is_some_and(|it| it.trim_matches([' ', '\t']).eq_ignore_ascii_case("chunked")))
 }
 
 /// The one number that all of `Content-Length` says.

@@ -52,8 +52,8 @@ impl Inbox {
         }
     }
 
-    /// Reads what is there: the number of bytes, 0 at the end of the stream. So many bytes are known
-    /// to come.
+    /// Reads what is there: the number of bytes, 0 at the end of the stream. So many bytes are
+    /// known to come.
     pub(super) fn poll_fill(
         &mut self,
         stream: &mut Stream,

@@ -116,7 +116,7 @@ fn has_trailers(value: &HeaderValue) -> bool {
 /// not every server reads it as one.
 fn frame(headers: &mut HeaderMap, is_new: bool, keeps: &mut Keeps) -> Result<Decoder, StatusCode> {
     let bad = StatusCode::BAD_REQUEST;
-    let length = framing::content_length(headers).map_err(|_| bad);
+    let length = framing::content_length(headers).map_err(|_| bad)?;
     let is_list = |line: &HeaderValue| line.as_bytes().contains(&b',');
     if headers.get_all(CONTENT_LENGTH).iter().any(is_list) {
         return Err(bad);
@@ -130,7 +130,7 @@ fn frame(headers: &mut HeaderMap, is_new: bool, keeps: &mut Keeps) -> Result<Dec
         }
         Some(_) => Err(bad),
         None => {
-            let length = length?.unwrap_or(0);
+            let length = length.unwrap_or(0);
             headers.insert(CONTENT_LENGTH, length.into()); // one, where it was said twice
             Ok(Decoder::Length(length))
         }

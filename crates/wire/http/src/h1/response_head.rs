@@ -196,8 +196,8 @@ pub(super) fn encode(
         date::write(bytes);
     }
     match (is_switched, asked.keeps_alive, asked.is_new) {
-        (true, ..) | (false, true, true) => {}
-        (false, false, _) => bytes.extend_from_slice(b"connection: close\r\n"),
+        (true, ..) | (false, true, true) | (false, false, false) => {}
+        (false, false, true) => bytes.extend_from_slice(b"connection: close\r\n"),
         (false, true, false) => bytes.extend_from_slice(b"connection: keep-alive\r\n"),
     }
     bytes.extend_from_slice(b"\r\n");

@@ -97,6 +97,8 @@ async fn exchange<F: Future<Output = Response<Body>>>(
     let is_switched = wants_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS;
     // Whoever has asked for another protocol may speak it by now: it is not HTTP.
     asked.keeps_alive &= link.takes_more() && !wants_upgrade;
+    // Nobody reads the rest of the request: if it is not here, the next one cannot be found.
+    asked.keeps_alive &= Rc::strong_count(io) > 1 || io.borrow_mut().is_through();
     if let Err(error) = send(io, response, &mut asked).await {
         tracing::debug!(%error, "a client's answer broke off");
         return Then::End;

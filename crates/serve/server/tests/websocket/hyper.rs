@@ -1,8 +1,6 @@
 //! WebSocket through the proxy: the handshake, bytes in both directions, how each side ends; and
 //! that nothing of it is a tunnel before the replica agrees.
 
-#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
-
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -79,8 +77,9 @@ fn echo(stream: &mut TcpStream) {
 }
 
 fn start(replica: SocketAddr, more: &str) -> Process {
+    let engine = module_path!().rsplit("::").next().unwrap(); // one of both
     let text = format!(
-        "[process]\nworkers = 1\ndrain = '1s'\n\
+        "[process]\nworkers = 1\ndrain = '1s'\nengine = '{engine}'\n\
          [[listen]]\naddress = '127.0.0.1:0'\nupstream = 'web'\n\
          [upstream.web]\nreplicas = ['{replica}']\n{more}"
     );
