@@ -52,7 +52,8 @@ usage: cargo xtask bench cassandra [OPTIONS]
                      (lonely and joining have their own)
   --ways A,B,…       of default (the reference), adaptive, adaptive-hedged, proxy, relay (HAProxy
                      passes bytes on), default-speculative, adaptive-speculative, java (a
-                     reference), java-proxy; default all but relay and the speculative ones
+                     reference), java-speculative, java-proxy; default all but relay and the
+                     speculative ones. Bars are also held against a driver's speculative way
   --rounds N         rounds, each measuring every way once; at least 6, default 6
   --seconds N        length of one measurement, 2 to 300; default 15
   --warm-up N        seconds for which each way first asks as fast as it is answered, and then for
@@ -68,7 +69,8 @@ usage: cargo xtask bench cassandra [OPTIONS]
   --binary PATH      the evenkeel to measure; default is to build target/dist/evenkeel
   --json             print one JSON document instead of the tables
 
-example: cargo xtask bench cassandra --scenarios calm,paused --mixes read-heavy --rounds 12";
+example: cargo xtask bench cassandra --scenarios calm,paused --mixes read-heavy --rounds 12 \
+         --ways default,default-speculative,proxy,java,java-speculative,java-proxy";
 
 /// How long nodes may work off what a turn left.
 const SETTLE: Duration = Duration::from_millis(700);

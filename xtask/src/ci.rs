@@ -96,6 +96,10 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     twice("nginx-paused.toml", &["sim", "scenarios/nginx-paused.toml", "--twice", FEW]),
     twice("c3-fluctuation.toml", &["sim", "scenarios/c3-fluctuation.toml", "--twice", FEW]),
     twice("hedge-objective.toml", &["sim", "scenarios/hedge-objective.toml", "--twice", FEW]),
+    twice(
+        "fan-out.toml",
+        &["sim", "scenarios/fan-out.toml", "--twice", "--set=workload.requests=5000"],
+    ),
     twice("c3-skew.toml", &["sim", "scenarios/c3-skew.toml", "--twice", FEW]),
     Step { name: "brownout, quickly", command: Run::Evenkeel(&["paper", "brownout", "--quick"]) },
     twice("brownout-crash.toml", &["sim", "scenarios/brownout-crash.toml", "--twice"]),

@@ -2,7 +2,8 @@
 //!
 //! `evenkeel demo` plays a scenario in both worlds: the same arrivals, costs of requests, speeds,
 //! pauses and failures, drawn from the seed, and the same decision code. What differs is what this
-//! measures: the real network, the operating system, the agent and the proxy themselves.
+//! measures: the real network, the operating system, the agent and the proxy themselves. Sites
+//! (`redirect`) have the same laws in both worlds, but draws of their own.
 //!
 //! For each policy and figure there is one ratio a seed, measured over foretold, and the median of
 //! the ratios with its 95 % interval. Three verdicts: `holds` when the whole interval is within a
@@ -22,18 +23,83 @@ use crate::{UsageError, workspace};
 const USAGE: &str = "\
 usage: cargo xtask predict [OPTIONS] [SCENARIO]
 
-  SCENARIO           what `evenkeel demo` can play in slots: demo (the default) or a file
+  SCENARIO           what `evenkeel demo` can play: demo (the default), brownout, redirect or a file
   --seeds N          seeds, 6 to 1000; default 10
   --set PATH=VALUE   a parameter of the scenario; repeatable
   --json             print one JSON document instead of the table
 
-example: cargo xtask predict --seeds 20 scenarios/nginx-paused.toml";
+example: cargo xtask predict --seeds 20 scenarios/nginx-paused.toml
+         cargo xtask predict brownout";
 
 /// How far from what was foretold counts as right.
 const TOLERANCE: f64 = 0.1;
 
-/// Figures by their keys; `served` is a share.
-const FIGURES: [&str; 5] = ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "served"];
+/// What is compared.
+#[derive(Debug)]
+struct Figure {
+    name: &'static str,
+    /// Where it is in what was measured, and in what was foretold.
+    keys: [&'static str; 2],
+}
+
+impl Figure {
+    const fn of(name: &'static str) -> Self {
+        Self { name, keys: [name, name] }
+    }
+
+    /// Measured, and foretold.
+    fn read(&self, run: &Value) -> Option<[f64; 2]> {
+        let [measured, foretold] = self.keys.map(|key| format!("/{}", key.replace('.', "/")));
+        if self.name == "served" {
+            return Some([share_served(run)?, share_served(&run["simulated"])?]);
+        }
+        let foretold = run["simulated"].pointer(&foretold)?;
+        Some([run.pointer(&measured)?.as_f64()?, foretold.as_f64()?])
+    }
+
+    /// What is no time cannot be explained by requests that were sent late.
+    fn is_share(&self) -> bool {
+        !self.name.ends_with("_ms")
+    }
+}
+
+/// Services in slots.
+const SLOTS: &[Figure] = &[
+    Figure::of("p50_ms"),
+    Figure::of("p95_ms"),
+    Figure::of("p99_ms"),
+    Figure::of("p999_ms"),
+    Figure::of("served"),
+];
+
+/// Shops: latencies are those of the served, since timeouts are no latencies.
+const SHOPS: &[Figure] = &[
+    Figure { name: "p50_ms", keys: ["served_p50_ms", "p50_ms"] },
+    Figure { name: "p95_ms", keys: ["served_p95_ms", "p95_ms"] },
+    Figure { name: "p99_ms", keys: ["served_p99_ms", "p99_ms"] },
+    Figure::of("served"),
+    Figure { name: "in full", keys: ["optional_ratio", "optional_ratio"] },
+];
+
+/// Data centres.
+const SITES: &[Figure] = &[
+    Figure::of("p50_ms"),
+    Figure::of("p95_ms"),
+    Figure::of("p99_ms"),
+    Figure::of("served"),
+    Figure { name: "redirected", keys: ["redirected_ratio", "redirect.redirected_ratio"] },
+];
+
+/// What there is to compare in a run.
+fn figures(run: &Value) -> &'static [Figure] {
+    if run.get("optional_ratio").is_some() {
+        SHOPS
+    } else if run.get("sites").is_some() {
+        SITES
+    } else {
+        SLOTS
+    }
+}
 
 /// Measures, prints the result, and fails where the simulator was wrong.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
@@ -94,10 +160,11 @@ impl Options {
 #[derive(Debug)]
 struct Foretold {
     policy: String,
+    figures: &'static [Figure],
     /// By figure, the ratios of measured to foretold.
-    ratios: [Vec<f64>; FIGURES.len()],
+    ratios: Vec<Vec<f64>>,
     /// By figure, the foretold.
-    foretold: [Vec<f64>; FIGURES.len()],
+    foretold: Vec<Vec<f64>>,
     /// The generator's own lag: its 99th percentile, milliseconds.
     lag_ms: Vec<f64>,
 }
@@ -110,25 +177,24 @@ enum Verdict {
 }
 
 impl Foretold {
-    fn new(policy: &str) -> Self {
+    fn new(policy: &str, figures: &'static [Figure]) -> Self {
         Self {
             policy: policy.to_owned(),
-            ratios: Default::default(),
-            foretold: Default::default(),
+            figures,
+            ratios: vec![Vec::new(); figures.len()],
+            foretold: vec![Vec::new(); figures.len()],
             lag_ms: Vec::new(),
         }
     }
 
     fn add(&mut self, run: &Value) -> Result<()> {
-        for (place, figure) in FIGURES.iter().enumerate() {
-            let [measured, foretold] = if *figure == "served" {
-                [share_served(run), share_served(&run["simulated"])]
-            } else {
-                [run[*figure].as_f64(), run["simulated"][*figure].as_f64()]
-            };
-            let measured = measured.with_context(|| format!("no {figure} was measured"))?;
-            let foretold = foretold.with_context(|| format!("no {figure} was foretold"))?;
-            self.ratios[place].push(measured / foretold);
+        for (place, figure) in self.figures.iter().enumerate() {
+            let values = figure.read(run);
+            let [measured, foretold] =
+                values.with_context(|| format!("no {} was measured and foretold", figure.name))?;
+            // Nothing where nothing was foretold is right.
+            let ratio = if measured == foretold { 1.0 } else { measured / foretold };
+            self.ratios[place].push(ratio);
             self.foretold[place].push(foretold);
         }
         self.lag_ms.push(run["send_lag_p99_ms"].as_f64().unwrap_or_default());
@@ -143,18 +209,19 @@ impl Foretold {
             return Verdict::Holds;
         }
         // Who is sent late answers late: that much of the excess is the generator's.
-        let lag = if FIGURES[place] == "served" { 0.0 } else { median(&self.lag_ms) };
+        let lag = if self.figures[place].is_share() { 0.0 } else { median(&self.lag_ms) };
         let least = least - lag / median(&self.foretold[place]);
         if least > *within.end() || most < *within.start() { Verdict::Wrong } else { Verdict::Open }
     }
 
     fn wrong(&self) -> Vec<String> {
-        let places = (0..FIGURES.len()).filter(|&place| self.verdict(place) == Verdict::Wrong);
-        places.map(|place| format!("{} of {}", FIGURES[place], self.policy)).collect()
+        let numbered = self.figures.iter().enumerate();
+        let wrong = numbered.filter(|&(place, _)| self.verdict(place) == Verdict::Wrong);
+        wrong.map(|(_, figure)| format!("{} of {}", figure.name, self.policy)).collect()
     }
 
     fn json(&self) -> Value {
-        let figures = FIGURES.iter().enumerate().map(|(place, figure)| {
+        let figures = self.figures.iter().enumerate().map(|(place, figure)| {
             let (least, most) = interval(&self.ratios[place]);
             let facts = json!({
                 "foretold": median(&self.foretold[place]),
@@ -163,7 +230,7 @@ impl Foretold {
                 "verdict": self.verdict(place).word(),
                 "ratios": self.ratios[place],
             });
-            ((*figure).to_owned(), facts)
+            (figure.name.to_owned(), facts)
         });
         let figures: serde_json::Map<_, _> = figures.collect();
         json!({
@@ -205,12 +272,12 @@ fn measure(options: &Options) -> Result<Vec<Foretold>> {
         let words = String::from_utf8_lossy(&output.stderr);
         let document: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("evenkeel demo --seed {seed}: {}", words.trim()))?;
-        let runs = document["runs"].as_array().context("a demo without runs: slots only")?;
+        let runs = document["runs"].as_array().context("a demo without runs")?;
         for run in runs {
             let policy = run["policy"].as_str().context("a run without a policy")?;
             let place = policies.iter().position(|known| known.policy == policy);
             let place = place.unwrap_or_else(|| {
-                policies.push(Foretold::new(policy));
+                policies.push(Foretold::new(policy, figures(run)));
                 policies.len() - 1
             });
             policies[place].add(run).with_context(|| format!("{policy}, seed {seed}"))?;
@@ -224,14 +291,16 @@ fn measure(options: &Options) -> Result<Vec<Foretold>> {
 fn table(policies: &[Foretold]) -> String {
     use std::fmt::Write as _;
     let mut text = String::from(
-        "policy             figure   foretold  measured / foretold (95 %)  verdict  send lag p99\n",
+        "policy                   figure      foretold  measured / foretold (95 %)  verdict  \
+         send lag p99\n",
     );
     for foretold in policies {
-        for (place, figure) in FIGURES.iter().enumerate() {
+        for (place, figure) in foretold.figures.iter().enumerate() {
             let (least, most) = interval(&foretold.ratios[place]);
             let line = format!(
-                "{:<18} {figure:<8} {:>8.3}  {:>8.3} ({least:.3} to {most:.3})  {:>11}  {:>9.2} ms",
+                "{:<24} {:<10} {:>9.3}  {:>8.3} ({least:.3} to {most:.3})  {:>11}  {:>9.2} ms",
                 foretold.policy,
+                figure.name,
                 median(&foretold.foretold[place]),
                 median(&foretold.ratios[place]),
                 foretold.verdict(place).word(),
@@ -248,13 +317,13 @@ mod tests {
     use super::*;
 
     fn foretold(ratio: impl Fn(u64) -> f64, lag_ms: f64) -> Foretold {
-        let mut foretold = Foretold::new("c3");
+        let mut foretold = Foretold::new("c3", SLOTS);
         for seed in 1..=10 {
             let mut run = json!({ "requests": 100, "served": 100, "send_lag_p99_ms": lag_ms });
             run["simulated"] = json!({ "requests": 100, "served": 100 });
-            for figure in &FIGURES[..4] {
-                run[*figure] = json!(10.0 * ratio(seed));
-                run["simulated"][*figure] = json!(10.0);
+            for Figure { name, .. } in &SLOTS[..4] {
+                run[*name] = json!(10.0 * ratio(seed));
+                run["simulated"][*name] = json!(10.0);
             }
             foretold.add(&run).unwrap();
         }
@@ -275,6 +344,35 @@ mod tests {
         assert_eq!((late.verdict(2), late.wrong().len()), (Verdict::Open, 0));
         let fast = foretold(|_| 0.7, 3.0);
         assert_eq!(fast.wrong().len(), 4, "a late generator makes nothing faster");
+    }
+
+    #[test]
+    fn each_demo_has_figures_of_its_own() {
+        let shops = json!({
+            "requests": 10, "served": 9, "optional_ratio": 0.5, "served_p50_ms": 8.0,
+            "served_p95_ms": 40.0, "served_p99_ms": 44.0, "p50_ms": 9.0,
+            "simulated": {
+                "requests": 10, "served": 10, "optional_ratio": 0.625, "p50_ms": 8.0,
+                "p95_ms": 40.0, "p99_ms": 44.0,
+            },
+        });
+        let mut foretold = Foretold::new("pibh", figures(&shops));
+        foretold.add(&shops).unwrap();
+        assert_eq!(foretold.ratios, [[1.0], [1.0], [1.0], [0.9], [0.8]]);
+        let nobody = json!({ "redirected_ratio": 0.0 });
+        let sites = json!({
+            "requests": 10, "served": 10, "sites": [], "redirected_ratio": 0.0, "p50_ms": 9.0,
+            "p95_ms": 9.0, "p99_ms": 9.0,
+            "simulated": {
+                "requests": 10, "served": 10, "p50_ms": 9.0, "p95_ms": 9.0, "p99_ms": 9.0,
+                "redirect": nobody,
+            },
+        });
+        let mut foretold = Foretold::new("local", figures(&sites));
+        foretold.add(&sites).unwrap();
+        assert_eq!(foretold.ratios.concat(), [1.0; 5], "nothing where nothing was foretold");
+        let error = foretold.add(&shops).unwrap_err().to_string();
+        assert!(error.contains("no p95_ms was measured"), "{error}");
     }
 
     #[test]

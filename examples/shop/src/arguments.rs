@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{bail, ensure};
 
@@ -27,6 +28,11 @@ pub struct ShopArguments {
     /// embedded database, whose work happens in the thread itself.
     #[arg(long, default_value = "1", value_name = "SPEED")]
     pub speed: Speed,
+    /// What pages of items take, in place of what this machine needs for them: in each line an
+    /// item, and the microseconds of its full and of its lean page. Only with the embedded
+    /// database.
+    #[arg(long, value_name = "FILE", conflicts_with = "speed")]
+    pub costs: Option<PathBuf>,
     /// Stop at once when standard input ends: whoever started the shop is gone, however it died.
     #[arg(long)]
     pub until_stdin_ends: bool,
@@ -108,6 +114,11 @@ impl Speed {
     /// The factor, 0.001 to 1.
     pub fn factor(self) -> f64 {
         self.0
+    }
+
+    /// How long such a machine takes for what took this one `cpu`; `None` when it is this one.
+    pub(crate) fn slowed(self, cpu: Duration) -> Option<Duration> {
+        (self != Self::FULL).then(|| cpu.div_f64(self.0))
     }
 }
 

@@ -18,6 +18,7 @@
 mod arguments;
 pub mod brownout;
 mod catalogue;
+mod costs;
 mod measure;
 mod pace;
 mod page;

@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::arguments::Speed;
-
 /// A sleep ends a little late. Up to this much is taken off the next piece, else a replica of many
 /// small pieces would lose a tenth of its capacity; more would let a thread that was stopped for
 /// a while make up for it in a burst.
@@ -29,37 +27,28 @@ pub(crate) fn cpu_time() -> Duration {
 /// When the slower machine is done, piece after piece. One for each thread.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    speed: Speed,
     free_at: Instant,
 }
 
 impl Pace {
     /// `now` is when the thread begins to take work.
-    pub(crate) fn new(speed: Speed, now: Instant) -> Self {
-        Self { speed, free_at: now }
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { free_at: now }
     }
 
-    /// When a piece is done that came at `since`, was begun at `begun` and took `cpu`; `None` when
-    /// nothing is pretended.
-    pub(crate) fn done_at(
-        &mut self,
-        since: Instant,
-        begun: Instant,
-        cpu: Duration,
-    ) -> Option<Instant> {
-        if self.speed == Speed::FULL {
-            return None;
-        }
+    /// When a piece is done that came at `since`, was begun at `begun` and takes so long.
+    pub(crate) fn done_at(&mut self, since: Instant, begun: Instant, length: Duration) -> Instant {
         let earliest = begun.checked_sub(LATENESS_MAX).unwrap_or(begun);
         let start = self.free_at.max(since).max(earliest).min(begun);
-        self.free_at = start + cpu.div_f64(self.speed.factor());
-        Some(self.free_at)
+        self.free_at = start + length;
+        self.free_at
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Speed;
 
     fn ms(milliseconds: u64) -> Duration {
         Duration::from_millis(milliseconds)
@@ -67,17 +56,17 @@ mod tests {
 
     #[test]
     fn at_full_speed_nothing_is_held() {
-        let now = Instant::now();
-        assert_eq!(Pace::new(Speed::FULL, now).done_at(now, now, ms(5)), None);
+        assert_eq!(Speed::FULL.slowed(ms(5)), None);
+        assert_eq!("0.1".parse::<Speed>().unwrap().slowed(ms(5)), Some(ms(50)));
     }
 
     #[test]
     fn pieces_in_line_end_one_after_the_other_in_spite_of_late_sleeps() {
         let start = Instant::now();
-        let mut pace = Pace::new("0.1".parse().unwrap(), start);
+        let mut pace = Pace::new(start);
         let mut woken = start;
         for piece in 1..=50 {
-            let done = pace.done_at(start, woken, ms(1)).unwrap();
+            let done = pace.done_at(start, woken, ms(10));
             assert_eq!(done, start + ms(10) * piece);
             woken = done + Duration::from_micros(300);
         }
@@ -86,11 +75,11 @@ mod tests {
     #[test]
     fn idle_and_stopped_time_is_not_made_up_for() {
         let start = Instant::now();
-        let mut pace = Pace::new("0.5".parse().unwrap(), start);
+        let mut pace = Pace::new(start);
         let later = start + ms(1_000);
-        assert_eq!(pace.done_at(later, later, ms(10)), Some(later + ms(20)));
+        assert_eq!(pace.done_at(later, later, ms(20)), later + ms(20));
         // The process was stopped for five seconds while a second piece waited.
         let resumed = later + ms(5_000);
-        assert_eq!(pace.done_at(later, resumed, ms(10)), Some(resumed + ms(19)));
+        assert_eq!(pace.done_at(later, resumed, ms(20)), resumed + ms(19));
     }
 }

@@ -9,11 +9,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::arguments::Speed;
+use crate::brownout::Parts;
+use crate::costs::Costs;
 use crate::pace::{self, Pace};
 use crate::store::Store;
 
@@ -21,12 +23,13 @@ use crate::store::Store;
 #[derive(Debug)]
 pub(crate) struct Pool {
     queue: Arc<Queue>,
+    costs: Costs,
 }
 
 impl Pool {
     /// Starts a thread for each of `stores`.
     pub(crate) fn start(stores: Vec<Store>, speed: Speed) -> std::io::Result<Self> {
-        let pool = Self { queue: Arc::default() };
+        let pool = Self { queue: Arc::default(), costs: Costs::default() };
         for (number, store) in stores.into_iter().enumerate() {
             let queue = Arc::clone(&pool.queue);
             let thread = thread::Builder::new().name(format!("database-{number}"));
@@ -35,10 +38,24 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Puts work at the end of the queue. Its result is lost if nobody waits for it, its cost is
-    /// not. The receiver fails when the pool ends before the work's turn.
+    /// The same with pages of items that are to take so long.
+    #[must_use]
+    pub(crate) fn with_costs(mut self, costs: Costs) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// What the page of an item is to take, if that was said.
+    pub(crate) fn cost_of(&self, item: i64, parts: Parts) -> Option<Duration> {
+        self.costs.of(item, parts)
+    }
+
+    /// Puts work at the end of the queue; `cost` is what it is to take, if that was said. Its
+    /// result is lost if nobody waits for it, its cost is not. The receiver fails when the pool
+    /// ends before the work's turn.
     pub(crate) fn submit<T: Send + 'static>(
         &self,
+        cost: Option<Duration>,
         work: impl FnOnce(&mut Store) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
@@ -46,7 +63,7 @@ impl Pool {
             let result = work(store);
             Box::new(move || drop(sender.send(result)))
         });
-        self.queue.line().waiting.push_back(Waiting { since: Instant::now(), job });
+        self.queue.line().waiting.push_back(Waiting { since: Instant::now(), cost, job });
         self.queue.arrived.notify_one();
         receiver
     }
@@ -71,6 +88,8 @@ type Job = Box<dyn FnOnce(&mut Store) -> Box<dyn FnOnce() + Send> + Send>;
 
 struct Waiting {
     since: Instant,
+    /// What it is to take, where that was said.
+    cost: Option<Duration>,
     job: Job,
 }
 
@@ -114,13 +133,14 @@ impl Queue {
 
 /// The life of a database thread.
 fn work(queue: &Queue, mut store: Store, speed: Speed) {
-    let mut pace = Pace::new(speed, Instant::now());
-    while let Some(Waiting { since, job }) = queue.next() {
+    let mut pace = Pace::new(Instant::now());
+    while let Some(Waiting { since, cost, job }) = queue.next() {
         let begun = Instant::now();
         let cpu_before = pace::cpu_time();
         let hand_over = job(&mut store);
         let cpu = pace::cpu_time().saturating_sub(cpu_before);
-        if let Some(done_at) = pace.done_at(since, begun, cpu) {
+        if let Some(length) = cost.map(|cost| cost.max(cpu)).or_else(|| speed.slowed(cpu)) {
+            let done_at = pace.done_at(since, begun, length);
             thread::sleep(done_at.saturating_duration_since(Instant::now()));
         }
         hand_over();
@@ -140,10 +160,10 @@ mod tests {
         let pool = Pool::start(vec![store::tests::small(&folder)], Speed::FULL).unwrap();
         let (gate, gate_opens) = mpsc::channel::<()>();
         let (done, done_in_order) = mpsc::channel();
-        let blocker = pool.submit(move |_| gate_opens.recv().unwrap());
+        let blocker = pool.submit(None, move |_| gate_opens.recv().unwrap());
         for number in 0..5 {
             let done = done.clone();
-            drop(pool.submit(move |_| done.send(number).unwrap()));
+            drop(pool.submit(None, move |_| done.send(number).unwrap()));
         }
         assert!((5..=6).contains(&pool.waiting()), "giving up took work out of the queue");
         gate.send(()).unwrap();
@@ -159,11 +179,11 @@ mod tests {
         let folder = store::tests::folder("pool-end");
         let pool = Pool::start(vec![store::tests::small(&folder)], Speed::FULL).unwrap();
         let (gate, gate_opens) = mpsc::channel::<()>();
-        let running = pool.submit(move |_| gate_opens.recv().unwrap());
+        let running = pool.submit(None, move |_| gate_opens.recv().unwrap());
         while pool.waiting() > 0 {
             thread::yield_now();
         }
-        let waiting = pool.submit(|_| ());
+        let waiting = pool.submit(None, |_| ());
         drop(pool);
         assert!(waiting.blocking_recv().is_err());
         gate.send(()).unwrap();

@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::{ShopArguments, Speed};
 use crate::brownout::Parts;
+use crate::costs::Costs;
 use crate::page::{self, Optional};
 use crate::pool::Pool;
 use crate::store::Store;
@@ -45,7 +46,9 @@ pub fn run(arguments: ShopArguments) -> Result<()> {
         watch.spawn(exit_with_stdin).context("cannot start a thread")?;
     }
     let stores = open_stores(&arguments)?;
-    let pool = Arc::new(Pool::start(stores, arguments.speed).context("cannot start a thread")?);
+    let costs = arguments.costs.as_deref().map(Costs::load).transpose()?;
+    let pool = Pool::start(stores, arguments.speed).context("cannot start a thread")?;
+    let pool = Arc::new(pool.with_costs(costs.unwrap_or_default()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(arguments.listen).await.with_context(|| {
@@ -79,9 +82,10 @@ pub(crate) fn item_page(store: &mut Store, number: i64, parts: Parts) -> Result<
 
 fn open_stores(arguments: &ShopArguments) -> Result<Vec<Store>> {
     ensure!(
-        arguments.speed == Speed::FULL || arguments.catalogue.database.is_embedded(),
-        "--speed {}: PostgreSQL works in processes of its own, whose speed the shop cannot \
-         pretend; leave the flag out or use the embedded database",
+        (arguments.speed == Speed::FULL && arguments.costs.is_none())
+            || arguments.catalogue.database.is_embedded(),
+        "--speed {}, --costs: PostgreSQL works in processes of its own, whose speed the shop \
+         cannot pretend; leave the flags out or use the embedded database",
         arguments.speed.factor()
     );
     (0..arguments.workers).map(|_| Store::open(&arguments.catalogue)).collect()
@@ -142,7 +146,8 @@ async fn item(
 ) -> Response {
     let Some(number) = parse_number(&number) else { return not_a_number("item", &number) };
     let parts = Parts::allowed(&headers);
-    let work = pool.submit(move |store| item_page(store, number, parts));
+    let cost = pool.cost_of(number, parts);
+    let work = pool.submit(cost, move |store| item_page(store, number, parts));
     match work.await {
         Ok(Ok(Some(html))) => with_parts(ok(html), parts),
         Ok(Ok(None)) => not_found(&format!("There is no item {number} in this auction.")),
@@ -151,7 +156,7 @@ async fn item(
 }
 
 async fn front(State(pool): State<Arc<Pool>>) -> Response {
-    let work = pool.submit(|store| {
+    let work = pool.submit(None, |store| {
         let categories = store.categories()?;
         let wanted = store.wanted(FRONT_ITEMS)?;
         Ok(page::front(&categories, &wanted, &store.closing(FRONT_ITEMS)?))
@@ -164,7 +169,7 @@ async fn front(State(pool): State<Arc<Pool>>) -> Response {
 
 async fn category(State(pool): State<Arc<Pool>>, Path(number): Path<String>) -> Response {
     let Some(number) = parse_number(&number) else { return not_a_number("category", &number) };
-    let work = pool.submit(move |store| {
+    let work = pool.submit(None, move |store| {
         let categories = store.categories()?;
         let Some(category) = categories.iter().find(|category| category.number == number) else {
             return Ok(None);

@@ -3,6 +3,7 @@ import com.datastax.oss.driver.api.core.config.DefaultDriverOption;
 import com.datastax.oss.driver.api.core.config.DriverConfigLoader;
 import com.datastax.oss.driver.api.core.cql.BoundStatement;
 import com.datastax.oss.driver.api.core.cql.PreparedStatement;
+import com.datastax.oss.driver.internal.core.specex.ConstantSpeculativeExecutionPolicy;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.management.ManagementFactory;
@@ -32,13 +33,25 @@ public final class Load {
   private final PreparedStatement read;
   private final PreparedStatement write;
 
-  private Load(String[] addresses) {
-    DriverConfigLoader config =
+  /** Where a copy is sent to another node after this time. Statements here may be sent twice. */
+  private static final Duration COPY_AFTER = Duration.ofMillis(20);
+
+  private Load(String[] addresses, boolean isSpeculative) {
+    var config =
         DriverConfigLoader.programmaticBuilder()
             .withString(DefaultDriverOption.REQUEST_CONSISTENCY, "ONE")
-            .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, Duration.ofSeconds(5))
-            .build();
-    var builder = CqlSession.builder().withLocalDatacenter("dc1").withConfigLoader(config);
+            .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, Duration.ofSeconds(5));
+    if (isSpeculative) {
+      config
+          .withBoolean(DefaultDriverOption.REQUEST_DEFAULT_IDEMPOTENCE, true)
+          .withClass(
+              DefaultDriverOption.SPECULATIVE_EXECUTION_POLICY_CLASS,
+              ConstantSpeculativeExecutionPolicy.class)
+          .withInt(DefaultDriverOption.SPECULATIVE_EXECUTION_MAX, 2)
+          .withDuration(DefaultDriverOption.SPECULATIVE_EXECUTION_DELAY, COPY_AFTER);
+    }
+    var builder =
+        CqlSession.builder().withLocalDatacenter("dc1").withConfigLoader(config.build());
     for (String address : addresses) {
       int colon = address.lastIndexOf(':');
       String host = address.substring(0, colon);
@@ -54,7 +67,8 @@ public final class Load {
     Map<String, String> words = words(arguments);
     Map<String, Load> ways = new HashMap<>();
     for (String name : words.get("ways").split(",")) {
-      ways.put(name, new Load(words.get(name.equals("proxy") ? "proxy" : "node").split(",")));
+      String[] addresses = words.get(name.equals("proxy") ? "proxy" : "node").split(",");
+      ways.put(name, new Load(addresses, name.endsWith("-speculative")));
     }
     System.out.println("ready");
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));

@@ -173,6 +173,12 @@ impl Cell {
         self.series[place].rounds.push(measured);
     }
 
+    /// Whom the bars hold a way against: its driver by itself, and with the driver's own copies.
+    fn rivals(&self, series: &Series) -> Vec<&Series> {
+        let own = |one: &&Series| one.way.driver == series.way.driver && one.way.is_speculative();
+        [self.reference(series)].into_iter().chain(self.series.iter().filter(own)).collect()
+    }
+
     fn reference(&self, series: &Series) -> &Series {
         let reference = self.series.iter().find(|one| one.way.name == series.way.reference);
         reference.expect("options without it are refused")
@@ -214,15 +220,19 @@ impl Cell {
 
     /// The ratio of a percentile of all these rounds together to the reference's.
     fn pooled(&self, series: &Series, rounds: &[usize], share: f64) -> Estimate {
-        let reference = self.reference(series);
-        let ratio = |drawn: &[usize]| {
-            let drawn: Vec<usize> = drawn.iter().map(|&place| rounds[place]).collect();
-            series.quantile_of_us(&drawn, share) / reference.quantile_of_us(&drawn, share)
-        };
-        let all: Vec<usize> = (0..rounds.len()).collect();
-        let interval = statistics::bootstrap_interval(all.len(), ratio);
-        Estimate { value: ratio(&all), interval: interval.unwrap_or((0.0, f64::INFINITY)) }
+        pooled(series, self.reference(series), rounds, share)
     }
+}
+
+/// The ratio of a percentile of all these rounds together to another way's.
+fn pooled(series: &Series, other: &Series, rounds: &[usize], share: f64) -> Estimate {
+    let ratio = |drawn: &[usize]| {
+        let drawn: Vec<usize> = drawn.iter().map(|&place| rounds[place]).collect();
+        series.quantile_of_us(&drawn, share) / other.quantile_of_us(&drawn, share)
+    };
+    let all: Vec<usize> = (0..rounds.len()).collect();
+    let interval = statistics::bootstrap_interval(all.len(), ratio);
+    Estimate { value: ratio(&all), interval: interval.unwrap_or((0.0, f64::INFINITY)) }
 }
 
 /// In each round, a way's value beside another's.

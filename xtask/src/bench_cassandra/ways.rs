@@ -43,7 +43,7 @@ const USUAL: Way = Way {
     is_usual: true,
 };
 
-pub(super) const WAYS: [Way; 9] = [
+pub(super) const WAYS: [Way; 10] = [
     USUAL,
     Way {
         name: "adaptive",
@@ -94,6 +94,15 @@ pub(super) const WAYS: [Way; 9] = [
         ..USUAL
     },
     Way {
+        name: "java-speculative",
+        driver: Driver::Java,
+        word: "default-speculative",
+        reference: "java",
+        about: "`java` with the driver's speculative execution, a copy after 20 ms",
+        is_usual: false,
+        ..USUAL
+    },
+    Way {
         name: "java-proxy",
         driver: Driver::Java,
         word: "proxy",
@@ -107,6 +116,11 @@ pub(super) const WAYS: [Way; 9] = [
 impl Way {
     pub(super) fn is_reference(&self) -> bool {
         self.name == self.reference
+    }
+
+    /// Whether the driver itself sends copies, and nothing of ours decides.
+    pub(super) fn is_speculative(&self) -> bool {
+        !self.is_ours() && self.word.ends_with("-speculative")
     }
 
     /// Whether something of ours sends copies.

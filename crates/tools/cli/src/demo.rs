@@ -4,7 +4,6 @@
 mod brownout;
 mod course;
 mod ground;
-mod price;
 mod redirect;
 mod shop;
 mod shops;
@@ -137,6 +136,7 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
         node.set(assignment)?;
     }
     let scenario = Scenario::read(&node)?;
+    anyhow::ensure!(scenario.tiers.is_empty(), "tiers: they run in `evenkeel sim` only");
     let is_real = |policy: &&String| !policy.starts_with("oracle");
     anyhow::ensure!(
         scenario.run.policies.iter().all(|policy| is_real(&policy)),

@@ -11,6 +11,7 @@ use evenkeel_settings::Node;
 use evenkeel_sim::duplicates::DuplicatesScenario;
 use evenkeel_sim::placement::input::DayScenario;
 use evenkeel_sim::redirect::SiteReport;
+use evenkeel_sim::report::TierReport;
 use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
@@ -126,7 +127,14 @@ fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
     if scenario.geography.is_some() {
         header.extend(["late", "elsewhere"]);
     }
-    header.extend(["mean ms", "p50", "p95", "p99", "p99.9", "max", "req/cpu-s"]);
+    header.extend(["mean ms", "p50", "p95", "p99", "p99.9", "max"]);
+    // Of one part of each tier, for comparison with the whole request.
+    let tiers = (1..=scenario.tiers.len()).flat_map(|tier| {
+        ["p50", "p99", "p99.9"].map(|quantile| format!("{quantile} of tier {tier}"))
+    });
+    let tiers: Vec<String> = tiers.collect();
+    header.extend(tiers.iter().map(String::as_str));
+    header.push("req/cpu-s");
     let mut table = Table::new(&header);
     for run in runs {
         let mut cells = vec![run.policy.clone(), run.seed.to_string(), run.requests.to_string()];
@@ -146,6 +154,8 @@ fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
         }
         let quantiles = [run.mean_ms, run.p50_ms, run.p95_ms, run.p99_ms, run.p999_ms, run.max_ms];
         cells.extend(quantiles.map(ms));
+        let of_tier = |tier: &TierReport| [tier.p50_ms, tier.p99_ms, tier.p999_ms].map(ms);
+        cells.extend(run.tiers.iter().flat_map(of_tier));
         cells.push(run.requests_per_cpu_s.map_or_else(String::new, count));
         table.row(cells);
     }

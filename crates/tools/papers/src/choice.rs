@@ -41,7 +41,10 @@ impl Choice {
     }
 
     fn narrow(&self, experiment: &mut Experiment) {
-        let is_chosen = self.experiments.is_empty() || self.experiments.contains(&experiment.id);
+        let is_chosen = match self.experiments.is_empty() {
+            true => !experiment.on_request,
+            false => self.experiments.contains(&experiment.id),
+        };
         let axis = &mut experiment.axis;
         if !is_chosen {
             axis.keep(|_| false);
@@ -107,6 +110,16 @@ mod tests {
         assert_eq!(plan.jobs().len(), 2 * 2 * 2 * 2);
         assert!(plan.jobs().iter().any(|job| job.policy == "oracle"));
         assert!(plan.jobs().iter().all(|job| job.policy != "c3"));
+    }
+
+    #[test]
+    fn what_is_run_on_request_is_not_run_without() {
+        let jobs = |choice| plan(choice).unwrap().jobs().to_vec();
+        let is_variant = |job: &crate::Job| job.policy == "adaptive:ask=off";
+        assert!(!jobs(Choice::default()).iter().any(is_variant));
+        let experiments = owned(&["ablation"]);
+        let asked = jobs(Choice { experiments, ..Choice::default() });
+        assert!(asked.iter().any(is_variant) && asked.iter().any(|job| job.policy == "adaptive"));
     }
 
     #[test]

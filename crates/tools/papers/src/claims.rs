@@ -31,6 +31,8 @@ pub struct Experiment {
     pub id: String,
     /// What its figure shows.
     pub title: String,
+    /// Whether it is run only by those who ask for it by its name.
+    pub on_request: bool,
     /// The scenario's name.
     pub scenario: String,
     /// How its figure is drawn; without a word an experiment in time that has no axis is drawn
@@ -284,6 +286,7 @@ impl Experiment {
         Self {
             id: table.key("id").text().required(),
             title: table.key("title").text().required(),
+            on_request: table.key("on_request").boolean().or(false),
             scenario: table.key("scenario").text().required(),
             drawing: table.key("drawing").variant(&Drawing::NAMED).optional(),
             measures: measures(table),

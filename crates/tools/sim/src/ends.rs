@@ -8,6 +8,19 @@ pub(crate) enum End {
     Failed,
 }
 
+impl End {
+    /// The end of what needs both.
+    pub(crate) const fn worse(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Failed, _) | (_, Self::Failed) => Self::Failed,
+            (Self::TimedOut, _) | (_, Self::TimedOut) => Self::TimedOut,
+            (Self::Served { is_full: one }, Self::Served { is_full: two }) => {
+                Self::Served { is_full: one && two }
+            }
+        }
+    }
+}
+
 /// How calls ended, counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ends {

@@ -32,6 +32,12 @@ pub enum Target {
     Random,
     /// Each replica, independently when repeated.
     Each,
+    /// All replicas of the rack with this number at once, with one draw for all of them.
+    Rack(usize),
+    /// The same of a rack drawn anew each time.
+    RandomRack,
+    /// The same of each rack, independently when repeated.
+    EachRack,
 }
 
 /// What happens.
@@ -87,7 +93,8 @@ const KINDS: [&str; 8] = ["crash", "restore", "pause", "slow", "fail", "hang", "
 
 impl Fault {
     /// Reads `{at = "100s", crash = 0}` and its kin: the key names what happens, its value whom it
-    /// strikes (a server's number, `"random"` or `"each"`).
+    /// strikes (a server's number, `"random"` or `"each"`; `"rack 0"`, `"random rack"` or
+    /// `"each rack"`).
     pub(crate) fn read(table: &mut Table<'_>) -> Self {
         let at = table.key("at").duration().between(Duration::ZERO..=DAY).required();
         let every = table.key("every").duration().between(Duration::ZERO..=DAY).or(Duration::ZERO);
@@ -113,14 +120,33 @@ impl Fault {
     }
 }
 
+const EXPECTED: &str =
+    "the number of a server, random, each, rack NUMBER, random rack or each rack";
+
 impl Target {
     fn read(setting: Setting<'_>) -> Self {
         if matches!(setting.value(), Some(Value::Text(_))) {
-            return setting
-                .variant(&[("random", Self::Random), ("each", Self::Each)])
-                .or(Self::Random);
+            return setting.parsed(EXPECTED, Self::Random, Self::parse).or(Self::Random);
         }
         Self::Server(setting.integer().required())
+    }
+
+    fn parse(text: &str) -> Result<Self, Mismatch> {
+        match text {
+            "random" => Ok(Self::Random),
+            "each" => Ok(Self::Each),
+            "random rack" => Ok(Self::RandomRack),
+            "each rack" => Ok(Self::EachRack),
+            _ => {
+                let rack = text.strip_prefix("rack ").and_then(|number| number.parse().ok());
+                rack.map(Self::Rack).ok_or_else(|| Mismatch::new(format!("{text:?}"), EXPECTED))
+            }
+        }
+    }
+
+    /// Whether it is racks that are struck.
+    pub(crate) const fn is_of_racks(self) -> bool {
+        matches!(self, Self::Rack(_) | Self::RandomRack | Self::EachRack)
     }
 }
 

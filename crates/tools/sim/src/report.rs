@@ -83,6 +83,9 @@ pub struct RunReport {
     /// must print equally.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_cpu_s: Option<f64>,
+    /// The parts of each tier, where requests have parts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<TierReport>,
     /// Latency over time, where the scenario asks for it (`run.window`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowReport>,
@@ -101,6 +104,31 @@ pub struct RunReport {
     /// What partitions of duplicates came to, where stores were duplicated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<DuplicatesReport>,
+}
+
+/// The parts of a tier that were answered, each by itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TierReport {
+    /// How many.
+    pub served: u64,
+    /// Quantiles of their latency, as their client saw it.
+    pub p50_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// 99.9th percentile.
+    pub p999_ms: f64,
+}
+
+impl TierReport {
+    fn of(parts: &Recorder) -> Self {
+        let quantile = |p: f64| millis(parts.quantile(Probability::clamped(p)));
+        Self {
+            served: parts.count(),
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+        }
+    }
 }
 
 impl RunReport {
@@ -155,6 +183,8 @@ impl RunReport {
 #[derive(Debug)]
 pub(crate) struct Tally {
     latency: Recorder,
+    /// Of the parts of each tier.
+    parts: Vec<Recorder>,
     ends: Ends,
     /// Later is a violation.
     objective: Option<Duration>,
@@ -184,11 +214,16 @@ impl Executed {
     }
 }
 
+fn recorder() -> Recorder {
+    Recorder::new(3).expect("3 digits are possible")
+}
+
 impl Tally {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let objective = scenario.workload.objective;
         Self {
-            latency: Recorder::new(3).expect("3 digits are possible"),
+            latency: recorder(),
+            parts: scenario.tiers.iter().map(|_| recorder()).collect(),
             ends: Ends::default(),
             objective: (!objective.is_zero()).then_some(objective),
             window: RequestWindow::default(),
@@ -236,6 +271,13 @@ impl Tally {
             }
         }
         is_violation
+    }
+
+    /// A part of a tier ended.
+    pub(crate) fn note_part(&mut self, tier: usize, warm: bool, latency: Duration, end: End) {
+        if warm && matches!(end, End::Served { .. }) {
+            self.parts[tier].record(latency);
+        }
     }
 
     /// When the window that runs ends; never when nobody asked for windows.
@@ -302,6 +344,7 @@ impl Tally {
             events: self.events,
             digest: format!("{:016x}", self.digest),
             requests_per_cpu_s: None,
+            tiers: self.parts.iter().map(TierReport::of).collect(),
             windows,
             load: self.loads.into_report(),
             redirect,

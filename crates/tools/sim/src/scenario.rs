@@ -7,6 +7,7 @@ mod law;
 mod service;
 mod sites;
 mod spelling;
+mod tiers;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub use law::ServiceLaw;
 pub use service::{Dimmer, Replica, Work};
 pub use sites::{Geography, Redirect, Series, Site, Wan, WanWay};
 pub use spelling::Spelling;
+pub use tiers::Tier;
 
 /// Everything a run depends on, apart from policy and seed.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +44,9 @@ pub struct Scenario {
     /// How replicas with shared cores dim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dimmer: Option<Dimmer>,
+    /// Services that requests go through, in place of the cluster's one; empty = that one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<Tier>,
     /// The data centres, when there is more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub geography: Option<Geography>,
@@ -109,6 +114,10 @@ pub struct Cluster {
     pub probe_cost: Duration,
     /// Replicas of each item; groups are neighbours on a ring.
     pub replication_factor: usize,
+    /// Racks: server n stands in rack n modulo this, so that neighbours on the ring stand in
+    /// different ones. Zero = there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub racks: usize,
     /// What stands behind the proxy when the scenario is played on sockets.
     pub real: Real,
 }
@@ -124,8 +133,8 @@ evenkeel_core::named! {
         /// nginx servers, which are as fast as they are; a pause is SIGSTOP, a crash SIGKILL, and a
         /// slow one lets through `concurrency / (service_mean × factor)` requests per second.
         Nginx = "nginx",
-        /// Processes of the example shop with a database thread for each core of `replicas`, slowed
-        /// down until a full page takes `work.optional`; a crash is SIGKILL.
+        /// Processes of the example shop with a database thread for each core of `replicas`, whose
+        /// pages take what they take here; a crash is SIGKILL.
         Shop = "shop",
     }
 }
@@ -138,6 +147,9 @@ pub struct Fluctuation {
     pub interval: Duration,
     /// Fast rate over slow rate (the paper's D).
     pub range: f64,
+    /// Whether all servers of a rack have the same draw.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub by_rack: bool,
 }
 
 /// What lies between clients and replicas.
@@ -246,17 +258,21 @@ impl Scenario {
             let shares = !replicas.is_empty();
             let geography = Geography::read(root);
             let has_sites = geography.is_some();
+            let tiers = Tier::read_all(root.key("tiers"));
+            let has_tiers = !tiers.is_empty();
             let mut scenario = Self {
                 description: root.key("description").text().or(String::new()),
                 run: root.key("run").section(Run::read),
                 cluster: root.key("cluster").section(move |table| {
                     Cluster::reject(table, shares, "replicas and work", Cluster::OF_SLOTS);
                     Cluster::reject(table, has_sites, "sites", Cluster::OF_SITES);
+                    Cluster::reject(table, has_tiers, "tiers", Cluster::OF_TIERS);
                     Cluster::read(table)
                 }),
                 work: shares.then(|| root.key("work").section(Work::read)),
                 dimmer: shares.then(|| read_dimmer(root)),
                 replicas,
+                tiers,
                 geography,
                 safeguards: root.key("safeguards").section(shared::safeguards),
                 fluctuation: root.key("fluctuation").section(Fluctuation::read),
@@ -276,6 +292,7 @@ impl Scenario {
     /// Fills in what follows from something else that was written.
     fn resolve(&mut self, root: &mut Table<'_>) {
         self.resolve_sites(root);
+        self.resolve_tiers();
         if let (Some(work), false) = (&self.work, self.replicas.is_empty()) {
             let cores: u32 = self.replicas.iter().map(|replica| replica.cores).sum();
             self.cluster.servers = self.replicas.len();
@@ -283,6 +300,8 @@ impl Scenario {
             self.cluster.concurrency = cores.div_ceil(self.replicas.len() as u32);
             self.cluster.service_mean = work.optional;
             self.cluster.service_cv = work.cv;
+            // The page of an item costs what it costs, whichever shop makes it.
+            self.cluster.same_work = self.cluster.real == Real::Shop;
         }
         if let Some(rate) = self.workload.rate {
             self.workload.utilisation = rate / self.capacity();
@@ -305,6 +324,8 @@ impl Scenario {
         self.check_size(root);
         self.check_sharing(root);
         self.check_sites(root);
+        self.check_tiers(root);
+        self.check_racks(root);
         for fault in &self.faults {
             if let Target::Server(server) = fault.target
                 && server >= servers
@@ -313,6 +334,27 @@ impl Scenario {
                 let expected = format!("a server from 0 to {}", servers - 1);
                 root.problem("faults", Mismatch::new(came, expected));
             }
+        }
+    }
+
+    fn check_racks(&self, root: &mut Table<'_>) {
+        let Cluster { racks, servers, .. } = self.cluster;
+        let mut problem = |key: &str, came: String, expected: String| {
+            root.problem(key, Mismatch::new(came, expected));
+        };
+        if racks > servers {
+            let came = format!("{racks} racks for {servers} servers");
+            problem("cluster", came, "at most one rack for each server".to_owned());
+        }
+        for fault in self.faults.iter().filter(|fault| fault.target.is_of_racks()) {
+            let is_there = matches!(fault.target, Target::Rack(rack) if rack < racks);
+            if !is_there && (racks == 0 || matches!(fault.target, Target::Rack(_))) {
+                let came = format!("a fault of racks with cluster.racks = {racks}");
+                problem("faults", came, "racks that there are, counted from 0".to_owned());
+            }
+        }
+        if self.fluctuation.by_rack && racks == 0 {
+            problem("fluctuation", "by_rack without racks".to_owned(), "cluster.racks".to_owned());
         }
     }
 
@@ -343,10 +385,11 @@ impl Scenario {
         if self.fluctuation.interval.is_zero() { 1.0 } else { (1.0 + self.fluctuation.range) / 2.0 }
     }
 
-    /// Requests per second that all replicas together can serve, in full, at mean speed.
+    /// Requests per second that all replicas together can serve, in full, at mean speed; with tiers
+    /// those that the tier which is full first can.
     pub fn capacity(&self) -> f64 {
         let slots = if self.replicas.is_empty() {
-            self.cluster.servers as f64 * f64::from(self.cluster.concurrency)
+            self.servers_for_a_request() * f64::from(self.cluster.concurrency)
         } else {
             self.replicas.iter().map(Replica::capacity).sum()
         };
@@ -409,6 +452,8 @@ impl Cluster {
         "same_work",
         "replication_factor",
     ];
+    /// What tiers say instead.
+    const OF_TIERS: &[&str] = &["servers"];
     /// What sites say instead.
     const OF_SITES: &[&str] = &["servers", "replication_factor"];
 
@@ -452,6 +497,7 @@ impl Cluster {
                 .integer()
                 .between(1..=SERVERS_MAX)
                 .or(3),
+            racks: table.key("racks").integer().between(1..=SERVERS_MAX).or(0),
             real: table.key("real").variant(&Real::NAMED).or(Real::Embedded),
         }
     }
@@ -466,6 +512,7 @@ impl Fluctuation {
                 .between(Duration::ZERO..=HOUR)
                 .or(Duration::ZERO),
             range: table.key("range").number().between(1.0..=100.0).or(3.0),
+            by_rack: table.key("by_rack").boolean().or(false),
         }
     }
 }
@@ -540,6 +587,12 @@ impl Workload {
         seconds += (duration - at).as_secs_f64() * factor * share;
         (seconds * rate).round().max(1.0) as u64
     }
+}
+
+/// What is zero is left out where scenarios are printed.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn read_duration(table: &mut Table<'_>, key: &str, range: RangeInclusive<Duration>) -> Duration {

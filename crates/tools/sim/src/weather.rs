@@ -9,7 +9,7 @@ use evenkeel_core::{Duration, Instant, Rng};
 
 use crate::fault::{Fault, Target, What};
 use crate::scenario::{Cluster, Fluctuation, Scenario};
-use crate::workload::{self, Arriving};
+use crate::workload::{self, Arriving, CoreTime};
 
 /// Something that befalls a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +37,7 @@ pub enum Effect {
 #[derive(Clone, Debug)]
 pub struct Weather {
     servers: usize,
+    racks: usize,
     fluctuation: Fluctuation,
     faults: Vec<Fault>,
     speeds: Rng,
@@ -53,7 +54,7 @@ enum Source {
     Speeds,
     /// A fault, by number.
     Fault(usize),
-    /// A fault that strikes each replica by itself, and one of them.
+    /// A fault that strikes each replica or rack by itself, and one of them.
     FaultOf(usize, usize),
 }
 
@@ -62,6 +63,7 @@ impl Weather {
     pub fn new(scenario: &Scenario, seed: u64) -> Self {
         let mut weather = Self {
             servers: scenario.cluster.servers,
+            racks: scenario.cluster.racks,
             fluctuation: scenario.fluctuation.clone(),
             faults: scenario.faults.clone(),
             speeds: Rng::stream(seed, "fluctuation"),
@@ -75,10 +77,15 @@ impl Weather {
         }
         for (number, fault) in scenario.faults.iter().enumerate() {
             let start = Instant::ZERO + fault.at;
-            if fault.target == Target::Each && !fault.every.is_zero() {
-                for server in 0..weather.servers {
+            let each = match fault.target {
+                Target::Each => weather.servers,
+                Target::EachRack => weather.racks,
+                _ => 0,
+            };
+            if each > 0 && !fault.every.is_zero() {
+                for one in 0..each {
                     let at = start + fault.every.mul_f64(weather.draws.exponential());
-                    weather.schedule(at, Source::FaultOf(number, server));
+                    weather.schedule(at, Source::FaultOf(number, one));
                 }
             } else {
                 weather.schedule(start, Source::Fault(number));
@@ -93,31 +100,46 @@ impl Weather {
     }
 
     fn fluctuate(&mut self, at: Instant) {
-        for server in 0..self.servers {
+        let by_rack = self.fluctuation.by_rack;
+        for one in 0..if by_rack { self.racks } else { self.servers } {
             let factor = if self.speeds.unit() < 0.5 { 1.0 } else { self.fluctuation.range };
-            self.ready.push_back(Strike { at, server, effect: Effect::Speed(factor) });
+            self.ready.extend(self.members(one, by_rack).map(|server| Strike {
+                at,
+                server,
+                effect: Effect::Speed(factor),
+            }));
         }
         self.schedule(at + self.fluctuation.interval, Source::Speeds);
     }
 
+    /// A server by itself, or all of a rack.
+    fn members(&self, number: usize, is_rack: bool) -> impl Iterator<Item = usize> + use<> {
+        match is_rack {
+            true => (number..self.servers).step_by(self.racks),
+            false => (number..number + 1).step_by(1),
+        }
+    }
+
     fn strike(&mut self, at: Instant, number: usize, only: Option<usize>) {
         let Fault { every, target, what, .. } = self.faults[number];
+        let one = |number: usize| number..number + 1;
         let struck = match (target, only) {
-            (_, Some(server)) | (Target::Server(server), None) => server..server + 1,
-            (Target::Random, None) => {
-                let server = self.draws.below(self.servers);
-                server..server + 1
-            }
+            (_, Some(number)) => one(number),
+            (Target::Server(number) | Target::Rack(number), None) => one(number),
+            (Target::Random, None) => one(self.draws.below(self.servers)),
+            (Target::RandomRack, None) => one(self.draws.below(self.racks)),
             (Target::Each, None) => 0..self.servers,
+            (Target::EachRack, None) => 0..self.racks,
         };
-        for server in struck {
+        for number in struck {
             let effect = match what {
                 What::Pause { shortest, longest } => {
                     Effect::Pause(shortest + (longest - shortest).mul_f64(self.draws.unit()))
                 }
                 what => Effect::Fault(what),
             };
-            self.ready.push_back(Strike { at, server, effect });
+            let members = self.members(number, target.is_of_racks());
+            self.ready.extend(members.map(|server| Strike { at, server, effect }));
         }
         if !every.is_zero() {
             let source = only.map_or(Source::Fault(number), |one| Source::FaultOf(number, one));
@@ -143,11 +165,12 @@ impl Iterator for Weather {
     }
 }
 
-/// What the requests of a run in slots cost, by their number.
+/// What the requests of a run cost, by their number.
 #[derive(Clone, Debug)]
 pub struct RequestDraws {
     seeds: Vec<u64>,
     cluster: Cluster,
+    core_time: Option<CoreTime>,
 }
 
 impl RequestDraws {
@@ -155,11 +178,20 @@ impl RequestDraws {
     pub fn new(scenario: &Scenario, seed: u64) -> Self {
         let mut arriving = Arriving::new(scenario, seed);
         let seeds = (0..scenario.workload.requests).map(|_| arriving.draw(0).work_seed).collect();
-        Self { seeds, cluster: scenario.cluster.clone() }
+        let core_time = scenario.work.as_ref().map(CoreTime::new);
+        Self { seeds, cluster: scenario.cluster.clone(), core_time }
     }
 
-    /// The n-th copy of a request: its work as a multiple of the mean, and its luck in [0, 1), by
-    /// which a share of requests fails. `None` beyond the last request.
+    /// What a request takes of a core on shared cores: in full, and without optional content.
+    pub fn core_times(&self, request: u64) -> Option<[Duration; 2]> {
+        let seed = *self.seeds.get(usize::try_from(request).ok()?)?;
+        let core_time = self.core_time.as_ref()?;
+        let time = |is_full| Duration::from_nanos(core_time.nanos(seed, 0, is_full) as u64);
+        Some([true, false].map(time))
+    }
+
+    /// In slots, the n-th copy of a request: its work as a multiple of the mean, and its luck in
+    /// [0, 1), by which a share of requests fails. `None` beyond the last request.
     pub fn of(&self, request: u64, copy: u32) -> Option<(f64, f64)> {
         let seed = *self.seeds.get(usize::try_from(request).ok()?)?;
         let luck = workload::luck(seed, copy, workload::FAILS);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::super::cluster::{HEAP_MIB, NODES};
 use super::super::scenario::{Arrival, Disturbance};
-use super::{Cell, Estimate, Measurement, Report, Series, TAIL};
+use super::{Cell, Estimate, Measurement, Report, Series, TAIL, pooled};
 use crate::bench::{ROUNDS_MIN, list, quoted, statistics};
 
 /// Bars of issue 7.
@@ -201,7 +201,8 @@ impl Cell {
         if self.scenario.arrival == Arrival::Lonely {
             return ours.filter(|it| it.way.is_proxied).flat_map(|it| self.added(it)).collect();
         }
-        ours.filter_map(|series| self.verdict(series)).collect()
+        let pairs = ours.flat_map(|own| self.rivals(own).into_iter().map(move |it| (own, it)));
+        pairs.filter_map(|(own, rival)| self.verdict(own, rival)).collect()
     }
 
     fn added(&self, series: &Series) -> Vec<String> {
@@ -217,9 +218,8 @@ impl Cell {
         lines.collect()
     }
 
-    fn verdict(&self, series: &Series) -> Option<String> {
-        let (scenario, name) = (self.scenario.name, series.way.name);
-        let reference = series.way.reference;
+    fn verdict(&self, series: &Series, rival: &Series) -> Option<String> {
+        let (scenario, name, other) = (self.scenario.name, series.way.name, rival.way.name);
         let bar = match (self.scenario.disturbance, self.scenario.arrival) {
             (Disturbance::None, Arrival::Open) => CALM_RATIO_MAX,
             (Disturbance::Pauses, Arrival::Open) => PAUSED_RATIO_MAX,
@@ -227,8 +227,8 @@ impl Cell {
         };
         let (all, own) = (self.all_rounds(), self.own_rounds());
         let reported = |rounds: &[usize]| {
-            let ratio = self.pooled(series, rounds, TAIL);
-            format!("{} of {reference}'s; {bar}: {}", in_words(ratio, 2), judged(ratio, bar))
+            let ratio = pooled(series, rival, rounds, TAIL);
+            format!("{} of {other}'s; {bar}: {}", in_words(ratio, 2), judged(ratio, bar))
         };
         let mut line = format!("{scenario}, {}: p99.9 of {name} {}", self.mix.name, reported(&all));
         if (ROUNDS_MIN..all.len()).contains(&own.len()) {
@@ -335,14 +335,15 @@ mod tests {
         rounds: u64,
         given: impl Fn(u64, u64) -> (u64, f64),
     ) -> Report {
-        let ways = ["default", "proxy"].map(|name| WAYS.iter().find(|way| way.name == name));
+        let ways = ["default", "proxy", "default-speculative"]
+            .map(|name| WAYS.iter().find(|way| way.name == name));
         let ways: Vec<_> = ways.into_iter().flatten().collect();
         let options = Options { ways, ..Options::default() };
         let mut report = Report::new(options.clone());
         let scenario = SCENARIOS.iter().find(|one| one.name == scenario).unwrap();
         let mut cell = Cell::new(scenario, &MIXES[0], &options.ways);
         for round in 0..rounds {
-            for (place, scale) in [(0, 100), (1, 40)] {
+            for (place, scale) in [(0, 100), (1, 40), (2, 50)] {
                 let (scale, stolen) = given(round, scale);
                 let units = |range: std::ops::Range<u64>| {
                     range.map(|unit| unit * scale * (10 + round) / 10).collect::<Vec<_>>()
@@ -384,6 +385,8 @@ mod tests {
         let copies = "proxy: copies of 1.20 % of requests, 0.50 % answered first; 0.10 % were";
         assert!(text.contains(copies), "{text}");
         let verdict = "paused, read-heavy: p99.9 of proxy 0.40 (0.40-0.40) of default's; 0.5: met";
+        assert!(text.contains(verdict), "{text}");
+        let verdict = "p99.9 of proxy 0.80 (0.80-0.80) of default-speculative's; 0.5: missed";
         assert!(text.contains(verdict), "{text}");
     }
 

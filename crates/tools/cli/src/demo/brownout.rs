@@ -17,21 +17,20 @@ use evenkeel_server::config::Config;
 use evenkeel_server::process::Process;
 use evenkeel_sim::fault::{Fault, Target as Struck, What};
 use evenkeel_sim::guard::Kind;
-use evenkeel_sim::scenario::{Dimmer, Replica, Spelling, Work};
+use evenkeel_sim::scenario::{Dimmer, Replica, Spelling};
+use evenkeel_sim::weather::RequestDraws;
 use evenkeel_sim::{RunReport, Scenario};
 use serde::Serialize;
 
 use super::course::{Course, Second, Totals, timeline, worst};
 use super::ground::{Folder, free_addresses};
-use super::price::{self, Price};
 use super::shop::Program;
-use super::shops::{Shops, ShopsConfig, threads};
+use super::shops::{Shops, ShopsConfig, items_for, threads};
 use super::{DemoArguments, SERVER_LIMITS, UPSTREAM_LIMITS, agent_entry, proxy_config};
 use crate::load::stop_on_interrupt;
 use crate::output;
 use crate::terminal::{Canvas, Table, ms, ms_if_known, percent, sparkline};
 
-const ITEMS: u32 = 30_000;
 /// Share of requests that must be served with brownout.
 const SERVED_MIN: f64 = 0.99;
 
@@ -45,6 +44,7 @@ struct Run {
     /// Quantiles of the served alone, as the simulator has them.
     served_p50_ms: Option<f64>,
     served_p95_ms: Option<f64>,
+    served_p99_ms: Option<f64>,
     /// The law of the agents; `null` without brownout.
     law: Option<&'static str>,
     /// By agent, the work of a full page as it was measured there.
@@ -56,7 +56,6 @@ struct Run {
 #[derive(Serialize)]
 struct Document<'a> {
     runs: &'a [Run],
-    page: &'a Price,
     scenario: &'a Scenario,
 }
 
@@ -75,12 +74,9 @@ struct Stage<'a> {
 
 pub(super) fn run(arguments: &DemoArguments, scenario: &Scenario) -> anyhow::Result<ExitCode> {
     check(scenario)?;
-    let expected = "cluster.real = shop needs replicas, work and dimmer";
-    let work = scenario.work.as_ref().context(expected)?;
     eprintln!("{}", scenario.description);
     let folder = Folder::make()?;
-    let (stage, price) = Stage::set(scenario, work, arguments.seed, &folder)?;
-    eprintln!("{}", price.words());
+    let stage = Stage::set(scenario, arguments.seed, &folder)?;
     eprintln!("Open http://{}/item/17 and watch the recommendations go.", stage.proxy);
     eprintln!("Dashboard: http://{}/", stage.admin);
     let mut runs: Vec<Run> = Vec::new();
@@ -93,7 +89,7 @@ pub(super) fn run(arguments: &DemoArguments, scenario: &Scenario) -> anyhow::Res
         }
     }
     if arguments.json {
-        let document = Document { runs: &runs, page: &price, scenario };
+        let document = Document { runs: &runs, scenario };
         output::json(&document)?;
     } else {
         output::text!("{}", closing_words(scenario, &runs))?;
@@ -142,30 +138,26 @@ fn law(scenario: &Scenario, policy: &str) -> anyhow::Result<Option<Law>> {
 }
 
 impl<'a> Stage<'a> {
-    fn set(
-        scenario: &'a Scenario,
-        work: &Work,
-        seed: u64,
-        folder: &Folder,
-    ) -> anyhow::Result<(Self, Price)> {
+    fn set(scenario: &'a Scenario, seed: u64, folder: &Folder) -> anyhow::Result<Self> {
         let stop = Stop::new();
         stop_on_interrupt(&stop)?;
         let replicas = &scenario.replicas;
         let mut addresses = free_addresses(2 * replicas.len() + 2)?.into_iter();
         let (proxy, admin) = (addresses.next(), addresses.next());
         let database = folder.0.join("shop.db");
-        let mut shops = ShopsConfig {
+        let items = items_for(scenario.workload.requests)?;
+        let draws = RequestDraws::new(scenario, seed);
+        let costs = (0..scenario.workload.requests).map_while(|it| draws.core_times(it)).collect();
+        let shops = ShopsConfig {
             program: Program::find()?,
             database,
             addresses: addresses.by_ref().take(replicas.len()).collect(),
             replicas: replicas.clone(),
-            speed: 1.0,
+            costs,
         };
-        eprintln!("Making a catalogue of {ITEMS} items and measuring what its pages cost …");
-        shops.program.generate(&shops.database, ITEMS)?;
-        let price = price::measure(ITEMS, &shops, work)?;
-        shops.speed = price.speed;
-        let stage = Self {
+        eprintln!("Making a catalogue of {items} items …");
+        shops.program.generate(&shops.database, items)?;
+        Ok(Self {
             scenario,
             replicas,
             dimmer: scenario.dimmer.as_ref().context("a scenario with work has a dimmer")?,
@@ -175,8 +167,7 @@ impl<'a> Stage<'a> {
             proxy: proxy.context("as many addresses as were asked for")?,
             admin: admin.context("as many addresses as were asked for")?,
             stop,
-        };
-        Ok((stage, price))
+        })
     }
 
     fn play(&self, policy: &str) -> anyhow::Result<Run> {
@@ -207,6 +198,7 @@ impl<'a> Stage<'a> {
             optional_ratio: share(measured.optional),
             served_p50_ms: served_quantile_ms(&latency, measured.served, 0.5),
             served_p95_ms: served_quantile_ms(&latency, measured.served, 0.95),
+            served_p99_ms: served_quantile_ms(&latency, measured.served, 0.99),
             law: law.map(name_of),
             full_work_ms,
             series,
@@ -260,14 +252,11 @@ impl<'a> Stage<'a> {
 
     fn load(&self, policy: &str) -> anyhow::Result<Load> {
         let workload = &self.scenario.workload;
-        // Every tenth item, from 1.
-        let mut target = Target::new([format!("http://{}/item/{{key}}1", self.proxy).as_str()])?;
-        target.keys.count = u64::from(ITEMS / 10);
+        let target = Target::new([format!("http://{}/item/{{n}}1", self.proxy).as_str()])?;
         let mut load = Load::new(target, Arrivals::poisson(self.scenario.rate())?);
         policy.clone_into(&mut load.plan.policy);
         load.plan.seed = self.seed;
-        load.plan.duration = workload.duration;
-        load.plan.requests_max = workload.duration.is_none().then_some(workload.requests);
+        load.plan.requests_max = Some(workload.requests); // the simulator's, no more and no fewer
         if !workload.timeout.is_zero() {
             load.plan.timeout = workload.timeout;
         }

@@ -11,7 +11,6 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, bail, ensure};
-use serde::Deserialize;
 
 const NAME: &str = "evenkeel-shop";
 /// In a source tree.
@@ -54,24 +53,6 @@ impl Program {
     pub(super) fn generate(&self, database: &Path, items: u32) -> anyhow::Result<()> {
         let items = items.to_string();
         self.said(database, &["generate", "--seed", "1", "--items", &items]).map(drop)
-    }
-
-    /// Mean CPU time of a full page without a pause, in milliseconds.
-    pub(super) fn full_page_cpu_ms(&self, database: &Path, pages: u32) -> anyhow::Result<f64> {
-        #[derive(Deserialize)]
-        struct Cost {
-            mean_ms: f64,
-        }
-        #[derive(Deserialize)]
-        struct Costs {
-            mandatory: Cost,
-            optional: Cost,
-        }
-        let pages = pages.to_string();
-        let said = self.said(database, &["measure", "--json", "--pages", &pages])?;
-        let costs: Costs = serde_json::from_slice(&said)
-            .with_context(|| format!("{NAME} said {}", String::from_utf8_lossy(&said)))?;
-        Ok(costs.mandatory.mean_ms + costs.optional.mean_ms)
     }
 
     fn said(&self, database: &Path, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {

@@ -32,8 +32,8 @@ pub(super) struct ShopsConfig {
     pub(super) addresses: Vec<SocketAddr>,
     /// By shop: database threads, and speed relative to the others.
     pub(super) replicas: Vec<Replica>,
-    /// The speed of 1, as a share of this machine's.
-    pub(super) speed: f64,
+    /// By request: what its full and its lean page take at a speed of 1.
+    pub(super) costs: Vec<[Duration; 2]>,
 }
 
 /// Running shops. Dropping it kills them.
@@ -53,6 +53,26 @@ struct Places {
     children: Vec<Mutex<Option<Child>>>,
 }
 
+/// The item that a request asks for, by its number from 0: every tenth, from 1, so that the pages
+/// are of all sorts of items. The load's path for it is `/item/{n}1`.
+const fn item_of(request: usize) -> usize {
+    10 * request + 1
+}
+
+/// Items of a catalogue that has one for each request.
+pub(super) fn items_for(requests: u64) -> anyhow::Result<u32> {
+    let items = requests.saturating_mul(10).max(ITEMS_MIN.into());
+    anyhow::ensure!(
+        items <= ITEMS_MAX.into(),
+        "workload: {requests} requests; a demo of shops has an item for each, and at most {}",
+        ITEMS_MAX / 10
+    );
+    Ok(items as u32)
+}
+
+const ITEMS_MIN: u32 = 30_000;
+const ITEMS_MAX: u32 = 1_000_000;
+
 /// Database threads of a shop: with one for each core nobody shares.
 pub(super) fn threads(replica: &Replica) -> u32 {
     replica.workers.unwrap_or(replica.cores)
@@ -63,6 +83,7 @@ impl Shops {
     pub(super) fn start(config: ShopsConfig) -> anyhow::Result<Self> {
         let children = config.addresses.iter().map(|_| Mutex::new(None)).collect();
         let shops = Self(Arc::new(Places { config, children }));
+        shops.0.write_costs()?;
         (0..shops.0.children.len()).try_for_each(|number| shops.0.start(number))?;
         Ok(shops)
     }
@@ -117,7 +138,7 @@ impl Places {
         command.args(["--until-stdin-ends", "--database"]).arg(&config.database);
         command.arg("--listen").arg(config.addresses[number].to_string());
         command.arg("--workers").arg(threads(&replica).to_string());
-        command.arg("--speed").arg(format!("{:.6}", replica.speed * config.speed));
+        command.arg("--costs").arg(self.costs_of(number));
         let errors = self.words_of(number);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(std::fs::File::create(&errors)?);
         // A group of its own: Ctrl-C is for the demo, which then ends its shops.
@@ -125,6 +146,25 @@ impl Places {
         let child = command.spawn().context("cannot start a shop")?;
         *self.child(number) = Some(child);
         self.wait_until_listening(number, &errors)
+    }
+
+    /// Writes down what each request costs in each shop.
+    fn write_costs(&self) -> anyhow::Result<()> {
+        use std::fmt::Write as _;
+        for (number, replica) in self.config.replicas.iter().enumerate() {
+            let mut lines = String::new();
+            for (request, [full, lean]) in self.config.costs.iter().enumerate() {
+                let micros = |time: &Duration| time.div_f64(replica.speed).as_micros();
+                let (full, lean) = (micros(full), micros(lean));
+                writeln!(lines, "{} {full} {lean}", item_of(request))?;
+            }
+            std::fs::write(self.costs_of(number), lines).context("cannot write what pages cost")?;
+        }
+        Ok(())
+    }
+
+    fn costs_of(&self, number: usize) -> PathBuf {
+        self.config.database.with_file_name(format!("shop-{number}.costs"))
     }
 
     /// Where a shop's words of failure go.

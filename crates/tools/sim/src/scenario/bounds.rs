@@ -37,7 +37,7 @@ impl Scenario {
     /// Reports what would not fit into memory or not end.
     pub(super) fn check_size(&self, root: &mut Table<'_>) {
         let servers = self.cluster.servers as f64;
-        let pairs = servers * self.clients_max() as f64;
+        let pairs = servers * (self.clients_max() + self.callers()) as f64;
         let each = "each takes about 500 bytes, in each run that goes on at the same time";
         too_many(root, "workload", "pairs of client and server", pairs, PAIRS_MAX, each);
         let members = pairs * self.cluster.replication_factor as f64;
@@ -50,7 +50,8 @@ impl Scenario {
         }
         let course = self.course();
         let each = "each takes about a kilobyte: the load is beyond what the replicas can serve";
-        too_many(root, "workload", "requests that wait", course.waiting, WAITING_MAX, each);
+        let waiting = course.waiting * self.parts_in_all() as f64;
+        too_many(root, "workload", "requests that wait", waiting, WAITING_MAX, each);
         for (key, what, events) in self.repeated(course.length_s) {
             let each = "in a run of this length: a million or so take a second";
             too_many(root, key, what, events, EVENTS_MAX, each);
@@ -65,7 +66,11 @@ impl Scenario {
     fn repeated(&self, length_s: f64) -> Vec<(&'static str, &'static str, f64)> {
         let servers = self.cluster.servers as f64;
         let of_fault = |fault: &crate::fault::Fault| {
-            let struck = if fault.target == Target::Each { servers } else { 1.0 };
+            let struck = match fault.target {
+                Target::Each | Target::EachRack => servers,
+                Target::Rack(_) | Target::RandomRack => servers / self.cluster.racks.max(1) as f64,
+                Target::Server(_) | Target::Random => 1.0,
+            };
             struck * per((length_s - fault.at.as_secs_f64()).max(0.0), fault.every)
         };
         let faults = self.faults.iter().map(of_fault).sum();

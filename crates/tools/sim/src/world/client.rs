@@ -12,6 +12,8 @@ use evenkeel_geo::split::patience::{Sent, Waits};
 use crate::ends::End;
 use crate::events::Lane;
 use crate::server::JobId;
+use crate::workload::Arrival;
+use crate::world::parts::AskedBy;
 use crate::world::{BODY_ENDS_AFTER, Client, Event, FlyingProbe, Job, OpenCall, World};
 
 impl World<'_> {
@@ -30,13 +32,25 @@ impl World<'_> {
             let dispatcher = &mut self.clients[client].dispatcher;
             arrival.group = sites.route(self.now, client, request, dispatcher) as u32;
         }
+        if !self.scenario.tiers.is_empty() {
+            return self.ask_parts(0, arrival, self.arrived, AskedBy::User);
+        }
+        self.open(arrival, self.arrived, None);
+    }
+
+    /// Opens the call of a request or of a part.
+    pub(super) fn open(&mut self, arrival: Arrival, number: u64, whole: Option<usize>) {
         let request = Request::new(GroupId::new(arrival.group as usize), Replay::Always);
+        let has_time_limit = !self.scenario.workload.timeout.is_zero() && self.is_of_user(whole);
+        self.opened += 1;
         let entry = self.calls.vacant_entry();
-        let id = CallId(self.arrived << 24 | entry.key() as u64);
+        let id = CallId(self.opened << 24 | entry.key() as u64);
         let client = &mut self.clients[arrival.client as usize];
         let call = client.dispatcher.open(self.now, id, request);
         entry.insert(OpenCall {
             id,
+            number,
+            whole,
             call: Some(call),
             client: arrival.client,
             arrival,
@@ -48,7 +62,7 @@ impl World<'_> {
             has_returned: false,
             waits_on: false,
         });
-        if !self.scenario.workload.timeout.is_zero() {
+        if has_time_limit {
             let at = self.now + self.scenario.workload.timeout;
             self.events.push(Lane::Timeouts, at, Event::Expire(id));
         }
@@ -184,7 +198,10 @@ impl World<'_> {
     fn close(&mut self, slot: usize, call: Call, end: End) {
         let open = self.calls.remove(slot);
         self.clients[open.client as usize].dispatcher.close(self.now, call);
-        let warm = self.is_warm(open.id.0 >> 24);
+        if let Some(whole) = open.whole {
+            return self.part_ended(whole, &open, end);
+        }
+        let warm = self.is_warm(open.number);
         let violation = self.tally.note_end(warm, self.now.since(open.arrived_at), end);
         if let Some(sites) = &mut self.sites {
             let server = open.server.map(|server| server as usize);
@@ -229,7 +246,8 @@ impl World<'_> {
             Kind::First | Kind::Retry | Kind::Hedge => attempt.copy() as u32,
         };
         let (id, client, seed) = (open.id, open.client, open.arrival.work_seed);
-        let job = self.jobs.insert(Job { seed, copy, ..Job::new(attempt, id, client) }) as JobId;
+        let job = Job { seed, copy, number: open.number, ..Job::new(attempt, id, client) };
+        let job = self.jobs.insert(job) as JobId;
         self.tally.note_choice(server);
         self.truth.moved(server, 1);
         let at = self.now + self.delay(client, server as u32);

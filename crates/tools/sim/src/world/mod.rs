@@ -5,6 +5,7 @@
 //! core's own lines.
 
 mod client;
+mod parts;
 mod server;
 mod sites;
 
@@ -35,6 +36,7 @@ use crate::scenario::{Replica, Scenario, Spelling};
 use crate::server::{Discipline, JobId, Server, Sharing, Slots};
 use crate::weather::Weather;
 use crate::workload::{Arrival, Arriving, CoreTime};
+use crate::world::parts::Whole;
 use crate::world::sites::Sites;
 
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +100,10 @@ struct Client {
 #[derive(Debug)]
 struct OpenCall {
     id: CallId,
+    /// Which request of the run it is, or is a part of.
+    number: u64,
+    /// What it is a part of, where there are tiers.
+    whole: Option<usize>,
     call: Option<Call>,
     client: u32,
     arrival: Arrival,
@@ -139,6 +145,10 @@ struct Job {
     copy: u32,
     /// The life of its server in which it arrived there.
     life: u32,
+    /// Which request of the run it is for.
+    number: u64,
+    /// What its server needed for it, while the next tier works on it.
+    called_on: Option<Duration>,
     service: Duration,
     /// When it joined those on shared cores, or their line.
     entered_at: Instant,
@@ -165,6 +175,8 @@ impl Job {
             seed: 0,
             copy: 0,
             life: NOT_THERE,
+            number: 0,
+            called_on: None,
             service: Duration::ZERO,
             entered_at: Instant::ZERO,
             sent_at: Instant::ZERO,
@@ -200,9 +212,12 @@ pub struct World<'a> {
     core_time: Option<CoreTime>,
     truth: Arc<TrueState>,
     calls: Slab<OpenCall>,
+    wholes: Slab<Whole>,
     jobs: Slab<Job>,
     probes: Slab<FlyingProbe>,
     arrived: u64,
+    /// Calls that were opened: of each request one, or its parts.
+    opened: u64,
     /// What health checks have found out so far.
     plan: RoutePlan,
     /// The data centres, when there is more than one.
@@ -261,7 +276,7 @@ fn make_clients(
             ..DispatcherConfig::default()
         };
         let fleet = Fleet::new(cluster.servers, groups.clone());
-        let selector = make_selector(spelling.policy, clients, truth);
+        let selector = make_selector(spelling.policy, peers(scenario, number), truth);
         let dispatcher = Dispatcher::new(fleet, selector, config);
         let dispatcher = match spelling.hedge(&scenario.run.hedge) {
             Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge))),
@@ -269,19 +284,33 @@ fn make_clients(
         };
         Client { dispatcher, wakes_at: Instant::FAR }
     };
-    (0..clients).map(client).collect()
+    (0..clients + scenario.callers()).map(client).collect()
+}
+
+/// Clients of the servers that this client calls: servers call those of the next tier.
+fn peers(scenario: &Scenario, client: usize) -> usize {
+    match client.checked_sub(scenario.clients_max()) {
+        Some(server) => scenario.tiers[scenario.tier_of(server)].servers,
+        None => scenario.clients_max(),
+    }
 }
 
 fn groups(scenario: &Scenario) -> Vec<Vec<ReplicaId>> {
     match &scenario.geography {
         Some(geography) => sites::groups(geography),
-        None => ring(scenario.cluster.servers, scenario.cluster.replication_factor),
+        None => {
+            let replicas = scenario.cluster.replication_factor;
+            let tiers = (0..scenario.tiers.len()).map(|tier| scenario.tier_servers(tier));
+            let whole = scenario.tiers.is_empty().then_some((0, scenario.cluster.servers));
+            tiers.chain(whole).flat_map(|(first, end)| ring(first, end - first, replicas)).collect()
+        }
     }
 }
 
-fn ring(servers: usize, replicas: usize) -> Vec<Vec<ReplicaId>> {
-    let group = |first| (0..replicas).map(|k| ReplicaId::new((first + k) % servers)).collect();
-    (0..servers).map(group).collect()
+/// Neighbours on a ring of servers from `base` on.
+fn ring(base: usize, servers: usize, replicas: usize) -> impl Iterator<Item = Vec<ReplicaId>> {
+    let member = move |number: usize| ReplicaId::new(base + number % servers);
+    (0..servers).map(move |first| (0..replicas).map(|k| member(first + k)).collect())
 }
 
 fn make_servers(scenario: &Scenario) -> Vec<Server> {
@@ -337,9 +366,11 @@ impl<'a> World<'a> {
             core_time: scenario.work.as_ref().map(CoreTime::new),
             truth,
             calls: Slab::new(),
+            wholes: Slab::new(),
             jobs: Slab::new(),
             probes: Slab::new(),
             arrived: 0,
+            opened: 0,
             plan: RoutePlan {
                 version: 0,
                 health: vec![Health::Up; scenario.cluster.servers],
@@ -480,7 +511,7 @@ impl<'a> World<'a> {
 impl World<'_> {
     /// Checks what must hold when all is quiet, and reports.
     fn end(mut self, policy: &str, seed: u64) -> RunReport {
-        assert!(self.calls.is_empty(), "every call ends");
+        assert!(self.calls.is_empty() && self.wholes.is_empty(), "every call ends");
         assert!(self.jobs.is_empty() && self.probes.is_empty(), "every job comes home");
         for client in &mut self.clients {
             assert_eq!(client.dispatcher.fleet().in_flight(), 0, "nothing stays in flight");

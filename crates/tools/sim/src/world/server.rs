@@ -73,7 +73,8 @@ impl World<'_> {
         job.life = server.life();
         job.entered_at = self.now;
         let core_time = self.core_time.as_ref().expect("shared cores come with the work for them");
-        let work = core_time.nanos(job.seed, job.copy, job.is_full);
+        let copy = if self.scenario.cluster.same_work { 0 } else { job.copy };
+        let work = core_time.nanos(job.seed, copy, job.is_full);
         if let Discipline::Sharing(sharing) = &mut server.discipline
             && sharing.enter(self.now, id, work)
         {
@@ -159,8 +160,8 @@ impl World<'_> {
         let job = &mut self.jobs[id as usize];
         let number = job.server as usize;
         let is_here = job.life == self.servers[number].life();
-        if !is_here || !matches!(job.outcome, Outcome::Cancelled) {
-            return;
+        if !is_here || !matches!(job.outcome, Outcome::Cancelled) || job.called_on.is_some() {
+            return; // it comes home by itself
         }
         let is_cancelled = self.scenario.workload.cancel;
         let pass = core::mem::replace(&mut job.pass, Pass::Spent);
@@ -234,6 +235,9 @@ impl World<'_> {
         // What the agent can see of the service: a pause is part of it.
         let service = self.now.since(self.jobs[id as usize].sent_at);
         self.servers[number].estimates.served(service);
+        if self.call_on(id, service) {
+            return;
+        }
         self.jobs[id as usize].outcome = Outcome::Replied(self.report(number, Some(service)));
         let at = self.now + self.delay_of(id);
         self.events.push(Lane::ToClients, at, Event::Back(id));
@@ -248,7 +252,7 @@ impl World<'_> {
     }
 
     /// What its agent says to a request that took this long, or to a probe; without one, nothing.
-    fn report(&self, number: usize, service: Option<Duration>) -> Option<Feedback> {
+    pub(super) fn report(&self, number: usize, service: Option<Duration>) -> Option<Feedback> {
         let has_agent = self.scenario.cluster.agents;
         has_agent.then(|| self.servers[number].report(self.now, service))
     }

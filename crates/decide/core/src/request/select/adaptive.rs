@@ -44,8 +44,6 @@ const SENDS: usize = 6;
 const LATE_AFTER: Duration = Duration::from_millis(1);
 /// How long answers are waited for before anybody ever answered.
 const PATIENCE_AT_FIRST: Duration = Duration::from_millis(10);
-/// Free slots of a report count for this long: later, others have taken them.
-const SLOTS_FREE_FOR: Duration = Duration::from_millis(5);
 /// Exponent of the load where it is little more than what this dispatcher has in flight itself: it
 /// says too little (C3's exponent, for the same reason).
 const UNREPORTED: f64 = 3.0;
@@ -72,6 +70,18 @@ pub struct AdaptiveConfig {
     pub fade_ms: f64,
     /// Questions beside a request that does not wait: 3.
     pub probes: f64,
+    /// Free slots of a report count for this long, milliseconds: 5. Later, others have taken them.
+    pub free_ms: f64,
+    /// What a replica whose answers all fail costs more, in typical service times: 50.
+    pub failing: f64,
+    /// Whether replicas are asked before a request.
+    pub ask: bool,
+    /// Whether own sends count that a report cannot contain.
+    pub unseen: bool,
+    /// Whether a report counts less where the way is longer than what is waited for.
+    pub far: bool,
+    /// Whether who does not answer questions in time is avoided.
+    pub late: bool,
 }
 
 impl Default for AdaptiveConfig {
@@ -84,6 +94,12 @@ impl Default for AdaptiveConfig {
             own: 2.0,
             fade_ms: 4_000.0,
             probes: 3.0,
+            free_ms: 5.0,
+            failing: 50.0,
+            ask: true,
+            unseen: true,
+            far: true,
+            late: true,
         }
     }
 }
@@ -147,13 +163,22 @@ impl Known {
     }
 
     /// What it has to do by its report, and by what was sent since.
-    fn load_near(&self, now: Instant, round_trip: Duration, kept: f64) -> Load {
+    fn load_near(
+        &self,
+        now: Instant,
+        round_trip: Duration,
+        kept: f64,
+        config: &AdaptiveConfig,
+    ) -> Load {
         let slots = f64::from(self.slots);
-        let free = match now.since(self.at) < SLOTS_FREE_FOR {
+        let free = match now.millis_since(self.at) < config.free_ms {
             true => (slots - f64::from(self.load)).max(0.0),
             false => 0.0,
         };
-        let unseen = (self.unseen(self.at.minus(round_trip)) - free).max(0.0);
+        let unseen = match config.unseen {
+            true => (self.unseen(self.at.minus(round_trip)) - free).max(0.0),
+            false => 0.0,
+        };
         Load { slots, load: f64::from(self.load) * kept, unseen, exponent: 2.0, own: 0.0 }
     }
 
@@ -295,8 +320,6 @@ pub struct Adaptive {
 impl Adaptive {
     /// Weight of one answer in the typical service time: a memory of about fifty answers.
     const TYPICAL_GAIN: f64 = 0.02;
-    /// What a replica whose answers all fail costs more, in typical service times.
-    const FAILING: f64 = 50.0;
 
     /// With these constants.
     pub const fn new(config: AdaptiveConfig) -> Self {
@@ -336,11 +359,11 @@ impl Adaptive {
         let round_trip = fleet.round_trip(id).unwrap_or_default();
         let load = match known.reports() {
             false => Load { slots: 1.0, load: own, unseen: 0.0, exponent: UNREPORTED, own: 0.0 },
-            true if self.is_far(round_trip) => known.load_far(own, kept),
+            true if self.config.far && self.is_far(round_trip) => known.load_far(own, kept),
             true => Load {
                 exponent: self.config.exponent,
                 own: self.config.own * own,
-                ..known.load_near(now, round_trip, kept)
+                ..known.load_near(now, round_trip, kept, &self.config)
             },
         };
         let arrivals = match known.reports() {
@@ -351,8 +374,8 @@ impl Adaptive {
             false => 0.0,
         };
         let mut cost = load.cost(service_ms);
-        cost += replica.failure_share(now) * Self::FAILING * self.typical();
-        if fleet.is_late_with_answer(now, id) {
+        cost += replica.failure_share(now) * self.config.failing * self.typical();
+        if self.config.late && fleet.is_late_with_answer(now, id) {
             cost *= 1e6; // it stands still: it is chosen where all do
         }
         let width = load.slots / service_ms.max(1e-6).sqrt();
@@ -477,7 +500,7 @@ impl Selector for Adaptive {
     }
 
     fn asks(&self) -> bool {
-        self.config.wait > 0.0
+        self.config.ask && self.config.wait > 0.0
     }
 
     fn ask(

@@ -153,6 +153,12 @@ fn adaptive_knobs(config: &mut AdaptiveConfig) -> Knobs<'_> {
         ("own", number(&mut config.own, 0.0, 100.0)),
         ("fade_ms", number(&mut config.fade_ms, 1.0, f64::INFINITY)),
         ("probes", number(&mut config.probes, 0.0, 3.0)),
+        ("free_ms", number(&mut config.free_ms, 0.0, 1e6)),
+        ("failing", number(&mut config.failing, 0.0, 1e6)),
+        ("ask", Knob::Switch(&mut config.ask)),
+        ("unseen", Knob::Switch(&mut config.unseen)),
+        ("far", Knob::Switch(&mut config.far)),
+        ("late", Knob::Switch(&mut config.late)),
     ]
 }
 
