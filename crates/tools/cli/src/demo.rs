@@ -21,7 +21,7 @@ use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_load::{Arrivals, Expectation, Load, Outcome, Stop, Target};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_runtime::buffers::BYTES_MAX;
-use evenkeel_runtime::limits::ServerLimits;
+use evenkeel_runtime::limits::{Engine, ServerLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_server::config::{
     AdminConfig, AgentEntry, Config, ListenConfig, LogConfig, ProcessConfig, Protocol, Source,
@@ -350,6 +350,7 @@ fn agents_config(apps: &[SocketAddr]) -> Config {
             buffers_max: BYTES_MAX,
             resolvers: Vec::new(),
             hand_over: None,
+            engine: Engine::default(),
         },
         listens: Vec::new(),
         upstreams: Vec::new(),
@@ -488,6 +489,7 @@ fn proxy_config(
             buffers_max: BYTES_MAX,
             resolvers: Vec::new(),
             hand_over: None,
+            engine: Engine::default(),
         },
         listens: vec![listen],
         upstreams: vec![UpstreamEntry { common: upstream, cql: None }],

@@ -235,8 +235,14 @@ fn may_be_refused(sent: &[u8]) -> bool {
     has(b"transfer-encoding") && (has(b"content-length") || sent.windows(2).any(is_bare))
 }
 
+/// A thousand cases, or as many as `PROPTEST_CASES` says.
+fn many() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig { cases: config.cases.max(1_000), ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(1_000), ..ProptestConfig::default() })]
+    #![proptest_config(many())]
 
     #[test]
     fn both_engines_understand_a_client_alike(pieces in bytes()) {
