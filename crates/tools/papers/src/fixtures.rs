@@ -34,6 +34,7 @@ pub(crate) fn any_run() -> RunReport {
         digest: String::new(),
         requests_per_cpu_s: None,
         windows: vec![],
+        tiers: vec![],
         load: None,
         redirect: None,
         bill: None,
