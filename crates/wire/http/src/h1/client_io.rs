@@ -18,7 +18,8 @@ use super::outbox::Outbox;
 
 /// A client's connection.
 pub(super) struct ClientIo {
-    stream: Stream,
+    /// `None` once nobody serves it any more: who still holds a request's body holds no socket.
+    stream: Option<Stream>,
     inbox: Inbox,
     pub(super) outbox: Outbox,
     link: Rc<Link>,
@@ -43,7 +44,7 @@ impl ClientIo {
     /// One of which so much was read already.
     pub(super) fn new(stream: Stream, read: Vec<u8>, link: Rc<Link>) -> Self {
         let (inbox, outbox) = (Inbox::from(Bytes::from(read)), Outbox::default());
-        let upload = Decoder::Length(0);
+        let (stream, upload) = (Some(stream), Decoder::Length(0));
         Self { stream, inbox, outbox, link, upload, expects_continue: false, requests: 0 }
     }
 
@@ -68,7 +69,7 @@ impl ClientIo {
                     Err(status) => return Poll::Ready(Next::Refused(status)),
                 }
             }
-            match self.inbox.poll_fill(&mut self.stream, 0, cx) {
+            match self.poll_fill(0, cx) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Pending if !has_to_end(&self.link) => return Poll::Pending,
                 _ => return Poll::Ready(Next::End),
@@ -90,7 +91,7 @@ impl ClientIo {
     /// Ready when the client has left, as far as that can be known without reading on in a body.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.upload.is_done() && self.inbox.is_empty() {
-            match ready!(self.inbox.poll_fill(&mut self.stream, 0, cx)) {
+            match ready!(self.poll_fill(0, cx)) {
                 Ok(1..) => {} // the next request
                 _ => return Poll::Ready(()),
             }
@@ -103,7 +104,8 @@ impl ClientIo {
         if self.outbox.is_empty() && self.outbox.is_flushed() {
             return Poll::Ready(Ok(()));
         }
-        let written = self.outbox.poll_write(&mut self.stream, cx);
+        let Some(stream) = &mut self.stream else { return Poll::Ready(Err(closed())) };
+        let written = self.outbox.poll_write(stream, cx);
         self.link.write_blocked(written.is_pending());
         written
     }
@@ -118,14 +120,26 @@ impl ClientIo {
 
     /// Ends the connection so that the client can read what it was told last.
     pub(super) fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        poll_leave(Pin::new(&mut self.stream), &self.link, Linger::WhileSending, cx)
+        let Some(stream) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        poll_leave(Pin::new(stream), &self.link, Linger::WhileSending, cx)
     }
 
-    /// What is left when both sides leave HTTP, with what was read behind the last request.
-    pub(super) fn into_parts(mut self) -> (Stream, Bytes) {
-        let read = self.inbox.take(self.inbox.bytes().len());
-        (self.stream, read)
+    /// Takes the stream, with what was read and is of no request: both sides leave HTTP, or the
+    /// connection ends.
+    pub(super) fn take_stream(&mut self) -> Option<(Stream, Bytes)> {
+        Some((self.stream.take()?, self.inbox.take(self.inbox.bytes().len())))
     }
+
+    fn poll_fill(&mut self, expected: u64, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Some(stream) => self.inbox.poll_fill(stream, expected, cx),
+            None => Poll::Ready(Err(closed())),
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::ErrorKind::NotConnected.into()
 }
 
 /// The body of a client's request.
@@ -166,7 +180,7 @@ impl RequestBody {
                 Decoded::End => return Poll::Ready(None),
                 Decoded::NeedsMore(expected) => expected,
             };
-            if ready!(io.inbox.poll_fill(&mut io.stream, expected, cx))? == 0 {
+            if ready!(io.poll_fill(expected, cx))? == 0 {
                 io.upload.close().map_err(broken)?;
             }
         }

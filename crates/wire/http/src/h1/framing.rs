@@ -130,7 +130,7 @@ pub(super) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, BadLeng
 }
 
 /// Digits and nothing else.
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }

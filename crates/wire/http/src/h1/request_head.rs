@@ -70,7 +70,8 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
     *request.version_mut() = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
     let mut keeps = Keeps::by_version(is_new);
     let mut wants_upgrade = *request.method() == Method::CONNECT;
-    let (mut expects_continue, mut takes_trailers, mut is_framed) = (false, false, false);
+    let (mut expects_continue, mut takes_trailers) = (false, false);
+    let mut said = Said::default();
     let mut headers = HeaderMap::with_capacity(parsed.headers.len() + ROOM);
     for line in parsed.headers.iter() {
         let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| bad)?;
@@ -83,14 +84,22 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
             }
             UPGRADE => wants_upgrade |= is_new,
             TE => takes_trailers |= has_trailers(&value),
-            CONTENT_LENGTH | TRANSFER_ENCODING => is_framed = true,
+            CONTENT_LENGTH if !said.length(&value)? => continue,
+            TRANSFER_ENCODING => said.is_coded = true,
             _ => {}
         }
         headers.append(name, value);
     }
-    let framing = match is_framed {
-        true => frame(&mut headers, is_new, &mut keeps)?,
-        false => Decoder::Length(0),
+    let framing = match said {
+        Said { is_coded: false, length, .. } => Decoder::Length(length.unwrap_or(0)),
+        _ if !is_new || framing::is_chunked(&headers) != Some(true) => return Err(bad),
+        Said { has_length, .. } => {
+            if has_length {
+                headers.remove(CONTENT_LENGTH);
+                keeps = Keeps::Closes;
+            }
+            Decoder::CHUNKED
+        }
     };
     *request.headers_mut() = headers;
     Ok(Head {
@@ -111,28 +120,27 @@ fn has_trailers(value: &HeaderValue) -> bool {
     tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// How the body of a request is framed that has one. Of a length and a coding the coding is
-/// believed, and nothing behind that request. A list of lengths is refused even if they are equal:
-/// not every server reads it as one.
-fn frame(headers: &mut HeaderMap, is_new: bool, keeps: &mut Keeps) -> Result<Decoder, StatusCode> {
-    let bad = StatusCode::BAD_REQUEST;
-    let length = framing::content_length(headers).map_err(|_| bad)?;
-    let is_list = |line: &HeaderValue| line.as_bytes().contains(&b',');
-    if headers.get_all(CONTENT_LENGTH).iter().any(is_list) {
-        return Err(bad);
-    }
-    match framing::is_chunked(headers) {
-        Some(true) if is_new => {
-            if headers.remove(CONTENT_LENGTH).is_some() {
-                *keeps = Keeps::Closes;
-            }
-            Ok(Decoder::CHUNKED)
+/// What the lines so far say of the body. Of a length and a coding the coding is believed, and
+/// nothing behind that request.
+#[derive(Default)]
+struct Said {
+    is_coded: bool,
+    has_length: bool,
+    length: Option<u64>,
+}
+
+impl Said {
+    /// A line `Content-Length`; whether it is the first. A list is refused even if its members are
+    /// equal: not every server reads it as one.
+    fn length(&mut self, line: &HeaderValue) -> Result<bool, StatusCode> {
+        self.has_length = true;
+        if self.is_coded {
+            return Ok(false);
         }
-        Some(_) => Err(bad),
-        None => {
-            let length = length.unwrap_or(0);
-            headers.insert(CONTENT_LENGTH, length.into()); // one, where it was said twice
-            Ok(Decoder::Length(length))
+        let length = framing::decimal(line.as_bytes()).ok_or(StatusCode::BAD_REQUEST)?;
+        match self.length.replace(length) {
+            Some(other) if other != length => Err(StatusCode::BAD_REQUEST),
+            before => Ok(before.is_none()),
         }
     }
 }

@@ -36,13 +36,14 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>>>(
     let head_bytes_max = limits().head_bytes_max;
     let parse = |bytes: &_| request_head::parse(bytes, head_bytes_max);
     let has_to_end = |link: &Link| !matches!(parting(link.order(), link.phase()), Parting::None);
-    let io = Rc::new(RefCell::new(ClientIo::new(stream, read, Rc::clone(link))));
+    let served = Served(Rc::new(RefCell::new(ClientIo::new(stream, read, Rc::clone(link)))));
+    let io = &served.0;
     loop {
         let next = poll_fn(|cx| io.borrow_mut().poll_head(cx, parse, has_to_end)).await;
         let serving = Serving::begin(link);
         let then = match next {
-            Next::Request(head) => exchange(&io, link, *head, &limits, &answer).await,
-            Next::Refused(status) => refuse(&io, status).await,
+            Next::Request(head) => exchange(io, link, *head, &limits, &answer).await,
+            Next::Refused(status) => refuse(io, status).await,
             Next::End => Then::End,
         };
         match then {
@@ -53,12 +54,21 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>>>(
                 return;
             }
             Then::Tunnel(tunnel) => {
-                let io = Rc::try_unwrap(io).ok().expect("such a request has no body");
-                let (stream, read) = io.into_inner().into_parts();
+                let parts = io.borrow_mut().take_stream();
+                let (stream, read) = parts.expect("it is there while it is served");
                 return tunnel.run(stream, read).await;
             }
             Then::End => return,
         }
+    }
+}
+
+/// A connection that is served. Its stream ends with that, whoever still holds a request's body.
+struct Served(Shared);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.0.borrow_mut().take_stream());
     }
 }
 

@@ -393,3 +393,25 @@ fn two_listeners_share_an_address_and_say_why_they_cannot() {
     assert!(error.contains("cannot listen on 127.0.0.1:"), "{error}");
     assert!(error.contains("is another server running there?"), "{error}");
 }
+
+/// An attempt may outlive its request, and with it the client's body.
+#[test]
+fn a_connection_ends_although_somebody_still_holds_the_body_of_a_request() {
+    run(async {
+        let held = Rc::<RefCell<Vec<Body>>>::default();
+        let (listener, stop) =
+            (Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap(), Stop::new());
+        let (address, keep) = (listener.address().unwrap(), Rc::clone(&held));
+        let handler = move |request: Request<Body>, _| {
+            keep.borrow_mut().push(request.into_body());
+            async { Response::new(Body::full("enough")) }
+        };
+        let serving = serve(listener, SERVER, handler, stop.signal());
+        let _serving = tokio::task::spawn_local(serving);
+        let mut client = Peer::connect(address).await;
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nmore").await;
+        assert!(client.rest().await.ends_with("enough"), "and then it ends");
+        let body = held.borrow_mut().pop().unwrap();
+        assert!(body.collect(100).await.is_err(), "nothing more comes of it");
+    });
+}
