@@ -164,7 +164,9 @@ impl Connection {
         self.of_head_request = head.method == Method::HEAD;
         self.keeps_alive = false; // until the response says so
         self.download = Decoder::UntilClose;
-        let framing = request_head::encode(&head, &body, self.outbox.head());
+        let mut bytes = Outbox::memory();
+        let framing = request_head::encode(&head, &body, &mut bytes);
+        self.outbox.head(bytes);
         self.upload = (framing != Framing::Length(0)).then_some((body, framing));
     }
 

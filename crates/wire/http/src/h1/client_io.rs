@@ -166,7 +166,7 @@ impl RequestBody {
             return Poll::Ready(Some(Err(broken(BadBody::Incomplete))));
         }
         if std::mem::take(&mut io.expects_continue) {
-            io.outbox.head().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            io.outbox.head(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec());
             // What does not leave now does so with the next write.
             let _ = io.poll_write(cx);
         }

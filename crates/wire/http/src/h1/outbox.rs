@@ -38,16 +38,21 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// A place to write a head to.
+    /// Memory to write a head to.
+    pub(super) fn memory() -> Vec<u8> {
+        SPARE.take()
+    }
+
+    /// Takes a head.
     ///
     /// # Panics
     /// When something else is to be written before.
-    pub(super) fn head(&mut self) -> &mut Vec<u8> {
+    pub(super) fn head(&mut self, head: Vec<u8>) {
         assert!(self.is_empty(), "a head is written by itself");
-        self.memory()
+        self.joined = head;
     }
 
-    fn memory(&mut self) -> &mut Vec<u8> {
+    fn joined(&mut self) -> &mut Vec<u8> {
         if self.joined.is_empty() {
             self.joined = SPARE.take();
         }
@@ -77,13 +82,13 @@ impl Outbox {
             Framing::UntilClose => {}
             Framing::Chunked { .. } if piece.is_empty() => return Ok(()), // it would be the end
             Framing::Chunked { .. } => {
-                write!(self.memory(), "{:X}\r\n", piece.len()).expect("memory can be written");
+                write!(self.joined(), "{:X}\r\n", piece.len()).expect("memory can be written");
                 self.after = b"\r\n";
             }
         }
         if self.joined.len() + piece.len() + self.after.len() <= JOIN_BYTES_MAX {
             let after = std::mem::take(&mut self.after);
-            self.memory().extend_from_slice(&piece);
+            self.joined().extend_from_slice(&piece);
             self.joined.extend_from_slice(after);
         } else {
             self.piece = piece;
@@ -99,7 +104,7 @@ impl Outbox {
             Framing::UntilClose => return true,
         };
         assert!(self.piece.is_empty() && self.after.is_empty(), "the pieces come before");
-        self.memory().extend_from_slice(b"0\r\n");
+        self.joined().extend_from_slice(b"0\r\n");
         for (name, value) in trailers.into_iter().flatten() {
             if announced.contains(name) {
                 write_line(&mut self.joined, name, value.as_bytes());

@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame};
 use super::client_io::{ClientIo, Next, RequestBody};
 use super::decoder::BadBody;
 use super::framing::Framing;
+use super::outbox::Outbox;
 use super::request_head::{self, Head};
 use super::response_head::{self, Asked};
 use crate::body::Body;
@@ -159,11 +160,11 @@ async fn refuse(io: &Shared, status: StatusCode) -> Then {
 async fn send(io: &Shared, response: Response<Body>, asked: &mut Asked) -> Result<(), Cause> {
     let (head, body) = response.into_parts();
     poll_fn(|cx| io.borrow_mut().poll_write(cx)).await?; // a word for the request's body
-    let framing = {
-        let io = &mut *io.borrow_mut();
-        io.answer();
-        response_head::encode(&head, &body, asked, io.outbox.head())
-    };
+    io.borrow_mut().answer();
+    let mut bytes = Outbox::memory();
+    // The body may be that of the request, which asks the connection.
+    let framing = response_head::encode(&head, &body, asked, &mut bytes);
+    io.borrow_mut().outbox.head(bytes);
     let mut sending = framing.map(|framing| (body, framing));
     poll_fn(|cx| poll_send(io, &mut sending, cx)).await
 }
@@ -187,15 +188,14 @@ fn poll_send(
             ready!(io.poll_gone(cx));
             return Poll::Ready(Err("the client has left".into()));
         };
-        let outbox = &mut io.borrow_mut().outbox;
         let is_over = match piece.transpose()?.map(Frame::into_data) {
             Some(Ok(data)) => {
-                outbox.data(data, framing)?;
+                io.borrow_mut().outbox.data(data, framing)?;
                 *framing == Framing::Length(0) && body.is_end_stream()
             }
             end => {
                 let trailers = end.and_then(|end| end.err()?.into_trailers().ok());
-                if !outbox.end(framing, trailers.as_ref()) {
+                if !io.borrow_mut().outbox.end(framing, trailers.as_ref()) {
                     return Poll::Ready(Err(BadBody::Incomplete.into()));
                 }
                 true

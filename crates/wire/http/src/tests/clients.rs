@@ -415,3 +415,27 @@ fn a_connection_ends_although_somebody_still_holds_the_body_of_a_request() {
         assert!(body.collect(100).await.is_err(), "nothing more comes of it");
     });
 }
+
+#[test]
+fn a_body_may_go_back_as_it_comes() {
+    run(async {
+        let (listener, stop) =
+            (Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap(), Stop::new());
+        let address = listener.address().unwrap();
+        let handler = |request: Request<Body>, _| async { Response::new(request.into_body()) };
+        let _serving = tokio::task::spawn_local(serve(listener, SERVER, handler, stop.signal()));
+        let mut client = Peer::connect(address).await;
+        for framing in ["content-length: 10\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
+            let is_chunked = framing.starts_with("transfer");
+            client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}")).await;
+            assert!(client.head().await.contains(framing.trim_end()));
+            for piece in ["first", "again"] {
+                let sent = if is_chunked { format!("5\r\n{piece}\r\n") } else { piece.into() };
+                assert_eq!(client.ask(&sent, &sent).await, sent);
+            }
+            if is_chunked {
+                client.ask("0\r\n\r\n", "0\r\n\r\n").await;
+            }
+        }
+    });
+}
