@@ -63,6 +63,7 @@ fn request(dispatcher: &mut Dispatcher, n: u64, tally: &mut Tally) {
     let call = Request { among, ..Request::new(group, Replay::Always) };
     let mut call = dispatcher.open(now, CallId(n), call);
     let mut flying: [Option<Attempt>; 8] = Default::default();
+    let mut is_told = !n.is_multiple_of(7);
     loop {
         match dispatcher.step(now, &mut call) {
             Step::Send(attempt) => {
@@ -73,6 +74,12 @@ fn request(dispatcher: &mut Dispatcher, n: u64, tally: &mut Tally) {
             Step::Cancel(copy) => {
                 tally.cancelled += 1;
                 learn(dispatcher, now, &mut call, flying[copy].take(), &Outcome::Cancelled);
+            }
+            Step::Wait { .. } if !core::mem::replace(&mut is_told, true) => {
+                let report = Feedback { queue_length: 400, ..report(n) };
+                if let Some(attempt) = flying.iter().flatten().next() {
+                    dispatcher.hear_queued(now, &mut call, attempt, &report);
+                }
             }
             Step::Wait { until } => {
                 let hedge = until.filter(|due| n.is_multiple_of(25) && due.why == Why::Hedge);
@@ -152,6 +159,7 @@ fn the_decision_path_allocates_nothing() {
             continue;
         }
         let (retries, hedges) = (window.retries, window.hedges);
+        assert!(policy != "adaptive" || window.moves > 5, "{} moves", window.moves);
         assert!(retries > 5 && hedges > 2, "{policy}: {retries} retries, {hedges} hedges");
         assert!(tally.sent > 210 && tally.cancelled > 2, "{policy}: {tally:?}");
     }

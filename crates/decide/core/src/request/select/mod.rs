@@ -86,6 +86,12 @@ pub trait Selector: Any + Debug + Send {
         None
     }
 
+    /// Which candidate would answer a request first, and after how many milliseconds beyond the way,
+    /// for one that waits elsewhere and moves only where that pays; `None` where nobody is known.
+    fn quickest(&self, _now: Instant, _from: Candidates<'_>) -> Option<(ReplicaId, f64)> {
+        None
+    }
+
     /// Writes down for people what candidates cost, and how long answers take where the policy has
     /// an estimate of that.
     fn rate(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
