@@ -86,8 +86,9 @@ pub trait Selector: Any + Debug + Send {
         None
     }
 
-    /// Which candidate would answer a request first, and after how many milliseconds beyond the way,
-    /// for one that waits elsewhere and moves only where that pays; `None` where nobody is known.
+    /// Which candidate would answer a request first that waits elsewhere now, and how long its wait
+    /// there must be, in milliseconds and the way aside, that moving pays; `None` where nobody is
+    /// known.
     fn quickest(&self, _now: Instant, _from: Candidates<'_>) -> Option<(ReplicaId, f64)> {
         None
     }
