@@ -29,6 +29,8 @@ pub struct RequestWindow {
     pub hedges_won: u64,
     /// Hedges that were due but forbidden by budget or gate.
     pub hedges_denied: u64,
+    /// Calls that moved to another replica as they waited for a slot.
+    pub moves: u64,
     /// Per replica, by slot.
     pub replicas: Vec<ReplicaWindow>,
     /// Latency from open to answer of answered calls; `None` unless recording was asked for.
@@ -138,6 +140,7 @@ impl RequestWindow {
         self.hedges += other.hedges;
         self.hedges_won += other.hedges_won;
         self.hedges_denied += other.hedges_denied;
+        self.moves += other.moves;
         if self.replicas.len() < other.replicas.len() {
             self.replicas.resize(other.replicas.len(), ReplicaWindow::default());
         }

@@ -63,6 +63,7 @@ fn request(dispatcher: &mut Dispatcher, n: u64, tally: &mut Tally) {
     let call = Request { among, ..Request::new(group, Replay::Always) };
     let mut call = dispatcher.open(now, CallId(n), call);
     let mut flying: [Option<Attempt>; 8] = Default::default();
+    let mut is_told = !n.is_multiple_of(7);
     loop {
         match dispatcher.step(now, &mut call) {
             Step::Send(attempt) => {
@@ -73,6 +74,12 @@ fn request(dispatcher: &mut Dispatcher, n: u64, tally: &mut Tally) {
             Step::Cancel(copy) => {
                 tally.cancelled += 1;
                 learn(dispatcher, now, &mut call, flying[copy].take(), &Outcome::Cancelled);
+            }
+            Step::Wait { .. } if !core::mem::replace(&mut is_told, true) => {
+                let report = Feedback { queue_length: 400, ..report(n) };
+                if let Some(attempt) = flying.iter().flatten().next() {
+                    dispatcher.hear_queued(now, &mut call, attempt, &report);
+                }
             }
             Step::Wait { until } => {
                 let hedge = until.filter(|due| n.is_multiple_of(25) && due.why == Why::Hedge);
@@ -208,6 +215,46 @@ fn neither_does_a_hedge_toward_an_objective() {
     assert_eq!(ALLOCATIONS.get() - before, 0);
     let hedges = dispatcher.window().hedges;
     assert!(hedges > 2, "{hedges} hedges");
+}
+
+#[test]
+fn neither_does_a_request_that_moves() {
+    let config = DispatcherConfig { can_ask: true, ..DispatcherConfig::default() };
+    let policy = policies::make("adaptive");
+    let mut dispatcher = Dispatcher::new(Fleet::single_group(3), policy, config);
+    let mut before = 0;
+    for n in 0..WARM_UP + MEASURED {
+        if n == WARM_UP {
+            let _ = dispatcher.window();
+            before = ALLOCATIONS.get();
+        }
+        let (asked_at, now) = (Instant::from_millis(n * 10), Instant::from_millis(n * 10 + 1));
+        let call = Request::new(GroupId::new(0), Replay::Always);
+        let mut call = dispatcher.open(asked_at, CallId(n), call);
+        let mut step = dispatcher.step(asked_at, &mut call);
+        while let Some(probe) = dispatcher.probe(asked_at) {
+            dispatcher.learn_probe(now, &probe, Some(&report(n)));
+        }
+        while dispatcher.resumed().is_some() {}
+        if matches!(step, Step::Wait { .. }) {
+            step = dispatcher.step(now, &mut call);
+        }
+        let Step::Send(mut attempt) = step else { panic!("{step:?}") };
+        let queued = Feedback { queue_length: 400, ..report(n) };
+        dispatcher.hear_queued(now, &mut call, &attempt, &queued);
+        if let Step::Send(next) = dispatcher.step(now, &mut call) {
+            assert!(matches!(dispatcher.step(now, &mut call), Step::Cancel(0)));
+            call.settle(dispatcher.give_up(now, &mut attempt));
+            let left = core::mem::replace(&mut attempt, next);
+            dispatcher.finish(now, left, BodyEnd::ClientGone);
+        }
+        let replied = Outcome::Replied(Some(report(n)));
+        learn(&mut dispatcher, now + MS, &mut call, Some(attempt), &replied);
+        dispatcher.close(now + MS, call);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    let moves = dispatcher.window().moves;
+    assert!(moves > 5, "{moves} moves");
 }
 
 #[test]

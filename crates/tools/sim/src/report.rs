@@ -19,6 +19,10 @@ use crate::redirect::{RedirectReport, SiteWindow};
 use crate::sampler::{LoadReport, Loads, WindowReport, Windows};
 use crate::scenario::Scenario;
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// The result of one run: the keys that users script against, and more.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunReport {
@@ -62,6 +66,9 @@ pub struct RunReport {
     pub retries: u64,
     /// Hedges sent.
     pub hedges: u64,
+    /// Requests that moved as they had to wait for a slot.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub moves: u64,
     /// Attempts sent in all, mirrors included.
     pub attempts: u64,
     /// Requests that arrived in all, in the warm-up too.
@@ -336,6 +343,7 @@ impl Tally {
             held: self.window.held,
             retries: self.window.retries,
             hedges: self.window.hedges,
+            moves: self.window.moves,
             attempts: self.window.replicas.iter().map(|replica| replica.sent).sum(),
             arrived: self.arrived,
             probes: self.probes,

@@ -109,7 +109,14 @@ pub struct Cluster {
     pub same_work: bool,
     /// Whether agents stand before the replicas. Without them nobody reports anything.
     pub agents: bool,
-    /// What answering a probe takes of a replica's time.
+    /// Whether the agents tell at once that a request must wait for a slot.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub notices: bool,
+    /// Whether the replicas take out of their queue what a client gave up, as soon as they hear of
+    /// it; they go on with what has started.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub withdraws: bool,
+    /// What answering a probe takes of a replica's time, and telling that a request waits.
     #[serde(with = "millis", rename = "probe_cost_ms")]
     pub probe_cost: Duration,
     /// Replicas of each item; groups are neighbours on a ring.
@@ -322,6 +329,7 @@ impl Scenario {
             root.problem("cluster", Mismatch::new(came, expected));
         }
         self.check_size(root);
+        self.check_queues(root);
         self.check_sharing(root);
         self.check_sites(root);
         self.check_tiers(root);
@@ -355,6 +363,21 @@ impl Scenario {
         }
         if self.fluctuation.by_rack && racks == 0 {
             problem("fluctuation", "by_rack without racks".to_owned(), "cluster.racks".to_owned());
+        }
+    }
+
+    fn check_queues(&self, root: &mut Table<'_>) {
+        let Cluster { notices, withdraws, agents, .. } = self.cluster;
+        let problems = [
+            (notices && !agents, "notices without agents", "agents = true: it is they who tell"),
+            (
+                withdraws && self.workload.cancel,
+                "withdraws beside workload.cancel",
+                "one of the two: with cancel replicas stop working on what was given up, too",
+            ),
+        ];
+        for (_, came, expected) in problems.into_iter().filter(|(is_wrong, ..)| *is_wrong) {
+            root.problem("cluster", Mismatch::new(came, expected));
         }
     }
 
@@ -450,6 +473,8 @@ impl Cluster {
         "service_cv",
         "service_law",
         "same_work",
+        "notices",
+        "withdraws",
         "replication_factor",
     ];
     /// What tiers say instead.
@@ -487,6 +512,8 @@ impl Cluster {
             service_law,
             same_work: table.key("same_work").boolean().or(false),
             agents: table.key("agents").boolean().or(true),
+            notices: table.key("notices").boolean().or(false),
+            withdraws: table.key("withdraws").boolean().or(false),
             probe_cost: table
                 .key("probe_cost")
                 .duration()

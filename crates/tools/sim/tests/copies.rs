@@ -1,4 +1,5 @@
-//! Stories of what copies and probes cost, in a world so idle that everything follows by hand.
+//! Stories of what copies and probes cost: in a world so idle that everything follows by hand, and
+//! in one where requests wait.
 
 use evenkeel_settings::Node;
 use evenkeel_sim::{RunReport, Scenario};
@@ -20,8 +21,26 @@ utilisation = 0.01
 requests = 20_000
 ";
 
+/// Speeds change every 100 ms, in groups of three, and some wait for long.
+const BUSY: &str = "
+[run]
+safeguards = false
+[cluster]
+servers = 20
+same_work = true
+[fluctuation]
+interval = '100ms'
+[workload]
+clients = 60
+requests = 40_000
+";
+
 fn run(sets: &[&str], policy: &str) -> RunReport {
-    let mut node = Node::parse(IDLE, "idle.toml").unwrap_or_else(|error| panic!("{error}"));
+    run_in(IDLE, sets, policy)
+}
+
+fn run_in(world: &str, sets: &[&str], policy: &str) -> RunReport {
+    let mut node = Node::parse(world, "world.toml").unwrap_or_else(|error| panic!("{error}"));
     for set in sets {
         node.set(set).unwrap_or_else(|problem| panic!("{problem}"));
     }
@@ -68,4 +87,39 @@ fn probes_are_counted() {
     let each = probed.probes as f64 / probed.arrived as f64;
     assert!((1.9..=2.0).contains(&each), "{each}");
     assert_eq!(probed.arrived, 20_000);
+}
+
+#[test]
+fn what_has_started_is_finished_whoever_gave_it_up() {
+    // Nobody waits, so there is nothing that could be taken back.
+    let (kept, told) = (run(&[], "random+hedge"), run(&["cluster.withdraws=true"], "random+hedge"));
+    assert_eq!(kept.extra_work_ratio, told.extra_work_ratio);
+    assert_eq!(latencies(&kept), latencies(&told));
+}
+
+#[test]
+fn hedges_harm_less_where_what_waits_is_taken_back() {
+    let [kept, taken_back, at_once] =
+        [&[][..], &["cluster.withdraws=true"], &["workload.cancel=true"]]
+            .map(|sets| run_in(BUSY, sets, "c3+hedge"));
+    let extra = |run: &RunReport| run.extra_work_ratio.expect("slots tell it");
+    let all = format!("{kept:?} {taken_back:?} {at_once:?}");
+    assert!(extra(&taken_back) < 0.8 * extra(&kept), "{all}");
+    assert!(extra(&at_once) < 0.8 * extra(&taken_back), "what has started is work: {all}");
+    assert!(taken_back.p99_ms < 0.9 * kept.p99_ms, "{all}");
+}
+
+#[test]
+fn over_a_long_way_requests_that_must_wait_move() {
+    let far = "network.one_way=5ms";
+    let (notices, withdraws) = ("cluster.notices=true", "cluster.withdraws=true");
+    let [plain, deaf, copied, moved] =
+        [&[far][..], &[far, withdraws], &[far, notices], &[far, notices, withdraws]]
+            .map(|sets| run_in(BUSY, sets, "adaptive"));
+    let extra = |run: &RunReport| run.extra_work_ratio.expect("slots tell it");
+    assert_eq!((plain.moves, deaf.moves), (0, 0));
+    assert!(moved.moves > 400, "{}", moved.moves);
+    assert!(moved.p99_ms < 0.9 * deaf.p99_ms, "{} of {}", moved.p99_ms, deaf.p99_ms);
+    assert!(extra(&moved) < 0.02, "{}", extra(&moved));
+    assert!(extra(&copied) > 2.0 * extra(&moved), "nobody takes it back: {}", extra(&copied));
 }

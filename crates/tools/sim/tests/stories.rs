@@ -536,12 +536,20 @@ fn what_a_scenario_cannot_mean_is_told() {
         (&["workload.rate=5"], "rate beside utilisation"),
         (&["workload.duration=5s"], "duration beside requests"),
         (&["workload.cancel=true", "workload.noticed=false"], "noticed = true"),
+        (&["cluster.withdraws=true"], "withdraws beside replicas"),
         (&["run.policies=['random+brownout']"], "+feed-forward"),
         (&["dimmer.law='on'"], "feed-forward, published"),
         (&["workload={duration = '24h', rate = 1e9}"], "at most 10000000000"),
     ] {
         let reported = reported(sets);
         assert!(reported.contains(expected), "{sets:?}: {reported}");
+    }
+    for (text, expected) in [
+        ("cluster = {notices = true, agents = false}", "agents = true"),
+        ("cluster = {withdraws = true}\nworkload = {cancel = true}", "one of the two"),
+    ] {
+        let reported = Scenario::read(&Node::parse(text, "x.toml").unwrap()).unwrap_err();
+        assert!(reported.to_string().contains(expected), "{reported}");
     }
     for text in ["work = {optional = '1s', mandatory = '1s'}", "dimmer = {law = 'off'}"] {
         let reported =

@@ -84,8 +84,17 @@ pub enum Kind {
     Retry,
     /// Sent because an earlier attempt takes long.
     Hedge,
+    /// Sent because an earlier attempt must wait for a slot of its replica; that one is given up.
+    Moved,
     /// Sent because the application asked for a copy at this replica (read repair, a write to all).
     Mirror,
+}
+
+impl Kind {
+    /// Whether it is no further copy, but the one that a call waits for.
+    pub(crate) const fn is_alone(self) -> bool {
+        matches!(self, Self::First | Self::Moved)
+    }
 }
 
 /// One copy of a request on its way to one replica.
@@ -322,6 +331,17 @@ impl Ping {
     }
 }
 
+/// What a call's replica said of the attempt it has: that it must wait for a slot.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(crate) enum Queued {
+    #[default]
+    No,
+    /// Its answer is to be expected after so long.
+    Told { copy: u8, wait_ms: f64 },
+    /// Another one has left in its place, and it is to be given up.
+    Moved { copy: u8 },
+}
+
 /// The life of one request, from open to close. About 150 bytes, no allocation.
 #[derive(Debug)]
 #[must_use = "close it with Dispatcher::close, or its place in the backlog stays taken"]
@@ -345,6 +365,7 @@ pub struct Call {
     pub(crate) rescue_due: Option<Instant>,
     /// When its replica is asked whether it lives.
     pub(crate) ping: Ping,
+    pub(crate) queued: Queued,
     /// Whether the driver says that they do.
     pub(crate) is_doubted: bool,
     /// Whether the budget forbade that once.
@@ -377,6 +398,7 @@ impl Call {
             hedge_due: None,
             rescue_due: None,
             ping: Ping::Never,
+            queued: Queued::No,
             is_doubted: false,
             is_denied: false,
             last_failure: None,

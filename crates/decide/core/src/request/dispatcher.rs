@@ -23,6 +23,7 @@ mod by_client;
 mod deciding;
 mod further;
 mod listening;
+mod moving;
 mod pinging;
 mod probing;
 
@@ -36,7 +37,7 @@ use crate::plan::RoutePlan;
 use crate::request::backlog::Backlog;
 use crate::request::call::{
     Attempt, BodyEnd, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Learnt, Listening,
-    MIRROR, Outcome, Phase, Refusal, Request, Settled, Step,
+    MIRROR, Outcome, Phase, Queued, Refusal, Request, Settled, Step,
 };
 use crate::request::decision::{Decisions, Verdict};
 use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
@@ -96,6 +97,9 @@ pub struct Dispatcher {
     asks: bool,
     questions: Questions,
     old_age: OldAge,
+    moves: Budget,
+    /// The attempt that is to be given up as its call moved elsewhere.
+    moved: Option<(CallId, u8)>,
     /// First copies in flight, for the hedge: copies are no load.
     firsts: u32,
     /// Room for narrowed candidates, kept so that no request allocates.
@@ -117,6 +121,8 @@ impl Dispatcher {
             asks,
             questions: Questions::default(),
             old_age: OldAge::default(),
+            moves: moving::budget(),
+            moved: None,
             selector,
             redundancy: Box::new(Single),
             backlog,
@@ -144,6 +150,7 @@ impl Dispatcher {
     pub fn open(&mut self, now: Instant, id: CallId, request: Request) -> Call {
         self.window.opened += 1;
         self.config.retry_budget.deposit(now);
+        self.moves.deposit(now);
         self.redundancy.on_open(now);
         Call::new(now, id, request)
     }
@@ -156,6 +163,7 @@ impl Dispatcher {
         match call.phase {
             Phase::Choosing(kind) => self.send_or_hold(now, call, kind),
             Phase::Flying if call.flying == 0 => self.retry_or_refuse(now, call),
+            Phase::Flying if call.queued != Queued::No => self.move_or_wait(now, call),
             Phase::Flying if call.at_once > 0 => self.send_at_once(now, call),
             Phase::Flying => self.further_or_wait(now, call),
             Phase::Answered(copy) => {
@@ -216,6 +224,9 @@ impl Dispatcher {
     /// When this attempt was learnt from before.
     #[inline]
     pub fn give_up(&mut self, now: Instant, attempt: &mut Attempt) -> Settled {
+        if self.moved.take_if(|it| *it == (attempt.call, attempt.copy)).is_some() {
+            return self.forget(now, attempt); // how long it waited is the next one's to tell
+        }
         let waited_ns = now.nanos_since(attempt.sent_at);
         if !self.is_current(attempt) {
             return self.learn(now, attempt, &Outcome::Cancelled);
@@ -252,7 +263,7 @@ impl Dispatcher {
             assert!(replica.in_flight > 0, "finished more often than sent");
             replica.in_flight -= 1;
         }
-        self.firsts -= u32::from(attempt.kind == Kind::First);
+        self.firsts -= u32::from(attempt.kind.is_alone());
     }
 
     /// Ends a call, answered or not. Attempts still on their way live on: cancel, then learn from
@@ -458,6 +469,7 @@ impl Dispatcher {
                 call.hedges += 1;
                 self.window.hedges += 1;
             }
+            Kind::Moved => self.window.moves += 1,
             Kind::First | Kind::Mirror => {}
         }
         let in_haste = call.request.replay.is_allowed_in_haste();
@@ -491,7 +503,7 @@ impl Dispatcher {
         let generation = facts.generation;
         self.window.replicas[replica.index()].sent += 1;
         self.selector.on_send(sent_at, replica, kind, &self.fleet);
-        self.firsts += u32::from(kind == Kind::First);
+        self.firsts += u32::from(kind.is_alone());
         let firsts = self.firsts;
         let learnt = Learnt::Nothing;
         Attempt { call, replica, generation, kind, copy, sent_at, first_sent_at, firsts, learnt }
@@ -581,11 +593,14 @@ fn tells_latency(outcome: &Outcome) -> bool {
 /// What the hedge is told of an attempt.
 #[inline]
 fn lasted<'a>(now: Instant, attempt: &Attempt, outcome: &'a Outcome) -> Lasted<'a> {
+    // One that moved lasts since it was sent first.
+    let is_moved = attempt.kind == Kind::Moved;
+    let sent_at = if is_moved { attempt.first_sent_at } else { attempt.sent_at };
     Lasted {
-        kind: attempt.kind,
-        latency: now.since(attempt.sent_at),
+        kind: if is_moved { Kind::First } else { attempt.kind },
+        latency: now.since(sent_at),
         is_answered: matches!(outcome, Outcome::Replied(_)),
-        behind: attempt.sent_at.since(attempt.first_sent_at),
+        behind: sent_at.since(attempt.first_sent_at),
         in_flight: attempt.firsts,
         report: if let Outcome::Replied(report) = outcome { report.as_ref() } else { None },
     }

@@ -129,6 +129,9 @@ impl History {
                 let report = (service_us % 3 > 0).then_some(feedback);
                 self.learn(attempt, &Outcome::Replied(report));
             }
+            Moment::Queued { attempt, queue, service_us } => {
+                self.hear_queued(attempt, queue, service_us);
+            }
             Moment::Fail { attempt, failure } => self.learn(attempt, &Outcome::Failed(failure)),
             Moment::GiveUp(attempt) => self.learn(attempt, &Outcome::Cancelled),
             Moment::Finish { attempt, end } => self.finish(attempt, end),
@@ -278,6 +281,7 @@ impl History {
         }
         self.expected.retries += u64::from(kind == Kind::Retry);
         self.expected.hedges += u64::from(kind == Kind::Hedge);
+        self.expected.moves += u64::from(kind == Kind::Moved);
         self.in_flight.push(InFlight { attempt, mirror: false, is_answered: false, stale: false });
         self.slot(slot).sent += 1;
     }
@@ -319,6 +323,11 @@ impl History {
                 assert!(open.flying() > 0, "a hedge is a further copy");
                 assert!(self.plan.health[slot] == Health::Up && queue.is_empty());
             }
+            Kind::Moved => {
+                assert!(open.replay == Replay::Always && open.flying() == 1);
+                let moves = open.copies.iter().filter(|copy| copy.kind == Kind::Moved).count();
+                assert!(self.plan.health[slot] == Health::Up && queue.is_empty() && moves < 2);
+            }
             Kind::Mirror => panic!("step sends no mirrors"),
         }
         assert!(queue.first().is_none_or(|&head| head == open.id), "{} overtook", open.id);
@@ -333,7 +342,11 @@ impl History {
         let is_doubtful = replica.is_silent() || replica.needs_trial(self.now, ejection_failures);
         // It was asked whether it lives, and said nothing for the least that is waited for.
         let is_mute = self.now >= replica.received_at() + Duration::from_millis(1);
-        copy.fate != Fate::Flying || is_doubtful || is_stale || (self.may_ask && is_mute)
+        copy.fate != Fate::Flying
+            || copy.cancel_asked
+            || is_doubtful
+            || is_stale
+            || (self.may_ask && is_mute)
     }
 
     /// A call whose turn it is goes to its fallback when nobody of its group is up.
@@ -403,7 +416,10 @@ impl History {
     /// Obeys a cancel; every third time the answer is on its way already and comes as a stray.
     fn cancel(&mut self, place: usize, copy: usize) {
         let open = &mut self.calls[place];
-        assert!(open.answer.is_some_and(|answer| answer != copy), "only losers are cancelled");
+        // A loser, or the one before a copy that has just moved.
+        let last = open.copies.last().expect("it was sent");
+        let has_moved = last.kind == Kind::Moved && copy + 1 < open.copies.len();
+        assert!(open.answer.map_or(has_moved, |answer| answer != copy), "nobody else is cancelled");
         let loser = &mut open.copies[copy];
         assert!(loser.fate == Fate::Flying && !loser.cancel_asked, "asked once");
         loser.cancel_asked = true;
@@ -422,6 +438,17 @@ impl History {
             self.slot(flight.attempt.replica().index()).cancelled += 1;
         }
         self.dispatcher.finish(self.now, flight.attempt, BodyEnd::ClientGone);
+    }
+
+    /// Hears that an attempt waits. Who is told of a call that is closed drops that.
+    fn hear_queued(&mut self, attempt: usize, queue: u32, service_us: u32) {
+        let Some(flight) = nth(&self.in_flight, attempt) else { return };
+        let attempt = &self.in_flight[flight].attempt;
+        let is_it = |open: &OpenCall| CallId(open.id) == attempt.call();
+        let Some(place) = self.calls.iter().position(is_it) else { return };
+        let report = Feedback::measured(queue, 1, Duration::from_micros(service_us.into()));
+        self.dispatcher.hear_queued(self.now, &mut self.calls[place].call, attempt, &report);
+        self.step(place);
     }
 
     fn learn(&mut self, attempt: usize, outcome: &Outcome) {
@@ -567,6 +594,7 @@ impl History {
                 w.retries,
                 w.hedges,
                 w.hedges_won,
+                w.moves,
             ]
         };
         assert_eq!(totals(counted), totals(expected));
@@ -587,6 +615,7 @@ impl History {
         let allowed = |share: f64| BURST + share * counted.opened as f64;
         let paid = counted.retries - self.free_retries;
         assert!(paid as f64 <= allowed(RETRY_SHARE), "retries beyond the budget");
+        assert!(counted.moves as f64 <= 10.0 + 0.1 * counted.opened as f64, "too many moves");
         assert!(counted.hedges as f64 <= allowed(HEDGE_SHARE), "hedges beyond the budget");
     }
 

@@ -24,6 +24,12 @@ pub(crate) enum Moment {
         queue: u32,
         service_us: u32,
     },
+    /// A replica says that an attempt waits, and may lie.
+    Queued {
+        attempt: usize,
+        queue: u32,
+        service_us: u32,
+    },
     Fail {
         attempt: usize,
         failure: Failure,
@@ -113,13 +119,15 @@ pub(crate) fn moments() -> impl Strategy<Value = Moment> {
         8 => n.clone().prop_map(Moment::StepAgain),
         8 => (n.clone(), prop_oneof![0..20_u32, Just(u32::MAX)], 0..50_000_u32)
             .prop_map(|(attempt, queue, service_us)| Moment::Reply { attempt, queue, service_us }),
+        18 => (n.clone(), prop_oneof![0..2_000_u32, Just(u32::MAX)], 1_000..50_000_u32)
+            .prop_map(|(attempt, queue, service_us)| Moment::Queued { attempt, queue, service_us }),
         5 => (n.clone(), failures())
             .prop_map(|(attempt, failure)| Moment::Fail { attempt, failure }),
         1 => n.clone().prop_map(Moment::GiveUp),
         8 => (n.clone(), ends()).prop_map(|(attempt, end)| Moment::Finish { attempt, end }),
         2 => n.clone().prop_map(Moment::Abandon),
         2 => (n.clone(), n.clone()).prop_map(|(call, slot)| Moment::Mirror { call, slot }),
-        4 => (n.clone(), prop::option::of(prop_oneof![0..20_u32, Just(u32::MAX)]))
+        8 => (n.clone(), prop::option::of(prop_oneof![0..20_u32, Just(u32::MAX)]))
             .prop_map(|(probe, rif)| Moment::AnswerProbe { probe, rif }),
         8 => (0..6_000_u64).prop_map(|micros| Moment::Pass { micros }),
         1 => (0..3_000_000_u64).prop_map(|micros| Moment::Pass { micros }),

@@ -103,6 +103,12 @@ impl Selector for Watched {
         self.policy.cost(now, fleet, replica)
     }
 
+    fn quickest(&self, now: Instant, from: Candidates<'_>) -> Option<(ReplicaId, f64)> {
+        let found = self.policy.quickest(now, from);
+        assert!(found.is_none_or(|(id, ms)| from.ids.contains(&id) && ms >= 0.0), "{found:?}");
+        found
+    }
+
     fn on_send(&mut self, now: Instant, replica: ReplicaId, kind: Kind, fleet: &Fleet) {
         self.reported.add(1, 0);
         self.policy.on_send(now, replica, kind, fleet);

@@ -47,7 +47,7 @@ impl Why {
             Kind::First | Kind::Mirror => Self::First,
             Kind::Hedge => Self::Hedge,
             Kind::Retry if is_waiting => Self::Rescue,
-            Kind::Retry => Self::Retry,
+            Kind::Retry | Kind::Moved => Self::Retry,
         }
     }
 }

@@ -190,9 +190,15 @@ impl World<'_> {
         let outcome = Outcome::Failed(Failure::TimedOut);
         call.settle(dispatcher.learn(self.now, &mut attempt, &outcome));
         dispatcher.finish(self.now, attempt, BodyEnd::Complete);
+        self.leave_off(id);
+    }
+
+    /// The server may leave off what a client gave up.
+    fn leave_off(&mut self, id: JobId) {
         if self.scenario.workload.cancel {
             self.abandon(id);
         }
+        self.ask_back(id);
     }
 
     fn close(&mut self, slot: usize, call: Call, end: End) {
@@ -243,7 +249,7 @@ impl World<'_> {
         let server = attempt.replica().index();
         let copy = match attempt.kind() {
             Kind::Mirror => 64 + server as u32, // a draw of its own for each mirror
-            Kind::First | Kind::Retry | Kind::Hedge => attempt.copy() as u32,
+            Kind::First | Kind::Retry | Kind::Hedge | Kind::Moved => attempt.copy() as u32,
         };
         let (id, client, seed) = (open.id, open.client, open.arrival.work_seed);
         let job = Job { seed, copy, number: open.number, ..Job::new(attempt, id, client) };
@@ -263,9 +269,7 @@ impl World<'_> {
         let dispatcher = &mut self.clients[job.client as usize].dispatcher;
         call.settle(dispatcher.give_up(self.now, &mut attempt));
         dispatcher.finish(self.now, attempt, BodyEnd::Complete);
-        if self.scenario.workload.cancel {
-            self.abandon(id);
-        }
+        self.leave_off(id);
     }
 
     /// The caller gives up. That is no failure of the replicas', so nothing is learnt of it.
@@ -286,6 +290,7 @@ impl World<'_> {
                     BodyEnd::Complete,
                 );
                 self.abandon(number);
+                self.ask_back(number);
             } else {
                 self.overdue(number);
             }

@@ -5,6 +5,7 @@
 //! core's own lines.
 
 mod client;
+mod notices;
 mod parts;
 mod server;
 mod sites;
@@ -36,6 +37,7 @@ use crate::scenario::{Replica, Scenario, Spelling};
 use crate::server::{Discipline, JobId, Server, Sharing, Slots};
 use crate::weather::Weather;
 use crate::workload::{Arrival, Arriving, CoreTime};
+use crate::world::notices::Notice;
 use crate::world::parts::Whole;
 use crate::world::sites::Sites;
 
@@ -80,6 +82,10 @@ enum Event {
     Reroute(u32),
     /// Servers tell how busy they are.
     Busy,
+    /// A client hears that a request of its own waits for a slot.
+    Queued(u32),
+    /// A server hears that a request was given up.
+    Withdraw(u32),
 }
 
 /// The life of a server in which a job that has not reached it lives.
@@ -215,6 +221,7 @@ pub struct World<'a> {
     wholes: Slab<Whole>,
     jobs: Slab<Job>,
     probes: Slab<FlyingProbe>,
+    notices: Slab<Notice>,
     arrived: u64,
     /// Calls that were opened: of each request one, or its parts.
     opened: u64,
@@ -369,6 +376,7 @@ impl<'a> World<'a> {
             wholes: Slab::new(),
             jobs: Slab::new(),
             probes: Slab::new(),
+            notices: Slab::new(),
             arrived: 0,
             opened: 0,
             plan: RoutePlan {
@@ -454,6 +462,8 @@ impl<'a> World<'a> {
             Event::Echo(probe) => self.echo(probe),
             Event::Reroute(pair) => self.reroute(pair),
             Event::Busy => self.look_who_is_busy(),
+            Event::Queued(notice) => self.queued(notice),
+            Event::Withdraw(notice) => self.withdraw(notice),
         }
     }
 
@@ -513,6 +523,7 @@ impl World<'_> {
     fn end(mut self, policy: &str, seed: u64) -> RunReport {
         assert!(self.calls.is_empty() && self.wholes.is_empty(), "every call ends");
         assert!(self.jobs.is_empty() && self.probes.is_empty(), "every job comes home");
+        assert!(self.notices.is_empty(), "every notice arrives");
         for client in &mut self.clients {
             assert_eq!(client.dispatcher.fleet().in_flight(), 0, "nothing stays in flight");
             assert_eq!(client.dispatcher.held(), 0, "nothing stays held");

@@ -56,6 +56,8 @@ impl World<'_> {
         job.life = life;
         if slots.arrive(id) {
             self.start(id, start);
+        } else {
+            self.tell_queued(id, start);
         }
     }
 

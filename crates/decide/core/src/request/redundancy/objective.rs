@@ -305,7 +305,7 @@ impl Aim {
                 self.alone.0 -= 1;
                 self.alone.1 -= i64::from(late);
             }
-            Kind::Retry | Kind::Mirror => {}
+            Kind::Retry | Kind::Moved | Kind::Mirror => {}
         }
         if now >= self.next_tick {
             self.tick(now);

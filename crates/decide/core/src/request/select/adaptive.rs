@@ -190,6 +190,14 @@ impl Known {
         Load { slots: 1.0, load, unseen: 0.0, exponent: UNREPORTED, own: 0.0 }
     }
 
+    /// How long it takes, in milliseconds, to serve a request that is sent now.
+    fn takes_ms(&self, round_trip: Duration, service_ms: f64, kept: f64) -> f64 {
+        let slots = f64::from(self.slots);
+        let unseen = self.unseen(self.at.minus(round_trip));
+        let ahead = f64::from(self.load) * kept + unseen + 1.0 - slots;
+        service_ms * (1.0 + ahead.max(0.0) / slots)
+    }
+
     fn hear(&mut self, now: Instant, report: &Feedback) {
         let load = f64::from(report.queue_length) + f64::from(report.in_service);
         // Who does not know serves all at once, and each request makes the others slower.
@@ -347,15 +355,21 @@ impl Adaptive {
         if age < 0.01 { 1.0 } else { (-age).exp() }
     }
 
+    /// The service time of a replica, of whose estimate so much is left.
+    #[inline]
+    fn service_ms(&self, known: &Known, kept: f64) -> f64 {
+        match known.service_ms {
+            0.0 => self.typical(),
+            known_ms => self.typical() + kept * (known_ms - self.typical()),
+        }
+    }
+
     #[inline]
     fn rate_one(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> Rated {
         let (replica, known) = (fleet.replica(id), &self.known[id.index()]);
         let own = replica.burden(now);
         let kept = self.kept(now, known.at);
-        let service_ms = match known.service_ms {
-            0.0 => self.typical(),
-            known_ms => self.typical() + kept * (known_ms - self.typical()),
-        };
+        let service_ms = self.service_ms(known, kept);
         let round_trip = fleet.round_trip(id).unwrap_or_default();
         let load = match known.reports() {
             false => Load { slots: 1.0, load: own, unseen: 0.0, exponent: UNREPORTED, own: 0.0 },
@@ -560,6 +574,24 @@ impl Selector for Adaptive {
 
     fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
         Some(self.rate_one(now, fleet, replica).cost)
+    }
+
+    fn quickest(&self, now: Instant, from: Candidates<'_>) -> Option<(ReplicaId, f64)> {
+        let fleet = from.fleet;
+        let is_large = from.ids.len() > COMPARED_MAX;
+        let ids = if is_large { &self.freshest[..] } else { from.ids };
+        let takes_ms = |id: &ReplicaId| {
+            let known = &self.known[id.index()];
+            let is_meant = !is_large || from.ids.contains(id);
+            if !is_meant || !known.reports() || fleet.is_late_with_answer(now, *id) {
+                return None;
+            }
+            let kept = self.kept(now, known.at);
+            let round_trip = fleet.round_trip(*id).unwrap_or_default();
+            let takes_ms = known.takes_ms(round_trip, self.service_ms(known, kept), kept);
+            Some((*id, takes_ms + self.typical()))
+        };
+        ids.iter().filter_map(takes_ms).min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     fn on_send(&mut self, now: Instant, replica: ReplicaId, _kind: Kind, _fleet: &Fleet) {

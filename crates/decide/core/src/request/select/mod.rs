@@ -86,6 +86,13 @@ pub trait Selector: Any + Debug + Send {
         None
     }
 
+    /// Which candidate would answer a request first that waits elsewhere now, and how long its wait
+    /// there must be, in milliseconds and the way aside, that moving pays; `None` where nobody is
+    /// known.
+    fn quickest(&self, _now: Instant, _from: Candidates<'_>) -> Option<(ReplicaId, f64)> {
+        None
+    }
+
     /// Writes down for people what candidates cost, and how long answers take where the policy has
     /// an estimate of that.
     fn rate(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
