@@ -14,8 +14,8 @@ pub(super) fn surface(names: Arc<Names>) -> Surface {
 const COUNTED: [Metric<Lookups>; 2] = [
     counter_by(
         "evenkeel_name_lookups_total",
-        "Lookups of names to connect to: whole, partial (one kind of address is unknown), or failed \
-         (no answer, SERVFAIL, no such name, no address).",
+        "Lookups of names to connect to: whole, partial (one kind of address is unknown), or \
+         failed (no answer, SERVFAIL, no such name, no address).",
         "outcome",
         |it| {
             vec![
