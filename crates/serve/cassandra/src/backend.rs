@@ -14,6 +14,7 @@ use super::protocol::Cql;
 use super::route::Route;
 use super::route::greeting::{self, Greeting};
 use super::route::schema;
+use super::span;
 use evenkeel_cql::client::{Answer, Dialect};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
@@ -60,6 +61,7 @@ impl Backend for Route {
             let kind: &[u8] = if what.is_write { b"CQL write " } else { b"CQL read " };
             let keyspace = what.keyspace.as_deref().unwrap_or_default();
             draft.describe(&[kind, keyspace.as_bytes()], b"");
+            span::join(draft, self, &request);
         }
         let route = Rc::clone(self);
         Exchange::<Cql>::open(route, request.into(), choice, record).run().await

@@ -32,6 +32,7 @@ mod prepared;
 mod protocol;
 mod route;
 mod session;
+mod span;
 mod system;
 mod system_table;
 #[cfg(test)]

@@ -21,9 +21,12 @@ use crate::config::CqlConfig;
 use evenkeel_cql::client::{FeedbackSource, Login, Node, NodeLimits};
 use evenkeel_proxy::calls::{Calls, DispatcherSeed, OpenAttempt};
 use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_proxy::requests::context::Ids;
+use evenkeel_proxy::requests::record::Place;
 use evenkeel_proxy::site_setup::{Constraints, HOME};
 use evenkeel_proxy::upstream_state::WorkerReport;
 use evenkeel_runtime::clock::Clock;
+use evenkeel_settings::address::ServerAddress;
 
 /// One Cassandra cluster as one worker sees it.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub struct Route {
     turn: Cell<usize>,
     /// What its listeners count.
     fronts: RefCell<Vec<Rc<FrontCounts>>>,
+    /// Of traces that begin here.
+    ids: Ids,
 }
 
 impl Route {
@@ -74,6 +79,7 @@ impl Route {
             stayed: Cell::default(),
             turn: Cell::default(),
             fronts: RefCell::default(),
+            ids: Ids::new(),
         }))
     }
 
@@ -189,6 +195,18 @@ impl Route {
     pub(crate) fn node(&self, attempt: &OpenAttempt) -> Rc<Node> {
         let nodes = self.nodes.borrow();
         Rc::clone(&nodes[attempt.datacenter()][attempt.replica().index()])
+    }
+
+    /// The node in a place of records.
+    pub(crate) fn address_at(&self, place: Place) -> Option<ServerAddress> {
+        let nodes = self.nodes.borrow();
+        let node = nodes.get(usize::from(place.datacenter))?.get(usize::from(place.slot))?;
+        Some(node.address().into())
+    }
+
+    /// Makes the ids of traces that begin here.
+    pub(crate) const fn ids(&self) -> &Ids {
+        &self.ids
     }
 
     /// Takes what was counted since the last time, and how the nodes at home stand.

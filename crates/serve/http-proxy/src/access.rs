@@ -16,7 +16,7 @@ use evenkeel_http::{Body, Client};
 use evenkeel_proxy::requests::access::{Access, timestamp};
 use evenkeel_proxy::requests::record::{AttemptEnd, Place, RequestEnd, RequestRecord};
 use evenkeel_proxy::requests::recorder::AtEnd;
-use evenkeel_proxy::requests::traces::{Finished, HttpFacts, SpanContext, Traces};
+use evenkeel_proxy::requests::traces::{Facts, Finished, HttpFacts, SpanContext, Traces};
 
 /// Characters of a path and a host that wait for the exporter of traces; the rest is cut off.
 const PATH_MAX: usize = 1_024;
@@ -84,16 +84,14 @@ impl Entry {
             upstream: config.name.clone(),
             policy: config.policy.text().to_owned(),
             is_upstream_tls: config.tls.is_some(),
-            http: HttpFacts {
-                method: self.method.as_str().to_owned(),
-                path: beginning(self.uri.path(), PATH_MAX),
-                is_https: self.is_https,
+            facts: Facts::Http(HttpFacts {
                 host: text(self.host.as_ref()).map(|host| beginning(&host, HOST_MAX)),
                 client: self.client(),
                 peer: self.peer,
-                version: version(self.version),
+                is_https: self.is_https,
                 request_id: text(Some(&self.id)).unwrap_or_default(),
-            },
+                ..http_facts(&self.method, &self.uri, self.version)
+            }),
             datacenters: home
                 .into_iter()
                 .chain(config.sites.iter().map(|it| it.name.clone()))
@@ -176,6 +174,20 @@ struct Line<'a> {
     end: &'a str,
     trace_id: String,
     request_id: String,
+}
+
+/// What a request line says.
+pub(crate) fn http_facts(method: &Method, uri: &Uri, version: Version) -> HttpFacts {
+    HttpFacts {
+        method: method.as_str().to_owned(),
+        path: beginning(uri.path(), PATH_MAX),
+        is_https: false,
+        host: None,
+        client: String::new(),
+        peer: SocketAddr::from(([0; 4], 0)),
+        version: self::version(version),
+        request_id: String::new(),
+    }
 }
 
 /// Methods that nobody has heard of are one, as OpenTelemetry wants: a client could make up any

@@ -1,9 +1,7 @@
 //! What joins a request to others' logs and traces: `x-request-id`, and the trace context of W3C
 //! (`traceparent`; `tracestate` passes as it came).
 
-use std::cell::RefCell;
-
-use evenkeel_core::Rng;
+use evenkeel_proxy::requests::context::{Ids, Joined, write_hex};
 use evenkeel_proxy::requests::traces::{SpanContext, Traces};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -13,63 +11,36 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// A longer one of a client is replaced.
 const ID_BYTES_MAX: usize = 128;
-/// Of a `traceparent`: version, trace, span and flags, with hyphens.
-const TRACEPARENT_BYTES: usize = 55;
-const SAMPLED: u8 = 1;
 
-/// Makes ids. Each worker has its own.
-#[derive(Debug)]
-pub(crate) struct Ids(RefCell<Rng>);
-
-impl Ids {
-    /// Seeded by the operating system, so that no two processes make the same.
-    pub(crate) fn new() -> Self {
-        use std::hash::{BuildHasher, Hasher, RandomState};
-        Self(RefCell::new(Rng::seeded(RandomState::new().build_hasher().finish())))
-    }
-
-    fn bits(&self) -> u64 {
-        self.0.borrow_mut().bits()
-    }
-
-    fn span(&self) -> u64 {
-        self.bits().max(1) // zero means none
-    }
-
-    fn trace(&self) -> u128 {
-        (u128::from(self.span()) << 64) | u128::from(self.bits())
-    }
-}
-
-/// The trace that a request is part of, and its span there.
+/// The trace that a request is part of, its span there, and the attempts that have left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Trace {
     pub(crate) id: u128,
     pub(crate) context: SpanContext,
-    /// Attempts that have left; `None` of a copy, whose attempts are no spans.
+    /// `None` of a copy, whose attempts are no spans.
     attempts: Option<u8>,
 }
 
 impl Trace {
     /// Whether whoever began the trace keeps it.
     pub(crate) const fn is_sampled(self) -> bool {
-        self.context.flags & SAMPLED != 0
+        self.joined().is_sampled()
     }
 
-    /// Joins the trace of a request, or begins one, which is sampled as `traces` say. Two contexts,
-    /// or one that is none, are as good as nothing: the specification wants a new trace, without
-    /// the old state.
+    const fn joined(self) -> Joined {
+        Joined { id: self.id, context: self.context }
+    }
+
+    /// Joins the trace of a request, or begins one. Two contexts, or one that is none, are as good
+    /// as nothing: the specification wants a new trace, without the old state.
     pub(crate) fn join(headers: &mut HeaderMap, ids: &Ids, traces: Option<&Traces>) -> Self {
         let mut values = headers.get_all(TRACEPARENT).iter();
-        let first = values.next();
-        let joined = first.filter(|_| values.next().is_none()).and_then(read);
-        let (id, parent, flags) = joined.unwrap_or_else(|| {
+        let first = values.next().filter(|_| values.next().is_none());
+        let (joined, is_old) = Joined::join(first.map(HeaderValue::as_bytes), ids, traces);
+        if !is_old {
             headers.remove(TRACESTATE);
-            let id = ids.trace();
-            (id, None, u8::from(traces.is_some_and(|traces| traces.samples(id))) * SAMPLED)
-        });
-        let context = SpanContext { span: ids.span(), parent, flags };
-        Self { id, context, attempts: Some(0) }
+        }
+        Self { id: joined.id, context: joined.context, attempts: Some(0) }
     }
 
     /// For a copy that is sent elsewhere: whoever gets it is told of the request's own span.
@@ -87,45 +58,7 @@ impl Trace {
             }
             None => self.context.span,
         };
-        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        write_hex(&mut text[3..19], (self.id >> 64) as u64);
-        write_hex(&mut text[19..35], self.id as u64);
-        write_hex(&mut text[36..52], span);
-        write_hex(&mut text[53..55], u64::from(self.context.flags));
-        headers.insert(TRACEPARENT, unique(&text));
-    }
-}
-
-/// Version 00, or what a later version has in its place: more may follow it there.
-fn read(value: &HeaderValue) -> Option<(u128, Option<u64>, u8)> {
-    let bytes = value.as_bytes();
-    let (first, rest) = bytes.split_at_checked(TRACEPARENT_BYTES)?;
-    let version = hex(&first[..2])?;
-    let ends_there = rest.is_empty() || version > 0 && rest[0] == b'-';
-    let has_hyphens = [2, 35, 52].iter().all(|&at| first[at] == b'-');
-    let id = (u128::from(hex(&first[3..19])?) << 64) | u128::from(hex(&first[19..35])?);
-    let (span, flags) = (hex(&first[36..52])?, hex(&first[53..])? as u8);
-    let is_sound = version != 0xff && ends_there && has_hyphens && id != 0 && span != 0;
-    // What a later version means by other flags nobody knows.
-    is_sound.then_some((id, Some(span), flags & SAMPLED))
-}
-
-/// Lower case only, as the specification wants.
-fn hex(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0, |value, digit| {
-        let digit = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some((value << 4) | u64::from(digit))
-    })
-}
-
-fn write_hex(into: &mut [u8], mut value: u64) {
-    for place in into.iter_mut().rev() {
-        *place = b"0123456789abcdef"[(value & 15) as usize];
-        value >>= 4;
+        headers.insert(TRACEPARENT, unique(&self.joined().traceparent(span)));
     }
 }
 
@@ -163,8 +96,6 @@ fn is_sane(id: &HeaderValue) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use evenkeel_proxy::requests::traces::{self, Sampling};
 
@@ -256,15 +187,6 @@ mod tests {
             let id = request_id(&mut seen, &ids);
             assert_eq!(id.as_bytes().len(), 32);
             assert_eq!(seen.get_all(REQUEST_ID).iter().collect::<Vec<_>>(), [&id]);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_break_it(bytes in prop::collection::vec(32_u8..127, 0..80)) {
-            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
-                let _ = read(&value);
-            }
         }
     }
 }

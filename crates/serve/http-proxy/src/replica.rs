@@ -39,6 +39,7 @@
 mod admission;
 mod dimming;
 mod questions;
+mod span;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -63,6 +64,8 @@ use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response
 use evenkeel_http::{
     Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, grpc, serve_within,
 };
+use evenkeel_proxy::requests::context::Ids;
+use evenkeel_proxy::requests::traces::Traces;
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::accept::{Listener, ListenerFilters, Served, first};
 use evenkeel_runtime::clock::Clock;
@@ -70,6 +73,7 @@ use evenkeel_runtime::datagrams::Datagrams;
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::tls::{ClientTls, ServerTls};
 use questions::Questions;
+use span::AgentSpan;
 
 /// What an agent answers itself, at once: `GET` of it brings 204 and the report of this moment.
 pub const PROBE_PATH: &str = "/.evenkeel/probe";
@@ -102,8 +106,11 @@ pub struct Agent {
     concurrency: Option<u32>,
     limits: ServerLimits,
     tls: Option<ServerTls>,
+    is_app_tls: bool,
     forwarding: Forwarding,
     clock: Clock,
+    traces: Option<Traces>,
+    ids: Ids,
     admission: Rc<Admission>,
     estimates: RefCell<Estimates>,
     dimming: Option<Rc<Dimming>>,
@@ -119,16 +126,18 @@ impl Agent {
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub fn new(config: &AgentConfig, clock: Clock) -> Rc<Agent> {
-        Self::with_tls(config, (None, None), clock)
+        Self::with_tls(config, (None, None), None, clock)
     }
 
-    /// The same, in TLS towards proxies and towards the application where so asked.
+    /// The same, in TLS towards proxies and towards the application where so asked, and with spans
+    /// for whoever collects them.
     ///
     /// # Panics
     /// As [`Agent::new`].
     pub fn with_tls(
         config: &AgentConfig,
         (tls, app_tls): (Option<ServerTls>, Option<ClientTls>),
+        traces: Option<Traces>,
         clock: Clock,
     ) -> Rc<Agent> {
         let host = HeaderValue::from_str(&config.app.authority());
@@ -136,6 +145,7 @@ impl Agent {
             | u64::from(config.address.port());
         let dimmer = config.dimmer.as_ref();
         Rc::new(Agent {
+            is_app_tls: app_tls.is_some(),
             app: Upstream::with_tls(config.app, config.upstream_limits, app_tls),
             tls,
             queue_timeout: config.queue_timeout,
@@ -149,6 +159,8 @@ impl Agent {
                 host_default: host.expect("an address is a header value"),
             },
             clock,
+            traces,
+            ids: Ids::new(),
             admission: Rc::new(Admission::new(config.concurrency, config.queue_max)),
             estimates: RefCell::default(),
             dimming: dimmer.map(|dimmer| Dimming::new(dimmer, clock, seed)),
@@ -254,6 +266,12 @@ struct Answered {
     service_time: Option<Duration>,
 }
 
+/// Why a request does not come to the application.
+enum NoSlot {
+    Full(Full),
+    Late,
+}
+
 /// The life of a request.
 impl Agent {
     async fn answer(self: Rc<Self>, request: Request<Body>, client: Rc<Client>) -> Response<Body> {
@@ -289,20 +307,15 @@ impl Agent {
     ) -> Result<Answered, Refusal> {
         let now = self.clock.now();
         self.estimates.borrow_mut().arrived(now);
+        let mut span = self.span(&mut request, client);
         prepare_request(&mut request, client, &self.forwarding)?;
         hops::count(request.headers_mut())?;
         let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
-        let slot: Slot = match self.admission.enter() {
-            Ok(entering) => match tokio::time::timeout(self.queue_timeout, entering).await {
-                Ok(slot) => slot,
-                Err(_) => {
-                    self.end(visit, Visit::timed_out);
-                    return Err(self.waited_too_long());
-                }
-            },
-            Err(full) => {
-                self.end(visit, |visit, now| visit.failed(now, None));
-                return Err(refused_by(&full));
+        let slot = match self.slot().await {
+            Ok(slot) => slot,
+            Err(refused) => {
+                span.iter_mut().for_each(|span| span.refused());
+                return Err(self.refused(visit, &refused));
             }
         };
         let sent_at = self.clock.now();
@@ -310,15 +323,49 @@ impl Agent {
         if let Some(visit) = &mut visit {
             visit.begin(sent_at);
         }
+        if let Some(span) = &mut span {
+            let is_reduced = visit.as_ref().is_some_and(Visit::is_reduced);
+            span.sent(sent_at, request.headers_mut(), is_reduced);
+        }
         match tokio::time::timeout(self.timeout, self.ask(request)).await {
-            Ok(Ok(response)) => self.pass_back(response, visit, slot, sent_at),
+            Ok(Ok(response)) => self.pass_back(response, visit, (slot, span), sent_at),
             Ok(Err(error)) => {
+                span.iter_mut().for_each(|span| span.failed(self.clock.now(), Some(&error)));
                 self.end(visit, |visit, now| visit.failed(now, Some(&error)));
                 Err(no_answer(&error))
             }
             Err(_) => {
+                span.iter_mut().for_each(|span| span.failed(self.clock.now(), None));
                 self.end(visit, Visit::timed_out);
                 Err(self.too_late())
+            }
+        }
+    }
+
+    /// While traces are exported.
+    fn span(&self, request: &mut Request<Body>, client: &Client) -> Option<Box<AgentSpan>> {
+        let traces = self.traces.as_ref().filter(|traces| traces.is_on())?;
+        let of = (traces, &self.ids, self.clock);
+        let app = (self.app.address(), self.is_app_tls);
+        Some(AgentSpan::begin(of, request, (client, self.tls.is_some()), app))
+    }
+
+    /// A place at the application.
+    async fn slot(&self) -> Result<Slot, NoSlot> {
+        let entering = self.admission.enter().map_err(NoSlot::Full)?;
+        let entered = tokio::time::timeout(self.queue_timeout, entering).await;
+        entered.map_err(|_| NoSlot::Late)
+    }
+
+    fn refused(&self, visit: Option<Visit>, why: &NoSlot) -> Refusal {
+        match why {
+            NoSlot::Late => {
+                self.end(visit, Visit::timed_out);
+                self.waited_too_long()
+            }
+            NoSlot::Full(full) => {
+                self.end(visit, |visit, now| visit.failed(now, None));
+                refused_by(full)
             }
         }
     }
@@ -328,7 +375,7 @@ impl Agent {
         &self,
         mut response: Response<Body>,
         visit: Option<Visit>,
-        slot: Slot,
+        (slot, mut span): (Slot, Option<Box<AgentSpan>>),
         sent_at: Instant,
     ) -> Result<Answered, Refusal> {
         let now = self.clock.now();
@@ -341,9 +388,14 @@ impl Agent {
         if is_measurement {
             self.estimates.borrow_mut().served(service_time);
         }
+        span.iter_mut().for_each(|span| span.answered(now, &response));
+        let ended = move |end| {
+            drop(slot);
+            span.into_iter().for_each(|span| span.ended(end));
+        };
         let response = match visit {
-            Some(visit) => visit.answered(now, response, slot),
-            None => response.map(|body| body.on_end(move |_| drop(slot))),
+            Some(visit) => visit.answered(now, response, ended),
+            None => response.map(|body| body.on_end(ended)),
         };
         Ok(Answered { response, service_time: is_measurement.then_some(service_time) })
     }

@@ -13,7 +13,6 @@ use http::header::HOST;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::config::{Edge, HttpListenConfig};
-use crate::context::Ids;
 use crate::datagram::{self, ProbeKey};
 use crate::orca;
 use crate::prober::{AgentLine, Prober};
@@ -23,6 +22,7 @@ use evenkeel_http::head::Forwarding;
 use evenkeel_http::{Body, SendError, Upstream};
 use evenkeel_proxy::calls::{Calls, DispatcherSeed, OpenAttempt};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
+use evenkeel_proxy::requests::context::Ids;
 use evenkeel_proxy::site_choice::SiteChoice;
 use evenkeel_proxy::site_setup::{Constraints, HOME};
 use evenkeel_proxy::upstream_state::{BrownoutSeen, ReplicaState, WorkerReport};

@@ -7,11 +7,13 @@
 //! | [`recorder`] | fills one record while its request lasts |
 //! | [`log`] | where each worker keeps its records: the last ones, and the remarkable ones |
 //! | [`access`] | the access log: which requests, and the thread that writes |
+//! | [`context`] | the trace that a request is part of |
 //! | [`traces`] | traces: which requests, and the queue of those that have ended |
 //! | [`exemplars`] | records for the histograms of latency |
 //! | [`words`] | a record in words; [`shown`] the same as JSON |
 
 pub mod access;
+pub mod context;
 pub mod event;
 pub mod exemplars;
 pub mod log;

@@ -14,6 +14,7 @@ mod files;
 mod fixed;
 mod hand_over;
 mod manager;
+mod names;
 pub(crate) mod reload;
 mod requests;
 mod signals;
@@ -50,6 +51,7 @@ use evenkeel_http_proxy::agent_state::AgentStates;
 use evenkeel_mesh::{self as redirect, Member, RedirectState, envoy};
 use evenkeel_placement::{PlacementState, Service};
 use evenkeel_proxy::requests::recorder::Sinks;
+use evenkeel_proxy::requests::traces::Traces;
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_runtime::accept::{Gate, Listener, Sharing, Stop, StopSignal, first, worker_runtime};
 use evenkeel_runtime::clock::Clock;
@@ -208,18 +210,17 @@ impl Process {
         let (door, claim) = enter(&config, file.as_deref(), does_replace)?;
         let mut opened = Opened::open(&mut config, claim.as_ref().map(|(_, gates)| gates))?;
         let (stop, drain) = (Arc::new(Stop::new()), config.process.drain);
-        let mut whole = Whole::new(config)?;
+        let resolver = Resolver::new(config.process.resolvers.clone());
+        let mut whole = Whole::new(config, Names::new(resolver.clone()))?;
         let (config, states, clock) = (Arc::clone(&whole.config), &whole.states, whole.clock);
         let tls = Arc::new(LoadedTls::load(&config, &LoadedTls::default())?);
-        let resolver = Resolver::new(config.process.resolvers.clone());
         discovery::ask_first(&resolver, states, &config, clock);
-        let names = Names::new(resolver);
         let (sides, clusters) = (opened.sides()?, opened.cluster_states());
         let admin = opened.admin.as_ref().map(|admin| admin.listener.place()).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
         let (access, access_log) = AccessLog::open(&config.log);
         let (traces, trace_export) = TraceExport::open(config.traces.as_ref())?;
-        let sinks = Sinks { access: Some(access), traces: Some(traces) };
+        let sinks = Sinks { access: Some(access), traces: Some(traces.clone()) };
         let workers = Workers::open(
             (config, Arc::clone(&tls)),
             listens,
@@ -232,7 +233,7 @@ impl Process {
         let gates = claim.as_ref().map(|(_, gates)| gates.clone());
         let rest = gates.map(|gates| gates.rest);
         let (mut parts, readiness) = whole.parts(
-            (workers, access_log, trace_export),
+            (workers, access_log, trace_export, traces),
             &tls,
             (opened, rest.clone()),
             &reloader,
@@ -246,7 +247,7 @@ impl Process {
             let offer = Offer { door, stop, gate: rest, replaced, woken };
             jobs.push(Job::new(Place::Control, move |stop| offer.run(stop)));
         }
-        let threads = start_all(jobs, &names, &stop, &ended)?;
+        let threads = start_all(jobs, &whole.names, &stop, &ended)?;
         let agents = whole.config.agents.iter().map(|agent| agent.common.address).collect();
         let Whole { states, agent_states, .. } = whole;
         Ok(Self {
@@ -499,24 +500,25 @@ struct Whole {
     states: Arc<UpstreamStates>,
     agent_states: Arc<AgentStates>,
     envoys: Option<EnvoySide>,
+    names: Arc<Names>,
     clock: Clock,
 }
 
 impl Whole {
-    fn new(config: Config) -> io::Result<Self> {
+    fn new(config: Config, names: Arc<Names>) -> io::Result<Self> {
         let upstreams = config.upstreams.iter().map(|upstream| &upstream.common);
         let states = Arc::new(UpstreamStates::new(upstreams, config.process.workers));
         let agents = config.agents.iter().map(|agent| &agent.common);
         let agent_states = Arc::new(AgentStates::new(agents));
         let envoys = adapters::open(&config, &states)?;
         let (config, clock) = (Arc::new(config), Clock::start());
-        Ok(Self { config, states, agent_states, envoys, clock })
+        Ok(Self { config, states, agent_states, envoys, names, clock })
     }
 
     /// One for each table. Those that say what needs a restart are asked first.
     fn parts(
         &mut self,
-        (workers, access_log, traces): (Workers, AccessLog, TraceExport),
+        (workers, access_log, export, traces): (Workers, AccessLog, TraceExport, Traces),
         tls: &LoadedTls,
         (opened, gate): (Opened, Option<Gate>),
         reloader: &Reloader,
@@ -528,7 +530,8 @@ impl Whole {
         let agents: Vec<_> =
             entries.zip(agents).map(|((entry, tls), listener)| (entry, tls, listener)).collect();
         let states = Arc::clone(&self.agent_states);
-        let agents = (!agents.is_empty()).then(|| agents::job(agents, states, self.clock));
+        let agents =
+            (!agents.is_empty()).then(|| agents::job(agents, states, (traces, self.clock)));
         let agents = agents.into_iter().collect();
         let fixed = |jobs: Vec<Job>, surface, of: OfSection| -> Box<dyn AnyComponent<Config>> {
             Box::new(Mounted::new(Fixed::new(of(&config), jobs, surface), of))
@@ -545,13 +548,14 @@ impl Whole {
             fixed(placement, placement_surface, |config| Section::of(config, "placement")),
             fixed(services, services_surface, |config| Section::of(config, "duplicates")),
             Box::new(Mounted::new(access_log, |config: &Arc<Config>| Arc::new(config.log.clone()))),
-            Box::new(Mounted::new(traces, |config: &Arc<Config>| Arc::new(config.traces.clone()))),
+            Box::new(Mounted::new(export, |config: &Arc<Config>| Arc::new(config.traces.clone()))),
             Box::new(Mounted::new(clusters, Arc::clone)),
             Box::new(Mounted::new(workers, Arc::clone)),
         ];
         let mut surface = admin::reload::surface(reloader.clone());
         surface.merge(files::surface());
         surface.merge(connections::surface());
+        surface.merge(names::surface(Arc::clone(&self.names)));
         parts.iter_mut().for_each(|part| surface.merge(part.surface()));
         let readiness = Surface { readiness: surface.readiness.clone(), ..Surface::default() };
         let admin = admin.map(|listener| {

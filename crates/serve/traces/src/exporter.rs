@@ -7,7 +7,7 @@
 //! success may not; a success may say how many spans it did not take.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use evenkeel_proxy::requests::traces::{Finished, TraceCounts};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, UpstreamLimits};
 use evenkeel_runtime::tls::ClientTls;
+use evenkeel_settings::address::ServerAddress;
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
@@ -67,8 +68,6 @@ pub struct Exporter {
 /// Why a request to the collector did not bring a batch there.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
-    #[error("its name has no address: {0}")]
-    Name(String),
     #[error("{0}")]
     Send(String),
     #[error("no answer within {0:?}")]
@@ -82,14 +81,14 @@ impl ExportError {
     const fn is_passing(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 429 | 502..=504),
-            Self::Name(_) | Self::Send(_) | Self::Late(_) => true,
+            Self::Send(_) | Self::Late(_) => true,
         }
     }
 
     const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
-            Self::Name(_) | Self::Send(_) | Self::Late(_) => None,
+            Self::Send(_) | Self::Late(_) => None,
         }
     }
 }
@@ -236,7 +235,7 @@ impl State {
     /// Sends a batch once; the body of the answer.
     async fn export(&mut self, target: &Target, bytes: Bytes) -> Result<Bytes, ExportError> {
         let otlp = &target.config.otlp;
-        let upstream = self.connect(target).await?;
+        let upstream = self.connect(target);
         let mut request = Request::new(Body::full(bytes));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = otlp.path.parse().map_err(unsent)?;
@@ -257,24 +256,22 @@ impl State {
         }
     }
 
-    /// The connection to a collector, which stays until something fails on it.
-    async fn connect(&mut self, target: &Target) -> Result<Upstream, ExportError> {
+    /// The connection to a collector, which stays until something fails on it. Where a name leads
+    /// is looked up as it is opened.
+    fn connect(&mut self, target: &Target) -> Upstream {
         let Target { config: TracesConfig { otlp, .. }, tls } = target;
         if let Some((to, with, upstream)) = &self.connection
             && (to, with) == (otlp, tls)
         {
-            return Ok(upstream.clone());
+            return upstream.clone();
         }
-        let found = tokio::net::lookup_host((otlp.host.as_str(), otlp.port)).await;
-        let addresses: Vec<SocketAddr> =
-            found.map_err(|error| ExportError::Name(error.to_string()))?.collect();
-        // Another one after a failure, as likely as not.
-        let drawn = self.rng.bits() as usize % addresses.len().max(1);
-        let address = addresses.get(drawn).copied();
-        let address = address.ok_or_else(|| ExportError::Name("none".to_owned()))?;
-        let upstream = Upstream::with_tls(address, LIMITS, tls.clone());
+        let server: ServerAddress = match otlp.host.parse::<IpAddr>() {
+            Ok(ip) => SocketAddr::new(ip, otlp.port).into(),
+            Err(_) => ServerAddress::name(&otlp.host, otlp.port),
+        };
+        let upstream = Upstream::with_tls(server, LIMITS, tls.clone());
         self.connection = Some((otlp.clone(), tls.clone(), upstream.clone()));
-        Ok(upstream)
+        upstream
     }
 
     /// Half of a pause to all of it.

@@ -1,12 +1,12 @@
 //! A request that has ended as spans, with the names of OpenTelemetry's semantic conventions for
-//! HTTP, and `evenkeel.*` for why it went as it did.
+//! HTTP and for databases, and `evenkeel.*` for why it went as it did.
 
 use std::time::{Duration, SystemTime};
 
 use evenkeel_core::request::decision::Candidate;
 use evenkeel_core::request::decision::HedgeFate;
 use evenkeel_proxy::requests::record::{AttemptEnd, Remarks, RequestEnd, RequestRecord, Try, Why};
-use evenkeel_proxy::requests::traces::{Finished, HttpFacts};
+use evenkeel_proxy::requests::traces::{Facts, Finished, HttpFacts, StoreFacts};
 use evenkeel_proxy::requests::words::{Names as _, explain};
 use evenkeel_settings::address::ServerAddress;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -53,36 +53,25 @@ pub(crate) fn of(finished: &Finished) -> Vec<Span> {
 }
 
 fn of_request(finished: &Finished) -> Span {
-    let (record, http) = (&finished.record, &finished.http);
+    let record = &finished.record;
     let mut attributes = Attributes::default();
-    attributes.method(http);
-    attributes.text("url.path", &http.path);
-    attributes.text("url.scheme", scheme(http.is_https));
-    attributes.text("http.route", &finished.upstream);
-    if let Some(host) = &http.host {
-        attributes.host(host);
-    }
-    attributes.text("client.address", &http.client);
-    attributes.text("network.peer.address", &http.peer.ip().to_canonical().to_string());
-    attributes.number("network.peer.port", http.peer.port().into());
-    attributes.text("network.protocol.version", http.version);
-    if record.status != 0 {
-        attributes.number("http.response.status_code", record.status.into());
-    }
-    if record.bytes != u64::MAX {
-        attributes
-            .number("http.response.body.size", i64::try_from(record.bytes).unwrap_or(i64::MAX));
+    match &finished.facts {
+        Facts::Http(http) => attributes.http_request(http, record, &finished.upstream),
+        Facts::Store(store) => attributes.store(store),
     }
     let error = request_error(record);
     if let Some(error) = &error {
         attributes.text("error.type", error);
     }
-    attributes.text("evenkeel.request_id", &http.request_id);
+    attributes.text("evenkeel.upstream", &finished.upstream);
     attributes.text("evenkeel.end", record.end.name());
     attributes.text("evenkeel.policy", &finished.policy);
     attributes.text("evenkeel.explained", &explain(record, finished));
     attributes.texts("evenkeel.remarks", remarks(record));
     attributes.number("evenkeel.attempts", record.attempts.into());
+    if let Some(first) = record.tries().first() {
+        attributes.fraction("evenkeel.wait_ms", f64::from(first.sent_us) / 1_000.0);
+    }
     if record.hedge != HedgeFate::None {
         attributes.text("evenkeel.hedge", record.hedge.name());
     }
@@ -96,7 +85,7 @@ fn of_request(finished: &Finished) -> Span {
         attributes.texts("evenkeel.candidates", told);
     }
     let parent = finished.context.parent;
-    let name = format!("{} {}", method(http), finished.upstream);
+    let name = format!("{} {}", operation(&finished.facts), finished.upstream);
     let at = (0, record.total_us);
     let mut span = span(finished, (name, SpanKind::Server), at, attributes);
     span.span_id = finished.context.span.to_be_bytes().to_vec();
@@ -108,26 +97,33 @@ fn of_request(finished: &Finished) -> Span {
 }
 
 fn of_attempt(finished: &Finished, number: usize, it: &Try) -> Span {
-    let (record, http) = (&finished.record, &finished.http);
+    let record = &finished.record;
     let has_answered = usize::from(record.answered_by) == number;
     let mut attributes = Attributes::default();
-    attributes.method(http);
     let replica = finished.replicas.iter().find(|(place, _)| *place == it.place);
     if let Some((_, address)) = replica {
         attributes.server(*address);
-        let (scheme, authority) = (scheme(finished.is_upstream_tls), address.authority());
-        attributes.text("url.full", &format!("{scheme}://{authority}{}", http.path));
     }
-    attributes.text("url.path", &http.path);
-    if has_answered && record.status != 0 {
-        attributes.number("http.response.status_code", record.status.into());
+    match &finished.facts {
+        Facts::Http(http) => {
+            attributes.method(http);
+            if let Some((_, address)) = replica {
+                let (scheme, authority) = (scheme(finished.is_upstream_tls), address.authority());
+                attributes.text("url.full", &format!("{scheme}://{authority}{}", http.path));
+            }
+            attributes.text("url.path", &http.path);
+            if has_answered && record.status != 0 {
+                attributes.number("http.response.status_code", record.status.into());
+            }
+            if it.why == Why::Retry {
+                attributes.number("http.request.resend_count", number as i64);
+            }
+        }
+        Facts::Store(store) => attributes.store(store),
     }
     if has_answered && record.connect_us > 0 {
         let ms = f64::from(record.connect_us) / 1_000.0;
         attributes.fraction("evenkeel.attempt.connect_ms", ms);
-    }
-    if it.why == Why::Retry {
-        attributes.number("http.request.resend_count", number as i64);
     }
     let error = attempt_error(record, it, has_answered);
     if let Some(error) = &error {
@@ -147,7 +143,8 @@ fn of_attempt(finished: &Finished, number: usize, it: &Try) -> Span {
         u32::MAX => record.total_us,
         ended_us => ended_us,
     };
-    let name = format!("{} {} {}", method(http), finished.upstream, it.why.name());
+    let operation = operation(&finished.facts);
+    let name = format!("{operation} {} {}", finished.upstream, it.why.name());
     let at = (it.sent_us, ended_us);
     let mut span = span(finished, (name, SpanKind::Client), at, attributes);
     span.span_id = finished.context.attempt(number as u8).to_be_bytes().to_vec();
@@ -189,6 +186,13 @@ fn failed(message: String) -> Status {
 
 const fn scheme(is_tls: bool) -> &'static str {
     if is_tls { "https" } else { "http" }
+}
+
+fn operation(facts: &Facts) -> &str {
+    match facts {
+        Facts::Http(http) => method(http),
+        Facts::Store(store) => store.operation,
+    }
 }
 
 /// Methods that nobody has heard of are one: a client could make up any number of them.
@@ -244,7 +248,11 @@ impl Attributes {
         self.0.push(KeyValue { key: key.to_owned(), value, ..KeyValue::default() });
     }
 
+    /// Nothing where it is empty.
     fn text(&mut self, key: &str, value: &str) {
+        if value.is_empty() {
+            return;
+        }
         self.add(key, Value::StringValue(value.to_owned()));
     }
 
@@ -269,6 +277,38 @@ impl Attributes {
         self.text("http.request.method", known);
         if known != http.method {
             self.text("http.request.method_original", &http.method);
+        }
+    }
+
+    fn http_request(&mut self, http: &HttpFacts, record: &RequestRecord, route: &str) {
+        self.method(http);
+        self.text("url.path", &http.path);
+        self.text("url.scheme", scheme(http.is_https));
+        self.text("http.route", route);
+        if let Some(host) = &http.host {
+            self.host(host);
+        }
+        self.text("client.address", &http.client);
+        self.text("network.peer.address", &http.peer.ip().to_canonical().to_string());
+        self.number("network.peer.port", http.peer.port().into());
+        self.text("network.protocol.version", http.version);
+        if record.status != 0 {
+            self.number("http.response.status_code", record.status.into());
+        }
+        if record.bytes != u64::MAX {
+            let bytes = i64::try_from(record.bytes).unwrap_or(i64::MAX);
+            self.number("http.response.body.size", bytes);
+        }
+        self.text("evenkeel.request_id", &http.request_id);
+    }
+
+    fn store(&mut self, store: &StoreFacts) {
+        self.text("db.system.name", store.system);
+        self.text("db.operation.name", store.operation);
+        self.text("db.namespace", store.namespace.as_deref().unwrap_or_default());
+        self.add("evenkeel.is_write", Value::BoolValue(store.is_write));
+        for (name, value) in &store.further {
+            self.text(name, value);
         }
     }
 

@@ -14,7 +14,8 @@ use evenkeel_proxy::requests::record::{
     AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why,
 };
 use evenkeel_proxy::requests::traces::{
-    Finished, HttpFacts, Sampling, SpanContext, TraceCounts, Traces, TracesControl, open,
+    Facts, Finished, HttpFacts, Sampling, SpanContext, StoreFacts, TraceCounts, Traces,
+    TracesControl, open,
 };
 use evenkeel_runtime::accept::{Stage, Stop, worker_runtime};
 use evenkeel_testkit::otlp::{Collector, answer, attribute};
@@ -62,7 +63,7 @@ fn hedged() -> Finished {
         upstream: "shop".to_owned(),
         policy: "c3".to_owned(),
         is_upstream_tls: false,
-        http: HttpFacts {
+        facts: Facts::Http(HttpFacts {
             method: "GET".to_owned(),
             path: "/cart".to_owned(),
             is_https: true,
@@ -71,7 +72,7 @@ fn hedged() -> Finished {
             peer: ([10, 0, 0, 9], 1_234).into(),
             version: "2",
             request_id: "order-7".to_owned(),
-        },
+        }),
         datacenters: vec!["home".to_owned()],
         replicas: vec![
             (place(0), SocketAddr::from(([10, 0, 0, 1], 80)).into()),
@@ -207,6 +208,37 @@ fn a_hedged_request_becomes_three_spans_with_the_names_of_the_conventions() {
 }
 
 #[test]
+fn a_request_of_a_store_has_the_names_of_the_conventions_for_databases() {
+    let collector = Collector::start();
+    let exporting = export_to(collector.address());
+    let facts = Facts::Store(StoreFacts {
+        system: "cassandra",
+        operation: "EXECUTE",
+        namespace: Some("shop".to_owned()),
+        is_write: false,
+        further: vec![("cassandra.consistency.level", "QUORUM".to_owned())],
+    });
+    exporting.traces.push(Box::new(Finished { facts, upstream: "ring".to_owned(), ..hedged() }));
+    exporting.end();
+    let spans = collector.spans();
+    let names: Vec<_> = spans.iter().map(|span| span.name.as_str()).collect();
+    assert_eq!(names, ["EXECUTE ring", "EXECUTE ring first", "EXECUTE ring hedge"]);
+    for span in &spans {
+        for (name, value) in [
+            ("db.system.name", "cassandra"),
+            ("db.operation.name", "EXECUTE"),
+            ("db.namespace", "shop"),
+            ("cassandra.consistency.level", "QUORUM"),
+            ("evenkeel.is_write", "false"),
+        ] {
+            assert_eq!(attribute(span, name).as_deref(), Some(value), "{name} in {span:#?}");
+        }
+        assert_eq!(attribute(span, "http.request.method"), None);
+    }
+    assert_eq!(attribute(&spans[2], "server.address").as_deref(), Some("10.0.0.2"));
+}
+
+#[test]
 fn failures_are_errors_of_the_span_and_of_the_attempt() {
     let collector = Collector::start();
     let exporting = export_to(collector.address());
@@ -214,7 +246,9 @@ fn failures_are_errors_of_the_span_and_of_the_attempt() {
     let record = &mut finished.record;
     (record.attempts, record.answered_by, record.status) = (1, u8::MAX, 502);
     (record.tries[0].end, record.end) = (AttemptEnd::Unsent, RequestEnd::Unsent);
-    finished.http.method = "BREW".to_owned();
+    if let Facts::Http(http) = &mut finished.facts {
+        http.method = "BREW".to_owned();
+    }
     finished.context.parent = None;
     exporting.traces.push(Box::new(finished));
     exporting.end();

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use common::{PROGRAM, Running, evenkeel, replica, text};
 use evenkeel_testkit::folder::Folder;
-use evenkeel_testkit::http;
+use evenkeel_testkit::program::Program;
 use evenkeel_testkit::story::nobody;
+use evenkeel_testkit::{http, wait};
 use socket2::{Domain, Socket, Type};
 
 fn root() -> PathBuf {
@@ -308,6 +309,53 @@ fn prometheus_takes_the_rules_and_their_tests_pass() {
         assert!(tests.contains(alert), "{alert} has no test");
         assert!(guide.contains(&format!("`{alert}`")), "{alert} is not in the guide");
     }
+}
+
+#[test]
+fn prometheus_reads_native_histograms_of_requests() {
+    let (folder, admin, listen, prometheus) = (Folder::new("native"), nobody(), nobody(), nobody());
+    let config = folder.file("evenkeel.toml");
+    let text = format!(
+        "[admin]\naddress = '{admin}'\n[[listen]]\naddress = '{listen}'\nupstream = 'shop'\n\
+         [upstream.shop]\nreplicas = ['{}']\n",
+        replica()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut running = Running::start(&config);
+    running.until("SIGHUP reloads");
+    for _ in 0..20 {
+        http::try_get(listen, "/").unwrap();
+    }
+    let file = folder.file("prometheus.yml");
+    let text = format!(
+        "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: evenkeel\n    \
+         static_configs:\n      - targets: ['{admin}']\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new("prometheus");
+    command.args(["--enable-feature=native-histograms", "--log.level=error"]);
+    command.arg(format!("--config.file={}", file.display()));
+    command.arg(format!("--storage.tsdb.path={}", folder.file("data").display()));
+    command.arg(format!("--web.listen-address={prometheus}"));
+    let Some(_prometheus) = Program::start_if_installed(&mut command) else {
+        eprintln!("skipped: no prometheus");
+        return;
+    };
+    let ask = |query: &str| {
+        let query = query.replace('(', "%28").replace(')', "%29");
+        http::try_get(prometheus, &format!("/api/v1/query?query={query}")).unwrap_or_default()
+    };
+    // Only a native histogram has a count of this kind.
+    wait::block_until("Prometheus has counted the requests", || {
+        ask("histogram_count(evenkeel_request_duration_seconds)").contains(",\"20\"]")
+    });
+    let median = ask("histogram_quantile(0.5,evenkeel_request_duration_seconds)");
+    let value = median.rsplit(",\"").next().unwrap().split('"').next().unwrap();
+    let value: f64 = value.parse().unwrap_or_else(|_| panic!("{median}"));
+    assert!(value > 1e-6 && value < 1.0, "{median}");
+    // Everything else is there, too.
+    assert!(ask("evenkeel_requests_total").contains("\"20\""));
+    assert!(ask("evenkeel_build_info").contains(env!("CARGO_PKG_VERSION")));
 }
 
 /// `name{a="b"}` in a text, as a name and its selector.

@@ -15,6 +15,7 @@ use common::Running;
 use evenkeel_testkit::certificates::Authority;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::otlp::{Collector, attribute};
+use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::{http, wait};
 
 /// Two replicas: the one that is asked first cannot serve. Each tells of its requests'
@@ -101,6 +102,38 @@ fn the_spans_of_a_trace_join_those_of_client_and_replica() {
     ask(address, &format!("traceparent: 00-{trace}-00f067aa0ba902b8-01\r\n"));
     let spans = collector.until(5);
     assert_eq!(hex(&spans[3].parent_span_id), "00f067aa0ba902b8");
+    drop(running);
+}
+
+#[test]
+fn what_an_agent_does_is_a_span_between_those_of_proxy_and_application() {
+    let (folder, collector) = (Folder::new("traces-agent"), Collector::start());
+    let ([first, app], parents) = replicas();
+    http::try_get(first, "/").unwrap(); // the first answer of all is an error
+    parents.recv().unwrap();
+    let agent = nobody();
+    let otlp = format!("otlp = 'http://{}'\nsample = 1.0", collector.address());
+    let text = shop(&[agent], &otlp)
+        + &format!("[[agent]]\nlisten = '{agent}'\napp = '{app}'\nconcurrency = 1\n");
+    let (running, address) = start(&folder, "evenkeel.toml", &text);
+    assert!(ask(address, "").starts_with("HTTP/1.1 200"));
+    let mut spans = collector.until(4);
+    spans.sort_by_key(|span| (span.start_time_unix_nano, span.kind));
+    let names: Vec<_> = spans.iter().map(|span| span.name.as_str()).collect();
+    assert_eq!(names, ["GET shop", "GET shop first", "GET agent", "GET agent first"]);
+    assert!(spans[0].parent_span_id.is_empty());
+    for (child, parent) in spans[1..].iter().zip(&spans) {
+        assert_eq!(child.parent_span_id, parent.span_id, "{spans:#?}");
+        assert_eq!(child.trace_id, parent.trace_id);
+    }
+    let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parent = format!("00-{}-{}-01", hex(&spans[3].trace_id), hex(&spans[3].span_id));
+    assert_eq!(parents.recv().unwrap(), parent, "the application's parent is the agent's attempt");
+    let address = app.to_string();
+    let peer = [attribute(&spans[3], "server.address"), attribute(&spans[3], "server.port")];
+    assert_eq!(peer.map(Option::unwrap).join(":"), address);
+    assert!(attribute(&spans[2], "evenkeel.wait_ms").is_some());
+    assert_eq!(attribute(&spans[2], "http.response.status_code").as_deref(), Some("200"));
     drop(running);
 }
 

@@ -29,7 +29,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 pub use message::Service;
-pub use names::Names;
+pub use names::{Lookups, Names};
 
 /// Rounds through all servers, as the C library makes.
 const ROUNDS: usize = 2;

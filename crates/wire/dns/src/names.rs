@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +44,21 @@ thread_local! {
 pub struct Names {
     resolver: Resolver,
     known: Mutex<BTreeMap<String, Known>>,
+    /// Lookups that ended: whole, partial, failed.
+    ended: [AtomicU64; 3],
+}
+
+/// What looking up names brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lookups {
+    /// Addresses of both kinds, as far as there are any.
+    pub whole: u64,
+    /// Those of one kind; nobody could tell those of the other.
+    pub partial: u64,
+    /// None.
+    pub failed: u64,
+    /// Names whose last lookup brought none.
+    pub failing: usize,
 }
 
 /// What is known of one name.
@@ -64,7 +80,7 @@ struct Known {
 impl Names {
     /// Knows nothing yet, and asks this resolver.
     pub fn new(resolver: Resolver) -> Arc<Self> {
-        Arc::new(Self { resolver, known: Mutex::default() })
+        Arc::new(Self { resolver, known: Mutex::default(), ended: Default::default() })
     }
 
     /// Those of the thread: whoever connects on it looks them up here.
@@ -130,6 +146,22 @@ impl Names {
     /// The addresses a name led to last, without asking.
     pub fn last(&self, host: &str) -> Vec<IpAddr> {
         self.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
+    }
+
+    /// What was counted since the start of the process.
+    pub fn lookups(&self) -> Lookups {
+        let failing = self.lock().values().filter(|known| known.failures > 0).count();
+        let [whole, partial, failed] = self.ended.each_ref().map(|it| it.load(Ordering::Relaxed));
+        Lookups { whole, partial, failed, failing }
+    }
+
+    fn count(&self, heard: &Result<Found<IpAddr>, Unanswered>) {
+        let outcome = match heard {
+            Ok(Found { records, .. }) if records.is_empty() => 2,
+            Ok(Found { missing, .. }) => usize::from(missing.is_some()),
+            Err(_) => 2,
+        };
+        self.ended[outcome].fetch_add(1, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
@@ -247,7 +279,10 @@ impl Drop for Asking {
         let Some(known) = all.get_mut(&self.host) else { return };
         known.is_asked = false;
         match self.heard.take() {
-            Some(heard) => known.learn(Instant::now(), &self.host, heard),
+            Some(heard) => {
+                self.names.count(&heard);
+                known.learn(Instant::now(), &self.host, heard);
+            }
             None => known.why = Unanswered::Ended.to_string(),
         }
         known.answered.notify_waiters();

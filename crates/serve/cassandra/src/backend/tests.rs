@@ -1,14 +1,20 @@
 //! What becomes of a request when nodes fail it, each in its own manner.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use evenkeel_core::request::Replay;
 use evenkeel_core::request::ring::Consistency;
+use evenkeel_cql::client::Ask;
 use evenkeel_cql::client::testing::fake::{Peer, Seen, dialect, fake, tagged};
 use evenkeel_cql::client::testing::run;
 use evenkeel_cql::response::Error;
 use evenkeel_cql::statement::{Idempotence, Why};
-use evenkeel_cql::{ErrorCode, Opcode};
+use evenkeel_cql::{Envelope, ErrorCode, Opcode, payload};
+use evenkeel_proxy::requests::log::RequestLog;
+use evenkeel_proxy::requests::record::{Remarks, Try};
+use evenkeel_proxy::requests::recorder::Sinks;
+use evenkeel_proxy::requests::traces::{Facts, Sampling, open};
 use tokio::io::AsyncWriteExt as _;
 
 use super::*;
@@ -165,5 +171,45 @@ fn a_client_is_let_in_by_another_data_centre_where_home_is_dead() {
         let mut greeting = Backend::greet(&route, Version::V4).await.unwrap();
         let supported = greeting.say(Opcode::Options, Default::default()).await.unwrap();
         assert_eq!(supported.opcode, Opcode::Supported);
+    });
+}
+
+#[test]
+fn a_request_is_part_of_the_trace_in_its_custom_payload_and_its_attempts_are_told() {
+    run(async {
+        let (route, _) = route([Manner::Says(ErrorCode::Overloaded), Manner::Well]).await;
+        let writer = RequestLog::new(1).writer(0);
+        let (traces, _control, mut ended) = open(Some(Sampling { sample: 0.0, slow: None }));
+        let sinks = Sinks { traces: Some(traces), ..Sinks::default() };
+        route.calls.record(0, &route.config, (Rc::new(RefCell::new(writer)), sinks));
+        let trace = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128;
+        let parent = format!("00-{trace:032x}-00f067aa0ba902b7-01");
+        for turn in 0..2 {
+            let mut asked = request(Replay::Always);
+            asked.what.keyspace = Some("shop".into());
+            let Ask { opcode, body, .. } = asked.ask.clone();
+            let envelope = Envelope::new(Version::V4, 0, opcode, body);
+            let envelope = payload::add(&envelope, "traceparent", parent.as_bytes()).unwrap();
+            asked.ask = Ask { flags: envelope.flags, body: envelope.body, ..asked.ask };
+            assert_eq!(error_of(&Backend::ask(&route, asked).await), None, "turn {turn}");
+        }
+        let told = [ended.try_recv().unwrap(), ended.try_recv().unwrap()];
+        for request in &told {
+            assert_eq!(request.record.trace_id, trace);
+            assert_eq!(request.context.parent, Some(0x00f0_67aa_0ba9_02b7));
+            assert_ne!(request.context.span, told[0].context.parent.unwrap());
+            let Facts::Store(store) = &request.facts else { panic!("{request:?}") };
+            assert_eq!((store.system, store.operation), ("cassandra", "QUERY"));
+            assert_eq!((store.namespace.as_deref(), store.is_write), (Some("shop"), true));
+            assert!(store.further.contains(&("cassandra.consistency.level", "one".to_owned())));
+            let known = |it: &Try| request.replicas.iter().any(|(place, _)| *place == it.place);
+            assert!(request.record.tries().iter().all(known), "{request:?}");
+        }
+        let attempts = told.iter().map(|it| it.record.attempts).max();
+        assert_eq!(attempts, Some(2), "the node that is overloaded was asked, too");
+        // Without a trace it begins one, of which nobody keeps anything.
+        Backend::ask(&route, request(Replay::Always)).await;
+        let next = ended.try_recv().ok();
+        assert!(next.is_none_or(|it| it.record.remarks.has(Remarks::FAILED)));
     });
 }

@@ -188,6 +188,11 @@ pub(super) struct Visit {
 }
 
 impl Visit {
+    /// Whether the application was told to leave something out.
+    pub(super) const fn is_reduced(&self) -> bool {
+        self.is_dimmable && !self.is_full
+    }
+
     /// It is handed to the application.
     pub(super) fn begin(&mut self, now: Instant) {
         if let Some(ticket) = &mut self.ticket {
@@ -196,12 +201,12 @@ impl Visit {
     }
 
     /// The head of its answer is here. The answer says no more of itself than it should, and its
-    /// end is the end of the visit; the slot goes with it.
+    /// end is the end of the visit, of which `ended` is told.
     pub(super) fn answered(
         mut self,
         now: Instant,
         mut response: Response<Body>,
-        slot: impl Sized + 'static,
+        ended: impl FnOnce(engine::End) + 'static,
     ) -> Response<Body> {
         let (status, headers) = (response.status(), response.headers_mut());
         brownout::translate_served(headers);
@@ -221,7 +226,7 @@ impl Visit {
         }
         response.map(|body| {
             body.on_end(move |end| {
-                drop(slot);
+                ended(end);
                 let how = match end {
                     engine::End::Complete => served,
                     engine::End::GrpcStatus(status) if engine::grpc::is_failure(status) => {

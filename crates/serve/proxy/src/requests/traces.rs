@@ -98,11 +98,35 @@ pub struct Finished {
     /// Whether that is spoken to in TLS.
     pub is_upstream_tls: bool,
     /// What its message said.
-    pub http: HttpFacts,
+    pub facts: Facts,
     /// The names of data centres, home first.
     pub datacenters: Vec<String>,
     /// Who was asked, and who else might have been.
     pub replicas: Vec<(Place, ServerAddress)>,
+}
+
+/// What a message says of a request, by its protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Facts {
+    /// HTTP
+    Http(HttpFacts),
+    /// That of a store.
+    Store(StoreFacts),
+}
+
+/// What a message to a store says of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFacts {
+    /// `db.system.name` of OpenTelemetry's conventions.
+    pub system: &'static str,
+    /// The operation as the protocol names it.
+    pub operation: &'static str,
+    /// Where it is done, such as a keyspace.
+    pub namespace: Option<String>,
+    /// Whether it changes anything, or may.
+    pub is_write: bool,
+    /// Further attributes, with their full names.
+    pub further: Vec<(&'static str, String)>,
 }
 
 /// What a message of HTTP says of a request.
@@ -239,7 +263,7 @@ mod tests {
             upstream: "shop".to_owned(),
             policy: "c3".to_owned(),
             is_upstream_tls: false,
-            http: HttpFacts {
+            facts: Facts::Http(HttpFacts {
                 method: "GET".to_owned(),
                 path: "/".to_owned(),
                 is_https: false,
@@ -248,7 +272,7 @@ mod tests {
                 peer: ([10, 0, 0, 9], 1_234).into(),
                 version: "1.1",
                 request_id: "a".to_owned(),
-            },
+            }),
             datacenters: Vec::new(),
             replicas: Vec::new(),
         };

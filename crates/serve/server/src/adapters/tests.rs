@@ -137,7 +137,7 @@ fn plans_go_from_the_board_to_envoy_and_reports_back() {
         assert_eq!(tally.by_site[1], SiteTally { ended: 79, missed: 4 });
         let mut scrape = Scrape::default();
         envoy::metrics::collect(&mut scrape, plane);
-        let text = scrape.encode(Format::Text);
+        let text = scrape.text(Format::Text);
         for line in [
             "evenkeel_envoy_weight{upstream=\"shop\",datacenter=\"ireland\"} 250000\n",
             "evenkeel_envoy_reporters{upstream=\"shop\"} 2\n",

@@ -164,7 +164,7 @@ impl Desk {
     }
 
     fn get(&self, request: &Request<Body>, endpoint: Option<&Endpoint>) -> Response<Body> {
-        let json = |body| content(StatusCode::OK, "application/json", body);
+        let json = |body: String| content(StatusCode::OK, "application/json", body);
         match (request.uri().path(), endpoint) {
             (_, Some(Endpoint { query: Some(query), .. })) => {
                 answered(query(request.uri().query().unwrap_or_default()))
@@ -357,8 +357,12 @@ fn text(status: StatusCode, words: impl Into<String>) -> Response<Body> {
     content(status, "text/plain; charset=utf-8", words.into())
 }
 
-fn content(status: StatusCode, content_type: &'static str, body: String) -> Response<Body> {
-    let mut response = Response::new(Body::full(body));
+fn content(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Vec<u8>>,
+) -> Response<Body> {
+    let mut response = Response::new(Body::full(body.into()));
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);

@@ -212,7 +212,7 @@ fn busy(config: &Config) -> World {
 
 fn metrics_of(config: &Config, world: &World) -> String {
     world.states.note_cpu(0, Duration::from_millis(1_500));
-    world.desk(world.surface(config)).registry.encode(Format::Text)
+    world.desk(world.surface(config)).registry.text(Format::Text)
 }
 
 // ---- metrics -----------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ fn reads_of_duplicates_have_the_series_of_upstreams() {
     let mut surface = world.surface(&config);
     let services = move |scrape: &mut Scrape| duplicates::metrics::collect(scrape, &service);
     surface.merge(Surface::of_metrics(services));
-    let exposed = world.desk(surface).registry.encode(Format::Text);
+    let exposed = world.desk(surface).registry.text(Format::Text);
     let exposed = Exposed::read(&exposed).unwrap();
     let of = |name: &str, more: &[(&str, &str)]| {
         exposed.value(&format!("evenkeel_{name}"), &[&[("service", "shop")], more].concat())

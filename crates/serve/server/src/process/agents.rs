@@ -14,6 +14,7 @@ use evenkeel_cassandra::agent::{NodeAgent, NodeAgentSettings, NodeAgentState};
 use evenkeel_http_proxy::agent_state::{AgentState, AgentStates};
 use evenkeel_http_proxy::config::Switch;
 use evenkeel_http_proxy::replica::Agent;
+use evenkeel_proxy::requests::traces::Traces;
 use evenkeel_runtime::accept::{Listener, StopSignal};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::component::{Job, Place};
@@ -26,21 +27,21 @@ pub(super) type AgentTls = (Option<ServerTls>, Option<ClientTls>);
 pub(super) fn job(
     agents: Vec<(AgentEntry, AgentTls, Listener)>,
     states: Arc<AgentStates>,
-    clock: Clock,
+    (traces, clock): (Traces, Clock),
 ) -> Job {
-    Job::new(Place::Worker(0), move |stop| serve(agents, states, clock, stop))
+    Job::new(Place::Worker(0), move |stop| serve(agents, states, (traces, clock), stop))
 }
 
 async fn serve(
     agents: Vec<(AgentEntry, AgentTls, Listener)>,
     states: Arc<AgentStates>,
-    clock: Clock,
+    (traces, clock): (Traces, Clock),
     stop: StopSignal,
 ) -> io::Result<()> {
     let (mut serving, mut keeping) = (JoinSet::new(), JoinSet::new());
     let mut open = Vec::new();
     for (place, (config, tls, listener)) in agents.into_iter().enumerate() {
-        let agent = AnyAgent::new(&config, tls, clock);
+        let agent = AnyAgent::new(&config, tls, traces.clone(), clock);
         if let AnyAgent::Http(agent) = &agent {
             keeping.spawn_local(follow_switch(Rc::clone(agent), states.switches(place)));
         }
@@ -73,10 +74,10 @@ enum AnyAgent {
 }
 
 impl AnyAgent {
-    fn new(entry: &AgentEntry, tls: AgentTls, clock: Clock) -> Self {
+    fn new(entry: &AgentEntry, tls: AgentTls, traces: Traces, clock: Clock) -> Self {
         let config = &entry.common;
         match entry.protocol {
-            Protocol::Http => Self::Http(Agent::with_tls(config, tls, clock)),
+            Protocol::Http => Self::Http(Agent::with_tls(config, tls, Some(traces), clock)),
             Protocol::Cql => {
                 let (client_tls, node_tls) = tls;
                 let settings = NodeAgentSettings {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
-use evenkeel_dns::{Names, Resolver};
+use evenkeel_dns::{Lookups, Names, Resolver};
 use evenkeel_server::process::Process;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::program::Program;
@@ -160,6 +160,10 @@ fn whoever_waits_for_the_first_answer_gets_it_and_it_is_asked_for_once() {
         names.prefer("many.test", both[1]);
         assert_eq!(names.addresses("many.test").await.unwrap(), [both[1], both[0]]);
         assert_eq!(server.asked("many.test"), 1, "it is good for an hour");
+        let whole = Lookups { whole: 1, ..Lookups::default() };
+        assert_eq!(names.lookups(), whole);
+        assert!(names.addresses("nobody.test").await.is_err());
+        assert_eq!(names.lookups(), Lookups { failed: 1, failing: 1, ..whole });
     });
 }
 

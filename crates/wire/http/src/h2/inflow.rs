@@ -4,7 +4,7 @@ use std::error::Error;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::{Reason, RecvStream};
+use h2::RecvStream;
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
@@ -46,10 +46,8 @@ impl Inflow {
                         return Poll::Ready(Some(Ok(Frame::data(data))));
                     }
                 }
-                // All was said: nobody need read our request to its end.
-                Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => {
-                    return Poll::Ready(None);
-                }
+                // Also with NO_ERROR: after the end of the stream `h2` does not tell of it, and
+                // before that the body is not whole.
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => self.is_in_trailers = true,
             }

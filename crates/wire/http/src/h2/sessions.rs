@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 use super::session::Session;
 use crate::send_error::{SendError, SendErrorKind};
 
-/// Connections that one request waits for.
-const OPENED_MAX: usize = 4;
+/// Connections that close as soon as they are open, of those that one request waits for.
+const CLOSED_MAX: usize = 4;
 
 /// What HTTP/2 is called in the handshake of TLS.
 pub(crate) const ALPN: &[u8] = b"h2";
@@ -44,6 +44,8 @@ struct Opening {
     failure: RefCell<Option<Failure>>,
     /// A connection on which HTTP/1.1 was agreed, for the first who asks.
     other: RefCell<Option<Stream>>,
+    /// What was opened, for as long as it is.
+    session: RefCell<Weak<Session>>,
     done: Notify,
 }
 
@@ -114,7 +116,8 @@ impl Sessions {
     /// # Errors
     /// When there is none and none can be opened.
     pub(crate) async fn find(self: &Rc<Self>, others: usize) -> Result<Found, SendError> {
-        for _ in 0..OPENED_MAX {
+        let mut closed = 0;
+        while closed < CLOSED_MAX {
             if !self.are_wanted() {
                 return Ok(Found::Other(None));
             }
@@ -140,6 +143,9 @@ impl Sessions {
             if let Some(stream) = opening.other.take() {
                 return Ok(Found::Other(Some(stream)));
             }
+            // One that others have filled is no failure: there may be so many and no more.
+            let is_usable = |session: Rc<Session>| session.is_usable();
+            closed += usize::from(!opening.session.borrow().upgrade().is_some_and(is_usable));
         }
         let closed = SendError::new(SendErrorKind::Connect, self.address);
         Err(closed.because("new connections are closed at once"))
@@ -244,6 +250,7 @@ async fn establish(
         error: io::ErrorKind::Other,
         words: error.to_string(),
     })?;
+    *opening.session.borrow_mut() = Rc::downgrade(&session);
     sessions.list.borrow_mut().push(session);
     Ok(())
 }

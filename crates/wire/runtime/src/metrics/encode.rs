@@ -12,24 +12,32 @@ pub enum Format {
     Text,
     /// OpenMetrics 1.0.
     OpenMetrics,
+    /// Prometheus' protobuf format.
+    Protobuf,
 }
 
 impl Format {
-    /// The better of the formats that a scraper accepts, by its `Accept` header: OpenMetrics only
-    /// for who asks for it.
+    /// The best of the formats that a scraper accepts, by its `Accept` header: others than
+    /// Prometheus' text only for who asks for them.
     #[must_use]
     pub fn accepted(accept: &str) -> Self {
-        let weight = |media: &str| {
-            let parts = accept.split(',').map(|range| range.trim().split(';'));
-            let matching = parts.filter_map(|mut parts| {
-                let kind = parts.next()?.trim();
-                let mut weights = parts.filter_map(|it| it.trim().strip_prefix("q="));
-                (kind == media).then(|| weights.next().map_or(1.0, |q| q.parse().unwrap_or(0.0)))
+        let weight = |media: &str, parameters: &[&str]| {
+            let ranges = accept.split(',').map(|range| range.split(';').map(str::trim));
+            let matching = ranges.filter_map(|mut parts| {
+                let (kind, rest) = (parts.next()?, parts.collect::<Vec<_>>());
+                let weight = rest.iter().find_map(|part| part.strip_prefix("q="));
+                let is_meant = kind == media && parameters.iter().all(|it| rest.contains(it));
+                is_meant.then(|| weight.map_or(1.0, |q| q.parse().unwrap_or(0.0)))
             });
             matching.fold(0.0, f32::max)
         };
-        let open_metrics = weight("application/openmetrics-text");
-        if open_metrics > 0.0 && open_metrics >= weight("text/plain") {
+        let family = ["proto=io.prometheus.client.MetricFamily", "encoding=delimited"];
+        let protobuf = weight("application/vnd.google.protobuf", &family);
+        let open_metrics = weight("application/openmetrics-text", &[]);
+        let text = weight("text/plain", &[]);
+        if protobuf > 0.0 && protobuf >= open_metrics.max(text) {
+            Self::Protobuf
+        } else if open_metrics > 0.0 && open_metrics >= text {
             Self::OpenMetrics
         } else {
             Self::Text
@@ -42,6 +50,10 @@ impl Format {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                 encoding=delimited"
+            }
         }
     }
 }
@@ -83,7 +95,7 @@ impl Text {
             match measured {
                 Measured::Number(value) => self.sample(desc.name, labels, *value),
                 Measured::Summary(sum, count) => self.total(desc.name, labels, (*sum, *count)),
-                Measured::Histogram { within, sum, count, exemplars } => {
+                Measured::Histogram { within, sum, count, exemplars, .. } => {
                     for (bucket, (at, within)) in within.iter().enumerate() {
                         let le = self.bound(at.as_secs_f64());
                         let told = exemplars.get(&bucket);

@@ -14,6 +14,7 @@
 //! | [`Registry`] | all collectors of the process |
 
 mod encode;
+mod protobuf;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -205,6 +206,7 @@ pub struct Scrape {
     by_name: BTreeMap<&'static str, usize>,
     clash: Option<Clash>,
     wants_exemplars: bool,
+    wants_native: bool,
 }
 
 #[derive(Debug)]
@@ -223,7 +225,14 @@ struct Sample {
 enum Measured {
     Number(f64),
     Summary(Duration, u64),
-    Histogram { within: Vec<(Duration, u64)>, sum: Duration, count: u64, exemplars: Exemplars },
+    Histogram {
+        within: Vec<(Duration, u64)>,
+        sum: Duration,
+        count: u64,
+        exemplars: Exemplars,
+        /// The same in finer buckets, for who reads them and where they are known.
+        native: Option<protobuf::Native>,
+    },
 }
 
 /// By bucket.
@@ -256,10 +265,11 @@ impl Scrape {
         things: impl IntoIterator<Item = (Vec<Label<'a>>, &'a T)>,
     ) {
         let at: Vec<usize> = table.iter().map(|metric| self.family(&metric.desc)).collect();
+        let wants_native = self.wants_native;
         for (labels, thing) in things {
             for (metric, at) in table.iter().zip(&at) {
                 let samples = &mut self.families[*at].samples;
-                metric.read.samples(thing, &labels, |sample| samples.push(sample));
+                metric.read.samples(thing, (&labels, wants_native), |it| samples.push(it));
             }
         }
     }
@@ -298,9 +308,9 @@ impl Scrape {
         }
     }
 
-    /// All of it as text of this format.
+    /// All of it as text; a format that is none is written as Prometheus' own.
     #[must_use]
-    pub fn encode(&self, format: Format) -> String {
+    pub fn text(&self, format: Format) -> String {
         encode::encode(self, format)
     }
 
@@ -322,7 +332,12 @@ impl Scrape {
 }
 
 impl<T> Read<T> {
-    fn samples(&self, thing: &T, labels: &[Label<'_>], mut add: impl FnMut(Sample)) {
+    fn samples(
+        &self,
+        thing: &T,
+        (labels, wants_native): (&[Label<'_>], bool),
+        mut add: impl FnMut(Sample),
+    ) {
         let mut push = |more: Option<Label<'_>>, measured| {
             let labels = labels.iter().chain(&more);
             let labels = labels.map(|(name, value)| (*name, (*value).to_owned())).collect();
@@ -341,7 +356,7 @@ impl<T> Read<T> {
                     }
                 }
             }
-            Self::Histogram(of) => push(None, Measured::of(of(thing))),
+            Self::Histogram(of) => push(None, Measured::of(of(thing), wants_native)),
             Self::Buckets(of) => push(None, Measured::counted(of(thing))),
             Self::Summary(of) => {
                 let (sum, count) = of(thing);
@@ -352,7 +367,7 @@ impl<T> Read<T> {
 }
 
 impl Measured {
-    fn of(recorder: Option<&Recorder>) -> Self {
+    fn of(recorder: Option<&Recorder>, wants_native: bool) -> Self {
         let nothing = Recorder::default();
         let recorder = recorder.unwrap_or(&nothing);
         let within = BUCKETS_US.map(|us| {
@@ -364,6 +379,7 @@ impl Measured {
             sum: recorder.sum(),
             count: recorder.count(),
             exemplars: Exemplars::new(),
+            native: wants_native.then(|| protobuf::native(recorder)),
         }
     }
 
@@ -375,7 +391,7 @@ impl Measured {
         });
         let within = within.collect();
         let count = counts.iter().sum();
-        Self::Histogram { within, sum, count, exemplars: Exemplars::new() }
+        Self::Histogram { within, sum, count, exemplars: Exemplars::new(), native: None }
     }
 }
 
@@ -407,15 +423,25 @@ impl Registry {
         }
     }
 
-    /// Everything as it is now, as text of this format.
+    /// Everything as it is now, as [`Scrape::text`].
     #[must_use]
-    pub fn encode(&self, format: Format) -> String {
-        self.scrape(format).encode(format)
+    pub fn text(&self, format: Format) -> String {
+        self.scrape(format).text(format)
+    }
+
+    /// The same in the bytes of this format.
+    #[must_use]
+    pub fn encode(&self, format: Format) -> Vec<u8> {
+        let scrape = self.scrape(format);
+        match format {
+            Format::Protobuf => protobuf::encode(&scrape),
+            Format::Text | Format::OpenMetrics => scrape.text(format).into_bytes(),
+        }
     }
 
     fn scrape(&self, format: Format) -> Scrape {
-        let wants_exemplars = format == Format::OpenMetrics;
-        let mut scrape = Scrape { wants_exemplars, ..Scrape::default() };
+        let (wants_exemplars, wants_native) = (format != Format::Text, format == Format::Protobuf);
+        let mut scrape = Scrape { wants_exemplars, wants_native, ..Scrape::default() };
         self.collectors.iter().for_each(|collector| collector.collect(&mut scrape));
         scrape
     }

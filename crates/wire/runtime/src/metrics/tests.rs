@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::protobuf::MetricFamily;
 use super::*;
+use prost::Message as _;
 
 struct Door {
     name: &'static str,
@@ -42,7 +44,7 @@ fn registry(collectors: impl IntoIterator<Item = Arc<dyn Collect>>) -> Registry 
 #[test]
 fn a_scrape_is_written_in_both_formats() {
     let doors = registry([doors()]);
-    let text = doors.encode(Format::Text);
+    let text = doors.text(Format::Text);
     let begin = "# HELP door_opened_total Times it was \"opened\".\n\
                  # TYPE door_opened_total counter\n\
                  door_opened_total{door=\"front\"} 3\n\
@@ -77,7 +79,7 @@ fn a_scrape_is_written_in_both_formats() {
     assert_eq!(buckets[20], front("seconds_bucket{door=\"front\",le=\"1\"} 2"));
     assert_eq!(buckets[30], front("seconds_bucket{door=\"front\",le=\"+Inf\"} 3"));
 
-    let open = doors.encode(Format::OpenMetrics);
+    let open = doors.text(Format::OpenMetrics);
     let begin = "# HELP door_opened Times it was \\\"opened\\\".\n\
                  # TYPE door_opened counter\n\
                  door_opened_total{door=\"front\"} 3\n";
@@ -91,7 +93,7 @@ fn collectors_share_a_family_that_they_describe_alike() {
     let more = Arc::new(|scrape: &mut Scrape| {
         scrape.table(&DOORS, [(vec![("gate", "back")], &door("back"))]);
     });
-    let text = registry([doors(), more]).encode(Format::Text);
+    let text = registry([doors(), more]).text(Format::Text);
     assert_eq!(text.matches("# TYPE door_opened_total counter\n").count(), 1);
     let families: Vec<&str> = text.split("# HELP ").collect();
     assert!(families[1].contains("door_opened_total{gate=\"back\"} 3\n"), "{}", families[1]);
@@ -102,7 +104,7 @@ fn a_family_is_not_described_in_two_ways() {
     const OTHER: [Metric<u64>; 1] =
         [gauge("door_opened", "Doors that are open.", |count| (*count).into())];
     let mut registry = registry([doors()]);
-    let before = registry.encode(Format::Text);
+    let before = registry.text(Format::Text);
     let other = Arc::new(|scrape: &mut Scrape| scrape.single(&OTHER, &7));
     let clash = registry.register(other).unwrap_err();
     assert_eq!(
@@ -110,7 +112,7 @@ fn a_family_is_not_described_in_two_ways() {
         "a metric is described twice: door_opened_total as a Counter (Times it was \"opened\".) \
          and door_opened as a Gauge (Doors that are open.)"
     );
-    assert_eq!(registry.encode(Format::Text), before, "it was not added");
+    assert_eq!(registry.text(Format::Text), before, "it was not added");
 }
 
 #[test]
@@ -120,6 +122,12 @@ fn the_format_is_the_one_that_the_scraper_prefers() {
                       application/openmetrics-text;version=0.0.1;q=0.75,\
                       text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
+    let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                  encoding=delimited, application/openmetrics-text;version=1.0.0;q=0.8,\
+                  text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    assert_eq!(Format::accepted(native), Format::Protobuf);
+    let other = native.replace("delimited", "text");
+    assert_eq!(Format::accepted(&other), Format::OpenMetrics, "that encoding is not known here");
     for text in [
         "",
         "*/*",
@@ -156,7 +164,7 @@ fn a_bucket_has_the_latest_exemplar_for_who_asks_and_no_other_series_has_it() {
     let mut registry = Registry::default();
     registry.register(Arc::new(doors)).unwrap();
     let of_a = |line: &&str| line.contains("gate=\"a\"");
-    let text = registry.encode(Format::OpenMetrics);
+    let text = registry.text(Format::OpenMetrics);
     let lines: Vec<&str> = text.lines().filter(of_a).collect();
     assert_eq!(
         lines,
@@ -171,5 +179,37 @@ fn a_bucket_has_the_latest_exemplar_for_who_asks_and_no_other_series_has_it() {
         ]
     );
     assert_eq!(text.matches("trace_id").count(), 2);
-    assert!(!registry.encode(Format::Text).contains("trace_id"));
+    assert!(!registry.text(Format::Text).contains("trace_id"));
+}
+
+#[test]
+fn in_protobuf_a_distribution_has_native_buckets_beside_the_others() {
+    const TABLE: [Metric<Recorder>; 1] =
+        [histogram("door_seconds", "How long doors were open.", |recorder| Some(recorder))];
+    let doors = |scrape: &mut Scrape| {
+        let mut recorder = Recorder::default();
+        for millis in [100, 100, 130, 4_000] {
+            recorder.record(Duration::from_millis(millis));
+        }
+        scrape.table(&TABLE, [(vec![("gate", "a")], &recorder)]);
+    };
+    let mut registry = Registry::default();
+    registry.register(Arc::new(doors)).unwrap();
+    let bytes = registry.encode(Format::Protobuf);
+    let family = MetricFamily::decode_length_delimited(&*bytes).unwrap();
+    assert_eq!((family.name.as_str(), family.kind), ("door_seconds", 4));
+    let metric = &family.metric[0];
+    assert_eq!((metric.label[0].name.as_str(), metric.label[0].value.as_str()), ("gate", "a"));
+    let histogram = metric.histogram.as_ref().unwrap();
+    assert_eq!((histogram.sample_count, histogram.bucket.len()), (4, 31));
+    assert_eq!(histogram.bucket[30].upper_bound, f64::INFINITY);
+    assert!((histogram.sample_sum - 4.33).abs() < 1e-9);
+    assert_eq!(histogram.schema, Some(3));
+    // Bucket i ends at 2^(i/8) s: 0.1 s lies in (0.0964, 0.1051], which is -26, 0.13 s in
+    // (0.125, 0.1363], which is -23, and 4 s in (4, 4.36] as the end of its own bucket is a little
+    // above it.
+    let spans: Vec<_> =
+        histogram.positive_span.iter().map(|span| (span.offset, span.length)).collect();
+    assert_eq!(spans, [(-26, 1), (2, 1), (39, 1)]);
+    assert_eq!(histogram.positive_delta, [2, -1, 0]);
 }
