@@ -79,7 +79,7 @@ fn of_request(finished: &Finished) -> Span {
         attributes.fraction("evenkeel.hedge.delay_ms", f64::from(record.hedge_delay_us) / 1_000.0);
     }
     if !record.candidates().is_empty() {
-        attributes.text("evenkeel.cause", record.cause.name());
+        attributes.text("evenkeel.cause", record.cause().name());
         attributes.number("evenkeel.members", record.members.into());
         let told = record.candidates().iter().map(|it| candidate(finished, it));
         attributes.texts("evenkeel.candidates", told);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_core::Instant as Moment;
-use evenkeel_core::request::decision::{Candidate, Cause, HedgeFate, Standing};
+use evenkeel_core::request::decision::{Candidate, HedgeFate, Standing};
 use evenkeel_proxy::requests::record::{
     AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why,
 };
@@ -39,7 +39,7 @@ fn hedged() -> Finished {
     let mut record = RequestRecord::new(Moment::ZERO, 0);
     record.trace_id = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
     (record.candidates[0], record.candidates[1]) = (told(0, 3.5), told(1, 8.25));
-    (record.candidates_told, record.members, record.cause) = (2, 2, Cause::LowestCost);
+    (record.candidates_told, record.members) = (2, 2);
     let sent = |slot, why, end, (sent_us, ended_us)| Try {
         place: place(slot),
         why,

@@ -2,7 +2,8 @@
 //!
 //! Written only where a driver asks ([`Dispatcher::keep_decisions`]), by the step that decides and
 //! with the policy's own cost: nothing is computed a second time afterwards, when it would be
-//! another. It changes no decision.
+//! another. What follows from what is written ([`Cause::of`]) is left to who reads it, as few of
+//! many requests are read about. It changes no decision.
 //!
 //! [`Dispatcher::keep_decisions`]: super::Dispatcher::keep_decisions
 
@@ -52,6 +53,27 @@ crate::named! {
         Policy = "policy",
         /// Something spoke against all of them, and one had to be asked.
         NobodyBetter = "nobody_better",
+    }
+}
+
+impl Cause {
+    /// Why the first of them, as far as they tell.
+    pub fn of(candidates: &[Candidate]) -> Self {
+        let is_usable =
+            |one: &Candidate| matches!(one.standing, Standing::Ok | Standing::SlowStart);
+        let Some((chosen, others)) = candidates.split_first() else { return Self::NobodyBetter };
+        if !is_usable(chosen) {
+            return Self::NobodyBetter;
+        }
+        let mut others = others.iter().filter(|one| is_usable(one)).peekable();
+        if others.peek().is_none() {
+            return Self::OnlyOne;
+        }
+        let is_ranked = !chosen.cost.is_nan();
+        match is_ranked && others.all(|one| one.cost.is_nan() || one.cost >= chosen.cost) {
+            true => Self::LowestCost,
+            false => Self::Policy,
+        }
     }
 }
 
@@ -148,8 +170,6 @@ pub enum Verdict {
 pub struct Decision {
     /// What.
     pub verdict: Verdict,
-    /// Why the first candidate, where a copy leaves for it.
-    pub cause: Cause,
     /// The members of the group: there may be more than are told of.
     pub members: u16,
     pub(crate) candidates: [Candidate; CANDIDATES_MAX],
@@ -189,7 +209,6 @@ impl Default for Decisions {
     fn default() -> Self {
         let choice = Decision {
             verdict: Verdict::Hold,
-            cause: Cause::NobodyBetter,
             members: 0,
             candidates: [Candidate::NOBODY; CANDIDATES_MAX],
             candidates_told: 0,

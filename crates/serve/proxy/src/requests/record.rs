@@ -190,14 +190,16 @@ impl<const N: usize> Text<N> {
     pub const EMPTY: Self = Self { bytes: [0; N], length: 0 };
 
     /// Becomes as much of these parts, one after the other, as there is room for.
+    #[inline]
     pub fn set(&mut self, parts: &[&[u8]]) {
-        self.length = 0;
+        let mut room = &mut self.bytes[..];
         for part in parts {
-            let room = &mut self.bytes[usize::from(self.length)..];
             let length = part.len().min(room.len());
-            room[..length].copy_from_slice(&part[..length]);
-            self.length += length as u8;
+            let (place, rest) = room.split_at_mut(length);
+            place.copy_from_slice(&part[..length]);
+            room = rest;
         }
+        self.length = (N - room.len()) as u8;
     }
 
     /// What there is of it.
@@ -232,8 +234,6 @@ pub struct RequestRecord {
     pub candidates_at: u8,
     /// The members of the group.
     pub members: u16,
-    /// Why the first candidate.
-    pub cause: Cause,
     /// The attempts.
     pub tries: [Try; ATTEMPTS_MAX],
     /// How many attempts there were; more than [`ATTEMPTS_MAX`] are not told of.
@@ -293,7 +293,6 @@ impl RequestRecord {
             candidates_told: 0,
             candidates_at: 0,
             members: 0,
-            cause: Cause::NobodyBetter,
             tries: [Self::UNSENT; ATTEMPTS_MAX],
             attempts: 0,
             answered_by: u8::MAX,
@@ -321,7 +320,7 @@ impl RequestRecord {
         (self.line.length, self.id.length) = (0, 0);
         self.trace_id = 0;
         (self.candidates_told, self.candidates_at, self.members) = (0, 0, 0);
-        (self.cause, self.attempts, self.answered_by) = (Cause::NobodyBetter, 0, u8::MAX);
+        (self.attempts, self.answered_by) = (0, u8::MAX);
         (self.hedge, self.hedge_delay_us, self.hedge_quantile) = (HedgeFate::None, u32::MAX, 0);
         (self.was_held, self.is_retry_denied, self.is_reduced) = (false, false, false);
         (self.dimmer, self.status) = (u8::MAX, 0);
@@ -345,6 +344,11 @@ impl RequestRecord {
         Place { datacenter: self.candidates_at, slot, generation }
     }
 
+    /// Why the first candidate.
+    pub fn cause(&self) -> Cause {
+        Cause::of(self.candidates())
+    }
+
     /// Takes over the candidates of a decision in a data centre.
     #[inline]
     pub fn set_candidates(&mut self, datacenter: usize, choice: &Decision) {
@@ -355,7 +359,6 @@ impl RequestRecord {
         self.candidates_told = from.len() as u8;
         self.candidates_at = datacenter as u8;
         self.members = choice.members;
-        self.cause = choice.cause;
     }
 }
 
@@ -395,7 +398,7 @@ mod tests {
         let fresh = read(&record);
         record.line.set(&[b"GET ", b"/"]);
         record.id.set(&[b"one"]);
-        (record.trace_id, record.members, record.cause) = (5, 3, Cause::LowestCost);
+        (record.trace_id, record.members) = (5, 3);
         (record.candidates_told, record.candidates_at, record.attempts) = (2, 1, 2);
         (record.answered_by, record.hedge, record.hedge_delay_us) = (1, HedgeFate::Sent, 7);
         (record.hedge_quantile, record.was_held, record.is_retry_denied) = (950, true, true);

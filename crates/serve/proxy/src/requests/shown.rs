@@ -103,7 +103,7 @@ impl ShownRequest {
             head_ms: ms(record.head_us),
             response_bytes: (record.bytes != u64::MAX).then_some(record.bytes),
             words: words::explain(record, names),
-            cause: record.cause.name(),
+            cause: record.cause().name(),
             members: record.members,
             candidates: record.candidates().iter().map(candidate).collect(),
             attempts: record.tries().iter().map(attempt).collect(),

@@ -96,7 +96,7 @@ fn first(record: &RequestRecord, it: &Try, name: &str, names: &dyn Names) -> Str
     if !others.is_empty() {
         reasons.push(others.join(", "));
     }
-    let why = match record.cause {
+    let why = match record.cause() {
         Cause::LowestCost => "",
         Cause::Policy => " by the policy's turn or draw",
         Cause::OnlyOne if record.members <= 1 => ", the only replica",

@@ -4,7 +4,7 @@ use super::Dispatcher;
 use crate::fleet::{Health, ReplicaId};
 use crate::request::call::{Call, Kind};
 use crate::request::decision::{
-    Candidate, Cause, Decision, Decisions, HedgeFate, HedgeNote, Standing, Verdict,
+    Candidate, Decision, Decisions, HedgeFate, HedgeNote, Standing, Verdict,
 };
 use crate::request::safeguards::Distrust;
 use crate::time::{Duration, Instant};
@@ -53,16 +53,26 @@ impl Dispatcher {
             && call.request.among.is_none()
             && self.config.safeguards.nothing_to_examine(now, &self.fleet);
         into.members = u16::try_from(members.len()).unwrap_or(u16::MAX);
-        let others = members.iter().copied().filter(|&id| Some(id) != chosen);
         let mut told = 0;
-        for (place, id) in into.candidates.iter_mut().zip(chosen.into_iter().chain(others)) {
+        if let Some(id) = chosen {
+            into.candidates[0] = self.candidate(now, call, id, is_plain);
+            told = 1;
+        }
+        for &id in members {
+            if Some(id) == chosen {
+                continue;
+            }
+            let Some(place) = into.candidates.get_mut(told) else { break };
             *place = self.candidate(now, call, id, is_plain);
             told += 1;
         }
-        into.candidates_told = told;
-        let candidates = &mut into.candidates[..usize::from(told)];
-        self.selector.rate(now, &self.fleet, candidates);
-        into.cause = cause(candidates);
+        into.candidates_told = told as u8;
+        let candidates = &mut into.candidates[..told];
+        // Then the policy has chosen among all of them just now.
+        match is_plain && chosen.is_some() && call.at_once == 0 {
+            true => self.selector.rate_chosen_among(now, &self.fleet, candidates),
+            false => self.selector.rate(now, &self.fleet, candidates),
+        }
     }
 
     /// All but what the policy says of it.
@@ -127,7 +137,7 @@ impl Dispatcher {
     }
 
     pub(super) fn note_hedge_fate(&mut self, fate: HedgeFate, delay: Option<Duration>) {
-        let quantile = self.redundancy.quantile();
+        let quantile = delay.and_then(|_| self.redundancy.quantile());
         if let Some(decisions) = &mut self.decisions {
             decisions.hedge = Some(HedgeNote { fate, delay, quantile });
         }
@@ -146,24 +156,6 @@ impl Dispatcher {
         if let Some(decisions) = &mut self.decisions {
             decisions.is_retry_denied = true;
         }
-    }
-}
-
-/// Why the first of them, as far as they tell.
-fn cause(candidates: &[Candidate]) -> Cause {
-    let is_usable = |one: &Candidate| matches!(one.standing, Standing::Ok | Standing::SlowStart);
-    let Some((chosen, others)) = candidates.split_first() else { return Cause::NobodyBetter };
-    if !is_usable(chosen) {
-        return Cause::NobodyBetter;
-    }
-    let mut others = others.iter().filter(|one| is_usable(one)).peekable();
-    if others.peek().is_none() {
-        return Cause::OnlyOne;
-    }
-    let is_ranked = !chosen.cost.is_nan();
-    match is_ranked && others.all(|one| one.cost.is_nan() || one.cost >= chosen.cost) {
-        true => Cause::LowestCost,
-        false => Cause::Policy,
     }
 }
 

@@ -184,6 +184,8 @@ fn score(estimate: &Estimate, burden: f64, weight: f64, exponent: f64) -> f64 {
 pub struct C3 {
     config: C3Config,
     heard: Vec<Heard>,
+    /// By slot, as computed for the last choice where no rate is kept.
+    scores: Vec<f64>,
     limiters: Vec<Limiter>,
     /// The average over all answers of all replicas.
     typical: Option<Estimate>,
@@ -207,6 +209,7 @@ impl C3 {
             fresh_nanos: nanos(from_millis_f64(config.fade_ms * 0.01)),
             config,
             heard: Vec::new(),
+            scores: Vec::new(),
             limiters: Vec::new(),
             typical: None,
             waits: Vec::new(),
@@ -259,6 +262,16 @@ impl C3 {
         if self.config.unheard == Unheard::Typical {
             let typical = self.typical.unwrap_or(sample);
             self.typical = Some(typical.towards(sample, Self::TYPICAL_ALPHA));
+        }
+    }
+
+    /// Writes down how long answers take there.
+    #[inline]
+    fn tell_latency(&self, now: Instant, one: &mut Candidate) {
+        let heard = &self.heard[one.replica().index()];
+        if let Some(at) = heard.at {
+            let estimate = self.faded(now, heard.estimate, at);
+            one.latency_us = whole_us(estimate.waiting_ms + estimate.service_ms);
         }
     }
 
@@ -340,7 +353,10 @@ impl Selector for C3 {
         if !self.config.ranking {
             return Choice::Send(candidates.ids[rng.below(candidates.ids.len())]);
         }
-        let score = |id| self.score_of(now, candidates.fleet, id);
+        for &id in candidates.ids {
+            self.scores[id.index()] = self.score_of(now, candidates.fleet, id);
+        }
+        let score = |id: ReplicaId| self.scores[id.index()];
         if self.config.random_ties {
             return Choice::Send(cheapest(candidates.ids, rng, score));
         }
@@ -359,15 +375,20 @@ impl Selector for C3 {
 
     fn rate(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
         for one in candidates {
-            let id = one.replica();
             if self.config.ranking {
-                one.cost = self.score_of(now, fleet, id) as f32;
+                one.cost = self.score_of(now, fleet, one.replica()) as f32;
             }
-            let heard = &self.heard[id.index()];
-            if let Some(at) = heard.at {
-                let estimate = self.faded(now, heard.estimate, at);
-                one.latency_us = whole_us(estimate.waiting_ms + estimate.service_ms);
-            }
+            self.tell_latency(now, one);
+        }
+    }
+
+    fn rate_chosen_among(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
+        if self.config.rate_control || !self.config.ranking {
+            return self.rate(now, fleet, candidates);
+        }
+        for one in candidates {
+            one.cost = self.scores[one.replica().index()] as f32;
+            self.tell_latency(now, one);
         }
     }
 
@@ -408,6 +429,7 @@ impl Selector for C3 {
 
     fn on_membership(&mut self, _now: Instant, fleet: &Fleet) {
         self.heard.resize(fleet.len(), Heard::NEVER);
+        self.scores.resize(fleet.len(), f64::NAN);
         self.limiters.resize(fleet.len(), Limiter::new(&self.config.cubic));
         self.waits.clear(); // the replica waited for may be of the group no more
         self.waits.resize(fleet.groups(), None);
@@ -417,6 +439,7 @@ impl Selector for C3 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::GroupId;
 
     #[test]
     fn the_score_is_the_papers() {
@@ -453,5 +476,32 @@ mod tests {
         let cost = |at_ms| c3.cost(Instant::from_millis(at_ms), &fleet, slow).expect("ranks");
         assert!(cost(0) > 90.0 && cost(1_000) < cost(0));
         assert!(cost(60_000) < 4.0, "{}", cost(60_000));
+    }
+
+    #[test]
+    fn what_is_written_down_after_a_choice_is_what_a_new_rating_would_say() {
+        let mut fleet = Fleet::single_group(3);
+        let mut c3 = C3::new(C3Config::recommended(1));
+        c3.on_membership(Instant::ZERO, &fleet);
+        let mut rng = Rng::seeded(1);
+        let ids: Vec<_> = (0..3).map(ReplicaId::new).collect();
+        for n in 0..50_u64 {
+            let (now, id) = (Instant::from_millis(n * 40), ids[n as usize % 3]);
+            let answer = Estimate { waiting_ms: n as f64, service_ms: 1.0, queue: 0.0 };
+            c3.learn(now, id, answer);
+            fleet.replica_mut(id).in_flight = n as u32 % 5;
+            let from = Candidates { fleet: &fleet, group: GroupId::new(0), ids: &ids };
+            c3.select(now, from, &mut rng);
+            let mut again = ids
+                .clone()
+                .into_iter()
+                .map(|id| Candidate { slot: id.index() as u16, ..Candidate::NOBODY })
+                .collect::<Vec<_>>();
+            let mut afresh = again.clone();
+            c3.rate_chosen_among(now, &fleet, &mut again);
+            c3.rate(now, &fleet, &mut afresh);
+            assert!(again.iter().all(|one| one.cost.is_finite()), "{n}");
+            assert_eq!(again, afresh, "{n}");
+        }
     }
 }

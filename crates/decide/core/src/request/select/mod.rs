@@ -101,6 +101,12 @@ pub trait Selector: Any + Debug + Send {
         }
     }
 
+    /// The same right after this policy has chosen among them: it may use again what it computed
+    /// for that.
+    fn rate_chosen_among(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
+        self.rate(now, fleet, candidates);
+    }
+
     /// A copy was sent, by this policy's choice or (mirrors) without asking it.
     fn on_send(&mut self, _now: Instant, _replica: ReplicaId, _kind: Kind, _fleet: &Fleet) {}
 
