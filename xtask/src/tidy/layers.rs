@@ -170,7 +170,7 @@ fn misplaced(known: &Crate, other: &Crate) -> Option<String> {
 
 fn stranger(known: &Crate, dependency: &str) -> Option<String> {
     let is_tokio = dependency == "tokio" || dependency.starts_with("tokio-");
-    // Tests of the program speak gRPC; that its own code has no tokio, the words of the source tell.
+    // Tests of the program speak gRPC. That its own code has no tokio, its words tell.
     let is_for_tests = known.package == "evenkeel" && dependency == "tokio";
     (is_tokio && !is_for_tests && !known.kind.may_use_tokio()).then(|| {
         "tokio lives in crates with sockets and only there: call what those offer".to_owned()

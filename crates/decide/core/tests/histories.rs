@@ -56,7 +56,7 @@ fn histories(hedging: bool) {
     for policy in policies() {
         // Few calls are at a replica that is worse than others which are known: it takes more.
         let may_move = policy == "adaptive";
-        let config = ProptestConfig { cases: cases << u32::from(may_move) * 2, ..config.clone() };
+        let config = ProptestConfig { cases: cases << (u32::from(may_move) * 2), ..config.clone() };
         let mut runner = TestRunner::new(config);
         let (seen, moves) = (Cell::new((0, 0, 0)), Cell::new(0));
         let others: Vec<_> = policies().collect();

@@ -35,6 +35,7 @@ pub(crate) fn any_run() -> RunReport {
         requests_per_cpu_s: None,
         windows: vec![],
         tiers: vec![],
+        moves: 0,
         load: None,
         redirect: None,
         bill: None,

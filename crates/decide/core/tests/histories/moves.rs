@@ -195,7 +195,7 @@ struct Notes(Arc<Mutex<Vec<(Kind, Duration)>>>);
 
 impl Redundancy for Notes {
     fn on_end(&mut self, _now: Instant, copy: &Lasted<'_>) {
-        self.0.lock().unwrap().push((copy.kind, copy.latency));
+        self.0.lock().expect("nobody panicked").push((copy.kind, copy.latency));
     }
 
     fn copy_due(&mut self, _copies_sent: usize) -> Option<Duration> {

@@ -315,5 +315,5 @@ impl Diary {
 pub(crate) fn metrics_of(state: &RedirectState) -> String {
     let mut scrape = Scrape::default();
     evenkeel_mesh::metrics::collect(&mut scrape, state);
-    scrape.encode(Format::Text)
+    scrape.text(Format::Text)
 }

@@ -122,6 +122,7 @@ fn report() -> WorkerReport {
         hedges: 7,
         hedges_won: 4,
         hedges_denied: 2,
+        moves: 0,
         replicas: vec![well, failing],
         latency: Some(latency),
     };
