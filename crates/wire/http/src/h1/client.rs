@@ -1,17 +1,18 @@
 //! A connection to a replica: one request, one response, and again.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::stream::Stream;
 use http::{Method, Request};
 use http_body::{Body as _, Frame, SizeHint};
+use tokio::task::unconstrained;
 
 use super::decoder::{BadBody, Decoded, Decoder};
 use super::framing::Framing;
-use super::inbox::Inbox;
+use super::inbox::{FILLS_MAX, Inbox};
 use super::outbox::Outbox;
 use super::request_head;
 use super::response_head::{self, BadHead};
@@ -77,8 +78,9 @@ impl Connection {
         if let Poll::Ready(Err(cause)) = self.poll_upload(cx) {
             return Poll::Ready(Err(Failure::RequestBody(cause)));
         }
-        loop {
-            if !self.inbox.is_empty() {
+        for _ in 0..FILLS_MAX {
+            let is_long = self.inbox.bytes().len() >= self.head_bytes_max;
+            if !self.inbox.is_empty() && (is_long || self.inbox.may_end_a_head()) {
                 let found = self.head();
                 if let Some(answer) = found.map_err(|bad| Failure::Malformed(bad.into()))? {
                     return Poll::Ready(Ok(answer));
@@ -91,6 +93,8 @@ impl Connection {
                 return Poll::Ready(Err(Failure::Reset(why.into())));
             }
         }
+        cx.waker().wake_by_ref(); // let others have their turn
+        Poll::Pending
     }
 
     /// The next piece of the response's body.
@@ -151,7 +155,9 @@ impl Connection {
 
     /// Looks whether an idle connection has ended, without a system call if nothing came.
     fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Cause> {
-        match self.inbox.poll_fill(&mut self.stream, 0, cx) {
+        // Also where the task has used up its turn: "not ready" must mean that nothing came.
+        let reading = std::future::poll_fn(|cx| self.inbox.poll_fill(&mut self.stream, 0, cx));
+        match pin!(unconstrained(reading)).poll(cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(0)) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Poll::Ready(Ok(_)) => Err(BadHead::Unasked.into()),
@@ -198,8 +204,6 @@ impl Connection {
             };
             if is_over {
                 self.upload = None;
-            } else {
-                ready!(self.poll_write(cx));
             }
         }
     }
@@ -224,11 +228,14 @@ impl Connection {
         let Some(head) = head else { return Ok(None) };
         self.keeps_alive = head.keeps_alive && self.broken.is_none();
         self.download = head.framing;
-        let here = self.inbox.bytes().len();
-        let whole = (self.download == Decoder::Length(here as u64)).then(|| {
-            self.download = Decoder::Length(0);
-            self.inbox.take(here)
-        });
+        let here = self.inbox.bytes().len() as u64;
+        let whole = match self.download {
+            Decoder::Length(length) if length <= here => {
+                self.download = Decoder::Length(0);
+                Some(self.inbox.take(length as usize))
+            }
+            _ => None,
+        };
         Ok(Some(Answer { parts: head.parts, whole }))
     }
 }

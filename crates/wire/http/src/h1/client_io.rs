@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::accept::{Linger, Link, Phase, poll_leave};
@@ -13,7 +13,7 @@ use http::StatusCode;
 use http_body::{Frame, SizeHint};
 
 use super::decoder::{BadBody, Decoded, Decoder};
-use super::inbox::Inbox;
+use super::inbox::{FILLS_MAX, Inbox};
 use super::outbox::Outbox;
 
 /// A client's connection.
@@ -29,6 +29,10 @@ pub(super) struct ClientIo {
     expects_continue: bool,
     /// Requests so far: whoever still holds the body of an earlier one reads nothing of a later.
     requests: u64,
+    /// Whether that word is on its way, and nothing of the answer.
+    owes_continue: bool,
+    /// Who serves, while somebody else reads the request's body.
+    watcher: Option<Waker>,
 }
 
 /// What a client does next.
@@ -36,7 +40,9 @@ pub(super) enum Next<H> {
     Request(H),
     /// It asks nothing that can be understood, and is told this.
     Refused(StatusCode),
-    /// Nothing more.
+    /// Nothing more: it has to come back elsewhere.
+    Parted,
+    /// Nothing more: it has left.
     End,
 }
 
@@ -45,36 +51,52 @@ impl ClientIo {
     pub(super) fn new(stream: Stream, read: Vec<u8>, link: Rc<Link>) -> Self {
         let (inbox, outbox) = (Inbox::from(Bytes::from(read)), Outbox::default());
         let (stream, upload) = (Some(stream), Decoder::Length(0));
-        Self { stream, inbox, outbox, link, upload, expects_continue: false, requests: 0 }
+        Self {
+            stream,
+            inbox,
+            outbox,
+            link,
+            upload,
+            expects_continue: false,
+            requests: 0,
+            owes_continue: false,
+            watcher: None,
+        }
     }
 
     /// Reads until `parse` finds a head, or `has_to_end` says that none is waited for.
     pub(super) fn poll_head<H>(
         &mut self,
         cx: &mut Context<'_>,
+        bytes_max: usize,
         parse: impl Fn(&Bytes) -> Result<Option<(usize, H)>, StatusCode>,
         has_to_end: impl FnOnce(&Link) -> bool,
     ) -> Poll<Next<H>> {
-        loop {
+        for _ in 0..FILLS_MAX {
             if !self.inbox.is_empty() {
                 if matches!(self.link.phase(), Phase::New | Phase::Idle) {
                     self.link.enter(Phase::Reading);
                 }
-                match parse(self.inbox.bytes()) {
-                    Ok(None) => {}
-                    Ok(Some((length, head))) => {
+                let is_long = self.inbox.bytes().len() >= bytes_max;
+                let is_worth_it = is_long || self.inbox.may_end_a_head();
+                match is_worth_it.then(|| parse(self.inbox.bytes())).transpose() {
+                    Ok(Some(Some((length, head)))) => {
                         self.inbox.take(length);
                         return Poll::Ready(Next::Request(head));
                     }
+                    Ok(_) => {}
                     Err(status) => return Poll::Ready(Next::Refused(status)),
                 }
             }
             match self.poll_fill(0, cx) {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Pending if !has_to_end(&self.link) => return Poll::Pending,
+                Poll::Pending if has_to_end(&self.link) => return Poll::Ready(Next::Parted),
+                Poll::Pending => return Poll::Pending,
                 _ => return Poll::Ready(Next::End),
             }
         }
+        cx.waker().wake_by_ref(); // let others have their turn
+        Poll::Pending
     }
 
     /// A request begins whose body is framed like this.
@@ -85,7 +107,7 @@ impl ClientIo {
 
     /// The answer begins: from now on it is too late to ask for the body.
     pub(super) fn answer(&mut self) {
-        self.expects_continue = false;
+        (self.expects_continue, self.owes_continue) = (false, false);
     }
 
     /// Ready when the client has left, as far as that can be known without reading on in a body.
@@ -95,6 +117,9 @@ impl ClientIo {
                 Ok(1..) => {} // the next request
                 _ => return Poll::Ready(()),
             }
+        }
+        if !self.upload.is_done() {
+            self.watcher = Some(cx.waker().clone()); // who reads the body may be another task
         }
         Poll::Pending
     }
@@ -106,12 +131,29 @@ impl ClientIo {
         }
         let Some(stream) = &mut self.stream else { return Poll::Ready(Err(closed())) };
         let written = self.outbox.poll_write(stream, cx);
-        self.link.write_blocked(written.is_pending());
+        if self.outbox.has_moved() {
+            self.link.write_blocked(false);
+        }
+        // Not while TLS is flushed: whether that moves cannot be seen.
+        self.link.write_blocked(written.is_pending() && !self.outbox.is_empty());
         written
     }
 
-    /// Whether nothing of the request is left. What came of it and nobody has read is forgotten.
-    pub(super) fn is_through(&mut self) -> bool {
+    /// Nobody reads the request's body any more: who still holds it is told that it broke off.
+    pub(super) fn abandon_body(&mut self) {
+        self.requests += 1;
+    }
+
+    /// Whether nothing of the request is left, once nobody reads its body: what came of that is
+    /// forgotten, of what is still in the socket at most one read.
+    pub(super) fn poll_through(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if !self.is_through() {
+            let _ = self.poll_fill(0, cx);
+        }
+        Poll::Ready(self.is_through())
+    }
+
+    fn is_through(&mut self) -> bool {
         while let Ok(Decoded::Data(_) | Decoded::Trailers(_)) = self.upload.decode(&mut self.inbox)
         {
         }
@@ -167,11 +209,18 @@ impl RequestBody {
         }
         if std::mem::take(&mut io.expects_continue) {
             io.outbox.head(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec());
-            // What does not leave now does so with the next write.
-            let _ = io.poll_write(cx);
+            io.owes_continue = true;
+        }
+        if io.owes_continue {
+            io.owes_continue = io.poll_write(cx).is_pending();
         }
         loop {
             let decoded = io.upload.decode(&mut io.inbox);
+            if let Some(watcher) = io.watcher.take_if(|_| io.upload.is_done())
+                && !watcher.will_wake(cx.waker())
+            {
+                watcher.wake();
+            }
             let expected = match decoded.map_err(broken)? {
                 Decoded::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Decoded::Trailers(fields) => {
@@ -189,13 +238,14 @@ impl RequestBody {
     /// As [`http_body::Body::is_end_stream`].
     pub(crate) fn is_end_stream(&self) -> bool {
         let io = self.io.borrow();
-        io.requests != self.of || io.upload.is_done()
+        io.requests == self.of && io.upload.is_done()
     }
 
     /// As [`http_body::Body::size_hint`].
     pub(crate) fn size_hint(&self) -> SizeHint {
-        match self.io.borrow().upload {
-            Decoder::Length(left) => SizeHint::with_exact(left),
+        let io = self.io.borrow();
+        match io.upload {
+            Decoder::Length(left) if io.requests == self.of => SizeHint::with_exact(left),
             _ => SizeHint::new(),
         }
     }

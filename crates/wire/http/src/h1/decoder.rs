@@ -182,6 +182,11 @@ fn trailers(inbox: &mut Inbox) -> Result<Option<HeaderMap>, BadBody> {
         inbox.take(2);
         return Ok(Some(HeaderMap::new()));
     }
+    if !inbox.may_end_a_head() {
+        let is_too_long = inbox.bytes().len() > TRAILER_BYTES_MAX;
+        return if is_too_long { Err(BadBody::Trailers) } else { Ok(None) };
+    }
+    let bytes = inbox.bytes();
     // The parser also takes a line feed alone for an end, which other servers do not.
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
     let length = end.map_or(bytes.len(), |end| end + 4);

@@ -70,7 +70,11 @@ fn may_follow(name: &HeaderName) -> bool {
         TRAILER,
         TRANSFER_ENCODING,
     ];
-    !refused.contains(name)
+    // Nor what is of one hop, or what proxies say of a client.
+    let is_of_hop = ["connection", "keep-alive", "upgrade", "expect", "forwarded"];
+    let name_text = name.as_str();
+    let is_of_proxies = name_text.starts_with("proxy-") || name_text.starts_with("x-forwarded-");
+    !refused.contains(name) && !is_of_hop.contains(&name_text) && !is_of_proxies
 }
 
 /// Whether a connection stays, by the lines so far. Once it was to close, no later line changes

@@ -35,6 +35,8 @@ pub(super) struct Outbox {
     /// Bytes of `joined` that were written.
     written: usize,
     must_flush: bool,
+    /// Whether anything was written since that was asked last.
+    has_moved: bool,
 }
 
 impl Outbox {
@@ -65,6 +67,11 @@ impl Outbox {
 
     pub(super) const fn is_flushed(&self) -> bool {
         !self.must_flush
+    }
+
+    /// Whether anything was written since this was asked last.
+    pub(super) fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
     }
 
     /// Whether there is more than what may leave together with the next piece.
@@ -132,7 +139,7 @@ impl Outbox {
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.must_flush = true;
+            (self.must_flush, self.has_moved) = (true, true);
             self.wrote(count);
         }
         if self.must_flush {
@@ -148,7 +155,7 @@ impl Outbox {
         let of_piece = (count - of_joined).min(self.piece.len());
         bytes::Buf::advance(&mut self.piece, of_piece);
         self.after = &self.after[count - of_joined - of_piece..];
-        if self.written == self.joined.len() {
+        if self.written == self.joined.len() && self.written > 0 {
             self.written = 0;
             let mut memory = std::mem::take(&mut self.joined);
             memory.clear();

@@ -150,6 +150,9 @@ pub(super) fn encode(head: &request::Parts, body: &Body, bytes: &mut Vec<u8>) ->
     bytes.extend_from_slice(head.method.as_str().as_bytes());
     bytes.push(b' ');
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    if !target.starts_with(['/', '*']) {
+        bytes.push(b'/'); // of `http://a?b` it is `?b`
+    }
     bytes.extend_from_slice(target.as_bytes());
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
     let mut says_length = false;

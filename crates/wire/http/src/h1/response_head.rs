@@ -159,6 +159,7 @@ pub(super) fn encode(
     bytes.extend_from_slice(reason.unwrap_or(b"<none>"));
     bytes.extend_from_slice(b"\r\n");
     let is_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    assert!(is_switched || !head.status.is_informational(), "an answer is final");
     let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
     let framing = match length {
         Some(length) => Framing::Length(length),

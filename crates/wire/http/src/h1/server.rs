@@ -40,11 +40,13 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>>>(
     let served = Served(Rc::new(RefCell::new(ClientIo::new(stream, read, Rc::clone(link)))));
     let io = &served.0;
     loop {
-        let next = poll_fn(|cx| io.borrow_mut().poll_head(cx, parse, has_to_end)).await;
+        let next =
+            poll_fn(|cx| io.borrow_mut().poll_head(cx, head_bytes_max, parse, has_to_end)).await;
         let serving = Serving::begin(link);
         let then = match next {
             Next::Request(head) => exchange(io, link, *head, &limits, &answer).await,
             Next::Refused(status) => refuse(io, status).await,
+            Next::Parted => Then::Leave,
             Next::End => Then::End,
         };
         match then {
@@ -108,17 +110,25 @@ async fn exchange<F: Future<Output = Response<Body>>>(
     let is_switched = wants_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS;
     // Whoever has asked for another protocol may speak it by now: it is not HTTP.
     asked.keeps_alive &= link.takes_more() && !wants_upgrade;
-    // Nobody reads the rest of the request: if it is not here, the next one cannot be found.
-    asked.keeps_alive &= Rc::strong_count(io) > 1 || io.borrow_mut().is_through();
+    if Rc::strong_count(io) == 1 || response.body().is_complete() {
+        // Nobody reads the rest of the request: if it is not here, the next one cannot be found.
+        asked.keeps_alive &= pass_over_body(io).await;
+    }
     if let Err(error) = send(io, response, &mut asked).await {
         tracing::debug!(%error, "a client's answer broke off");
         return Then::End;
     }
     match tunnel {
         Some(tunnel) if is_switched => Then::Tunnel(tunnel),
-        _ if asked.keeps_alive && io.borrow_mut().is_through() => Then::Next,
+        _ if asked.keeps_alive && pass_over_body(io).await => Then::Next,
         _ => Then::Leave,
     }
+}
+
+/// Forgets what nobody has read of a request; whether that is all of it.
+async fn pass_over_body(io: &Shared) -> bool {
+    io.borrow_mut().abandon_body();
+    poll_fn(|cx| io.borrow_mut().poll_through(cx)).await
 }
 
 /// The request, or why it is not handled.

@@ -181,3 +181,53 @@ fn limits_that_change_hold_for_clients_that_are_there() {
         assert!(spent >= seconds(4) && spent < seconds(6), "{spent:?}");
     });
 }
+
+#[test]
+fn a_client_that_takes_its_answer_slowly_is_not_cut_off() {
+    if ENGINE == Engine::Hyper {
+        return; // it takes the whole body into its buffer, and the client counts as idle then
+    }
+    run_paused(async {
+        let ((listener, dialer), stop) = (Listener::memory(), Stop::new());
+        let handler = |_, _| async { Response::new(Body::full(vec![b'x'; 1 << 20])) };
+        let limits = ServerLimits { write: Duration::from_secs(3), ..SERVER };
+        let _serving = tokio::task::spawn_local(serve(listener, limits, handler, stop.signal()));
+        let mut client = dialer.connect().unwrap();
+        client.write_all(GET.as_bytes()).await.unwrap();
+        let mut taken = 0;
+        while taken < 1 << 20 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut some = [0; 16 << 10];
+            let count = client.read(&mut some).await.unwrap();
+            assert!(count > 0, "it ends after {taken} bytes");
+            taken += count;
+        }
+    });
+}
+
+#[test]
+fn a_client_whose_upload_nobody_reads_may_go_on_if_the_rest_is_here() {
+    if ENGINE == Engine::Hyper {
+        return; // it tells the client to come back on another connection
+    }
+    run_paused(async {
+        let ((listener, dialer), stop) = (Listener::memory(), Stop::new());
+        let handler = |request: Request<Body>, _| async move {
+            let is_refused = request.method() == http::Method::POST;
+            drop(request);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let status = if is_refused { 503 } else { 200 };
+            Response::builder().status(status).body(Body::full("hello")).unwrap()
+        };
+        let _serving = tokio::task::spawn_local(serve(listener, SERVER, handler, stop.signal()));
+        let mut client = BufReader::new(dialer.connect().unwrap());
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
+        client.get_mut().write_all(head.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        client.get_mut().write_all(b"body").await.unwrap();
+        let refused = answer(&mut client).await;
+        assert!(refused.starts_with("HTTP/1.1 503 ") && !refused.contains("close"), "{refused}");
+        client.get_mut().write_all(GET.as_bytes()).await.unwrap();
+        assert!(answer(&mut client).await.starts_with("HTTP/1.1 200 "));
+    });
+}

@@ -149,6 +149,8 @@ fn other_targets_and_protocols_are_answered_or_rewritten() {
     assert!(received.starts_with("GET /p?q HTTP/1.1\r\n"), "{received}");
     assert_eq!(received.matches("host: ").count(), 1, "{received}");
     assert!(received.contains("host: b:81\r\n"), "{received}");
+    let (_, received) = through("GET http://b?p HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert!(received.starts_with("GET /?p HTTP/1.1\r\n"), "{received}");
     let (answer, received) = through("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     let is_settings = answer.as_bytes()[3..9] == [4, 0, 0, 0, 0, 0];
     assert!(is_settings && received.is_empty(), "a client of HTTP/2 is answered in it: {answer:?}");
