@@ -168,12 +168,27 @@ where
             let answer = |request| (self.handler)(request, Rc::clone(&client));
             return h1::server::serve((stream, read), &link, || self.limits.get(), answer).await;
         }
+        Box::pin(self.serve_by_hyper((stream, read), &client, &link)).await;
+    }
+}
+
+impl<H, F> Server<H>
+where
+    H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
+    F: Future<Output = Response<Body>> + 'static,
+{
+    async fn serve_by_hyper(
+        &self,
+        (stream, read): (Stream, Vec<u8>),
+        client: &Rc<Client>,
+        link: &Rc<Link>,
+    ) {
         let tunnel = Cell::new(None);
         let service = service_fn(|request: Request<Incoming>| {
             let wants_upgrade = request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some();
             let tunnel = &tunnel;
-            let serving = Serving::begin(&link);
-            let answer = self.answer(request, &client);
+            let serving = Serving::begin(link);
+            let answer = self.answer(request, client);
             async move {
                 let mut response = match answer {
                     Ok(handling) => handling.await,
@@ -192,9 +207,9 @@ where
             }
         });
         let keep_alive = link.order() == Order::Serve; // else it is good for one request
-        let watched = Watched { wire: Wire::new(stream), read, link: Rc::clone(&link) };
+        let watched = Watched { wire: Wire::new(stream), read, link: Rc::clone(link) };
         let mut serving = self.builder(keep_alive).serve_connection(watched, service);
-        until_done(&mut serving, &link).await;
+        until_done(&mut serving, link).await;
         if let Some(tunnel) = tunnel.take() {
             link.enter(Phase::Serving);
             let parts = serving.into_parts();
@@ -203,13 +218,7 @@ where
             tunnel.run(wire.into_stream(), read.into()).await;
         }
     }
-}
 
-impl<H, F> Server<H>
-where
-    H: Fn(Request<Body>, Rc<Client>) -> F + 'static,
-    F: Future<Output = Response<Body>> + 'static,
-{
     fn answer(&self, request: Request<Incoming>, client: &Rc<Client>) -> Result<F, Refusal> {
         let bytes_max = self.limits.get().body_bytes_max;
         if http_body::Body::size_hint(request.body()).lower() > bytes_max {
