@@ -224,7 +224,9 @@ impl Connection {
     fn head(&mut self) -> Result<Option<Answer>, BadHead> {
         let (used, head) =
             response_head::parse(self.inbox.bytes(), self.of_head_request, self.head_bytes_max)?;
-        self.inbox.take(used);
+        if used > 0 {
+            self.inbox.take(used); // else it goes on to know what was searched
+        }
         let Some(head) = head else { return Ok(None) };
         self.keeps_alive = head.keeps_alive && self.broken.is_none();
         self.download = head.framing;
