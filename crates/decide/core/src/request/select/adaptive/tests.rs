@@ -1,3 +1,5 @@
+//! What `adaptive` chooses, whom it asks and how long it waits.
+
 use super::*;
 use crate::units::Rate;
 
