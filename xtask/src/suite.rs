@@ -27,12 +27,17 @@ const AGAIN_TIME: Duration = Duration::from_secs(20 * 60);
 /// How many of the longest binaries are named at the end.
 const LONGEST: usize = 12;
 
+/// Characters that are kept of a panic's words.
+const WORDS_MAX: usize = 400;
+
 /// A test that failed.
 #[derive(Clone, Debug, PartialEq)]
 struct Failed {
     /// Index of its binary.
     binary: usize,
     name: String,
+    /// Where it panicked, and with what words.
+    why: String,
     /// From the machine while its binary ran.
     taken: Taken,
 }
@@ -155,7 +160,10 @@ impl Outcome {
             self.crashed.push(binary);
         }
         let taken = done.taken;
-        self.failed.extend(names.into_iter().map(|name| Failed { binary, name, taken }));
+        self.failed.extend(names.into_iter().map(|name| {
+            let why = panic_of(&done.output, &name);
+            Failed { binary, name, why, taken }
+        }));
     }
 
     /// The longest binaries, so that the schedule can be kept true.
@@ -210,8 +218,8 @@ impl Outcome {
 }
 
 fn names(failed: &[Failed], binaries: &[Binary]) -> String {
-    let names = failed.iter().map(|Failed { binary, name, taken }| {
-        format!("\n      {name} ({}; {taken})", binaries[*binary].asked())
+    let names = failed.iter().map(|Failed { binary, name, why, taken }| {
+        format!("\n      {name} ({}; {taken}){why}", binaries[*binary].asked())
     });
     names.collect()
 }
@@ -239,6 +247,16 @@ fn failing(output: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// Where and with what words a test panicked first, to be read where a long output was cut off.
+fn panic_of(output: &str, name: &str) -> String {
+    let thread = format!("thread '{name}' ");
+    let mut lines = output.lines().skip_while(|line| !line.starts_with(&thread));
+    let place = lines.next().and_then(|line| line.split_once("panicked at "));
+    let Some((_, place)) = place else { return String::new() };
+    let words = lines.next().unwrap_or_default();
+    format!(": {place} {}", words.chars().take(WORDS_MAX).collect::<String>())
+}
+
 /// From "test result: FAILED. 12 passed; 1 failed; 0 ignored; …", for one of its words.
 fn count_of(line: &str, what: &str) -> Option<usize> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
@@ -262,6 +280,10 @@ failures:
 
 ---- bow::is_bent stdout ----
     by the sea
+
+thread 'bow::is_bent' (71) panicked at bow.rs:3:9:
+too dry
+note: run with `RUST_BACKTRACE=1`
 
 failures:
     bow::is_bent
@@ -290,7 +312,8 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
     fn failed_tests_are_found_and_passed_ones_counted() {
         let found = outcome(0, FAILED, QUIET);
         assert_eq!(found.passed, 1);
-        let expected = Failed { binary: 0, name: "bow::is_bent".to_owned(), taken: QUIET };
+        let (name, why) = ("bow::is_bent".to_owned(), ": bow.rs:3:9: too dry".to_owned());
+        let expected = Failed { binary: 0, name, why, taken: QUIET };
         assert_eq!((found.failed, found.crashed), (vec![expected], vec![]));
         let passed = outcome(0, "test result: ok. 7 passed; 0 failed; 1 ignored", QUIET);
         assert_eq!((passed.passed, passed.failed.len(), passed.crashed.len()), (7, 0, 0));

@@ -312,12 +312,12 @@ pub(crate) enum Listening {
     Over,
 }
 
-/// When the replica of a call's last copy is asked whether it lives.
+/// When the replicas that a call waits for are asked whether they live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ping {
     Never,
     Due(Instant),
-    /// It was asked at the first of these times, and should have answered by the second.
+    /// They were asked at the first of these times, and should have answered by the second.
     Asked(Instant, Instant),
 }
 
@@ -443,7 +443,7 @@ impl Call {
     }
 
     /// The replica that was asked is silent: another one is to be asked beside it now, as a retry
-    /// before the failure; then call `step` again.
+    /// before the failure, if one is left; then call `step` again.
     pub const fn doubt(&mut self, now: Instant) {
         (self.rescue_due, self.is_doubted) = (Some(now), true);
     }

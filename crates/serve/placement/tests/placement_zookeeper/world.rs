@@ -84,7 +84,7 @@ impl World {
         fs::write(home.join("dynamic"), (0..SITES).map(line).collect::<String>()).unwrap();
         let kind = if site == 3 { "peerType=observer\n" } else { "" };
         let settings = format!(
-            "tickTime=500\ninitLimit=20\nsyncLimit=10\ndataDir={home}\nreconfigEnabled=true\n\
+            "tickTime=500\ninitLimit=60\nsyncLimit=40\ndataDir={home}\nreconfigEnabled=true\n\
              standaloneEnabled=false\nadmin.enableServer=false\ndynamicConfigFile={home}/dynamic\n\
              {kind}",
             home = home.display()

@@ -84,6 +84,10 @@ impl Dispatcher {
     /// Asks another replica beside those that say nothing.
     #[cold]
     fn rescue(&mut self, now: Instant, call: &mut Call) -> Option<Attempt> {
+        if call.retries >= self.config.retries_max {
+            (call.rescue_due, call.is_doubted) = (None, false);
+            return None;
+        }
         let least = self.config.safeguards.silence_min;
         self.config.safeguards.listen(now, &mut self.fleet);
         let again = now + least.max(AGAIN_AFTER); // if it is not possible now

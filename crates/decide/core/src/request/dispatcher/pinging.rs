@@ -11,7 +11,7 @@
 //! **Source**: adaptive selection study, sections 0.5 and 3.
 
 use super::Dispatcher;
-use crate::fleet::Probing;
+use crate::fleet::{Probing, ReplicaId};
 use crate::request::call::{Call, CopyState, Ping};
 use crate::time::{Duration, Instant};
 
@@ -51,33 +51,44 @@ impl Dispatcher {
     /// When the replica that a copy leaves for now is asked, if it takes long.
     #[inline]
     pub(super) fn ping_due(&self, now: Instant, call: &Call) -> Ping {
-        if !self.asks || !call.request.replay.is_allowed_in_haste() {
+        let may_be_sent = call.request.replay.is_allowed_in_haste();
+        if !self.asks || !may_be_sent || call.retries >= self.config.retries_max {
             return Ping::Never;
         }
         self.old_age.known().map_or(Ping::Never, |old| Ping::Due(now + old))
     }
 
-    /// Asks the replica of a call's last copy, or looks whether it said anything since: true when
-    /// it did not, so that another replica is to be asked beside it.
+    /// Asks whom a call waits for, or looks whether any of them said anything since: true when
+    /// nobody did, so that another replica is to be asked beside them.
     #[cold]
     pub(super) fn ping(&mut self, now: Instant, call: &mut Call) -> bool {
         let was = core::mem::replace(&mut call.ping, Ping::Never);
-        let flying = call.copies.iter().rev().find(|copy| copy.state == CopyState::Flying);
-        let asked = flying.map(|copy| copy.replica).filter(|id| self.fleet.may_be_asked(*id));
-        let known = asked.and_then(|id| Some((id, self.fleet.patience(id)?)));
-        let Some((id, patience)) = known else { return false };
+        let Some(patience) = self.patience_with_all(call) else { return false };
+        let flying = call.copies.iter().filter(|copy| copy.state == CopyState::Flying);
+        let mut owing = flying.map(|copy| copy.replica);
         let age = now.since(call.first_sent_at);
-        let replica = self.fleet.replica(id);
         call.ping = match was {
-            Ping::Asked(at, _) if replica.received_at() < at => return true,
+            // Whoever has been sent a copy since was asked for, too: that begins anew.
+            Ping::Asked(at, _) if owing.all(|id| self.fleet.replica(id).received_at() < at) => {
+                return true;
+            }
             Ping::Asked(..) => Ping::Due(now + age / AGAIN_AFTER),
             Ping::Never | Ping::Due(_) => {
-                if replica.probing == Probing::Idle {
-                    self.questions.put(id);
-                }
+                let idle = |id: &ReplicaId| self.fleet.replica(*id).probing == Probing::Idle;
+                owing.filter(idle).for_each(|id| self.questions.put(id));
                 Ping::Asked(now, now + patience)
             }
         };
         false
+    }
+
+    /// How long one waits for the answers of all whom a call waits for; `None` where one of them
+    /// cannot be asked, so that its silence would tell nothing.
+    fn patience_with_all(&self, call: &Call) -> Option<Duration> {
+        let flying = call.copies.iter().filter(|copy| copy.state == CopyState::Flying);
+        let ids = flying.map(|copy| copy.replica);
+        ids.map(|id| self.fleet.patience(id).filter(|_| self.fleet.may_be_asked(id)))
+            .try_fold(None, |longest, one| Some(longest.max(Some(one?))))
+            .flatten()
     }
 }

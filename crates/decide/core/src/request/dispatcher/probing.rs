@@ -167,7 +167,7 @@ impl Dispatcher {
 mod tests {
     use super::*;
     use crate::fleet::{Fleet, GroupId};
-    use crate::request::call::Kind;
+    use crate::request::call::{Attempt, Kind};
     use crate::request::select::prequal::{Prequal, PrequalConfig};
     use crate::request::{CallId, DispatcherConfig, Replay, Request, Step};
     use crate::time::Why;
@@ -284,15 +284,24 @@ mod tests {
         assert_eq!(dispatcher.resumed(), None);
     }
 
-    #[test]
-    fn a_replica_that_does_not_answer_whether_it_lives_is_not_waited_for() {
+    /// A call that may be sent twice and has its first copy away, at 1 ms; it is old at 9 ms.
+    fn sent() -> (Dispatcher, Call, Attempt) {
         let (mut dispatcher, mut call, asked) = listening();
-        let ms = Instant::from_millis;
         let report = Feedback::measured(0, 0, crate::time::Duration::from_millis(1));
         asked.iter().for_each(|probe| dispatcher.learn_probe(ms(1), probe, Some(&report)));
         call.request.replay = Replay::Always;
         dispatcher.old_age.add(8_000_000);
         let Step::Send(first) = dispatcher.step(ms(1), &mut call) else { panic!("{call:?}") };
+        (dispatcher, call, first)
+    }
+
+    fn ms(at: u64) -> Instant {
+        Instant::from_millis(at)
+    }
+
+    #[test]
+    fn a_replica_that_does_not_answer_whether_it_lives_is_not_waited_for() {
+        let (mut dispatcher, mut call, first) = sent();
         let Step::Wait { until: Some(due) } = dispatcher.step(ms(1), &mut call) else { panic!() };
         assert_eq!((due.at, due.why), (ms(9), Why::Probes), "when it is old");
         assert!(matches!(dispatcher.step(ms(9), &mut call), Step::Wait { .. }));
@@ -304,5 +313,34 @@ mod tests {
         assert!(second.kind() == Kind::Retry && second.replica() != first.replica());
         dispatcher.close(ms(12), call);
         let _ = (first, second);
+    }
+
+    #[test]
+    fn all_whom_a_call_waits_for_are_asked_and_one_that_answers_is_enough() {
+        let (mut dispatcher, mut call, first) = sent();
+        let other = ReplicaId::new((first.replica().index() + 1) % 3);
+        let hedge = dispatcher.send(ms(2), &mut call, other, Kind::Hedge);
+        assert!(!is_sent(&dispatcher.step(ms(10), &mut call)));
+        let asked: Vec<_> = std::iter::from_fn(|| dispatcher.probe(ms(10))).collect();
+        let ids: Vec<_> = asked.iter().map(Probe::replica).collect();
+        assert_eq!(ids, [first.replica(), hedge.replica()]);
+        let report = Feedback::measured(0, 0, crate::time::Duration::from_millis(1));
+        dispatcher.learn_probe(ms(11), &asked[0], Some(&report));
+        assert!(!is_sent(&dispatcher.step(ms(13), &mut call)), "the first one lives");
+        dispatcher.close(ms(13), call);
+        let _ = (first, hedge);
+    }
+
+    #[test]
+    fn a_call_without_retries_left_asks_nobody_whether_he_lives() {
+        let (mut dispatcher, mut call, first) = sent();
+        call.retries = dispatcher.config.retries_max;
+        let other = ReplicaId::new((first.replica().index() + 1) % 3);
+        let hedge = dispatcher.send(ms(2), &mut call, other, Kind::Hedge);
+        call.doubt(ms(10));
+        assert!(!is_sent(&dispatcher.step(ms(10), &mut call)));
+        assert_eq!(dispatcher.probe(ms(10)).map(|probe| probe.replica()), None);
+        dispatcher.close(ms(10), call);
+        let _ = (first, hedge);
     }
 }
