@@ -126,7 +126,21 @@ pub(crate) struct Proxy {
     pub(crate) arguments: &'static [&'static str],
 }
 
-const PROXIES: [Proxy; 3] = [HAPROXY, NGINX, EVENKEEL];
+const PROXIES: [Proxy; 4] = [
+    HAPROXY,
+    NGINX,
+    EVENKEEL,
+    // The same by the engine that is our own.
+    Proxy {
+        name: "native",
+        config_name: "native.toml",
+        config: |folder, port, backends| {
+            let text = evenkeel_config(folder, port, backends);
+            text.replacen("[process]\n", "[process]\nengine = \"native\"\n", 1)
+        },
+        ..EVENKEEL
+    },
+];
 
 pub(crate) const HAPROXY: Proxy = Proxy {
     name: "haproxy",

@@ -216,7 +216,7 @@ async fn proxy_of(
         Target::new(Rc::clone(&route), policy)
     };
     let routes = RouteTable::new(target(0), &[], target);
-    let handler = move |request, client| proxy::serve(Rc::clone(&routes), request, client);
+    let handler = move |request, client: Rc<Client>| proxy::serve(&routes, request, &client);
     tokio::task::spawn_local(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_http::{LiveLimits, serve_within};
+use evenkeel_http::{Client, LiveLimits, serve_within};
 use evenkeel_http_proxy::config::HttpListenConfig;
 use evenkeel_http_proxy::proxy;
 use evenkeel_http_proxy::route::Route;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Target::new(Rc::clone(&route), policy)
         };
         let routes = RouteTable::new(target(0), &[], target);
-        let handler = move |request, client| proxy::serve(Rc::clone(&routes), request, client);
+        let handler = move |request, client: Rc<Client>| proxy::serve(&routes, request, &client);
         let limits = LiveLimits::new(LIMITS, ListenerFilters::NONE);
         serve_within(listener, &limits, handler, StopSignal::never()).await
     })?;

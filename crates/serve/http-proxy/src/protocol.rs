@@ -73,11 +73,12 @@ impl Protocol for Http {
         if let Some(request) = &mut request {
             message.trace.mark(request.headers_mut());
         }
+        let Some(request) = request else {
+            unreachable!("the dispatcher resends only what may be resent")
+        };
+        let answer = replica.send(request);
         async move {
-            let Some(request) = request else {
-                unreachable!("the dispatcher resends only what may be resent")
-            };
-            let mut answer = replica.send(request).await;
+            let mut answer = answer.await;
             if let (Ok(response), true) = (&mut answer, is_grpc) {
                 response.extensions_mut().insert(Grpc::default());
             }

@@ -1,6 +1,7 @@
 //! A client's request on its way into the proxy: what is checked, removed and kept before the
 //! exchange with the replicas begins.
 
+use std::pin::Pin;
 use std::rc::Rc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -24,19 +25,67 @@ use evenkeel_proxy::requests::record::Remarks;
 use evenkeel_proxy::requests::recorder::Draft;
 
 /// Answers one request of a client.
-pub async fn serve(
-    routes: Rc<RouteTable>,
+///
+/// All that comes before the first wait is done here, so that the future, which is moved about and
+/// of which every connection has one, has neither the request nor what is rare.
+pub fn serve(
+    routes: &RouteTable,
     request: Request<Body>,
-    client: Rc<Client>,
-) -> Response<Body> {
+    client: &Client,
+) -> impl Future<Output = Response<Body>> + use<> {
     let is_grpc = request.method() == Method::POST && grpc::is_grpc(request.headers());
-    let in_its_form = |response| if is_grpc { grpc::understood(response) } else { response };
-    let target = match routes.choose(&request) {
-        Choice::Respond(status) => return in_its_form(not_passed_on(status)),
-        Choice::Forward(target) => target,
+    let begun = match routes.choose(&request) {
+        Choice::Respond(status) => Err(Box::new(not_passed_on(status))),
+        Choice::Forward(target) => Ok(begin(target, request, client, is_grpc)),
     };
-    let route = &target.route;
-    let mut request = request;
+    async move {
+        let response = match begun {
+            Ok((passed, then)) => passed.back(then.response().await),
+            Err(response) => *response,
+        };
+        if is_grpc { grpc::understood(response) } else { response }
+    }
+}
+
+/// What a response needs of the request that was passed on.
+struct Passed {
+    route: Rc<Route>,
+    id: HeaderValue,
+}
+
+impl Passed {
+    fn back(self, mut response: Response<Body>) -> Response<Body> {
+        self.route.calls.note_response(response.status().as_u16());
+        response.headers_mut().insert(REQUEST_ID, self.id);
+        response
+    }
+}
+
+/// How a request goes on.
+enum Then {
+    Exchange(Box<Exchange<Http>>),
+    /// After its body was kept.
+    Kept(Pin<Box<dyn Future<Output = Response<Body>>>>),
+    Answered(Box<Response<Body>>),
+}
+
+impl Then {
+    async fn response(self) -> Response<Body> {
+        match self {
+            Self::Exchange(exchange) => exchange.run().await,
+            Self::Kept(kept) => kept.await,
+            Self::Answered(response) => *response,
+        }
+    }
+}
+
+fn begin(
+    target: Rc<Target>,
+    mut request: Request<Body>,
+    client: &Client,
+    is_grpc: bool,
+) -> (Passed, Then) {
+    let route = Rc::clone(&target.route);
     let id = context::request_id(request.headers_mut(), route.ids());
     let mut record = Record::of(&route.calls, &route.config.name);
     let traces = record.draft().and_then(|draft| draft.traces());
@@ -45,22 +94,31 @@ pub async fn serve(
         describe(draft, &request, &id, trace);
         let told = (draft.access().cloned(), draft.traces().cloned());
         if told.0.is_some() || told.1.is_some() {
-            draft.tell(Entry::of(told, &target, &request, (&client, &id, trace.context)));
+            draft.tell(Entry::of(told, &target, &request, (client, &id, trace.context)));
         }
     }
-    let mut prepared = prepare(&target, &mut request, &client);
-    if let Ok(Prepared { wants_keeping: true, .. }) = prepared {
-        // On the heap: few need it, and all would carry the space for it.
-        let kept = Box::pin(keep(&mut request, route)).await;
-        prepared = kept.map_err(Box::new).and(prepared);
-    }
-    let mut response = match prepared {
-        Ok(prepared) => open(&target, request, prepared, (record, trace, is_grpc)).run().await,
-        Err(response) => answered_here(&mut record, route, *response),
+    let of = (record, trace, is_grpc);
+    let then = match prepare(&target, &mut request, client) {
+        Ok(prepared) if prepared.wants_keeping => {
+            Then::Kept(Box::pin(open_kept(target, request, prepared, of)))
+        }
+        Ok(prepared) => Then::Exchange(open(&target, request, prepared, of)),
+        Err(response) => Then::Answered(answered_here(of.0, &route, response)),
     };
-    route.calls.note_response(response.status().as_u16());
-    response.headers_mut().insert(REQUEST_ID, id);
-    in_its_form(response)
+    (Passed { route, id }, then)
+}
+
+/// Keeps the body, and goes on as any request.
+async fn open_kept(
+    target: Rc<Target>,
+    mut request: Request<Body>,
+    prepared: Prepared,
+    of: (Record, Trace, bool),
+) -> Response<Body> {
+    match keep(&mut request, &target.route).await {
+        Ok(()) => open(&target, request, prepared, of).run().await,
+        Err(response) => *answered_here(of.0, &target.route, Box::new(response)),
+    }
 }
 
 /// What is kept of a request: never its query, which may have secrets.
@@ -139,7 +197,11 @@ fn open(
 }
 
 /// What no replica is asked for.
-fn answered_here(record: &mut Record, route: &Route, response: Response<Body>) -> Response<Body> {
+fn answered_here(
+    mut record: Record,
+    route: &Route,
+    response: Box<Response<Body>>,
+) -> Box<Response<Body>> {
     if let Some(draft) = record.draft() {
         draft.end_here(route.calls.tick(), response.status().as_u16());
     }

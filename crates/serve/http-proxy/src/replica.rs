@@ -410,7 +410,7 @@ impl Agent {
         let copy = copy_of(&request);
         match (self.app.send(request).await, copy) {
             (Err(error), Some(copy)) if died_with_its_connection(&error) => {
-                self.app.send(copy).await
+                Box::pin(self.app.send(copy)).await
             }
             (answer, _) => answer,
         }

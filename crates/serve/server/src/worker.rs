@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::config::{Config, ListenConfig, UpstreamEntry};
 use crate::process::tls::LoadedTls;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle};
-use evenkeel_http::{self as engine, LiveLimits};
+use evenkeel_http::{self as engine, Client, LiveLimits};
 use evenkeel_http_proxy::proxy;
 use evenkeel_http_proxy::route::Route;
 use evenkeel_http_proxy::routes::{RouteTable, Target};
@@ -303,9 +303,9 @@ impl Floor {
         self.keeping.spawn_local(stop.stop_with(self.stop.clone(), closed, drain));
         let (current, its) = (Rc::clone(&routes), limits.clone());
         self.serving.spawn_local(async move {
-            let handler = move |request, client| {
-                let routes = Rc::clone(&current.borrow());
-                proxy::serve(routes, request, client)
+            let handler = move |request, client: Rc<Client>| {
+                let routes = Rc::clone(&current.borrow()); // a reload may put others there
+                proxy::serve(&routes, request, &client)
             };
             engine::serve_within(listener, &its, handler, signal).await.map(drop)
         });

@@ -301,8 +301,8 @@ impl Body {
         }
     }
 
-    pub(super) fn from_replica(stream: impl Streaming + 'static) -> Body {
-        Body(Kind::Replica(Box::new(stream)))
+    pub(super) fn from_replica(stream: Box<impl Streaming + 'static>) -> Body {
+        Body(Kind::Replica(stream))
     }
 }
 

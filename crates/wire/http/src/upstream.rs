@@ -94,34 +94,56 @@ impl Upstream {
     pub fn send(
         &self,
         request: Request<Body>,
-    ) -> impl Future<Output = Result<Response<Body>, SendError>> {
-        let is_shared = self.0.sessions().are_wanted() && !head::wants_upgrade(&request);
-        self.send_on(is_shared, request)
+    ) -> impl Future<Output = Result<Response<Body>, SendError>> + use<> {
+        // Most requests leave on a kept connection. They are handed to it here: what follows has no
+        // space for a request, nor for all that is rare, and is small enough to be moved about.
+        let kept = match self.is_shared(&request) {
+            true => None,
+            false => Lease::reuse(&self.0),
+        };
+        let begun = match kept {
+            Some(lease) => Ok(Exchange::begin(lease, request)),
+            None => Err(Box::new(request)),
+        };
+        let upstream = self.clone();
+        async move {
+            let later = match begun {
+                Ok(exchange) => match on_kept(exchange.answer().await) {
+                    Ok(answer) => return answer,
+                    Err(unsent) => unsent,
+                },
+                Err(request) => request,
+            };
+            Box::pin(upstream.send_later(later)).await
+        }
     }
 
-    /// Sends the request on a connection that others share, or on one of its own.
-    async fn send_on(
-        &self,
-        is_shared: bool,
-        mut request: Request<Body>,
-    ) -> Result<Response<Body>, SendError> {
-        if is_shared {
-            return Box::pin(self.send_in_stream(request)).await;
+    /// Whether the request goes over a connection that others share.
+    fn is_shared(&self, request: &Request<Body>) -> bool {
+        self.0.sessions().are_wanted() && !head::wants_upgrade(request)
+    }
+
+    /// Sends a request that no kept connection has taken.
+    async fn send_later(&self, request: Box<Request<Body>>) -> Result<Response<Body>, SendError> {
+        match self.is_shared(&request) {
+            true => Box::pin(self.send_in_stream(*request)).await,
+            false => self.send_alone(*request).await,
         }
-        loop {
-            let Some(lease) = Lease::reuse(&self.0) else { break };
-            match exchange(lease, request).await {
-                Err(error) if !error.was_sent() => match error.into_request() {
-                    Some(unsent) => request = unsent,
-                    None => unreachable!("what was not sent is there"),
-                },
-                Err(error) => return Err(error.on_reused()),
-                answer => return answer,
+    }
+
+    /// Sends the request on a connection of its own.
+    async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, SendError> {
+        while let Some(lease) = Lease::reuse(&self.0) {
+            match on_kept(Exchange::begin(lease, request).answer().await) {
+                Ok(answer) => return answer,
+                Err(unsent) => request = *unsent,
             }
         }
         let (connected, connecting) = timed(connect(&self.0)).await;
         match connected {
-            Ok(Connected::Lease(lease)) => told(exchange(lease, request).await, connecting),
+            Ok(Connected::Lease(lease)) => {
+                told(Exchange::begin(lease, request).answer().await, connecting)
+            }
             Ok(Connected::Streams(_)) if head::wants_upgrade(&request) => {
                 let failed = SendError::new(SendErrorKind::Malformed, self.address());
                 let words = "HTTP/2 was agreed on, in which WebSocket is not passed on";
@@ -176,10 +198,10 @@ impl Upstream {
         request: Request<Body>,
     ) -> Result<Response<Body>, SendError> {
         let Some((stream, mut lease)) = stream.zip(Lease::reserve(&self.0)) else {
-            return Box::pin(self.send_on(false, request)).await;
+            return Box::pin(self.send_alone(request)).await;
         };
         match lease.open(stream).await {
-            Ok(()) => exchange(lease, request).await,
+            Ok(()) => Exchange::begin(lease, request).answer().await,
             Err(error) => {
                 let failed = SendError::new(SendErrorKind::Connect, self.address());
                 Err(failed.because(error).with_unsent(Some(request)))
@@ -251,42 +273,60 @@ async fn connect(pool: &Rc<Pool>) -> Result<Connected, SendError> {
     Ok(Connected::Lease(lease))
 }
 
-/// Sends at once, and waits for the answer.
-#[inline]
-fn exchange(
-    mut lease: Lease,
-    request: Request<Body>,
-) -> impl Future<Output = Result<Response<Body>, SendError>> {
-    let upload = request.body().upload();
-    let wants_upgrade = head::wants_upgrade(&request);
-    lease.begin(request);
-    answer(lease, upload, wants_upgrade)
+/// What became of a request on a kept connection: its answer, or the request, of which nothing was
+/// sent as the replica had closed that.
+fn on_kept(
+    answer: Result<Response<Body>, SendError>,
+) -> Result<Result<Response<Body>, SendError>, Box<Request<Body>>> {
+    match answer {
+        Err(error) if error.was_sent() => Ok(Err(error.on_reused())),
+        Err(error) => match error.into_request() {
+            Some(unsent) => Err(Box::new(unsent)),
+            None => unreachable!("what was not sent is there"),
+        },
+        answer => Ok(answer),
+    }
 }
 
-async fn answer(
-    mut lease: Lease,
+/// A request that was handed to a connection.
+struct Exchange {
+    lease: Lease,
     upload: Option<Upload>,
     wants_upgrade: bool,
-) -> Result<Response<Body>, SendError> {
-    let Answer { mut parts, whole } =
-        lease.answer().await.map_err(|failure| SendError::of(failure, lease.address()))?;
-    let is_switched = parts.status == StatusCode::SWITCHING_PROTOCOLS;
-    if is_switched && wants_upgrade && head::agrees_to_upgrade(&parts.headers) {
-        return switch(lease, parts).await;
+}
+
+impl Exchange {
+    #[inline]
+    fn begin(mut lease: Lease, request: Request<Body>) -> Self {
+        let upload = request.body().upload();
+        let wants_upgrade = head::wants_upgrade(&request);
+        lease.begin(request);
+        Self { lease, upload, wants_upgrade }
     }
-    check(&parts, lease.address())?;
-    parts.version = Version::HTTP_11;
-    let body = match whole {
-        Some(whole) => {
-            lease.give_back();
-            Body::full(whole)
+
+    /// Sends it, and waits for the answer.
+    async fn answer(self) -> Result<Response<Body>, SendError> {
+        let Self { mut lease, upload, wants_upgrade } = self;
+        let Answer { mut parts, whole } =
+            lease.answer().await.map_err(|failure| SendError::of(failure, lease.address()))?;
+        let is_switched = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        if is_switched && wants_upgrade && head::agrees_to_upgrade(&parts.headers) {
+            return Box::pin(switch(lease, parts)).await;
         }
-        None => {
-            let limits = lease.limits().body;
-            receive(lease, limits, upload).await?
-        }
-    };
-    Ok(Response::from_parts(parts, body))
+        check(&parts, lease.address())?;
+        parts.version = Version::HTTP_11;
+        let body = match whole {
+            Some(whole) => {
+                lease.give_back();
+                Body::full(whole)
+            }
+            None => {
+                let limits = lease.limits().body;
+                receive(lease, limits, upload).await?
+            }
+        };
+        Ok(Response::from_parts(parts, body))
+    }
 }
 
 /// The replica speaks another protocol from now on.
@@ -338,7 +378,7 @@ async fn receive(
     let is_sent = upload.as_ref().is_none_or(Upload::is_through);
     let begins_soon = arrival.size_hint().exact().is_some() && is_sent;
     let broke_off = SendError::new(SendErrorKind::Body, arrival.address());
-    let mut body = ReplicaBody::new(arrival, Stall::new(limits, upload));
+    let mut body = Box::new(ReplicaBody::new(arrival, Stall::new(limits, upload)));
     if begins_soon {
         let begun = body.begin().await;
         begun.map_err(|error| broke_off.because(error))?;

@@ -10,7 +10,7 @@ use http::{Method, Request};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::unconstrained;
 
-use super::decoder::{BadBody, Decoded, Decoder};
+use super::decoder::{Decoded, Decoder};
 use super::framing::Framing;
 use super::inbox::{FILLS_MAX, Inbox};
 use super::outbox::Outbox;
@@ -189,19 +189,8 @@ impl Connection {
                 ready!(self.poll_write(cx));
                 return Poll::Pending;
             };
-            let is_over = match piece.transpose()?.map(Frame::into_data) {
-                Some(Ok(data)) => {
-                    self.outbox.data(data, framing)?;
-                    *framing == Framing::Length(0) && body.is_end_stream()
-                }
-                end => {
-                    let trailers = end.and_then(|end| end.err()?.into_trailers().ok());
-                    if !self.outbox.end(framing, trailers.as_ref()) {
-                        return Poll::Ready(Err(BadBody::Incomplete.into()));
-                    }
-                    true
-                }
-            };
+            let is_last = body.is_end_stream();
+            let is_over = self.outbox.take(piece.transpose()?, is_last, framing)?;
             if is_over {
                 self.upload = None;
             }

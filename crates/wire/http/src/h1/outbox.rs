@@ -11,8 +11,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use evenkeel_runtime::stream::Stream;
 use http::HeaderMap;
+use http_body::Frame;
 use tokio::io::AsyncWrite as _;
 
+use super::decoder::BadBody;
 use super::framing::{Framing, write_line};
 
 /// Up to this many bytes are copied together; more are written as slices.
@@ -79,12 +81,35 @@ impl Outbox {
         self.written > 0 || !self.piece.is_empty() || !self.after.is_empty()
     }
 
+    /// Takes what a body has next, or that it is over: whether that is all of it. Of a piece it is
+    /// known whether another one follows.
+    pub(super) fn take(
+        &mut self,
+        next: Option<Frame<Bytes>>,
+        is_last: bool,
+        framing: &mut Framing,
+    ) -> Result<bool, WrongLength> {
+        match next.map(Frame::into_data) {
+            Some(Ok(data)) => {
+                self.data(data, framing)?;
+                Ok(is_last && *framing == Framing::Length(0))
+            }
+            end => {
+                let trailers = end.and_then(|end| end.err()?.into_trailers().ok());
+                match self.end(framing, trailers.as_ref()) {
+                    true => Ok(true),
+                    false => Err(WrongLength::TooLittle(BadBody::Incomplete)),
+                }
+            }
+        }
+    }
+
     /// Takes a piece of a body; nothing but a head may be to be written before.
-    pub(super) fn data(&mut self, piece: Bytes, framing: &mut Framing) -> Result<(), TooMuch> {
+    fn data(&mut self, piece: Bytes, framing: &mut Framing) -> Result<(), WrongLength> {
         assert!(self.piece.is_empty() && self.after.is_empty(), "one piece at a time");
         match framing {
             Framing::Length(left) => {
-                *left = left.checked_sub(piece.len() as u64).ok_or(TooMuch)?;
+                *left = left.checked_sub(piece.len() as u64).ok_or(WrongLength::TooMuch)?;
             }
             Framing::UntilClose => {}
             Framing::Chunked { .. } if piece.is_empty() => return Ok(()), // it would be the end
@@ -104,7 +129,7 @@ impl Outbox {
     }
 
     /// Ends a body, with what may follow it. Whether it has as much as it was to have.
-    pub(super) fn end(&mut self, framing: &Framing, trailers: Option<&HeaderMap>) -> bool {
+    fn end(&mut self, framing: &Framing, trailers: Option<&HeaderMap>) -> bool {
         let announced = match framing {
             Framing::Chunked { trailers } => trailers,
             Framing::Length(left) => return *left == 0,
@@ -166,7 +191,11 @@ impl Outbox {
     }
 }
 
-/// A body has more bytes than its length says.
+/// A body is not as long as it was to be.
 #[derive(Debug, thiserror::Error)]
-#[error("the body has more bytes than its length says")]
-pub(super) struct TooMuch;
+pub(super) enum WrongLength {
+    #[error("the body has more bytes than its length says")]
+    TooMuch,
+    #[error(transparent)]
+    TooLittle(BadBody),
+}

@@ -10,10 +10,9 @@ use evenkeel_runtime::accept::Link;
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::stream::Stream;
 use http::{Method, Request, Response, StatusCode, Version};
-use http_body::{Body as _, Frame};
+use http_body::Body as _;
 
 use super::client_io::{ClientIo, Next, RequestBody};
-use super::decoder::BadBody;
 use super::framing::Framing;
 use super::outbox::Outbox;
 use super::request_head::{self, Head};
@@ -44,7 +43,7 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>>>(
             poll_fn(|cx| io.borrow_mut().poll_head(cx, head_bytes_max, parse, has_to_end)).await;
         let serving = Serving::begin(link);
         let then = match next {
-            Next::Request(head) => exchange(io, link, *head, &limits, &answer).await,
+            Next::Request(head) => exchange(io, link, head, &limits, &answer).await,
             Next::Refused(status) => refuse(io, status).await,
             Next::Parted => Then::Leave,
             Next::End => Then::End,
@@ -90,7 +89,7 @@ enum Then {
 async fn exchange<F: Future<Output = Response<Body>>>(
     io: &Shared,
     link: &Link,
-    head: Head,
+    head: Box<Head>,
     limits: impl Fn() -> ServerLimits,
     answer: impl Fn(Request<Body>) -> F,
 ) -> Then {
@@ -101,8 +100,17 @@ async fn exchange<F: Future<Output = Response<Body>>>(
         keeps_alive: head.keeps_alive,
     };
     let wants_upgrade = head.wants_upgrade;
-    let response = match request(io, head, limits().body_bytes_max) {
-        Ok(request) => handle(io, answer(request)).await,
+    let response = match request(io, *head, limits().body_bytes_max) {
+        Ok(request) => {
+            // Here, not in a function: as an argument it would have its place twice, and be moved.
+            let mut handling = pin!(answer(request));
+            poll_fn(|cx| match handling.as_mut().poll(cx) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                // A client that leaves before ends that.
+                Poll::Pending => io.borrow_mut().poll_gone(cx).map(|()| None),
+            })
+            .await
+        }
         Err(refusal) => Some(refusal.into_response()),
     };
     let Some(mut response) = response else { return Then::End };
@@ -139,19 +147,6 @@ fn request(io: &Shared, head: Head, bytes_max: u64) -> Result<Request<Body>, Ref
         return Err(Refusal::body_too_large(bytes_max));
     }
     Ok(Request::from_parts(head.parts, Body::from_client(incoming, bytes_max)))
-}
-
-/// Waits for the response, `None` if the client leaves before: that ends the handler.
-async fn handle(
-    io: &Shared,
-    handling: impl Future<Output = Response<Body>>,
-) -> Option<Response<Body>> {
-    let mut handling = pin!(handling);
-    poll_fn(|cx| match handling.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => io.borrow_mut().poll_gone(cx).map(|()| None),
-    })
-    .await
 }
 
 /// Tells a client that what it sent is no request.
@@ -198,19 +193,8 @@ fn poll_send(
             ready!(io.poll_gone(cx));
             return Poll::Ready(Err("the client has left".into()));
         };
-        let is_over = match piece.transpose()?.map(Frame::into_data) {
-            Some(Ok(data)) => {
-                io.borrow_mut().outbox.data(data, framing)?;
-                *framing == Framing::Length(0) && body.is_end_stream()
-            }
-            end => {
-                let trailers = end.and_then(|end| end.err()?.into_trailers().ok());
-                if !io.borrow_mut().outbox.end(framing, trailers.as_ref()) {
-                    return Poll::Ready(Err(BadBody::Incomplete.into()));
-                }
-                true
-            }
-        };
+        let is_last = body.is_end_stream();
+        let is_over = io.borrow_mut().outbox.take(piece.transpose()?, is_last, framing)?;
         if is_over {
             *sending = None;
         }
