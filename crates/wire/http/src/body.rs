@@ -291,9 +291,9 @@ impl Body {
     }
 
     /// Takes the replica's half of a tunnel, if this is the body of a 101.
-    pub(super) fn take_tunnel(&mut self) -> Option<Tunnel> {
+    pub(super) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
         match std::mem::replace(&mut self.0, Kind::Empty) {
-            Kind::Tunnel(tunnel) => Some(*tunnel),
+            Kind::Tunnel(tunnel) => Some(tunnel),
             other => {
                 self.0 = other;
                 None

@@ -58,7 +58,7 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>>>(
             Then::Tunnel(tunnel) => {
                 let parts = io.borrow_mut().take_stream();
                 let (stream, read) = parts.expect("it is there while it is served");
-                return tunnel.run(stream, read).await;
+                return Box::pin(tunnel.run(stream, read)).await; // it is rare and large
             }
             Then::End => return,
         }
@@ -81,7 +81,7 @@ enum Then {
     /// The end, once the client has read what it was told.
     Leave,
     /// Another protocol.
-    Tunnel(Tunnel),
+    Tunnel(Box<Tunnel>),
     /// The end, now.
     End,
 }
@@ -100,20 +100,25 @@ async fn exchange<F: Future<Output = Response<Body>>>(
         keeps_alive: head.keeps_alive,
     };
     let wants_upgrade = head.wants_upgrade;
-    let response = match request(io, *head, limits().body_bytes_max) {
-        Ok(request) => {
-            // Here, not in a function: as an argument it would have its place twice, and be moved.
-            let mut handling = pin!(answer(request));
-            poll_fn(|cx| match handling.as_mut().poll(cx) {
-                Poll::Ready(response) => Poll::Ready(Some(response)),
-                // A client that leaves before ends that.
-                Poll::Pending => io.borrow_mut().poll_gone(cx).map(|()| None),
-            })
-            .await
+    io.borrow_mut().begin(head.framing, head.expects_continue);
+    let incoming = Incoming::Bytes(RequestBody::new(io));
+    let bytes_max = limits().body_bytes_max;
+    let mut response = if incoming.size_hint().lower() > bytes_max {
+        Refusal::body_too_large(bytes_max).into_response()
+    } else {
+        let body = Body::from_client(incoming, bytes_max);
+        // Here, not in a function: as an argument it would have its place twice, and be moved.
+        let mut handling = pin!(answer(Request::from_parts(head.parts, body)));
+        let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
+            Poll::Ready(response) => Poll::Ready(Some(response)),
+            // A client that leaves before ends that.
+            Poll::Pending => io.borrow_mut().poll_gone(cx).map(|()| None),
+        });
+        match handled.await {
+            Some(response) => response,
+            None => return Then::End,
         }
-        Err(refusal) => Some(refusal.into_response()),
     };
-    let Some(mut response) = response else { return Then::End };
     let tunnel = response.body_mut().take_tunnel();
     let is_switched = wants_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS;
     // Whoever has asked for another protocol may speak it by now: it is not HTTP.
@@ -139,16 +144,6 @@ async fn pass_over_body(io: &Shared) -> bool {
     poll_fn(|cx| io.borrow_mut().poll_through(cx)).await
 }
 
-/// The request, or why it is not handled.
-fn request(io: &Shared, head: Head, bytes_max: u64) -> Result<Request<Body>, Refusal> {
-    io.borrow_mut().begin(head.framing, head.expects_continue);
-    let incoming = Incoming::Bytes(RequestBody::new(io));
-    if incoming.size_hint().lower() > bytes_max {
-        return Err(Refusal::body_too_large(bytes_max));
-    }
-    Ok(Request::from_parts(head.parts, Body::from_client(incoming, bytes_max)))
-}
-
 /// Tells a client that what it sent is no request.
 async fn refuse(io: &Shared, status: StatusCode) -> Then {
     let mut response = Response::new(Body::empty());
@@ -162,16 +157,24 @@ async fn refuse(io: &Shared, status: StatusCode) -> Then {
 }
 
 /// Writes the answer, with what that means for the connection.
-async fn send(io: &Shared, response: Response<Body>, asked: &mut Asked) -> Result<(), Cause> {
+fn send<'a>(
+    io: &'a Shared,
+    response: Response<Body>,
+    asked: &mut Asked,
+) -> impl Future<Output = Result<(), Cause>> + use<'a> {
     let (head, body) = response.into_parts();
-    poll_fn(|cx| io.borrow_mut().poll_write(cx)).await?; // a word for the request's body
-    io.borrow_mut().answer();
     let mut bytes = Outbox::memory();
-    // The body may be that of the request, which asks the connection.
     let framing = response_head::encode(&head, &body, asked, &mut bytes);
-    io.borrow_mut().outbox.head(bytes);
-    let mut sending = framing.map(|framing| (body, framing));
-    poll_fn(|cx| poll_send(io, &mut sending, cx)).await
+    let (mut head, mut sending) = (Some(bytes), framing.map(|framing| (body, framing)));
+    poll_fn(move |cx| {
+        if head.is_some() {
+            let io = &mut *io.borrow_mut();
+            ready!(io.poll_write(cx))?; // a word for the request's body
+            io.answer();
+            head.take().into_iter().for_each(|head| io.outbox.head(head));
+        }
+        poll_send(io, &mut sending, cx)
+    })
 }
 
 /// Writes what there is of an answer's body. What brings that may read the request's body
