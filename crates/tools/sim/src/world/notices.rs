@@ -35,11 +35,9 @@ impl World<'_> {
         job.is_some_and(|job| (job.call, job.copy) == (call, copy))
     }
 
-    /// A request waits for a slot, and its client is told if agents do.
+    /// A request waits for a slot, and its client is told if agents do and it wants to know.
     pub(super) fn tell_queued(&mut self, id: JobId, from: Instant) {
-        let attempt = self.jobs[id as usize].attempt.as_ref();
-        let is_meant = attempt.is_some_and(|attempt| attempt.kind() != Kind::Mirror);
-        if !is_meant || !self.scenario.cluster.notices {
+        if !self.scenario.cluster.notices || !self.wants_notice(id) {
             return;
         }
         let number = self.jobs[id as usize].server as usize;
@@ -48,6 +46,15 @@ impl World<'_> {
         let at = from + self.delay(notice.client, notice.server);
         let notice = self.notices.insert(notice) as u32;
         self.events.push(Lane::ToClients, at, Event::Queued(notice));
+    }
+
+    fn wants_notice(&self, id: JobId) -> bool {
+        let job = &self.jobs[id as usize];
+        let attempt = job.attempt.as_ref();
+        let is_meant = attempt.is_some_and(|attempt| attempt.kind() != Kind::Mirror);
+        let call = self.slot(job.call).filter(|_| is_meant);
+        let call = call.and_then(|slot| self.calls[slot].call.as_ref());
+        call.is_some_and(|it| self.clients[job.client as usize].dispatcher.wants_notices(it))
     }
 
     pub(super) fn queued(&mut self, notice: u32) {
