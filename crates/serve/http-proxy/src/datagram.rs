@@ -128,7 +128,11 @@ impl Wish {
         if words.next().is_some() {
             return None;
         }
-        Some(Self { key: hexadecimal(key)?, token: hexadecimal(token)?, number: hexadecimal(number)? })
+        Some(Self {
+            key: hexadecimal(key)?,
+            token: hexadecimal(token)?,
+            number: hexadecimal(number)?,
+        })
     }
 }
 

@@ -259,8 +259,8 @@ impl Route {
         self.connections.pool(attempt.datacenter(), attempt.replica())
     }
 
-    /// Asks the replica's agent to tell if a request must wait there, where the policy wants to hear
-    /// that and there is a channel for it.
+    /// Asks the replica's agent to tell if a request must wait there, where the policy wants to
+    /// hear that and there is a channel for it.
     pub(crate) fn listen(
         &self,
         attempt: &OpenAttempt,

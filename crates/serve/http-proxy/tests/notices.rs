@@ -129,7 +129,8 @@ impl Replica {
         let client = Upstream::new(self.address, UPSTREAM);
         let others = (0..OTHERS).map(|_| {
             let client = client.clone();
-            let asking = async move { ask(&client, (Method::GET, "/other"), Body::empty()).await.0 };
+            let asking =
+                async move { ask(&client, (Method::GET, "/other"), Body::empty()).await.0 };
             tokio::task::spawn_local(asking)
         });
         let others = others.collect();
@@ -228,9 +229,7 @@ impl Proxy {
 
     fn begin(&self, method: Method, path: &'static str) -> JoinHandle<(StatusCode, String)> {
         let client = self.client.clone();
-        tokio::task::spawn_local(async move {
-            ask(&client, (method, path), Body::empty()).await
-        })
+        tokio::task::spawn_local(async move { ask(&client, (method, path), Body::empty()).await })
     }
 
     /// Sends requests until something holds, with pauses: who has just answered is asked for

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// What becomes of a datagram, that goes to the server (true) or comes from there: what passes, each
-/// after so long.
+/// What becomes of a datagram that goes to the server (true) or comes from there: what passes,
+/// each after so long.
 type Weather = Rc<dyn Fn(bool, Vec<u8>) -> Vec<(Duration, Vec<u8>)>>;
 
 /// Stands for a server of this thread.

@@ -149,11 +149,8 @@ fn only_what_may_be_sent_twice_at_once_moves_and_only_what_is_on_its_way() {
 #[test]
 fn replicas_are_to_tell_only_where_a_request_could_move() {
     let mut dispatcher = dispatcher();
-    let replays = [
-        (Replay::Always, true),
-        (Replay::AfterFailure, false),
-        (Replay::IfUnsent, false),
-    ];
+    let replays =
+        [(Replay::Always, true), (Replay::AfterFailure, false), (Replay::IfUnsent, false)];
     for (id, (replay, is_wanted)) in (1..).zip(replays) {
         let (call, attempt) = begin(&mut dispatcher, id, replay);
         assert_eq!(dispatcher.wants_notices(&call), is_wanted, "{replay:?}");

@@ -11,8 +11,8 @@ use evenkeel_core::request::{
 use evenkeel_core::units::Dimmer;
 use evenkeel_core::{Deadline, Feedback, Instant, ReplicaId};
 
-use super::{Calls, Notice};
 use super::observer::Record;
+use super::{Calls, Notice};
 use crate::site_router::SiteRouter;
 
 /// A call that is closed when it goes out of scope.

@@ -3,12 +3,12 @@
 //! As datagrams do, these travel by themselves: a notice may find its call closed, and a request
 //! that is given up may have started before its server hears of that.
 
-use evenkeel_core::request::{CallId, Kind};
+use evenkeel_core::request::CallId;
 use evenkeel_core::{Feedback, Instant};
 
 use crate::events::Lane;
 use crate::server::{Discipline, JobId};
-use crate::world::{Event, World};
+use crate::world::{Event, Job, World};
 
 /// A message about one job. Its number may be another's by the time it arrives.
 #[derive(Clone, Copy, Debug)]
@@ -37,24 +37,16 @@ impl World<'_> {
 
     /// A request waits for a slot, and its client is told if agents do and it wants to know.
     pub(super) fn tell_queued(&mut self, id: JobId, from: Instant) {
-        if !self.scenario.cluster.notices || !self.wants_notice(id) {
+        let Job { attempt, is_told, server, .. } = &self.jobs[id as usize];
+        if !self.scenario.cluster.notices || !is_told || attempt.is_none() {
             return;
         }
-        let number = self.jobs[id as usize].server as usize;
+        let number = *server as usize;
         self.servers[number].work_aside(from, self.scenario.cluster.probe_cost);
         let notice = self.notice(id, self.report(number, None));
         let at = from + self.delay(notice.client, notice.server);
         let notice = self.notices.insert(notice) as u32;
         self.events.push(Lane::ToClients, at, Event::Queued(notice));
-    }
-
-    fn wants_notice(&self, id: JobId) -> bool {
-        let job = &self.jobs[id as usize];
-        let attempt = job.attempt.as_ref();
-        let is_meant = attempt.is_some_and(|attempt| attempt.kind() != Kind::Mirror);
-        let call = self.slot(job.call).filter(|_| is_meant);
-        let call = call.and_then(|slot| self.calls[slot].call.as_ref());
-        call.is_some_and(|it| self.clients[job.client as usize].dispatcher.wants_notices(it))
     }
 
     pub(super) fn queued(&mut self, notice: u32) {

@@ -35,7 +35,10 @@ fn who_has_a_key_is_answered_with_that_key() {
         let answer = keys.answer(NOW, (&key.question(1), proxy(1)), || report).unwrap();
         assert_eq!(key.read(&answer, Kind::Answer), Ok(report));
         let other = if key.is_authentic(&first.question(1)) { &second } else { &first };
-        assert!(other.read(&answer, Kind::Answer).is_err(), "no proxy reads or makes another's answers");
+        assert!(
+            other.read(&answer, Kind::Answer).is_err(),
+            "no proxy reads or makes another's answers"
+        );
     }
 }
 
