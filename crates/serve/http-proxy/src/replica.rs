@@ -32,8 +32,8 @@
 //!
 //! **Probes** ask for the report alone: over HTTP ([`PROBE_PATH`]), or in a datagram to the same
 //! port ([`datagram`]) by whoever got a key with an answer over HTTP. Who has one and asks for it
-//! with a request is told in a datagram if that must wait, with the report of that moment. The proxy
-//! may then give it up and send it elsewhere, and it never reaches the application.
+//! with a request is told in a datagram if that must wait, with the report of that moment. The
+//! proxy may then give it up and send it elsewhere, and it never reaches the application.
 //!
 //! **One thread.** The counts and the limit are those of the whole agent, so one agent runs on
 //! one worker thread. Two agents on one address would each count its own half.
