@@ -125,18 +125,22 @@ impl Replica {
 
     /// Takes the only slot, and fills the queue, without the proxy's knowing.
     async fn occupy(&self) -> Vec<JoinHandle<StatusCode>> {
+        self.occupy_by(OTHERS).await
+    }
+
+    async fn occupy_by(&self, others: u32) -> Vec<JoinHandle<StatusCode>> {
         self.app.hold();
         let client = Upstream::new(self.address, UPSTREAM);
-        let others = (0..OTHERS).map(|_| {
+        let asking = (0..others).map(|_| {
             let client = client.clone();
             let asking =
                 async move { ask(&client, (Method::GET, "/other"), Body::empty()).await.0 };
             tokio::task::spawn_local(asking)
         });
-        let others = others.collect();
-        let is_full = || (self.state().in_service, self.state().waiting) == (1, OTHERS - 1);
+        let asking = asking.collect();
+        let is_full = || (self.state().in_service, self.state().waiting) == (1, others - 1);
         until("others wait", is_full).await;
-        others
+        asking
     }
 
     /// Lets it go on until nobody waits.
@@ -293,10 +297,14 @@ async fn moves_and_is_given_up(engine: Engine, http2: &str) {
     let proxy = Proxy::with(&pair.addresses(), POLICY, change);
     proxy.until_ready(&pair).await;
     let others = pair.fast.occupy().await;
-    assert_eq!(proxy.get("/moved").await, (StatusCode::OK, "slow".to_owned()));
-    let gone = || pair.fast.state().waiting == OTHERS - 1;
-    until("the one that moved has left the queue", gone).await;
+    pair.slow.app.hold();
+    let moving = proxy.begin(Method::GET, "/moved");
+    until("it has moved", || pair.slow.app.has_seen("/moved")).await;
+    let is_gone = || pair.fast.state().waiting == OTHERS - 1;
+    until("it has left the queue before anybody answers", is_gone).await;
     pair.fast.finish(others).await;
+    pair.slow.app.release();
+    assert_eq!(moving.await.unwrap(), (StatusCode::OK, "slow".to_owned()));
     assert!(!pair.fast.app.has_seen("/moved") && pair.slow.app.has_seen("/moved"));
     let (probes, counts) = proxy.counts();
     assert_eq!((pair.notices(), probes.notices, counts), ([1, 0], 1, [1, 0, 0]));
@@ -434,6 +442,25 @@ fn forged_and_doubled_notices_move_nothing_and_the_true_one_moves_once() {
         assert_eq!((probes.notices, probes.invalid, counts), (1, 7, [1, 0, 0]));
         pair.fast.finish(others).await;
         assert!(!pair.fast.app.has_seen("/moved"));
+    });
+}
+
+#[test]
+fn a_notice_that_comes_twice_is_heard_once() {
+    story(async {
+        let (pair, relay, proxy) = behind_a_relay().await;
+        relay.change(|is_to_agent, bytes| match is_notice(is_to_agent, &bytes) {
+            true => [0, 5].map(|ms| (ms * MS, bytes.clone())).to_vec(),
+            false => at_once(bytes),
+        });
+        // One is before it: it is served sooner than elsewhere.
+        let others = pair.fast.occupy_by(1).await;
+        let waiting = proxy.begin(Method::GET, "/waits");
+        until("both came", || proxy.counts().0.unexpected == 1).await;
+        assert_eq!((proxy.counts().0.notices, pair.fast.state().waiting), (1, 1));
+        pair.fast.finish(others).await;
+        assert_eq!(waiting.await.unwrap(), (StatusCode::OK, "fast".to_owned()));
+        assert_eq!(proxy.counts().1, [0, 0, 0]);
     });
 }
 
