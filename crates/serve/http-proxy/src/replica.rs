@@ -60,7 +60,7 @@ use crate::agent_state::{AgentProbes, AgentState, BrownoutState};
 use crate::config::{AgentConfig, Switch};
 use crate::datagram::{self, ProbeKey, Wish};
 use crate::{brownout, hops, orca};
-use admission::{Admission, Full, Slot};
+use admission::{Admission, Entering, Full, Slot};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use evenkeel_http::{
@@ -354,13 +354,22 @@ impl Agent {
     }
 
     /// A place at the application. Who must wait for it is told if they wish.
-    async fn slot(&self, now: Instant, wish: Option<Wish>) -> Result<Slot, NoSlot> {
-        let entering = self.admission.enter().map_err(NoSlot::Full)?;
-        if let Some(wish) = wish.filter(|_| entering.must_wait()) {
+    fn slot(
+        &self,
+        now: Instant,
+        wish: Option<Wish>,
+    ) -> impl Future<Output = Result<Slot, NoSlot>> + use<> {
+        let entering = self.admission.enter();
+        if let Some(wish) = wish
+            && entering.as_ref().is_ok_and(Entering::must_wait)
+        {
             self.questions.notify(now, &wish, || self.report(None));
         }
-        let entered = tokio::time::timeout(self.queue_timeout, entering).await;
-        entered.map_err(|_| NoSlot::Late)
+        let limit = self.queue_timeout;
+        async move {
+            let entering = entering.map_err(NoSlot::Full)?;
+            tokio::time::timeout(limit, entering).await.map_err(|_| NoSlot::Late)
+        }
     }
 
     fn refused(&self, visit: Option<Visit>, why: &NoSlot) -> Refusal {

@@ -205,7 +205,7 @@ impl Proxy {
             Target::new(Rc::clone(&route), policy)
         };
         let routes = RouteTable::new(target(0), &[], target);
-        let handler = move |request, client| proxy::serve(Rc::clone(&routes), request, client);
+        let handler = move |request, client: Rc<Client>| proxy::serve(&routes, request, &client);
         let listener = Listener::bind((V4, 0).into()).unwrap();
         let client = Upstream::new(listener.address().unwrap(), UPSTREAM);
         let mut tasks = JoinSet::new();
