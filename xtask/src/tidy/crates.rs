@@ -187,6 +187,8 @@ const ACCEPTS: &[Place] = &[
     place("crates/serve/server/src/process/hand_over/offer.rs", 1),
     // A server for tests, on threads of its own: a test's may be held up.
     place("crates/tools/testkit/src/kubernetes.rs", 1),
+    // A relay that passes on whatever comes, for tests of datagrams.
+    place("crates/tools/testkit/src/relay.rs", 1),
     // A collector of traces, for tests: it answers wrongly on purpose.
     place("crates/tools/testkit/src/otlp.rs", 1),
     // Streams of a connection that was accepted.

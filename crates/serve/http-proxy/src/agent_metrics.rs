@@ -8,7 +8,7 @@ pub(crate) fn collect(scrape: &mut Scrape, agents: &[AgentView]) {
     scrape.table(&OF_AGENTS, agents.iter().map(|agent| (vec![("agent", &*agent.address)], agent)));
 }
 
-const OF_AGENTS: [Metric<AgentView>; 10] = [
+const OF_AGENTS: [Metric<AgentView>; 11] = [
     gauge("evenkeel_agent_waiting", "Requests that wait in the agent.", |it| {
         it.state.waiting.into()
     }),
@@ -38,6 +38,16 @@ const OF_AGENTS: [Metric<AgentView>; 10] = [
         "evenkeel_agent_probe_pauses_total",
         "Pauses in reading datagrams because 50 000 a second came.",
         |it| it.state.probes.pauses.into(),
+    ),
+    counter_by(
+        "evenkeel_agent_notices_total",
+        "Notices to proxies that their request waits here: sent, or left out (more than 10 000 a \
+         second, or no room to send).",
+        "result",
+        |it| {
+            let probes = &it.state.probes;
+            vec![("sent", probes.notices.into()), ("left_out", probes.notices_left_out.into())]
+        },
     ),
     gauge("evenkeel_brownout_dimmer", "Share of optional content that is served: 0 to 1.", |it| {
         it.state().map(|state| state.dimmer.value()).into()

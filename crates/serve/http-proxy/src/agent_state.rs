@@ -38,6 +38,10 @@ pub struct AgentProbes {
     pub replayed: u64,
     /// Times that reading paused, as too many came.
     pub pauses: u64,
+    /// Notices of requests that wait.
+    pub notices: u64,
+    /// Notices that were asked for and not sent, as they were too many or the socket took no more.
+    pub notices_left_out: u64,
 }
 
 /// How the brownout of an agent stands.

@@ -1,12 +1,14 @@
 //! Probes in datagrams: what a proxy and an agent say to each other over UDP.
 //!
 //! `docs/probes.md` has the layout. A question asks an agent for its load report, an answer has
-//! it. Both have the same length, so nobody gains by making an agent answer to somebody else.
+//! it. Both have the same length, so nobody gains by making an agent answer to somebody else. A
+//! notice is what nobody asked for in a datagram: a request must wait for the application, and this
+//! is the report of that moment. The request itself asks for it, in a header ([`NOTICE`]).
 //!
 //! **Why AES-128-GCM.** It is in the house (ring, for TLS) and compares tags in constant time. A
 //! datagram costs it much less than the system call beside it; that reports are encrypted comes
-//! free. No nonce may be used twice with a key in one direction: a proxy counts, and an agent
-//! answers a nonce once.
+//! free. No nonce may be used twice with a key in one direction: a proxy counts, an agent answers
+//! a nonce once and gives one notice of a request; and each kind has nonces of its own.
 //!
 //! **The key** is of one worker of one proxy, so no client of an agent can speak for another. It
 //! comes with the answer to a probe over HTTP that asked for it ([`HEADER`]), over TLS where the
@@ -27,6 +29,9 @@ use crate::orca;
 pub const BYTES: usize = 88;
 /// By which a key is asked for and told.
 pub const HEADER: HeaderName = HeaderName::from_static("evenkeel-probe");
+
+/// By which a request asks for a notice: the key, what only its owners know, and a number.
+pub const NOTICE: HeaderName = HeaderName::from_static("evenkeel-notice");
 
 /// With which a key is asked for.
 pub const WANTED: HeaderValue = HeaderValue::from_static("1");
@@ -50,7 +55,12 @@ pub enum Kind {
     Question = 1,
     /// From an agent.
     Answer = 2,
+    /// From an agent, of a request that waits.
+    Notice = 3,
 }
+
+/// In the place of a kind, for the token of a key: no datagram is of this kind.
+const TOKEN: u8 = 4;
 
 /// Why a datagram is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +81,7 @@ pub enum Rejected {
 pub struct Envelope {
     /// The number of the key it says it was made with.
     pub key: u32,
-    /// Of the question.
+    /// Of the question; in a notice the number of the request.
     pub nonce: u64,
 }
 
@@ -94,6 +104,45 @@ impl Envelope {
 pub struct ProbeKey {
     id: u32,
     cipher: LessSafeKey,
+    /// By which a request shows that its sender has the key.
+    token: u64,
+}
+
+/// What a request says that wants a notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// The number of the key.
+    pub key: u32,
+    token: u64,
+    /// The number of the request.
+    pub number: u64,
+}
+
+impl Wish {
+    /// Takes it off a request, which the application gets without it. `None` if it has none, or one
+    /// that cannot be read.
+    pub fn take(headers: &mut HeaderMap) -> Option<Self> {
+        let value = headers.remove(NOTICE)?;
+        let mut words = value.to_str().ok()?.split(' ');
+        let (key, token, number) = (words.next()?, words.next()?, words.next()?);
+        if words.next().is_some() {
+            return None;
+        }
+        Some(Self {
+            key: hexadecimal(key)?,
+            token: hexadecimal(token)?,
+            number: hexadecimal(number)?,
+        })
+    }
+}
+
+/// A number with all of its digits, and nothing else.
+fn hexadecimal<T: TryFrom<u128>>(digits: &str) -> Option<T> {
+    let is_one = digits.len() == 2 * size_of::<T>();
+    if !is_one || !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
+        return None;
+    }
+    T::try_from(u128::from_str_radix(digits, 16).ok()?).ok()
 }
 
 impl fmt::Debug for ProbeKey {
@@ -125,18 +174,39 @@ impl ProbeKey {
         let value = headers.remove(HEADER)?;
         let mut words = value.to_str().ok()?.split(' ');
         let (version, id, secret) = (words.next()?, words.next()?, words.next()?);
-        let is_one =
-            version == WANTED && words.next().is_none() && (id.len(), secret.len()) == (8, 32);
-        let is_hexadecimal = |digits: &str| digits.bytes().all(|it| it.is_ascii_hexdigit());
-        if !is_one || !is_hexadecimal(id) || !is_hexadecimal(secret) {
+        if version != WANTED || words.next().is_some() {
             return None;
         }
-        Some(Self::of(u32::from_str_radix(id, 16).ok()?, u128::from_str_radix(secret, 16).ok()?))
+        Some(Self::of(hexadecimal(id)?, hexadecimal(secret)?))
     }
 
     fn of(id: u32, secret: u128) -> Self {
         let key = UnboundKey::new(&AES_128_GCM, &secret.to_be_bytes());
-        Self { id, cipher: LessSafeKey::new(key.expect("16 bytes are a key of AES-128")) }
+        let cipher = LessSafeKey::new(key.expect("16 bytes are a key of AES-128"));
+        let (nonce, aad) = (of_cipher(TOKEN, 0), Aad::from(open(TOKEN, id, 0)));
+        let tag = cipher.seal_in_place_separate_tag(nonce, aad, &mut []);
+        let tag = tag.expect("nothing is not too long for a cipher");
+        let token = Fields(tag.as_ref()).u64();
+        Self { id, cipher, token }
+    }
+
+    /// Asks for a notice of the request with this number. No number may come twice.
+    pub fn wish(&self, number: u64) -> HeaderValue {
+        let (id, token) = (self.id, self.token);
+        let words = HeaderValue::try_from(format!("{id:08x} {token:016x} {number:016x}"));
+        let mut words = words.expect("digits are a header value");
+        words.set_sensitive(true); // nor does it come again: HTTP/2 is not to keep it
+        words
+    }
+
+    /// Whether who wishes this has the key.
+    pub const fn is_owners(&self, wish: &Wish) -> bool {
+        wish.key == self.id && wish.token == self.token
+    }
+
+    /// Tells of the request with this number that it waits. No number may come twice.
+    pub fn notice(&self, number: u64, report: &Feedback) -> [u8; BYTES] {
+        self.seal(Kind::Notice, number, written(report))
     }
 
     /// Asks for a report. No nonce may come twice.
@@ -156,28 +226,26 @@ impl ProbeKey {
         self.seal(Kind::Answer, nonce, written(report))
     }
 
-    /// The report of an answer.
+    /// The report of an answer or a notice.
     ///
     /// # Errors
-    /// When it is not of this key, or says what cannot be.
-    pub fn read_answer(&self, answer: &[u8]) -> Result<Feedback, Rejected> {
-        let bytes: &[u8; BYTES] = answer.try_into().map_err(|_| Rejected::Malformed)?;
-        if Envelope::read(answer, Kind::Answer)?.key != self.id {
+    /// When it is not of this key and kind, or says what cannot be.
+    pub fn read(&self, datagram: &[u8], kind: Kind) -> Result<Feedback, Rejected> {
+        let bytes: &[u8; BYTES] = datagram.try_into().map_err(|_| Rejected::Malformed)?;
+        if Envelope::read(datagram, kind)?.key != self.id {
             return Err(Rejected::Foreign);
         }
-        let report = self.open(Kind::Answer, bytes).ok_or(Rejected::Foreign)?;
+        let report = self.open(kind, bytes).ok_or(Rejected::Foreign)?;
         read(&report).map_err(|()| Rejected::Absurd)
     }
 
     fn seal(&self, kind: Kind, nonce: u64, mut report: [u8; REPORT]) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
-        bytes[..3].copy_from_slice(&MAGIC);
-        bytes[3] = kind as u8;
-        bytes[4..8].copy_from_slice(&self.id.to_be_bytes());
-        bytes[8..OPEN].copy_from_slice(&nonce.to_be_bytes());
-        let aad = Aad::from(&bytes[..OPEN]);
-        let tag = self.cipher.seal_in_place_separate_tag(of_cipher(kind, nonce), aad, &mut report);
+        let (kind, open) = (kind as u8, open(kind as u8, self.id, nonce));
+        let (nonce, aad) = (of_cipher(kind, nonce), Aad::from(open));
+        let tag = self.cipher.seal_in_place_separate_tag(nonce, aad, &mut report);
         let tag = tag.expect("a datagram is not too long for a cipher");
+        bytes[..OPEN].copy_from_slice(&open);
         bytes[OPEN..OPEN + REPORT].copy_from_slice(&report);
         bytes[OPEN + REPORT..].copy_from_slice(tag.as_ref());
         bytes
@@ -187,14 +255,25 @@ impl ProbeKey {
         let nonce = Fields(&bytes[8..]).u64();
         let mut sealed = *bytes;
         let (open, sealed) = sealed.split_at_mut(OPEN);
-        let report = self.cipher.open_in_place(of_cipher(kind, nonce), Aad::from(open), sealed);
+        let nonce = of_cipher(kind as u8, nonce);
+        let report = self.cipher.open_in_place(nonce, Aad::from(open), sealed);
         (*report.ok()?).try_into().ok()
     }
 }
 
-fn of_cipher(kind: Kind, nonce: u64) -> Nonce {
+/// What everybody can read of a datagram, as it is authenticated.
+fn open(kind: u8, id: u32, nonce: u64) -> [u8; OPEN] {
+    let mut bytes = [0; OPEN];
+    bytes[..3].copy_from_slice(&MAGIC);
+    bytes[3] = kind;
+    bytes[4..8].copy_from_slice(&id.to_be_bytes());
+    bytes[8..].copy_from_slice(&nonce.to_be_bytes());
+    bytes
+}
+
+fn of_cipher(kind: u8, nonce: u64) -> Nonce {
     let mut bytes = [0; NONCE_LEN];
-    bytes[3] = kind as u8;
+    bytes[3] = kind;
     bytes[4..].copy_from_slice(&nonce.to_be_bytes());
     Nonce::assume_unique_for_key(bytes)
 }

@@ -14,6 +14,10 @@
 //!
 //! Answers are learnt from as they come, by the task that reads the socket: nothing waits for a
 //! timer but the end of waiting.
+//!
+//! **Notices.** Where the policy wants to hear that a request must wait at its replica, the request
+//! asks the agent for that, if a datagram was answered with the key. A notice is believed once, of
+//! a request that is on its way; any other is dropped. One that is lost changes nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,10 +31,11 @@ use std::time::Duration;
 
 use evenkeel_core::request::Probe;
 use evenkeel_core::{Feedback, Instant};
+use http::{HeaderMap, HeaderValue};
 use tokio::task::JoinSet;
 
-use crate::datagram::{BYTES, Envelope, Kind, ProbeKey, Rejected};
-use evenkeel_proxy::calls::Calls;
+use crate::datagram::{BYTES, Envelope, Kind, NOTICE, ProbeKey, Rejected};
+use evenkeel_proxy::calls::{Calls, Notice, OpenAttempt};
 use evenkeel_proxy::upstream_state::{ProbeCounts, ProbeResults};
 use evenkeel_runtime::bucket::Bucket;
 use evenkeel_runtime::datagrams::Datagrams;
@@ -68,6 +73,9 @@ struct Shared {
     /// By nonce.
     asked: RefCell<BTreeMap<u64, Asked>>,
     nonce: Cell<u64>,
+    /// By the request's number.
+    awaited: RefCell<BTreeMap<u64, Awaited>>,
+    number: Cell<u64>,
     /// When the first question is to be given up.
     alarm: Cell<Option<Instant>>,
     /// Of the task that waits for that.
@@ -84,6 +92,24 @@ struct Asked {
     until: Instant,
 }
 
+/// A request on its way that the agent may tell of.
+struct Awaited {
+    agent: Rc<AgentLine>,
+    notice: Rc<Notice>,
+}
+
+/// While a notice is of use.
+pub(crate) struct Awaiting {
+    shared: Rc<Shared>,
+    number: u64,
+}
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        self.shared.awaited.borrow_mut().remove(&self.number);
+    }
+}
+
 impl fmt::Debug for Prober {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Prober({} asked)", self.shared.asked.borrow().len())
@@ -97,6 +123,8 @@ impl Prober {
             calls,
             asked: RefCell::default(),
             nonce: Cell::new(0),
+            awaited: RefCell::default(),
+            number: Cell::new(0),
             alarm: Cell::new(None),
             waker: RefCell::new(Waker::noop().clone()),
             counts: Cell::default(),
@@ -137,6 +165,22 @@ impl Prober {
         Ok(())
     }
 
+    /// Asks an agent with a request to tell if that must wait; `None` where it could not.
+    pub(crate) fn listen(
+        &self,
+        agent: &Rc<AgentLine>,
+        attempt: &OpenAttempt,
+        headers: &mut HeaderMap,
+    ) -> Option<Awaiting> {
+        let shared = &self.shared;
+        let number = shared.number.get() + 1;
+        headers.insert(NOTICE, agent.wish(number)?);
+        shared.number.set(number);
+        let awaited = Awaited { agent: Rc::clone(agent), notice: attempt.notice() };
+        shared.awaited.borrow_mut().insert(number, awaited);
+        Some(Awaiting { shared: Rc::clone(shared), number })
+    }
+
     /// Notes the end of a probe over HTTP.
     pub(crate) fn note_http(&self, which: impl Fn(&mut ProbeResults) -> &mut u64) {
         self.shared.count(|counts| which(&mut counts.http));
@@ -171,17 +215,39 @@ impl Shared {
         socket.read::<{ BYTES + 1 }>(&clock, bucket, || (), took).await;
     }
 
-    /// Learns from an answer.
     fn take(&self, bytes: &[u8]) {
-        let Ok(Envelope { nonce, .. }) = Envelope::read(bytes, Kind::Answer) else {
+        if let Ok(envelope) = Envelope::read(bytes, Kind::Answer) {
+            self.take_answer(envelope, bytes);
+        } else if let Ok(envelope) = Envelope::read(bytes, Kind::Notice) {
+            self.take_notice(envelope, bytes);
+        } else {
+            self.count(|counts| &mut counts.invalid);
+        }
+    }
+
+    /// Passes on what an agent tells of a request, once.
+    fn take_notice(&self, Envelope { nonce: number, .. }: Envelope, bytes: &[u8]) {
+        let mut awaited = self.awaited.borrow_mut();
+        let Some(Awaited { agent, .. }) = awaited.get(&number) else {
+            return self.count(|counts| &mut counts.unexpected); // late, or come twice
+        };
+        let Ok(report) = agent.read(bytes, Kind::Notice) else {
             return self.count(|counts| &mut counts.invalid);
         };
+        let told = awaited.remove(&number).expect("it is there");
+        drop(awaited);
+        told.notice.tell(report);
+        self.count(|counts| &mut counts.notices);
+    }
+
+    /// Learns from an answer.
+    fn take_answer(&self, Envelope { nonce, .. }: Envelope, bytes: &[u8]) {
         let mut waiting = self.asked.borrow_mut();
         let Some(asked) = waiting.get(&nonce) else {
             return self.count(|counts| &mut counts.unexpected); // late, or come twice
         };
         // What is forged must not end the question.
-        let Ok(report) = asked.agent.read_answer(bytes) else {
+        let Ok(report) = asked.agent.read(bytes, Kind::Answer) else {
             return self.count(|counts| &mut counts.invalid);
         };
         let asked = waiting.remove(&nonce).expect("it is there");
@@ -273,9 +339,16 @@ impl AgentLine {
         (line.is_proven, line.unanswered) = (false, 0);
     }
 
-    fn read_answer(&self, bytes: &[u8]) -> Result<Feedback, Rejected> {
+    /// What asks for a notice of the request with this number; `None` where no datagram was
+    /// answered with the key yet.
+    fn wish(&self, number: u64) -> Option<HeaderValue> {
         let line = self.0.borrow();
-        line.key.as_ref().ok_or(Rejected::Foreign)?.read_answer(bytes)
+        line.key.as_ref().filter(|_| line.is_proven).map(|key| key.wish(number))
+    }
+
+    fn read(&self, bytes: &[u8], kind: Kind) -> Result<Feedback, Rejected> {
+        let line = self.0.borrow();
+        line.key.as_ref().ok_or(Rejected::Foreign)?.read(bytes, kind)
     }
 
     fn answered(&self, round_trip: Duration) {

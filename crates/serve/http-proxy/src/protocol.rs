@@ -69,16 +69,16 @@ impl Protocol for Http {
         message: &mut Message,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + 'static {
         let replica = route.replica(attempt);
-        let (mut request, is_grpc) = (message.next(), message.grpc.is_some());
-        if let Some(request) = &mut request {
-            message.trace.mark(request.headers_mut());
-        }
-        let Some(request) = request else {
+        let is_grpc = message.grpc.is_some();
+        let Some(mut request) = message.next() else {
             unreachable!("the dispatcher resends only what may be resent")
         };
+        message.trace.mark(request.headers_mut());
+        let awaiting = route.listen(attempt, request.headers_mut());
         let answer = replica.send(request);
         async move {
             let mut answer = answer.await;
+            drop(awaiting); // no notice is of use any more
             if let (Ok(response), true) = (&mut answer, is_grpc) {
                 response.extensions_mut().insert(Grpc::default());
             }

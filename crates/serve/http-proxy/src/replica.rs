@@ -31,7 +31,9 @@
 //! `Dimming` has the details.
 //!
 //! **Probes** ask for the report alone: over HTTP ([`PROBE_PATH`]), or in a datagram to the same
-//! port ([`datagram`]) by whoever got a key with an answer over HTTP.
+//! port ([`datagram`]) by whoever got a key with an answer over HTTP. Who has one and asks for it
+//! with a request is told in a datagram if that must wait, with the report of that moment. The
+//! proxy may then give it up and send it elsewhere, and it never reaches the application.
 //!
 //! **One thread.** The counts and the limit are those of the whole agent, so one agent runs on
 //! one worker thread. Two agents on one address would each count its own half.
@@ -56,9 +58,9 @@ use tokio::task::JoinSet;
 
 use crate::agent_state::{AgentProbes, AgentState, BrownoutState};
 use crate::config::{AgentConfig, Switch};
-use crate::datagram::{self, ProbeKey};
+use crate::datagram::{self, ProbeKey, Wish};
 use crate::{brownout, hops, orca};
-use admission::{Admission, Full, Slot};
+use admission::{Admission, Entering, Full, Slot};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use evenkeel_http::{
@@ -165,7 +167,7 @@ impl Agent {
             estimates: RefCell::default(),
             dimming: dimmer.map(|dimmer| Dimming::new(dimmer, clock, seed)),
             has_udp: config.udp_probes,
-            questions: Questions::default(),
+            questions: Questions::new(),
             probes_http: Cell::new(0),
         })
     }
@@ -307,11 +309,12 @@ impl Agent {
     ) -> Result<Answered, Refusal> {
         let now = self.clock.now();
         self.estimates.borrow_mut().arrived(now);
+        let wish = Wish::take(request.headers_mut());
         let mut span = self.span(&mut request, client);
         prepare_request(&mut request, client, &self.forwarding)?;
         hops::count(request.headers_mut())?;
         let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
-        let slot = match self.slot().await {
+        let slot = match self.slot(now, wish).await {
             Ok(slot) => slot,
             Err(refused) => {
                 span.iter_mut().for_each(|span| span.refused());
@@ -350,11 +353,23 @@ impl Agent {
         Some(AgentSpan::begin(of, request, (client, self.tls.is_some()), app))
     }
 
-    /// A place at the application.
-    async fn slot(&self) -> Result<Slot, NoSlot> {
-        let entering = self.admission.enter().map_err(NoSlot::Full)?;
-        let entered = tokio::time::timeout(self.queue_timeout, entering).await;
-        entered.map_err(|_| NoSlot::Late)
+    /// A place at the application. Who must wait for it is told if they wish.
+    fn slot(
+        &self,
+        now: Instant,
+        wish: Option<Wish>,
+    ) -> impl Future<Output = Result<Slot, NoSlot>> + use<> {
+        let entering = self.admission.enter();
+        if let Some(wish) = wish
+            && entering.as_ref().is_ok_and(Entering::must_wait)
+        {
+            self.questions.notify(now, &wish, || self.report(None));
+        }
+        let limit = self.queue_timeout;
+        async move {
+            let entering = entering.map_err(NoSlot::Full)?;
+            tokio::time::timeout(limit, entering).await.map_err(|_| NoSlot::Late)
+        }
     }
 
     fn refused(&self, visit: Option<Visit>, why: &NoSlot) -> Refusal {

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::config::{Edge, HttpListenConfig};
 use crate::datagram::{self, ProbeKey};
 use crate::orca;
-use crate::prober::{AgentLine, Prober};
+use crate::prober::{AgentLine, Awaiting, Prober};
 use crate::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
 use evenkeel_http::head::Forwarding;
@@ -257,6 +257,20 @@ impl Route {
 
     pub(crate) fn replica(&self, attempt: &OpenAttempt) -> Upstream {
         self.connections.pool(attempt.datacenter(), attempt.replica())
+    }
+
+    /// Asks the replica's agent to tell if a request must wait there, where the policy wants to
+    /// hear that and there is a channel for it.
+    pub(crate) fn listen(
+        &self,
+        attempt: &OpenAttempt,
+        headers: &mut HeaderMap,
+    ) -> Option<Awaiting> {
+        if !attempt.wants_notice() || attempt.datacenter() != HOME {
+            return None; // elsewhere a proxy is
+        }
+        let replica = self.connections.to(HOME, attempt.replica());
+        self.connections.prober.listen(&replica.agent, attempt, headers)
     }
 
     /// Says once of a replica that it is there and cannot be spoken to: who sees that it "could not

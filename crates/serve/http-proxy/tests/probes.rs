@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,10 +22,11 @@ use evenkeel_proxy::upstream_state::ProbeCounts;
 use evenkeel_runtime::accept::{Listener, ListenerFilters, StopSignal};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_settings::{Node, Table};
+use evenkeel_testkit::relay::Relay;
 use evenkeel_testkit::story::{LIMITS, MS, UPSTREAM, skipped, story};
 use evenkeel_testkit::wait::until;
 use http::{HeaderMap, Request, Response, StatusCode};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -149,92 +149,6 @@ async fn ask(client: &Upstream, path: &str) -> (StatusCode, HeaderMap, String) {
     (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// What happens to a datagram that goes to an agent, or comes from one.
-type Weather = Rc<dyn Fn(bool, Vec<u8>) -> Vec<(Duration, Vec<u8>)>>;
-
-/// Stands for an agent, over TCP and UDP at one port.
-struct Relay {
-    address: SocketAddr,
-    weather: Rc<RefCell<Weather>>,
-    _tasks: JoinSet<()>,
-}
-
-impl Relay {
-    async fn before(agent: SocketAddr) -> Self {
-        let (tcp, udp) = loop {
-            let tcp = TcpListener::bind((V4, 0)).await.unwrap();
-            if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
-                break (tcp, udp);
-            }
-        };
-        let address = tcp.local_addr().unwrap();
-        let calm: Weather = Rc::new(|_, bytes| vec![(Duration::ZERO, bytes)]);
-        let weather = Rc::new(RefCell::new(calm));
-        let mut tasks = JoinSet::new();
-        tasks.spawn_local(async move {
-            loop {
-                let (mut client, _) = tcp.accept().await.unwrap();
-                tokio::task::spawn_local(async move {
-                    let Ok(mut server) = TcpStream::connect(agent).await else { return };
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-                });
-            }
-        });
-        tasks.spawn_local(relay(Rc::new(udp), agent, Rc::clone(&weather)));
-        Self { address, weather, _tasks: tasks }
-    }
-
-    fn change(&self, weather: impl Fn(bool, Vec<u8>) -> Vec<(Duration, Vec<u8>)> + 'static) {
-        *self.weather.borrow_mut() = Rc::new(weather);
-    }
-}
-
-async fn relay(ours: Rc<UdpSocket>, agent: SocketAddr, weather: Rc<RefCell<Weather>>) {
-    let mut clients: BTreeMap<SocketAddr, Rc<UdpSocket>> = BTreeMap::new();
-    let mut bytes = [0; 2_000];
-    loop {
-        let (length, from) = ours.recv_from(&mut bytes).await.unwrap();
-        let theirs = match clients.get(&from) {
-            Some(theirs) => Rc::clone(theirs),
-            None => {
-                let theirs = Rc::new(UdpSocket::bind((V4, 0)).await.unwrap());
-                let sockets = (Rc::clone(&theirs), Rc::clone(&ours));
-                tokio::task::spawn_local(back(sockets, from, Rc::clone(&weather)));
-                clients.insert(from, Rc::clone(&theirs));
-                theirs
-            }
-        };
-        pass_on(&weather, true, bytes[..length].to_vec(), (&theirs, agent));
-    }
-}
-
-async fn back(
-    (theirs, ours): (Rc<UdpSocket>, Rc<UdpSocket>),
-    client: SocketAddr,
-    weather: Rc<RefCell<Weather>>,
-) {
-    let mut bytes = [0; 2_000];
-    while let Ok((length, _)) = theirs.recv_from(&mut bytes).await {
-        pass_on(&weather, false, bytes[..length].to_vec(), (&ours, client));
-    }
-}
-
-fn pass_on(
-    weather: &RefCell<Weather>,
-    is_question: bool,
-    bytes: Vec<u8>,
-    (by, to): (&Rc<UdpSocket>, SocketAddr),
-) {
-    let weather = Rc::clone(&weather.borrow());
-    for (after, bytes) in weather(is_question, bytes) {
-        let by = Rc::clone(by);
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(after).await;
-            let _ = by.send_to(&bytes, to).await;
-        });
-    }
-}
-
 #[test]
 fn probes_go_over_http_once_and_then_in_datagrams() {
     story(async {
@@ -265,7 +179,7 @@ fn lost_late_reordered_and_doubled_datagrams_harm_nobody() {
     story(async {
         let replica = Replica::start(V4);
         let relay = Relay::before(replica.address).await;
-        let proxy = Proxy::before(&[relay.address]);
+        let proxy = Proxy::before(&[relay.address()]);
         proxy.until("asked", |counts| counts.udp.answered > 5).await;
         let rng = RefCell::new(Rng::seeded(7));
         relay.change(move |_, bytes| {
@@ -290,7 +204,7 @@ fn answers_that_always_come_late_are_dropped_and_probes_go_over_http() {
         let replica = Replica::start(V4);
         let relay = Relay::before(replica.address).await;
         relay.change(|_, bytes| vec![(200 * MS, bytes)]);
-        let proxy = Proxy::before(&[relay.address]);
+        let proxy = Proxy::before(&[relay.address()]);
         let is_late = |counts: &ProbeCounts| counts.unexpected >= 3 && counts.http.answered > 20;
         let counts = proxy.until("late", is_late).await;
         assert_eq!((counts.udp.answered, counts.invalid), (0, 0));
@@ -303,7 +217,7 @@ fn where_no_datagram_gets_through_probes_go_over_http_and_nothing_else_changes()
         let replica = Replica::start(V4);
         let relay = Relay::before(replica.address).await;
         relay.change(|_, _| Vec::new());
-        let proxy = Proxy::before(&[relay.address]);
+        let proxy = Proxy::before(&[relay.address()]);
         let counts = proxy.until("asked", |counts| counts.http.answered > 100).await;
         assert_eq!((counts.udp.answered, counts.http.unanswered), (0, 0));
         assert!((3..=12).contains(&counts.udp.unanswered), "given up soon: {counts:?}");
@@ -351,7 +265,7 @@ fn forged_and_strange_answers_end_no_question() {
     story(async {
         let replica = Replica::start(V4);
         let relay = Relay::before(replica.address).await;
-        let proxy = Proxy::before(&[relay.address]);
+        let proxy = Proxy::before(&[relay.address()]);
         relay.change(|is_question, bytes| {
             let change = |place: usize| {
                 let mut changed = bytes.clone();
@@ -385,7 +299,7 @@ fn strangers_and_replays_get_no_answer() {
             kept.borrow_mut().push((is_question, bytes.clone()));
             vec![(Duration::ZERO, bytes)]
         });
-        let proxy = Proxy::before(&[relay.address]);
+        let proxy = Proxy::before(&[relay.address()]);
         proxy.until("asked", |counts| counts.udp.answered > 10).await;
         let seen = seen.take();
         let question = seen.iter().find(|(is_question, _)| *is_question).unwrap().1.clone();

@@ -13,6 +13,7 @@
 mod attempts;
 pub mod exchange;
 mod guards;
+mod notice;
 pub mod observer;
 
 use std::cell::{Cell, RefCell, RefMut};
@@ -38,6 +39,7 @@ use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::{Timer, Wait};
 
 pub use guards::{Next, OpenAttempt, OpenCall};
+pub use notice::Notice;
 
 /// The group of all replicas of a data centre.
 pub const WHOLE: GroupId = GroupId::new(0);

@@ -95,7 +95,7 @@ const BY_POLICY: [Metric<UpstreamStats>; 1] = [histogram(
     |it| it.total.latency.as_ref(),
 )];
 
-const OF_UPSTREAMS: [Metric<UpstreamStats>; 16] = [
+const OF_UPSTREAMS: [Metric<UpstreamStats>; 17] = [
     counter_by(
         "evenkeel_requests_total",
         "Requests that ended: answered by a replica (error replies included), refused without an \
@@ -139,6 +139,11 @@ const OF_UPSTREAMS: [Metric<UpstreamStats>; 16] = [
     counter("evenkeel_retries_denied_total", "Retries that the retry budget forbade.", |it| {
         it.total.retries_denied.into()
     }),
+    counter(
+        "evenkeel_moves_total",
+        "Requests that went to another replica as they had to wait for a slot of theirs.",
+        |it| it.total.moves.into(),
+    ),
     counter_by(
         "evenkeel_hedges_total",
         "Hedges: sent, won (answered before the first copy), denied (due, but forbidden by budget \
@@ -337,13 +342,20 @@ const PROBES: [Metric<ProbeResults>; 1] = [counter_by(
     },
 )];
 
-const PROBES_DROPPED: [Metric<ProbeCounts>; 1] = [counter_by(
-    "evenkeel_probe_datagrams_dropped_total",
-    "Dropped datagrams to the UDP ports of probes: unexpected (late, or come twice), or invalid \
-     (no answer of the agent asked).",
-    "reason",
-    |it| vec![("unexpected", it.unexpected.into()), ("invalid", it.invalid.into())],
-)];
+const OF_DATAGRAMS: [Metric<ProbeCounts>; 2] = [
+    counter_by(
+        "evenkeel_probe_datagrams_dropped_total",
+        "Dropped datagrams to the UDP ports of probes: unexpected (late, or come twice), or \
+         invalid (no answer or notice of the agent asked).",
+        "reason",
+        |it| vec![("unexpected", it.unexpected.into()), ("invalid", it.invalid.into())],
+    ),
+    counter(
+        "evenkeel_notices_total",
+        "Notices of agents that a request waits there, in time.",
+        |it| it.notices.into(),
+    ),
+];
 
 /// Of upstreams whose policies ask.
 fn collect_probes(scrape: &mut Scrape, views: &[View<'_>]) {
@@ -355,8 +367,8 @@ fn collect_probes(scrape: &mut Scrape, views: &[View<'_>]) {
         })
     });
     scrape.table(&PROBES, by_channel);
-    let dropped = asking().map(|it| (vec![("upstream", &*it.config.name)], &it.stats.probes));
-    scrape.table(&PROBES_DROPPED, dropped);
+    let datagrams = asking().map(|it| (vec![("upstream", &*it.config.name)], &it.stats.probes));
+    scrape.table(&OF_DATAGRAMS, datagrams);
 }
 
 const OPERATIONS: [Metric<u64>; 1] = [counter(

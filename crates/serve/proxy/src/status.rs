@@ -95,6 +95,7 @@ struct Total {
     hedges: u64,
     hedges_won: u64,
     hedges_denied: u64,
+    moves: u64,
     /// Answers that said they had all their optional content.
     answers_full: u64,
     /// Answers that said something was left out.
@@ -214,6 +215,7 @@ impl Total {
             hedges: total.hedges,
             hedges_won: total.hedges_won,
             hedges_denied: total.hedges_denied,
+            moves: total.moves,
             answers_full: view.stats.seen.full,
             answers_reduced: view.stats.seen.reduced,
             latency: Latency::of(total.latency.as_ref()),

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use evenkeel_core::fleet::GroupId;
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, ObjectiveConfig};
+use evenkeel_core::request::select::adaptive::{Adaptive, AdaptiveConfig};
 use evenkeel_core::request::select::least_outstanding::LeastOutstanding;
 use evenkeel_core::request::select::{Candidates, Choice, Selector};
 use evenkeel_core::request::{
@@ -17,7 +18,7 @@ use evenkeel_core::request::{
 };
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::Dimmer;
-use evenkeel_core::{Fleet, Health, Instant, ReplicaId, Rng};
+use evenkeel_core::{Feedback, Fleet, Health, Instant, ReplicaId, Rng};
 use evenkeel_proxy::requests::event::Event;
 use evenkeel_proxy::requests::log::{RequestLog, Which};
 use evenkeel_proxy::requests::record::{Place, Remarks, RequestRecord};
@@ -71,7 +72,9 @@ impl World {
     }
 
     fn of(replicas: usize, policy: Box<dyn Selector>, hedge: HedgeConfig) -> Self {
-        let config = DispatcherConfig { backlog_calls_max: 0, ..DispatcherConfig::default() };
+        let can_ask = policy.asks();
+        let config =
+            DispatcherConfig { backlog_calls_max: 0, can_ask, ..DispatcherConfig::default() };
         let dispatcher = Dispatcher::new(Fleet::single_group(replicas), policy, config);
         let objective = hedge.objective.map(|it| it.objective);
         let mut dispatcher = dispatcher.with_redundancy(Box::new(Hedge::new(hedge)));
@@ -183,6 +186,35 @@ fn a_hedged_request() {
     );
     assert!(record.remarks.has(Remarks::HEDGED) && !record.remarks.has(Remarks::FAILED));
     drop((silent, busy));
+}
+
+#[test]
+fn a_request_that_moved() {
+    let adaptive = Adaptive::new(AdaptiveConfig::default());
+    let mut world = World::of(2, Box::new(adaptive), HedgeConfig::default());
+    let mut ask = world.ask(at(1_000)); // it waits for what the replicas say
+    let report = |waiting, in_service, ms| Feedback {
+        concurrency: Some(4),
+        ..Feedback::measured(waiting, in_service, Duration::from_millis(ms))
+    };
+    let questions: Vec<_> = std::iter::from_fn(|| world.dispatcher.probe(at(1_000))).collect();
+    for it in questions {
+        let ms = if it.replica() == A { 5 } else { 10 };
+        world.dispatcher.learn_probe(at(1_001), &it, Some(&report(0, 0, ms)));
+    }
+    world.step(at(1_001), &mut ask);
+    let first = ask.attempts[0].as_ref().unwrap();
+    world.dispatcher.hear_queued(at(1_003), &mut ask.call, first, &report(60, 4, 5));
+    world.step(at(1_003), &mut ask);
+    world.learn(at(1_013), &mut ask, 1, ANSWERED);
+    let record = world.end(at(1_013), ask);
+    assert_eq!(
+        told(&record),
+        "sent to a (cost 5; b 10), moved to b at 2 ms because a had no slot free, b answered at \
+         13 ms"
+    );
+    let whys: Vec<_> = record.tries().iter().map(|it| it.why.name()).collect();
+    assert_eq!((&*whys, record.remarks.is_empty()), (&["first", "moved"][..], true));
 }
 
 #[test]

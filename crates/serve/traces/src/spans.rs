@@ -115,7 +115,7 @@ fn of_attempt(finished: &Finished, number: usize, it: &Try) -> Span {
             if has_answered && record.status != 0 {
                 attributes.number("http.response.status_code", record.status.into());
             }
-            if it.why == Why::Retry {
+            if matches!(it.why, Why::Retry | Why::Moved) {
                 attributes.number("http.request.resend_count", number as i64);
             }
         }

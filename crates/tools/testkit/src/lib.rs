@@ -11,6 +11,7 @@
 //! | `kubernetes` | an API server that stumbles |
 //! | [`memcached`], [`zookeeper`] | real servers of theirs |
 //! | [`distance`] | relays that make one machine as wide as a continent |
+//! | [`relay`] | a relay that does to datagrams what networks do |
 //! | [`regions`] | stores whose members are as far from each other as regions |
 //! | [`fault`] | what goes wrong with them |
 //! | [`disk`] | disks that are soon full |
@@ -44,6 +45,7 @@ pub mod otlp;
 pub mod program;
 pub mod redis;
 pub mod regions;
+pub mod relay;
 pub mod statements;
 pub mod story;
 pub mod wait;

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use evenkeel_core::fleet::{Feedback, Fleet, GroupId, ReplicaId};
+use evenkeel_core::fleet::{Feedback, Fleet, GroupId, Health, ReplicaId};
+use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::{Lasted, Redundancy};
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Kind, Outcome, Replay, Request,
@@ -36,9 +37,12 @@ fn queued(waiting: u32) -> Feedback {
 
 /// Three replicas that are idle, and have said so within a millisecond.
 fn dispatcher() -> Dispatcher {
+    dispatcher_of("adaptive")
+}
+
+fn dispatcher_of(policy: &str) -> Dispatcher {
     let config = DispatcherConfig { can_ask: true, ..DispatcherConfig::default() };
-    let mut dispatcher =
-        Dispatcher::new(Fleet::single_group(3), policies::make("adaptive"), config);
+    let mut dispatcher = Dispatcher::new(Fleet::single_group(3), policies::make(policy), config);
     let request = Request::new(GroupId::new(0), Replay::Always);
     let mut call = dispatcher.open(at(1), CallId(0), request);
     assert!(matches!(dispatcher.step(at(1), &mut call), Step::Wait { .. }), "it asks first");
@@ -139,6 +143,49 @@ fn only_what_may_be_sent_twice_at_once_moves_and_only_what_is_on_its_way() {
     call.settle(dispatcher.learn(at(3), &mut first, &REPLIED));
     dispatcher.hear_queued(at(3), &mut call, &first, &queued(400));
     assert!(matches!(dispatcher.step(at(3), &mut call), Step::Answered(0)), "it was overtaken");
+    end(&mut dispatcher, call, [first]);
+}
+
+#[test]
+fn replicas_are_to_tell_only_where_a_request_could_move() {
+    let mut dispatcher = dispatcher();
+    let replays =
+        [(Replay::Always, true), (Replay::AfterFailure, false), (Replay::IfUnsent, false)];
+    for (id, (replay, is_wanted)) in (1..).zip(replays) {
+        let (call, attempt) = begin(&mut dispatcher, id, replay);
+        assert_eq!(dispatcher.wants_notices(&call), is_wanted, "{replay:?}");
+        end(&mut dispatcher, call, [attempt]);
+    }
+    let mut off = dispatcher_of("adaptive:moves=off");
+    let (mut call, attempt) = begin(&mut off, 1, Replay::Always);
+    assert!(!off.wants_notices(&call));
+    off.hear_queued(at(3), &mut call, &attempt, &queued(400));
+    assert!(moved(&mut off, &mut call).is_none(), "whoever tells it all the same");
+    end(&mut off, call, [attempt]);
+    let c3 = policies::make("c3");
+    let mut c3 = Dispatcher::new(Fleet::single_group(3), c3, DispatcherConfig::default());
+    let (call, attempt) = begin(&mut c3, 1, Replay::Always);
+    assert!(!c3.wants_notices(&call));
+    end(&mut c3, call, [attempt]);
+}
+
+#[test]
+fn what_a_replica_told_that_has_left_its_slot_is_of_nobody() {
+    let mut dispatcher = dispatcher();
+    let (mut call, first) = begin(&mut dispatcher, 1, Replay::Always);
+    let slot = first.replica();
+    let mut generations = vec![0; 3];
+    generations[slot.index()] = 1;
+    let plan = RoutePlan {
+        version: 1,
+        health: vec![Health::Up; 3],
+        generations,
+        groups: vec![(0..3).map(ReplicaId::new).collect()],
+    };
+    dispatcher.adopt(at(3), &plan);
+    dispatcher.hear_queued(at(3), &mut call, &first, &queued(400));
+    assert!(moved(&mut dispatcher, &mut call).is_none());
+    assert!(dispatcher.fleet().replica(slot).feedback().is_none(), "nothing is known of the new");
     end(&mut dispatcher, call, [first]);
 }
 

@@ -103,6 +103,10 @@ impl Selector for Watched {
         self.policy.cost(now, fleet, replica)
     }
 
+    fn moves(&self) -> bool {
+        self.policy.moves()
+    }
+
     fn quickest(&self, now: Instant, from: Candidates<'_>) -> Option<(ReplicaId, f64)> {
         let found = self.policy.quickest(now, from);
         assert!(found.is_none_or(|(id, ms)| from.ids.contains(&id) && ms >= 0.0), "{found:?}");

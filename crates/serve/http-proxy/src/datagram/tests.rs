@@ -36,13 +36,19 @@ fn datagrams_are_those_of_another_implementation() {
     let nothing = "454b01020000000700000000000001035282a153e920c3b262d3a3b9fcd0cf6dca09b952\
         d42287e9cc5495e25ae74496cf25160fcbd21d81cac69e43433d1cfda647464411177a69\
         6e3781a02d1c68883330588afe9f798f";
+    let notice = "454b01030000000700000000000001024eccb54f2fb100417a0cef1cd2ea0b2ec7ab76e9\
+        d63857378b45a5e5fbd1b416a4aadc7b395cbec3c3c4a81729f8c7d5aff71798c74ef40b\
+        f936e9cf2674d20221970be73f192413";
     let key = key();
     let idle = Feedback { service_time: None, ..Feedback::measured(0, 0, Duration::ZERO) };
     assert_eq!(hexadecimal(&key.question(258)), question);
     assert_eq!(hexadecimal(&key.answer(258, &report)), answer);
     assert_eq!(hexadecimal(&key.answer(259, &idle)), nothing);
-    assert_eq!(key.read_answer(&key.answer(258, &report)), Ok(report));
-    assert_eq!(key.read_answer(&key.answer(259, &idle)), Ok(idle));
+    assert_eq!(hexadecimal(&key.notice(258, &report)), notice);
+    assert_eq!(key.read(&key.notice(258, &report), Kind::Notice), Ok(report));
+    assert_eq!(key.wish(258), "00000007 25e9df8746ca1eaa 0000000000000102");
+    assert_eq!(key.read(&key.answer(258, &report), Kind::Answer), Ok(report));
+    assert_eq!(key.read(&key.answer(259, &idle), Kind::Answer), Ok(idle));
 }
 
 fn reports() -> impl Strategy<Value = Feedback> {
@@ -69,7 +75,7 @@ proptest! {
         let key = key();
         let answer = key.answer(nonce, &report);
         prop_assert_eq!(Envelope::read(&answer, Kind::Answer), Ok(Envelope { key: 7, nonce }));
-        prop_assert_eq!(key.read_answer(&answer), Ok(report));
+        prop_assert_eq!(key.read(&answer, Kind::Answer), Ok(report));
         prop_assert!(key.is_authentic(&key.question(nonce)));
     }
 
@@ -82,18 +88,31 @@ proptest! {
     ) {
         let key = key();
         let (mut question, mut answer) = (key.question(nonce), key.answer(nonce, &report));
-        for datagram in [&mut question, &mut answer] {
+        let mut notice = key.notice(nonce, &report);
+        for datagram in [&mut question, &mut answer, &mut notice] {
             datagram[bit / 8] ^= 1 << (bit % 8);
         }
         let is_read = Envelope::read(&question, Kind::Question).is_ok();
         prop_assert!(!is_read || !key.is_authentic(&question));
-        prop_assert!(key.read_answer(&answer).is_err());
+        prop_assert!(key.read(&answer, Kind::Answer).is_err());
+        prop_assert!(key.read(&notice, Kind::Notice).is_err());
     }
 
     #[test]
     fn any_bytes_are_read_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let read = key().read_answer(&bytes);
-        prop_assert!(matches!(read, Err(Rejected::Malformed | Rejected::Foreign)), "{:?}", read);
+        for kind in [Kind::Answer, Kind::Notice] {
+            let read = key().read(&bytes, kind);
+            let is_rejected = matches!(read, Err(Rejected::Malformed | Rejected::Foreign));
+            prop_assert!(is_rejected, "{:?}", read);
+        }
+    }
+
+    #[test]
+    fn any_header_is_a_wish_or_none(value in "[ 0-9a-fA-F+-]{0,60}") {
+        let value = HeaderValue::from_str(&value).unwrap();
+        let mut headers = HeaderMap::from_iter([(NOTICE, value)]);
+        let wish = Wish::take(&mut headers);
+        prop_assert!(wish.is_none_or(|wish| !key().is_owners(&wish)) && headers.is_empty());
     }
 
     /// Whoever has the key may still be wrong: what is believed is possible, and is written as it
@@ -103,10 +122,10 @@ proptest! {
         let mut report: [u8; REPORT] = bytes.as_flattened().try_into().unwrap();
         report[..4].copy_from_slice(&present.to_be_bytes());
         let key = key();
-        match key.read_answer(&key.seal(Kind::Answer, 1, report)) {
+        match key.read(&key.seal(Kind::Answer, 1, report), Kind::Answer) {
             Ok(report) => {
                 prop_assert_eq!(orca::check(&report), Ok(()));
-                let again = key.read_answer(&key.answer(1, &report));
+                let again = key.read(&key.answer(1, &report), Kind::Answer);
                 prop_assert_eq!(again, Ok(report));
             }
             Err(rejected) => prop_assert_eq!(rejected, Rejected::Absurd),
@@ -123,7 +142,7 @@ fn what_no_reader_believes_is_written_as_the_nearest_that_it_does() {
         ..Feedback::measured(u32::MAX, u32::MAX, Duration::ZERO)
     };
     let key = key();
-    let read = key.read_answer(&key.answer(1, &wild)).unwrap();
+    let read = key.read(&key.answer(1, &wild), Kind::Answer).unwrap();
     assert_eq!((read.service_time, read.latency), (Some(Duration::from_nanos(1)), Some(DAY)));
     assert_eq!((read.queue_length, read.concurrency), (COUNT_MAX, Some(1)));
 }
@@ -132,10 +151,55 @@ fn what_no_reader_believes_is_written_as_the_nearest_that_it_does() {
 fn a_question_is_no_answer_and_no_shorter() {
     let key = key();
     let question = key.question(1);
-    assert_eq!(key.read_answer(&question), Err(Rejected::Malformed));
+    assert_eq!(key.read(&question, Kind::Answer), Err(Rejected::Malformed));
     let answer = key.answer(1, &Feedback::measured(0, 0, DAY));
     assert_eq!(Envelope::read(&answer, Kind::Question), Err(Rejected::Malformed));
     assert_eq!(question.len(), answer.len());
+}
+
+#[test]
+fn a_notice_is_no_answer_and_an_answer_no_notice_whatever_their_number() {
+    let (key, report) = (key(), Feedback::measured(1, 1, DAY));
+    let (mut answer, mut notice) = (key.answer(9, &report), key.notice(9, &report));
+    assert_eq!(key.read(&answer, Kind::Notice), Err(Rejected::Malformed));
+    assert_eq!(key.read(&notice, Kind::Answer), Err(Rejected::Malformed));
+    (answer[3], notice[3]) = (Kind::Notice as u8, Kind::Answer as u8);
+    assert_eq!(key.read(&answer, Kind::Notice), Err(Rejected::Foreign));
+    assert_eq!(key.read(&notice, Kind::Answer), Err(Rejected::Foreign));
+    assert_eq!(answer.len(), notice.len());
+}
+
+#[test]
+fn a_wish_shows_that_its_sender_has_the_key_and_nothing_else_does() {
+    let ((key, words), (other, _)) =
+        (ProbeKey::generate(7).unwrap(), ProbeKey::generate(7).unwrap());
+    let told = ProbeKey::take(&mut HeaderMap::from_iter([(HEADER, words)])).unwrap();
+    let value = told.wish(u64::MAX);
+    assert!(value.is_sensitive(), "HTTP/2 does not keep it");
+    let take = |value: &str| {
+        let value = HeaderValue::from_str(value).unwrap();
+        let mut headers = HeaderMap::from_iter([(NOTICE, value)]);
+        let wish = Wish::take(&mut headers);
+        assert!(headers.is_empty(), "the application never sees it");
+        wish
+    };
+    let words = value.to_str().unwrap();
+    let wish = take(words).unwrap();
+    assert_eq!((wish.key, wish.number), (7, u64::MAX));
+    assert!(key.is_owners(&wish) && !other.is_owners(&wish));
+    let nothing = [
+        "",
+        "00000007",
+        &words[..words.len() - 1],
+        &format!("{words}0"),
+        &format!("{words} 0"),
+        &words.replacen(' ', "  ", 1),
+        &words.replacen("0000", "+000", 1),
+    ];
+    for value in nothing {
+        assert_eq!(take(value), None, "{value:?}");
+    }
+    assert_eq!(Wish::take(&mut HeaderMap::new()), None);
 }
 
 #[test]

@@ -37,6 +37,21 @@ fn a_key_opens_the_channel_and_three_without_an_answer_close_it() {
 }
 
 #[test]
+fn notices_are_asked_for_where_a_datagram_was_answered_with_the_key() {
+    let line = AgentLine::default();
+    assert!(line.wish(1).is_none());
+    line.learn_key(at(0), key(), RTT);
+    assert!(line.wish(1).is_none(), "the agent does not know the way yet");
+    line.answered(RTT);
+    assert!(line.wish(1).is_some_and(|one| line.wish(2).is_some_and(|other| one != other)));
+    line.learn_key(at(1), key(), RTT);
+    assert!(line.wish(3).is_none(), "with this one nothing was answered yet");
+    line.answered(RTT);
+    (0..3).for_each(|_| line.unanswered(at(2)));
+    assert!(line.wish(4).is_none());
+}
+
+#[test]
 fn where_nothing_gets_through_keys_are_asked_for_ever_more_rarely() {
     let line = AgentLine::default();
     let mut now = at(0);

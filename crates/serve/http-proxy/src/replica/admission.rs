@@ -89,6 +89,13 @@ pub(super) struct Entering {
     ticket: u64,
 }
 
+impl Entering {
+    /// Whether it has no slot yet.
+    pub(super) fn must_wait(&self) -> bool {
+        self.admission.state.borrow().waiting.contains_key(&self.ticket)
+    }
+}
+
 impl Future for Entering {
     type Output = Slot;
 

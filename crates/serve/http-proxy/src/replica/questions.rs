@@ -1,21 +1,28 @@
-//! The agent's side of probes in datagrams ([`datagram`](crate::datagram)): keys that it told, and
-//! questions that come by UDP.
+//! The agent's side of probes in datagrams ([`datagram`](crate::datagram)): keys that it told,
+//! questions that come by UDP, and notices of requests that wait.
 //!
 //! Who may ask is who got a key over HTTP; all others get no answer. A question that came before
 //! gets none either: the nonces of a key grow, and of those close below the largest it is known
 //! which have come. Keys are in memory only. After a restart, or when a key is too old, a proxy's
 //! questions stay unanswered until it asks over HTTP again.
+//!
+//! **Notices** are for proxies that ask for one with a request, and show with it that they have a
+//! key: one for a request, to where the last question with that key came from. So nobody makes an
+//! agent send to somebody else what that one has not asked for. They are a hint, and no request
+//! waits for one: those beyond [`NOTICES_PER_S_MAX`] are left out, as where all requests wait there
+//! is nothing to be gained.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::{Feedback, Instant};
 use http::HeaderValue;
 
 use crate::agent_state::AgentProbes;
-use crate::datagram::{BYTES, Envelope, Kind, ProbeKey, Rejected};
+use crate::datagram::{BYTES, Envelope, Kind, ProbeKey, Rejected, Wish};
 use evenkeel_runtime::bucket::Bucket;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::datagrams::Datagrams;
@@ -24,21 +31,35 @@ use evenkeel_runtime::datagrams::Datagrams;
 const PER_S_MAX: f64 = 50_000.0;
 /// Of these, at once.
 const BURST: f64 = 5_000.0;
+/// Notices that an agent sends in a second, at most.
+const NOTICES_PER_S_MAX: f64 = 10_000.0;
+/// Of these, at once.
+const NOTICES_BURST: f64 = 1_000.0;
+/// Requests of a key of which it is known for each by itself that a notice was sent.
+const NUMBERS_KEPT: usize = 64;
 /// How long a key holds. Proxies fetch another one well before ([`crate::prober`]).
 const KEY_LIFE: Duration = Duration::from_secs(20 * 60);
 /// Keys at once: two for each worker of a few hundred proxies.
 const KEYS_MAX: usize = 2_048;
 
-/// Answers questions in datagrams.
-#[derive(Debug, Default)]
+/// Answers questions in datagrams, and gives notices.
+#[derive(Debug)]
 pub(super) struct Questions {
-    /// Whether it does, hence tells keys.
-    is_open: Cell<bool>,
+    /// While it does, and tells keys.
+    socket: RefCell<Option<Rc<Datagrams>>>,
     keys: RefCell<Keys>,
+    notices: RefCell<Bucket>,
     counts: Cell<AgentProbes>,
 }
 
 impl Questions {
+    /// Nobody has a key yet.
+    pub(super) fn new() -> Self {
+        let notices = RefCell::new(Bucket::new(NOTICES_PER_S_MAX, NOTICES_BURST));
+        let (socket, keys) = (RefCell::default(), RefCell::default());
+        Self { socket, keys, notices, counts: Cell::default() }
+    }
+
     /// Answers for as long as it is polled.
     pub(super) async fn serve(
         &self,
@@ -46,8 +67,9 @@ impl Questions {
         clock: &Clock,
         report: impl Fn() -> Feedback,
     ) {
-        self.is_open.set(true);
-        let _closing = Closing(&self.is_open);
+        let socket = Rc::new(socket);
+        self.socket.replace(Some(Rc::clone(&socket)));
+        let _closing = Closing(&self.socket);
         let paused = || self.count(|counts| &mut counts.pauses);
         let bucket = Bucket::new(PER_S_MAX, BURST);
         let took = |bytes: &[u8], from| self.take(&socket, clock.now(), (bytes, from), &report);
@@ -56,7 +78,24 @@ impl Questions {
 
     /// A key for a proxy that asks for one, as it is told.
     pub(super) fn new_key(&self, now: Instant) -> Option<HeaderValue> {
-        if self.is_open.get() { self.keys.borrow_mut().add(now) } else { None }
+        if self.socket.borrow().is_some() { self.keys.borrow_mut().add(now) } else { None }
+    }
+
+    /// Tells a proxy that wishes so that its request waits.
+    pub(super) fn notify(&self, now: Instant, wish: &Wish, report: impl FnOnce() -> Feedback) {
+        let Some(socket) = self.socket.borrow().clone() else { return };
+        let mut keys = self.keys.borrow_mut();
+        let Some((told, to)) = keys.owner(now, wish) else { return };
+        if self.notices.borrow_mut().take(now).is_err() {
+            return self.count(|counts| &mut counts.notices_left_out);
+        }
+        if told.notified.is_new(wish.number) {
+            let notice = told.key.notice(wish.number, &report());
+            match socket.send(&notice, to) {
+                Ok(()) => self.count(|counts| &mut counts.notices),
+                Err(_) => self.count(|counts| &mut counts.notices_left_out),
+            }
+        }
     }
 
     /// What was counted.
@@ -71,7 +110,7 @@ impl Questions {
         (bytes, from): (&[u8], SocketAddr),
         report: impl Fn() -> Feedback,
     ) {
-        let answer = self.keys.borrow_mut().answer(now, bytes, report);
+        let answer = self.keys.borrow_mut().answer(now, (bytes, from), report);
         match answer {
             // What does not fit into the socket's buffer is lost, as datagrams are.
             Ok(answer) => match socket.send(&answer, from) {
@@ -92,11 +131,11 @@ impl Questions {
 }
 
 /// No more keys are told once nobody answers.
-struct Closing<'a>(&'a Cell<bool>);
+struct Closing<'a>(&'a RefCell<Option<Rc<Datagrams>>>);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.take();
     }
 }
 
@@ -130,6 +169,9 @@ struct Told {
     key: ProbeKey,
     until: Instant,
     seen: Seen,
+    /// Where the last question came from.
+    from: Option<SocketAddr>,
+    notified: Notified,
 }
 
 impl Keys {
@@ -141,24 +183,36 @@ impl Keys {
         }
         let id = self.first.wrapping_add(self.told.len() as u32);
         let (key, words) = ProbeKey::generate(id)?;
-        self.told.push_back(Told { key, until: now + KEY_LIFE, seen: Seen::default() });
+        let (seen, notified) = Default::default();
+        self.told.push_back(Told { key, until: now + KEY_LIFE, seen, from: None, notified });
         Some(words)
+    }
+
+    fn holding(&mut self, now: Instant, key: u32) -> Option<&mut Told> {
+        let place = key.wrapping_sub(self.first) as usize;
+        self.told.get_mut(place).filter(|told| told.until > now)
+    }
+
+    /// Whose wish it is, and where a notice reaches them.
+    fn owner(&mut self, now: Instant, wish: &Wish) -> Option<(&mut Told, SocketAddr)> {
+        let told = self.holding(now, wish.key).filter(|told| told.key.is_owners(wish))?;
+        told.from.map(|from| (told, from))
     }
 
     fn answer(
         &mut self,
         now: Instant,
-        bytes: &[u8],
+        (bytes, from): (&[u8], SocketAddr),
         report: impl Fn() -> Feedback,
     ) -> Result<[u8; BYTES], Dropped> {
         let Envelope { key, nonce } = Envelope::read(bytes, Kind::Question)?;
         let question: &[u8; BYTES] = bytes.try_into().map_err(|_| Rejected::Malformed)?;
-        let place = key.wrapping_sub(self.first) as usize;
-        let told = self.told.get_mut(place).filter(|told| told.until > now);
-        let told = told.filter(|told| told.key.is_authentic(question)).ok_or(Dropped::Foreign)?;
+        let told = self.holding(now, key).filter(|told| told.key.is_authentic(question));
+        let told = told.ok_or(Dropped::Foreign)?;
         if !told.seen.is_new(nonce) {
             return Err(Dropped::Replayed);
         }
+        told.from = Some(from);
         Ok(told.key.answer(nonce, &report()))
     }
 }
@@ -183,6 +237,28 @@ impl Seen {
         let is_new = bit.is_some_and(|bit| self.came & bit == 0);
         self.came |= bit.unwrap_or(0);
         is_new
+    }
+}
+
+/// Of which requests a notice was given: of the largest numbers of each by itself, of those below
+/// all.
+#[derive(Debug, Default)]
+struct Notified {
+    below: u64,
+    numbers: BTreeSet<u64>,
+}
+
+impl Notified {
+    fn is_new(&mut self, number: u64) -> bool {
+        if number < self.below || !self.numbers.insert(number) {
+            return false;
+        }
+        if self.numbers.len() > NUMBERS_KEPT
+            && let Some(smallest) = self.numbers.pop_first()
+        {
+            self.below = smallest.saturating_add(1);
+        }
+        true
     }
 }
 

@@ -7,8 +7,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use evenkeel_core::Instant;
 use evenkeel_core::request::Outcome;
+use evenkeel_core::{Feedback, Instant};
 
 use super::{Calls, OpenAttempt, OpenCall};
 use evenkeel_runtime::timer::Wait;
@@ -57,6 +57,8 @@ impl<A, E> Copy<A, E> {
 /// What ended a wait.
 pub(super) enum Woken<A, E> {
     Answered(usize, Result<A, E>),
+    /// A copy waits at its replica, which reports this.
+    Queued(usize, Feedback),
     /// A further copy may be due, or the call's turn has come.
     Step,
     /// A time limit passed: of an attempt, or of the whole request.
@@ -113,6 +115,9 @@ impl<A, E> Attempts<A, E> {
             if let Some(answered) = self.poll_attempts(context) {
                 return Poll::Ready(answered);
             }
+            if let Some(queued) = self.poll_notices(context) {
+                return Poll::Ready(queued);
+            }
             if is_held {
                 if !is_new && call.was_resumed() {
                     return Poll::Ready(Woken::Step);
@@ -137,6 +142,20 @@ impl<A, E> Attempts<A, E> {
             }
         }
         None
+    }
+
+    fn poll_notices(&self, context: &Context<'_>) -> Option<Woken<A, E>> {
+        self.copies.iter().enumerate().find_map(|(number, copy)| {
+            let report = copy.pending()?.attempt.take_notice(context.waker())?;
+            Some(Woken::Queued(number, report))
+        })
+    }
+
+    /// Tells a call what was heard of one of its copies.
+    pub(super) fn hear_queued(&self, call: &mut OpenCall, copy: usize, report: &Feedback) {
+        if let Some(pending) = self.copies[copy].pending() {
+            call.hear_queued(&pending.attempt, report);
+        }
     }
 
     /// Whether the answer of a copy is kept: one with an error, while another copy may do better.

@@ -225,6 +225,10 @@ impl<P: Protocol> Exchange<P> {
         self.calls().tick();
         match woken {
             Woken::Answered(copy, answer) => self.take(copy, answer),
+            Woken::Queued(copy, report) => {
+                self.attempts.hear_queued(&mut self.call, copy, &report);
+                None
+            }
             Woken::Step => None,
             Woken::TimedOut => self.time_out(),
         }

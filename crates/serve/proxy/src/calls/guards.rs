@@ -1,6 +1,7 @@
 //! Guards of calls and attempts: an attempt is finished and a call is closed even when the client
 //! goes away in the middle, which drops the request's future where it stands.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -8,10 +9,10 @@ use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Kind, Outcome, Refusal, Settled, Step,
 };
 use evenkeel_core::units::Dimmer;
-use evenkeel_core::{Deadline, Instant, ReplicaId};
+use evenkeel_core::{Deadline, Feedback, Instant, ReplicaId};
 
-use super::Calls;
 use super::observer::Record;
+use super::{Calls, Notice};
 use crate::site_router::SiteRouter;
 
 /// A call that is closed when it goes out of scope.
@@ -37,6 +38,7 @@ impl OpenCall {
         let call = self.call.as_mut().expect(Self::OPEN);
         let mut dispatcher = self.calls.dispatcher(self.datacenter);
         let step = dispatcher.step(now, call);
+        let wants_notice = matches!(step, Step::Send(_)) && dispatcher.wants_notices(call);
         if let Some(decisions) = dispatcher.decisions() {
             record.decided(self.datacenter, decisions);
         }
@@ -45,7 +47,8 @@ impl OpenCall {
         match step {
             Step::Send(attempt) => {
                 let (calls, datacenter) = (Rc::clone(&self.calls), self.datacenter);
-                Next::Send(OpenAttempt { calls, datacenter, attempt: Some(attempt) })
+                let (attempt, notice) = (Some(attempt), OnceCell::new());
+                Next::Send(OpenAttempt { calls, datacenter, attempt, wants_notice, notice })
             }
             Step::Cancel(copy) => Next::Cancel(copy),
             Step::Wait { until } => {
@@ -65,6 +68,13 @@ impl OpenCall {
     /// When it is the outcome of another call.
     pub fn settle(&mut self, settled: Settled) {
         self.call.as_mut().expect(Self::OPEN).settle(settled);
+    }
+
+    /// Hears that an attempt of it waits for a slot of its replica; then step again.
+    pub(super) fn hear_queued(&mut self, attempt: &OpenAttempt, report: &Feedback) {
+        let (now, call) = (self.calls.read_at.get(), self.call.as_mut().expect(Self::OPEN));
+        let attempt = attempt.attempt.as_ref().expect(OpenAttempt::OPEN);
+        self.calls.dispatcher(self.datacenter).hear_queued(now, call, attempt, report);
     }
 
     /// When everybody who works on it falls silent; see core's `silent_at`.
@@ -131,6 +141,10 @@ pub struct OpenAttempt {
     datacenter: usize,
     /// `None` only while being dropped.
     attempt: Option<Attempt>,
+    /// Whether its replica is to tell if it must wait for a slot.
+    wants_notice: bool,
+    /// There where that may be heard.
+    notice: OnceCell<Rc<Notice>>,
 }
 
 impl OpenAttempt {
@@ -154,6 +168,22 @@ impl OpenAttempt {
     /// The calls of its upstream.
     pub(crate) const fn calls(&self) -> &Rc<Calls> {
         &self.calls
+    }
+
+    /// Whether its replica is to tell if it must wait for a slot: [`OpenAttempt::notice`].
+    pub const fn wants_notice(&self) -> bool {
+        self.wants_notice
+    }
+
+    /// Where to tell that. Only for a protocol whose replicas give up what waits when it is
+    /// cancelled.
+    pub fn notice(&self) -> Rc<Notice> {
+        Rc::clone(self.notice.get_or_init(Rc::default))
+    }
+
+    /// That its replica lets it wait, if that was told and not taken yet.
+    pub(super) fn take_notice(&self, waker: &Waker) -> Option<Feedback> {
+        self.notice.get().and_then(|notice| notice.take(waker))
     }
 
     /// Hears the replica's dimmer; before its answer is learnt.

@@ -37,6 +37,8 @@ evenkeel_core::named! {
         Rescue = "rescue",
         /// An attempt before it took long.
         Hedge = "hedge",
+        /// The attempt before it had to wait for a slot of its replica, and was given up.
+        Moved = "moved",
     }
 }
 
@@ -47,7 +49,8 @@ impl Why {
             Kind::First | Kind::Mirror => Self::First,
             Kind::Hedge => Self::Hedge,
             Kind::Retry if is_waiting => Self::Rescue,
-            Kind::Retry | Kind::Moved => Self::Retry,
+            Kind::Retry => Self::Retry,
+            Kind::Moved => Self::Moved,
         }
     }
 }

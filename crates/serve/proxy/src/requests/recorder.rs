@@ -282,7 +282,7 @@ impl RequestRecord {
         self.remarks.add(match why {
             Why::Hedge => Remarks::HEDGED,
             Why::Retry | Why::Rescue => Remarks::RETRIED,
-            Why::First => Remarks::default(),
+            Why::First | Why::Moved => Remarks::default(),
         });
         if datacenter > 0 {
             self.remarks.add(Remarks::REDIRECTED);

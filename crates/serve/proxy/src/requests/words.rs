@@ -63,6 +63,12 @@ fn attempt(record: &RequestRecord, number: usize, names: &dyn Names) -> String {
             let silent = names.replica(before.place);
             format!("asked {name} too after {after} because {silent} said nothing")
         }
+        Why::Moved => {
+            let left = &record.tries()[..number];
+            let left = left.iter().rfind(|it| it.end == AttemptEnd::Lost).unwrap_or(before);
+            let busy = names.replica(left.place);
+            format!("moved to {name} at {at} because {busy} had no slot free")
+        }
         Why::Retry => format!("sent again to {name} at {at} because {}", failed(before, names)),
         Why::First if moved.is_empty() => format!("sent to {name} as well"),
         Why::First if before.end == AttemptEnd::Lost => {
@@ -204,9 +210,12 @@ fn no_hedge(record: &RequestRecord) -> Option<String> {
 fn answer(record: &RequestRecord, names: &dyn Names) -> Option<String> {
     let it = record.tries().get(usize::from(record.answered_by))?;
     let name = names.replica(it.place);
-    let is_race = record.tries().iter().any(|other| {
-        other.why != Why::Retry && !std::ptr::eq(other, it) && other.end == AttemptEnd::Lost
+    // Whatever moves leaves one attempt behind.
+    let moves = record.tries().iter().filter(|it| it.why == Why::Moved).count();
+    let lost = record.tries().iter().filter(|other| {
+        other.why != Why::Retry && !std::ptr::eq(*other, it) && other.end == AttemptEnd::Lost
     });
+    let is_race = lost.count() > moves;
     let how = match it.end {
         AttemptEnd::ErrorReply | AttemptEnd::Unavailable => {
             format!(" with an error (status {})", record.status)

@@ -66,6 +66,8 @@ pub struct ProbeCounts {
     pub unexpected: u64,
     /// Datagrams that are no answer of the agent asked.
     pub invalid: u64,
+    /// Notices of requests that wait at their replica.
+    pub notices: u64,
 }
 
 /// How questions ended.
@@ -86,6 +88,7 @@ impl ProbeCounts {
         self.udp.merge(&other.udp);
         self.unexpected += other.unexpected;
         self.invalid += other.invalid;
+        self.notices += other.notices;
     }
 }
 

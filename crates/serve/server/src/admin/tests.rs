@@ -122,7 +122,7 @@ fn report() -> WorkerReport {
         hedges: 7,
         hedges_won: 4,
         hedges_denied: 2,
-        moves: 0,
+        moves: 6,
         replicas: vec![well, failing],
         latency: Some(latency),
     };
@@ -166,6 +166,7 @@ fn report() -> WorkerReport {
             udp: ProbeResults { answered: 24, unanswered: 25, unknown: 0 },
             unexpected: 26,
             invalid: 27,
+            notices: 28,
         },
     }
 }
@@ -239,6 +240,8 @@ fn metrics_say_what_was_counted() {
     assert_eq!(["http", "udp"].map(results), [[21.0, 22.0, 23.0], [24.0, 25.0, 0.0]]);
     let dropped = |reason| of_shop("evenkeel_probe_datagrams_dropped_total", &[("reason", reason)]);
     assert_eq!(["unexpected", "invalid"].map(dropped), [26.0, 27.0]);
+    let moving = ["notices_total", "moves_total"];
+    assert_eq!(moving.map(|it| of_shop(&format!("evenkeel_{it}"), &[])), [28.0, 6.0]);
     let gauges = ["ineffective", "delay_seconds", "benefit_ratio", "utilisation"];
     let gauges = gauges.map(|name| of_shop(&format!("evenkeel_hedge_{name}"), &[]));
     assert_eq!(gauges, [1.0, 0.008, 0.25, 0.4]);

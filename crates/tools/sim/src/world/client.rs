@@ -116,7 +116,10 @@ impl World<'_> {
         let ended = loop {
             let step = self.clients[client as usize].dispatcher.step(self.now, &mut call);
             match step {
-                Step::Send(attempt) => self.send(slot, attempt),
+                Step::Send(attempt) => {
+                    let is_told = self.clients[client as usize].dispatcher.wants_notices(&call);
+                    self.send(slot, attempt, is_told);
+                }
                 Step::Cancel(copy) => self.cancel(slot, copy, &mut call),
                 Step::Wait { until } => {
                     if self.leave(slot, &mut call) {
@@ -219,10 +222,11 @@ impl World<'_> {
         }
     }
 
-    fn send(&mut self, slot: usize, attempt: Attempt) {
+    fn send(&mut self, slot: usize, attempt: Attempt, is_told: bool) {
         let first = attempt.kind() == Kind::First;
         let chosen = attempt.replica();
         let job = self.launch(slot, attempt);
+        self.jobs[job as usize].is_told = is_told;
         let open = &mut self.calls[slot];
         open.jobs.push(job);
         open.server = Some(chosen.index() as u32);

@@ -145,6 +145,8 @@ struct Job {
     call: CallId,
     client: u32,
     server: u32,
+    /// Whether the client wants to hear if it must wait for a slot.
+    is_told: bool,
     /// Seed of its work, and of whether it meets a failure.
     seed: u64,
     /// Which draw of that seed is its own.
@@ -178,6 +180,7 @@ impl Job {
             attempt: Some(attempt),
             call,
             client,
+            is_told: false,
             seed: 0,
             copy: 0,
             life: NOT_THERE,

@@ -3,12 +3,12 @@
 //! As datagrams do, these travel by themselves: a notice may find its call closed, and a request
 //! that is given up may have started before its server hears of that.
 
-use evenkeel_core::request::{CallId, Kind};
+use evenkeel_core::request::CallId;
 use evenkeel_core::{Feedback, Instant};
 
 use crate::events::Lane;
 use crate::server::{Discipline, JobId};
-use crate::world::{Event, World};
+use crate::world::{Event, Job, World};
 
 /// A message about one job. Its number may be another's by the time it arrives.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +35,13 @@ impl World<'_> {
         job.is_some_and(|job| (job.call, job.copy) == (call, copy))
     }
 
-    /// A request waits for a slot, and its client is told if agents do.
+    /// A request waits for a slot, and its client is told if agents do and it wants to know.
     pub(super) fn tell_queued(&mut self, id: JobId, from: Instant) {
-        let attempt = self.jobs[id as usize].attempt.as_ref();
-        let is_meant = attempt.is_some_and(|attempt| attempt.kind() != Kind::Mirror);
-        if !is_meant || !self.scenario.cluster.notices {
+        let Job { attempt, is_told, server, .. } = &self.jobs[id as usize];
+        if !self.scenario.cluster.notices || !is_told || attempt.is_none() {
             return;
         }
-        let number = self.jobs[id as usize].server as usize;
+        let number = *server as usize;
         self.servers[number].work_aside(from, self.scenario.cluster.probe_cost);
         let notice = self.notice(id, self.report(number, None));
         let at = from + self.delay(notice.client, notice.server);

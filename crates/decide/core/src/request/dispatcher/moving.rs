@@ -30,6 +30,12 @@ pub(super) fn budget() -> Budget {
 }
 
 impl Dispatcher {
+    /// Whether the replicas of a call are to tell if it must wait for a slot: where it could move.
+    #[inline]
+    pub fn wants_notices(&self, call: &Call) -> bool {
+        self.selector.moves() && call.request.replay.is_allowed_in_haste()
+    }
+
     /// Hears that an attempt of a call waits for a slot of its replica, and what that has to do;
     /// then call `step` again. For drivers whose replicas give up what waits when it is cancelled.
     pub fn hear_queued(&mut self, now: Instant, call: &mut Call, of: &Attempt, report: &Feedback) {
@@ -39,7 +45,7 @@ impl Dispatcher {
         }
         self.fleet.note_answer(now, of.replica, Some(report));
         self.selector.on_probe(now, of.replica, Some(report));
-        if call.flying == 1 && call.request.replay.is_allowed_in_haste() {
+        if call.flying == 1 && self.wants_notices(call) {
             call.queued = Queued::Told { copy: of.copy, wait_ms: wait_ms(report) };
         }
     }

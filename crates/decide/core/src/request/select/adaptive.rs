@@ -82,6 +82,8 @@ pub struct AdaptiveConfig {
     pub far: bool,
     /// Whether who does not answer questions in time is avoided.
     pub late: bool,
+    /// Whether requests move that must wait at their replica.
+    pub moves: bool,
 }
 
 impl Default for AdaptiveConfig {
@@ -100,6 +102,7 @@ impl Default for AdaptiveConfig {
             unseen: true,
             far: true,
             late: true,
+            moves: true,
         }
     }
 }
@@ -574,6 +577,10 @@ impl Selector for Adaptive {
 
     fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
         Some(self.rate_one(now, fleet, replica).cost)
+    }
+
+    fn moves(&self) -> bool {
+        self.config.moves
     }
 
     fn quickest(&self, now: Instant, from: Candidates<'_>) -> Option<(ReplicaId, f64)> {

@@ -86,6 +86,12 @@ pub trait Selector: Any + Debug + Send {
         None
     }
 
+    /// Whether requests that must wait at their replica may go elsewhere: see
+    /// [`Selector::quickest`].
+    fn moves(&self) -> bool {
+        false
+    }
+
     /// Which candidate would answer a request first that waits elsewhere now, and how long its wait
     /// there must be, in milliseconds and the way aside, that moving pays; `None` where nobody is
     /// known.

@@ -159,6 +159,7 @@ fn adaptive_knobs(config: &mut AdaptiveConfig) -> Knobs<'_> {
         ("unseen", Knob::Switch(&mut config.unseen)),
         ("far", Knob::Switch(&mut config.far)),
         ("late", Knob::Switch(&mut config.late)),
+        ("moves", Knob::Switch(&mut config.moves)),
     ]
 }
 

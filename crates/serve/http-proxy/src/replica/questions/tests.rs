@@ -6,9 +6,15 @@ use http::HeaderMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::datagram::HEADER;
+use crate::datagram::{HEADER, NOTICE};
+use evenkeel_runtime::accept::worker_runtime;
 
 const NOW: Instant = Instant::ZERO;
+
+/// Where a proxy is.
+fn proxy(port: u16) -> SocketAddr {
+    (std::net::Ipv4Addr::LOCALHOST, port).into()
+}
 
 /// A key as a proxy has it.
 fn told(keys: &mut Keys, now: Instant) -> ProbeKey {
@@ -17,7 +23,7 @@ fn told(keys: &mut Keys, now: Instant) -> ProbeKey {
 }
 
 fn ask(keys: &mut Keys, now: Instant, question: &[u8]) -> Result<[u8; BYTES], Dropped> {
-    keys.answer(now, question, || Feedback::measured(0, 0, Duration::ZERO))
+    keys.answer(now, (question, proxy(1)), || Feedback::measured(0, 0, Duration::ZERO))
 }
 
 #[test]
@@ -26,10 +32,13 @@ fn who_has_a_key_is_answered_with_that_key() {
     let (first, second) = (told(&mut keys, NOW), told(&mut keys, NOW));
     for key in [&second, &first] {
         let report = Feedback::measured(3, 2, Duration::from_millis(5));
-        let answer = keys.answer(NOW, &key.question(1), || report).unwrap();
-        assert_eq!(key.read_answer(&answer), Ok(report));
+        let answer = keys.answer(NOW, (&key.question(1), proxy(1)), || report).unwrap();
+        assert_eq!(key.read(&answer, Kind::Answer), Ok(report));
         let other = if key.is_authentic(&first.question(1)) { &second } else { &first };
-        assert!(other.read_answer(&answer).is_err(), "no proxy reads or makes another's answers");
+        assert!(
+            other.read(&answer, Kind::Answer).is_err(),
+            "no proxy reads or makes another's answers"
+        );
     }
 }
 
@@ -97,6 +106,86 @@ proptest! {
             largest = largest.max(nonce);
         }
     }
+}
+
+/// A wish as an agent reads it.
+fn wish(key: &ProbeKey, number: u64) -> Wish {
+    Wish::take(&mut HeaderMap::from_iter([(NOTICE, key.wish(number))])).unwrap()
+}
+
+#[test]
+fn a_notice_goes_to_who_has_the_key_where_it_asked_from_last() {
+    let mut keys = Keys::default();
+    let (key, other) = (told(&mut keys, NOW), told(&mut keys, NOW));
+    let to = |keys: &mut Keys, now, key: &ProbeKey| keys.owner(now, &wish(key, 1)).map(|it| it.1);
+    assert_eq!(to(&mut keys, NOW, &key), None, "nobody knows where that is");
+    let answer = |keys: &mut Keys, question: [u8; BYTES], port| {
+        let report = || Feedback::measured(0, 0, Duration::ZERO);
+        keys.answer(NOW, (&question, proxy(port)), report).is_ok()
+    };
+    assert!(answer(&mut keys, key.question(1), 1) && answer(&mut keys, other.question(1), 2));
+    assert_eq!(to(&mut keys, NOW, &key), Some(proxy(1)));
+    assert_eq!(to(&mut keys, NOW, &other), Some(proxy(2)), "each to its own");
+    assert!(!answer(&mut keys, key.question(1), 3), "come before, from a stranger");
+    let mut forged = key.question(2);
+    forged[BYTES - 1] ^= 1;
+    assert!(!answer(&mut keys, forged, 3));
+    assert_eq!(to(&mut keys, NOW, &key), Some(proxy(1)));
+    assert!(answer(&mut keys, key.question(2), 4));
+    assert_eq!(to(&mut keys, NOW, &key), Some(proxy(4)));
+    let before = told(&mut Keys::default(), NOW); // of before a restart: the same number
+    assert_eq!(to(&mut keys, NOW, &before), None);
+    assert_eq!(to(&mut keys, NOW + KEY_LIFE, &key), None, "it is too old");
+}
+
+proptest! {
+    /// Beside a book of all that came: of no request two notices are given, and of one that is
+    /// larger than all but the last 63 of them one always is.
+    #[test]
+    fn no_request_has_two_notices(
+        numbers in prop::collection::vec(0..400_u64, 1..400),
+        base: u32,
+    ) {
+        let mut notified = Notified::default();
+        let mut given = BTreeSet::new();
+        for number in numbers {
+            let number = u64::from(base) + number;
+            let is_new = notified.is_new(number);
+            let is_recent = given.range(number..).count() < NUMBERS_KEPT;
+            prop_assert!(!is_new || !given.contains(&number), "{} twice", number);
+            prop_assert!(is_new || given.contains(&number) || !is_recent, "{} left out", number);
+            prop_assert!(notified.numbers.len() <= NUMBERS_KEPT);
+            if is_new {
+                given.insert(number);
+            }
+        }
+    }
+}
+
+#[test]
+fn notices_have_a_rate() {
+    worker_runtime().unwrap().block_on(async {
+        let questions = Questions::new();
+        let here = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        questions.socket.replace(Some(Rc::new(Datagrams::at(here).unwrap())));
+        let key = told(&mut questions.keys.borrow_mut(), NOW);
+        let proxy = std::net::UdpSocket::bind(here).unwrap().local_addr().unwrap();
+        questions.keys.borrow_mut().holding(NOW, 0).unwrap().from = Some(proxy);
+        let report = || Feedback::measured(1, 1, Duration::from_millis(1));
+        let counts = || (questions.counts().notices, questions.counts().notices_left_out);
+        let most = NOTICES_BURST as u64;
+        (0..2 * most).for_each(|number| questions.notify(NOW, &wish(&key, number), report));
+        assert_eq!(counts(), (most, most));
+        let later = NOW + Duration::from_millis(10);
+        (0..200).for_each(|number| questions.notify(later, &wish(&key, 9_000 + number), report));
+        assert_eq!(counts(), (most + 100, most + 100), "ten thousand a second");
+        let again = NOW + Duration::from_secs(1);
+        questions.notify(again, &wish(&key, 9_000), report);
+        assert_eq!(counts().0, most + 100, "of a request there is one");
+        questions.socket.take();
+        questions.notify(again, &wish(&key, 99_000), report);
+        assert_eq!(counts(), (most + 100, most + 100), "who does not answer does not tell");
+    });
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) fn dimming() -> AgentState {
         foreign: 15,
         replayed: 16,
         pauses: 17,
+        notices: 18,
+        notices_left_out: 19,
     };
     AgentState { waiting: 5, in_service: 4, brownout, probes }
 }
@@ -54,6 +56,9 @@ fn metrics_say_how_agents_dim() {
     let reasons = ["unsent", "malformed", "foreign", "replayed"].map(dropped);
     assert_eq!(reasons, [Some(13.0), Some(14.0), Some(15.0), Some(16.0)]);
     assert_eq!(of("agent_probe_pauses_total"), Some(17.0));
+    let name = "evenkeel_agent_notices_total";
+    let notices = |result| exposed.value(name, &[first, ("result", result)]);
+    assert_eq!(["sent", "left_out"].map(notices), [Some(18.0), Some(19.0)]);
     let requests =
         |content| exposed.value("evenkeel_brownout_requests_total", &[first, ("content", content)]);
     assert_eq!(["full", "reduced"].map(requests), [Some(700.0), Some(300.0)]);
