@@ -287,10 +287,13 @@ fn check_request_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
     Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
 }
 
+/// Whether it is `chunked` and nothing else. Empty members of a list mean nothing by RFC 9110
+/// §5.6.1, but other servers refuse them.
 fn is_chunked_only(headers: &HeaderMap) -> bool {
-    let mut codings = tokens(headers, &header::TRANSFER_ENCODING);
-    codings.next().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
-        && codings.next().is_none()
+    let mut lines = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked =
+        |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    lines.next().is_some_and(is_chunked) && lines.next().is_none()
 }
 
 fn accepts_trailers(headers: &HeaderMap) -> bool {
