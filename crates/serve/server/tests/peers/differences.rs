@@ -80,6 +80,8 @@ fn shown(message: &Message) -> String {
     format!("{:?} {body:.40?} {trailers:.40?}{whole}", message.framing)
 }
 
+type Differs = fn(&Message, &Message) -> bool;
+
 /// In what these differ, in words: how the first one is, beside the second.
 fn words(native: &Observed, other: &Observed) -> Vec<&'static str> {
     let mut words = Vec::new();
@@ -89,11 +91,10 @@ fn words(native: &Observed, other: &Observed) -> Vec<&'static str> {
         std::cmp::Ordering::Greater => words.push("more"),
         std::cmp::Ordering::Equal => {}
     }
-    let any = |differs: fn(&Message, &Message) -> bool| {
-        ours.iter().zip(&theirs).any(|(ours, theirs)| differs(ours, theirs))
-    };
+    let any =
+        |differs: Differs| ours.iter().zip(&theirs).any(|(ours, theirs)| differs(ours, theirs));
     let is_framed = |it: &Message| !matches!(it.framing, Framing::None | Framing::Length(0));
-    let told: [(&str, fn(&Message, &Message) -> bool); 5] = [
+    let told: [(&str, Differs); 5] = [
         ("method", |ours, theirs| ours.word(0) != theirs.word(0)),
         ("target", |ours, theirs| ours.word(1) != theirs.word(1)),
         ("framing", |ours, theirs| {
