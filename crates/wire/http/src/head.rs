@@ -84,6 +84,10 @@ impl Refusal {
         *response.status_mut() = self.status;
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        if matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
+            // Whoever is in front may see its end elsewhere: nothing behind it is read.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response.extensions_mut().insert(Refused);
         response
     }

@@ -200,6 +200,20 @@ pub(super) fn judge(kind: &str, cases: &[Case], all: &[(&str, Vec<Observed>)]) {
     assert!(wrong.is_empty(), "{count} of {}:\n{}", cases.len(), wrong.join("\n"));
 }
 
+/// Cases of which only `native` lets something pass, with their bytes.
+pub(super) fn broken_rules(
+    kind: &str,
+    cases: &[Case],
+    all: &[(&str, Vec<Observed>)],
+) -> Vec<String> {
+    let ((_, native), others) = all.split_first().expect("there is one");
+    let wrong = cases.iter().enumerate().filter_map(|(at, case)| {
+        let why = broken_rule(&format!("{kind}/{}", case.name), &native[at], others, at)?;
+        Some(format!("{why}: {}", case.pieces.concat().escape_ascii()))
+    });
+    wrong.collect()
+}
+
 /// Whether only `native` lets something pass.
 fn broken_rule(
     name: &str,

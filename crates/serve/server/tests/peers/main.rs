@@ -11,13 +11,14 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod changed;
 mod differences;
 mod message;
 mod origin;
 mod subjects;
 
 use std::io::{ErrorKind, Read as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use differences::Observed;
@@ -37,58 +38,96 @@ const SENTINEL: &[u8] = b"GET /sentinel HTTP/1.1\r\nhost: a\r\nconnection: close
 
 #[test]
 fn no_request_of_a_client_is_read_in_another_way_without_a_reason() {
-    compare("requests", corpus::REQUESTS, |case, address, origin| {
-        origin.begin(Case::default());
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        write_case(&stream, case, if case.closes { &[] } else { SENTINEL });
-        observe(&stream, origin)
-    });
+    let cases = corpus::read(corpus::REQUESTS);
+    let observed = Subjects::start("requests", LANES).run(&cases, ask);
+    differences::judge("requests", &cases, &observed);
 }
 
 #[test]
 fn no_answer_of_a_replica_is_read_in_another_way_without_a_reason() {
-    compare("responses", corpus::RESPONSES, |case, address, origin| {
-        origin.begin(case.clone());
-        let method = if case.head { "HEAD" } else { "GET" };
-        let ask = format!("{method} /case HTTP/1.1\r\nhost: a\r\n\r\n");
-        let request = Case { pieces: vec![ask.into_bytes()], ..Case::default() };
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        write_case(&stream, &request, SENTINEL);
-        observe(&stream, origin)
-    });
+    let cases = corpus::read(corpus::RESPONSES);
+    let observed = Subjects::start("responses", LANES).run(&cases, be_answered);
+    differences::judge("responses", &cases, &observed);
 }
 
-fn compare(kind: &str, corpus: &str, run: fn(&Case, std::net::SocketAddr, &Origin) -> Observed) {
-    let cases = corpus::read(corpus);
-    let folder = Folder::new(&format!("peers-{kind}"));
-    let mut subjects =
-        vec![subjects::evenkeel("native", LANES), subjects::evenkeel("hyper", LANES)];
-    subjects.extend(subjects::haproxy(&folder, LANES));
-    subjects.extend(subjects::nginx(&folder, LANES));
-    let observed: Vec<Vec<Observed>> = std::thread::scope(|scope| {
-        let running = subjects.iter().map(|subject| {
-            let cases = &cases;
-            scope.spawn(move || run_all(subject, cases, run))
-        });
-        let running: Vec<_> = running.collect();
-        running.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    let named: Vec<_> = subjects.iter().map(|subject| subject.name).zip(observed).collect();
-    differences::judge(kind, &cases, &named);
+/// Requests of the corpus, changed at random: only the rules without exceptions are looked at.
+#[test]
+#[ignore = "minutes: PEERS_ROUNDS=50 PEERS_SEED=1 cargo test -p evenkeel-server --test peers -- \
+            --ignored --nocapture"]
+fn no_changed_request_is_passed_on_where_no_other_does_so() {
+    let number = |name: &str, otherwise| {
+        std::env::var(name).map_or(otherwise, |text| text.parse::<u64>().expect(name))
+    };
+    let (rounds, seed) = (number("PEERS_ROUNDS", 5), number("PEERS_SEED", 1));
+    let subjects = Subjects::start("changed", 32);
+    let corpus = corpus::read(corpus::REQUESTS);
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for round in 0..rounds {
+        let cases = changed::all(&corpus, seed + round);
+        count += cases.len();
+        wrong.extend(differences::broken_rules("requests", &cases, &subjects.run(&cases, ask)));
+    }
+    println!("{count} requests from seed {seed}, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+type Run = fn(&Case, SocketAddr, &Origin) -> Observed;
+
+/// Sends a case as a client does.
+fn ask(case: &Case, address: SocketAddr, origin: &Origin) -> Observed {
+    origin.begin(Case::default());
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    write_case(&stream, case, if case.closes { &[] } else { SENTINEL });
+    observe(&stream, origin)
+}
+
+/// Asks for what is answered with a case.
+fn be_answered(case: &Case, address: SocketAddr, origin: &Origin) -> Observed {
+    origin.begin(case.clone());
+    let method = if case.head { "HEAD" } else { "GET" };
+    let ask = format!("{method} /case HTTP/1.1\r\nhost: a\r\n\r\n");
+    let request = Case { pieces: vec![ask.into_bytes()], ..Case::default() };
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    write_case(&stream, &request, SENTINEL);
+    observe(&stream, origin)
+}
+
+/// All that are compared, `native` first.
+struct Subjects {
+    all: Vec<Subject>,
+    _folder: Folder,
+}
+
+impl Subjects {
+    fn start(name: &str, lanes: usize) -> Self {
+        let folder = Folder::new(&format!("peers-{name}"));
+        let mut all = vec![subjects::evenkeel("native", lanes), subjects::evenkeel("hyper", lanes)];
+        all.extend(subjects::haproxy(&folder, lanes));
+        all.extend(subjects::nginx(&folder, lanes));
+        Self { all, _folder: folder }
+    }
+
+    /// What came of each case through each of them.
+    fn run(&self, cases: &[Case], run: Run) -> Vec<(&'static str, Vec<Observed>)> {
+        std::thread::scope(|scope| {
+            let running = self
+                .all
+                .iter()
+                .map(|subject| (subject.name, scope.spawn(move || run_all(subject, cases, run))));
+            let running: Vec<_> = running.collect();
+            running.into_iter().map(|(name, thread)| (name, thread.join().unwrap())).collect()
+        })
+    }
 }
 
 /// Each case, by one of the lanes.
-fn run_all(
-    subject: &Subject,
-    cases: &[Case],
-    run: fn(&Case, std::net::SocketAddr, &Origin) -> Observed,
-) -> Vec<Observed> {
+fn run_all(subject: &Subject, cases: &[Case], run: Run) -> Vec<Observed> {
     let mut all: Vec<(usize, Observed)> = std::thread::scope(|scope| {
         let lanes = subject.lanes.iter().enumerate().map(|(number, (address, origin))| {
             scope.spawn(move || {
-                let of_lane = cases.iter().enumerate().skip(number).step_by(LANES);
+                let of_lane = cases.iter().enumerate().skip(number).step_by(subject.lanes.len());
                 of_lane.map(|(at, case)| (at, run(case, *address, origin))).collect::<Vec<_>>()
             })
         });

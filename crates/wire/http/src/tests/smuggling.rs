@@ -89,6 +89,20 @@ fn ambiguous_lengths_and_codings_never_reach_a_replica() {
     }
 }
 
+#[test]
+fn nothing_is_read_behind_a_request_that_is_refused() {
+    for lines in [
+        "host: a\r\ntransfer-encoding: gzip, chunked\r\n",
+        "host: a\r\ntransfer-encoding: ,chunked\r\n",
+        "host: a\r\nhost: b\r\ntransfer-encoding: chunked\r\n",
+    ] {
+        let next = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
+        let (answer, received) = through(&format!("POST / HTTP/1.1\r\n{lines}\r\n0\r\n\r\n{next}"));
+        assert_eq!(received, "", "{lines:?}: what is behind it reached the replica");
+        assert!(answer.contains("connection: close\r\n"), "{lines:?} gave {answer}");
+    }
+}
+
 /// hyper does not look at a length behind a coding; HAProxy and nginx do.
 #[test]
 fn a_bad_length_behind_a_coding_is_refused() {
