@@ -77,6 +77,8 @@ const ROWS: &[Row] = &[
     servers("placement_zookeeper", Manner::InTurn, 30),
     // Waits for DNS servers that are silent, and for TTLs.
     servers("discovery", Manner::Waits, 60),
+    // A client gives up when nothing has come for a second.
+    servers("peers", Manner::Waits, 6),
     servers("placement_patroni", Manner::Waits, 30),
     servers("placement_nats", Manner::Waits, 15),
     servers("placement_real", Manner::Waits, 15),

@@ -133,6 +133,7 @@ const CRATES: &[Crate] = &[
 /// Dependencies that only tests have and that do not point downwards: (package, dependency).
 const TESTS_MAY_USE: &[(&str, &str)] = &[
     // Servers, clients, certificates and waiting for everybody's tests.
+    ("evenkeel-http", "evenkeel-testkit"),
     ("evenkeel-cql", "evenkeel-testkit"),
     ("evenkeel-stores", "evenkeel-testkit"),
     ("evenkeel-kubernetes", "evenkeel-testkit"),

@@ -19,6 +19,7 @@
 //! | [`story`] | limits, threads and ends of tests |
 //! | [`log`] | what the processes of a test log |
 //! | [`wait`] | waiting for a state |
+//! | [`corpus`] | messages of HTTP/1.1 that servers read differently |
 //! | [`http`] | the simplest client of HTTP |
 //! | `otlp` | a collector of traces |
 //! | `certificates` | an authority of the test's own |
@@ -28,6 +29,7 @@
 pub mod cassandra;
 #[cfg(feature = "certificates")]
 pub mod certificates;
+pub mod corpus;
 pub mod disk;
 pub mod distance;
 #[cfg(feature = "embedded")]

@@ -84,6 +84,10 @@ impl Refusal {
         *response.status_mut() = self.status;
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        if matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
+            // Whoever is in front may see its end elsewhere: nothing behind it is read.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response.extensions_mut().insert(Refused);
         response
     }
@@ -287,10 +291,13 @@ fn check_request_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
     Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
 }
 
+/// Whether it is `chunked` and nothing else. Empty members of a list mean nothing by RFC 9110
+/// §5.6.1, but other servers refuse them.
 fn is_chunked_only(headers: &HeaderMap) -> bool {
-    let mut codings = tokens(headers, &header::TRANSFER_ENCODING);
-    codings.next().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
-        && codings.next().is_none()
+    let mut lines = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked =
+        |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    lines.next().is_some_and(is_chunked) && lines.next().is_none()
 }
 
 fn accepts_trailers(headers: &HeaderMap) -> bool {

@@ -70,6 +70,8 @@ pub use body::{Body, BodyError, End, Pace, Upload};
 pub use client::Client;
 pub use counts::{Counted, HttpCounts, Side, http_counts};
 pub use fetch::fetch;
+#[cfg(any(test, feature = "testing"))]
+pub use h1::promises;
 pub use listener::{LiveLimits, serve, serve_within};
 pub use send_error::{SendError, SendErrorKind};
 pub use upstream::{ConnectTime, Upstream};

@@ -192,7 +192,7 @@ impl Upstream {
     }
 
     /// The replica has agreed on HTTP/1.1, perhaps just now.
-    async fn send_other(
+    pub(super) async fn send_other(
         &self,
         stream: Option<Stream>,
         request: Request<Body>,

@@ -101,7 +101,7 @@ impl Inbox {
         })
     }
 
-    fn append(&mut self, bytes: &[u8]) {
+    pub(super) fn append(&mut self, bytes: &[u8]) {
         if self.bytes.is_empty() {
             self.bytes = Bytes::copy_from_slice(bytes);
             return;

@@ -11,6 +11,7 @@
 //! | `inbox.rs` | what was read; an idle connection holds no buffer |
 //! | `outbox.rs` | what is to be written: heads and pieces of bodies, joined or as slices |
 //! | `date.rs` | the line `date` |
+//! | `promises.rs` | what parsers promise of any bytes, for tests and `fuzz/` |
 //!
 //! hyper is the reference: what one accepts or refuses the other must too (`tests/` runs on both).
 //! Nothing here has a task, a channel or a waker of its own: whoever waits for an answer polls the
@@ -23,6 +24,8 @@ mod decoder;
 mod framing;
 mod inbox;
 mod outbox;
+#[cfg(any(test, feature = "testing"))]
+pub mod promises;
 mod request_head;
 mod response_head;
 pub(super) mod server;

@@ -91,10 +91,10 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
         headers.append(name, value);
     }
     let framing = match said {
-        Said { is_coded: false, length, .. } => Decoder::Length(length.unwrap_or(0)),
+        Said { is_coded: false, length } => Decoder::Length(length.unwrap_or(0)),
         _ if !is_new || framing::is_chunked(&headers) != Some(true) => return Err(bad),
-        Said { has_length, .. } => {
-            if has_length {
+        Said { length, .. } => {
+            if length.is_some() {
                 headers.remove(CONTENT_LENGTH);
                 keeps = Keeps::Closes;
             }
@@ -121,11 +121,10 @@ fn has_trailers(value: &HeaderValue) -> bool {
 }
 
 /// What the lines so far say of the body. Of a length and a coding the coding is believed, and
-/// nothing behind that request.
+/// nothing behind that request; the length must be one all the same.
 #[derive(Default)]
 struct Said {
     is_coded: bool,
-    has_length: bool,
     length: Option<u64>,
 }
 
@@ -133,10 +132,6 @@ impl Said {
     /// A line `Content-Length`; whether it is the first. A list is refused even if its members are
     /// equal: not every server reads it as one.
     fn length(&mut self, line: &HeaderValue) -> Result<bool, StatusCode> {
-        self.has_length = true;
-        if self.is_coded {
-            return Ok(false);
-        }
         let length = framing::decimal(line.as_bytes()).ok_or(StatusCode::BAD_REQUEST)?;
         match self.length.replace(length) {
             Some(other) if other != length => Err(StatusCode::BAD_REQUEST),

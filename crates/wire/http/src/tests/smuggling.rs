@@ -38,7 +38,7 @@ fn a_request_with_both_framings_is_sent_as_chunked_only_and_ends_the_connection(
     for lines in [
         "content-length: 4\r\ntransfer-encoding: chunked\r\n",
         "transfer-encoding: chunked\r\ncontent-length: 4\r\n",
-        "content-length: 4\r\ntransfer-encoding: Chunked\r\ncontent-length: 9\r\n",
+        "content-length: 4\r\ntransfer-encoding: Chunked\r\ncontent-length: 4\r\n",
     ] {
         let (answer, received) =
             through(&format!("POST / HTTP/1.1\r\nhost: a\r\n{lines}\r\n{body}{next}"));
@@ -71,6 +71,8 @@ fn ambiguous_lengths_and_codings_never_reach_a_replica() {
         "transfer-encoding: gzip, chunked\r\n",
         "transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n",
         "transfer-encoding: chunked, chunked\r\n",
+        "transfer-encoding: ,chunked\r\n",
+        "transfer-encoding: chunked,\r\n",
         "transfer-encoding: \x0bchunked\r\n",
         "transfer-encoding : chunked\r\n",
         "transfer-encoding: chunked\r\n continued\r\n",
@@ -84,6 +86,38 @@ fn ambiguous_lengths_and_codings_never_reach_a_replica() {
         assert_eq!(received, "", "{lines:?} reached the replica");
         let status = answer.split(' ').nth(1).unwrap_or("closed");
         assert!(matches!(status, "400" | "501" | "closed"), "{lines:?} gave {answer}");
+    }
+}
+
+#[test]
+fn nothing_is_read_behind_a_request_that_is_refused() {
+    for lines in [
+        "host: a\r\ntransfer-encoding: gzip, chunked\r\n",
+        "host: a\r\ntransfer-encoding: ,chunked\r\n",
+        "host: a\r\nhost: b\r\ntransfer-encoding: chunked\r\n",
+    ] {
+        let next = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
+        let (answer, received) = through(&format!("POST / HTTP/1.1\r\n{lines}\r\n0\r\n\r\n{next}"));
+        assert_eq!(received, "", "{lines:?}: what is behind it reached the replica");
+        assert!(answer.contains("connection: close\r\n"), "{lines:?} gave {answer}");
+    }
+}
+
+/// hyper does not look at a length behind a coding; HAProxy and nginx do.
+#[test]
+fn a_bad_length_behind_a_coding_is_refused() {
+    if ENGINE == Engine::Hyper {
+        return;
+    }
+    for lines in [
+        "transfer-encoding: chunked\r\ncontent-length: x\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 5\r\ncontent-length: 6\r\n",
+        "content-length: 4\r\ntransfer-encoding: chunked\r\ncontent-length: 9\r\n",
+    ] {
+        let bytes = format!("POST / HTTP/1.1\r\nhost: a\r\n{lines}\r\n0\r\n\r\n");
+        let (answer, received) = through(&bytes);
+        assert_eq!(received, "", "{lines:?} reached the replica");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{lines:?} gave {answer}");
     }
 }
 
