@@ -12,6 +12,8 @@ use super::decoder::Decoder;
 use super::framing::{self, Framing, Keeps, LINES_MAX, write_line};
 use crate::body::Body;
 
+/// The longest length that others can read: behind a coding a longer one is none to them.
+const LENGTH_MAX: u64 = i64::MAX as u64;
 /// As long as a URI of the crate `http` may be.
 const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 
@@ -93,6 +95,7 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
     let framing = match said {
         Said { is_coded: false, length } => Decoder::Length(length.unwrap_or(0)),
         _ if !is_new || framing::is_chunked(&headers) != Some(true) => return Err(bad),
+        Said { length, .. } if length.is_some_and(|it| it > LENGTH_MAX) => return Err(bad),
         Said { length, .. } => {
             if length.is_some() {
                 headers.remove(CONTENT_LENGTH);

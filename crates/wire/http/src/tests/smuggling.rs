@@ -111,6 +111,7 @@ fn a_bad_length_behind_a_coding_is_refused() {
     }
     for lines in [
         "transfer-encoding: chunked\r\ncontent-length: x\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 9223372036854775808\r\n",
         "transfer-encoding: chunked\r\ncontent-length: 5\r\ncontent-length: 6\r\n",
         "content-length: 4\r\ntransfer-encoding: chunked\r\ncontent-length: 9\r\n",
     ] {
