@@ -52,7 +52,7 @@ usage: cargo xtask bench http|agent [OPTIONS]
   --attacks          `http`: what hostile clients of HTTP/2 cost, once; without rounds
   --binary PATH      this evenkeel, in place of one that is built with the profile dist
   --proxies A,B,…    `http`: of haproxy (the reference), nginx (with neither --http2 nor --tls),
-                     envoy (with --http2), evenkeel, native (of --http2 and --tls not);
+                     envoy (with --http2), evenkeel, hyper (of --http2 and --tls not);
                      `agent`: of plain (the reference), agent,
                      dimmer, lean; default all
   --json             print one JSON document instead of the table

@@ -130,13 +130,13 @@ const PROXIES: [Proxy; 4] = [
     HAPROXY,
     NGINX,
     EVENKEEL,
-    // The same by the engine that is our own.
+    // The same by the library hyper.
     Proxy {
-        name: "native",
-        config_name: "native.toml",
+        name: "hyper",
+        config_name: "hyper.toml",
         config: |folder, port, backends| {
             let text = evenkeel_config(folder, port, backends);
-            text.replacen("[process]\n", "[process]\nengine = \"native\"\n", 1)
+            text.replacen("[process]\n", "[process]\nengine = \"hyper\"\n", 1)
         },
         ..EVENKEEL
     },
