@@ -3,22 +3,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_http::{Body, Client, LiveLimits, Upstream, serve, serve_within};
+use evenkeel_http::{Body, Client, Upstream, serve};
 use evenkeel_http_proxy::agent_state::AgentState;
-use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
-use evenkeel_http_proxy::proxy;
+use evenkeel_http_proxy::config::AgentConfig;
 use evenkeel_http_proxy::replica::Agent;
 use evenkeel_http_proxy::route::Route;
-use evenkeel_http_proxy::routes::{RouteTable, Target};
-use evenkeel_proxy::calls::DispatcherSeed;
-use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::upstream_state::ProbeCounts;
-use evenkeel_runtime::accept::{Listener, ListenerFilters, StopSignal};
+use evenkeel_runtime::accept::{Listener, StopSignal};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::limits::{Engine, ServerLimits, UpstreamLimits};
 use evenkeel_settings::{Node, Table};
@@ -28,6 +26,8 @@ use evenkeel_testkit::wait::until;
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
+
+use self::common::proxy_before;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// By which a request asks for a notice, and which is nobody else's business.
@@ -192,27 +192,9 @@ impl Proxy {
     }
 
     fn with(replicas: &[SocketAddr], policy: &str, change: impl Fn(&mut UpstreamLimits)) -> Self {
-        let replicas: Vec<String> = replicas.iter().map(ToString::to_string).collect();
         // Nobody is asked beside a replica that takes long: on a busy machine all do.
-        let text = format!("replicas = {replicas:?}\npolicy = '{policy}'\nretries_max = 0\n");
-        let read = |table: &mut Table<'_>| UpstreamConfig::read("web", table, false).0;
-        let mut config = Node::parse(&text, "test.toml").unwrap().read(read).unwrap();
-        change(&mut config.limits);
-        let seed = DispatcherSeed { clients: 1, seed: 1, can_ask: true };
-        let route = Route::new(&config, Clock::start(), seed).unwrap();
-        let target = |_| {
-            let policy = route.policy(&HttpListenConfig::default(), false);
-            Target::new(Rc::clone(&route), policy)
-        };
-        let routes = RouteTable::new(target(0), &[], target);
-        let handler = move |request, client: Rc<Client>| proxy::serve(&routes, request, &client);
-        let listener = Listener::bind((V4, 0).into()).unwrap();
-        let client = Upstream::new(listener.address().unwrap(), UPSTREAM);
-        let mut tasks = JoinSet::new();
-        tasks.spawn_local(async move {
-            let limits = LiveLimits::new(LIMITS, ListenerFilters::NONE);
-            drop(serve_within(listener, &limits, handler, StopSignal::never()).await);
-        });
+        let lines = format!("policy = '{policy}'\nretries_max = 0\n");
+        let (route, client, tasks) = proxy_before(replicas, &lines, change);
         Self { route, client, counted: RefCell::default(), _tasks: tasks }
     }
 

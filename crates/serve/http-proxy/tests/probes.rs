@@ -3,31 +3,30 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::Rng;
-use evenkeel_http::{Body, Client, LiveLimits, Upstream, serve, serve_within};
+use evenkeel_http::{Body, Client, Upstream, serve};
 use evenkeel_http_proxy::agent_state::AgentProbes;
-use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
-use evenkeel_http_proxy::proxy;
+use evenkeel_http_proxy::config::AgentConfig;
 use evenkeel_http_proxy::replica::{Agent, PROBE_PATH};
 use evenkeel_http_proxy::route::Route;
-use evenkeel_http_proxy::routes::{RouteTable, Target};
-use evenkeel_proxy::calls::DispatcherSeed;
-use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::upstream_state::ProbeCounts;
-use evenkeel_runtime::accept::{Listener, ListenerFilters, StopSignal};
+use evenkeel_runtime::accept::{Listener, StopSignal};
 use evenkeel_runtime::clock::Clock;
-use evenkeel_settings::{Node, Table};
 use evenkeel_testkit::relay::Relay;
 use evenkeel_testkit::story::{LIMITS, MS, UPSTREAM, skipped, story};
 use evenkeel_testkit::wait::until;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
+
+use self::common::proxy_before;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// By which keys are asked for and told.
@@ -88,25 +87,7 @@ struct Proxy {
 
 impl Proxy {
     fn before(replicas: &[SocketAddr]) -> Self {
-        let replicas: Vec<String> = replicas.iter().map(ToString::to_string).collect();
-        let text = format!("replicas = {replicas:?}\npolicy = 'prequal'\n");
-        let read = |table: &mut Table<'_>| UpstreamConfig::read("web", table, false).0;
-        let config = Node::parse(&text, "test.toml").unwrap().read(read).unwrap();
-        let seed = DispatcherSeed { clients: 1, seed: 1, can_ask: true };
-        let route = Route::new(&config, Clock::start(), seed).unwrap();
-        let target = |_| {
-            let policy = route.policy(&HttpListenConfig::default(), false);
-            Target::new(Rc::clone(&route), policy)
-        };
-        let routes = RouteTable::new(target(0), &[], target);
-        let handler = move |request, client: Rc<Client>| proxy::serve(&routes, request, &client);
-        let listener = Listener::bind((V4, 0).into()).unwrap();
-        let client = Upstream::new(listener.address().unwrap(), UPSTREAM);
-        let mut tasks = JoinSet::new();
-        tasks.spawn_local(async move {
-            let limits = LiveLimits::new(LIMITS, ListenerFilters::NONE);
-            drop(serve_within(listener, &limits, handler, StopSignal::never()).await);
-        });
+        let (route, client, tasks) = proxy_before(replicas, "policy = 'prequal'\n", |_| ());
         Self { route, client, counted: Cell::default(), _tasks: tasks }
     }
 

@@ -104,6 +104,7 @@ async fn exchange<F: Future<Output = Response<Body>>>(
     let incoming = Incoming::Bytes(RequestBody::new(io));
     let bytes_max = limits().body_bytes_max;
     let mut response = if incoming.size_hint().lower() > bytes_max {
+        drop(incoming); // nobody reads it
         Refusal::body_too_large(bytes_max).into_response()
     } else {
         let body = Body::from_client(incoming, bytes_max);
