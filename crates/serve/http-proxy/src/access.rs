@@ -124,7 +124,7 @@ impl Entry {
             body_us: head_at.map(|head| record.total_us.saturating_sub(head)),
             total_us: record.total_us,
             end: record.end.name(),
-            trace_id: format!("{:032x}", record.trace_id),
+            trace_id: (record.trace_id != 0).then(|| format!("{:032x}", record.trace_id)),
             request_id: text(Some(&self.id)).unwrap_or_default(),
         };
         serde_json::to_string(&line).expect("numbers and strings are always JSON")
@@ -172,7 +172,8 @@ struct Line<'a> {
     body_us: Option<u32>,
     total_us: u32,
     end: &'a str,
-    trace_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
     request_id: String,
 }
 

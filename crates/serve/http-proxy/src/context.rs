@@ -1,5 +1,7 @@
-//! What joins a request to others' logs and traces: `x-request-id`, and the trace context of W3C
-//! (`traceparent`; `tracestate` passes as it came).
+//! What joins a request to others' logs and traces: `x-request-id`, and the trace context of W3C.
+//!
+//! Where traces are exported, `traceparent` is joined or begun, and names the attempt as the parent.
+//! Where they are not, it passes as it came: a span that nobody exports would be a hole in the trace.
 
 use evenkeel_proxy::requests::context::{Ids, Joined, write_hex};
 use evenkeel_proxy::requests::traces::{SpanContext, Traces};
@@ -12,13 +14,24 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// A longer one of a client is replaced.
 const ID_BYTES_MAX: usize = 128;
 
-/// The trace that a request is part of, its span there, and the attempts that have left.
+/// The trace that a request is part of, its span there, and what its attempts are told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Trace {
+    /// Zero where nobody else knows of it.
     pub(crate) id: u128,
     pub(crate) context: SpanContext,
-    /// `None` of a copy, whose attempts are no spans.
-    attempts: Option<u8>,
+    told: Told,
+}
+
+/// What an attempt is told to be the child of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    /// Of its own span; so many have left.
+    Attempt(u8),
+    /// Of the request's span: the attempts of a copy are none.
+    Request,
+    /// Of what the request came with, if anything.
+    AsItCame,
 }
 
 impl Trace {
@@ -37,26 +50,37 @@ impl Trace {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let first = values.next().filter(|_| values.next().is_none());
         let (joined, is_old) = Joined::join(first.map(HeaderValue::as_bytes), ids, traces);
-        if !is_old {
+        if traces.is_some() && !is_old {
             headers.remove(TRACESTATE);
         }
-        Self { id: joined.id, context: joined.context, attempts: Some(0) }
+        let told = traces.map_or(Told::AsItCame, |_| Told::Attempt(0));
+        let id = if traces.is_some() || is_old { joined.id } else { 0 };
+        Self { id, context: joined.context, told }
     }
 
     /// For a copy that is sent elsewhere: whoever gets it is told of the request's own span.
     pub(crate) const fn of_copy(self) -> Self {
-        Self { attempts: None, ..self }
+        match self.told {
+            Told::Attempt(_) => Self { told: Told::Request, ..self },
+            Told::Request | Told::AsItCame => self,
+        }
+    }
+
+    /// Whether attempts are told of spans of ours.
+    pub(crate) const fn is_told(self) -> bool {
+        !matches!(self.told, Told::AsItCame)
     }
 
     /// Writes it on the next attempt, which is a span of its own.
     pub(crate) fn mark(&mut self, headers: &mut HeaderMap) {
-        let span = match &mut self.attempts {
-            Some(attempts) => {
+        let span = match &mut self.told {
+            Told::Attempt(attempts) => {
                 let number = *attempts;
                 *attempts = number.saturating_add(1);
                 self.context.attempt(number)
             }
-            None => self.context.span,
+            Told::Request => self.context.span,
+            Told::AsItCame => return,
         };
         headers.insert(TRACEPARENT, unique(&self.joined().traceparent(span)));
     }
@@ -101,6 +125,10 @@ mod tests {
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
+    fn none_sampled() -> Traces {
+        traces::open(Some(Sampling { sample: 0.0, slow: None })).0
+    }
+
     fn headers(of: &[(HeaderName, &str)]) -> HeaderMap {
         of.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
     }
@@ -109,7 +137,7 @@ mod tests {
     fn a_trace_is_joined_and_every_attempt_is_a_span_of_its_own() {
         let ids = Ids::new();
         let mut seen = headers(&[(TRACEPARENT, PARENT), (TRACESTATE, "vendor=1")]);
-        let mut trace = Trace::join(&mut seen, &ids, None);
+        let mut trace = Trace::join(&mut seen, &ids, Some(&none_sampled()));
         assert_eq!(trace.context.parent, Some(0x00f0_67aa_0ba9_02b7));
         assert_eq!(trace.id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
         assert!(trace.is_sampled());
@@ -144,7 +172,7 @@ mod tests {
             "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         ] {
             let mut seen = headers(&[(TRACEPARENT, wrong), (TRACESTATE, "vendor=1")]);
-            let trace = Trace::join(&mut seen, &ids, None);
+            let trace = Trace::join(&mut seen, &ids, Some(&none_sampled()));
             assert!(!trace.is_sampled() && trace.id != 0, "{wrong}");
             assert!(!seen.contains_key(TRACESTATE), "{wrong}");
         }
@@ -152,6 +180,22 @@ mod tests {
         assert!(!Trace::join(&mut twice, &ids, None).is_sampled());
         let mut later = headers(&[(TRACEPARENT, &long.replace("00-4", "01-4"))]);
         assert!(Trace::join(&mut later, &ids, None).is_sampled(), "a later version may say more");
+    }
+
+    #[test]
+    fn where_nobody_exports_spans_a_trace_context_passes_as_it_came() {
+        let ids = Ids::new();
+        let known = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+        for (parent, id) in [(Some(PARENT), known), (Some("no context"), 0), (None, 0)] {
+            let parent = parent.map(|parent| (TRACEPARENT, parent));
+            let came: Vec<_> = parent.into_iter().chain([(TRACESTATE, "vendor=1")]).collect();
+            let mut seen = headers(&came);
+            let mut trace = Trace::join(&mut seen, &ids, None);
+            assert_eq!((trace.id, trace.is_sampled()), (id, id != 0), "{came:?}");
+            trace.mark(&mut seen);
+            trace.of_copy().mark(&mut seen);
+            assert_eq!(seen, headers(&came));
+        }
     }
 
     #[test]

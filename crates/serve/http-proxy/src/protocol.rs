@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use crate::brownout;
 use crate::context::Trace;
 use crate::route::Route;
-use evenkeel_http::{Body, ConnectTime, End, SendError, SendErrorKind, Upload};
+use evenkeel_http::{Body, ConnectTime, End, Outgoing, SendError, SendErrorKind, Upload};
 use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::{Loser, Protocol, Tail};
 use evenkeel_proxy::calls::{Calls, OpenAttempt, WHOLE};
@@ -70,12 +70,21 @@ impl Protocol for Http {
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + 'static {
         let replica = route.replica(attempt);
         let is_grpc = message.grpc.is_some();
-        let Some(mut request) = message.next() else {
+        let mut awaiting = None;
+        let outgoing = match &message.copies {
+            Copies::Again(head, body) if !message.trace.is_told() && !attempt.wants_notice() => {
+                body.try_clone().map(|body| Outgoing::Copy(head, body))
+            }
+            _ => message.next().map(|mut request| {
+                message.trace.mark(request.headers_mut());
+                awaiting = route.listen(attempt, request.headers_mut());
+                Outgoing::Request(request)
+            }),
+        };
+        let Some(outgoing) = outgoing else {
             unreachable!("the dispatcher resends only what may be resent")
         };
-        message.trace.mark(request.headers_mut());
-        let awaiting = route.listen(attempt, request.headers_mut());
-        let answer = replica.send(request);
+        let answer = replica.send_out(outgoing);
         async move {
             let mut answer = answer.await;
             drop(awaiting); // no notice is of use any more

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use evenkeel_runtime::limits::{Engine, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
-use http::Request;
+use http::{Request, request};
 use http_body::{Frame, SizeHint};
 use hyper::client::conn::http1;
 
@@ -50,6 +50,19 @@ impl Connection {
     #[inline]
     pub(super) fn begin(&mut self, request: Request<Body>) {
         on_each!(self, connection => connection.begin(request));
+    }
+
+    /// Takes a copy of a request whose head stays with the caller. It is sent when the answer is first
+    /// waited for. The body comes back if the replica has ended the connection.
+    #[inline]
+    pub(super) fn begin_copy(&mut self, head: &request::Parts, body: Body) -> Result<(), Body> {
+        match self {
+            Self::Native(connection) => connection.begin_copy(head, body),
+            Self::Hyper(connection) => {
+                connection.begin(Request::from_parts(head.clone(), body));
+                Ok(())
+            }
+        }
     }
 
     /// Waits for the head of the response.

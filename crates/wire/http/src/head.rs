@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{Extensions, Method, Request, Response, StatusCode, Uri, Version};
 
 use super::body::Body;
 use super::client::Client;
@@ -99,7 +99,12 @@ struct Upgrade;
 
 /// Whether a request that [was prepared](prepare_request) asks for WebSocket.
 pub fn wants_upgrade<B>(request: &Request<B>) -> bool {
-    request.extensions().get::<Upgrade>().is_some()
+    asks_for_upgrade(request.extensions())
+}
+
+/// The same of a request's extensions.
+pub(super) fn asks_for_upgrade(extensions: &Extensions) -> bool {
+    extensions.get::<Upgrade>().is_some()
 }
 
 /// Makes a client's request fit to be sent to a replica: origin form, one `Host`, one framing,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
-use http::Request;
+use http::{Request, request};
 use http_body::{Frame, SizeHint};
 use hyper::client::conn::http1;
 
@@ -182,6 +182,13 @@ impl Lease {
     #[inline]
     pub(super) fn begin(&mut self, request: Request<Body>) {
         self.connection().begin(request);
+    }
+
+    /// The same for a copy of a request whose head stays with the caller. The body comes back if the
+    /// replica has ended the connection.
+    #[inline]
+    pub(super) fn begin_copy(&mut self, head: &request::Parts, body: Body) -> Result<(), Body> {
+        self.connection().begin_copy(head, body)
     }
 
     /// Waits for the head of the response to what was sent.

@@ -74,4 +74,4 @@ pub use fetch::fetch;
 pub use h1::promises;
 pub use listener::{LiveLimits, serve, serve_within};
 pub use send_error::{SendError, SendErrorKind};
-pub use upstream::{ConnectTime, Upstream};
+pub use upstream::{ConnectTime, Outgoing, Upstream};

@@ -17,7 +17,7 @@ use evenkeel_runtime::dial::dial;
 use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
-use http::{Request, Response, StatusCode, Version, response};
+use http::{Extensions, Request, Response, StatusCode, Version, request, response};
 
 use super::answer::Answer;
 use super::body::{Body, Upload};
@@ -95,15 +95,27 @@ impl Upstream {
         &self,
         request: Request<Body>,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + use<> {
+        self.send_out(Outgoing::Request(request))
+    }
+
+    /// The same for a request, or for a copy of one that may be sent again.
+    ///
+    /// # Errors
+    /// As [`Upstream::send`].
+    pub fn send_out(
+        &self,
+        outgoing: Outgoing<'_>,
+    ) -> impl Future<Output = Result<Response<Body>, SendError>> + use<> {
         // Most requests leave on a kept connection. They are handed to it here: what follows has no
         // space for a request, nor for all that is rare, and is small enough to be moved about.
-        let kept = match self.is_shared(&request) {
+        let kept = match self.is_shared(outgoing.extensions()) {
             true => None,
             false => Lease::reuse(&self.0),
         };
-        let begun = match kept {
-            Some(lease) => Ok(Exchange::begin(lease, request)),
-            None => Err(Box::new(request)),
+        let begun = match (kept, outgoing) {
+            (Some(lease), Outgoing::Request(request)) => Ok(Exchange::begin(lease, request)),
+            (Some(lease), Outgoing::Copy(head, body)) => Exchange::begin_copy(lease, head, body),
+            (None, outgoing) => Err(Box::new(outgoing.into_request())),
         };
         let upstream = self.clone();
         async move {
@@ -119,13 +131,13 @@ impl Upstream {
     }
 
     /// Whether the request goes over a connection that others share.
-    fn is_shared(&self, request: &Request<Body>) -> bool {
-        self.0.sessions().are_wanted() && !head::wants_upgrade(request)
+    fn is_shared(&self, of_request: &Extensions) -> bool {
+        self.0.sessions().are_wanted() && !head::asks_for_upgrade(of_request)
     }
 
     /// Sends a request that no kept connection has taken.
     async fn send_later(&self, request: Box<Request<Body>>) -> Result<Response<Body>, SendError> {
-        match self.is_shared(&request) {
+        match self.is_shared(request.extensions()) {
             true => Box::pin(self.send_in_stream(*request)).await,
             false => self.send_alone(*request).await,
         }
@@ -217,6 +229,32 @@ impl fmt::Debug for Upstream {
     }
 }
 
+/// What is sent to a replica.
+#[derive(Debug)]
+pub enum Outgoing<'a> {
+    /// A request.
+    Request(Request<Body>),
+    /// A copy: its head is written from where it is, and copied only where no kept connection takes
+    /// it.
+    Copy(&'a request::Parts, Body),
+}
+
+impl Outgoing<'_> {
+    fn extensions(&self) -> &Extensions {
+        match self {
+            Self::Request(request) => request.extensions(),
+            Self::Copy(head, _) => &head.extensions,
+        }
+    }
+
+    fn into_request(self) -> Request<Body> {
+        match self {
+            Self::Request(request) => request,
+            Self::Copy(head, body) => Request::from_parts(head.clone(), body),
+        }
+    }
+}
+
 /// In the extensions of a response: how long it was waited for a connection, TLS included. Absent
 /// where there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -302,6 +340,21 @@ impl Exchange {
         let wants_upgrade = head::wants_upgrade(&request);
         lease.begin(request);
         Self { lease, upload, wants_upgrade }
+    }
+
+    /// The same for a copy; where the replica has ended the connection, that as a request.
+    #[inline]
+    fn begin_copy(
+        mut lease: Lease,
+        head: &request::Parts,
+        body: Body,
+    ) -> Result<Self, Box<Request<Body>>> {
+        let wants_upgrade = head::asks_for_upgrade(&head.extensions);
+        let upload = body.upload();
+        match lease.begin_copy(head, body) {
+            Ok(()) => Ok(Self { lease, upload, wants_upgrade }),
+            Err(body) => Err(Box::new(Request::from_parts(head.clone(), body))),
+        }
     }
 
     /// Sends it, and waits for the answer.

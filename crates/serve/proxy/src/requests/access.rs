@@ -109,7 +109,7 @@ impl Access {
 
     /// Whether a line is wanted of a request that has ended.
     pub fn wants(&self, record: &RequestRecord) -> bool {
-        self.rules.is_remarkable(record) || self.rules.draws_any(record.trace_id)
+        self.rules.is_remarkable(record) || self.rules.draws_any(drawn_by(record))
     }
 
     /// Hands a line over, without its end.
@@ -118,6 +118,16 @@ impl Access {
             self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// What processes that see the same request know of it: its trace, or its id.
+fn drawn_by(record: &RequestRecord) -> u128 {
+    if record.trace_id != 0 {
+        return record.trace_id;
+    }
+    // FNV-1a
+    let mixed = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    record.id.bytes().iter().fold(0xcbf2_9ce4_8422_2325, mixed).into()
 }
 
 impl AccessWriter {
@@ -272,6 +282,18 @@ mod tests {
         }
         control.set(None);
         assert!(!access.is_on());
+    }
+
+    #[test]
+    fn requests_of_no_trace_are_drawn_by_their_ids() {
+        let (access, _control, _writer) = open(Some(&config(Target::Stdout)));
+        let with_id = |id: &str| {
+            let mut quick = record(0, 1_000);
+            quick.id.set(&[id.as_bytes()]);
+            quick
+        };
+        let drawn = (0..100_000).filter(|n| access.wants(&with_id(&format!("{n:032x}")))).count();
+        assert!((800..1_200).contains(&drawn), "1 % of 100,000: {drawn}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::stream::Stream;
-use http::{Method, Request};
+use http::{Method, Request, request};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::unconstrained;
 
@@ -66,6 +66,20 @@ impl Connection {
         self.request = Some(request);
     }
 
+    /// Takes a copy of a request whose head stays with the caller. It is sent when the answer is first
+    /// waited for. The body comes back if the replica has ended the connection.
+    ///
+    /// # Panics
+    /// When another exchange is not over.
+    pub(crate) fn begin_copy(&mut self, head: &request::Parts, body: Body) -> Result<(), Body> {
+        assert!(self.is_reusable(), "a connection has one exchange at a time");
+        if !self.is_fit() {
+            return Err(body);
+        }
+        self.send(head, body);
+        Ok(())
+    }
+
     /// Waits for the head of the response.
     pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Failure>> {
         if let Some(request) = self.request.take() {
@@ -73,7 +87,8 @@ impl Connection {
                 self.keeps_alive = false;
                 return Poll::Ready(Err(Failure::Unsent(Box::new(request), cause)));
             }
-            self.send(request);
+            let (head, body) = request.into_parts();
+            self.send(&head, body);
         }
         if let Poll::Ready(Err(cause)) = self.poll_upload(cx) {
             return Poll::Ready(Err(Failure::RequestBody(cause)));
@@ -165,13 +180,12 @@ impl Connection {
         }
     }
 
-    fn send(&mut self, request: Request<Body>) {
-        let (head, body) = request.into_parts();
+    fn send(&mut self, head: &request::Parts, body: Body) {
         self.of_head_request = head.method == Method::HEAD;
         self.keeps_alive = false; // until the response says so
         self.download = Decoder::UntilClose;
         let mut bytes = Outbox::memory();
-        let framing = request_head::encode(&head, &body, &mut bytes);
+        let framing = request_head::encode(head, &body, &mut bytes);
         self.outbox.head(bytes);
         self.upload = (framing != Framing::Length(0)).then_some((body, framing));
     }

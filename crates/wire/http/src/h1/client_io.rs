@@ -154,7 +154,8 @@ impl ClientIo {
     }
 
     fn is_through(&mut self) -> bool {
-        while let Ok(Decoded::Data(_) | Decoded::Trailers(_)) = self.upload.decode(&mut self.inbox)
+        while !self.upload.is_done()
+            && let Ok(Decoded::Data(_) | Decoded::Trailers(_)) = self.upload.decode(&mut self.inbox)
         {
         }
         self.upload.is_done()

@@ -1,9 +1,10 @@
 //! What heads say of their bodies and of the connection, in either direction (RFC 9112 §6, §9.3).
 
-use std::io::Write as _;
+use std::cell::RefCell;
 
 use http::header::{
-    CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING,
+    CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, TRAILER,
+    TRANSFER_ENCODING,
 };
 
 /// The most lines of a head or of trailers.
@@ -34,12 +35,49 @@ impl Framing {
     pub(super) fn write(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Length(length) => {
-                write!(bytes, "content-length: {length}\r\n").expect("memory can be written");
+                write_line(bytes, &CONTENT_LENGTH, itoa::Buffer::new().format(*length).as_bytes());
             }
             Self::Chunked { .. } => bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
             Self::UntilClose => {}
         }
     }
+}
+
+thread_local! {
+    /// Names in the spelling in which they came, by [`place_of`].
+    static NAMES: RefCell<[Option<(Box<[u8]>, HeaderName)>; NAMES_MAX]> =
+        const { RefCell::new([const { None }; NAMES_MAX]) };
+}
+
+/// Names that are kept; a power of two.
+const NAMES_MAX: usize = 64;
+/// The longest of them.
+const NAME_BYTES_MAX: usize = 40;
+
+/// The name of a field. Heads have the same few, again and again: those are kept, as it takes longer
+/// to read one anew.
+pub(super) fn name(spelled: &[u8]) -> Result<HeaderName, InvalidHeaderName> {
+    if !(1..=NAME_BYTES_MAX).contains(&spelled.len()) {
+        return HeaderName::from_bytes(spelled);
+    }
+    NAMES.with_borrow_mut(|names| {
+        let kept = &mut names[place_of(spelled)];
+        if let Some((spelling, name)) = kept
+            && **spelling == *spelled
+        {
+            return Ok(name.clone());
+        }
+        let name = HeaderName::from_bytes(spelled)?;
+        *kept = Some((spelled.into(), name.clone()));
+        Ok(name)
+    })
+}
+
+/// Spreads names by their ends and length.
+fn place_of(spelled: &[u8]) -> usize {
+    let ends = [spelled.first(), spelled.get(spelled.len() / 2), spelled.last()];
+    let ends = ends.into_iter().flatten().fold(0, |sum, byte| sum * 5 + usize::from(byte & 31));
+    (ends ^ spelled.len()) % NAMES_MAX
 }
 
 /// Appends one line of a head.
@@ -145,3 +183,26 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("its `Content-Length` is not one number")]
 pub(super) struct BadLength;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_the_same_however_often_and_beside_whatever_it_comes() {
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let numbered: Vec<String> = (0..200).map(|number| format!("X-Number-{number}")).collect();
+        let spelled = ["Host", "HOST", "host", "a", "x-forwarded-for", &long];
+        let spelled = spelled.into_iter().chain(numbered.iter().map(String::as_str));
+        let spelled: Vec<&str> = spelled.collect();
+        for _ in 0..3 {
+            for spelled in &spelled {
+                let expected: HeaderName = spelled.parse().unwrap();
+                assert_eq!(name(spelled.as_bytes()).unwrap(), expected);
+            }
+            for wrong in ["", "a b", "a:", "\u{e4}"] {
+                assert!(name(wrong.as_bytes()).is_err(), "{wrong}");
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderValue};
 use http::header::{TE, TRANSFER_ENCODING, UPGRADE};
 use http::{Method, Request, StatusCode, Uri, Version, request};
 use http_body::Body as _;
@@ -76,7 +76,7 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
     let mut said = Said::default();
     let mut headers = HeaderMap::with_capacity(parsed.headers.len() + ROOM);
     for line in parsed.headers.iter() {
-        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| bad)?;
+        let name = framing::name(line.name.as_bytes()).map_err(|_| bad)?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value));
         let value = value.map_err(|_| bad)?;
         match name {

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderValue};
 use http::header::{TRAILER, TRANSFER_ENCODING};
 use http::{Response, StatusCode, Version, response};
 use http_body::Body as _;
@@ -88,7 +88,7 @@ fn head(
     let mut keeps = Keeps::by_version(is_new);
     let mut headers = HeaderMap::with_capacity(parsed.headers.len());
     for line in parsed.headers.iter() {
-        let name = HeaderName::from_bytes(line.name.as_bytes());
+        let name = framing::name(line.name.as_bytes());
         let name = name.map_err(|_| httparse::Error::HeaderName)?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value));
         let value = value.map_err(|_| httparse::Error::HeaderValue)?;

@@ -19,7 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::head::{Forwarding, Refusal, prepare_request, prepare_response};
-use super::{Body, Client, End, LiveLimits, SendErrorKind, Upstream, serve, serve_within};
+use super::{Body, Client, End, LiveLimits, Outgoing, SendErrorKind, Upstream};
+use super::{serve, serve_within};
 use evenkeel_runtime::accept::{Listener, Served, Stop, worker_runtime};
 use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
 
