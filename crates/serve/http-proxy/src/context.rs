@@ -1,7 +1,8 @@
 //! What joins a request to others' logs and traces: `x-request-id`, and the trace context of W3C.
 //!
-//! Where traces are exported, `traceparent` is joined or begun, and names the attempt as the parent.
-//! Where they are not, it passes as it came: a span that nobody exports would be a hole in the trace.
+//! Where traces are exported, `traceparent` is joined or begun, and names the attempt as the
+//! parent. Where they are not, it passes as it came: a span that nobody exports would be a hole in
+//! the trace.
 
 use evenkeel_proxy::requests::context::{Ids, Joined, write_hex};
 use evenkeel_proxy::requests::traces::{SpanContext, Traces};

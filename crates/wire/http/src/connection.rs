@@ -52,8 +52,8 @@ impl Connection {
         on_each!(self, connection => connection.begin(request));
     }
 
-    /// Takes a copy of a request whose head stays with the caller. It is sent when the answer is first
-    /// waited for. The body comes back if the replica has ended the connection.
+    /// Takes a copy of a request whose head stays with the caller. It is sent when the answer is
+    /// first waited for. The body comes back if the replica has ended the connection.
     #[inline]
     pub(super) fn begin_copy(&mut self, head: &request::Parts, body: Body) -> Result<(), Body> {
         match self {

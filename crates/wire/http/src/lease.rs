@@ -184,8 +184,8 @@ impl Lease {
         self.connection().begin(request);
     }
 
-    /// The same for a copy of a request whose head stays with the caller. The body comes back if the
-    /// replica has ended the connection.
+    /// The same for a copy of a request whose head stays with the caller. The body comes back if
+    /// the replica has ended the connection.
     #[inline]
     pub(super) fn begin_copy(&mut self, head: &request::Parts, body: Body) -> Result<(), Body> {
         self.connection().begin_copy(head, body)

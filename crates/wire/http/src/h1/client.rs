@@ -66,8 +66,8 @@ impl Connection {
         self.request = Some(request);
     }
 
-    /// Takes a copy of a request whose head stays with the caller. It is sent when the answer is first
-    /// waited for. The body comes back if the replica has ended the connection.
+    /// Takes a copy of a request whose head stays with the caller. It is sent when the answer is
+    /// first waited for. The body comes back if the replica has ended the connection.
     ///
     /// # Panics
     /// When another exchange is not over.

@@ -54,8 +54,8 @@ const NAMES_MAX: usize = 64;
 /// The longest of them.
 const NAME_BYTES_MAX: usize = 40;
 
-/// The name of a field. Heads have the same few, again and again: those are kept, as it takes longer
-/// to read one anew.
+/// The name of a field. Heads have the same few, again and again: those are kept, as it takes
+/// longer to read one anew.
 pub(super) fn name(spelled: &[u8]) -> Result<HeaderName, InvalidHeaderName> {
     if !(1..=NAME_BYTES_MAX).contains(&spelled.len()) {
         return HeaderName::from_bytes(spelled);
