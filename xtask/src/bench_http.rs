@@ -25,6 +25,7 @@
 
 mod attacks;
 mod h2load;
+pub(crate) mod instructions;
 pub(crate) mod proxies;
 mod report;
 mod wrk;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::bench_http::instructions;
 use crate::lanes::{self, Job};
 use crate::{UsageError, machine, needs, package, suite, tidy, workspace};
 
@@ -77,6 +78,10 @@ const CHECKS: &[Step] = &[
     Step { name: "tests", command: Run::Tests },
     Step { name: "SDKs", command: Run::Script("sdk/test.sh") },
     Step { name: "release build", command: Run::Quiet(&RELEASE) },
+    Step {
+        name: "instructions",
+        command: Run::Own("cargo xtask bench instructions", || instructions::run(&[])),
+    },
     Step {
         name: "package",
         command: Run::Own("cargo xtask package --program target/release/evenkeel --check", || {

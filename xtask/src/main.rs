@@ -52,6 +52,8 @@ usage: cargo xtask COMMAND
   bench redirect [OPTIONS]
                         CPU for a proven redistribution plan, compared with Gecode and HiGHS
   bench http [OPTIONS]  CPU per proxied request, compared with HAProxy and nginx; --help: options
+  bench instructions [OPTIONS]
+                        instructions per proxied request beside those on record; --help: options
   bench agent [OPTIONS] CPU per request of an agent and its dimmer, compared with plain proxying
   bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis, compared with Envoy
                         and twemproxy
@@ -116,6 +118,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ),
         ["bench", "redirect", options @ ..] => bench_redirect::run(options),
         ["bench", suite @ ("http" | "agent"), options @ ..] => bench_http::run(suite, options),
+        ["bench", "instructions", options @ ..] => bench_http::instructions::run(options),
         ["bench", "redis", options @ ..] => bench_redis::run(options),
         ["bench", "cassandra", options @ ..] => bench_cassandra::run(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),

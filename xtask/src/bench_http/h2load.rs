@@ -37,6 +37,14 @@ impl Load {
         self.once(&[&streams, &seconds], "http", port)
     }
 
+    /// Sends so many requests of HTTP/1.1 on kept connections.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub(super) fn messages(&self, port: u16, requests: u32) -> Result<Outcome> {
+        self.once(&["--h1", "-n", &requests.to_string()], "http", port)
+    }
+
     fn once(&self, words: &[&str], scheme: &str, port: u16) -> Result<Outcome> {
         let output = process::child(&self.program)
             .args(["-t1", &format!("-c{}", self.connections)])
