@@ -1,8 +1,8 @@
 //! `cargo xtask bench instructions`: what a proxied request costs in instructions of user space.
 //!
 //! CPU time moves with everything else on a machine, by a factor of two on a loaded one; the number
-//! of instructions hardly moves (half a percent), so that CI can hold it. It is no CPU time: it does
-//! not know the kernel, nor what waits for memory. Callgrind counts; the release program is
+//! of instructions hardly moves (half a percent), so that CI can hold it. It is no CPU time: it
+//! does not know the kernel, nor what waits for memory. Callgrind counts; the release program is
 //! measured, which CI has built anyway. What is on record holds for one compiler.
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use evenkeel_core::GroupId;
 use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay};
+use futures_util::FutureExt as _;
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
@@ -84,15 +85,15 @@ impl Protocol for Http {
         let Some(outgoing) = outgoing else {
             unreachable!("the dispatcher resends only what may be resent")
         };
-        let answer = replica.send_out(outgoing);
-        async move {
-            let mut answer = answer.await;
+        // Not a block of its own, which would have the future twice: as what it came with, and as
+        // what it waits for.
+        replica.send_out(outgoing).map(move |mut answer| {
             drop(awaiting); // no notice is of use any more
             if let (Ok(response), true) = (&mut answer, is_grpc) {
                 response.extensions_mut().insert(Grpc::default());
             }
             answer
-        }
+        })
     }
 
     fn ask(route: &Rc<Route>, datacenter: usize) {

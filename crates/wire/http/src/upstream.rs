@@ -375,7 +375,7 @@ impl Exchange {
             }
             None => {
                 let limits = lease.limits().body;
-                receive(lease, limits, upload).await?
+                Box::pin(receive(lease, limits, upload)).await? // most answers come whole
             }
         };
         Ok(Response::from_parts(parts, body))
