@@ -131,8 +131,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "more than {TOLERANCE} % dearer than on record: {}. Make it cheaper, or say why it is worth \
-         it and run `cargo xtask bench instructions --record`",
+        "more than {TOLERANCE} % dearer than on record: {}. Make it cheaper, or say why it is \
+         worth it and run `cargo xtask bench instructions --record`",
         dearer.join(", ")
     )
 }
