@@ -9,7 +9,6 @@
 
 use crate::fleet::ReplicaId;
 use crate::request::call::{Kind, Refusal};
-use crate::time::Duration;
 
 /// Candidates that are told of one decision: the chosen one, then others as the group has them.
 pub const CANDIDATES_MAX: usize = 8;
@@ -110,8 +109,8 @@ crate::named! {
 pub struct Candidate {
     /// The policy's cost of this request there, in its own unit; NaN where it does not rank.
     pub cost: f32,
-    /// How long answers take by the policy's estimate; `u32::MAX` where it has none.
-    pub latency_us: u32,
+    /// How long answers take by the policy's estimate; NaN where it has none.
+    pub latency_ms: f32,
     /// Since when it says nothing ([`Standing::Silent`]), or until when it is ejected
     /// ([`Standing::Ejected`]): from the choice on; zero otherwise.
     pub lasts_ms: u32,
@@ -132,7 +131,7 @@ impl Candidate {
     /// In place of one.
     pub const NOBODY: Self = Self {
         cost: f32::NAN,
-        latency_us: u32::MAX,
+        latency_ms: f32::NAN,
         lasts_ms: 0,
         slot: 0,
         generation: 0,
@@ -146,12 +145,15 @@ impl Candidate {
     pub const fn replica(&self) -> ReplicaId {
         ReplicaId::new(self.slot as usize)
     }
-}
 
-/// Milliseconds in whole microseconds, as a [`Candidate`] has them.
-#[inline]
-pub(crate) fn whole_us(ms: f64) -> u32 {
-    ((ms * 1_000.0) as u32).min(u32::MAX - 1)
+    /// How long answers take by the policy's estimate, in whole microseconds; `u32::MAX` where it
+    /// has none. Computed when somebody reads it, as few are read.
+    pub fn latency_us(&self) -> u32 {
+        match self.latency_ms.is_nan() {
+            true => u32::MAX,
+            false => ((self.latency_ms * 1_000.0) as u32).min(u32::MAX - 1),
+        }
+    }
 }
 
 /// What was decided for a call.
@@ -189,8 +191,8 @@ impl Decision {
 pub struct HedgeNote {
     /// What becomes of it.
     pub fate: HedgeFate,
-    /// After which time it leaves, counted from the copy before it.
-    pub delay: Option<Duration>,
+    /// After how many nanoseconds it leaves, counted from the copy before it.
+    pub delay_ns: Option<u64>,
     /// The quantile that the delay is: 0 to 1; `None` where an objective says it.
     pub quantile: Option<f64>,
 }

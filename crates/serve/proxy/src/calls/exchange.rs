@@ -186,6 +186,7 @@ impl<P: Protocol> Exchange<P> {
         P::calls(&self.upstream)
     }
 
+    #[inline(always)]
     fn note(&mut self, event: Event) {
         self.record.event(|| P::calls(&self.upstream).read_at(), event);
     }

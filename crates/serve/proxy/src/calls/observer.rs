@@ -46,7 +46,9 @@ impl Record {
         self.draft.as_mut()
     }
 
-    #[inline]
+    /// Inlined where an event is made: its recorder then writes down what it says, and the event
+    /// itself, which is large, is made only for an observer.
+    #[inline(always)]
     pub(super) fn event(&mut self, at: impl FnOnce() -> Instant, event: Event) {
         if self.draft.is_none() && self.observer.is_none() {
             return;
@@ -56,7 +58,7 @@ impl Record {
             draft.event(at, event);
         }
         if let Some(observer) = &mut self.observer {
-            observer.event(at, event);
+            observe(&mut **observer, at, &event);
         }
     }
 
@@ -67,6 +69,12 @@ impl Record {
             draft.decided(datacenter, decisions);
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn observe(observer: &mut dyn Observer, at: Instant, event: &Event) {
+    observer.event(at, *event);
 }
 
 /// Writes a request into the log.

@@ -45,6 +45,7 @@ impl<T> Ring<T> {
     }
 
     /// Gives back what it pushes out.
+    #[inline]
     fn push(&mut self, record: T) -> Option<T> {
         if self.records.len() < self.records_max {
             self.records.push(record);
@@ -130,6 +131,7 @@ pub struct Writer {
 impl Writer {
     /// Room for the record of a request that comes now to this upstream: what one before it had,
     /// where there is any.
+    #[inline]
     pub fn begin(&mut self, now: Instant, upstream: u16) -> Box<RequestRecord> {
         let Some(mut record) = self.room.pop() else {
             return Box::new(RequestRecord::new(now, upstream));
@@ -139,6 +141,7 @@ impl Writer {
     }
 
     /// Keeps a record.
+    #[inline]
     pub fn push(&mut self, record: Box<RequestRecord>) {
         let mut rings = match self.log.0[self.worker].try_lock() {
             Ok(rings) => rings,
@@ -164,6 +167,7 @@ impl Writer {
 
 impl Rings {
     /// Gives back the room of what it pushes out.
+    #[inline]
     fn push(&mut self, record: Box<RequestRecord>) -> Option<Box<RequestRecord>> {
         if !record.remarks.is_empty() {
             self.remarkable.push(*record);

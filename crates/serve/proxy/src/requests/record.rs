@@ -195,14 +195,13 @@ impl<const N: usize> Text<N> {
     /// Becomes as much of these parts, one after the other, as there is room for.
     #[inline]
     pub fn set(&mut self, parts: &[&[u8]]) {
-        let mut room = &mut self.bytes[..];
+        let mut length = 0;
         for part in parts {
-            let length = part.len().min(room.len());
-            let (place, rest) = room.split_at_mut(length);
-            place.copy_from_slice(&part[..length]);
-            room = rest;
+            let end = (length + part.len()).min(N);
+            self.bytes[length..end].copy_from_slice(&part[..end - length]);
+            length = end;
         }
-        self.length = (N - room.len()) as u8;
+        self.length = length as u8;
     }
 
     /// What there is of it.
@@ -332,11 +331,13 @@ impl RequestRecord {
     }
 
     /// The candidates that are told of.
+    #[inline]
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates[..usize::from(self.candidates_told)]
     }
 
     /// The attempts that are told of.
+    #[inline]
     pub fn tries(&self) -> &[Try] {
         &self.tries[..usize::from(self.attempts).min(ATTEMPTS_MAX)]
     }
@@ -356,9 +357,7 @@ impl RequestRecord {
     #[inline]
     pub fn set_candidates(&mut self, datacenter: usize, choice: &Decision) {
         let from = choice.candidates();
-        for (place, candidate) in self.candidates.iter_mut().zip(from) {
-            *place = *candidate;
-        }
+        self.candidates[..from.len()].copy_from_slice(from);
         self.candidates_told = from.len() as u8;
         self.candidates_at = datacenter as u8;
         self.members = choice.members;
@@ -374,7 +373,7 @@ pub fn micros(duration: Duration) -> u32 {
 /// Nanoseconds in microseconds, at most 71 minutes.
 #[inline]
 pub(super) fn micros_of(nanos: u64) -> u32 {
-    u32::try_from(nanos / 1_000).unwrap_or(u32::MAX).min(u32::MAX - 1)
+    (nanos / 1_000).min(u64::from(u32::MAX - 1)) as u32
 }
 
 #[cfg(test)]

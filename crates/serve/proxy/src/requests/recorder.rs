@@ -15,9 +15,7 @@ use evenkeel_runtime::clock::Clock;
 use super::access::Access;
 use super::event::Event;
 use super::log::Writer;
-use super::record::{
-    AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why, micros, micros_of,
-};
+use super::record::{AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why, micros_of};
 use super::traces::Traces;
 
 /// Slow is what takes longer than this quantile of the last [`LEARNT_OVER`].
@@ -117,6 +115,7 @@ impl Recorder {
         }
     }
 
+    #[inline(never)]
     fn learn(&self, now: Instant, total: Duration) {
         self.learnt_at.set(now);
         let mut latency = self.latency.borrow_mut();
@@ -171,6 +170,7 @@ impl Draft {
     }
 
     /// Its line and id.
+    #[inline]
     pub fn describe(&mut self, line: &[&[u8]], id: &[u8]) {
         let record = self.record();
         record.line.set(line);
@@ -195,17 +195,19 @@ impl Draft {
             if !is_late_word {
                 record.hedge = note.fate;
             }
-            if let Some(delay) = note.delay.filter(|_| note.fate == HedgeFate::Due) {
-                record.hedge_delay_us = micros(delay);
+            if let Some(delay_ns) = note.delay_ns.filter(|_| note.fate == HedgeFate::Due) {
+                record.hedge_delay_us = micros_of(delay_ns);
+                // Rounded without `round`, which is a call of the C library.
                 record.hedge_quantile =
-                    note.quantile.map_or(0, |quantile| (quantile * 1_000.0).round() as u16);
+                    note.quantile.map_or(0, |quantile| (quantile * 1_000.0 + 0.5) as u16);
             }
         }
         record.is_retry_denied |= decisions.is_retry_denied();
     }
 
-    /// Takes over what happens.
-    #[inline]
+    /// Takes over what happens. Inlined where an event is made, of which only what is written down
+    /// is left there.
+    #[inline(always)]
     pub fn event(&mut self, at: Instant, event: Event) {
         let record = self.record.as_mut().expect(Self::OPEN);
         let us = micros_of(at.nanos_since(record.began));

@@ -77,7 +77,7 @@ impl ShownRequest {
             replica: names.replica(record.place(it)),
             cost: known(it.cost),
             in_flight: it.in_flight,
-            latency_ms: ms(it.latency_us),
+            latency_ms: ms(it.latency_us()),
             state: it.standing.name(),
             dimmer: (it.dimmer != u8::MAX).then(|| f32::from(it.dimmer) / 100.0),
         };

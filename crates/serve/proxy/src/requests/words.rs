@@ -132,10 +132,10 @@ fn versus(chosen: &Candidate, (it, name): (&Candidate, &str)) -> String {
             } else if it.cost > chosen.cost && it.in_flight > chosen.in_flight {
                 let _ = write!(words, " because {} in flight", it.in_flight);
             } else if it.cost > chosen.cost
-                && it.latency_us != u32::MAX
-                && it.latency_us > chosen.latency_us
+                && it.latency_us() != u32::MAX
+                && it.latency_us() > chosen.latency_us()
             {
-                let _ = write!(words, " because it takes {}", ms(it.latency_us));
+                let _ = write!(words, " because it takes {}", ms(it.latency_us()));
             }
             words
         }

@@ -53,21 +53,25 @@ impl Dispatcher {
             && call.request.among.is_none()
             && self.config.safeguards.nothing_to_examine(now, &self.fleet);
         into.members = u16::try_from(members.len()).unwrap_or(u16::MAX);
+        let chosen_slot = chosen.map_or(usize::MAX, ReplicaId::index);
         let mut told = 0;
         if let Some(id) = chosen {
-            into.candidates[0] = self.candidate(now, call, id, is_plain);
+            self.fill_in_facts(id, &mut into.candidates[0]);
             told = 1;
         }
         for &id in members {
-            if Some(id) == chosen {
+            if id.index() == chosen_slot {
                 continue;
             }
             let Some(place) = into.candidates.get_mut(told) else { break };
-            *place = self.candidate(now, call, id, is_plain);
+            self.fill_in_facts(id, place);
             told += 1;
         }
         into.candidates_told = told as u8;
         let candidates = &mut into.candidates[..told];
+        if !is_plain {
+            self.fill_in_standings(now, call, candidates);
+        }
         // Then the policy has chosen among all of them just now.
         match is_plain && chosen.is_some() && call.at_once == 0 {
             true => self.selector.rate_chosen_among(now, &self.fleet, candidates),
@@ -75,22 +79,24 @@ impl Dispatcher {
         }
     }
 
-    /// All but what the policy says of it.
+    /// What is known of a replica that nothing speaks against, in place: a candidate that is made
+    /// elsewhere would be copied here for each request.
     #[inline]
-    fn candidate(&self, now: Instant, call: &Call, id: ReplicaId, is_plain: bool) -> Candidate {
+    fn fill_in_facts(&self, id: ReplicaId, into: &mut Candidate) {
         let facts = self.fleet.replica(id);
-        let (standing, lasts_ms) = match is_plain {
-            true => (Standing::Ok, 0),
-            false => self.standing(now, call, id),
-        };
-        Candidate {
+        *into = Candidate {
             slot: id.index() as u16,
             generation: facts.generation as u16,
-            in_flight: u16::try_from(facts.in_flight).unwrap_or(u16::MAX),
-            standing,
-            lasts_ms,
+            in_flight: facts.in_flight.min(u32::from(u16::MAX)) as u16,
             dimmer: facts.dimmer.map_or(u8::MAX, |(dimmer, _)| percent(dimmer.value())),
             ..Candidate::NOBODY
+        };
+    }
+
+    #[inline(never)]
+    fn fill_in_standings(&self, now: Instant, call: &Call, candidates: &mut [Candidate]) {
+        for one in candidates {
+            (one.standing, one.lasts_ms) = self.standing(now, call, one.replica());
         }
     }
 
@@ -125,21 +131,22 @@ impl Dispatcher {
         if self.decisions.is_none() {
             return;
         }
-        let delay = call.hedge_due.map(|due| due.since(now));
+        let delay_ns = call.hedge_due.map(|due| due.nanos_since(now));
         let fate = match kind {
             Kind::Hedge => HedgeFate::Sent,
             _ if !call.request.replay.is_allowed_in_haste() => HedgeFate::NotReplayable,
             _ if on_trial => HedgeFate::OnTrial,
-            _ if delay.is_some() => HedgeFate::Due,
+            _ if delay_ns.is_some() => HedgeFate::Due,
             _ => HedgeFate::None,
         };
-        self.note_hedge_fate(fate, delay);
+        self.note_hedge_fate(fate, delay_ns);
     }
 
-    pub(super) fn note_hedge_fate(&mut self, fate: HedgeFate, delay: Option<Duration>) {
-        let quantile = delay.and_then(|_| self.redundancy.quantile());
+    #[inline]
+    pub(super) fn note_hedge_fate(&mut self, fate: HedgeFate, delay_ns: Option<u64>) {
         if let Some(decisions) = &mut self.decisions {
-            decisions.hedge = Some(HedgeNote { fate, delay, quantile });
+            let quantile = delay_ns.and_then(|_| self.redundancy.quantile());
+            decisions.hedge = Some(HedgeNote { fate, delay_ns, quantile });
         }
     }
 

@@ -38,7 +38,7 @@
 
 use crate::fleet::{Feedback, Fleet, ReplicaId};
 use crate::request::call::{Attempt, Kind, Outcome};
-use crate::request::decision::{Candidate, whole_us};
+use crate::request::decision::Candidate;
 use crate::request::select::cubic::{CubicConfig, Limiter};
 use crate::request::select::{Candidates, Choice, Selector, cheapest, same_kind};
 use crate::rng::Rng;
@@ -171,6 +171,24 @@ impl Heard {
     const NEVER: Self = Self { estimate: Estimate::ZERO, at: None };
 }
 
+/// One candidate as it is compared.
+#[derive(Clone, Copy, Debug)]
+struct Rated {
+    score: f64,
+    /// How long answers take, by the estimate of the score; NaN before the first one.
+    latency_ms: f64,
+}
+
+impl Rated {
+    const NEVER: Self = Self { score: f64::NAN, latency_ms: f64::NAN };
+
+    /// Writes it down for people.
+    #[inline]
+    fn tell(&self, of: &mut Candidate) {
+        (of.cost, of.latency_ms) = (self.score as f32, self.latency_ms as f32);
+    }
+}
+
 /// C3 eq. (1) and (2): Ψ = R̄ − 1/µ̄ + q̂ᵇ·(1/µ̄) with q̂ = 1 + os·w + q̄, in milliseconds.
 #[inline]
 fn score(estimate: &Estimate, burden: f64, weight: f64, exponent: f64) -> f64 {
@@ -185,7 +203,7 @@ pub struct C3 {
     config: C3Config,
     heard: Vec<Heard>,
     /// By slot, as computed for the last choice where no rate is kept.
-    scores: Vec<f64>,
+    rated: Vec<Rated>,
     limiters: Vec<Limiter>,
     /// The average over all answers of all replicas.
     typical: Option<Estimate>,
@@ -209,7 +227,7 @@ impl C3 {
             fresh_nanos: nanos(from_millis_f64(config.fade_ms * 0.01)),
             config,
             heard: Vec::new(),
-            scores: Vec::new(),
+            rated: Vec::new(),
             limiters: Vec::new(),
             typical: None,
             waits: Vec::new(),
@@ -219,18 +237,29 @@ impl C3 {
 
     #[inline]
     fn score_of(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> f64 {
+        self.rate_one(now, fleet, id).score
+    }
+
+    #[inline]
+    fn rate_one(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> Rated {
         let heard = &self.heard[id.index()];
-        let estimate = match (heard.at, self.config.unheard) {
-            (Some(at), _) => self.faded(now, heard.estimate, at),
-            (None, Unheard::Typical) => self.typical(),
-            (None, Unheard::Best | Unheard::Zero) => return 0.0,
+        let (estimate, latency_ms) = match (heard.at, self.config.unheard) {
+            (Some(at), _) => {
+                let estimate = self.faded(now, heard.estimate, at);
+                (estimate, estimate.waiting_ms + estimate.service_ms)
+            }
+            (None, Unheard::Typical) => (self.typical(), f64::NAN),
+            (None, Unheard::Best | Unheard::Zero) => {
+                return Rated { score: 0.0, latency_ms: f64::NAN };
+            }
         };
         let replica = fleet.replica(id);
         let burden = match self.config.counts_given_up {
             true => replica.burden(now),
             false => f64::from(replica.in_flight()),
         };
-        score(&estimate, burden, self.config.weight, self.config.exponent)
+        let score = score(&estimate, burden, self.config.weight, self.config.exponent);
+        Rated { score, latency_ms }
     }
 
     fn typical(&self) -> Estimate {
@@ -262,16 +291,6 @@ impl C3 {
         if self.config.unheard == Unheard::Typical {
             let typical = self.typical.unwrap_or(sample);
             self.typical = Some(typical.towards(sample, Self::TYPICAL_ALPHA));
-        }
-    }
-
-    /// Writes down how long answers take there.
-    #[inline]
-    fn tell_latency(&self, now: Instant, one: &mut Candidate) {
-        let heard = &self.heard[one.replica().index()];
-        if let Some(at) = heard.at {
-            let estimate = self.faded(now, heard.estimate, at);
-            one.latency_us = whole_us(estimate.waiting_ms + estimate.service_ms);
         }
     }
 
@@ -354,9 +373,9 @@ impl Selector for C3 {
             return Choice::Send(candidates.ids[rng.below(candidates.ids.len())]);
         }
         for &id in candidates.ids {
-            self.scores[id.index()] = self.score_of(now, candidates.fleet, id);
+            self.rated[id.index()] = self.rate_one(now, candidates.fleet, id);
         }
-        let score = |id: ReplicaId| self.scores[id.index()];
+        let score = |id: ReplicaId| self.rated[id.index()].score;
         if self.config.random_ties {
             return Choice::Send(cheapest(candidates.ids, rng, score));
         }
@@ -375,10 +394,11 @@ impl Selector for C3 {
 
     fn rate(&self, now: Instant, fleet: &Fleet, candidates: &mut [Candidate]) {
         for one in candidates {
-            if self.config.ranking {
-                one.cost = self.score_of(now, fleet, one.replica()) as f32;
+            let rated = self.rate_one(now, fleet, one.replica());
+            match self.config.ranking {
+                true => rated.tell(one),
+                false => one.latency_ms = rated.latency_ms as f32,
             }
-            self.tell_latency(now, one);
         }
     }
 
@@ -387,8 +407,7 @@ impl Selector for C3 {
             return self.rate(now, fleet, candidates);
         }
         for one in candidates {
-            one.cost = self.scores[one.replica().index()] as f32;
-            self.tell_latency(now, one);
+            self.rated[one.replica().index()].tell(one);
         }
     }
 
@@ -429,7 +448,7 @@ impl Selector for C3 {
 
     fn on_membership(&mut self, _now: Instant, fleet: &Fleet) {
         self.heard.resize(fleet.len(), Heard::NEVER);
-        self.scores.resize(fleet.len(), f64::NAN);
+        self.rated.resize(fleet.len(), Rated::NEVER);
         self.limiters.resize(fleet.len(), Limiter::new(&self.config.cubic));
         self.waits.clear(); // the replica waited for may be of the group no more
         self.waits.resize(fleet.groups(), None);
@@ -501,7 +520,10 @@ mod tests {
             c3.rate_chosen_among(now, &fleet, &mut again);
             c3.rate(now, &fleet, &mut afresh);
             assert!(again.iter().all(|one| one.cost.is_finite()), "{n}");
-            assert_eq!(again, afresh, "{n}");
+            let told = |all: &[Candidate]| {
+                all.iter().map(|one| (one.cost, one.latency_us())).collect::<Vec<_>>()
+            };
+            assert_eq!(told(&again), told(&afresh), "{n}");
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use crate::fleet::{Fleet, ReplicaId};
 use crate::request::call::{Attempt, Failure, Outcome};
-use crate::request::decision::{Candidate, whole_us};
+use crate::request::decision::Candidate;
 use crate::request::select::{Candidates, Choice, Selector, cheapest, same_kind, two_of};
 use crate::rng::Rng;
 use crate::time::Instant;
@@ -100,7 +100,7 @@ impl Selector for PeakEwma {
         for one in candidates {
             let id = one.replica();
             one.cost = self.load_of(now, fleet, id) as f32;
-            one.latency_us = whole_us(self.faded(now, id));
+            one.latency_ms = self.faded(now, id) as f32;
         }
     }
 
