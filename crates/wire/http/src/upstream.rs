@@ -231,6 +231,7 @@ impl fmt::Debug for Upstream {
 
 /// What is sent to a replica.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "in a box each request would be allocated")]
 pub enum Outgoing<'a> {
     /// A request.
     Request(Request<Body>),

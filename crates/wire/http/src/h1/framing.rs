@@ -44,9 +44,15 @@ impl Framing {
 }
 
 thread_local! {
-    /// Names in the spelling in which they came, by [`place_of`].
-    static NAMES: RefCell<[Option<(Box<[u8]>, HeaderName)>; NAMES_MAX]> =
+    /// Names by [`place_of`] their spelling.
+    static NAMES: RefCell<[Option<Spelled>; NAMES_MAX]> =
         const { RefCell::new([const { None }; NAMES_MAX]) };
+}
+
+/// A name and the spelling in which it came.
+struct Spelled {
+    spelling: Box<[u8]>,
+    name: HeaderName,
 }
 
 /// Names that are kept; a power of two.
@@ -62,13 +68,11 @@ pub(super) fn name(spelled: &[u8]) -> Result<HeaderName, InvalidHeaderName> {
     }
     NAMES.with_borrow_mut(|names| {
         let kept = &mut names[place_of(spelled)];
-        if let Some((spelling, name)) = kept
-            && **spelling == *spelled
-        {
-            return Ok(name.clone());
+        if let Some(kept) = kept.as_ref().filter(|kept| *kept.spelling == *spelled) {
+            return Ok(kept.name.clone());
         }
         let name = HeaderName::from_bytes(spelled)?;
-        *kept = Some((spelled.into(), name.clone()));
+        *kept = Some(Spelled { spelling: spelled.into(), name: name.clone() });
         Ok(name)
     })
 }
