@@ -56,7 +56,7 @@ const SUBJECTS: [Proxy; 3] = [
 /// Figures on record.
 #[derive(Debug, Default)]
 struct Recorded {
-    /// As `rustc --version` says.
+    /// As `rustc --version` says, and for which processors.
     compiler: String,
     per_request: BTreeMap<String, u64>,
 }
@@ -137,6 +137,16 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     )
 }
 
+/// The same with the defaults; skipped, and said so, where a program is missing that counts.
+pub(crate) fn check() -> Result<()> {
+    let programs = ["nginx", "h2load", "valgrind", "callgrind_control"];
+    if let Err(missing) = programs.iter().try_for_each(|name| needs::require(name).map(drop)) {
+        println!("skipped: {missing:#}");
+        return Ok(());
+    }
+    run(&[])
+}
+
 /// Prints what was found; the names of those that are dearer than on record.
 fn compare(found: &Recorded, recorded: &Recorded) -> Vec<String> {
     let is_comparable = found.compiler == recorded.compiler;
@@ -207,7 +217,8 @@ fn total(path: &Path) -> Result<u64> {
 
 fn compiler() -> Result<String> {
     let output = Command::new("rustc").arg("--version").output().context("rustc")?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let version = String::from_utf8_lossy(&output.stdout);
+    Ok(format!("{}, {}", version.trim(), std::env::consts::ARCH))
 }
 
 #[cfg(test)]

@@ -305,6 +305,9 @@ fn nanos(ms: f64) -> u64 {
 
 /// Removes a header; one that is there twice is an error.
 fn take(headers: &mut HeaderMap, name: HeaderName) -> Result<Option<HeaderValue>, OrcaError> {
+    if !headers.contains_key(&name) {
+        return Ok(None); // an entry would make room for one
+    }
     let Entry::Occupied(entry) = headers.entry(name) else { return Ok(None) };
     let (_, mut values) = entry.remove_entry_mult();
     let first = values.next();

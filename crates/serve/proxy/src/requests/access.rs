@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use evenkeel_geo::epoch::StableHash;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 
@@ -125,9 +126,9 @@ fn drawn_by(record: &RequestRecord) -> u128 {
     if record.trace_id != 0 {
         return record.trace_id;
     }
-    // FNV-1a
-    let mixed = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    record.id.bytes().iter().fold(0xcbf2_9ce4_8422_2325, mixed).into()
+    let mut hash = StableHash::default();
+    hash.bytes(record.id.bytes());
+    hash.finish().into()
 }
 
 impl AccessWriter {
