@@ -100,11 +100,12 @@ impl Node {
     pub async fn ask(self: &Rc<Self>, dialect: &Dialect, ask: Ask) -> Result<Answer, SendError> {
         for _ in 0..ask.prepared.len() * TELLINGS_MAX {
             let changed = ask.with_metadata(dialect.version);
+            let ended = self.preparing.ended();
             let arrived = self.ask_once(dialect, changed.as_ref().unwrap_or(&ask)).await?;
             let Some(statement) = prepare::forgotten(&arrived.envelope, &ask.prepared) else {
                 return Ok(arrived.into());
             };
-            match self.prepare_again(dialect, statement).await? {
+            match self.prepare_again(dialect, statement, ended).await? {
                 PrepareOutcome::Refused(refusal) => return Ok(refusal),
                 PrepareOutcome::Changed if ask.opcode == Opcode::Execute => {
                     return Ok(arrived.into());

@@ -3,7 +3,8 @@
 //! Nodes forget when they restart, when their cache is full, and when a table changes. Then many
 //! requests find out at once; one of them tells the node and the others wait for that.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -36,9 +37,17 @@ pub(super) enum PrepareOutcome {
     Refused(Answer),
 }
 
-/// The statements that the node is being told.
+/// How many tellings that have ended are remembered. One that is forgotten too early may be made
+/// twice, which does no harm.
+const ENDED_MAX: usize = 64;
+
+/// The statements that the node is being told, and those that it was told last.
 #[derive(Debug, Default)]
-pub(super) struct Preparing(RefCell<Vec<Telling>>);
+pub(super) struct Preparing {
+    tellings: RefCell<VecDeque<Telling>>,
+    /// How many have ended.
+    ended: Cell<u64>,
+}
 
 /// One of them.
 #[derive(Debug)]
@@ -46,6 +55,8 @@ struct Telling {
     dialect: Dialect,
     id: Bytes,
     reported: watch::Receiver<Outcome>,
+    /// Which one it was to end, from 1.
+    ended: Option<u64>,
 }
 
 /// What came of it, when something did.
@@ -54,6 +65,29 @@ type Outcome = Option<Result<PrepareOutcome, SendError>>;
 impl Telling {
     fn is_of(&self, dialect: &Dialect, statement: &Known) -> bool {
         self.id == statement.id && self.dialect == *dialect
+    }
+}
+
+impl Preparing {
+    /// How many tellings have ended so far. What a node says it does not know in answer to a
+    /// request that was sent at this point, it may have been told since.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.get()
+    }
+
+    /// A telling has ended: it is kept for those whose requests were sent before.
+    fn end(&self, dialect: &Dialect, statement: &Known) {
+        let mut tellings = self.tellings.borrow_mut();
+        self.ended.update(|ended| ended + 1);
+        let is_open = |one: &&mut Telling| one.ended.is_none() && one.is_of(dialect, statement);
+        if let Some(telling) = tellings.iter_mut().find(is_open) {
+            telling.ended = Some(self.ended.get());
+        }
+        if tellings.iter().filter(|telling| telling.ended.is_some()).count() > ENDED_MAX
+            && let Some(oldest) = tellings.iter().position(|telling| telling.ended.is_some())
+        {
+            tellings.remove(oldest);
+        }
     }
 }
 
@@ -72,14 +106,17 @@ pub(super) fn forgotten<'a>(answer: &Envelope, prepared: &'a Prepared) -> Option
 }
 
 impl Node {
-    /// Has the node prepare a statement again, in the keyspace in which it was prepared.
+    /// Has the node prepare a statement again, in the keyspace in which it was prepared, unless
+    /// that was done since [`Preparing::ended`] was as it was when the request was sent: answers
+    /// of several connections come in any order.
     pub(super) async fn prepare_again(
         self: &Rc<Self>,
         dialect: &Dialect,
         statement: &Arc<Known>,
+        ended: u64,
     ) -> Result<PrepareOutcome, SendError> {
         let dialect = dialect.in_keyspace(statement.keyspace.clone());
-        let mut reported = self.telling(&dialect, statement);
+        let mut reported = self.telling(&dialect, statement, ended);
         let reported = match reported.wait_for(Option::is_some).await {
             Ok(reported) => reported.clone(),
             Err(_) => None,
@@ -90,28 +127,30 @@ impl Node {
         })
     }
 
-    /// The telling of this statement that is under way, or a new one. It is a task of its own:
-    /// the request that began it may be given up.
+    /// The telling of this statement that is under way or ended after so many, or a new one. It is
+    /// a task of its own: the request that began it may be given up.
     fn telling(
         self: &Rc<Self>,
         dialect: &Dialect,
         statement: &Arc<Known>,
+        ended: u64,
     ) -> watch::Receiver<Outcome> {
-        let mut preparing = self.preparing.0.borrow_mut();
-        if let Some(telling) = preparing.iter().find(|telling| telling.is_of(dialect, statement)) {
+        let mut tellings = self.preparing.tellings.borrow_mut();
+        let is_new = |telling: &Telling| telling.ended.is_none_or(|at| at > ended);
+        let newest = tellings.iter().rev().find(|telling| telling.is_of(dialect, statement));
+        if let Some(telling) = newest.filter(|telling| is_new(telling)) {
             return telling.reported.clone();
         }
         let (tell, reported) = watch::channel(None);
         let (dialect, statement) = (dialect.clone(), Arc::clone(statement));
         let id = statement.id.clone();
-        preparing.push(Telling { dialect: dialect.clone(), id, reported: reported.clone() });
+        let (of, told) = (dialect.clone(), reported.clone());
+        tellings.push_back(Telling { dialect: of, id, reported: told, ended: None });
         self.ledger.count(|counts| counts.prepared_again += 1);
         let node = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let outcome = node.tell(&dialect, &statement).await;
-            let mut preparing = node.preparing.0.borrow_mut();
-            preparing.retain(|telling| !telling.is_of(&dialect, &statement));
-            drop(preparing);
+            node.preparing.end(&dialect, &statement);
             let _ = tell.send(Some(outcome));
         });
         reported

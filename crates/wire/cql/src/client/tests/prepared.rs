@@ -10,7 +10,7 @@ use crate::{Envelope, ErrorCode, Opcode, Version};
 use super::super::prepare::TELLINGS_MAX;
 use super::super::testing::fake::{Peer, dialect, fake, limits, node, spawn, tagged};
 use super::super::testing::run;
-use super::super::{Ask, Known, Prepared, ResultColumns};
+use super::super::{Ask, Known, NodeLimits, Prepared, ResultColumns};
 
 fn known(id: u8, keyspace: Option<&str>) -> Arc<Known> {
     Arc::new(Known {
@@ -75,6 +75,57 @@ fn a_forgotten_statement_is_told_again_once_for_all_who_ask() {
             assert_eq!(node.counts().prepared_again, 1);
         });
     }
+}
+
+/// Says of the second request that it does not know its statement when the first was answered: it
+/// looked before it was told, and its answer was long on the way.
+async fn late(mut peer: Peer, asked: Rc<Cell<usize>>, told: Rc<Cell<usize>>, done: Rc<Cell<bool>>) {
+    while let Some(request) = peer.work().await {
+        if request.opcode == Opcode::Prepare {
+            told.update(|told| told + 1);
+            peer.answer(&request, Opcode::Result, b"prepared").await;
+            continue;
+        }
+        asked.update(|asked| asked + 1);
+        let is_late = asked.get() == 2;
+        while is_late && !done.get() {
+            tokio::task::yield_now().await;
+        }
+        if is_late || told.get() == 0 {
+            peer.error(&request, ErrorCode::Unprepared, &[0, 4, 7, 7, 7, 7]).await;
+        } else {
+            peer.answer(&request, Opcode::Result, b"done").await;
+        }
+    }
+}
+
+#[test]
+fn who_hears_late_that_it_was_forgotten_does_not_tell_it_again() {
+    run(async {
+        let [asked, told] = [(); 2].map(|()| Rc::new(Cell::new(0)));
+        let done = Rc::new(Cell::new(false));
+        let of_fake = [Rc::clone(&asked), Rc::clone(&told)];
+        let is_done = Rc::clone(&done);
+        let (address, _) = fake(move |peer| {
+            let [asked, told] = of_fake.clone();
+            late(peer, asked, told, Rc::clone(&is_done))
+        })
+        .await;
+        // Each on a connection of its own.
+        let node = node(address, NodeLimits { streams_max: 1, ..limits() });
+        let statement = known(7, None);
+        let [first, second] =
+            [(); 2].map(|()| spawn(&node, &dialect(Version::V4), execute(&statement)));
+        assert_eq!(&first.await.unwrap().unwrap().body[..], b"done");
+        done.set(true);
+        assert_eq!(&second.await.unwrap().unwrap().body[..], b"done");
+        assert_eq!((told.get(), node.counts().prepared_again), (1, 1));
+        // What is forgotten later is told again.
+        told.set(0);
+        let again = node.ask(&dialect(Version::V4), execute(&statement)).await.unwrap();
+        assert_eq!(&again.body[..], b"done");
+        assert_eq!((told.get(), node.counts().prepared_again), (1, 2));
+    });
 }
 
 #[test]
