@@ -29,7 +29,7 @@ use crate::bench::{ROUNDS_MIN, file, number, order, some_of, with_reference};
 use crate::bench_http::proxies::Proxy;
 use crate::{UsageError, workspace};
 use report::{Cell, Report};
-use subjects::{REFERENCE, SUBJECTS};
+use subjects::{REFERENCE, SUBJECTS, WITH_AGENTS};
 
 const USAGE: &str = "\
 usage: cargo xtask compare [OPTIONS]
@@ -38,8 +38,9 @@ usage: cargo xtask compare [OPTIONS]
   --seconds N        length of one measurement, 2 to 60; default 6
   --rate N           requests per second, 10 to 3000; default 800
   --weather A,B,…    of well, pauses, slow, hangs; default all
-  --proxies A,B,…    of haproxy (the reference), nginx, envoy, evenkeel, evenkeel+hedge; default all
-                     that are installed (cargo xtask needs)
+  --proxies A,B,…    of haproxy (the reference), nginx, envoy, evenkeel, evenkeel+hedge,
+                     evenkeel+adaptive, evenkeel+agents (the same before replicas with agents);
+                     default all that are installed (cargo xtask needs)
   --binary FILE      this evenkeel, such as a package's, in place of a build with the profile dist
   --json             print one JSON document instead of the tables
 
@@ -186,7 +187,8 @@ fn measure_one(
 ) -> Result<Cell> {
     let length = Duration::from_secs(options.seconds);
     let began = Instant::now();
-    let replicas = Replicas::start(round, weather, LEAD + length / CALM)?;
+    let agents = if proxy.name == WITH_AGENTS { "agents" } else { "bare" };
+    let replicas = Replicas::start(round, weather, LEAD + length / CALM, agents)?;
     let command = first_child(&options.program(proxy)?);
     let mut server = proxy.start_by(command, bench, port, &replicas.ports)?;
     load(options, port, WARM_UP, round + 1000)?;
@@ -220,10 +222,10 @@ struct Replicas {
 }
 
 impl Replicas {
-    fn start(seed: usize, weather: &str, delay: Duration) -> Result<Self> {
+    fn start(seed: usize, weather: &str, delay: Duration, agents: &str) -> Result<Self> {
         let program = workspace::target().join("release/examples/replicas");
         let mut command = first_child(&program);
-        command.args([&seed.to_string(), weather, &delay.as_millis().to_string()]);
+        command.args([&seed.to_string(), weather, &delay.as_millis().to_string(), agents]);
         let child = command.stdout(Stdio::piped()).spawn().context("the replicas do not start")?;
         let mut replicas = Self { child, ports: Vec::new() };
         let lines = BufReader::new(replicas.child.stdout.take().context("it is piped")?).lines();

@@ -17,7 +17,10 @@ use crate::needs;
 /// What the others are compared with.
 pub(super) const REFERENCE: &str = "haproxy";
 
-pub(super) const SUBJECTS: [Proxy; 5] = [
+/// Whose replicas have agents, built into them: what the policy `adaptive` is for.
+pub(super) const WITH_AGENTS: &str = "evenkeel+agents";
+
+pub(super) const SUBJECTS: [Proxy; 7] = [
     Proxy { config: haproxy, ..HAPROXY },
     Proxy { config: nginx, ..NGINX },
     Proxy {
@@ -38,6 +41,8 @@ pub(super) const SUBJECTS: [Proxy; 5] = [
     },
     Proxy { config: evenkeel, ..EVENKEEL },
     Proxy { name: "evenkeel+hedge", config_name: "hedge.toml", config: hedge, ..EVENKEEL },
+    Proxy { name: "evenkeel+adaptive", config_name: "adaptive.toml", config: adaptive, ..EVENKEEL },
+    Proxy { name: WITH_AGENTS, config_name: "agents.toml", config: adaptive, ..EVENKEEL },
 ];
 
 fn haproxy(_folder: &Path, port: u16, replicas: &[u16]) -> String {
@@ -152,6 +157,10 @@ fn evenkeel(_folder: &Path, port: u16, replicas: &[u16]) -> String {
 
 fn hedge(folder: &Path, port: u16, replicas: &[u16]) -> String {
     evenkeel(folder, port, replicas) + "hedge = {}\n"
+}
+
+fn adaptive(folder: &Path, port: u16, replicas: &[u16]) -> String {
+    evenkeel(folder, port, replicas) + "policy = \"adaptive\"\n"
 }
 
 #[cfg(test)]

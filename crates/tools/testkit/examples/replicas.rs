@@ -1,10 +1,10 @@
 //! Five replicas in a process of their own, for `cargo xtask compare`: the same seed, weather and
 //! delay are the same service to whoever is in front of it.
 //!
-//! `replicas SEED WEATHER DELAY_MS`: prints the addresses, one a line, and serves until it is
+//! `replicas SEED WEATHER DELAY_MS agents|bare`: prints the addresses, one a line, and serves until it is
 //! killed. The weather begins after the delay and is of replica 4: `well` (nothing), `pauses`
 //! (100 to 300 ms, once a second on average), `slow` (takes four times as long) or `hangs` (answers
-//! nothing any more).
+//! nothing any more). `agents` are built into the replicas.
 
 use std::time::Duration;
 
@@ -17,8 +17,13 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [seed, weather, delay_ms] = &words[..] else {
-        return Err("usage: replicas SEED well|pauses|slow|hangs DELAY_MS".into());
+    let [seed, weather, delay_ms, agents] = &words[..] else {
+        return Err("usage: replicas SEED well|pauses|slow|hangs DELAY_MS agents|bare".into());
+    };
+    let agents = match agents.as_str() {
+        "agents" => true,
+        "bare" => false,
+        other => return Err(format!("got `{other}`, expected agents or bare").into()),
     };
     let seed = seed.parse()?;
     let at = Duration::from_millis(delay_ms.parse()?);
@@ -33,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = Embedded::start(EmbeddedConfig {
         replicas: 5,
         concurrency: 4,
-        agents: false,
+        agents,
         service_mean: Duration::from_millis(6),
         mishaps,
         draws: Draws::exponential(5, seed),
