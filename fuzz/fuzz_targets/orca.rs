@@ -7,7 +7,8 @@
 
 use evenkeel_core::Feedback;
 use evenkeel_http_proxy::orca::{HEADER, HEADER_BINARY, take_feedback, write};
-use http::{HeaderMap, HeaderValue};
+use evenkeel_http::Fields;
+use http::HeaderValue;
 use libfuzzer_sys::fuzz_target;
 
 const FORMS: [&[u8]; 4] = [b"", b"TEXT ", b"JSON ", b"BIN "];
@@ -24,10 +25,10 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn check(binary: &[&[u8]], other: &[&[u8]]) {
-    let mut headers = HeaderMap::new();
+    let mut headers = Fields::new();
     let mut add = |name, value: &[u8]| {
         if let Ok(value) = HeaderValue::from_bytes(value) {
-            headers.append(name, value);
+            headers.append(name, &value);
         }
     };
     binary.iter().for_each(|value| add(HEADER_BINARY, value));
@@ -42,7 +43,7 @@ fn check(binary: &[&[u8]], other: &[&[u8]]) {
 }
 
 fn check_believed(feedback: &Feedback) {
-    let mut headers = HeaderMap::from_iter([(HEADER, write(feedback))]);
+    let mut headers = Fields::from_iter([(HEADER, write(feedback))]);
     let again = take_feedback(&mut headers).expect("it is believed").expect("it is a report");
     let durations = |of: &Feedback| (of.service_time, of.latency);
     let counts = |of: &Feedback| (of.queue_length, of.in_service, of.concurrency);

@@ -7,7 +7,8 @@
 #![no_main]
 
 use evenkeel_http_proxy::datagram::{Envelope, HEADER, Kind, NOTICE, ProbeKey, Wish};
-use http::{HeaderMap, HeaderValue};
+use evenkeel_http::Fields;
+use http::HeaderValue;
 use libfuzzer_sys::fuzz_target;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
@@ -16,7 +17,7 @@ const TOLD: &str = "1 00000007 30313233343536373839616263646566";
 
 fuzz_target!(|data: &[u8]| {
     let told = HeaderValue::from_static(TOLD);
-    let key = ProbeKey::take(&mut HeaderMap::from_iter([(HEADER, told)])).expect("it is a key");
+    let key = ProbeKey::take(&mut Fields::from_iter([(HEADER, told)])).expect("it is a key");
     for kind in [Kind::Question, Kind::Answer, Kind::Notice] {
         if let (Ok(envelope), Ok(bytes)) = (Envelope::read(data, kind), data.try_into()) {
             let _ = (envelope, key.is_authentic(bytes));
@@ -24,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let value = HeaderValue::from_bytes(data);
     if let Ok(value) = value {
-        let mut headers = HeaderMap::from_iter([(HEADER, value.clone()), (NOTICE, value)]);
+        let mut headers = Fields::from_iter([(HEADER, value.clone()), (NOTICE, value)]);
         let _ = ProbeKey::take(&mut headers);
         let _ = Wish::take(&mut headers);
         assert!(headers.is_empty());

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use evenkeel_http::{Body, Client, LiveLimits, Upstream, serve, serve_within};
+use evenkeel_http::{Body, Client, LiveLimits, Response, Upstream, serve, serve_within};
 use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig};
 use evenkeel_http_proxy::proxy;
 use evenkeel_http_proxy::replica::serve_agent;
@@ -25,7 +25,6 @@ use evenkeel_runtime::accept::{Listener, ListenerFilters, StopSignal, worker_run
 use evenkeel_runtime::clock::Clock;
 use evenkeel_settings::{Node, Table};
 use evenkeel_testkit::story::{LIMITS, UPSTREAM};
-use http::{Request, Response};
 use tokio::task::JoinSet;
 
 type Failure = Box<dyn Error>;
@@ -150,8 +149,9 @@ impl World {
                 let client = client.clone();
                 clients.spawn_local(async move {
                     for _ in 0..requests / connections {
-                        let request = Request::get("/").header("host", "web").body(Body::empty())?;
-                        let answer = client.send(request).await?;
+                        let request =
+                            http::Request::get("/").header("host", "web").body(Body::empty())?;
+                        let answer = client.send(request.into()).await?;
                         answer.into_body().collect(100).await?;
                     }
                     Ok::<(), Failure>(())

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use http::header::{HOST, HeaderValue};
-use http::{Method, Request, Uri, Version};
+use http::{Method, Uri, Version};
 use serde::Serialize;
 
 use crate::route::Route;
 use crate::routes::Target;
-use evenkeel_http::{Body, Client};
+use evenkeel_http::{Body, Client, FieldValue, Request};
 use evenkeel_proxy::requests::access::{Access, timestamp};
 use evenkeel_proxy::requests::record::{AttemptEnd, Place, RequestEnd, RequestRecord};
 use evenkeel_proxy::requests::recorder::AtEnd;
@@ -56,7 +56,7 @@ impl Entry {
             uri: request.uri().clone(),
             version: request.version(),
             is_https: forwarding.is_https,
-            host: request.headers().get(HOST).cloned(),
+            host: request.headers().get(HOST).map(FieldValue::to_value),
             peer: client.address,
             client: forwarding.user(request.headers(), client.address.ip()),
             id: id.clone(),

@@ -25,8 +25,9 @@
 use evenkeel_core::dimmer::Content;
 use evenkeel_core::dimmer::wire::{self, Decision};
 use evenkeel_core::units::Dimmer;
-use http::header::{self, Entry};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use evenkeel_http::{FieldValue, Fields, Repeated};
+use http::header;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 /// Compute optional content or leave it out: of a request.
 pub const OPTIONAL: HeaderName = HeaderName::from_static("brownout-optional");
@@ -47,35 +48,23 @@ const NUMBER_BYTES_MAX: usize = 32;
 /// Removes every decision that came with a request, and what CGI and WSGI take for one: there all
 /// that is no letter or digit becomes the same underscore.
 #[inline]
-pub fn strip_decision(headers: &mut HeaderMap) {
-    let lookalike = |name: &&HeaderName| is_lookalike(name.as_str());
-    while let Some(name) = headers.keys().find(lookalike).cloned() {
-        headers.remove(name);
-    }
+pub fn strip_decision(headers: &mut Fields) {
+    headers.retain(|name| !name.is_like(&OPTIONAL));
 }
 
 /// Whether an answer says anything of brownout at all. Most do not, and one look at the names costs
 /// less than asking for each of ours.
 #[inline]
-pub fn is_mentioned(headers: &HeaderMap) -> bool {
-    headers.keys().map(HeaderName::as_str).any(|name| match name.as_bytes() {
-        [b'b', ..] => name.starts_with("brownout-"),
-        [b'x', ..] => *name == *DIMMER_2014.as_str() || *name == *SERVED_2014.as_str(),
+pub fn is_mentioned(headers: &Fields) -> bool {
+    headers.names().any(|name| match name.as_bytes() {
+        [b'b' | b'B', ..] => name.starts_with("brownout-"),
+        [b'x' | b'X', ..] => name == DIMMER_2014 || name == SERVED_2014,
         _ => false,
     })
 }
 
-/// Whether this is the name of a decision, or is taken for it.
-fn is_lookalike(name: &str) -> bool {
-    let ours = b"brownout-optional";
-    name.len() == ours.len()
-        && name.bytes().zip(ours).all(|(came, &ours)| {
-            came == ours || (!ours.is_ascii_alphanumeric() && !came.is_ascii_alphanumeric())
-        })
-}
-
 /// The decision that came with a request; `None` also when it is repeated or malformed.
-pub fn decision(headers: &HeaderMap) -> Option<Decision<'_>> {
+pub fn decision(headers: &Fields) -> Option<Decision<'_>> {
     Decision::parse(only(headers, &OPTIONAL)?.as_bytes()).ok()
 }
 
@@ -90,8 +79,8 @@ pub struct Said {
 
 /// What an answer says was served of these parts, in the new words or those of the prototypes;
 /// `None` when it says nothing that can be understood.
-pub fn served(headers: &HeaderMap, parts: &[String]) -> Option<Said> {
-    if headers.contains_key(SERVED) {
+pub fn served(headers: &Fields, parts: &[String]) -> Option<Said> {
+    if headers.contains(SERVED) {
         let decision = Decision::parse(only(headers, &SERVED)?.as_bytes()).ok()?;
         return Some(Said { content: decision.content(parts), is_full: decision.is_full() });
     }
@@ -101,7 +90,7 @@ pub fn served(headers: &HeaderMap, parts: &[String]) -> Option<Said> {
 }
 
 /// The words of the prototypes: PHP prints `true` as `1` and `false` as nothing.
-fn served_of_prototypes(headers: &HeaderMap) -> Option<bool> {
+fn served_of_prototypes(headers: &Fields) -> Option<bool> {
     let said = only(headers, &SERVED_2014).or_else(|| only(headers, &SERVED_2017))?;
     match said.as_bytes() {
         b"1" => Some(true),
@@ -111,12 +100,12 @@ fn served_of_prototypes(headers: &HeaderMap) -> Option<bool> {
 }
 
 /// Says in the new words what an answer said in those of the prototypes.
-pub fn translate_served(headers: &mut HeaderMap) {
-    if headers.contains_key(SERVED) {
+pub fn translate_served(headers: &mut Fields) {
+    if headers.contains(SERVED) {
         return;
     }
     if let Some(is_full) = served_of_prototypes(headers) {
-        headers.insert(SERVED, HeaderValue::from_static(if is_full { "?1" } else { "?0" }));
+        headers.insert(SERVED, &HeaderValue::from_static(if is_full { "?1" } else { "?0" }));
     }
 }
 
@@ -126,9 +115,10 @@ pub fn translate_served(headers: &mut HeaderMap) {
 ///
 /// # Errors
 /// When there is a dimmer that must not be believed.
-pub fn take_dimmer(headers: &mut HeaderMap) -> Result<Option<Dimmer>, BadDimmer> {
-    let new = take(headers, DIMMER);
-    let old = take(headers, DIMMER_2014);
+pub fn take_dimmer(headers: &mut Fields) -> Result<Option<Dimmer>, BadDimmer> {
+    let repeated = |_: Repeated| BadDimmer::Repeated;
+    let new = headers.take_only(DIMMER).map_err(repeated);
+    let old = headers.take_only(DIMMER_2014).map_err(repeated);
     match (new?, old) {
         (Some(value), _) => parse_dimmer(value.as_bytes()).map(Some),
         (None, Ok(Some(value))) => parse_dimmer_2014(value.as_bytes()).map(Some),
@@ -154,16 +144,12 @@ pub fn write_decision(content: Content, parts: &[String]) -> HeaderValue {
 /// Keeps an answer with something left out from being shown later as if it were whole, by anybody,
 /// the visitor's own browser included: `Cache-Control: no-store`, whatever the application said,
 /// and nothing that caches obey instead. A 304 stays: it stands for what the client has.
-pub fn forbid_storing(status: StatusCode, headers: &mut HeaderMap) {
+pub fn forbid_storing(status: StatusCode, headers: &mut Fields) {
     if status == StatusCode::NOT_MODIFIED {
         return;
     }
-    let is_for_storing = |name: &&HeaderName| wire::lets_store(name.as_str());
-    let names: Vec<HeaderName> = headers.keys().filter(is_for_storing).cloned().collect();
-    for name in names {
-        headers.remove(name);
-    }
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.retain(|name| !wire::lets_store(&name.to_string().to_ascii_lowercase()));
+    headers.insert(header::CACHE_CONTROL, &HeaderValue::from_static("no-store"));
 }
 
 /// Why a dimmer is not believed.
@@ -220,24 +206,8 @@ fn in_range(number: &[u8]) -> Result<Dimmer, BadDimmer> {
 }
 
 /// The value of a header that is there once.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
-    let mut values = headers.get_all(name).into_iter();
-    let first = values.next()?;
-    values.next().is_none().then_some(first)
-}
-
-/// Removes a header; one that is there twice is an error.
-fn take(headers: &mut HeaderMap, name: HeaderName) -> Result<Option<HeaderValue>, BadDimmer> {
-    if !headers.contains_key(&name) {
-        return Ok(None); // the usual case; an entry would make room for one
-    }
-    let Entry::Occupied(entry) = headers.entry(name) else { return Ok(None) };
-    let (_, mut values) = entry.remove_entry_mult();
-    let first = values.next();
-    match values.next() {
-        None => Ok(first),
-        Some(_) => Err(BadDimmer::Repeated),
-    }
+fn only<'a>(headers: &'a Fields, name: &HeaderName) -> Option<FieldValue<'a>> {
+    headers.get_only(name).ok().flatten()
 }
 
 #[cfg(test)]

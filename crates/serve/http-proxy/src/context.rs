@@ -4,9 +4,10 @@
 //! parent. Where they are not, it passes as it came: a span that nobody exports would be a hole in
 //! the trace.
 
+use evenkeel_http::{FieldValue, Fields};
 use evenkeel_proxy::requests::context::{Ids, Joined, write_hex};
 use evenkeel_proxy::requests::traces::{SpanContext, Traces};
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -47,10 +48,9 @@ impl Trace {
 
     /// Joins the trace of a request, or begins one. Two contexts, or one that is none, are as good
     /// as nothing: the specification wants a new trace, without the old state.
-    pub(crate) fn join(headers: &mut HeaderMap, ids: &Ids, traces: Option<&Traces>) -> Self {
-        let mut values = headers.get_all(TRACEPARENT).iter();
-        let first = values.next().filter(|_| values.next().is_none());
-        let (joined, is_old) = Joined::join(first.map(HeaderValue::as_bytes), ids, traces);
+    pub(crate) fn join(headers: &mut Fields, ids: &Ids, traces: Option<&Traces>) -> Self {
+        let only = headers.get_only(TRACEPARENT).ok().flatten();
+        let (joined, is_old) = Joined::join(only.map(FieldValue::as_bytes), ids, traces);
         if traces.is_some() && !is_old {
             headers.remove(TRACESTATE);
         }
@@ -73,7 +73,7 @@ impl Trace {
     }
 
     /// Writes it on the next attempt, which is a span of its own.
-    pub(crate) fn mark(&mut self, headers: &mut HeaderMap) {
+    pub(crate) fn mark(&mut self, headers: &mut Fields) {
         let span = match &mut self.told {
             Told::Attempt(attempts) => {
                 let number = *attempts;
@@ -83,17 +83,15 @@ impl Trace {
             Told::Request => self.context.span,
             Told::AsItCame => return,
         };
-        headers.insert(TRACEPARENT, unique(&self.joined().traceparent(span)));
+        headers.insert(TRACEPARENT, &unique(&self.joined().traceparent(span)));
     }
 }
 
 /// The id of a request: the client's, if it sent one that may stand in a log, or a new one. It is
 /// in the headers then, once.
-pub(crate) fn request_id(headers: &mut HeaderMap, ids: &Ids) -> HeaderValue {
-    let mut values = headers.get_all(REQUEST_ID).iter();
-    let first = values.next();
-    if let Some(id) = first.filter(|id| values.next().is_none() && is_sane(id)) {
-        let mut id = id.clone();
+pub(crate) fn request_id(headers: &mut Fields, ids: &Ids) -> HeaderValue {
+    if let Some(id) = headers.get_only(REQUEST_ID).ok().flatten().filter(|id| is_sane(*id)) {
+        let mut id = id.to_value();
         id.set_sensitive(true);
         return id;
     }
@@ -102,7 +100,7 @@ pub(crate) fn request_id(headers: &mut HeaderMap, ids: &Ids) -> HeaderValue {
     write_hex(high, ids.bits());
     write_hex(low, ids.bits());
     let id = unique(&text);
-    headers.insert(REQUEST_ID, id.clone());
+    headers.insert(REQUEST_ID, &id);
     id
 }
 
@@ -114,7 +112,7 @@ fn unique(text: &[u8]) -> HeaderValue {
     value
 }
 
-fn is_sane(id: &HeaderValue) -> bool {
+fn is_sane(id: FieldValue<'_>) -> bool {
     let bytes = id.as_bytes();
     (1..=ID_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
 }
@@ -130,8 +128,12 @@ mod tests {
         traces::open(Some(Sampling { sample: 0.0, slow: None })).0
     }
 
-    fn headers(of: &[(HeaderName, &str)]) -> HeaderMap {
-        of.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    fn headers(of: &[(HeaderName, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in of {
+            fields.append(name, &HeaderValue::from_str(value).unwrap());
+        }
+        fields
     }
 
     #[test]
@@ -145,16 +147,16 @@ mod tests {
         let mut spans = Vec::new();
         for number in 0..2 {
             trace.mark(&mut seen);
-            let marked = seen[TRACEPARENT].to_str().unwrap().to_owned();
+            let marked = seen.get(TRACEPARENT).unwrap().to_str().unwrap().to_owned();
             assert_eq!((&marked[..36], &marked[52..]), (&PARENT[..36], "-01"));
             assert_eq!(marked[36..52], format!("{:016x}", trace.context.attempt(number)));
             spans.push(marked[36..52].to_owned());
         }
         trace.of_copy().mark(&mut seen);
-        let copied = seen[TRACEPARENT].to_str().unwrap();
+        let copied = seen.get(TRACEPARENT).unwrap().to_str().unwrap();
         assert_eq!(copied[36..52], format!("{:016x}", trace.context.span));
         assert!(spans[0] != spans[1] && spans[0] != PARENT[36..52], "{spans:?}");
-        assert_eq!(seen[TRACESTATE], "vendor=1");
+        assert_eq!(seen.get(TRACESTATE).unwrap(), "vendor=1");
     }
 
     #[test]
@@ -175,7 +177,7 @@ mod tests {
             let mut seen = headers(&[(TRACEPARENT, wrong), (TRACESTATE, "vendor=1")]);
             let trace = Trace::join(&mut seen, &ids, Some(&none_sampled()));
             assert!(!trace.is_sampled() && trace.id != 0, "{wrong}");
-            assert!(!seen.contains_key(TRACESTATE), "{wrong}");
+            assert!(!seen.contains(TRACESTATE), "{wrong}");
         }
         let mut twice = headers(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)]);
         assert!(!Trace::join(&mut twice, &ids, None).is_sampled());
@@ -204,13 +206,13 @@ mod tests {
         let ids = Ids::new();
         let sampling = |sample| Some(Sampling { sample, slow: None });
         let (all, _control, _receiver) = traces::open(sampling(1.0));
-        let begun = Trace::join(&mut HeaderMap::new(), &ids, Some(&all));
+        let begun = Trace::join(&mut Fields::new(), &ids, Some(&all));
         assert!(begun.is_sampled() && begun.context.parent.is_none());
         let unsampled = PARENT.replace("-01", "-00");
         let joined = Trace::join(&mut headers(&[(TRACEPARENT, &unsampled)]), &ids, Some(&all));
         assert!(!joined.is_sampled(), "who began it decides");
         let (none, _control, _receiver) = traces::open(sampling(0.0));
-        assert!(!Trace::join(&mut HeaderMap::new(), &ids, Some(&none)).is_sampled());
+        assert!(!Trace::join(&mut Fields::new(), &ids, Some(&none)).is_sampled());
         assert!(
             Trace::join(&mut headers(&[(TRACEPARENT, PARENT)]), &ids, Some(&none)).is_sampled()
         );
@@ -228,10 +230,10 @@ mod tests {
         let spaced = headers(&[(REQUEST_ID, "a b")]);
         let twice = headers(&[(REQUEST_ID, "a"), (REQUEST_ID, "b")]);
         let long = headers(&[(REQUEST_ID, &too_long)]);
-        for mut seen in [HeaderMap::new(), headers(&[(REQUEST_ID, "")]), spaced, twice, long] {
+        for mut seen in [Fields::new(), headers(&[(REQUEST_ID, "")]), spaced, twice, long] {
             let id = request_id(&mut seen, &ids);
             assert_eq!(id.as_bytes().len(), 32);
-            assert_eq!(seen.get_all(REQUEST_ID).iter().collect::<Vec<_>>(), [&id]);
+            assert_eq!(seen.get_all(REQUEST_ID).collect::<Vec<_>>(), [FieldValue::from(&id)]);
         }
     }
 }

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use evenkeel_core::units::{Dimmer, Rate};
 use evenkeel_core::{Feedback, Instant, time};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use evenkeel_http::Fields;
+use http::{HeaderName, HeaderValue};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -95,7 +96,7 @@ impl Envelope {
         if bytes[..3] != MAGIC || bytes[3] != kind as u8 {
             return Err(Rejected::Malformed);
         }
-        let mut fields = Fields(&bytes[4..]);
+        let mut fields = Numbers(&bytes[4..]);
         Ok(Self { key: fields.u32(), nonce: fields.u64() })
     }
 }
@@ -121,8 +122,8 @@ pub struct Wish {
 impl Wish {
     /// Takes it off a request, which the application gets without it. `None` if it has none, or one
     /// that cannot be read.
-    pub fn take(headers: &mut HeaderMap) -> Option<Self> {
-        let value = headers.remove(NOTICE)?;
+    pub fn take(headers: &mut Fields) -> Option<Self> {
+        let value = headers.take(NOTICE)?;
         let mut words = value.to_str().ok()?.split(' ');
         let (key, token, number) = (words.next()?, words.next()?, words.next()?);
         if words.next().is_some() {
@@ -165,13 +166,13 @@ impl ProbeKey {
     }
 
     /// Whether a request asks for a key of this version.
-    pub fn is_wanted(headers: &HeaderMap) -> bool {
+    pub fn is_wanted(headers: &Fields) -> bool {
         headers.get(HEADER).is_some_and(|value| value == WANTED)
     }
 
     /// The key that an answer tells, if any.
-    pub fn take(headers: &mut HeaderMap) -> Option<Self> {
-        let value = headers.remove(HEADER)?;
+    pub fn take(headers: &mut Fields) -> Option<Self> {
+        let value = headers.take(HEADER)?;
         let mut words = value.to_str().ok()?.split(' ');
         let (version, id, secret) = (words.next()?, words.next()?, words.next()?);
         if version != WANTED || words.next().is_some() {
@@ -186,7 +187,7 @@ impl ProbeKey {
         let (nonce, aad) = (of_cipher(TOKEN, 0), Aad::from(open(TOKEN, id, 0)));
         let tag = cipher.seal_in_place_separate_tag(nonce, aad, &mut []);
         let tag = tag.expect("nothing is not too long for a cipher");
-        let token = Fields(tag.as_ref()).u64();
+        let token = Numbers(tag.as_ref()).u64();
         Self { id, cipher, token }
     }
 
@@ -252,7 +253,7 @@ impl ProbeKey {
     }
 
     fn open(&self, kind: Kind, bytes: &[u8; BYTES]) -> Option<[u8; REPORT]> {
-        let nonce = Fields(&bytes[8..]).u64();
+        let nonce = Numbers(&bytes[8..]).u64();
         let mut sealed = *bytes;
         let (open, sealed) = sealed.split_at_mut(OPEN);
         let nonce = of_cipher(kind as u8, nonce);
@@ -319,7 +320,7 @@ fn written(report: &Feedback) -> [u8; REPORT] {
 
 /// A number that cannot be is worse than none, whoever tells it: see [`orca`].
 fn read(bytes: &[u8; REPORT]) -> Result<Feedback, ()> {
-    let mut fields = Fields(bytes);
+    let mut fields = Numbers(bytes);
     let present = fields.u32();
     let (queue_length, in_service, concurrency) = (fields.u32(), fields.u32(), fields.u32());
     let (service_time, latency) = (fields.u64(), fields.u64());
@@ -343,9 +344,9 @@ fn read(bytes: &[u8; REPORT]) -> Result<Feedback, ()> {
 }
 
 /// Numbers in a row.
-struct Fields<'a>(&'a [u8]);
+struct Numbers<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl Numbers<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let (first, rest) = self.0.split_first_chunk().expect("the length was checked");
         self.0 = rest;

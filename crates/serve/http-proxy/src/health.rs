@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use evenkeel_core::Health;
 use http::header::HOST;
-use http::{HeaderValue, Request, Uri};
+use http::{HeaderValue, Uri};
 use tokio::task::JoinHandle;
 
 use crate::redirected::{self, ORIGIN};
-use evenkeel_http::{Body, Upstream};
+use evenkeel_http::{Body, Request, Upstream};
 use evenkeel_proxy::config::{HealthConfig, UpstreamConfig};
 use evenkeel_proxy::upstream_state::UpstreamStates;
 use evenkeel_proxy::verdict::Verdict;
@@ -137,10 +137,10 @@ impl Checker {
         let path = Uri::try_from(self.health.path.as_str());
         *request.uri_mut() = path.unwrap_or(Uri::from_static("/"));
         if let Ok(host) = HeaderValue::try_from(self.address.authority()) {
-            request.headers_mut().insert(HOST, host);
+            request.headers_mut().insert(HOST, &host);
         }
         if let Some(origin) = &self.origin {
-            request.headers_mut().insert(ORIGIN, origin.clone());
+            request.headers_mut().insert(ORIGIN, origin);
         }
         let answer = self.upstream.send(request);
         match tokio::time::timeout(self.health.timeout, answer).await {

@@ -7,13 +7,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use evenkeel_core::turns::Share;
-use http::Request;
 
 use crate::config::MirrorConfig;
 use crate::context::Trace;
 use crate::protocol::{Http, Message};
 use crate::route::Route;
-use evenkeel_http::{Body, grpc};
+use evenkeel_http::{Body, Request, grpc};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
 

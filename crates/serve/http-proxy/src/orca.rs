@@ -42,8 +42,8 @@ use std::time::Duration;
 use bytes::{BufMut, BytesMut};
 use evenkeel_core::units::{Dimmer, Rate};
 use evenkeel_core::{Feedback, Instant, time};
-use http::header::Entry;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use evenkeel_http::{Fields, Repeated};
+use http::{HeaderName, HeaderValue};
 
 /// The header with TEXT, JSON or BIN before the report.
 pub const HEADER: HeaderName = HeaderName::from_static("endpoint-load-metrics");
@@ -60,13 +60,14 @@ pub const REPORT_BYTES_MAX: usize = 4_096;
 ///
 /// # Errors
 /// When there is a report that must not be believed; see [`OrcaError`].
-pub fn take_feedback(headers: &mut HeaderMap) -> Result<Option<Feedback>, OrcaError> {
+pub fn take_feedback(headers: &mut Fields) -> Result<Option<Feedback>, OrcaError> {
     // The usual case without an agent: one look at the names costs less than asking for each.
-    if !headers.keys().any(|name| name.as_str().starts_with(HEADER.as_str())) {
+    if !headers.names().any(|name| name.starts_with(HEADER.as_str())) {
         return Ok(None);
     }
-    let binary = take(headers, HEADER_BINARY);
-    let other = take(headers, HEADER);
+    let repeated = |_: Repeated| OrcaError::Repeated("the header");
+    let binary = headers.take_only(HEADER_BINARY).map_err(repeated);
+    let other = headers.take_only(HEADER).map_err(repeated);
     let report = match (binary?, other?) {
         (Some(value), _) => binary::parse(checked(&value)?),
         (None, Some(value)) => parse(checked(&value)?),
@@ -301,20 +302,6 @@ fn duration(ms: f64) -> Duration {
 
 fn nanos(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
-}
-
-/// Removes a header; one that is there twice is an error.
-fn take(headers: &mut HeaderMap, name: HeaderName) -> Result<Option<HeaderValue>, OrcaError> {
-    if !headers.contains_key(&name) {
-        return Ok(None); // an entry would make room for one
-    }
-    let Entry::Occupied(entry) = headers.entry(name) else { return Ok(None) };
-    let (_, mut values) = entry.remove_entry_mult();
-    let first = values.next();
-    match values.next() {
-        None => Ok(first),
-        Some(_) => Err(OrcaError::Repeated("the header")),
-    }
 }
 
 fn checked(value: &HeaderValue) -> Result<&[u8], OrcaError> {

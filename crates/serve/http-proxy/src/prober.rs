@@ -31,7 +31,8 @@ use std::time::Duration;
 
 use evenkeel_core::request::Probe;
 use evenkeel_core::{Feedback, Instant};
-use http::{HeaderMap, HeaderValue};
+use evenkeel_http::Fields;
+use http::HeaderValue;
 use tokio::task::JoinSet;
 
 use crate::datagram::{BYTES, Envelope, Kind, NOTICE, ProbeKey, Rejected};
@@ -170,11 +171,11 @@ impl Prober {
         &self,
         agent: &Rc<AgentLine>,
         attempt: &OpenAttempt,
-        headers: &mut HeaderMap,
+        headers: &mut Fields,
     ) -> Option<Awaiting> {
         let shared = &self.shared;
         let number = shared.number.get() + 1;
-        headers.insert(NOTICE, agent.wish(number)?);
+        headers.insert(NOTICE, &agent.wish(number)?);
         shared.number.set(number);
         let awaited = Awaited { agent: Rc::clone(agent), notice: attempt.notice() };
         shared.awaited.borrow_mut().insert(number, awaited);

@@ -7,12 +7,13 @@ use evenkeel_core::GroupId;
 use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay};
 use futures_util::FutureExt as _;
 use http::header::{HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, Response, StatusCode, request};
+use http::{Method, StatusCode};
 
 use crate::brownout;
 use crate::context::Trace;
 use crate::route::Route;
-use evenkeel_http::{Body, ConnectTime, End, Outgoing, SendError, SendErrorKind, Upload};
+use evenkeel_http::{Body, ConnectTime, End, Fields, Outgoing, SendError, SendErrorKind, Upload};
+use evenkeel_http::{Request, Response, request};
 use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::{Loser, Protocol, Tail};
 use evenkeel_proxy::calls::{Calls, OpenAttempt, WHOLE};
@@ -241,7 +242,7 @@ impl Message {
     }
 
     /// The headers of what is still at hand.
-    pub(super) fn headers(&mut self) -> Option<&mut HeaderMap> {
+    pub(super) fn headers(&mut self) -> Option<&mut Fields> {
         match &mut self.copies {
             Copies::Once(request) => request.as_mut().map(Request::headers_mut),
             Copies::Again(parts, _) => Some(&mut parts.headers),
@@ -265,7 +266,7 @@ pub(super) fn is_idempotent(method: &Method) -> bool {
 }
 
 /// Takes the replica's dimmer off its answer, and notes what the answer says was served.
-fn receive_brownout(route: &Route, attempt: &OpenAttempt, headers: &mut HeaderMap) {
+fn receive_brownout(route: &Route, attempt: &OpenAttempt, headers: &mut Fields) {
     if !brownout::is_mentioned(headers) {
         return;
     }
@@ -335,7 +336,7 @@ fn refused(refusal: Refusal) -> Response<Body> {
     };
     let mut response = head::Refusal::new(status, words).into_response();
     if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response.headers_mut().insert(RETRY_AFTER, &HeaderValue::from_static("1"));
     }
     response
 }

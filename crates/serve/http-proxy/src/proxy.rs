@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 
 use crate::access::Entry;
 use crate::brownout;
@@ -17,7 +17,7 @@ use crate::redirected;
 use crate::replica::PROBE_PATH;
 use crate::route::Route;
 use crate::routes::{Choice, RouteTable, Target};
-use evenkeel_http::{Body, BodyError, Client};
+use evenkeel_http::{Body, BodyError, Client, Request, Response};
 use evenkeel_http::{grpc, head};
 use evenkeel_proxy::calls::exchange::Exchange;
 use evenkeel_proxy::calls::observer::Record;
@@ -56,7 +56,7 @@ struct Passed {
 impl Passed {
     fn back(self, mut response: Response<Body>) -> Response<Body> {
         self.route.calls.note_response(response.status().as_u16());
-        response.headers_mut().insert(REQUEST_ID, self.id);
+        response.headers_mut().insert(REQUEST_ID, &self.id);
         response
     }
 }

@@ -4,7 +4,8 @@
 //! believes it (`forwarded_requests = "trust"`) serves such a request at home and does not count it
 //! as demand ([`evenkeel_proxy::site_router`]). A proxy that does not (`"strip"`) removes it.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use evenkeel_http::{FieldValue, Fields};
+use http::{HeaderName, HeaderValue};
 
 use crate::config::Edge;
 use evenkeel_geo::traffic::SplitSetup;
@@ -19,28 +20,18 @@ pub(crate) fn origin_of(setup: &SplitSetup) -> HeaderValue {
 }
 
 /// The name of the site that sent a request.
-pub(crate) fn sender(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get(ORIGIN).map(HeaderValue::as_bytes)
+pub(crate) fn sender(headers: &Fields) -> Option<&[u8]> {
+    headers.get(ORIGIN).map(FieldValue::as_bytes)
 }
 
 /// Whether a request was sent here by another site. Removes what says so where it is not believed,
 /// and what CGI and WSGI take for it.
-pub(crate) fn is_believed(headers: &mut HeaderMap, edge: Edge) -> bool {
-    if edge == Edge::Trust && headers.contains_key(ORIGIN) {
+pub(crate) fn is_believed(headers: &mut Fields, edge: Edge) -> bool {
+    if edge == Edge::Trust && headers.contains(ORIGIN) {
         return true;
     }
-    while let Some(name) = headers.keys().find(|name| is_lookalike(name.as_str())).cloned() {
-        headers.remove(name);
-    }
+    headers.retain(|name| !name.is_like(&ORIGIN));
     false
-}
-
-fn is_lookalike(name: &str) -> bool {
-    let ours = b"evenkeel-origin";
-    name.len() == ours.len()
-        && name.bytes().zip(ours).all(|(came, &ours)| {
-            came == ours || (!ours.is_ascii_alphanumeric() && !came.is_ascii_alphanumeric())
-        })
 }
 
 #[cfg(test)]
@@ -49,20 +40,23 @@ mod tests {
 
     #[test]
     fn what_is_not_believed_is_removed_in_every_spelling() {
-        let mut headers = HeaderMap::new();
+        let mut headers = Fields::new();
         for name in ["evenkeel-origin", "evenkeel_origin", "Evenkeel.Origin"] {
-            headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("here"));
+            headers.append(HeaderName::try_from(name).unwrap(), &HeaderValue::from_static("here"));
         }
-        headers.append(ORIGIN, HeaderValue::from_static("there"));
-        headers.append("evenkeel-original", HeaderValue::from_static("another"));
+        headers.append(ORIGIN, &HeaderValue::from_static("there"));
+        headers.append(
+            HeaderName::from_static("evenkeel-original"),
+            &HeaderValue::from_static("another"),
+        );
         assert!(!is_believed(&mut headers, Edge::Strip));
         assert_eq!(
-            headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(),
+            headers.names().map(|name| name.to_string()).collect::<Vec<_>>(),
             ["evenkeel-original"]
         );
         assert!(!is_believed(&mut headers, Edge::Trust), "it does not say it came from elsewhere");
-        headers.append(ORIGIN, HeaderValue::from_static("there"));
+        headers.append(ORIGIN, &HeaderValue::from_static("there"));
         assert!(is_believed(&mut headers, Edge::Trust));
-        assert!(headers.contains_key(ORIGIN), "what is believed is passed on");
+        assert!(headers.contains(ORIGIN), "what is believed is passed on");
     }
 }

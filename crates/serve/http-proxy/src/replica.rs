@@ -53,7 +53,7 @@ use std::time::Duration;
 use evenkeel_core::report::{Estimates, Present};
 use evenkeel_core::{Feedback, Instant};
 use http::header::{HeaderValue, RETRY_AFTER};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, StatusCode};
 use tokio::task::JoinSet;
 
 use crate::agent_state::{AgentProbes, AgentState, BrownoutState};
@@ -64,7 +64,8 @@ use admission::{Admission, Entering, Full, Slot};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use evenkeel_http::{
-    Body, Client, LiveLimits, SendError, SendErrorKind, Upstream, grpc, serve_within,
+    Body, Client, LiveLimits, Request, Response, SendError, SendErrorKind, Upstream, grpc,
+    serve_within,
 };
 use evenkeel_proxy::requests::context::Ids;
 use evenkeel_proxy::requests::traces::Traces;
@@ -297,7 +298,7 @@ impl Agent {
         *response.status_mut() = StatusCode::NO_CONTENT;
         if ProbeKey::is_wanted(request.headers()) {
             let key = self.questions.new_key(self.clock.now());
-            key.map(|key| response.headers_mut().insert(datagram::HEADER, key));
+            key.inspect(|key| response.headers_mut().insert(datagram::HEADER, key));
         }
         response
     }
@@ -453,10 +454,10 @@ impl Agent {
         let headers = response.headers_mut();
         headers.remove(orca::HEADER);
         headers.remove(orca::HEADER_BINARY);
-        headers.insert(orca::HEADER, orca::write(&self.report(service_time)));
+        headers.insert(orca::HEADER, &orca::write(&self.report(service_time)));
         if let Some(dimming) = &self.dimming {
             headers.remove(brownout::DIMMER_2014);
-            headers.insert(brownout::DIMMER, brownout::write_dimmer(dimming.dimmer()));
+            headers.insert(brownout::DIMMER, &brownout::write_dimmer(dimming.dimmer()));
         }
         response
     }
@@ -480,7 +481,7 @@ fn is_probe(request: &Request<Body>) -> bool {
 fn refused(refusal: Refusal) -> Answered {
     let mut response = refusal.into_response();
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response.headers_mut().insert(RETRY_AFTER, &HeaderValue::from_static("1"));
     }
     Answered { response, service_time: None }
 }

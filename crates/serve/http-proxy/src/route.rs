@@ -10,7 +10,7 @@ use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::Probe;
 use evenkeel_core::{Feedback, Health, ReplicaId};
 use http::header::HOST;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 
 use crate::config::{Edge, HttpListenConfig};
 use crate::datagram::{self, ProbeKey};
@@ -19,7 +19,7 @@ use crate::prober::{AgentLine, Awaiting, Prober};
 use crate::redirected::{self, ORIGIN};
 use crate::replica::PROBE_PATH;
 use evenkeel_http::head::Forwarding;
-use evenkeel_http::{Body, SendError, Upstream};
+use evenkeel_http::{Body, Fields, Request, SendError, Upstream};
 use evenkeel_proxy::calls::{Calls, DispatcherSeed, OpenAttempt};
 use evenkeel_proxy::config::{Timeouts, UpstreamConfig};
 use evenkeel_proxy::requests::context::Ids;
@@ -231,7 +231,7 @@ impl Route {
     /// whether it may change something.
     pub(crate) fn depart(
         &self,
-        headers: &mut HeaderMap,
+        headers: &mut Fields,
         is_forwarded: bool,
         is_write: bool,
     ) -> Option<SiteChoice> {
@@ -248,9 +248,9 @@ impl Route {
 
     /// Writes on a request that goes to another site where it comes from, and nothing on one that
     /// stays or has come home.
-    pub(crate) fn mark(&self, choice: &SiteChoice, headers: &mut HeaderMap) {
+    pub(crate) fn mark(&self, choice: &SiteChoice, headers: &mut Fields) {
         match self.origin.as_ref().filter(|_| choice.is_away()) {
-            Some(origin) => drop(headers.insert(ORIGIN, origin.clone())),
+            Some(origin) => headers.insert(ORIGIN, origin),
             None => drop(headers.remove(ORIGIN)),
         }
     }
@@ -261,11 +261,7 @@ impl Route {
 
     /// Asks the replica's agent to tell if a request must wait there, where the policy wants to
     /// hear that and there is a channel for it.
-    pub(crate) fn listen(
-        &self,
-        attempt: &OpenAttempt,
-        headers: &mut HeaderMap,
-    ) -> Option<Awaiting> {
+    pub(crate) fn listen(&self, attempt: &OpenAttempt, headers: &mut Fields) -> Option<Awaiting> {
         if !attempt.wants_notice() || attempt.datacenter() != HOME {
             return None; // elsewhere a proxy is
         }
@@ -367,7 +363,7 @@ impl Route {
     }
 
     /// Takes the replica's report out of the headers of its answer.
-    pub(crate) fn feedback_of(&self, headers: &mut HeaderMap) -> Option<Feedback> {
+    pub(crate) fn feedback_of(&self, headers: &mut Fields) -> Option<Feedback> {
         orca::take_feedback(headers).unwrap_or_else(|error| {
             let dimmers_invalid = u64::from(error.is_of_dimmer());
             self.note_seen(&BrownoutSeen { dimmers_invalid, ..BrownoutSeen::default() });
@@ -380,14 +376,14 @@ impl Route {
         let prober = &self.connections.prober;
         let asked_at = self.calls.clock.now();
         let wants_key = replica.agent.wants_key(asked_at);
-        let mut request = http::Request::new(Body::empty());
+        let mut request = Request::new(Body::empty());
         *request.uri_mut() = http::Uri::from_static(PROBE_PATH);
         let host = replica.upstream.address().authority();
         if let Ok(host) = HeaderValue::try_from(host) {
-            request.headers_mut().insert(HOST, host);
+            request.headers_mut().insert(HOST, &host);
         }
         if wants_key {
-            request.headers_mut().insert(datagram::HEADER, datagram::WANTED);
+            request.headers_mut().insert(datagram::HEADER, &datagram::WANTED);
         }
         let limit = self.config.timeouts.attempt;
         let answer = tokio::time::timeout(limit, replica.upstream.send(request)).await;

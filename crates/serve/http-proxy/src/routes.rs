@@ -6,9 +6,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use evenkeel_core::turns::Turns;
+use evenkeel_http::{Fields, Request};
+use http::StatusCode;
 use http::header::HOST;
 use http::uri::Authority;
-use http::{HeaderMap, Request, StatusCode};
 
 use crate::config::{HostMatch, PathMatch, RouteAction, RouteConfig, RouteMatch};
 use crate::mirror::Mirror;
@@ -133,8 +134,8 @@ impl RouteMatch {
     fn takes<B>(&self, request: &Request<B>) -> bool {
         let headers = request.headers();
         let has = |name, value: &Option<http::HeaderValue>| match value {
-            Some(value) => headers.get_all(name).iter().any(|it| it == value),
-            None => headers.contains_key(name),
+            Some(value) => headers.get_all(name).any(|it| it == *value),
+            None => headers.contains(name),
         };
         (self.methods.is_empty() || self.methods.contains(request.method()))
             && self.path.as_ref().is_none_or(|path| path.takes(request.uri().path()))
@@ -147,8 +148,8 @@ impl RouteMatch {
     }
 }
 
-fn host_of(headers: &HeaderMap) -> Option<&str> {
-    headers.get(HOST)?.to_str().ok()
+fn host_of(headers: &Fields) -> Option<&str> {
+    headers.get(HOST)?.to_str()
 }
 
 impl PathMatch {
@@ -186,11 +187,11 @@ mod tests {
     use super::*;
 
     fn request(method: &str, uri: &str, headers: &[(&str, &str)]) -> Request<()> {
-        let mut request = Request::builder().method(method).uri(uri);
+        let mut request = http::Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        request.body(()).unwrap()
+        request.body(()).unwrap().into()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::Feedback;
-use evenkeel_http::{Body, Client, SendError, Upstream, serve};
+use evenkeel_http::{Body, Client, Fields, Request, Response, SendError, Upstream, serve};
 use evenkeel_http_proxy::config::AgentConfig;
 use evenkeel_http_proxy::orca;
 use evenkeel_http_proxy::replica::{PROBE_PATH, serve_agent};
@@ -18,7 +18,7 @@ use evenkeel_runtime::clock::Clock;
 use evenkeel_testkit::story::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_testkit::wait::{found, until};
 use http::header::RETRY_AFTER;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -154,13 +154,13 @@ impl Proxy {
 
 struct Answer {
     status: StatusCode,
-    headers: http::HeaderMap,
+    headers: Fields,
     body: String,
     feedback: Option<Feedback>,
 }
 
 fn get(path: &str) -> Request<Body> {
-    Request::get(path).header("host", "app").body(Body::empty()).unwrap()
+    http::Request::get(path).header("host", "app").body(Body::empty()).unwrap().into()
 }
 
 fn load(feedback: Feedback) -> (u32, u32) {
@@ -251,7 +251,7 @@ fn a_full_queue_refuses_with_a_report() {
         proxy.until_load(1, 1).await;
         let refused = proxy.ask("/2").await;
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(refused.headers["retry-after"], "1");
+        assert_eq!(refused.headers.get("retry-after").unwrap(), "1");
         assert!(refused.body.contains("1 requests wait already"), "{}", refused.body);
         assert_eq!(refused.feedback.map(load), Some((1, 1)));
         assert_eq!(proxy.ask(PROBE_PATH).await.status, StatusCode::NO_CONTENT);
@@ -360,7 +360,7 @@ fn requests_and_answers_pass_unchanged_but_for_the_report() {
         *request.uri_mut() = "/cart?item=%20x".parse().unwrap();
         let headers = [("host", "shop.test"), ("x-forwarded-for", "10.1.2.3"), ("x-y", "z")];
         for (name, value) in headers {
-            request.headers_mut().append(name, value.parse().unwrap());
+            request.headers_mut().append(HeaderName::from_static(name), &value.parse().unwrap());
         }
         let answer = tokio::task::spawn_local(async move { proxy.send(request).await });
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -379,7 +379,7 @@ fn requests_and_answers_pass_unchanged_but_for_the_report() {
         stream.write_all(said.as_bytes()).await.unwrap();
         let answer = answer.await.unwrap();
         assert_eq!((answer.status.as_u16(), answer.body.as_str()), (418, "hi"));
-        assert_eq!(answer.headers["x-a"], "b");
+        assert_eq!(answer.headers.get("x-a").unwrap(), "b");
         assert_eq!(answer.feedback.map(load), Some((0, 0)), "the agent's report, not the other");
     });
 }
@@ -439,7 +439,7 @@ fn stalled_bodies_free_their_slots_and_waiting_has_an_end() {
         let (response, stream) = join(proxy.0.send(get("/stalls")), stalling).await;
         let waiting = proxy.ask("/waits").await;
         assert_eq!(waiting.status, StatusCode::SERVICE_UNAVAILABLE, "{}", waiting.body);
-        assert_eq!(waiting.headers[RETRY_AFTER], "1");
+        assert_eq!(waiting.headers.get(RETRY_AFTER).unwrap(), "1");
         assert!(waiting.body.contains("waited"), "{}", waiting.body);
         let stalled = response.unwrap().into_body().collect(100).await;
         assert!(stalled.is_err(), "the agent cuts it off: {stalled:?}");

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_http::{Body, Client, Upstream, serve};
+use evenkeel_http::{Body, Client, Request, Response, Upstream, serve};
 use evenkeel_http_proxy::agent_state::AgentState;
 use evenkeel_http_proxy::config::AgentConfig;
 use evenkeel_http_proxy::replica::Agent;
@@ -23,7 +23,7 @@ use evenkeel_settings::{Node, Table};
 use evenkeel_testkit::relay::Relay;
 use evenkeel_testkit::story::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_testkit::wait::until;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -52,7 +52,7 @@ struct App {
 
 impl App {
     async fn answer(self: Rc<Self>, request: Request<Body>) -> Response<Body> {
-        assert!(!request.headers().contains_key(HEADER), "{:?}", request.headers());
+        assert!(!request.headers().contains(HEADER), "{:?}", request.headers());
         self.came.borrow_mut().push(request.uri().path().to_owned());
         tokio::time::sleep(self.takes).await;
         if self.is_held.get() {
@@ -268,8 +268,8 @@ async fn ask(
     (method, path): (Method, &str),
     body: Body,
 ) -> (StatusCode, String) {
-    let request = Request::builder().method(method).uri(path).header("host", "web");
-    let answer = client.send(request.body(body).unwrap()).await.unwrap();
+    let request = http::Request::builder().method(method).uri(path).header("host", "web");
+    let answer = client.send(request.body(body).unwrap().into()).await.unwrap();
     let (head, body) = answer.into_parts();
     let body = body.collect(1 << 20).await.unwrap();
     (head.status, String::from_utf8(body.to_vec()).unwrap())
@@ -526,10 +526,11 @@ fn who_has_no_agent_is_asked_for_no_notice_and_strangers_get_none() {
         let others = pair.fast.occupy().await;
         let client = Upstream::new(pair.fast.address, UPSTREAM);
         for wish in ["", "1", "00000000 0000000000000000 0000000000000001"] {
-            let request = Request::get("/stranger").header("host", "web").header(HEADER, wish);
+            let request =
+                http::Request::get("/stranger").header("host", "web").header(HEADER, wish);
             let request = request.body(Body::empty()).unwrap();
             let client = client.clone();
-            tokio::task::spawn_local(async move { drop(client.send(request).await) });
+            tokio::task::spawn_local(async move { drop(client.send(request.into()).await) });
         }
         until("they wait", || pair.fast.state().waiting == OTHERS + 2).await;
         pair.fast.finish(others).await;

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use evenkeel_http::{Body, Client, Upstream, serve};
+use evenkeel_http::{Body, Client, Fields, Request, Response, Upstream, serve};
 use evenkeel_http_proxy::agent_state::BrownoutState;
 use evenkeel_http_proxy::config::Switch;
 use evenkeel_http_proxy::replica::{Agent, PROBE_PATH};
@@ -20,7 +20,7 @@ use evenkeel_server::process::Process;
 use evenkeel_settings::Node;
 use evenkeel_testkit::story::{LIMITS, MS, UPSTREAM, story};
 use evenkeel_testkit::wait::found;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderName, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -42,8 +42,8 @@ struct AppState {
     is_hung: Cell<bool>,
     status: Cell<StatusCode>,
     /// What it puts on its answers.
-    says: RefCell<HeaderMap>,
-    came: RefCell<Vec<HeaderMap>>,
+    says: RefCell<Fields>,
+    came: RefCell<Vec<Fields>>,
 }
 
 impl App {
@@ -74,9 +74,9 @@ impl App {
 
     /// What its answers say from now on.
     fn say(&self, lines: &[(&'static str, &'static str)]) {
-        let mut says = HeaderMap::new();
+        let mut says = Fields::new();
         for (name, value) in lines {
-            says.append(*name, value.parse().unwrap());
+            says.append(HeaderName::from_static(name), &value.parse().unwrap());
         }
         *self.0.says.borrow_mut() = says;
     }
@@ -84,7 +84,7 @@ impl App {
     /// The lines of the header that decides on the last request that came.
     fn reported(&self) -> Vec<String> {
         let came = self.0.came.borrow();
-        let lines = came.last().unwrap().get_all("brownout-optional").iter();
+        let lines = came.last().unwrap().get_all("brownout-optional");
         lines.map(|line| line.to_str().unwrap().to_owned()).collect()
     }
 
@@ -107,7 +107,7 @@ impl AppState {
         drop(core);
         let mut response = Response::new(Body::full(if is_lean { "lean" } else { "full" }));
         *response.status_mut() = self.status.get();
-        response.headers_mut().extend(self.says.borrow().clone());
+        *response.headers_mut() = self.says.borrow().clone();
         response
     }
 }
@@ -120,7 +120,7 @@ struct Asker(Upstream);
 #[derive(Debug)]
 struct Answer {
     status: u16,
-    headers: HeaderMap,
+    headers: Fields,
     body: String,
 }
 
@@ -147,10 +147,10 @@ impl Asker {
     }
 
     async fn with(&self, path: &str, lines: &[(&str, &str)]) -> Answer {
-        let request = Request::get(path).header("host", "localhost");
+        let request = http::Request::get(path).header("host", "localhost");
         let request =
             lines.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        self.send(request.body(Body::empty()).unwrap()).await
+        self.send(request.body(Body::empty()).unwrap().into()).await
     }
 
     async fn ask(&self) -> Answer {
@@ -235,7 +235,7 @@ fn a_listener_strips_decisions_unless_it_trusts_its_clients() {
         let (strict, asker) = proxy_before(&[app.0.address], "", "");
         assert_eq!(asker.with("/", &came).await.status, 200);
         assert!(app.reported().is_empty(), "{:?}", app.reported());
-        assert!(!app.0.came.borrow()[0].contains_key("brownout_optional"), "nor its lookalike");
+        assert!(!app.0.came.borrow()[0].contains("brownout_optional"), "nor its lookalike");
         let (trusting, asker) = proxy_before(&[app.0.address], "brownout = 'trust'", "");
         asker.with("/", &came).await;
         assert_eq!(app.reported(), ["?0;comments"]);
@@ -252,7 +252,7 @@ fn an_agent_decides_itself_unless_it_is_told_to_obey() {
         for came in [&[("brownout-optional", "?0"), ("brownout_optional", "?0")][..], &[]] {
             assert_eq!(deciding.with("/", came).await.dimmer(), 1.0);
             assert_eq!(app.reported(), ["?1"], "{came:?}");
-            assert!(!app.0.came.borrow()[0].contains_key("brownout_optional"));
+            assert!(!app.0.came.borrow()[0].contains("brownout_optional"));
         }
         let obeying = "[agent.dimmer]\ninbound = 'obey'\nparts = ['recommendations', 'comments']";
         let (agent, obeying) = agent_before(app.0.address, obeying);
@@ -500,9 +500,9 @@ fn whoever_came_has_left_whatever_happened() {
         let served = state(&agent).state;
         assert_eq!(served.full + served.reduced, 12, "refused ones were asked for, too");
         // Bodies of unknown length are decided for; their time is the client's.
-        let body = Request::post("/item/1").header("host", "shop");
+        let body = http::Request::post("/item/1").header("host", "shop");
         let body = body.header("content-length", "100000").body(Body::full("x".repeat(100_000)));
-        let _given_up = tokio::time::timeout(300 * MS, asker.send(body.unwrap())).await;
+        let _given_up = tokio::time::timeout(300 * MS, asker.send(body.unwrap().into())).await;
         assert_eq!(state(&agent).state.present, 0);
         assert_eq!(app.reported().len(), 1);
     });
@@ -522,12 +522,12 @@ fn the_switch_is_thrown_while_it_runs() {
         let (asker, admin) = (Asker::of(process.agents()[0]), process.admin().unwrap());
         let throw = async |switch: &str| {
             let body = format!("{{\"switch\": \"{switch}\"}}");
-            let request = Request::post("/api/v1/brownout")
+            let request = http::Request::post("/api/v1/brownout")
                 .header("host", "localhost")
                 .header("content-type", "application/json")
                 .header("content-length", body.len())
                 .body(Body::full(body));
-            Asker::of(admin).send(request.unwrap()).await
+            Asker::of(admin).send(request.unwrap().into()).await
         };
         let agent = process.agents()[0];
         let held = format!("evenkeel_brownout_manual{{agent=\"{agent}\"}}");

@@ -14,7 +14,7 @@ use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::split::{PlanRow, SplitWindow, parts};
 use evenkeel_geo::traffic::Directive;
 use evenkeel_geo::traffic::SplitSetup;
-use evenkeel_http::{Body, serve};
+use evenkeel_http::{Body, Request, Response, serve};
 use evenkeel_http_proxy::config::Edge;
 use evenkeel_http_proxy::redirected::ORIGIN;
 use evenkeel_proxy::config::{SiteReplicas, SiteSetup};
@@ -28,7 +28,7 @@ use evenkeel_settings::Node;
 use evenkeel_settings::address::ServerAddress;
 use evenkeel_testkit::story::{LIMITS, nobody, story};
 use evenkeel_testkit::wait::until;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -61,7 +61,7 @@ impl Replica {
         let seen = Rc::<RefCell<Vec<String>>>::default();
         let seeing = Rc::clone(&seen);
         let handler = move |request: Request<Body>, _| {
-            let origins = request.headers().get_all(ORIGIN).iter();
+            let origins = request.headers().get_all(ORIGIN);
             let origin: Vec<_> = origins.map(|origin| origin.to_str().unwrap()).collect();
             let origin = if origin.is_empty() { "-".to_owned() } else { origin.join("+") };
             let body = format!("{name} {origin}");

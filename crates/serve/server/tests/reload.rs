@@ -19,7 +19,6 @@ use evenkeel_server::process::{Process, Reloaded};
 use evenkeel_settings::Node;
 use evenkeel_testkit::story::{LIMITS, nobody, story};
 use evenkeel_testkit::wait::until;
-use http::Response;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -34,13 +33,13 @@ impl Replica {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (address, served) = (listener.address().unwrap(), Rc::<Cell<u64>>::default());
         let count = Rc::clone(&served);
-        let handler = move |request: http::Request<engine::Body>, _| {
+        let handler = move |request: engine::Request<engine::Body>, _| {
             count.set(count.get() + 1);
             let is_slow = request.uri().path() == "/slow";
             let takes = takes + Duration::from_millis(if is_slow { 40 } else { 0 });
             async move {
                 tokio::time::sleep(takes).await;
-                Response::new(engine::Body::full("served"))
+                engine::Response::new(engine::Body::full("served"))
             }
         };
         tokio::task::spawn_local(engine::serve(listener, LIMITS, handler, StopSignal::never()));

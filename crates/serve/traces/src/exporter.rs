@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_core::Rng;
-use evenkeel_http::{Body, Upstream};
+use evenkeel_http::{Body, Fields, Request, Upstream};
 use evenkeel_proxy::requests::traces::{Finished, TraceCounts};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, UpstreamLimits};
 use evenkeel_runtime::tls::ClientTls;
 use evenkeel_settings::address::ServerAddress;
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request};
+use http::{HeaderValue, Method};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message as _;
 use tokio::sync::{mpsc, watch};
@@ -240,10 +240,10 @@ impl State {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = otlp.path.parse().map_err(unsent)?;
         let headers = request.headers_mut();
-        headers.insert(HOST, otlp.authority().parse().map_err(unsent)?);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        headers.insert(HOST, &otlp.authority().parse().map_err(unsent)?);
+        headers.insert(CONTENT_TYPE, &HeaderValue::from_static("application/x-protobuf"));
         let agent = concat!("evenkeel/", env!("CARGO_PKG_VERSION"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
+        headers.insert(USER_AGENT, &HeaderValue::from_static(agent));
         let response = upstream.send(request).await.map_err(unsent)?;
         let (status, retry_after) = (response.status(), retry_after(response.headers()));
         let body = response.into_body().collect(ANSWER_BYTES_MAX).await;
@@ -318,8 +318,8 @@ fn unsent(error: impl Display) -> ExportError {
 }
 
 /// In seconds; as a date it is passed over.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+fn retry_after(headers: &Fields) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 

@@ -16,11 +16,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::Rng;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::fault::{Mishap, What};
-use evenkeel_http::{self as engine, Body};
+use evenkeel_http::{self as engine, Body, Request, Response};
 use evenkeel_http_proxy::config::AgentConfig;
 use evenkeel_http_proxy::replica;
 use evenkeel_runtime::accept::{Listener, worker_runtime};

@@ -11,11 +11,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
-use evenkeel_http::{Body, Client, Upstream, serve};
+use evenkeel_http::{Body, Client, Request, Response, Upstream, serve};
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::accept::{Listener, worker_runtime};
 use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
-use http::{HeaderValue, Request, Response};
+use http::HeaderValue;
 
 const SERVER: ServerLimits = ServerLimits {
     head_bytes_max: 32 * 1024,

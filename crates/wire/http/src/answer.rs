@@ -1,10 +1,10 @@
 //! What comes of a request that was sent to a replica.
 
 use bytes::Bytes;
-use http::{Request, response};
 
 use super::body::Body;
 use super::h2::inflow::Cause;
+use super::message::{Request, response};
 
 /// A response whose head has come.
 pub(super) struct Answer {

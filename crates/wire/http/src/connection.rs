@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use evenkeel_runtime::limits::{Engine, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
-use http::{Request, request};
 use http_body::{Frame, SizeHint};
 use hyper::client::conn::http1;
 
@@ -14,6 +13,7 @@ use super::body::Body;
 use super::h1::client::Connection as NativeConnection;
 use super::h2::inflow::Cause;
 use super::hyper_client::HyperConnection;
+use super::message::{Request, request};
 
 /// A connection to a replica.
 pub(super) enum Connection {

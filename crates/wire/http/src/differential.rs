@@ -13,13 +13,13 @@ use evenkeel_runtime::accept::{Listener, Stop};
 use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
 use evenkeel_testkit::corpus::{self, Case};
-use http::{Method, Request, Response};
+use http::Method;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::{Body, Upstream, serve};
+use crate::{Body, FieldName, FieldValue, Request, Response, Upstream, serve};
 
 const LIMITS: ServerLimits = ServerLimits {
     head_bytes_max: 4096,
@@ -108,7 +108,7 @@ async fn handle(request: Request<Body>, seen: Rc<RefCell<Vec<String>>>) -> Respo
     let mut lines: Vec<String> = head
         .headers
         .iter()
-        .map(|(name, value)| format!("{name}: {}", value.as_bytes().escape_ascii()))
+        .map(line)
         .map(|line| match line.strip_prefix("content-length: ").map(str::parse::<u64>) {
             Some(Ok(length)) => format!("content-length: {length}"), // what it means
             _ => line,
@@ -126,8 +126,15 @@ async fn handle(request: Request<Body>, seen: Rc<RefCell<Vec<String>>>) -> Respo
     }
 }
 
+/// A line of a head, its name in lower case: one engine keeps the case in which it came.
+fn line((name, value): (FieldName<'_>, FieldValue<'_>)) -> String {
+    let name = name.to_string().to_ascii_lowercase();
+    format!("{name}: {}", value.as_bytes().escape_ascii())
+}
+
 fn refused(status: u16) -> Response<Body> {
-    Response::builder().status(status).body(Body::empty()).expect("it is plain")
+    let response = http::Response::builder().status(status).body(Body::empty());
+    response.expect("it is plain").into()
 }
 
 /// Without what may differ: the date, the order of lines, and whether a client whose request broke,
@@ -386,8 +393,8 @@ fn observe_answer(engine: Engine, method: &Method, pieces: &[Vec<u8>]) -> String
         });
         let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let upstream = Upstream::new(nowhere, UpstreamLimits { engine, ..UPSTREAM });
-        let request = Request::builder().method(method).uri("/").header("host", "a");
-        let request = request.body(Body::empty()).expect("it is plain");
+        let request = http::Request::builder().method(method).uri("/").header("host", "a");
+        let request = request.body(Body::empty()).expect("it is plain").into();
         let observed = match upstream.send_other(Some(Stream::Memory(ours)), request).await {
             Ok(response) => told(response).await,
             // A head that broke off may be seen to be none before it does.
@@ -402,11 +409,7 @@ fn observe_answer(engine: Engine, method: &Method, pieces: &[Vec<u8>]) -> String
 /// What a response says.
 async fn told(response: Response<Body>) -> String {
     let (head, mut body) = response.into_parts();
-    let mut lines: Vec<String> = head
-        .headers
-        .iter()
-        .map(|(name, value)| format!("{name}: {}", value.as_bytes().escape_ascii()))
-        .collect();
+    let mut lines: Vec<String> = head.headers.iter().map(line).collect();
     lines.sort();
     let (mut data, mut end) = (Vec::new(), String::new());
     while let Some(frame) = body.frame().await {

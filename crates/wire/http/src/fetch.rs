@@ -7,9 +7,10 @@ use std::time::Duration;
 use evenkeel_runtime::accept::worker_runtime;
 use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, UpstreamLimits};
 use evenkeel_runtime::tls::ClientTls;
-use http::{Request, StatusCode};
+use http::StatusCode;
 
 use super::body::Body;
+use super::message::Request;
 use super::upstream::Upstream;
 
 /// The status and the body of the answer to a request, at most `bytes_max` of it. Blocks for at

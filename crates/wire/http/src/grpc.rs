@@ -6,11 +6,13 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
 
 use super::body::Body;
+use super::fields::Fields;
 use super::head::is_refusal;
+use super::message::Response;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -28,16 +30,24 @@ const UNAVAILABLE: u32 = 14;
 const DATA_LOSS: u32 = 15;
 
 /// Whether this is the head of a gRPC message, in either direction.
-pub fn is_grpc(headers: &HeaderMap) -> bool {
+pub fn is_grpc(headers: &Fields) -> bool {
     let Some(kind) = headers.get(CONTENT_TYPE) else { return false };
     let Some(rest) = kind.as_bytes().strip_prefix(b"application/grpc") else { return false };
     matches!(rest.first(), None | Some(b'+' | b';')) // not grpc-web
 }
 
-/// The `grpc-status` in a head or in trailers.
-pub fn status_in(headers: &HeaderMap) -> Option<u32> {
-    let status = headers.get(GRPC_STATUS)?.to_str().ok();
-    Some(status.and_then(|status| status.parse().ok()).unwrap_or(UNKNOWN))
+/// The `grpc-status` in a head.
+pub fn status_in(head: &Fields) -> Option<u32> {
+    Some(status_in_words(head.get(GRPC_STATUS)?.as_bytes()))
+}
+
+/// The same in trailers.
+pub(crate) fn status_in_trailers(trailers: &HeaderMap) -> Option<u32> {
+    Some(status_in_words(trailers.get(GRPC_STATUS)?.as_bytes()))
+}
+
+fn status_in_words(status: &[u8]) -> u32 {
+    str::from_utf8(status).ok().and_then(|status| status.parse().ok()).unwrap_or(UNKNOWN)
 }
 
 /// Whether a status says that the replica cannot serve now: another may.
@@ -51,8 +61,8 @@ pub fn is_failure(status: u32) -> bool {
 }
 
 /// How long the client waits for all of the answer, if it says that and it can be read.
-pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
+pub fn timeout(headers: &Fields) -> Option<Duration> {
+    let text = headers.get(GRPC_TIMEOUT)?.to_str()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if number.len() > 8 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -79,10 +89,10 @@ pub fn understood(refused: Response<Body>) -> Response<Body> {
     let words = refused.body().text().unwrap_or_default();
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert(GRPC_STATUS, HeaderValue::from(status));
+    headers.insert(CONTENT_TYPE, &HeaderValue::from_static("application/grpc"));
+    headers.insert(GRPC_STATUS, &HeaderValue::from(status));
     if let Ok(message) = HeaderValue::try_from(percent_encoded(words.trim_end())) {
-        headers.insert(GRPC_MESSAGE, message);
+        headers.insert(GRPC_MESSAGE, &message);
     }
     response
 }
@@ -121,8 +131,8 @@ mod tests {
     use super::*;
     use crate::head::Refusal;
 
-    fn with(name: HeaderName, value: &str) -> HeaderMap {
-        HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
+    fn with(name: HeaderName, value: &str) -> Fields {
+        Fields::from_iter([(name, &HeaderValue::from_bytes(value.as_bytes()).unwrap())])
     }
 
     #[test]
@@ -133,7 +143,7 @@ mod tests {
         for kind in ["application/grpc-web", "application/json", "", "application/grp"] {
             assert!(!is_grpc(&with(CONTENT_TYPE, kind)), "{kind}");
         }
-        assert!(!is_grpc(&HeaderMap::new()));
+        assert!(!is_grpc(&Fields::new()));
     }
 
     #[test]
@@ -146,8 +156,7 @@ mod tests {
         assert_eq!(read("5u"), Some(Duration::from_micros(5)));
         assert_eq!(read("7n"), Some(Duration::from_nanos(7)));
         for wrong in ["", "S", "1", "-1S", "1s", "123456789S", "1.5S", "+1S", "1 S", "\u{e9}"] {
-            let value = HeaderValue::from_bytes(wrong.as_bytes()).unwrap();
-            assert_eq!(timeout(&HeaderMap::from_iter([(GRPC_TIMEOUT, value)])), None, "{wrong}");
+            assert_eq!(read(wrong), None, "{wrong}");
         }
     }
 
@@ -157,7 +166,7 @@ mod tests {
         assert_eq!(failures, [4, 13, 14, 15]);
         assert_eq!(status_in(&with(GRPC_STATUS, "14")), Some(14));
         assert_eq!(status_in(&with(GRPC_STATUS, "well")), Some(UNKNOWN));
-        assert_eq!(status_in(&HeaderMap::new()), None);
+        assert_eq!(status_in(&Fields::new()), None);
     }
 
     #[test]
@@ -166,7 +175,7 @@ mod tests {
         let response = understood(refusal.into_response());
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(status_in(response.headers()), Some(UNAVAILABLE));
-        assert_eq!(response.headers()[GRPC_MESSAGE], "no 100 %25 of it");
+        assert_eq!(response.headers().get(GRPC_MESSAGE).unwrap(), "no 100 %25 of it");
         assert!(is_grpc(response.headers()));
         let mut of_a_replica = Response::new(Body::full("no"));
         *of_a_replica.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -22,12 +22,14 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{Extensions, Method, Request, Response, StatusCode, Uri, Version};
+use http::{Extensions, Method, StatusCode, Uri, Version};
 
 use super::body::Body;
 use super::client::Client;
+use super::fields::{FieldValue, Fields, Role};
+use super::message::{Request, Response};
 use evenkeel_runtime::networks::Networks;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -83,10 +85,10 @@ impl Refusal {
         let mut response = Response::new(Body::full(format!("{}\n", self.message)));
         *response.status_mut() = self.status;
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        response.headers_mut().insert(header::CONTENT_TYPE, &plain);
         if matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
             // Whoever is in front may see its end elsewhere: nothing behind it is read.
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            response.headers_mut().insert(header::CONNECTION, &HeaderValue::from_static("close"));
         }
         response.extensions_mut().insert(Refused);
         response
@@ -133,16 +135,16 @@ pub fn prepare_request(
     let wants_trailers = seen.te && accepts_trailers(request.headers());
     to_origin_form(request)?;
     let headers = request.headers_mut();
-    if seen.hosts == 0 && !headers.contains_key(header::HOST) {
-        headers.insert(header::HOST, forwarding.host_default.clone());
+    if seen.hosts == 0 && !headers.contains(header::HOST) {
+        headers.insert(header::HOST, &forwarding.host_default);
     }
     strip(headers, &seen);
     if is_chunked {
-        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        headers.insert(header::TRANSFER_ENCODING, &HeaderValue::from_static("chunked"));
     }
     if wants_trailers {
-        headers.insert(header::TE, HeaderValue::from_static("trailers"));
-        headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
+        headers.insert(header::TE, &HeaderValue::from_static("trailers"));
+        headers.insert(header::CONNECTION, &HeaderValue::from_static("te"));
     }
     forward(headers, client, forwarding);
     *request.version_mut() = Version::HTTP_11;
@@ -193,36 +195,32 @@ struct Seen {
 }
 
 impl Seen {
-    fn scan(headers: &HeaderMap) -> Seen {
+    fn scan(headers: &Fields) -> Seen {
         let mut seen = Seen::default();
-        for (name, value) in headers {
+        for (role, value) in headers.roles() {
             let value = value.as_bytes();
-            match *name {
-                header::HOST => {
+            match role {
+                Role::Host => {
                     seen.hosts += 1;
                     seen.has_bad_host |= !is_host(value);
                 }
-                header::CONTENT_LENGTH => {
+                Role::ContentLength => {
                     seen.lengths += 1;
                     seen.has_odd_length |= !value.iter().all(u8::is_ascii_digit);
                 }
-                header::CONNECTION => {
+                Role::Connection => {
                     seen.connection = true;
                     seen.connection_names |= !is_plain_connection(value);
                 }
-                header::TRANSFER_ENCODING => seen.transfer_encoding = true,
-                header::TE => seen.te = true,
-                header::UPGRADE => seen.upgrade = true,
-                header::EXPECT => seen.other = true,
-                _ => seen.other |= is_always_removed(name.as_str()),
+                Role::TransferEncoding => seen.transfer_encoding = true,
+                Role::Te => seen.te = true,
+                Role::Upgrade => seen.upgrade = true,
+                Role::Expect | Role::KeepAlive | Role::Proxy => seen.other = true,
+                Role::Date | Role::Trailer | Role::Other => {}
             }
         }
         seen
     }
-}
-
-fn is_always_removed(name: &str) -> bool {
-    name == "keep-alive" || name.starts_with("proxy-")
 }
 
 fn is_plain_connection(value: &[u8]) -> bool {
@@ -250,13 +248,13 @@ fn is_host(host: &[u8]) -> bool {
 }
 
 /// Says that WebSocket is spoken next.
-fn upgrade(headers: &mut HeaderMap) {
-    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+fn upgrade(headers: &mut Fields) {
+    headers.insert(header::CONNECTION, &HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, &HeaderValue::from_static("websocket"));
 }
 
 /// Whether a replica agrees to speak what was asked for.
-pub(super) fn agrees_to_upgrade(headers: &HeaderMap) -> bool {
+pub(super) fn agrees_to_upgrade(headers: &Fields) -> bool {
     has_token(headers, &header::UPGRADE, b"websocket")
 }
 
@@ -283,12 +281,12 @@ fn check_upgrade(request: &Request<Body>) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-fn has_token(headers: &HeaderMap, name: &HeaderName, token: &[u8]) -> bool {
+fn has_token(headers: &Fields, name: &HeaderName, token: &[u8]) -> bool {
     tokens(headers, name).any(|it| it.eq_ignore_ascii_case(token))
 }
 
 /// `Ok(true)` when the body is chunked and nothing else.
-fn check_request_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
+fn check_request_coding(headers: &Fields) -> Result<bool, Refusal> {
     if is_chunked_only(headers) {
         return Ok(true);
     }
@@ -298,21 +296,21 @@ fn check_request_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
 
 /// Whether it is `chunked` and nothing else. Empty members of a list mean nothing by RFC 9110
 /// §5.6.1, but other servers refuse them.
-fn is_chunked_only(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(header::TRANSFER_ENCODING).iter();
+fn is_chunked_only(headers: &Fields) -> bool {
+    let mut lines = headers.get_all(header::TRANSFER_ENCODING);
     let is_chunked =
-        |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+        |line: FieldValue<'_>| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     lines.next().is_some_and(is_chunked) && lines.next().is_none()
 }
 
-fn accepts_trailers(headers: &HeaderMap) -> bool {
+fn accepts_trailers(headers: &Fields) -> bool {
     tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// The members of a comma-separated header, over all its lines.
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
-    let lines = headers.get_all(name).into_iter();
-    lines
+fn tokens<'a>(headers: &'a Fields, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    headers
+        .get_all(name)
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
         .filter(|token| !token.is_empty())
@@ -330,55 +328,49 @@ fn to_origin_form(request: &mut Request<Body>) -> Result<(), Refusal> {
     let path = request.uri().path_and_query().cloned();
     let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
     *request.uri_mut() = Uri::from(path);
-    request.headers_mut().insert(header::HOST, host);
+    request.headers_mut().insert(header::HOST, &host);
     Ok(())
 }
 
 /// Removes everything that was meant for this hop.
-fn strip(headers: &mut HeaderMap, seen: &Seen) {
+fn strip(headers: &mut Fields, seen: &Seen) {
     if seen.connection_names {
         remove_named_by_connection(headers);
     }
-    if seen.connection {
-        headers.remove(header::CONNECTION);
-    }
-    if seen.te {
-        headers.remove(header::TE);
-    }
-    if seen.upgrade {
-        headers.remove(header::UPGRADE);
-    }
-    if seen.transfer_encoding {
-        headers.remove(header::TRANSFER_ENCODING);
-    }
-    if seen.other {
-        headers.remove(header::EXPECT);
-        remove_where(headers, is_always_removed);
+    if seen.connection || seen.te || seen.upgrade || seen.transfer_encoding || seen.other {
+        headers.retain_roles(|role| match role {
+            Role::Connection
+            | Role::Expect
+            | Role::KeepAlive
+            | Role::Proxy
+            | Role::Te
+            | Role::TransferEncoding
+            | Role::Upgrade => false,
+            Role::ContentLength | Role::Date | Role::Host | Role::Trailer | Role::Other => true,
+        });
     }
 }
 
 /// Removes what `Connection` names, except the fields a message cannot do without.
-fn remove_named_by_connection(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
+fn remove_named_by_connection(headers: &mut Fields) {
+    let mut named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token).ok())
         .filter(|name| !matches!(*name, header::HOST | header::CONTENT_LENGTH))
         .collect();
-    named.iter().for_each(|name| drop(headers.remove(name)));
-}
-
-fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
-    let names: Vec<HeaderName> =
-        headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
-    names.iter().for_each(|name| drop(headers.remove(name)));
+    // A client may name thousands.
+    named.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    headers.retain(|name| {
+        let lower = || name.as_bytes().iter().map(u8::to_ascii_lowercase);
+        named.binary_search_by(|other| other.as_str().bytes().cmp(lower())).is_err()
+    });
 }
 
 impl Forwarding {
     /// Who the user is by `X-Forwarded-For`, where the peer and all proxies behind it are trusted:
     /// the last address there that is none of theirs. `None`: the peer.
-    pub fn user(&self, headers: &HeaderMap, peer: IpAddr) -> Option<IpAddr> {
+    pub fn user(&self, headers: &Fields, peer: IpAddr) -> Option<IpAddr> {
         let trusted = self.trusted_proxies.as_ref().filter(|it| it.contain(peer))?;
-        let lines: Vec<_> = headers.get_all(X_FORWARDED_FOR).iter().collect();
-        let entries = lines.iter().rev().filter_map(|line| line.to_str().ok());
+        let entries = headers.get_all(X_FORWARDED_FOR).rev().filter_map(FieldValue::to_str);
         let mut user = None;
         for entry in entries.flat_map(|line| line.rsplit(',')) {
             // What a trusted proxy did not understand nobody does.
@@ -400,26 +392,24 @@ fn forwarded_address(entry: &str) -> Option<IpAddr> {
 }
 
 /// Tells the replica who asks, and what is believed of that.
-fn forward(headers: &mut HeaderMap, client: &Client, forwarding: &Forwarding) {
+fn forward(headers: &mut Fields, client: &Client, forwarding: &Forwarding) {
     let trusted = forwarding.trusted_proxies.as_ref();
     let is_believed = trusted.is_some_and(|it| it.contain(client.address.ip()));
     if trusted.is_some() && !is_believed {
-        let says_who = |name: &str| name == "forwarded" || name.starts_with("x-forwarded-");
-        remove_where(headers, says_who);
+        headers.retain(|name| name != *"forwarded" && !name.starts_with("x-forwarded-"));
     }
     if forwarding.append_forwarded_for {
         append_forwarded_for(headers, client);
     }
-    let is_said = is_believed && headers.contains_key(X_FORWARDED_PROTO);
+    let is_said = is_believed && headers.contains(X_FORWARDED_PROTO);
     if forwarding.is_https && !is_said {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+        headers.insert(X_FORWARDED_PROTO, &HeaderValue::from_static("https"));
     }
 }
 
-fn append_forwarded_for(headers: &mut HeaderMap, client: &Client) {
-    if let Entry::Vacant(place) = headers.entry(X_FORWARDED_FOR) {
-        place.insert(client.forwarded_for.clone());
-        return;
+fn append_forwarded_for(headers: &mut Fields, client: &Client) {
+    if !headers.contains(X_FORWARDED_FOR) {
+        return headers.append(X_FORWARDED_FOR, &client.forwarded_for);
     }
     let mut chain = Vec::new();
     for earlier in headers.get_all(X_FORWARDED_FOR) {
@@ -428,5 +418,5 @@ fn append_forwarded_for(headers: &mut HeaderMap, client: &Client) {
     }
     chain.extend_from_slice(client.forwarded_for.as_bytes());
     let chain = HeaderValue::from_maybe_shared(bytes::Bytes::from(chain));
-    headers.insert(X_FORWARDED_FOR, chain.expect("joined header values are a header value"));
+    headers.insert(X_FORWARDED_FOR, &chain.expect("joined header values are a header value"));
 }

@@ -5,7 +5,6 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::stream::Stream;
-use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
@@ -14,11 +13,13 @@ use super::answer::{Answer, Failure};
 use super::body::{Body, BodyError};
 use super::h2::inflow::Cause;
 use super::head;
+use super::message::Request;
 use super::relay::Relay;
 use super::send_error::find;
 use super::wire::Wire;
 
-type Sent = dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>>;
+type Sent =
+    dyn Future<Output = Result<http::Response<Incoming>, TrySendError<http::Request<Body>>>>;
 
 /// A connection to a replica.
 pub(super) struct HyperConnection {
@@ -43,7 +44,7 @@ impl HyperConnection {
 
     pub(super) fn begin(&mut self, request: Request<Body>) {
         self.may_upgrade = head::wants_upgrade(&request);
-        self.sent = Some(Box::pin(self.sender.try_send_request(request)));
+        self.sent = Some(Box::pin(self.sender.try_send_request(request.into())));
     }
 
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Failure>> {
@@ -54,7 +55,10 @@ impl HyperConnection {
         };
         drop(sent);
         let (parts, incoming) = match answered {
-            Ok(response) => response.into_parts(),
+            Ok(response) => {
+                let (parts, incoming) = response.into_parts();
+                (parts.into(), incoming)
+            }
             Err(error) => return Poll::Ready(Err(failure(error))),
         };
         let length = http_body::Body::size_hint(&incoming).exact();
@@ -131,11 +135,11 @@ impl HyperConnection {
     }
 }
 
-fn failure(mut error: TrySendError<Request<Body>>) -> Failure {
+fn failure(mut error: TrySendError<http::Request<Body>>) -> Failure {
     let request = error.take_message();
     let error = error.into_error();
     match request {
-        Some(request) => Failure::Unsent(Box::new(request), error.into()),
+        Some(request) => Failure::Unsent(Box::new(request.into()), error.into()),
         None if find::<BodyError>(&error).is_some() => Failure::RequestBody(error.into()),
         None if error.is_parse() => Failure::Malformed(error.into()),
         None => Failure::Reset(error.into()),

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
-use http::{Request, request};
 use http_body::{Frame, SizeHint};
 use hyper::client::conn::http1;
 
@@ -20,6 +19,7 @@ use super::connection::Connection;
 use super::counts::{Counted, Side, count};
 use super::h2::inflow::Cause;
 use super::h2::sessions::Sessions;
+use super::message::{Request, request};
 use super::replica_body::Arrival;
 
 /// How many times a kept connection is looked at during its idle time.

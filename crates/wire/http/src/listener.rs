@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -32,6 +32,7 @@ use super::h2;
 use super::head::Refusal;
 use super::parting::{Parting, Serving, parting};
 use super::wire::Wire;
+use crate::message::{Request, Response};
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, Listener, ListenerFilters, Order, Peer, Phase, ServeConnection,
     Served, StopSignal, Stream, accept, begins_proxy_header, poll_leave,
@@ -184,7 +185,8 @@ where
         link: &Rc<Link>,
     ) {
         let tunnel = Cell::new(None);
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|request: http::Request<Incoming>| {
+            let request = Request::from(request);
             let wants_upgrade = request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some();
             let tunnel = &tunnel;
             let serving = Serving::begin(link);
@@ -201,9 +203,10 @@ where
                 // Whoever has asked for another protocol may speak it by now: it is not HTTP.
                 let is_last = !serving.takes_more() || wants_upgrade;
                 if is_last && !is_upgraded {
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    response.headers_mut().insert(CONNECTION, &HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(response.map(|body| Answer { body, _serving: serving }))
+                let response = response.map(|body| Answer { body, _serving: serving });
+                Ok::<_, Infallible>(http::Response::from(response))
             }
         });
         let keep_alive = link.order() == Order::Serve; // else it is good for one request

@@ -123,7 +123,7 @@ impl<A: Arrival> ReplicaBody<A> {
 
 /// How a body ends that has these trailers.
 fn end_of(trailers: &HeaderMap) -> End {
-    match grpc::status_in(trailers) {
+    match grpc::status_in_trailers(trailers) {
         None | Some(0) => End::Complete,
         Some(status) => End::GrpcStatus(status),
     }

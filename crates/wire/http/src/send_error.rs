@@ -5,10 +5,11 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 
 use super::answer::Failure;
 use super::body::{Body, BodyError};
+use super::message::Request;
 
 /// Why an attempt brought no response head.
 #[derive(Debug)]

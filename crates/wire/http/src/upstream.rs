@@ -17,7 +17,7 @@ use evenkeel_runtime::dial::dial;
 use evenkeel_runtime::limits::{BodyLimits, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
-use http::{Extensions, Request, Response, StatusCode, Version, request, response};
+use http::{Extensions, StatusCode, Version};
 
 use super::answer::Answer;
 use super::body::{Body, Upload};
@@ -25,6 +25,7 @@ use super::h2::call::{Call, Unanswered, Unprocessed};
 use super::h2::sessions::{ALPN, Found};
 use super::head;
 use super::lease::{Lease, Pool};
+use super::message::{Request, Response, request, response};
 use super::replica_body::{Arrival, ReplicaBody};
 use super::send_error::{SendError, SendErrorKind};
 use super::stall::Stall;
@@ -231,7 +232,6 @@ impl fmt::Debug for Upstream {
 
 /// What is sent to a replica.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "in a box each request would be allocated")]
 pub enum Outgoing<'a> {
     /// A request.
     Request(Request<Body>),

@@ -110,7 +110,7 @@ proptest! {
     #[test]
     fn any_header_is_a_wish_or_none(value in "[ 0-9a-fA-F+-]{0,60}") {
         let value = HeaderValue::from_str(&value).unwrap();
-        let mut headers = HeaderMap::from_iter([(NOTICE, value)]);
+        let mut headers = Fields::from_iter([(NOTICE, value)]);
         let wish = Wish::take(&mut headers);
         prop_assert!(wish.is_none_or(|wish| !key().is_owners(&wish)) && headers.is_empty());
     }
@@ -173,12 +173,12 @@ fn a_notice_is_no_answer_and_an_answer_no_notice_whatever_their_number() {
 fn a_wish_shows_that_its_sender_has_the_key_and_nothing_else_does() {
     let ((key, words), (other, _)) =
         (ProbeKey::generate(7).unwrap(), ProbeKey::generate(7).unwrap());
-    let told = ProbeKey::take(&mut HeaderMap::from_iter([(HEADER, words)])).unwrap();
+    let told = ProbeKey::take(&mut Fields::from_iter([(HEADER, words)])).unwrap();
     let value = told.wish(u64::MAX);
     assert!(value.is_sensitive(), "HTTP/2 does not keep it");
     let take = |value: &str| {
         let value = HeaderValue::from_str(value).unwrap();
-        let mut headers = HeaderMap::from_iter([(NOTICE, value)]);
+        let mut headers = Fields::from_iter([(NOTICE, value)]);
         let wish = Wish::take(&mut headers);
         assert!(headers.is_empty(), "the application never sees it");
         wish
@@ -199,14 +199,14 @@ fn a_wish_shows_that_its_sender_has_the_key_and_nothing_else_does() {
     for value in nothing {
         assert_eq!(take(value), None, "{value:?}");
     }
-    assert_eq!(Wish::take(&mut HeaderMap::new()), None);
+    assert_eq!(Wish::take(&mut Fields::new()), None);
 }
 
 #[test]
 fn a_key_is_told_in_a_header_and_nothing_else_is_one() {
     let (key, words) = ProbeKey::generate(0xbeef).unwrap();
     assert!(words.is_sensitive());
-    let mut headers = HeaderMap::from_iter([(HEADER, words.clone())]);
+    let mut headers = Fields::from_iter([(HEADER, words.clone())]);
     let told = ProbeKey::take(&mut headers).unwrap();
     assert!(headers.is_empty());
     assert!(told.is_authentic(&key.question(1)));
@@ -226,7 +226,7 @@ fn a_key_is_told_in_a_header_and_nothing_else_is_one() {
     ];
     for value in nothing {
         let value = HeaderValue::from_str(value).unwrap();
-        let mut headers = HeaderMap::from_iter([(HEADER, value.clone())]);
+        let mut headers = Fields::from_iter([(HEADER, value.clone())]);
         assert!(ProbeKey::take(&mut headers).is_none(), "{value:?}");
         assert!(headers.is_empty());
     }

@@ -9,9 +9,9 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 
 fn taken(name: &'static str, value: &[u8]) -> Result<Option<Feedback>, OrcaError> {
-    let mut headers = HeaderMap::new();
-    headers.insert(name, HeaderValue::from_bytes(value).unwrap());
-    headers.insert("content-length", HeaderValue::from_static("3"));
+    let mut headers = Fields::new();
+    headers.insert(HeaderName::from_static(name), &HeaderValue::from_bytes(value).unwrap());
+    headers.insert(http::header::CONTENT_LENGTH, &HeaderValue::from_static("3"));
     let feedback = take_feedback(&mut headers);
     assert_eq!(headers.len(), 1, "the report is stripped and nothing else");
     feedback
@@ -81,7 +81,7 @@ fn a_report_of_somebody_else_is_no_report_and_no_error() {
     // As grpc-go sends it: cpu_utilization 0.5, rps_fractional 100, eps 2, named metric rif 4.
     let captured = "CQAAAAAAAOA/MQAAAAAAAFlAOQAAAAAAAABAQg4KA3JpZhEAAAAAAAAQQA";
     assert_eq!(taken("endpoint-load-metrics-bin", captured.as_bytes()), Ok(None));
-    assert_eq!(take_feedback(&mut HeaderMap::new()), Ok(None));
+    assert_eq!(take_feedback(&mut Fields::new()), Ok(None));
 }
 
 #[test]
@@ -127,9 +127,9 @@ fn what_is_repeated_missing_or_oversized_is_not_believed() {
     assert!(of_text("JSON {\"rps_fractional\": 1, \"rps_fractional\": 1}").is_err());
     assert!(of_text("BIN ????").is_err());
 
-    let mut twice = HeaderMap::new();
-    twice.append(HEADER, whole.parse().unwrap());
-    twice.append(HEADER, whole.parse().unwrap());
+    let mut twice = Fields::new();
+    twice.append(HEADER, &whole.parse().unwrap());
+    twice.append(HEADER, &whole.parse().unwrap());
     assert_eq!(take_feedback(&mut twice), Err(OrcaError::Repeated("the header")));
     assert!(twice.is_empty());
 }
@@ -164,9 +164,9 @@ fn a_dimmer_is_written_with_a_shortfall_that_is_never_nothing() {
 fn binary_goes_before_text_and_both_are_stripped() {
     let named =
         [("evenkeel.queue", 7.0), ("evenkeel.in_service", 0.0), ("evenkeel.service_ms", 1.0)];
-    let mut headers = HeaderMap::new();
-    headers.insert(HEADER, HeaderValue::from_static("TEXT named_metrics.evenkeel.queue=-1"));
-    headers.insert(HEADER_BINARY, base64(&message(1.0, &named)).parse().unwrap());
+    let mut headers = Fields::new();
+    headers.insert(HEADER, &HeaderValue::from_static("TEXT named_metrics.evenkeel.queue=-1"));
+    headers.insert(HEADER_BINARY, &base64(&message(1.0, &named)).parse().unwrap());
     let feedback = take_feedback(&mut headers).unwrap().unwrap();
     assert_eq!((feedback.queue_length, feedback.service_time), (7, Some(MS)));
     assert!(headers.is_empty());
@@ -190,10 +190,10 @@ fn reading_and_writing_take_less_than_a_microsecond() {
         ..Feedback::measured(3, 4, Duration::from_nanos(1_234_567))
     };
     let written = write(&report);
-    let headers: HeaderMap = [(HEADER, written)].into_iter().collect();
-    let copies = |headers: &HeaderMap| vec![headers.clone(); 1_000];
+    let headers: Fields = [(HEADER, written)].into_iter().collect();
+    let copies = |headers: &Fields| vec![headers.clone(); 1_000];
     let read = fastest_ns(|| copies(&headers), |mut headers| take_feedback(&mut headers).is_ok());
-    let absent = fastest_ns(|| copies(&HeaderMap::new()), |mut h| take_feedback(&mut h).is_ok());
+    let absent = fastest_ns(|| copies(&Fields::new()), |mut h| take_feedback(&mut h).is_ok());
     let write = fastest_ns(|| vec![report; 1_000], |report| write(&report).len() > 9);
     println!("read {read} ns, absent {absent} ns, write {write} ns");
     let slack = if cfg!(debug_assertions) { 30.0 } else { 1.0 };
@@ -237,7 +237,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn what_is_written_is_read(report in reports()) {
-        let mut headers: HeaderMap = [(HEADER, write(&report))].into_iter().collect();
+        let mut headers: Fields = [(HEADER, write(&report))].into_iter().collect();
         let read = take_feedback(&mut headers).unwrap().unwrap();
         let rates = (read.arrival_rate.map(Rate::value), report.arrival_rate.map(Rate::value));
         if let (Some(read), Some(written)) = rates {
@@ -261,7 +261,7 @@ proptest! {
             reported_at: times.2.map(Instant::from_nanos),
             ..Feedback::measured(counts.0, counts.1, times.0)
         };
-        let mut headers: HeaderMap = [(HEADER, write(&report))].into_iter().collect();
+        let mut headers: Fields = [(HEADER, write(&report))].into_iter().collect();
         prop_assert!(take_feedback(&mut headers).unwrap().is_some());
     }
 

@@ -24,13 +24,13 @@ use std::rc::Rc;
 use evenkeel_core::Instant;
 use evenkeel_core::dimmer::{Brownout, Choice, Content, DimmerState, End, Ticket, place_of};
 use evenkeel_core::units::Dimmer;
+use http::HeaderValue;
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
 
 use crate::brownout;
 use crate::config::{DimmerConfig, Inbound, Session, Switch};
-use evenkeel_http::{self as engine, Body, SendError};
+use evenkeel_http::{self as engine, Body, FieldValue, Fields, Request, Response, SendError};
 use evenkeel_runtime::clock::Clock;
 
 /// Longest announced body of a request whose time is looked at.
@@ -141,7 +141,7 @@ impl Dimming {
     }
 
     /// What the edge decided, if it is to be obeyed, and whether that is everything.
-    fn inbound(&self, headers: &HeaderMap) -> Option<(Content, bool)> {
+    fn inbound(&self, headers: &Fields) -> Option<(Content, bool)> {
         if self.config.inbound == Inbound::Decide {
             return None;
         }
@@ -149,24 +149,24 @@ impl Dimming {
         Some((decision.content(&self.config.parts), decision.is_full()))
     }
 
-    fn choice(&self, headers: &HeaderMap) -> Choice {
+    fn choice(&self, headers: &Fields) -> Choice {
         let session = match &self.config.session {
             None => None,
             Some(Session::Cookie(name)) => cookie(headers, name.as_bytes()),
-            Some(Session::Header(name)) => headers.get(name).map(HeaderValue::as_bytes),
+            Some(Session::Header(name)) => headers.get(name).map(FieldValue::as_bytes),
         };
         let session = session.filter(|session| !session.is_empty());
         session.map_or(Choice::Coin, |session| Choice::Session(place_of(session)))
     }
 
     /// Leaves exactly one decision in the request, or none.
-    fn tell(&self, headers: &mut HeaderMap, content: Option<Content>, is_obeyed: bool) {
-        let inbound = if is_obeyed { headers.remove(brownout::OPTIONAL) } else { None };
+    fn tell(&self, headers: &mut Fields, content: Option<Content>, is_obeyed: bool) {
+        let inbound = if is_obeyed { headers.take(brownout::OPTIONAL) } else { None };
         brownout::strip_decision(headers);
         let Some(content) = content else { return };
         let kept = content.share() * f64::from(self.config.brownout.parts);
         let own = || self.decisions[kept.round() as usize].clone();
-        headers.insert(brownout::OPTIONAL, inbound.unwrap_or_else(own));
+        headers.insert(brownout::OPTIONAL, &inbound.unwrap_or_else(own));
     }
 
     /// The application answered: if it was away before, it began anew.
@@ -284,8 +284,8 @@ fn is_measurable(body: &Body) -> bool {
 }
 
 /// The value of the first cookie of this name.
-fn cookie<'a>(headers: &'a HeaderMap, name: &[u8]) -> Option<&'a [u8]> {
-    let lines = headers.get_all(COOKIE).into_iter();
+fn cookie<'a>(headers: &'a Fields, name: &[u8]) -> Option<&'a [u8]> {
+    let lines = headers.get_all(COOKIE);
     let mut pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
     pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
 }
@@ -318,10 +318,10 @@ mod tests {
 
     /// What a request with this header would be told.
     fn reported(dimming: &Rc<Dimming>, name: &'static str, value: &str) -> String {
-        let request = Request::get("/item/1").header(name, value);
-        let mut request = request.body(Body::empty()).unwrap();
+        let request = http::Request::get("/item/1").header(name, value);
+        let mut request = Request::from(request.body(Body::empty()).unwrap());
         drop(dimming.arrive(Instant::ZERO, &mut request));
-        let decisions = request.headers().get_all(brownout::OPTIONAL).iter();
+        let decisions = request.headers().get_all(brownout::OPTIONAL);
         let decisions: Vec<_> = decisions.map(|value| value.to_str().unwrap()).collect();
         decisions.join(" and ")
     }
@@ -371,9 +371,9 @@ mod tests {
 
     #[test]
     fn a_cookie_is_found_by_its_whole_name() {
-        let mut headers = HeaderMap::new();
-        headers.append(COOKIE, HeaderValue::from_static("a=1; asid=2;sid=x=y; sid=z"));
-        headers.append(COOKIE, HeaderValue::from_static("b=\"q\""));
+        let mut headers = Fields::new();
+        headers.append(COOKIE, &HeaderValue::from_static("a=1; asid=2;sid=x=y; sid=z"));
+        headers.append(COOKIE, &HeaderValue::from_static("b=\"q\""));
         let found = |name: &str| cookie(&headers, name.as_bytes());
         assert_eq!(found("sid"), Some(&b"x=y"[..]));
         assert_eq!((found("a"), found("b")), (Some(&b"1"[..]), Some(&b"\"q\""[..])));

@@ -7,7 +7,7 @@
 use std::time::SystemTime;
 
 use evenkeel_core::Instant;
-use evenkeel_http::{Body, Client, End, SendError};
+use evenkeel_http::{Body, Client, End, FieldValue, Fields, Request, Response, SendError};
 use evenkeel_proxy::requests::context::Ids;
 use evenkeel_proxy::requests::record::{
     AttemptEnd, Place, Remarks, RequestEnd, RequestRecord, Try, Why, micros,
@@ -15,8 +15,8 @@ use evenkeel_proxy::requests::record::{
 use evenkeel_proxy::requests::traces::{Facts, Finished, HttpFacts, Traces};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_settings::address::ServerAddress;
-use http::header::{HOST, HeaderMap};
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
+use http::header::HOST;
 use http_body::Body as _;
 
 use crate::access::http_facts;
@@ -44,7 +44,7 @@ impl AgentSpan {
         app: (ServerAddress, bool),
     ) -> Box<Self> {
         let trace = Trace::join(request.headers_mut(), ids, Some(traces));
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        let host = request.headers().get(HOST).and_then(FieldValue::to_str);
         let facts = Facts::Http(HttpFacts {
             host: host.map(str::to_owned),
             client: client.address.ip().to_canonical().to_string(),
@@ -61,7 +61,7 @@ impl AgentSpan {
     }
 
     /// It goes to the application, which is told whose child it is; perhaps without some content.
-    pub(super) fn sent(&mut self, now: Instant, headers: &mut HeaderMap, is_reduced: bool) {
+    pub(super) fn sent(&mut self, now: Instant, headers: &mut Fields, is_reduced: bool) {
         self.record.tries[0] = Try {
             place: APP,
             why: Why::First,

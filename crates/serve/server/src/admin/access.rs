@@ -9,11 +9,10 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use crate::config::{AdminConfig, PublicPath};
-use evenkeel_http::Client;
+use evenkeel_http::{Client, Fields};
 use evenkeel_runtime::pem::at;
 use evenkeel_runtime::tls::ServerTls;
 
@@ -59,10 +58,10 @@ impl Access {
     }
 
     /// Whether this client may have what is not public.
-    pub(super) fn knows(&self, headers: &HeaderMap, client: &Client) -> bool {
+    pub(super) fn knows(&self, headers: &Fields, client: &Client) -> bool {
         let by_token = self.token.as_deref().is_some_and(|token| {
-            let mut said = headers.get_all(AUTHORIZATION).iter().filter_map(|said| {
-                let (scheme, said) = said.to_str().ok()?.split_once(' ')?;
+            let mut said = headers.get_all(AUTHORIZATION).filter_map(|said| {
+                let (scheme, said) = said.to_str()?.split_once(' ')?;
                 presented(scheme, said.trim())
             });
             said.any(|said| is_same(&said, token))
@@ -114,9 +113,9 @@ mod tests {
     }
 
     fn knows(access: &Access, said: &[&str], is_certified: bool) -> bool {
-        let mut headers = HeaderMap::new();
+        let mut headers = Fields::new();
         for said in said {
-            headers.append(AUTHORIZATION, HeaderValue::from_str(said).unwrap());
+            headers.append(AUTHORIZATION, &HeaderValue::from_str(said).unwrap());
         }
         let client = Client::new(([127, 0, 0, 1], 1).into());
         access.knows(&headers, &Client { is_certified, ..client })

@@ -34,11 +34,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{self, HeaderName, HeaderValue};
 use http::uri::Authority;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use tokio::time::MissedTickBehavior;
 
 use access::Access;
-use evenkeel_http::{Body, Client, LiveLimits, serve_within};
+use evenkeel_http::{Body, Client, FieldValue, LiveLimits, Request, Response, serve_within};
 use evenkeel_proxy::series::{SAMPLED_EVERY, seconds};
 use evenkeel_runtime::accept::{Listener, ListenerFilters};
 use evenkeel_runtime::accept::{Stage, StopSignal};
@@ -181,7 +181,7 @@ impl Desk {
     /// The body of what changes something, of somebody who may.
     async fn body(&self, request: Request<Body>) -> Result<Vec<u8>, (StatusCode, String)> {
         // Where a secret is asked for, a page of another host does not have it.
-        let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
+        let host = request.headers().get(header::HOST).map(FieldValue::as_bytes);
         let host = host.and_then(|host| Authority::try_from(host).ok());
         let is_own = |origin: &Authority| {
             let is_asked = host.as_ref().is_some_and(|host| host == origin);
@@ -215,7 +215,7 @@ impl Desk {
     }
 
     fn metrics(&self, request: &Request<Body>) -> Response<Body> {
-        let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        let accept = request.headers().get(header::ACCEPT).and_then(FieldValue::to_str);
         let format = Format::accepted(accept.unwrap_or_default());
         content(StatusCode::OK, format.content_type(), self.registry.encode(format))
     }
@@ -283,7 +283,7 @@ fn dashboard() -> Response<Body> {
     let page = DASHBOARD.replace(NONCE_PLACE, &nonce);
     let mut response = content(StatusCode::OK, "text/html; charset=utf-8", page);
     let policy = HeaderValue::try_from(policy).expect("the policy is printable ASCII");
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, &policy);
     response
 }
 
@@ -300,7 +300,7 @@ fn method_not_allowed(method: &Method, may_post: bool) -> Response<Body> {
 /// Refuses requests that were meant for another host: a page of another site whose name resolves
 /// to this address (DNS rebinding) would otherwise read the answers.
 fn check_host(request: &Request<Body>, bound: IpAddr) -> Result<(), ForeignHost> {
-    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let mut hosts = request.headers().get_all(header::HOST);
     let named = match (request.uri().authority(), hosts.next(), hosts.next()) {
         (Some(authority), ..) => Some(authority.clone()),
         (None, Some(host), None) => Authority::try_from(host.as_bytes()).ok(),
@@ -365,7 +365,7 @@ fn content(
     let mut response = Response::new(Body::full(body.into()));
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, &content_type);
     response
 }
 
@@ -373,7 +373,9 @@ fn with_headers(
     mut response: Response<Body>,
     headers: &[(HeaderName, HeaderValue)],
 ) -> Response<Body> {
-    response.headers_mut().extend(headers.iter().cloned());
+    for (name, value) in headers {
+        response.headers_mut().insert(name, value);
+    }
     response
 }
 

@@ -28,7 +28,6 @@ use evenkeel_server::process::{Process, Reloaded};
 use evenkeel_settings::Node;
 use evenkeel_testkit::story::{LIMITS, story_within};
 use evenkeel_testkit::wait::until;
-use http::Response;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -60,11 +59,11 @@ impl Fleet {
         let served = listeners.into_iter().map(|listener| {
             let served = Rc::<Cell<u64>>::default();
             let count = Rc::clone(&served);
-            let handler = move |_: http::Request<engine::Body>, _| {
+            let handler = move |_: engine::Request<engine::Body>, _| {
                 count.set(count.get() + 1);
                 async {
                     tokio::time::sleep(Duration::from_millis(2)).await;
-                    Response::new(engine::Body::full("served"))
+                    engine::Response::new(engine::Body::full("served"))
                 }
             };
             tokio::task::spawn_local(engine::serve(listener, LIMITS, handler, StopSignal::never()));

@@ -16,7 +16,6 @@ use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::program::Program;
 use evenkeel_testkit::story::{LIMITS, skipped, story_within};
 use evenkeel_testkit::wait::{block_until, found};
-use http::Response;
 
 use crate::{Fleet, LIMIT, Requests, get, ip, start, stop};
 
@@ -30,10 +29,10 @@ impl App {
     fn start(path: &Path, name: &'static str) -> Self {
         let place = ListenAddress::unix(path);
         let listener = Listener::bind_all(&place, Sharing::Shared, 1).unwrap().remove(0);
-        let handler = move |request: http::Request<engine::Body>, _| async move {
+        let handler = move |request: engine::Request<engine::Body>, _| async move {
             let host = request.headers().get("host").map(|it| it.to_str().unwrap().to_owned());
             let text = format!("{name} as {}", host.unwrap_or_default());
-            Response::new(engine::Body::full(text))
+            engine::Response::new(engine::Body::full(text))
         };
         let stop = Stop::new();
         let served = engine::serve(listener, LIMITS, handler, stop.signal());

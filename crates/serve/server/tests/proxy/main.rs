@@ -23,7 +23,6 @@ use evenkeel_server::process::Process;
 use evenkeel_settings::Node;
 use evenkeel_testkit::story::{LIMITS, nobody, story};
 use evenkeel_testkit::wait::until;
-use http::Response;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf};
 use tokio::task::JoinHandle;
@@ -274,8 +273,8 @@ fn large_bodies_stream_both_ways_byte_for_byte() {
         let limits = ServerLimits { drain: Duration::ZERO, ..LIMITS };
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let echo = listener.address().unwrap();
-        let handler = |request: http::Request<engine::Body>, _| async move {
-            Response::new(request.into_body()) // what comes goes back at once
+        let handler = |request: engine::Request<engine::Body>, _| async move {
+            engine::Response::new(request.into_body()) // what comes goes back at once
         };
         tokio::task::spawn_local(engine::serve(listener, limits, handler, StopSignal::never()));
         let proxy = Proxy::start(&[echo], "");

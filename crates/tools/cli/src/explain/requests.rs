@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
-use evenkeel_http::Body;
+use evenkeel_http::{Body, Request};
 use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles};
 use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::uri::Scheme;
-use http::{Request, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -109,10 +109,10 @@ fn ask(arguments: &RequestsArguments) -> anyhow::Result<String> {
     let target = Target::read(arguments)?;
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = path(arguments).parse().context("the id of the request")?;
-    request.headers_mut().insert(HOST, HeaderValue::try_from(&target.authority)?);
+    request.headers_mut().insert(HOST, &HeaderValue::try_from(&target.authority)?);
     if let Some(file) = &arguments.token_file {
         let token = token(file)?;
-        request.headers_mut().insert(AUTHORIZATION, token);
+        request.headers_mut().insert(AUTHORIZATION, &token);
     }
     let server = (target.address, target.tls);
     let (status, body) = evenkeel_http::fetch(server, request, LIMIT, ANSWER_BYTES_MAX)?;

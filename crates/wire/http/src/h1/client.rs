@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::stream::Stream;
-use http::{Method, Request, request};
+use http::Method;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::unconstrained;
 
@@ -19,6 +19,7 @@ use super::response_head::{self, BadHead};
 use crate::answer::{Answer, Failure};
 use crate::body::Body;
 use crate::h2::inflow::Cause;
+use crate::message::{Request, request};
 
 /// A connection to a replica.
 #[derive(Debug)]

@@ -1,11 +1,8 @@
 //! What heads say of their bodies and of the connection, in either direction (RFC 9112 §6, §9.3).
 
-use std::cell::RefCell;
+use http::header::{CONTENT_LENGTH, HeaderName, TRAILER, TRANSFER_ENCODING};
 
-use http::header::{
-    CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, TRAILER,
-    TRANSFER_ENCODING,
-};
+use crate::fields::{Fields, Role};
 
 /// The most lines of a head or of trailers.
 pub(super) const LINES_MAX: usize = 100;
@@ -24,8 +21,9 @@ pub(super) enum Framing {
 
 impl Framing {
     /// In chunks, with the trailers that these headers announce.
-    pub(super) fn chunked(headers: &HeaderMap) -> Self {
-        let lines = headers.get_all(TRAILER).iter().filter_map(|line| line.to_str().ok());
+    pub(super) fn chunked(headers: &Fields) -> Self {
+        let lines = headers.roles().filter(|(role, _)| *role == Role::Trailer);
+        let lines = lines.filter_map(|(_, line)| line.to_str());
         let names = lines.flat_map(|line| line.split(','));
         let names = names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok());
         Self::Chunked { trailers: names.filter(may_follow).collect() }
@@ -41,47 +39,6 @@ impl Framing {
             Self::UntilClose => {}
         }
     }
-}
-
-thread_local! {
-    /// Names by [`place_of`] their spelling.
-    static NAMES: RefCell<[Option<Spelled>; NAMES_MAX]> =
-        const { RefCell::new([const { None }; NAMES_MAX]) };
-}
-
-/// A name and the spelling in which it came.
-struct Spelled {
-    spelling: Box<[u8]>,
-    name: HeaderName,
-}
-
-/// Names that are kept; a power of two.
-const NAMES_MAX: usize = 64;
-/// The longest of them.
-const NAME_BYTES_MAX: usize = 40;
-
-/// The name of a field. Heads have the same few, again and again: those are kept, as it takes
-/// longer to read one anew.
-pub(super) fn name(spelled: &[u8]) -> Result<HeaderName, InvalidHeaderName> {
-    if !(1..=NAME_BYTES_MAX).contains(&spelled.len()) {
-        return HeaderName::from_bytes(spelled);
-    }
-    NAMES.with_borrow_mut(|names| {
-        let kept = &mut names[place_of(spelled)];
-        if let Some(kept) = kept.as_ref().filter(|kept| *kept.spelling == *spelled) {
-            return Ok(kept.name.clone());
-        }
-        let name = HeaderName::from_bytes(spelled)?;
-        *kept = Some(Spelled { spelling: spelled.into(), name: name.clone() });
-        Ok(name)
-    })
-}
-
-/// Spreads names by their ends and length.
-fn place_of(spelled: &[u8]) -> usize {
-    let ends = [spelled.first(), spelled.get(spelled.len() / 2), spelled.last()];
-    let ends = ends.into_iter().flatten().fold(0, |sum, byte| sum * 5 + usize::from(byte & 31));
-    (ends ^ spelled.len()) % NAMES_MAX
 }
 
 /// Appends one line of a head.
@@ -136,9 +93,9 @@ impl Keeps {
     }
 
     /// What a line `Connection` changes.
-    pub(super) fn told(self, value: &HeaderValue) -> Self {
+    pub(super) fn told(self, value: &[u8]) -> Self {
         let has = |wanted: &[u8]| {
-            let mut tokens = value.as_bytes().split(|byte| *byte == b',');
+            let mut tokens = value.split(|byte| *byte == b',');
             tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
         };
         match self {
@@ -151,10 +108,11 @@ impl Keeps {
 }
 
 /// Whether `chunked` is the last transfer coding; `None` when there is none at all.
-pub(super) fn is_chunked(headers: &HeaderMap) -> Option<bool> {
-    let last = headers.get_all(TRANSFER_ENCODING).iter().next_back()?;
+pub(super) fn is_chunked(headers: &Fields) -> Option<bool> {
+    let mut codings = headers.roles().filter(|(role, _)| *role == Role::TransferEncoding);
+    let (_, last) = codings.next_back()?;
     // A value with other bytes than visible ones is none that servers agree on.
-    let last = last.to_str().ok().and_then(|line| line.rsplit(',').next());
+    let last = last.to_str().and_then(|line| line.rsplit(',').next());
     Some(last.is_some_and(|it| it.trim_matches([' ', '\t']).eq_ignore_ascii_case("chunked")))
 }
 
@@ -162,9 +120,9 @@ pub(super) fn is_chunked(headers: &HeaderMap) -> Option<bool> {
 ///
 /// # Errors
 /// When it is more than one, or none.
-pub(super) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, BadLength> {
+pub(super) fn content_length(headers: &Fields) -> Result<Option<u64>, BadLength> {
     let mut length = None;
-    for line in headers.get_all(CONTENT_LENGTH) {
+    for (_, line) in headers.roles().filter(|(role, _)| *role == Role::ContentLength) {
         for said in line.as_bytes().split(|byte| *byte == b',') {
             let said = decimal(said.trim_ascii()).ok_or(BadLength)?;
             if *length.get_or_insert(said) != said {
@@ -187,26 +145,3 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("its `Content-Length` is not one number")]
 pub(super) struct BadLength;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_the_same_however_often_and_beside_whatever_it_comes() {
-        let long = "x".repeat(NAME_BYTES_MAX + 1);
-        let numbered: Vec<String> = (0..200).map(|number| format!("X-Number-{number}")).collect();
-        let spelled = ["Host", "HOST", "host", "a", "x-forwarded-for", &long];
-        let spelled = spelled.into_iter().chain(numbered.iter().map(String::as_str));
-        let spelled: Vec<&str> = spelled.collect();
-        for _ in 0..3 {
-            for spelled in &spelled {
-                let expected: HeaderName = spelled.parse().unwrap();
-                assert_eq!(name(spelled.as_bytes()).unwrap(), expected);
-            }
-            for wrong in ["", "a b", "a:", "\u{e4}"] {
-                assert!(name(wrong.as_bytes()).is_err(), "{wrong}");
-            }
-        }
-    }
-}

@@ -9,6 +9,7 @@ use super::inbox::Inbox;
 use super::response_head::Asked;
 use super::{request_head, response_head};
 use crate::body::Body;
+use crate::fields::Fields;
 
 /// More than what is tried.
 const BYTES_MAX: usize = 1 << 20;
@@ -112,9 +113,9 @@ fn chunks(pieces: &[&[u8]]) -> (Vec<u8>, Option<(HeaderMap, usize)>) {
     (data, None) // the connection ends before the body
 }
 
-fn without(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
+fn without(headers: &Fields, names: &[HeaderName]) -> Fields {
     let mut headers = headers.clone();
-    names.iter().for_each(|name| drop(headers.remove(name)));
+    headers.retain(|name| !names.iter().any(|other| name == *other));
     headers
 }
 

@@ -3,14 +3,14 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderValue};
-use http::header::{TE, TRANSFER_ENCODING, UPGRADE};
-use http::{Method, Request, StatusCode, Uri, Version, request};
+use http::{Extensions, Method, StatusCode, Uri, Version};
 use http_body::Body as _;
 
 use super::decoder::Decoder;
-use super::framing::{self, Framing, Keeps, LINES_MAX, write_line};
+use super::framing::{self, Framing, Keeps, LINES_MAX};
 use crate::body::Body;
+use crate::fields::{Fields, Role};
+use crate::message::request;
 
 /// The longest length that others can read: behind a coding a longer one is none to them.
 const LENGTH_MAX: u64 = i64::MAX as u64;
@@ -51,13 +51,17 @@ pub(super) fn parse(
     match found {
         _ if is_too_long => Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
         Ok(httparse::Status::Complete(length)) => {
-            Ok(Some((length, Box::new(head(bytes, &parsed)?))))
+            Ok(Some((length, Box::new(head(bytes, length, &parsed)?))))
         }
         _ => Ok(None),
     }
 }
 
-fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, StatusCode> {
+fn head(
+    bytes: &Bytes,
+    length: usize,
+    parsed: &httparse::Request<'_, '_>,
+) -> Result<Head, StatusCode> {
     let bad = StatusCode::BAD_REQUEST;
     let method = parsed.method.expect("it is complete");
     let target = parsed.path.expect("it is complete");
@@ -65,32 +69,27 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
         return Err(StatusCode::URI_TOO_LONG);
     }
     let is_new = parsed.version == Some(1);
-    let mut request = Request::new(());
-    *request.method_mut() = Method::from_bytes(method.as_bytes()).map_err(|_| bad)?;
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad)?;
     let target = bytes.slice_ref(target.as_bytes());
-    *request.uri_mut() = Uri::from_maybe_shared(target).map_err(|_| bad)?;
-    *request.version_mut() = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
+    let uri = Uri::from_maybe_shared(target).map_err(|_| bad)?;
     let mut keeps = Keeps::by_version(is_new);
-    let mut wants_upgrade = *request.method() == Method::CONNECT;
+    let mut wants_upgrade = method == Method::CONNECT;
     let (mut expects_continue, mut takes_trailers) = (false, false);
     let mut said = Said::default();
-    let mut headers = HeaderMap::with_capacity(parsed.headers.len() + ROOM);
+    let mut headers = Fields::of_head(bytes.slice(..length), parsed.headers.len());
     for line in parsed.headers.iter() {
-        let name = framing::name(line.name.as_bytes()).map_err(|_| bad)?;
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value));
-        let value = value.map_err(|_| bad)?;
-        match name {
-            CONNECTION => keeps = keeps.told(&value),
-            EXPECT => {
-                expects_continue = value.as_bytes().eq_ignore_ascii_case(b"100-continue") && is_new;
+        let value = line.value;
+        match headers.take_up(line.name.as_bytes(), value).ok_or(bad)? {
+            Role::Connection => keeps = keeps.told(value),
+            Role::Expect => {
+                expects_continue = value.eq_ignore_ascii_case(b"100-continue") && is_new;
             }
-            UPGRADE => wants_upgrade |= is_new,
-            TE => takes_trailers |= has_trailers(&value),
-            CONTENT_LENGTH if !said.length(&value)? => continue,
-            TRANSFER_ENCODING => said.is_coded = true,
+            Role::Upgrade => wants_upgrade |= is_new,
+            Role::Te => takes_trailers |= has_trailers(value),
+            Role::ContentLength if !said.length(value)? => headers.take_back(),
+            Role::TransferEncoding => said.is_coded = true,
             _ => {}
         }
-        headers.append(name, value);
     }
     let framing = match said {
         Said { is_coded: false, length } => Decoder::Length(length.unwrap_or(0)),
@@ -98,15 +97,16 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
         Said { length, .. } if length.is_some_and(|it| it > LENGTH_MAX) => return Err(bad),
         Said { length, .. } => {
             if length.is_some() {
-                headers.remove(CONTENT_LENGTH);
+                headers.retain_roles(|role| role != Role::ContentLength);
                 keeps = Keeps::Closes;
             }
             Decoder::CHUNKED
         }
     };
-    *request.headers_mut() = headers;
+    let version = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
+    let extensions = Extensions::new();
     Ok(Head {
-        parts: request.into_parts().0,
+        parts: request::Parts { method, uri, version, headers, extensions },
         framing,
         keeps_alive: keeps == Keeps::Yes,
         expects_continue,
@@ -115,11 +115,8 @@ fn head(bytes: &Bytes, parsed: &httparse::Request<'_, '_>) -> Result<Head, Statu
     })
 }
 
-/// What a proxy is likely to add to a head.
-const ROOM: usize = 4;
-
-fn has_trailers(value: &HeaderValue) -> bool {
-    let mut tokens = value.as_bytes().split(|byte| *byte == b',');
+fn has_trailers(value: &[u8]) -> bool {
+    let mut tokens = value.split(|byte| *byte == b',');
     tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
@@ -134,8 +131,8 @@ struct Said {
 impl Said {
     /// A line `Content-Length`; whether it is the first. A list is refused even if its members are
     /// equal: not every server reads it as one.
-    fn length(&mut self, line: &HeaderValue) -> Result<bool, StatusCode> {
-        let length = framing::decimal(line.as_bytes()).ok_or(StatusCode::BAD_REQUEST)?;
+    fn length(&mut self, line: &[u8]) -> Result<bool, StatusCode> {
+        let length = framing::decimal(line).ok_or(StatusCode::BAD_REQUEST)?;
         match self.length.replace(length) {
             Some(other) if other != length => Err(StatusCode::BAD_REQUEST),
             before => Ok(before.is_none()),
@@ -154,13 +151,10 @@ pub(super) fn encode(head: &request::Parts, body: &Body, bytes: &mut Vec<u8>) ->
     bytes.extend_from_slice(target.as_bytes());
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
     let mut says_length = false;
-    for (name, value) in &head.headers {
-        match *name {
-            CONTENT_LENGTH => says_length = true,
-            TRANSFER_ENCODING => {}
-            _ => write_line(bytes, name, value.as_bytes()),
-        }
-    }
+    head.headers.write(bytes, |role, _| {
+        says_length |= role == Role::ContentLength;
+        !matches!(role, Role::ContentLength | Role::TransferEncoding)
+    });
     let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
     let framing = length.map_or_else(|| Framing::chunked(&head.headers), Framing::Length);
     if framing != Framing::Length(0) || says_length {

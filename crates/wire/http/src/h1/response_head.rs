@@ -3,9 +3,8 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderValue};
-use http::header::{TRAILER, TRANSFER_ENCODING};
-use http::{Response, StatusCode, Version, response};
+use http::header::CONTENT_LENGTH;
+use http::{Extensions, StatusCode, Version};
 use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
 
@@ -13,6 +12,8 @@ use super::date;
 use super::decoder::Decoder;
 use super::framing::{self, BadLength, Framing, Keeps, LINES_MAX, write_line};
 use crate::body::Body;
+use crate::fields::{Fields, Role};
+use crate::message::response;
 
 /// Why bytes are no head of a response.
 #[derive(Debug, thiserror::Error)]
@@ -70,51 +71,48 @@ pub(super) fn parse(
         }
         let code = StatusCode::from_u16(parsed.code.expect("it is complete"));
         let code = code.map_err(|_| BadHead::Status)?;
+        let began = skipped;
         skipped += length;
         if code.is_informational() && code != StatusCode::SWITCHING_PROTOCOLS {
             continue;
         }
-        return Ok((skipped, Some(head(bytes, code, &parsed, of_head_request)?)));
+        let head = head(bytes.slice(began..skipped), code, &parsed, of_head_request)?;
+        return Ok((skipped, Some(head)));
     }
 }
 
 fn head(
-    bytes: &Bytes,
+    bytes: Bytes,
     status: StatusCode,
     parsed: &httparse::Response<'_, '_>,
     of_head_request: bool,
 ) -> Result<Head, BadHead> {
     let is_new = parsed.version == Some(1);
     let mut keeps = Keeps::by_version(is_new);
-    let mut headers = HeaderMap::with_capacity(parsed.headers.len());
+    let mut headers = Fields::of_head(bytes, parsed.headers.len());
     for line in parsed.headers.iter() {
-        let name = framing::name(line.name.as_bytes());
-        let name = name.map_err(|_| httparse::Error::HeaderName)?;
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value));
-        let value = value.map_err(|_| httparse::Error::HeaderValue)?;
-        if name == CONNECTION {
-            keeps = keeps.told(&value);
+        let role = headers.take_up(line.name.as_bytes(), line.value);
+        if role.ok_or(httparse::Error::HeaderName)? == Role::Connection {
+            keeps = keeps.told(line.value);
         }
-        headers.append(name, value);
     }
     let framing = frame(status, is_new, &headers, of_head_request)?;
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    *response.version_mut() = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
+    let version = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
+    let mut extensions = Extensions::new();
     let reason = parsed.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     if let Some(reason) = reason {
         let reason = ReasonPhrase::try_from(reason.as_bytes());
-        response.extensions_mut().insert(reason.map_err(|_| httparse::Error::Status)?);
+        extensions.insert(reason.map_err(|_| httparse::Error::Status)?);
     }
     let keeps_alive = keeps == Keeps::Yes && status != StatusCode::SWITCHING_PROTOCOLS;
-    Ok(Head { parts: response.into_parts().0, framing, keeps_alive })
+    let parts = response::Parts { status, version, headers, extensions };
+    Ok(Head { parts, framing, keeps_alive })
 }
 
 fn frame(
     status: StatusCode,
     is_new: bool,
-    headers: &HeaderMap,
+    headers: &Fields,
     of_head_request: bool,
 ) -> Result<Decoder, BadHead> {
     if of_head_request || is_bare(status) {
@@ -171,24 +169,25 @@ pub(super) fn encode(
         asked.keeps_alive = false;
     }
     let (mut says_date, mut length_line) = (false, None);
-    for (name, value) in &head.headers {
-        match *name {
-            CONTENT_LENGTH => length_line = Some(value),
-            TRANSFER_ENCODING => {}
-            TRAILER if !has_body || !matches!(framing, Framing::Chunked { .. }) => {}
-            CONNECTION if is_switched => write_line(bytes, name, value.as_bytes()),
-            CONNECTION => {
-                let keeps = Keeps::by_version(true).told(value);
-                asked.keeps_alive &= keeps == Keeps::Yes;
-            }
-            _ => {
-                says_date |= *name == DATE;
-                write_line(bytes, name, value.as_bytes());
-            }
+    head.headers.write(bytes, |role, value| match role {
+        Role::ContentLength => {
+            length_line = Some(value.as_bytes());
+            false
         }
-    }
+        Role::TransferEncoding => false,
+        Role::Trailer => has_body && matches!(framing, Framing::Chunked { .. }),
+        Role::Connection => {
+            let keeps = Keeps::by_version(true).told(value.as_bytes());
+            asked.keeps_alive &= is_switched || keeps == Keeps::Yes;
+            is_switched
+        }
+        _ => {
+            says_date |= role == Role::Date;
+            true
+        }
+    });
     match length_line {
-        Some(value) if asked.is_head => write_line(bytes, &CONTENT_LENGTH, value.as_bytes()),
+        Some(value) if asked.is_head => write_line(bytes, &CONTENT_LENGTH, value),
         _ if has_body => framing.write(bytes),
         _ if asked.is_head && length.is_some_and(|length| length > 0) => framing.write(bytes),
         _ => {}

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use evenkeel_runtime::accept::Link;
 use evenkeel_runtime::limits::ServerLimits;
 use evenkeel_runtime::stream::Stream;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 
 use super::client_io::{ClientIo, Next, RequestBody};
@@ -20,6 +20,7 @@ use super::response_head::{self, Asked};
 use crate::body::Body;
 use crate::h2::inflow::{Cause, Incoming};
 use crate::head::Refusal;
+use crate::message::{Request, Response};
 use crate::parting::{Parting, Serving, parting};
 use crate::tunnel::Tunnel;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::Reason;
 use h2::client::ResponseFuture;
-use http::{Request, Response, Version, request, response};
+use http::Version;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -19,6 +19,8 @@ use super::inflow::{Cause, Inflow};
 use super::outflow::{Broken, Outflow};
 use super::session::Session;
 use crate::body::Body;
+use crate::fields::Fields;
+use crate::message::{Request, request, response};
 use crate::replica_body::Arrival;
 use crate::send_error::{SendError, SendErrorKind};
 
@@ -90,7 +92,8 @@ impl Call {
         match call.head().await {
             Ok(response) => {
                 call.session.note_answer();
-                let (mut parts, stream) = response.into_parts();
+                let (parts, stream) = response.into_parts();
+                let mut parts = response::Parts::from(parts);
                 parts.version = Version::HTTP_11;
                 call.head = None;
                 call.inflow = Some(Inflow::new(stream, &parts.headers));
@@ -119,7 +122,7 @@ impl Call {
     }
 
     /// Sends the body for as long as there is no answer.
-    async fn head(&mut self) -> Result<Response<h2::RecvStream>, Broken> {
+    async fn head(&mut self) -> Result<http::Response<h2::RecvStream>, Broken> {
         let Self { head, outflow, .. } = self;
         let answer = head.as_mut().expect("a call begins without a head");
         let mut is_sending = outflow.is_some();
@@ -291,7 +294,7 @@ async fn discard(head: Option<ResponseFuture>, inflow: Option<Inflow>) -> bool {
         (Some(head), _) => match head.await {
             Ok(response) => {
                 let (parts, stream) = response.into_parts();
-                Some(Inflow::new(stream, &parts.headers))
+                Some(Inflow::new(stream, &Fields::from(&parts.headers)))
             }
             Err(_) => return true,
         },

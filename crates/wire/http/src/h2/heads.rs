@@ -3,14 +3,13 @@
 use evenkeel_settings::address::ServerAddress;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, StatusCode, Uri, Version, request};
+use http::{Method, StatusCode, Uri, Version};
 
+use crate::fields::{FieldValue, Fields, Repeated, Role};
 use crate::head::Refusal;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+use crate::message::{Request, request};
 
 /// The most lines a head may have, as in HTTP/1.1: a byte each is enough where they repeat.
 const LINES_MAX: usize = 100;
@@ -38,9 +37,9 @@ fn check_authority<T>(request: &Request<T>) -> Result<(), Refusal> {
     if authority.as_str().contains('@') {
         return bad("the :authority must not name a user");
     }
-    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let mut hosts = request.headers().get_all(header::HOST);
     let same =
-        |host: &HeaderValue| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
+        |host: FieldValue<'_>| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
     match hosts.all(same) {
         true => Ok(()),
         false => bad("the Host header differs from the :authority"),
@@ -51,7 +50,7 @@ fn check_authority<T>(request: &Request<T>) -> Result<(), Refusal> {
 fn to_origin_form<T>(request: &mut Request<T>) -> Result<(), Refusal> {
     let bad = |message| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
     let Some(authority) = request.uri().authority() else {
-        return match request.headers().contains_key(header::HOST) {
+        return match request.headers().contains(header::HOST) {
             true => Ok(()),
             false => bad("a request needs an :authority or a Host header"),
         };
@@ -64,22 +63,20 @@ fn to_origin_form<T>(request: &mut Request<T>) -> Result<(), Refusal> {
     };
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
-    request.headers_mut().insert(header::HOST, host);
+    request.headers_mut().insert(header::HOST, &host);
     Ok(())
 }
 
 /// Clients may send each cookie on a line of its own (RFC 9113, 8.2.3); servers of HTTP/1.1 expect
 /// one line.
-fn join_cookies(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(header::COOKIE).iter();
-    let (Some(first), Some(_)) = (lines.next(), lines.next()) else { return };
-    let mut joined = first.as_bytes().to_vec();
-    for line in headers.get_all(header::COOKIE).iter().skip(1) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(line.as_bytes());
+fn join_cookies(headers: &mut Fields) {
+    if !matches!(headers.get_only(header::COOKIE), Err(Repeated)) {
+        return;
     }
+    let lines: Vec<_> = headers.get_all(header::COOKIE).map(FieldValue::as_bytes).collect();
+    let joined = lines.join(&b"; "[..]);
     let joined = HeaderValue::from_maybe_shared(Bytes::from(joined));
-    headers.insert(header::COOKIE, joined.expect("joined header values are a header value"));
+    headers.insert(header::COOKIE, &joined.expect("joined header values are a header value"));
 }
 
 /// The head of a stream towards a replica.
@@ -87,37 +84,28 @@ pub(crate) fn to_replica(
     parts: request::Parts,
     is_tls: bool,
     address: ServerAddress,
-) -> Request<()> {
+) -> http::Request<()> {
     let mut request = Request::from_parts(parts, ());
     *request.version_mut() = Version::HTTP_2;
-    let headers = request.headers_mut();
-    let host = headers.remove(header::HOST).filter(|host| !host.is_empty());
-    strip(headers);
+    let host = request.headers().get(header::HOST).filter(|host| !host.is_empty());
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    request.headers_mut().retain_roles(|role| role != Role::Host && !is_of_connection(role));
     let authority = authority.or_else(|| Authority::try_from(address.authority()).ok());
     let mut uri = std::mem::take(request.uri_mut()).into_parts();
     uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
     uri.authority = authority;
     uri.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
     *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path are a URI");
-    request
+    request.into()
 }
 
-/// Removes what a stream must not carry. Few heads have any of it: one look costs less than to
-/// remove each.
-pub(crate) fn strip(headers: &mut HeaderMap) {
-    let is_of_connection = |name: &HeaderName| match *name {
-        header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE => true,
-        _ => *name == KEEP_ALIVE || *name == PROXY_CONNECTION,
-    };
-    if !headers.keys().any(is_of_connection) {
-        return;
-    }
-    headers.remove(header::CONNECTION);
-    headers.remove(header::TRANSFER_ENCODING);
-    headers.remove(header::UPGRADE);
-    headers.remove(KEEP_ALIVE);
-    headers.remove(PROXY_CONNECTION);
+/// Removes what a stream must not carry.
+pub(crate) fn strip(headers: &mut Fields) {
+    headers.retain_roles(|role| !is_of_connection(role));
+}
+
+fn is_of_connection(role: Role) -> bool {
+    matches!(role, Role::Connection | Role::KeepAlive | Role::TransferEncoding | Role::Upgrade)
 }
 
 #[cfg(test)]
@@ -127,11 +115,11 @@ mod tests {
     use super::*;
 
     fn request(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
-        let mut request = Request::builder().uri(uri).version(Version::HTTP_2);
+        let mut request = http::Request::builder().uri(uri).version(Version::HTTP_2);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        request.body(()).unwrap()
+        request.body(()).unwrap().into()
     }
 
     fn status(uri: &str, headers: &[(&str, &str)]) -> Option<StatusCode> {
@@ -154,8 +142,8 @@ mod tests {
     fn cookies_are_joined_and_lines_are_counted() {
         let mut crumbs = request("http://a/", &[("cookie", "a=1"), ("cookie", "b=2"), ("x", "y")]);
         from_client(&mut crumbs).unwrap();
-        assert_eq!(crumbs.headers()[header::COOKIE], "a=1; b=2");
-        assert_eq!(crumbs.headers()[header::HOST], "a");
+        assert_eq!(crumbs.headers().get(header::COOKIE).unwrap(), "a=1; b=2");
+        assert_eq!(crumbs.headers().get(header::HOST).unwrap(), "a");
         assert_eq!((crumbs.headers().len(), crumbs.uri().to_string()), (3, "/".to_owned()));
         let many = vec![("cookie", "a=1"); 300];
         assert_eq!(status("http://a/", &many), None);
@@ -176,13 +164,13 @@ mod tests {
             let mut it = request(&path, &[("x-kept", "1"), ("transfer-encoding", "chunked")]);
             *it.method_mut() = Method::POST;
             if let Some(host) = &host {
-                it.headers_mut().insert(header::HOST, HeaderValue::try_from(host).unwrap());
+                it.headers_mut().insert(header::HOST, &HeaderValue::try_from(host).unwrap());
             }
             if connection {
-                it.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("te"));
+                it.headers_mut().insert(header::CONNECTION, &HeaderValue::from_static("te"));
             }
             if te {
-                it.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+                it.headers_mut().insert(header::TE, &HeaderValue::from_static("trailers"));
             }
             let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into();
             let sent = to_replica(it.into_parts().0, is_tls, address);

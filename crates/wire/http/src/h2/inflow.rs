@@ -5,10 +5,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
-use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 
+use crate::fields::{FieldValue, Fields};
 use crate::h1::client_io::RequestBody;
 
 /// What was wrong with a body.
@@ -24,8 +24,8 @@ pub(crate) struct Inflow {
 
 impl Inflow {
     /// The body that belongs to this head.
-    pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
-        let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    pub(crate) fn new(stream: RecvStream, headers: &Fields) -> Self {
+        let length = headers.get(CONTENT_LENGTH).and_then(FieldValue::to_str);
         let left = length.and_then(|value| value.parse().ok());
         let left = if stream.is_end_stream() { Some(0) } else { left };
         Self { stream, left, is_in_trailers: false }

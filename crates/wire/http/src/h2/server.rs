@@ -17,7 +17,7 @@ use futures_util::stream::{FuturesUnordered, Stream as _};
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::header::EXPECT;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, StatusCode};
 use http_body::Body as _;
 use tokio::time::{Instant, Sleep};
 
@@ -29,8 +29,10 @@ use super::wakes::{Part, Wakes};
 use super::{CONNECTION_WINDOW, PREFACE, SEND_BUFFER, STREAM_WINDOW, heads};
 use crate::body::Body;
 use crate::counts::{Counted, Side, count};
+use crate::fields::Fields;
 use crate::grpc;
 use crate::head::Refusal;
+use crate::message::{Request, Response};
 
 /// Requests of one connection at once.
 const STREAMS_MAX: u32 = 100;
@@ -216,7 +218,7 @@ impl Streams<'_> {
     /// One stream from its request to the end of its response.
     async fn one<A, F>(
         &self,
-        request: Request<RecvStream>,
+        request: http::Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
         answer: &A,
     ) where
@@ -224,10 +226,11 @@ impl Streams<'_> {
         F: Future<Output = Response<Body>>,
     {
         let mut serving = Serving::begin(self);
+        let request = Request::from(request);
         let is_head = request.method() == Method::HEAD;
         let is_grpc = grpc::is_grpc(request.headers());
         if waits_for_continue(request.headers()) {
-            let mut go_on = Response::new(());
+            let mut go_on = http::Response::new(());
             *go_on.status_mut() = StatusCode::CONTINUE;
             let _ = respond.send_informational(go_on); // or it has left
         }
@@ -270,7 +273,7 @@ impl Streams<'_> {
         heads::strip(&mut parts.headers);
         let has_none = matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let is_over = is_head || has_none || body.is_end_stream();
-        let sent = respond.send_response(Response::from_parts(parts, ()), is_over);
+        let sent = respond.send_response(Response::from_parts(parts, ()).into(), is_over);
         let Ok(stream) = sent else { return };
         if is_over {
             drain_empty(body).await;
@@ -294,7 +297,7 @@ impl Streams<'_> {
 }
 
 /// Whether a client sends no body before it is told to. We read it in any case.
-fn waits_for_continue(headers: &HeaderMap) -> bool {
+fn waits_for_continue(headers: &Fields) -> bool {
     let expected = headers.get(EXPECT);
     expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }

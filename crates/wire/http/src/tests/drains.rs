@@ -217,7 +217,8 @@ fn a_client_whose_upload_nobody_reads_may_go_on_if_the_rest_is_here() {
             drop(request);
             tokio::time::sleep(Duration::from_millis(10)).await;
             let status = if is_refused { 503 } else { 200 };
-            Response::builder().status(status).body(Body::full("hello")).unwrap()
+            let response = http::Response::builder().status(status);
+            Response::from(response.body(Body::full("hello")).unwrap())
         };
         let _serving = tokio::task::spawn_local(serve(listener, SERVER, handler, stop.signal()));
         let mut client = BufReader::new(dialer.connect().unwrap());

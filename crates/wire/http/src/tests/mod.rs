@@ -13,12 +13,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response};
+use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::head::{Forwarding, Refusal, prepare_request, prepare_response};
+use super::message::{Request, Response};
 use super::{Body, Client, End, LiveLimits, Outgoing, SendErrorKind, Upstream};
 use super::{serve, serve_within};
 use evenkeel_runtime::accept::{Listener, Served, Stop, worker_runtime};
@@ -244,5 +245,5 @@ async fn pass_on(
 }
 
 fn get() -> Request<Body> {
-    Request::get("/").header("host", "service").body(Body::empty()).unwrap()
+    http::Request::get("/").header("host", "service").body(Body::empty()).unwrap().into()
 }

@@ -71,7 +71,7 @@ async fn serve_streams(
 }
 
 async fn answer(
-    request: Request<h2::RecvStream>,
+    request: http::Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
     seen: Rc<Seen>,
     takes: Duration,
@@ -98,7 +98,7 @@ async fn answer(
     match done {
         None => seen.resets.set(seen.resets.get() + 1),
         Some(all) => {
-            if let Ok(mut stream) = respond.send_response(Response::new(()), false) {
+            if let Ok(mut stream) = respond.send_response(http::Response::new(()), false) {
                 let _ = stream.send_data(all.into(), true);
             }
         }
@@ -118,7 +118,8 @@ fn post(body: &str) -> Request<Body> {
 
 fn get(path: &str) -> Request<Body> {
     let host = (http::header::HOST, "a.example");
-    Request::builder().uri(path).header(host.0, host.1).body(Body::empty()).unwrap()
+    let request = http::Request::builder().uri(path).header(host.0, host.1);
+    request.body(Body::empty()).unwrap().into()
 }
 
 async fn text(response: Response<Body>) -> String {

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::task::spawn_local;
 
 use super::*;
-use crate::{Counted, Side, grpc, http_counts};
+use crate::{Counted, Fields, Side, grpc, http_counts};
 use evenkeel_runtime::accept::{Dialer, Stage};
 
 type Handled = std::pin::Pin<Box<dyn Future<Output = Response<Body>>>>;
@@ -32,12 +32,15 @@ async fn client(dialer: &Dialer) -> (SendRequest<Bytes>, JoinHandle<Result<(), h
     (sender, spawn_local(connection))
 }
 
-fn request(method: Method, path: &str) -> Request<()> {
+fn request(method: Method, path: &str) -> http::Request<()> {
     let uri = format!("http://a.example{path}");
-    Request::builder().method(method).uri(uri).body(()).unwrap()
+    http::Request::builder().method(method).uri(uri).body(()).unwrap()
 }
 
-async fn ask(sender: &mut SendRequest<Bytes>, request: Request<()>) -> Response<RecvStream> {
+async fn ask(
+    sender: &mut SendRequest<Bytes>,
+    request: http::Request<()>,
+) -> http::Response<RecvStream> {
     poll_fn(|cx| sender.poll_ready(cx)).await.unwrap();
     sender.send_request(request, true).unwrap().0.await.unwrap()
 }
@@ -275,7 +278,11 @@ fn what_only_a_stream_can_say_wrong_is_refused() {
         let (response, _upload) = sender.send_request(long, false).unwrap();
         let response = response.await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(grpc::status_in(response.headers()), Some(8), "RESOURCE_EXHAUSTED");
+        assert_eq!(
+            grpc::status_in(&Fields::from(response.headers())),
+            Some(8),
+            "RESOURCE_EXHAUSTED"
+        );
         let mut many = request(Method::GET, "/");
         for number in 0..101 {
             let name: http::HeaderName = format!("x-{number}").parse().unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use http::HeaderMap;
+use evenkeel_http::Fields;
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +19,7 @@ fn proxy(port: u16) -> SocketAddr {
 /// A key as a proxy has it.
 fn told(keys: &mut Keys, now: Instant) -> ProbeKey {
     let words = keys.add(now).unwrap();
-    ProbeKey::take(&mut HeaderMap::from_iter([(HEADER, words)])).unwrap()
+    ProbeKey::take(&mut Fields::from_iter([(HEADER, words)])).unwrap()
 }
 
 fn ask(keys: &mut Keys, now: Instant, question: &[u8]) -> Result<[u8; BYTES], Dropped> {
@@ -110,7 +110,7 @@ proptest! {
 
 /// A wish as an agent reads it.
 fn wish(key: &ProbeKey, number: u64) -> Wish {
-    Wish::take(&mut HeaderMap::from_iter([(NOTICE, key.wish(number))])).unwrap()
+    Wish::take(&mut Fields::from_iter([(NOTICE, key.wish(number))])).unwrap()
 }
 
 #[test]
