@@ -10,6 +10,7 @@ use http::header::{HOST, HeaderValue};
 use http::{Method, Uri, Version};
 use serde::Serialize;
 
+use crate::context::RequestId;
 use crate::route::Route;
 use crate::routes::Target;
 use evenkeel_http::{Body, Client, FieldValue, Request};
@@ -35,7 +36,7 @@ pub(crate) struct Entry {
     peer: SocketAddr,
     /// The user, where a proxy that is believed names it.
     client: Option<IpAddr>,
-    id: HeaderValue,
+    id: RequestId,
     context: SpanContext,
 }
 
@@ -45,7 +46,7 @@ impl Entry {
         (access, traces): (Option<Access>, Option<Traces>),
         target: &Target,
         request: &Request<Body>,
-        (client, id, context): (&Client, &HeaderValue, SpanContext),
+        (client, id, context): (&Client, &RequestId, SpanContext),
     ) -> Self {
         let forwarding = &target.policy.forwarding;
         Self {
@@ -89,7 +90,7 @@ impl Entry {
                 client: self.client(),
                 peer: self.peer,
                 is_https: self.is_https,
-                request_id: text(Some(&self.id)).unwrap_or_default(),
+                request_id: String::from_utf8_lossy(self.id.as_bytes()).into_owned(),
                 ..http_facts(&self.method, &self.uri, self.version)
             }),
             datacenters: home
@@ -125,7 +126,7 @@ impl Entry {
             total_us: record.total_us,
             end: record.end.name(),
             trace_id: (record.trace_id != 0).then(|| format!("{:032x}", record.trace_id)),
-            request_id: text(Some(&self.id)).unwrap_or_default(),
+            request_id: String::from_utf8_lossy(self.id.as_bytes()).into_owned(),
         };
         serde_json::to_string(&line).expect("numbers and strings are always JSON")
     }

@@ -49,18 +49,16 @@ const NUMBER_BYTES_MAX: usize = 32;
 /// that is no letter or digit becomes the same underscore.
 #[inline]
 pub fn strip_decision(headers: &mut Fields) {
-    headers.retain(|name| !name.is_like(&OPTIONAL));
+    headers.remove_like(&OPTIONAL);
 }
 
 /// Whether an answer says anything of brownout at all. Most do not, and one look at the names costs
 /// less than asking for each of ours.
 #[inline]
 pub fn is_mentioned(headers: &Fields) -> bool {
-    headers.names().any(|name| match name.as_bytes() {
-        [b'b' | b'B', ..] => name.starts_with("brownout-"),
-        [b'x' | b'X', ..] => name == DIMMER_2014 || name == SERVED_2014,
-        _ => false,
-    })
+    headers.contains_prefix("brownout-")
+        || headers.contains(DIMMER_2014)
+        || headers.contains(SERVED_2014)
 }
 
 /// The decision that came with a request; `None` also when it is repeated or malformed.

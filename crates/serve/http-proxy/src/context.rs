@@ -7,7 +7,7 @@
 use evenkeel_http::{FieldValue, Fields};
 use evenkeel_proxy::requests::context::{Ids, Joined, write_hex};
 use evenkeel_proxy::requests::traces::{SpanContext, Traces};
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderName;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -83,33 +83,49 @@ impl Trace {
             Told::Request => self.context.span,
             Told::AsItCame => return,
         };
-        headers.insert(TRACEPARENT, &unique(&self.joined().traceparent(span)));
+        headers.insert(TRACEPARENT, unique(&self.joined().traceparent(span)));
     }
 }
 
-/// The id of a request: the client's, if it sent one that may stand in a log, or a new one. It is
-/// in the headers then, once.
-pub(crate) fn request_id(headers: &mut Fields, ids: &Ids) -> HeaderValue {
-    if let Some(id) = headers.get_only(REQUEST_ID).ok().flatten().filter(|id| is_sane(*id)) {
-        let mut id = id.to_value();
-        id.set_sensitive(true);
-        return id;
+/// The id of a request.
+#[derive(Clone, Debug)]
+pub(crate) enum RequestId {
+    Came(Box<[u8]>),
+    New([u8; 32]),
+}
+
+impl RequestId {
+    /// The client's, if it sent one that may stand in a log, or a new one. It is in the headers
+    /// then, once.
+    pub(crate) fn of(headers: &mut Fields, ids: &Ids) -> Self {
+        if let Some(id) = headers.get_only(REQUEST_ID).ok().flatten().filter(|id| is_sane(*id)) {
+            return Self::Came(id.as_bytes().into());
+        }
+        let mut text = [0; 32];
+        let (high, low) = text.split_at_mut(16);
+        write_hex(high, ids.bits());
+        write_hex(low, ids.bits());
+        headers.insert(REQUEST_ID, unique(&text));
+        Self::New(text)
     }
-    let mut text = [0; 32];
-    let (high, low) = text.split_at_mut(16);
-    write_hex(high, ids.bits());
-    write_hex(low, ids.bits());
-    let id = unique(&text);
-    headers.insert(REQUEST_ID, &id);
-    id
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Came(text) => text,
+            Self::New(text) => text,
+        }
+    }
+
+    /// As the value of a field.
+    pub(crate) fn value(&self) -> FieldValue<'_> {
+        unique(self.as_bytes())
+    }
 }
 
 /// A value that never comes again. HTTP/2 would look for it among those that it keeps for later,
 /// and keep it too, in the place of others that do come again; it keeps nothing that is sensitive.
-fn unique(text: &[u8]) -> HeaderValue {
-    let mut value = HeaderValue::from_bytes(text).expect("hexadecimal digits and hyphens");
-    value.set_sensitive(true);
-    value
+fn unique(text: &[u8]) -> FieldValue<'_> {
+    FieldValue::new(text).expect("visible bytes").sensitive()
 }
 
 fn is_sane(id: FieldValue<'_>) -> bool {
@@ -121,6 +137,7 @@ fn is_sane(id: FieldValue<'_>) -> bool {
 mod tests {
     use super::*;
     use evenkeel_proxy::requests::traces::{self, Sampling};
+    use http::HeaderValue;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -224,16 +241,16 @@ mod tests {
         let longest = "x".repeat(128);
         for sane in ["a", "req-1/2:3", &longest] {
             let mut seen = headers(&[(REQUEST_ID, sane)]);
-            assert_eq!(request_id(&mut seen, &ids), sane);
+            assert_eq!(RequestId::of(&mut seen, &ids).as_bytes(), sane.as_bytes());
         }
         let too_long = "x".repeat(129);
         let spaced = headers(&[(REQUEST_ID, "a b")]);
         let twice = headers(&[(REQUEST_ID, "a"), (REQUEST_ID, "b")]);
         let long = headers(&[(REQUEST_ID, &too_long)]);
         for mut seen in [Fields::new(), headers(&[(REQUEST_ID, "")]), spaced, twice, long] {
-            let id = request_id(&mut seen, &ids);
+            let id = RequestId::of(&mut seen, &ids);
             assert_eq!(id.as_bytes().len(), 32);
-            assert_eq!(seen.get_all(REQUEST_ID).collect::<Vec<_>>(), [FieldValue::from(&id)]);
+            assert_eq!(seen.get_all(REQUEST_ID).collect::<Vec<_>>(), [id.value()]);
         }
     }
 }

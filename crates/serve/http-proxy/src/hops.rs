@@ -29,8 +29,8 @@ const HOPS_MAX: usize = 16;
 /// # Errors
 /// 508 for a request that has made too many.
 pub(crate) fn count(headers: &mut Fields) -> Result<(), Refusal> {
-    let entries = headers.get_all(CDN_LOOP);
-    let entries = entries.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let entries =
+        headers.get_all(CDN_LOOP).flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     let hops = entries.filter(|entry| is_ours(entry)).count();
     if hops >= HOPS_MAX {
         let message = format!(

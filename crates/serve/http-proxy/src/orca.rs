@@ -62,7 +62,7 @@ pub const REPORT_BYTES_MAX: usize = 4_096;
 /// When there is a report that must not be believed; see [`OrcaError`].
 pub fn take_feedback(headers: &mut Fields) -> Result<Option<Feedback>, OrcaError> {
     // The usual case without an agent: one look at the names costs less than asking for each.
-    if !headers.names().any(|name| name.starts_with(HEADER.as_str())) {
+    if !headers.contains_prefix(HEADER.as_str()) {
         return Ok(None);
     }
     let repeated = |_: Repeated| OrcaError::Repeated("the header");

@@ -208,7 +208,7 @@ enum Copies {
     /// The body streams from the client, or the method changes things: once.
     Once(Option<Request<Body>>),
     /// Idempotent, with the body at hand.
-    Again(request::Parts, Body),
+    Again(Box<request::Parts>, Body),
 }
 
 impl Message {

@@ -4,12 +4,12 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
-use http::{HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 
 use crate::access::Entry;
 use crate::brownout;
 use crate::config::Edge;
-use crate::context::{self, REQUEST_ID, Trace};
+use crate::context::{REQUEST_ID, RequestId, Trace};
 use crate::datagram;
 use crate::hops;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
@@ -50,13 +50,13 @@ pub fn serve(
 /// What a response needs of the request that was passed on.
 struct Passed {
     route: Rc<Route>,
-    id: HeaderValue,
+    id: RequestId,
 }
 
 impl Passed {
     fn back(self, mut response: Response<Body>) -> Response<Body> {
         self.route.calls.note_response(response.status().as_u16());
-        response.headers_mut().insert(REQUEST_ID, &self.id);
+        response.headers_mut().insert(REQUEST_ID, self.id.value());
         response
     }
 }
@@ -86,7 +86,7 @@ fn begin(
     is_grpc: bool,
 ) -> (Passed, Then) {
     let route = Rc::clone(&target.route);
-    let id = context::request_id(request.headers_mut(), route.ids());
+    let id = RequestId::of(request.headers_mut(), route.ids());
     let mut record = Record::of(&route.calls, &route.config.name);
     let traces = record.draft().and_then(|draft| draft.traces());
     let trace = Trace::join(request.headers_mut(), route.ids(), traces);
@@ -122,7 +122,7 @@ async fn open_kept(
 }
 
 /// What is kept of a request: never its query, which may have secrets.
-fn describe(draft: &mut Draft, request: &Request<Body>, id: &HeaderValue, trace: Trace) {
+fn describe(draft: &mut Draft, request: &Request<Body>, id: &RequestId, trace: Trace) {
     let line = [request.method().as_str().as_bytes(), b" ", request.uri().path().as_bytes()];
     draft.describe(&line, id.as_bytes());
     draft.record().trace_id = trace.id;

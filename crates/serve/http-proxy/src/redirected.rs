@@ -30,7 +30,7 @@ pub(crate) fn is_believed(headers: &mut Fields, edge: Edge) -> bool {
     if edge == Edge::Trust && headers.contains(ORIGIN) {
         return true;
     }
-    headers.retain(|name| !name.is_like(&ORIGIN));
+    headers.remove_like(&ORIGIN);
     false
 }
 

@@ -8,7 +8,7 @@ use super::message::{Request, response};
 
 /// A response whose head has come.
 pub(super) struct Answer {
-    pub(super) parts: response::Parts,
+    pub(super) parts: Box<response::Parts>,
     /// All of its body, if that came along.
     pub(super) whole: Option<Bytes>,
 }

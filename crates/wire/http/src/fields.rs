@@ -25,6 +25,30 @@ pub struct Fields {
     /// What was added, each line as it will be sent.
     ours: Vec<u8>,
     lines: Vec<Line>,
+    /// How the names of lines begin, also of those that were removed.
+    beginnings: Beginnings,
+}
+
+/// A set of first letters of names, with whether the names' lengths are even: what is not in it is
+/// not looked for.
+#[derive(Clone, Copy, Default)]
+struct Beginnings(u64);
+
+impl Beginnings {
+    const fn of(name: &[u8]) -> u64 {
+        match name {
+            [first, ..] => 1 << ((*first & 31) << 1 | name.len() as u8 & 1),
+            [] => 0,
+        }
+    }
+
+    const fn add(&mut self, name: &[u8]) {
+        self.0 |= Self::of(name);
+    }
+
+    const fn have(self, name: &[u8]) -> bool {
+        self.0 & Self::of(name) != 0
+    }
 }
 
 /// Where a line is: both parts of it in what came, or in what was added.
@@ -80,19 +104,20 @@ impl Role {
     /// Of a name in any case.
     fn of(name: &[u8]) -> Self {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
-        match name.len() {
-            2 if is("te") => Self::Te,
-            4 if is("host") => Self::Host,
-            4 if is("date") => Self::Date,
-            6 if is("expect") => Self::Expect,
-            7 if is("upgrade") => Self::Upgrade,
-            7 if is("trailer") => Self::Trailer,
-            10 if is("connection") => Self::Connection,
-            10 if is("keep-alive") => Self::KeepAlive,
-            14 if is("content-length") => Self::ContentLength,
-            16 if is("proxy-connection") => Self::KeepAlive,
-            17 if is("transfer-encoding") => Self::TransferEncoding,
-            6.. if name[..6].eq_ignore_ascii_case(b"proxy-") => Self::Proxy,
+        let Some(first) = name.first() else { return Self::Other };
+        match (first.to_ascii_lowercase(), name.len()) {
+            (b'c', 10) if is("connection") => Self::Connection,
+            (b'c', 14) if is("content-length") => Self::ContentLength,
+            (b'd', 4) if is("date") => Self::Date,
+            (b'e', 6) if is("expect") => Self::Expect,
+            (b'h', 4) if is("host") => Self::Host,
+            (b'k', 10) if is("keep-alive") => Self::KeepAlive,
+            (b'p', 16) if is("proxy-connection") => Self::KeepAlive,
+            (b'p', 6..) if name[..6].eq_ignore_ascii_case(b"proxy-") => Self::Proxy,
+            (b't', 2) if is("te") => Self::Te,
+            (b't', 7) if is("trailer") => Self::Trailer,
+            (b't', 17) if is("transfer-encoding") => Self::TransferEncoding,
+            (b'u', 7) if is("upgrade") => Self::Upgrade,
             _ => Self::Other,
         }
     }
@@ -107,7 +132,8 @@ impl Fields {
     /// None yet, of a head that came in these bytes, with so many lines.
     pub(crate) fn of_head(came: Bytes, lines: usize) -> Self {
         assert!(u32::try_from(came.len()).is_ok(), "heads have limits");
-        Self { came, ours: Vec::new(), lines: Vec::with_capacity(lines + ROOM) }
+        let lines = Vec::with_capacity(lines + ROOM);
+        Self { came, ours: Vec::new(), lines, beginnings: Beginnings::default() }
     }
 
     /// Takes up a line of the head, of which this is the name and this the value, both as a parser
@@ -125,6 +151,7 @@ impl Fields {
             && self.came[name_end..value_at] == *b": "
             && self.came.get(end..end + 2) == Some(b"\r\n");
         let role = Role::of(name);
+        self.beginnings.add(name);
         self.lines.push(Line {
             name: start as u32,
             value: value_at as u32,
@@ -157,8 +184,13 @@ impl Fields {
     }
 
     /// All lines, by what they are.
-    pub(crate) fn roles(&self) -> impl DoubleEndedIterator<Item = (Role, FieldValue<'_>)> {
-        self.lines.iter().map(|line| (line.role, self.value(line)))
+    pub(crate) fn roles(&self) -> impl DoubleEndedIterator<Item = Field<'_>> {
+        self.lines.iter().map(|line| Field { line, fields: self })
+    }
+
+    /// The values of what has this role.
+    pub(crate) fn with_role(&self, role: Role) -> impl DoubleEndedIterator<Item = FieldValue<'_>> {
+        self.roles().filter(move |field| field.role() == role).map(Field::value)
     }
 
     /// The names of all lines.
@@ -178,8 +210,10 @@ impl Fields {
         &'a self,
         name: N,
     ) -> impl DoubleEndedIterator<Item = FieldValue<'a>> {
+        let may_be_there = self.beginnings.have(name.as_ref().as_bytes());
+        let lines = if may_be_there { &self.lines[..] } else { &[] };
         let is_it = move |line: &&Line| self.is(line, name.as_ref());
-        self.lines.iter().filter(is_it).map(|line| self.value(line))
+        lines.iter().filter(is_it).map(|line| self.value(line))
     }
 
     /// The value of the only line of this name.
@@ -188,6 +222,9 @@ impl Fields {
     /// When there is more than one.
     pub fn get_only(&self, name: impl AsRef<str>) -> Result<Option<FieldValue<'_>>, Repeated> {
         let name = name.as_ref();
+        if !self.beginnings.have(name.as_bytes()) {
+            return Ok(None);
+        }
         let mut found = self.lines.iter().filter(|line| self.is(line, name));
         let first = found.next();
         match found.next() {
@@ -200,6 +237,13 @@ impl Fields {
     #[inline]
     pub fn contains(&self, name: impl AsRef<str>) -> bool {
         self.find(name.as_ref()).is_some()
+    }
+
+    /// Whether there is a line whose name begins so.
+    #[inline]
+    pub fn contains_prefix(&self, prefix: &str) -> bool {
+        let first = prefix.as_bytes().first().map_or(0, |first| 3 << ((first & 31) << 1));
+        self.beginnings.0 & first != 0 && self.names().any(|name| name.starts_with(prefix))
     }
 
     /// Adds a line.
@@ -248,9 +292,21 @@ impl Fields {
         only
     }
 
+    /// Removes all lines whose name is this one to CGI and WSGI, where all that is no letter or
+    /// digit becomes the same underscore.
+    pub fn remove_like(&mut self, name: &HeaderName) {
+        let length = name.as_str().len();
+        let is_like = |line: &Line| {
+            usize::from(line.name_len) == length && FieldName(self.name(line)).is_like(name)
+        };
+        if self.lines.iter().any(is_like) {
+            self.retain(|other| !other.is_like(name));
+        }
+    }
+
     /// Removes all lines but those that are wanted.
     pub fn retain(&mut self, mut is_wanted: impl FnMut(FieldName<'_>) -> bool) {
-        let Self { came, ours, lines } = self;
+        let Self { came, ours, lines, .. } = self;
         lines.retain(|line| is_wanted(FieldName(name_in(came, ours, line))));
     }
 
@@ -263,12 +319,12 @@ impl Fields {
     pub(crate) fn write<'a>(
         &'a self,
         bytes: &mut Vec<u8>,
-        mut is_wanted: impl FnMut(Role, FieldValue<'a>) -> bool,
+        mut is_wanted: impl FnMut(Field<'a>) -> bool,
     ) {
         // Lines that follow each other where they are leave together.
         let (mut of_ours, mut run) = (false, 0..0);
         for line in &self.lines {
-            if !is_wanted(line.role, self.value(line)) {
+            if !is_wanted(Field { line, fields: self }) {
                 continue;
             }
             let start = line.name as usize;
@@ -323,12 +379,16 @@ impl Fields {
             && self.name(line).eq_ignore_ascii_case(name.as_bytes())
     }
 
+    #[inline]
     fn find(&self, name: &str) -> Option<usize> {
+        if !self.beginnings.have(name.as_bytes()) {
+            return None;
+        }
         self.lines.iter().position(|line| self.is(line, name))
     }
 
     fn remove_from(&mut self, first: usize, name: &str) {
-        let Self { came, ours, lines } = self;
+        let Self { came, ours, lines, .. } = self;
         let mut at = 0;
         lines.retain(|line| {
             at += 1;
@@ -343,6 +403,7 @@ impl Fields {
         let start = self.ours.len();
         let name = name.as_str().as_bytes();
         write_line(&mut self.ours, name, value.bytes);
+        self.beginnings.add(name);
         assert!(u32::try_from(self.ours.len()).is_ok(), "heads have limits");
         assert!(name.len() <= NAME_BYTES_MAX, "names have a limit");
         let sensitive = if value.is_sensitive { IS_SENSITIVE } else { 0 };
@@ -409,6 +470,25 @@ impl<'a> FromIterator<(HeaderName, &'a HeaderValue)> for Fields {
     }
 }
 
+/// A line.
+#[derive(Clone, Copy)]
+pub(crate) struct Field<'a> {
+    line: &'a Line,
+    fields: &'a Fields,
+}
+
+impl<'a> Field<'a> {
+    /// What it is.
+    pub(crate) const fn role(self) -> Role {
+        self.line.role
+    }
+
+    /// What it says.
+    pub(crate) fn value(self) -> FieldValue<'a> {
+        self.fields.value(self.line)
+    }
+}
+
 /// A field that may be there once is there more often.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Repeated;
@@ -423,9 +503,7 @@ impl<'a> FieldName<'a> {
         self.0
     }
 
-    /// Whether it is this one to CGI and WSGI, where all that is no letter or digit becomes the
-    /// same underscore.
-    pub fn is_like(self, name: &HeaderName) -> bool {
+    fn is_like(self, name: &HeaderName) -> bool {
         let is_alike = |(came, ours): (&u8, &u8)| {
             came.eq_ignore_ascii_case(ours)
                 || (!ours.is_ascii_alphanumeric() && !came.is_ascii_alphanumeric())
@@ -478,6 +556,17 @@ pub struct FieldValue<'a> {
 }
 
 impl<'a> FieldValue<'a> {
+    /// These bytes, if they may be a value.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        let is_good = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
+        bytes.iter().all(is_good).then_some(Self { bytes, is_sensitive: false })
+    }
+
+    /// The same, which HTTP/2 is not to keep for later, nor logs to show.
+    pub const fn sensitive(self) -> Self {
+        Self { is_sensitive: true, ..self }
+    }
+
     /// As it came.
     pub const fn as_bytes(self) -> &'a [u8] {
         self.bytes

@@ -197,20 +197,20 @@ struct Seen {
 impl Seen {
     fn scan(headers: &Fields) -> Seen {
         let mut seen = Seen::default();
-        for (role, value) in headers.roles() {
-            let value = value.as_bytes();
-            match role {
+        for field in headers.roles() {
+            let value = || field.value().as_bytes();
+            match field.role() {
                 Role::Host => {
                     seen.hosts += 1;
-                    seen.has_bad_host |= !is_host(value);
+                    seen.has_bad_host |= !is_host(value());
                 }
                 Role::ContentLength => {
                     seen.lengths += 1;
-                    seen.has_odd_length |= !value.iter().all(u8::is_ascii_digit);
+                    seen.has_odd_length |= !value().iter().all(u8::is_ascii_digit);
                 }
                 Role::Connection => {
                     seen.connection = true;
-                    seen.connection_names |= !is_plain_connection(value);
+                    seen.connection_names |= !is_plain_connection(value());
                 }
                 Role::TransferEncoding => seen.transfer_encoding = true,
                 Role::Te => seen.te = true,

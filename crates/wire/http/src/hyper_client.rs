@@ -57,7 +57,7 @@ impl HyperConnection {
         let (parts, incoming) = match answered {
             Ok(response) => {
                 let (parts, incoming) = response.into_parts();
-                (parts.into(), incoming)
+                (Box::new(parts.into()), incoming)
             }
             Err(error) => return Poll::Ready(Err(failure(error))),
         };

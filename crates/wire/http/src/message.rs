@@ -5,17 +5,17 @@ use http::{Extensions, Method, StatusCode, Uri, Version};
 
 use crate::fields::Fields;
 
-/// A request.
+/// A request. Its head stays where it is as the request is handed on.
 #[derive(Clone, Debug)]
 pub struct Request<B> {
-    head: request::Parts,
+    head: Box<request::Parts>,
     body: B,
 }
 
-/// A response.
+/// A response. Its head stays where it is as the response is handed on.
 #[derive(Clone, Debug)]
 pub struct Response<B> {
-    head: response::Parts,
+    head: Box<response::Parts>,
     body: B,
 }
 
@@ -67,57 +67,57 @@ macro_rules! message {
             }
 
             /// One of these parts.
-            pub fn from_parts(head: $parts, body: B) -> Self {
-                Self { head, body }
+            pub fn from_parts(head: impl Into<Box<$parts>>, body: B) -> Self {
+                Self { head: head.into(), body }
             }
 
             /// Its parts.
-            pub fn into_parts(self) -> ($parts, B) {
+            pub fn into_parts(self) -> (Box<$parts>, B) {
                 (self.head, self.body)
             }
 
             /// All of its head.
-            pub const fn head(&self) -> &$parts {
+            pub fn head(&self) -> &$parts {
                 &self.head
             }
 
             /// The version in which it came.
-            pub const fn version(&self) -> Version {
+            pub fn version(&self) -> Version {
                 self.head.version
             }
 
             /// The same, to be changed.
-            pub const fn version_mut(&mut self) -> &mut Version {
+            pub fn version_mut(&mut self) -> &mut Version {
                 &mut self.head.version
             }
 
             /// Its fields.
-            pub const fn headers(&self) -> &Fields {
+            pub fn headers(&self) -> &Fields {
                 &self.head.headers
             }
 
             /// The same, to be changed.
-            pub const fn headers_mut(&mut self) -> &mut Fields {
+            pub fn headers_mut(&mut self) -> &mut Fields {
                 &mut self.head.headers
             }
 
             /// What else is known of it.
-            pub const fn extensions(&self) -> &Extensions {
+            pub fn extensions(&self) -> &Extensions {
                 &self.head.extensions
             }
 
             /// The same, to be changed.
-            pub const fn extensions_mut(&mut self) -> &mut Extensions {
+            pub fn extensions_mut(&mut self) -> &mut Extensions {
                 &mut self.head.extensions
             }
 
             /// Its body.
-            pub const fn body(&self) -> &B {
+            pub fn body(&self) -> &B {
                 &self.body
             }
 
             /// The same, to be changed.
-            pub const fn body_mut(&mut self) -> &mut B {
+            pub fn body_mut(&mut self) -> &mut B {
                 &mut self.body
             }
 
@@ -139,34 +139,34 @@ message!(Response, response::Parts);
 
 impl<B> Request<B> {
     /// What is to be done.
-    pub const fn method(&self) -> &Method {
+    pub fn method(&self) -> &Method {
         &self.head.method
     }
 
     /// The same, to be changed.
-    pub const fn method_mut(&mut self) -> &mut Method {
+    pub fn method_mut(&mut self) -> &mut Method {
         &mut self.head.method
     }
 
     /// With what.
-    pub const fn uri(&self) -> &Uri {
+    pub fn uri(&self) -> &Uri {
         &self.head.uri
     }
 
     /// The same, to be changed.
-    pub const fn uri_mut(&mut self) -> &mut Uri {
+    pub fn uri_mut(&mut self) -> &mut Uri {
         &mut self.head.uri
     }
 }
 
 impl<B> Response<B> {
     /// What came of the request.
-    pub const fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         self.head.status
     }
 
     /// The same, to be changed.
-    pub const fn status_mut(&mut self) -> &mut StatusCode {
+    pub fn status_mut(&mut self) -> &mut StatusCode {
         &mut self.head.status
     }
 }
@@ -188,20 +188,20 @@ impl From<http::response::Parts> for response::Parts {
 impl<B> From<http::Request<B>> for Request<B> {
     fn from(request: http::Request<B>) -> Self {
         let (parts, body) = request.into_parts();
-        Self { head: parts.into(), body }
+        Self { head: Box::new(parts.into()), body }
     }
 }
 
 impl<B> From<http::Response<B>> for Response<B> {
     fn from(response: http::Response<B>) -> Self {
         let (parts, body) = response.into_parts();
-        Self { head: parts.into(), body }
+        Self { head: Box::new(parts.into()), body }
     }
 }
 
 impl<B> From<Request<B>> for http::Request<B> {
     fn from(request: Request<B>) -> Self {
-        let request::Parts { method, uri, version, headers, extensions } = request.head;
+        let request::Parts { method, uri, version, headers, extensions } = *request.head;
         let mut same = Self::new(request.body);
         *same.method_mut() = method;
         *same.uri_mut() = uri;
@@ -214,7 +214,7 @@ impl<B> From<Request<B>> for http::Request<B> {
 
 impl<B> From<Response<B>> for http::Response<B> {
     fn from(response: Response<B>) -> Self {
-        let response::Parts { status, version, headers, extensions } = response.head;
+        let response::Parts { status, version, headers, extensions } = *response.head;
         let mut same = Self::new(response.body);
         *same.status_mut() = status;
         *same.version_mut() = version;

@@ -384,7 +384,7 @@ impl Exchange {
 }
 
 /// The replica speaks another protocol from now on.
-async fn switch(mut lease: Lease, head: response::Parts) -> Result<Response<Body>, SendError> {
+async fn switch(mut lease: Lease, head: Box<response::Parts>) -> Result<Response<Body>, SendError> {
     let broke_off = SendError::new(SendErrorKind::Body, lease.address());
     let (stream, read) =
         lease.upgrade().await.ok_or_else(|| broke_off.because("behind its 101"))?;

@@ -2,7 +2,7 @@
 
 use http::header::{CONTENT_LENGTH, HeaderName, TRAILER, TRANSFER_ENCODING};
 
-use crate::fields::{Fields, Role};
+use crate::fields::{FieldValue, Fields, Role};
 
 /// The most lines of a head or of trailers.
 pub(super) const LINES_MAX: usize = 100;
@@ -22,8 +22,7 @@ pub(super) enum Framing {
 impl Framing {
     /// In chunks, with the trailers that these headers announce.
     pub(super) fn chunked(headers: &Fields) -> Self {
-        let lines = headers.roles().filter(|(role, _)| *role == Role::Trailer);
-        let lines = lines.filter_map(|(_, line)| line.to_str());
+        let lines = headers.with_role(Role::Trailer).filter_map(FieldValue::to_str);
         let names = lines.flat_map(|line| line.split(','));
         let names = names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok());
         Self::Chunked { trailers: names.filter(may_follow).collect() }
@@ -107,27 +106,24 @@ impl Keeps {
     }
 }
 
-/// Whether `chunked` is the last transfer coding; `None` when there is none at all.
-pub(super) fn is_chunked(headers: &Fields) -> Option<bool> {
-    let mut codings = headers.roles().filter(|(role, _)| *role == Role::TransferEncoding);
-    let (_, last) = codings.next_back()?;
+/// Whether `chunked` is the last transfer coding, by the last line of `Transfer-Encoding`.
+pub(super) fn is_chunked(line: &[u8]) -> bool {
+    let last = line.rsplit(|byte| *byte == b',').next().unwrap_or_default();
     // A value with other bytes than visible ones is none that servers agree on.
-    let last = last.to_str().and_then(|line| line.rsplit(',').next());
-    Some(last.is_some_and(|it| it.trim_matches([' ', '\t']).eq_ignore_ascii_case("chunked")))
+    let is_text = line.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    is_text && last.trim_ascii().eq_ignore_ascii_case(b"chunked")
 }
 
-/// The one number that all of `Content-Length` says.
+/// The one number that all lines of `Content-Length` say, those before this one and this one.
 ///
 /// # Errors
 /// When it is more than one, or none.
-pub(super) fn content_length(headers: &Fields) -> Result<Option<u64>, BadLength> {
-    let mut length = None;
-    for (_, line) in headers.roles().filter(|(role, _)| *role == Role::ContentLength) {
-        for said in line.as_bytes().split(|byte| *byte == b',') {
-            let said = decimal(said.trim_ascii()).ok_or(BadLength)?;
-            if *length.get_or_insert(said) != said {
-                return Err(BadLength);
-            }
+pub(super) fn content_length(before: Option<u64>, line: &[u8]) -> Result<Option<u64>, BadLength> {
+    let mut length = before;
+    for said in line.split(|byte| *byte == b',') {
+        let said = decimal(said.trim_ascii()).ok_or(BadLength)?;
+        if *length.get_or_insert(said) != said {
+            return Err(BadLength);
         }
     }
     Ok(length)

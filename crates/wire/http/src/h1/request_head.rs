@@ -20,7 +20,7 @@ const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 /// A request's head and what follows it.
 #[derive(Debug)]
 pub(super) struct Head {
-    pub(super) parts: request::Parts,
+    pub(super) parts: Box<request::Parts>,
     pub(super) framing: Decoder,
     pub(super) keeps_alive: bool,
     /// The client waits for a word before it sends the body.
@@ -34,10 +34,7 @@ pub(super) struct Head {
 ///
 /// # Errors
 /// The status that refuses it.
-pub(super) fn parse(
-    bytes: &Bytes,
-    bytes_max: usize,
-) -> Result<Option<(usize, Box<Head>)>, StatusCode> {
+pub(super) fn parse(bytes: &Bytes, bytes_max: usize) -> Result<Option<(usize, Head)>, StatusCode> {
     let mut lines = [const { MaybeUninit::uninit() }; LINES_MAX];
     let mut parsed = httparse::Request::new(&mut []);
     let parser = httparse::ParserConfig::default();
@@ -50,9 +47,7 @@ pub(super) fn parse(
     };
     match found {
         _ if is_too_long => Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-        Ok(httparse::Status::Complete(length)) => {
-            Ok(Some((length, Box::new(head(bytes, length, &parsed)?))))
-        }
+        Ok(httparse::Status::Complete(length)) => Ok(Some((length, head(bytes, length, &parsed)?))),
         _ => Ok(None),
     }
 }
@@ -87,13 +82,15 @@ fn head(
             Role::Upgrade => wants_upgrade |= is_new,
             Role::Te => takes_trailers |= has_trailers(value),
             Role::ContentLength if !said.length(value)? => headers.take_back(),
-            Role::TransferEncoding => said.is_coded = true,
+            Role::TransferEncoding => said.coding = Some(value),
             _ => {}
         }
     }
     let framing = match said {
-        Said { is_coded: false, length } => Decoder::Length(length.unwrap_or(0)),
-        _ if !is_new || framing::is_chunked(&headers) != Some(true) => return Err(bad),
+        Said { coding: None, length } => Decoder::Length(length.unwrap_or(0)),
+        Said { coding: Some(last), .. } if !is_new || !framing::is_chunked(last) => {
+            return Err(bad);
+        }
         Said { length, .. } if length.is_some_and(|it| it > LENGTH_MAX) => return Err(bad),
         Said { length, .. } => {
             if length.is_some() {
@@ -106,7 +103,7 @@ fn head(
     let version = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
     let extensions = Extensions::new();
     Ok(Head {
-        parts: request::Parts { method, uri, version, headers, extensions },
+        parts: Box::new(request::Parts { method, uri, version, headers, extensions }),
         framing,
         keeps_alive: keeps == Keeps::Yes,
         expects_continue,
@@ -123,12 +120,13 @@ fn has_trailers(value: &[u8]) -> bool {
 /// What the lines so far say of the body. Of a length and a coding the coding is believed, and
 /// nothing behind that request; the length must be one all the same.
 #[derive(Default)]
-struct Said {
-    is_coded: bool,
+struct Said<'a> {
+    /// The last line `Transfer-Encoding`.
+    coding: Option<&'a [u8]>,
     length: Option<u64>,
 }
 
-impl Said {
+impl Said<'_> {
     /// A line `Content-Length`; whether it is the first. A list is refused even if its members are
     /// equal: not every server reads it as one.
     fn length(&mut self, line: &[u8]) -> Result<bool, StatusCode> {
@@ -151,7 +149,8 @@ pub(super) fn encode(head: &request::Parts, body: &Body, bytes: &mut Vec<u8>) ->
     bytes.extend_from_slice(target.as_bytes());
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
     let mut says_length = false;
-    head.headers.write(bytes, |role, _| {
+    head.headers.write(bytes, |field| {
+        let role = field.role();
         says_length |= role == Role::ContentLength;
         !matches!(role, Role::ContentLength | Role::TransferEncoding)
     });

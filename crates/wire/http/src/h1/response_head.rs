@@ -35,7 +35,7 @@ pub(super) enum BadHead {
 /// A head and what follows it.
 #[derive(Debug)]
 pub(super) struct Head {
-    pub(super) parts: response::Parts,
+    pub(super) parts: Box<response::Parts>,
     pub(super) framing: Decoder,
     /// Whether the server says that another request may follow.
     pub(super) keeps_alive: bool,
@@ -90,13 +90,25 @@ fn head(
     let is_new = parsed.version == Some(1);
     let mut keeps = Keeps::by_version(is_new);
     let mut headers = Fields::of_head(bytes, parsed.headers.len());
+    let (mut coding, mut length) = (None, Ok(None));
     for line in parsed.headers.iter() {
         let role = headers.take_up(line.name.as_bytes(), line.value);
-        if role.ok_or(httparse::Error::HeaderName)? == Role::Connection {
-            keeps = keeps.told(line.value);
+        match role.ok_or(httparse::Error::HeaderName)? {
+            Role::Connection => keeps = keeps.told(line.value),
+            Role::TransferEncoding => coding = Some(line.value),
+            Role::ContentLength => {
+                length = length.and_then(|length| framing::content_length(length, line.value));
+            }
+            _ => {}
         }
     }
-    let framing = frame(status, is_new, &headers, of_head_request)?;
+    let framing = match coding {
+        _ if of_head_request || is_bare(status) => Decoder::Length(0),
+        Some(_) if !is_new => return Err(BadHead::OldCoding),
+        Some(coding) if framing::is_chunked(coding) => Decoder::CHUNKED,
+        Some(_) => Decoder::UntilClose,
+        None => length?.map_or(Decoder::UntilClose, Decoder::Length),
+    };
     let version = if is_new { Version::HTTP_11 } else { Version::HTTP_10 };
     let mut extensions = Extensions::new();
     let reason = parsed.reason.filter(|reason| Some(*reason) != status.canonical_reason());
@@ -105,25 +117,8 @@ fn head(
         extensions.insert(reason.map_err(|_| httparse::Error::Status)?);
     }
     let keeps_alive = keeps == Keeps::Yes && status != StatusCode::SWITCHING_PROTOCOLS;
-    let parts = response::Parts { status, version, headers, extensions };
+    let parts = Box::new(response::Parts { status, version, headers, extensions });
     Ok(Head { parts, framing, keeps_alive })
-}
-
-fn frame(
-    status: StatusCode,
-    is_new: bool,
-    headers: &Fields,
-    of_head_request: bool,
-) -> Result<Decoder, BadHead> {
-    if of_head_request || is_bare(status) {
-        return Ok(Decoder::Length(0));
-    }
-    match framing::is_chunked(headers) {
-        Some(_) if !is_new => Err(BadHead::OldCoding),
-        Some(true) => Ok(Decoder::CHUNKED),
-        Some(false) => Ok(Decoder::UntilClose),
-        None => Ok(framing::content_length(headers)?.map_or(Decoder::UntilClose, Decoder::Length)),
-    }
 }
 
 /// Whether an answer never has a body, whatever its head says.
@@ -169,19 +164,19 @@ pub(super) fn encode(
         asked.keeps_alive = false;
     }
     let (mut says_date, mut length_line) = (false, None);
-    head.headers.write(bytes, |role, value| match role {
+    head.headers.write(bytes, |field| match field.role() {
         Role::ContentLength => {
-            length_line = Some(value.as_bytes());
+            length_line = Some(field.value().as_bytes());
             false
         }
         Role::TransferEncoding => false,
         Role::Trailer => has_body && matches!(framing, Framing::Chunked { .. }),
         Role::Connection => {
-            let keeps = Keeps::by_version(true).told(value.as_bytes());
+            let keeps = Keeps::by_version(true).told(field.value().as_bytes());
             asked.keeps_alive &= is_switched || keeps == Keeps::Yes;
             is_switched
         }
-        _ => {
+        role => {
             says_date |= role == Role::Date;
             true
         }

@@ -90,7 +90,7 @@ enum Then {
 async fn exchange<F: Future<Output = Response<Body>>>(
     io: &Shared,
     link: &Link,
-    head: Box<Head>,
+    head: Head,
     limits: impl Fn() -> ServerLimits,
     answer: impl Fn(Request<Body>) -> F,
 ) -> Then {

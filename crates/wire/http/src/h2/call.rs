@@ -195,7 +195,7 @@ fn not_sent(
 
 /// A request for another try.
 struct Again {
-    parts: request::Parts,
+    parts: Box<request::Parts>,
     /// If it was at hand.
     body: Option<Body>,
 }

@@ -81,7 +81,7 @@ fn join_cookies(headers: &mut Fields) {
 
 /// The head of a stream towards a replica.
 pub(crate) fn to_replica(
-    parts: request::Parts,
+    parts: Box<request::Parts>,
     is_tls: bool,
     address: ServerAddress,
 ) -> http::Request<()> {
