@@ -2,7 +2,7 @@
 //!
 //! # The boundary
 //!
-//! A proxy is written against five things, and none of them mentions hyper, so that a leaner
+//! A proxy is written against six things, and none of them mentions hyper, so that a leaner
 //! engine can replace this one without touching the proxy:
 //!
 //! | thing | meaning |
@@ -11,6 +11,7 @@
 //! | [`Upstream`] | one replica: a pool of kept connections, [`Upstream::send`] is one attempt |
 //! | [`Body`] | a message body in either direction; [`Body::on_end`] says how it ended |
 //! | [`SendError`] | why an attempt failed, whether anything was sent, who is to blame |
+//! | [`Request`], [`Response`] | messages, whose [`Fields`] stay in the bytes in which they came |
 //! | [`head`] | what a proxy must change in a message head, and what it must refuse |
 //!
 //! [`grpc`] is what a proxy must know of gRPC. HTTP/2 is in `h2`, on both sides.

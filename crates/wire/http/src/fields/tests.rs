@@ -55,8 +55,8 @@ struct Typed {
     after: &'static str,
 }
 
-const NAMES: [&str; 8] =
-    ["x-a", "x-ab", "cookie", "host", "te", "connection", "proxy-a", "content-length"];
+const NAMES: [&str; 9] =
+    ["x-a", "x_a", "x-ab", "cookie", "host", "te", "connection", "proxy-a", "content-length"];
 
 /// A name in whatever case.
 fn a_name() -> impl Strategy<Value = String> {
@@ -93,6 +93,8 @@ enum Step {
     Insert(HeaderName, HeaderValue),
     Remove(String),
     Take(String),
+    TakeOnly(String),
+    RemoveLike(HeaderName),
     Retain(String),
     RetainRoles(Role),
     TakeBack,
@@ -114,6 +116,8 @@ fn a_step() -> impl Strategy<Value = Step> {
         4 => a_new_line().prop_map(|(name, value)| Step::Insert(name, value)),
         1 => a_name().prop_map(Step::Remove),
         1 => a_name().prop_map(Step::Take),
+        1 => a_name().prop_map(Step::TakeOnly),
+        1 => select(&NAMES[..]).prop_map(|name| Step::RemoveLike(HeaderName::from_static(name))),
         1 => a_name().prop_map(Step::Retain),
         1 => role,
         1 => Just(Step::TakeBack),
@@ -159,6 +163,17 @@ fn take_step(step: Step, fields: &mut Fields, model: &mut Model) {
             assert_eq!(taken, first);
             model.retain(|(other, _)| !is(other, &name));
         }
+        Step::TakeOnly(name) => {
+            let all: Vec<_> = values(model, &name).cloned().collect();
+            let expected = if all.len() > 1 { Err(Repeated) } else { Ok(all.first().cloned()) };
+            assert_eq!(fields.take_only(&name), expected);
+            model.retain(|(other, _)| !is(other, &name));
+        }
+        Step::RemoveLike(name) => {
+            fields.remove_like(&name);
+            let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "_");
+            model.retain(|(other, _)| plain(other) != plain(name.as_str()));
+        }
         Step::Retain(name) => {
             fields.retain(|other| other != *name);
             model.retain(|(other, _)| !is(other, &name));
@@ -188,6 +203,10 @@ fn compare(fields: &Fields, model: &Model) {
     assert!(fields.names().map(FieldName::as_bytes).eq(names));
     let roles = model.iter().map(|(name, value)| (Role::of(name.as_bytes()), value.as_bytes()));
     assert!(fields.roles().map(|field| (field.role(), field.value().as_bytes())).eq(roles));
+    for prefix in NAMES.into_iter().flat_map(|name| [name, &name[..1], &name[..name.len() / 2]]) {
+        let begins = |(name, _): &(String, _)| name.to_ascii_lowercase().starts_with(prefix);
+        assert_eq!(fields.contains_prefix(prefix), model.iter().any(begins));
+    }
     for name in NAMES.into_iter().chain(["x", "x-b", "cookies", ""]) {
         for name in [name.to_owned(), name.to_ascii_uppercase()] {
             let values: Vec<_> = values(model, &name).collect();
