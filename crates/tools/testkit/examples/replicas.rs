@@ -1,8 +1,8 @@
 //! Five replicas in a process of their own, for `cargo xtask compare`: the same seed, weather and
 //! delay are the same service to whoever is in front of it.
 //!
-//! `replicas SEED WEATHER DELAY_MS agents|bare`: prints the addresses, one a line, and serves until it is
-//! killed. The weather begins after the delay and is of replica 4: `well` (nothing), `pauses`
+//! `replicas SEED WEATHER DELAY_MS agents|bare`: prints the addresses, one a line, and serves until
+//! it is killed. The weather begins after the delay and is of replica 4: `well` (nothing), `pauses`
 //! (100 to 300 ms, once a second on average), `slow` (takes four times as long) or `hangs` (answers
 //! nothing any more). `agents` are built into the replicas.
 

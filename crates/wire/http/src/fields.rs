@@ -558,8 +558,10 @@ pub struct FieldValue<'a> {
 impl<'a> FieldValue<'a> {
     /// These bytes, if they may be a value.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
-        let is_good = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
-        bytes.iter().all(is_good).then_some(Self { bytes, is_sensitive: false })
+        let is_bad = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
+        // Without a way out, so that many bytes are looked at in one step.
+        let has_bad = bytes.iter().fold(false, |bad, byte| bad | is_bad(*byte));
+        (!has_bad).then_some(Self { bytes, is_sensitive: false })
     }
 
     /// The same, which HTTP/2 is not to keep for later, nor logs to show.

@@ -105,11 +105,9 @@ fn hex(digits: &[u8]) -> Option<u64> {
 
 /// Writes digits, the last ones last.
 pub fn write_hex(into: &mut [u8], mut value: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for places in into.rchunks_mut(2) {
-        let digits = [DIGITS[(value >> 4 & 15) as usize], DIGITS[(value & 15) as usize]];
-        places.copy_from_slice(&digits[2 - places.len()..]);
-        value >>= 8;
+    for place in into.iter_mut().rev() {
+        *place = b"0123456789abcdef"[(value & 15) as usize];
+        value >>= 4;
     }
 }
 
