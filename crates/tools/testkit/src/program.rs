@@ -1,5 +1,6 @@
 //! Programs that run beside a test.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command};
@@ -33,7 +34,7 @@ impl Program {
         }
     }
 
-    /// Sends it a signal such as `-STOP`, if it runs.
+    /// Sends it a signal such as `-STOP`, if it runs; what is to stop has stopped then.
     ///
     /// # Panics
     /// When it is not there any more, although nobody killed it.
@@ -41,6 +42,9 @@ impl Program {
         let Some(child) = &self.0 else { return };
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
         assert!(sent.is_ok_and(|sent| sent.success()), "{signal} to {}", child.id());
+        if signal == "-STOP" {
+            wait_stopped(child.id());
+        }
     }
 
     /// Kills it, if it runs, and waits for its end.
@@ -80,6 +84,24 @@ impl Program {
             TcpStream::connect(address).is_ok()
         });
     }
+}
+
+/// Waits until a process that was sent SIGSTOP stands still, with all of its threads: one that runs
+/// on another processor goes on until it hears of it. One that has ended stands still, too.
+///
+/// # Panics
+/// When it does not.
+#[track_caller]
+pub fn wait_stopped(process: u32) {
+    block_until_within(PATIENCE, &format!("process {process} to stand still"), || {
+        let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
+        threads.flatten().all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // After the name, which may contain anything (proc(5)).
+            let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+            state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+        })
+    });
 }
 
 impl Drop for Program {

@@ -69,7 +69,9 @@ impl Node {
     }
 
     pub(super) fn pause(&self) {
-        signal(self.process().expect("it runs"), Signal::STOP);
+        let process = self.process().expect("it runs");
+        signal(process, Signal::STOP);
+        crate::program::wait_stopped(process);
     }
 
     pub(super) fn resume(&self) {
