@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::bench::process::{Workbench, first_child};
+use crate::bench::process::{Workbench, first_child, free_ports};
 use crate::bench::{ROUNDS_MIN, file, number, order, some_of, with_reference};
 use crate::bench_http::proxies::Proxy;
 use crate::{UsageError, workspace};
@@ -159,7 +159,7 @@ fn measure(options: &Options) -> Result<Report> {
     let packages = ["-p", "evenkeel", "-p", "evenkeel-testkit"];
     let replicas = ["--features", "evenkeel-testkit/embedded", "--example", "replicas"];
     workspace::run_cargo(&[&["build", "--release"], &packages[..], &replicas].concat(), &[])?;
-    let bench = Workbench::create("compare", subjects.len())?;
+    let bench = Workbench::create("compare", 0)?;
     let mut report = Report::new(options.clone());
     for proxy in &subjects {
         report.describe(proxy.name, proxy.version_of(&options.program(proxy)?)?);
@@ -168,8 +168,8 @@ fn measure(options: &Options) -> Result<Report> {
         for weather in &options.weathers {
             eprintln!("round {} of {}, {weather}", round + 1, options.rounds);
             for index in order(round, subjects.len()) {
-                let (proxy, port) = (subjects[index], bench.ports()[index]);
-                let cell = measure_one(&bench, options, (proxy, port), weather, round)
+                let proxy = subjects[index];
+                let cell = measure_one(&bench, options, proxy, weather, round)
                     .with_context(|| format!("{} before replicas: {weather}", proxy.name))?;
                 report.add(weather, proxy.name, cell);
             }
@@ -181,7 +181,7 @@ fn measure(options: &Options) -> Result<Report> {
 fn measure_one(
     bench: &Workbench,
     options: &Options,
-    (proxy, port): (&Proxy, u16),
+    proxy: &Proxy,
     weather: &str,
     round: usize,
 ) -> Result<Cell> {
@@ -189,6 +189,8 @@ fn measure_one(
     let began = Instant::now();
     let agents = if proxy.name == WITH_AGENTS { "agents" } else { "bare" };
     let replicas = Replicas::start(round, weather, LEAD + length / CALM, agents)?;
+    // Behind the replicas, which take any ports that are free.
+    let port = free_ports(1)?[0];
     let command = first_child(&options.program(proxy)?);
     let mut server = proxy.start_by(command, bench, port, &replicas.ports)?;
     load(options, port, WARM_UP, round + 1000)?;

@@ -60,7 +60,7 @@ impl Drop for Workbench {
 }
 
 /// All are held until the last is found, so that they differ.
-fn free_ports(count: usize) -> Result<Vec<u16>> {
+pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>> {
     let listeners: std::io::Result<Vec<TcpListener>> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
     let listeners = listeners.context("no free port on 127.0.0.1")?;
