@@ -52,8 +52,8 @@ pub fn strip_decision(headers: &mut Fields) {
     headers.remove_like(&OPTIONAL);
 }
 
-/// Whether an answer says anything of brownout at all. Most do not, and one look at the names costs
-/// less than asking for each of ours.
+/// Whether an answer says anything of brownout at all. Most do not, and how names begin tells that
+/// without a look at them.
 #[inline]
 pub fn is_mentioned(headers: &Fields) -> bool {
     headers.contains_prefix("brownout-")

@@ -345,9 +345,12 @@ impl Fields {
 
     /// The same in the form of the crate `http`.
     pub fn to_map(&self) -> HeaderMap {
-        let mut map = HeaderMap::with_capacity(self.len());
+        let mut map = HeaderMap::with_capacity(self.len().min(128)); // of one name there may be thousands
         for line in &self.lines {
-            let name = HeaderName::from_bytes(self.name(line)).expect("it was checked");
+            let name = self.name(line);
+            // Of a stream a name may have a `"`, which only the other table of the crate knows.
+            let name = HeaderName::from_bytes(name).or_else(|_| HeaderName::from_lowercase(name));
+            let name = name.expect("it was checked");
             let value = match line.is(IS_OURS) {
                 true => self.value(line).to_value(),
                 false => {

@@ -75,14 +75,18 @@ impl Preparing {
         self.ended.get()
     }
 
-    /// A telling has ended: it is kept for those whose requests were sent before.
-    fn end(&self, dialect: &Dialect, statement: &Known) {
+    /// A telling has ended. If the node knows the statement now, it is kept for those whose
+    /// requests were sent before; else whoever hears of it later tries again.
+    fn end(&self, dialect: &Dialect, statement: &Known, is_told: bool) {
         let mut tellings = self.tellings.borrow_mut();
-        self.ended.update(|ended| ended + 1);
-        let is_open = |one: &&mut Telling| one.ended.is_none() && one.is_of(dialect, statement);
-        if let Some(telling) = tellings.iter_mut().find(is_open) {
-            telling.ended = Some(self.ended.get());
+        let is_open = |one: &Telling| one.ended.is_none() && one.is_of(dialect, statement);
+        let Some(at) = tellings.iter().position(is_open) else { return };
+        if !is_told {
+            tellings.remove(at);
+            return;
         }
+        self.ended.update(|ended| ended + 1);
+        tellings[at].ended = Some(self.ended.get());
         if tellings.iter().filter(|telling| telling.ended.is_some()).count() > ENDED_MAX
             && let Some(oldest) = tellings.iter().position(|telling| telling.ended.is_some())
         {
@@ -150,7 +154,8 @@ impl Node {
         let node = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let outcome = node.tell(&dialect, &statement).await;
-            node.preparing.end(&dialect, &statement);
+            let is_told = matches!(&outcome, Ok(it) if !matches!(it, PrepareOutcome::Refused(_)));
+            node.preparing.end(&dialect, &statement, is_told);
             let _ = tell.send(Some(outcome));
         });
         reported

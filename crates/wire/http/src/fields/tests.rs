@@ -420,3 +420,23 @@ fn a_name_may_be_as_long_as_in_the_crate_http() {
         }
     }
 }
+
+#[test]
+fn every_name_of_a_stream_is_one_again() {
+    for byte in 0..=255_u8 {
+        for name in [vec![b'x', byte, b'y'], [&[b'x'; 70][..], &[byte]].concat()] {
+            let Ok(name) = HeaderName::from_lowercase(&name) else { continue };
+            let map = HeaderMap::from_iter([(name, HeaderValue::from_static("1"))]);
+            assert_eq!(Fields::from(&map).to_map(), map);
+        }
+    }
+}
+
+#[test]
+fn a_name_may_be_there_as_often_as_a_stream_has_it() {
+    let mut map = HeaderMap::new();
+    for _ in 0..30_000 {
+        map.append("x", HeaderValue::from_static("1"));
+    }
+    assert_eq!(Fields::from(&map).to_map().len(), 30_000);
+}
