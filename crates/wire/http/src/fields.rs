@@ -345,7 +345,8 @@ impl Fields {
 
     /// The same in the form of the crate `http`.
     pub fn to_map(&self) -> HeaderMap {
-        let mut map = HeaderMap::with_capacity(self.len().min(128)); // of one name there may be thousands
+        // Of one name there may be more lines than a map can have names.
+        let mut map = HeaderMap::with_capacity(self.len().min(128));
         for line in &self.lines {
             let name = self.name(line);
             // Of a stream a name may have a `"`, which only the other table of the crate knows.
