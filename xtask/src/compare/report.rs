@@ -94,7 +94,7 @@ impl Report {
             };
             let _ = write!(
                 text,
-                "\n{what}\n{:<15}{:>8}{:>27}{:>27}{:>22}{:>12}{:>24}{:>20}\n",
+                "\n{what}\n{:<18}{:>8}{:>27}{:>27}{:>22}{:>12}{:>24}{:>20}\n",
                 "proxy",
                 "p50 ms",
                 "p99 ms (min-max)",
@@ -130,7 +130,7 @@ impl Report {
         let requests: u64 = series.cells.iter().map(|cell| cell.requests).sum();
         let failed: u64 = series.cells.iter().map(|cell| cell.failed).sum();
         format!(
-            "{:<15}{:>8.2}{:>27}{:>27}{:>22}{:>12}{:>24}{:>20}",
+            "{:<18}{:>8.2}{:>27}{:>27}{:>22}{:>12}{:>24}{:>20}",
             series.proxy,
             statistics::median(&of(|cell| cell.p50_ms)),
             statistics::spread(&of(|cell| cell.p99_ms)),

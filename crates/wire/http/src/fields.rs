@@ -239,7 +239,7 @@ impl Fields {
         self.find(name.as_ref()).is_some()
     }
 
-    /// Whether there is a line whose name begins so.
+    /// Whether there is a line whose name begins so, with at least one letter.
     #[inline]
     pub fn contains_prefix(&self, prefix: &str) -> bool {
         let first = prefix.as_bytes().first().map_or(0, |first| 3 << ((first & 31) << 1));
@@ -310,7 +310,7 @@ impl Fields {
         lines.retain(|line| is_wanted(FieldName(name_in(came, ours, line))));
     }
 
-    /// Removes what has such a role.
+    /// Removes all lines but those whose role is wanted.
     pub(crate) fn retain_roles(&mut self, is_wanted: impl Fn(Role) -> bool) {
         self.lines.retain(|line| is_wanted(line.role));
     }
@@ -427,7 +427,8 @@ fn name_in<'a>(came: &'a [u8], ours: &'a [u8], line: &Line) -> &'a [u8] {
     &bytes[line.name as usize..][..usize::from(line.name_len)]
 }
 
-fn write_line(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+/// Appends one line of a head or of trailers.
+pub(crate) fn write_line(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     bytes.extend_from_slice(name);
     bytes.extend_from_slice(b": ");
     bytes.extend_from_slice(value);
@@ -466,14 +467,6 @@ impl FromIterator<(HeaderName, HeaderValue)> for Fields {
     }
 }
 
-impl<'a> FromIterator<(HeaderName, &'a HeaderValue)> for Fields {
-    fn from_iter<I: IntoIterator<Item = (HeaderName, &'a HeaderValue)>>(lines: I) -> Self {
-        let mut fields = Self::new();
-        lines.into_iter().for_each(|(name, value)| fields.append(name, value));
-        fields
-    }
-}
-
 /// A line.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
@@ -507,6 +500,7 @@ impl<'a> FieldName<'a> {
         self.0
     }
 
+    /// Whether CGI and WSGI take it for this one.
     fn is_like(self, name: &HeaderName) -> bool {
         let is_alike = |(came, ours): (&u8, &u8)| {
             came.eq_ignore_ascii_case(ours)

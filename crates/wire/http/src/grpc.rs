@@ -132,7 +132,7 @@ mod tests {
     use crate::head::Refusal;
 
     fn with(name: HeaderName, value: &str) -> Fields {
-        Fields::from_iter([(name, &HeaderValue::from_bytes(value.as_bytes()).unwrap())])
+        Fields::from_iter([(name, HeaderValue::from_bytes(value.as_bytes()).unwrap())])
     }
 
     #[test]

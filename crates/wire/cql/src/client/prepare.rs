@@ -70,7 +70,7 @@ impl Telling {
 
 impl Preparing {
     /// How many tellings have ended so far. What a node says it does not know in answer to a
-    /// request that was sent at this point, it may have been told since.
+    /// request that left after this, it may have been told since.
     pub(super) fn ended(&self) -> u64 {
         self.ended.get()
     }

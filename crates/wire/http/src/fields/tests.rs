@@ -264,7 +264,7 @@ fn compare_as_map(fields: &Fields, model: &Model) {
         let again: Vec<_> = back.get_all(name).map(FieldValue::to_value).collect();
         assert!(again.iter().map(|value| (value, value.is_sensitive())).eq(all));
     }
-    let lines = model.iter().map(|(name, value)| (name.parse().unwrap(), value));
+    let lines = model.iter().map(|(name, value)| (name.parse().unwrap(), value.clone()));
     assert_eq!(lines.collect::<Fields>(), *fields, "the same in lower case");
 }
 

@@ -2,7 +2,7 @@
 
 use http::header::{CONTENT_LENGTH, HeaderName, TRAILER, TRANSFER_ENCODING};
 
-use crate::fields::{FieldValue, Fields, Role};
+use crate::fields::{FieldValue, Fields, Role, write_line};
 
 /// The most lines of a head or of trailers.
 pub(super) const LINES_MAX: usize = 100;
@@ -32,20 +32,14 @@ impl Framing {
     pub(super) fn write(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Length(length) => {
-                write_line(bytes, &CONTENT_LENGTH, itoa::Buffer::new().format(*length).as_bytes());
+                let mut digits = itoa::Buffer::new();
+                let length = digits.format(*length).as_bytes();
+                write_line(bytes, CONTENT_LENGTH.as_str().as_bytes(), length);
             }
             Self::Chunked { .. } => bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
             Self::UntilClose => {}
         }
     }
-}
-
-/// Appends one line of a head.
-pub(super) fn write_line(bytes: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    bytes.extend_from_slice(name.as_str().as_bytes());
-    bytes.extend_from_slice(b": ");
-    bytes.extend_from_slice(value);
-    bytes.extend_from_slice(b"\r\n");
 }
 
 /// Whether a field may come behind a body: none that says how the message is to be read.

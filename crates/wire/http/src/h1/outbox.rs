@@ -15,7 +15,8 @@ use http_body::Frame;
 use tokio::io::AsyncWrite as _;
 
 use super::decoder::BadBody;
-use super::framing::{Framing, write_line};
+use super::framing::Framing;
+use crate::fields::write_line;
 
 /// Up to this many bytes are copied together; more are written as slices.
 const JOIN_BYTES_MAX: usize = 4096;
@@ -139,7 +140,7 @@ impl Outbox {
         self.joined().extend_from_slice(b"0\r\n");
         for (name, value) in trailers.into_iter().flatten() {
             if announced.contains(name) {
-                write_line(&mut self.joined, name, value.as_bytes());
+                write_line(&mut self.joined, name.as_str().as_bytes(), value.as_bytes());
             }
         }
         self.joined.extend_from_slice(b"\r\n");

@@ -10,9 +10,9 @@ use hyper::ext::ReasonPhrase;
 
 use super::date;
 use super::decoder::Decoder;
-use super::framing::{self, BadLength, Framing, Keeps, LINES_MAX, write_line};
+use super::framing::{self, BadLength, Framing, Keeps, LINES_MAX};
 use crate::body::Body;
-use crate::fields::{Fields, Role};
+use crate::fields::{Fields, Role, write_line};
 use crate::message::response;
 
 /// Why bytes are no head of a response.
@@ -182,7 +182,9 @@ pub(super) fn encode(
         }
     });
     match length_line {
-        Some(value) if asked.is_head => write_line(bytes, &CONTENT_LENGTH, value),
+        Some(value) if asked.is_head => {
+            write_line(bytes, CONTENT_LENGTH.as_str().as_bytes(), value);
+        }
         _ if has_body => framing.write(bytes),
         _ if asked.is_head && length.is_some_and(|length| length > 0) => framing.write(bytes),
         _ => {}

@@ -78,12 +78,21 @@ fn a_forgotten_statement_is_told_again_once_for_all_who_ask() {
 }
 
 /// Says of the second request that it does not know its statement when the first was answered: it
-/// looked before it was told, and its answer was long on the way.
-async fn late(mut peer: Peer, asked: Rc<Cell<usize>>, told: Rc<Cell<usize>>, done: Rc<Cell<bool>>) {
+/// looked before it was told, and its answer was long on the way. So many tellings are refused.
+async fn late(
+    mut peer: Peer,
+    [asked, told]: [Rc<Cell<usize>>; 2],
+    done: Rc<Cell<bool>>,
+    refused: usize,
+) {
     while let Some(request) = peer.work().await {
         if request.opcode == Opcode::Prepare {
             told.update(|told| told + 1);
-            peer.answer(&request, Opcode::Result, b"prepared").await;
+            if told.get() <= refused {
+                peer.error(&request, ErrorCode::Invalid, &[]).await;
+            } else {
+                peer.answer(&request, Opcode::Result, b"prepared").await;
+            }
             continue;
         }
         asked.update(|asked| asked + 1);
@@ -91,7 +100,7 @@ async fn late(mut peer: Peer, asked: Rc<Cell<usize>>, told: Rc<Cell<usize>>, don
         while is_late && !done.get() {
             tokio::task::yield_now().await;
         }
-        if is_late || told.get() == 0 {
+        if is_late || told.get() <= refused {
             peer.error(&request, ErrorCode::Unprepared, &[0, 4, 7, 7, 7, 7]).await;
         } else {
             peer.answer(&request, Opcode::Result, b"done").await;
@@ -106,11 +115,8 @@ fn who_hears_late_that_it_was_forgotten_does_not_tell_it_again() {
         let done = Rc::new(Cell::new(false));
         let of_fake = [Rc::clone(&asked), Rc::clone(&told)];
         let is_done = Rc::clone(&done);
-        let (address, _) = fake(move |peer| {
-            let [asked, told] = of_fake.clone();
-            late(peer, asked, told, Rc::clone(&is_done))
-        })
-        .await;
+        let (address, _) =
+            fake(move |peer| late(peer, of_fake.clone(), Rc::clone(&is_done), 0)).await;
         // Each on a connection of its own.
         let node = node(address, NodeLimits { streams_max: 1, ..limits() });
         let statement = known(7, None);
@@ -125,6 +131,25 @@ fn who_hears_late_that_it_was_forgotten_does_not_tell_it_again() {
         let again = node.ask(&dialect(Version::V4), execute(&statement)).await.unwrap();
         assert_eq!(&again.body[..], b"done");
         assert_eq!((told.get(), node.counts().prepared_again), (1, 2));
+    });
+}
+
+#[test]
+fn who_hears_late_of_a_telling_that_failed_tells_it_anew() {
+    run(async {
+        let counts = [(); 2].map(|()| Rc::new(Cell::new(0)));
+        let done = Rc::new(Cell::new(false));
+        let (of_fake, is_done) = (counts.clone(), Rc::clone(&done));
+        let (address, _) =
+            fake(move |peer| late(peer, of_fake.clone(), Rc::clone(&is_done), 1)).await;
+        let node = node(address, NodeLimits { streams_max: 1, ..limits() });
+        let statement = known(7, None);
+        let [first, second] =
+            [(); 2].map(|()| spawn(&node, &dialect(Version::V4), execute(&statement)));
+        assert_eq!(first.await.unwrap().unwrap().opcode, Opcode::Error);
+        done.set(true);
+        assert_eq!(&second.await.unwrap().unwrap().body[..], b"done");
+        assert_eq!((counts[1].get(), node.counts().prepared_again), (2, 2));
     });
 }
 
