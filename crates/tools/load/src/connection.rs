@@ -73,26 +73,31 @@ async fn connect(addresses: &[SocketAddr]) -> io::Result<(Sender, Wire)> {
 }
 
 async fn serve(world: &Rc<World>, slot: &Rc<Slot>, mut sender: Sender, mut wire: Wire) {
-    while let Some(job) = next_job(world, slot, &mut wire).await {
+    let mut next = world.waiting_job_or_idle(slot);
+    let mut is_new = next.is_some();
+    loop {
+        if next.is_none() {
+            next = given_job(slot, &mut wire).await;
+        }
+        let Some(job) = next else { return };
         let sent = world.sent(&job);
         let end = wire.drive(exchange(world, &mut sender, &job)).await;
         match end {
             End::Answered(reply) => world.answered(&job, sent, reply),
-            End::Unsent => return world.unsent(job),
+            End::Unsent => return world.unsent(job, is_new),
             End::Broken(message) => return world.broken(&job, &message),
         }
+        is_new = false;
         // After `Connection: close` there is no next request.
         if wire.drive(poll_fn(|context| sender.poll_ready(context))).await.is_err() {
             return;
         }
+        next = world.waiting_job_or_idle(slot);
     }
 }
 
-/// Waits for the next request to send; `None` when the connection ends before there is one.
-async fn next_job(world: &World, slot: &Rc<Slot>, wire: &mut Wire) -> Option<Job> {
-    if let Some(job) = world.waiting_job_or_idle(slot) {
-        return Some(job);
-    }
+/// Waits until the idle connection is given a request; `None` when it ends before.
+async fn given_job(slot: &Slot, wire: &mut Wire) -> Option<Job> {
     poll_fn(|context| {
         if let Some(job) = slot.take(context.waker()) {
             return Poll::Ready(Some(job));

@@ -18,7 +18,7 @@ pub(super) struct Job {
     pub(super) noticed: Instant,
     /// When it got a connection.
     pub(super) assigned: Instant,
-    /// How often it met a connection that had been closed.
+    /// How often it met a new connection that was closed before it was sent.
     pub(super) unsent: u8,
 }
 

@@ -24,7 +24,7 @@ use evenkeel_runtime::clock::Clock;
 /// The most requests taken from the agenda before connections get a turn.
 const BATCH: usize = 256;
 
-/// How often a request may meet a connection that had been closed while it lay idle.
+/// How often a request may meet a new connection that is closed before it is sent.
 const UNSENT_MAX: u8 = 3;
 
 /// Everything the tasks of a load share.
@@ -172,9 +172,10 @@ impl World {
         self.decide(job, self.now(), |tally| tally.failed_because(message));
     }
 
-    /// The request did not leave: it is the next to be sent, on another connection.
-    pub(super) fn unsent(self: &Rc<Self>, mut job: Job) {
-        job.unsent += 1;
+    /// The request did not leave: it is the next to be sent, on another connection. A server may
+    /// close idle connections whenever it wants, many at once too, so only new ones count.
+    pub(super) fn unsent(self: &Rc<Self>, mut job: Job, is_new: bool) {
+        job.unsent += u8::from(is_new);
         if job.unsent > UNSENT_MAX {
             return self.broken(&job, "the server closes connections before a request is sent");
         }

@@ -180,6 +180,8 @@ fn a_cut_off_message_is_malformed() {
     assert_eq!(cuts, [0, 9, whole.len()], "a message may end only after a field");
 }
 
+/// In a release build under a microsecond; in any, a few times what splitting the text and reading
+/// its numbers takes (9 as CI builds it), measured in turns with it.
 #[test]
 fn reading_and_writing_take_less_than_a_microsecond() {
     let report = Feedback {
@@ -190,24 +192,36 @@ fn reading_and_writing_take_less_than_a_microsecond() {
         ..Feedback::measured(3, 4, Duration::from_nanos(1_234_567))
     };
     let written = write(&report);
+    let text = written.to_str().unwrap().to_owned();
     let headers: Fields = [(HEADER, written)].into_iter().collect();
-    let copies = |headers: &Fields| vec![headers.clone(); 1_000];
-    let read = fastest_ns(|| copies(&headers), |mut headers| take_feedback(&mut headers).is_ok());
-    let absent = fastest_ns(|| copies(&Fields::new()), |mut h| take_feedback(&mut h).is_ok());
-    let write = fastest_ns(|| vec![report; 1_000], |report| write(&report).len() > 9);
-    println!("read {read} ns, absent {absent} ns, write {write} ns");
-    let slack = if cfg!(debug_assertions) { 30.0 } else { 1.0 };
-    assert!(read < 1_000.0 * slack && write < 1_000.0 * slack && absent < 100.0 * slack);
+    let copies = |headers: &Fields| vec![headers.clone(); 100];
+    let split = |text: &str| text.split(',').filter_map(|pair| pair.split_once('=')).fold(0.0, sum);
+    let mut fastest = [f64::INFINITY; 4];
+    for _ in 0..300 {
+        let now = [
+            batch_ns(vec![&*text; 100], |text| split(text) > 9.0),
+            batch_ns(copies(&headers), |mut headers| take_feedback(&mut headers).is_ok()),
+            batch_ns(copies(&Fields::new()), |mut h| take_feedback(&mut h).is_ok()),
+            batch_ns(vec![report; 100], |report| write(&report).len() > 9),
+        ];
+        fastest = std::array::from_fn(|which| fastest[which].min(now[which]));
+    }
+    let [split, read, absent, write] = fastest;
+    println!("split {split} ns, read {read} ns, absent {absent} ns, write {write} ns");
+    assert!(read < 20.0 * split && write < 20.0 * split && absent < split, "{fastest:?}");
+    let is_built_to_be_fast = !cfg!(debug_assertions);
+    assert!(!is_built_to_be_fast || read.max(write) < 1_000.0 && absent < 100.0, "{fastest:?}");
 }
 
-/// Time of one `run` in the fastest of many batches: what disturbs only makes slower.
-fn fastest_ns<T>(prepare: impl Fn() -> Vec<T>, run: impl Fn(T) -> bool) -> f64 {
-    let batch = |items: Vec<T>| {
-        let (runs, began) = (items.len(), Watch::now());
-        assert!(items.into_iter().all(|item| std::hint::black_box(run(item))));
-        began.elapsed().as_nanos() as f64 / runs as f64
-    };
-    (0..30).map(|_| batch(prepare())).fold(f64::INFINITY, f64::min)
+fn sum(sum: f64, (name, value): (&str, &str)) -> f64 {
+    sum + name.len() as f64 + value.parse::<f64>().unwrap()
+}
+
+/// Time of one `run`: the fastest of many batches tells, as what disturbs only makes slower.
+fn batch_ns<T>(items: Vec<T>, run: impl Fn(T) -> bool) -> f64 {
+    let (runs, began) = (items.len(), Watch::now());
+    assert!(items.into_iter().all(|item| std::hint::black_box(run(item))));
+    began.elapsed().as_nanos() as f64 / runs as f64
 }
 
 prop_compose! {

@@ -251,19 +251,34 @@ impl Accepting {
         }
     }
 
-    /// The client that waits, asked of the kernel, not of tokio's memory of events.
-    fn waiting(&self) -> io::Result<Option<(Stream, Peer)>> {
-        match &*self.1 {
-            Socket::Inet(socket) => {
-                let (stream, address) = socket.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(of_socket(TcpStream::from_std(stream)?, address))
-            }
-            Socket::Unix(socket, _) => {
-                let (stream, _) = socket.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(Some(of_unix(UnixStream::from_std(stream)?)))
-            }
+    /// Ends it; returns the clients that wait, asked of the kernel, not of tokio's memory of
+    /// events.
+    ///
+    /// The kernel resets whoever comes between the last look and the end, so nothing is done there.
+    fn into_waiting(self) -> Vec<(Stream, Peer)> {
+        let Self(here, socket) = self;
+        drop(here);
+        let mut waiting = Vec::new();
+        while let Ok(client) = accept_now(&socket) {
+            waiting.extend(client);
+        }
+        drop(socket);
+        waiting
+    }
+}
+
+/// A client that waits; `None` when it has gone already.
+fn accept_now(socket: &Socket) -> io::Result<Option<(Stream, Peer)>> {
+    match socket {
+        Socket::Inet(socket) => {
+            let (stream, address) = socket.accept()?;
+            stream.set_nonblocking(true)?;
+            Ok(of_socket(TcpStream::from_std(stream)?, address))
+        }
+        Socket::Unix(socket, _) => {
+            let (stream, _) = socket.accept()?;
+            stream.set_nonblocking(true)?;
+            Ok(Some(of_unix(UnixStream::from_std(stream)?)))
         }
     }
 }
@@ -316,10 +331,8 @@ impl Source {
                 waiting.extend(stream.ok().map(of_memory));
             }
         }
-        for socket in &self.sockets {
-            while let Ok(client) = socket.waiting() {
-                waiting.extend(client);
-            }
+        for socket in self.sockets {
+            waiting.extend(socket.into_waiting());
         }
         Ok(waiting)
     }

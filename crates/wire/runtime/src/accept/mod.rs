@@ -15,9 +15,9 @@
 //! **The end** ([`Stage`]). As a *lame duck* the listener still accepts, and connections are told
 //! [`Order::LastRequest`]; it lasts as long as it is told to, or until the last client has gone.
 //! Where another process has the same sockets ([`Stage::Replaced`]) it accepts nobody in that time.
-//! Then nobody is accepted any more; clients that the kernel has connected already are served
-//! once, and all others are told [`Order::Drain`]. Whoever is not done when the time is up is cut
-//! off and counted.
+//! Then nobody is accepted any more; clients that the kernel has connected already, or that have
+//! come just before, are served once, and all others are told [`Order::Drain`]. Whoever is not
+//! done when the time is up is cut off and counted.
 
 mod gate;
 pub mod inherited;
@@ -66,8 +66,12 @@ use limits::Limits;
 use listener::Source;
 use places::{PLACES, Place};
 
-/// How long those who waited in the backlog when accepting ended have to say what they want.
+/// How long those who waited in the backlog when accepting ended, or had come just before, have to
+/// say what they want.
 const BACKLOG_GRACE: Duration = Duration::from_millis(250);
+
+/// The most events that tokio takes from the kernel at once.
+const EVENTS_AT_ONCE: usize = 1024;
 
 /// What one listener allows its clients. [`Duration::MAX`] is no limit.
 #[derive(Debug, Clone)]
@@ -433,19 +437,36 @@ impl<H: ServeConnection> Worker<H> {
         }
     }
 
+    /// Lets connections read what the kernel has for them: on a busy machine this thread may have
+    /// slept while requests came, and whoever is told to leave before they are seen breaks them.
+    async fn hear_all(&self) {
+        let connections = self.links.borrow().len();
+        for _ in 0..=connections / EVENTS_AT_ONCE {
+            tokio::task::yield_now().await; // until after a look at the kernel's events
+        }
+    }
+
     /// Serves those who wait once, and waits until the last connection is gone; says how many had
     /// to be cut off.
     async fn drain(self: &Rc<Self>, waiting: Vec<(Stream, Peer)>, stop: &mut StopSignal) -> u64 {
         let limit = self.config.borrow().drain;
         let gone = async {
-            self.tell_all(Order::Drain);
-            if !waiting.is_empty() {
-                self.order.set(Order::LastRequest);
-                waiting.into_iter().for_each(|(stream, peer)| self.welcome(stream, peer, None));
+            self.hear_all().await;
+            waiting.into_iter().for_each(|(stream, peer)| self.welcome(stream, peer, None));
+            let has_just_come = |link: &Link| link.born().elapsed() < BACKLOG_GRACE;
+            let begins = |link: &Link| matches!(link.phase(), Phase::Handshake | Phase::New);
+            let (mut has_grace, links) = (false, self.links.borrow().clone());
+            for link in links.into_values() {
+                match begins(&link) && has_just_come(&link) {
+                    true => has_grace = true,
+                    false => link.tell(Order::Drain),
+                }
+            }
+            if has_grace {
                 let gone = self.until(|| self.links.borrow().is_empty());
                 let _ = tokio::time::timeout(BACKLOG_GRACE.min(limit / 2), gone).await;
-                self.tell_all(Order::Drain);
             }
+            self.tell_all(Order::Drain);
             self.until(|| self.links.borrow().is_empty()).await;
         };
         let _ = tokio::time::timeout(limit, first(gone, stop.over())).await;

@@ -1,5 +1,7 @@
 //! A protocol of lines, in virtual time and in memory.
 
+mod sockets;
+
 use std::future::poll_fn;
 use std::pin::Pin;
 
@@ -476,21 +478,28 @@ fn a_lame_duck_accepts_and_tells_its_clients_to_go() {
 fn draining_answers_what_was_asked_or_begun_and_closes_what_is_idle() {
     run(async {
         let world = World::new(config());
-        let [mut new, mut idle, mut begun, mut held] = [(); 4].map(|()| world.client());
+        let [mut silent, mut idle, mut begun, mut held] = [(); 4].map(|()| world.client());
         assert_eq!(idle.ask("one\n").await, "ok\n");
         begun.say("on").await;
         held.say("hold\n").await;
+        sleep(BACKLOG_GRACE).await;
+        let [mut new, mut new_too] = [(); 2].map(|()| world.client());
         sleep(MS).await;
         world.stop.enter(Stage::Draining { until: Instant::now() + 5 * SECOND });
-        assert_eq!(new.closed_after().await, Duration::ZERO);
+        assert_eq!(silent.closed_after().await, Duration::ZERO);
         assert_eq!(idle.closed_after().await, Duration::ZERO);
+        // Who has just come is about to ask.
+        sleep(BACKLOG_GRACE / 2).await;
+        assert_eq!(new.ask("one\n").await, "last\n");
+        drop(new);
+        assert_eq!(new_too.closed_after().await, BACKLOG_GRACE / 2);
         assert_eq!(begun.ask("e\n").await, "last\n");
         sleep(3 * SECOND).await;
         world.lines.release.notify_one();
         assert_eq!(held.hear().await, "last\n");
         drop((begun, held));
         let served = world.serving.await.unwrap().unwrap();
-        assert_eq!(served, Served { accepted: 4, rejected: 0, cut_off: 0 });
+        assert_eq!(served, Served { accepted: 6, rejected: 0, cut_off: 0 });
     });
 }
 
@@ -686,103 +695,4 @@ fn stopping_does_not_go_back() {
     let stop = Stop::new();
     stop.enter(Stage::Closing);
     stop.enter(Stage::LameDuck);
-}
-
-/// With real sockets and in real time: what the kernel has connected before anybody accepted.
-#[test]
-fn clients_in_the_kernels_backlog_are_served_once() {
-    worker_runtime().unwrap().block_on(async {
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.address().unwrap();
-        let mut clients: Vec<_> =
-            (0..3).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
-        for client in &mut clients {
-            io::Write::write_all(client, b"one\n").unwrap();
-        }
-        let stop = Stop::new();
-        stop.enter(Stage::Draining { until: Instant::now() + 20 * SECOND });
-        let handler = Rc::new(Lines::default());
-        let hearing = std::thread::spawn(move || {
-            clients.into_iter().map(|client| io::read_to_string(client).unwrap()).collect()
-        });
-        let served = accept(listener, config().fixed(), handler, stop.signal()).await.unwrap();
-        assert_eq!(served, Served { accepted: 3, rejected: 0, cut_off: 0 });
-        let heard: Vec<String> = hearing.join().unwrap();
-        assert_eq!(heard, ["last\n"; 3]);
-        assert!(std::net::TcpStream::connect(address).is_err(), "still listening");
-    });
-}
-
-/// Whether a listener of this kind gets an address that another one has.
-fn is_free_for(address: SocketAddr, sharing: Sharing) -> bool {
-    match Listener::bind_as(address, sharing) {
-        Ok(_) => true,
-        Err(error) => {
-            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
-            false
-        }
-    }
-}
-
-#[test]
-fn an_address_that_is_claimed_is_shared_with_those_only_who_ask_for_it() {
-    let any = |text: &str| text.parse::<SocketAddr>().unwrap();
-    for own in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"].map(any) {
-        let claimed = Listener::bind_as(own, Sharing::Claimed).unwrap();
-        let address = claimed.address().unwrap();
-        // Also once somebody shares it: the kernel remembers what it allowed last.
-        let workers: Vec<Listener> = (0..3).map(|_| Listener::bind(address).unwrap()).collect();
-        for other in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[::ffff:127.0.0.1]:0"].map(any) {
-            let other = SocketAddr::new(other.ip(), address.port());
-            assert!(!is_free_for(other, Sharing::Claimed), "{other} beside {address}");
-            assert!(!is_free_for(other, Sharing::Alone), "{other} beside {address}");
-        }
-        assert!(is_free_for(address, Sharing::Shared));
-        drop(claimed);
-        assert!(!is_free_for(address, Sharing::Claimed), "the workers still have it");
-        drop(workers);
-        assert!(is_free_for(address, Sharing::Claimed));
-    }
-}
-
-#[test]
-fn administration_shares_its_address_with_nobody() {
-    let alone = Listener::bind_as("127.0.0.1:0".parse().unwrap(), Sharing::Alone).unwrap();
-    let address = alone.address().unwrap();
-    for sharing in [Sharing::Alone, Sharing::Claimed, Sharing::Shared] {
-        assert!(!is_free_for(address, sharing), "{sharing:?}");
-    }
-}
-
-/// Two processes that start in the same moment: whatever the order, one of them is told.
-#[test]
-fn of_two_who_claim_an_address_at_once_one_gets_it() {
-    for _ in 0..200 {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
-        let claim = || Listener::bind_as(address, Sharing::Claimed).ok();
-        let claimed = std::thread::scope(|scope| {
-            let both = [scope.spawn(claim), scope.spawn(claim)];
-            both.map(|thread| thread.join().unwrap())
-        });
-        assert_eq!(claimed.iter().flatten().count(), 1);
-    }
-}
-
-/// Every worker takes clients, the one that claimed the address among them.
-#[test]
-fn clients_are_spread_over_the_claimed_listener_and_those_that_share_it() {
-    let first = Listener::bind_as("127.0.0.1:0".parse().unwrap(), Sharing::Claimed).unwrap();
-    let address = first.address().unwrap();
-    let others: Vec<Listener> = (0..3).map(|_| Listener::bind(address).unwrap()).collect();
-    let clients: Vec<_> =
-        (0..400).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
-    worker_runtime().unwrap().block_on(async {
-        for listener in std::iter::once(first).chain(others) {
-            let waiting = listener.open().unwrap().into_waiting().unwrap();
-            assert!((40..200).contains(&waiting.len()), "{} of 400", waiting.len());
-        }
-    });
-    drop(clients);
 }
