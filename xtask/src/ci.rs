@@ -61,6 +61,16 @@ const WHOLE: [&str; 5] = [
 /// What acceptance runs. Most of it is built while tests wait.
 const RELEASE: [&str; 6] = ["build", "--release", "-p", "evenkeel", "-p", "evenkeel-shop"];
 
+/// Checked, not linked: so it needs neither the library of a fuzzer nor a C++ compiler.
+const FUZZ_TARGETS: [&str; 6] = [
+    "check",
+    "--quiet",
+    "--bins",
+    "--manifest-path=fuzz/Cargo.toml",
+    "--target-dir=target/fuzz",
+    "--config=env.CUSTOM_LIBFUZZER_PATH='/not/linked/libfuzzer.a'",
+];
+
 const CHECKS: &[Step] = &[
     Step { name: "format", command: Run::Cargo(&["fmt", "--all", "--check"]) },
     Step { name: "tidy", command: Run::Own("cargo xtask tidy", tidy::run) },
@@ -69,6 +79,7 @@ const CHECKS: &[Step] = &[
         command: Run::Whole(&["clippy", "--all-targets"], &["--", "-D", "warnings"]),
     },
     Step { name: "documentation", command: Run::Documentation(&["doc", "--no-deps"]) },
+    Step { name: "fuzz targets", command: Run::Cargo(&FUZZ_TARGETS) },
     Step {
         name: "real servers",
         command: Run::Own("cargo xtask needs --for-tests", || {
