@@ -19,13 +19,10 @@ use evenkeel_testkit::certificates::Authority;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::nginx;
 use evenkeel_testkit::program::Program;
+use evenkeel_testkit::story::nobody;
 use h2::client::SendRequest;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn start(folder: &Folder, text: &str) -> Process {
     let file = folder.path().join("run.toml");
@@ -49,7 +46,7 @@ fn nginx(folder: &Folder, servers: &[(&str, &str)]) -> Option<(Program, Vec<Sock
          uwsgi_temp_path {path}/uwsgi; scgi_temp_path {path}/scgi;\n"
     );
     for (listen, rest) in servers {
-        let port = free_port();
+        let port = nobody().port();
         addresses.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         text += &format!("server {{ listen 127.0.0.1:{port} {listen}; {rest} }}\n");
     }
@@ -307,7 +304,7 @@ fn a_replica_that_fails_its_calls_at_their_end_is_ejected_and_others_are_not() {
 #[test]
 fn what_cannot_be_served_is_refused_as_grpc_says_it() {
     let folder = Folder::new("grpc-refusal");
-    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let nobody = nobody();
     let proxy = grpc_proxy(&folder, &[nobody]);
     let listener = proxy.listens()[0];
     let refused = run(async { call(client(listener).await, post(true)).await });
@@ -390,7 +387,7 @@ fn grpc_interop_passes() {
     let server = suite("GRPC_INTEROP_SERVER", "grpc_interop_server", how);
     let (Some(client), Some(server)) = (client, server) else { return };
     let folder = Folder::new("grpc-interop");
-    let port = free_port();
+    let port = nobody().port();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut server = Program::start(Command::new(server).args(["-port", &port.to_string()]));
     server.wait_listening(address);

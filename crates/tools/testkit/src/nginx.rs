@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fault::{Mishap, What};
+use crate::story::nobody;
 
 /// How long a server may take to listen.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -74,7 +75,7 @@ impl Nginx {
     pub fn start(config: NginxConfig) -> io::Result<Self> {
         fs::create_dir_all(&config.directory)?;
         let count = config.rate_limits.len();
-        let ports = (0..count).map(|_| free_port()).collect::<io::Result<Vec<_>>>()?;
+        let ports: Vec<u16> = (0..count).map(|_| nobody().port()).collect();
         let addresses = ports.iter().map(|&port| (Ipv4Addr::LOCALHOST, port).into()).collect();
         let children = (0..count).map(|_| Mutex::new(None)).collect();
         let servers = Arc::new(Servers { config, ports, children });
@@ -220,10 +221,6 @@ impl Servers {
             self.signal(number, Signal::CONT);
         }
     }
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// One process, no daemon, everything inside its own directory.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use evenkeel_runtime::accept::{Stop, StopSignal, worker_runtime};
@@ -109,14 +110,28 @@ pub fn nobody() -> SocketAddr {
     address
 }
 
-/// Different addresses where nobody listens, for servers that are told their ports.
+/// Where addresses are looked for: below the ports that the system gives to whoever connects, so
+/// that what is free now still is when the server that is told of it begins.
+const PORTS: std::ops::Range<u16> = 10_000..20_000;
+
+/// Different addresses where nobody listens, for servers that are told their ports. No other call
+/// of this process gets one of them; processes begin at different places.
 ///
 /// # Panics
 /// When there are none.
 #[must_use]
 pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
-    let bound = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
-    bound.each_ref().map(|bound| bound.local_addr().expect("an address"))
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    let first = std::process::id() % 100 * (count / 100);
+    let next = || {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        assert!(tried < 10 * count, "no free port from {} to {}", PORTS.start, PORTS.end);
+        let port = PORTS.start + ((first + tried) % count) as u16;
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    };
+    let is_free = |address: &SocketAddr| TcpListener::bind(address).is_ok();
+    [(); N].map(|()| std::iter::repeat_with(next).find(is_free).expect("without an end"))
 }
 
 /// A service on a thread of its own, which ends when this is dropped. A service that failed fails
