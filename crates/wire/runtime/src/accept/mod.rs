@@ -453,16 +453,14 @@ impl<H: ServeConnection> Worker<H> {
         let gone = async {
             self.hear_all().await;
             waiting.into_iter().for_each(|(stream, peer)| self.welcome(stream, peer, None));
-            let has_just_come = |link: &Link| link.born().elapsed() < BACKLOG_GRACE;
-            let begins = |link: &Link| matches!(link.phase(), Phase::Handshake | Phase::New);
-            let (mut has_grace, links) = (false, self.links.borrow().clone());
-            for link in links.into_values() {
-                match begins(&link) && has_just_come(&link) {
-                    true => has_grace = true,
-                    false => link.tell(Order::Drain),
-                }
-            }
-            if has_grace {
+            let is_about_to_ask = |link: &Rc<Link>| {
+                matches!(link.phase(), Phase::Handshake | Phase::New)
+                    && link.born().elapsed() < BACKLOG_GRACE
+            };
+            let (new, others): (Vec<_>, Vec<_>) =
+                self.links.borrow().values().cloned().partition(is_about_to_ask);
+            others.iter().for_each(|link| link.tell(Order::Drain));
+            if !new.is_empty() {
                 let gone = self.until(|| self.links.borrow().is_empty());
                 let _ = tokio::time::timeout(BACKLOG_GRACE.min(limit / 2), gone).await;
             }
