@@ -89,7 +89,7 @@ pub(super) async fn pass_events<B: Backend>(worker: Rc<Worker<B>>) {
         if !is_news || !worker.subscribers.borrow().values().any(wants) {
             continue;
         }
-        settle_event(&worker.backend, worker.settings.agreement).await;
+        settle_event(&worker.backend, worker.settings.settle).await;
         if is_missed {
             worker.subscribers.borrow().values().for_each(|it| it.miss());
             continue;

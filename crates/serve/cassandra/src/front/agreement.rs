@@ -11,20 +11,32 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backend::Backend;
+use super::subscriber::Subscriber;
+use evenkeel_runtime::accept::Order;
 
 /// How often nodes are asked meanwhile.
 const EVERY: Duration = Duration::from_millis(50);
+/// Twice as late each time, but no later than this: a driver may ask for a minute.
+const EVERY_MAX: Duration = Duration::from_millis(400);
 
-/// The schema versions of all nodes: as soon as they are one, or after a while whatever they are.
-pub(super) async fn agree<B: Backend>(backend: &Rc<B>, wait: Duration) -> Vec<[u8; 16]> {
+/// The schema versions of all nodes: as soon as they are one, or after a while, or when the client
+/// is to leave, whatever they are.
+pub(super) async fn agree<B: Backend>(
+    backend: &Rc<B>,
+    subscriber: &Subscriber,
+    wait: Duration,
+) -> Vec<[u8; 16]> {
     let until = Instant::now() + wait;
+    let mut pause = EVERY;
     loop {
         let asked = tokio::time::timeout_at(until, backend.schema_versions());
         let versions = asked.await.unwrap_or_default();
-        if versions.len() == 1 || Instant::now() + EVERY >= until {
+        let is_leaving = subscriber.link().order() >= Order::Drain;
+        if versions.len() == 1 || is_leaving || Instant::now() + pause >= until {
             return versions;
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(EVERY_MAX);
     }
 }
 

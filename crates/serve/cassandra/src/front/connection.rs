@@ -300,7 +300,7 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             }
             Step::Settle(stream, reply) => {
                 let backend = Rc::clone(&self.worker.backend);
-                let wait = self.worker.settings.agreement;
+                let wait = self.worker.settings.settle;
                 self.tasks.spawn_local(async move {
                     settle(&backend, wait).await;
                     Done::Settled(stream, reply)
@@ -316,9 +316,10 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             }
             Step::Agree(stream, agreement) => {
                 let backend = Rc::clone(&self.worker.backend);
-                let wait = self.worker.settings.agreement;
+                let (subscriber, wait) = (Rc::clone(&self.subscriber), self.worker.settings.agreement);
                 self.tasks.spawn_local(async move {
-                    Done::Agreed(stream, agreement, agree(&backend, wait).await)
+                    let versions = agree(&backend, &subscriber, wait).await;
+                    Done::Agreed(stream, agreement, versions)
                 });
             }
         }

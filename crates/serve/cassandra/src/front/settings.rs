@@ -28,9 +28,12 @@ pub struct FrontSettings {
     pub write: Duration,
     /// How long requests in flight may take to finish once the worker stops.
     pub drain: Duration,
-    /// How long it is waited for nodes to agree on the schema, before an answer to a change of it
-    /// passes; and before a driver's question whether they do is answered. Drivers take no answer
-    /// for a no, and ask again after 2 to 12 s.
+    /// How long it is waited for nodes to agree on the schema, before an answer to a change of it,
+    /// or an event that tells of one, passes all the same.
+    pub settle: Duration,
+    /// How long a driver's question whether nodes agree is kept until they do. Drivers ask for 10
+    /// to 60 s in all. They take no answer for a no, and ask again after 2 to 20 s; an error makes
+    /// Python's give up the connection of the application, and Scylla's fail the change.
     pub agreement: Duration,
     /// What may be buffered for all clients of the process.
     pub buffers: &'static BufferBudget,
@@ -74,7 +77,8 @@ impl FrontSettings {
             idle: IDLE,
             write: Duration::from_secs(30),
             drain: Duration::from_secs(10),
-            agreement: Duration::from_secs(5),
+            settle: Duration::from_secs(5),
+            agreement: Duration::from_secs(60),
             buffers: buffers::of_process(),
             filters: ListenerFilters::NONE,
             proxies: Proxies::default(),

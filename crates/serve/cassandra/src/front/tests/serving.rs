@@ -185,7 +185,8 @@ fn who_missed_a_change_of_the_schema_begins_anew_when_what_it_asked_is_answered(
 fn a_driver_that_waits_for_agreement_waits_until_there_is_one() {
     const TEXT: &str = "SELECT schema_version FROM system.local WHERE key='local'";
     run(async {
-        let front = Front::new(|settings| settings.agreement = Duration::from_millis(500));
+        let wait = Duration::from_millis(500);
+        let front = Front::new(|settings| (settings.settle, settings.agreement) = (wait, wait));
         let mut client = front.client(Version::V5, 1);
         client.start(None).await;
         let split = vec![[1; 16], [2; 16]];
@@ -208,5 +209,32 @@ fn a_driver_that_waits_for_agreement_waits_until_there_is_one() {
         assert_eq!(error_in(&reply).0, ErrorCode::Overloaded);
         let reply = client.ask(query(Version::V5, 1, "CREATE 1")).await;
         assert_eq!(reply.opcode, Opcode::Result);
+    });
+}
+
+#[test]
+fn a_driver_hears_nothing_while_nodes_disagree_until_it_is_to_leave() {
+    const TEXT: &str = "SELECT schema_version FROM system.local WHERE key='local'";
+    run_paused(async {
+        let front = Front::new(|_| {});
+        let mut client = front.client(Version::V5, 1);
+        client.start(None).await;
+        let split = vec![[1; 16], [2; 16]];
+        // Drivers that wait long for an answer take an error for the end of their connection, so
+        // it is not said before they have given up asking: 59 s here.
+        *front.fake.versions.borrow_mut() = [split].into();
+        let asked = tokio::time::Instant::now();
+        client.send(&[query(Version::V5, 1, TEXT)]).await;
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!(client.ask(query(Version::V5, 2, "ECHO 1")).await.stream, 2);
+        assert_eq!(error_in(&client.next().await.unwrap()).0, ErrorCode::Overloaded);
+        assert!(asked.elapsed() <= Duration::from_secs(60));
+        // Nobody waits for the answer where the process ends.
+        client.send(&[query(Version::V5, 3, TEXT)]).await;
+        assert_eq!(client.ask(query(Version::V5, 4, "ECHO 1")).await.stream, 4);
+        let told = tokio::time::Instant::now();
+        front.stop.enter(Stage::Draining { until: told + Duration::from_secs(60) });
+        assert_eq!(error_in(&client.next().await.unwrap()).0, ErrorCode::Overloaded);
+        assert!(told.elapsed() < Duration::from_secs(1), "{:?}", told.elapsed());
     });
 }
