@@ -316,7 +316,8 @@ impl<B: Backend, S: AsyncRead + AsyncWrite + Unpin> Connection<B, S> {
             }
             Step::Agree(stream, agreement) => {
                 let backend = Rc::clone(&self.worker.backend);
-                let (subscriber, wait) = (Rc::clone(&self.subscriber), self.worker.settings.agreement);
+                let (subscriber, wait) =
+                    (Rc::clone(&self.subscriber), self.worker.settings.agreement);
                 self.tasks.spawn_local(async move {
                     let versions = agree(&backend, &subscriber, wait).await;
                     Done::Agreed(stream, agreement, versions)

@@ -130,7 +130,8 @@ fn http2_is_spoken_over_a_path_and_who_names_no_host_is_asked_as_localhost() {
 fn nginx(folder: &Folder, socket: &Path) -> Option<Program> {
     let file = folder.file("nginx.conf");
     let text = format!(
-        "daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}}\n\
+        "daemon off; master_process off; pid {folder}/pid;\n\
+         error_log {folder}/error.log; events {{}}\n\
          http {{ access_log off; client_body_temp_path {folder}/body;\n\
          proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n\
          uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n\
