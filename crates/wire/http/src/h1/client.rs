@@ -213,6 +213,7 @@ impl Connection {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.outbox.poll_turn(cx));
         if self.broken.is_none()
             && let Err(error) = ready!(self.outbox.poll_write(&mut self.stream, cx))
         {

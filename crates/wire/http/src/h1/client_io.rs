@@ -130,6 +130,7 @@ impl ClientIo {
             return Poll::Ready(Ok(()));
         }
         let Some(stream) = &mut self.stream else { return Poll::Ready(Err(closed())) };
+        ready!(self.outbox.poll_turn(cx));
         let written = self.outbox.poll_write(stream, cx);
         if self.outbox.has_moved() {
             self.link.write_blocked(false);
