@@ -21,7 +21,7 @@
 //!
 //! `--attacks` measures what hostile clients of HTTP/2 cost ([`attacks`]).
 //!
-//! It says nothing about latency, large bodies, more cores, or a network that is not loopback.
+//! It says nothing about latency, more cores, or a network that is not loopback.
 
 mod attacks;
 mod h2load;
@@ -38,7 +38,7 @@ use anyhow::{Context, Result, bail};
 use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, file, number, order, with_reference};
 use crate::{UsageError, needs, workspace};
-use proxies::{AGENT, Clients, HTTP, HTTP2, Proxy, Suite, TLS};
+use proxies::{AGENT, Clients, HTTP, HTTP_NEW, HTTP2, Proxy, Suite, TLS};
 use report::{Measurement, Report};
 
 const USAGE: &str = "\
@@ -48,12 +48,16 @@ usage: cargo xtask bench http|agent [OPTIONS]
   --seconds N        length of one measurement, 1 to 60; default 2
   --connections N    connections of clients, 1 to 1000; default 64, with --http2 16
   --streams N        with --http2, requests of a connection at once, 1 to 100; default 4
+  --bytes N          `http`: length of a body, 1 to 1000000; default 150
+  --new              `http`: a connection for each request
   --http2            `http`: clients speak HTTP/2, replicas HTTP/1.1, and then HTTP/2 as well
   --tls              `http`: clients speak TLS, on kept connections and then on new ones
   --attacks          `http`: what hostile clients of HTTP/2 cost, once; without rounds
   --binary PATH      this evenkeel, in place of one that is built with the profile dist
   --proxies A,B,…    `http`: of haproxy (the reference), nginx (with neither --http2 nor --tls),
-                     envoy (with --http2), evenkeel, hyper (of --http2 and --tls not);
+                     envoy (not with --tls; where it is installed), evenkeel (c3); and, with
+                     neither --http2 nor --tls, hedge (c3 with hedging), logged (that with an
+                     access log of 1 %), adaptive (without agents), hyper;
                      `agent`: of plain (the reference), agent,
                      dimmer, lean; default all
   --json             print one JSON document instead of the table
@@ -103,6 +107,7 @@ fn suites<'a>(suite: &str, words: &[&'a str]) -> (&'static [Suite], Vec<&'a str>
         _ if suite == AGENT.name => (&[AGENT], ""),
         _ if words.contains(&"--http2") => (&HTTP2, "--http2"),
         _ if words.contains(&"--tls") => (&TLS, "--tls"),
+        _ if words.contains(&"--new") => (&[HTTP_NEW], "--new"),
         _ if words.contains(&ATTACKS) => (&HTTP2[..1], ""),
         _ => (&[HTTP], ""),
     };
@@ -116,6 +121,8 @@ struct Options {
     seconds: u64,
     connections: u32,
     streams: u32,
+    /// Of an answer's body.
+    bytes: usize,
     proxies: Vec<&'static str>,
     /// In place of one that is built.
     binary: Option<PathBuf>,
@@ -129,9 +136,18 @@ impl Options {
         let proxies = at_hand.map(|proxy| proxy.name).collect();
         let connections = if suite.clients == Clients::Streams { 16 } else { 64 };
         let (rounds, seconds, streams, json) = (9, 2, 4, false);
-        let (binary, has_attacks) = (None, false);
-        let mut options =
-            Self { rounds, seconds, connections, streams, proxies, binary, has_attacks, json };
+        let (bytes, binary, has_attacks) = (proxies::BODY_BYTES, None, false);
+        let mut options = Self {
+            rounds,
+            seconds,
+            connections,
+            streams,
+            bytes,
+            proxies,
+            binary,
+            has_attacks,
+            json,
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             if *word == "--json" {
@@ -150,6 +166,9 @@ impl Options {
                 "--connections" => options.connections = number(word, value, 1, 1000)?,
                 "--streams" if suite.clients == Clients::Streams => {
                     options.streams = number(word, value, 1, 100)?;
+                }
+                "--bytes" if suite.reference == HTTP.reference => {
+                    options.bytes = number(word, value, 1, 1_000_000)?;
                 }
                 "--binary" => options.binary = Some(file(value)?),
                 "--proxies" => {
@@ -173,11 +192,12 @@ enum Load {
 impl Load {
     fn of(suite: &Suite, options: &Options) -> Result<Self> {
         let (connections, streams) = (options.connections, options.streams);
-        let (is_encrypted, clients) = (suite.clients == Clients::Tls, suite.clients);
+        let clients = suite.clients;
+        let (is_encrypted, is_once) = (clients == Clients::Tls, clients == Clients::MessagesOnce);
         Ok(match clients {
-            Clients::Messages | Clients::Tls => {
+            Clients::Messages | Clients::MessagesOnce | Clients::Tls => {
                 let program = needs::require("wrk")?;
-                Self::Wrk(wrk::Load { program, connections, is_encrypted })
+                Self::Wrk(wrk::Load { program, connections, is_encrypted, is_once })
             }
             Clients::Streams | Clients::TlsOnce => {
                 let streams = (clients == Clients::Streams).then_some(streams);
@@ -218,7 +238,7 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
     }
     let bench = Workbench::create(suite.name, proxies::BACKEND_PORTS + chosen.len())?;
     let (backend_ports, proxy_ports) = bench.ports().split_at(proxies::BACKEND_PORTS);
-    let backend = proxies::start_backend(&bench, suite, backend_ports)?;
+    let backend = proxies::start_backend(&bench, suite, backend_ports, options.bytes)?;
     proxies::certify(&bench, suite)?;
     let ours = options.binary.as_deref();
     let mut running = Vec::new();
@@ -234,7 +254,7 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
         report.describe(
             one.proxy.name,
             one.proxy.version(ours)?,
-            proxies::check(suite, &one.server)?,
+            proxies::check(suite, &one.server, options.bytes)?,
         );
     }
     measure_rounds(&load, &mut running, options, &mut report)?;
@@ -288,9 +308,18 @@ mod tests {
         let options = Options::parse(&HTTP, &words).unwrap();
         let proxies = vec!["nginx", "haproxy"];
         let (rounds, seconds, connections, streams, json) = (12, 2, 64, 4, true);
-        let (binary, has_attacks) = (None, false);
-        let expected =
-            Options { rounds, seconds, connections, streams, proxies, binary, has_attacks, json };
+        let (bytes, binary, has_attacks) = (150, None, false);
+        let expected = Options {
+            rounds,
+            seconds,
+            connections,
+            streams,
+            bytes,
+            proxies,
+            binary,
+            has_attacks,
+            json,
+        };
         assert_eq!(options, expected);
     }
 
@@ -318,7 +347,8 @@ mod tests {
         for (words, expected) in [
             (&["--rounds", "5"][..], "--rounds: got `5`, expected a number from 6 to 1000"),
             (&["--seconds"], "--seconds: got ``, expected a number from 1 to 60"),
-            (&["--proxies", "haproxy,envoy"], "--proxies: got `envoy`, expected some of"),
+            (&["--proxies", "haproxy,squid"], "--proxies: got `squid`, expected some of"),
+            (&["--bytes", "0"], "--bytes: got `0`, expected a number from 1 to 1000000"),
             (&["--proxies", "nginx"], "--proxies: `haproxy` must be among them"),
             (&["--jsn"], "unknown option `--jsn`"),
         ] {

@@ -112,7 +112,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let options = Options::parse(words)?;
     let bench = Workbench::create("instructions", BACKEND_PORTS + SUBJECTS.len())?;
     let (backends, own) = bench.ports().split_at(BACKEND_PORTS);
-    let _backend = proxies::start_backend(&bench, &HTTP, backends)?;
+    let _backend = proxies::start_backend(&bench, &HTTP, backends, proxies::BODY_BYTES)?;
     let mut found = Recorded { compiler: compiler()?, ..Recorded::default() };
     for (subject, port) in SUBJECTS.iter().zip(own) {
         let count = count(&bench, subject, *port, backends, &options)?;

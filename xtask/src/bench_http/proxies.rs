@@ -1,6 +1,7 @@
-//! Who is measured, and with which configuration: one worker each, keep-alive on both sides, no
-//! access log. As proxies: three replicas of one backend, the client's address added. As agents:
-//! one replica, and nothing that an agent does not do. Clients may speak HTTP/2 or TLS.
+//! Who is measured, and with which configuration: one worker each, keep-alive on both sides, an
+//! access log only where it is said. As proxies: three replicas of one backend, the client's
+//! address added. As agents: one replica, and nothing that an agent does not do. Clients may speak
+//! HTTP/2 or TLS, or connect for each request.
 //!
 //! Limits on requests per connection are lifted everywhere: nginx's defaults (1000 on either side)
 //! would charge it for connections that the others never open.
@@ -34,6 +35,8 @@ pub(super) struct Suite {
 pub(super) enum Clients {
     /// HTTP/1.1
     Messages,
+    /// The same with a connection for each request
+    MessagesOnce,
     /// HTTP/2, known beforehand
     Streams,
     /// HTTP/1.1 in TLS
@@ -51,6 +54,14 @@ pub(super) const HTTP: Suite = Suite {
     clients: Clients::Messages,
     has_http2_replicas: false,
     forwards_addresses: true,
+};
+
+/// The same where every request has a connection of its own.
+pub(super) const HTTP_NEW: Suite = Suite {
+    name: "http-new",
+    what: "per proxied request on a new connection",
+    clients: Clients::MessagesOnce,
+    ..HTTP
 };
 
 /// An agent in front of one application, and what its dimmer adds, beside plain proxying.
@@ -106,14 +117,18 @@ pub(super) const TLS: [Suite; 2] = [
 /// Addresses of the backend, which one nginx worker serves.
 pub(super) const BACKEND_PORTS: usize = 3;
 
-const BODY_BYTES: usize = 150;
-
 /// A path that answers with the forwarded address, to see that every proxy adds it.
 const FORWARDED_PATH: &str = "/forwarded";
 
 /// A path that answers with a megabyte.
 pub(super) const LARGE_PATH: &str = "/large";
 const LARGE_BYTES: usize = 1_000_000;
+
+/// Of bodies where nobody says another length.
+pub(super) const BODY_BYTES: usize = 150;
+/// Longer ones are in a file: nginx has limits on words in its configuration.
+const BODY_WORD_MAX: usize = 2_000;
+const BODY_FILE: &str = "body";
 
 /// A proxy under test.
 pub(crate) struct Proxy {
@@ -126,10 +141,35 @@ pub(crate) struct Proxy {
     pub(crate) arguments: &'static [&'static str],
 }
 
-const PROXIES: [Proxy; 4] = [
+const PROXIES: [Proxy; 8] = [
     HAPROXY,
     NGINX,
+    Proxy { config: |_, port, backends| envoy_config(port, backends, "AUTO", ""), ..ENVOY },
     EVENKEEL,
+    Proxy {
+        name: "hedge",
+        config_name: "hedge.toml",
+        config: |_, port, backends| proxy_config(port, backends, "", HEDGED),
+        ..EVENKEEL
+    },
+    // The same with an access log of every hundredth request.
+    Proxy {
+        name: "logged",
+        config_name: "logged.toml",
+        config: |folder, port, backends| {
+            let log = folder.join("access.log");
+            let log = format!("\n[log]\naccess = {{ path = {log:?}, sample = 0.01 }}\n");
+            proxy_config(port, backends, "", HEDGED) + &log
+        },
+        ..EVENKEEL
+    },
+    // Nobody answers its probes: it goes by what it sees itself.
+    Proxy {
+        name: "adaptive",
+        config_name: "adaptive.toml",
+        config: |_, port, backends| proxy_config(port, backends, "", "policy = \"adaptive\"\n"),
+        ..EVENKEEL
+    },
     // The same by the library hyper.
     Proxy {
         name: "hyper",
@@ -141,6 +181,8 @@ const PROXIES: [Proxy; 4] = [
         ..EVENKEEL
     },
 ];
+
+const HEDGED: &str = "policy = \"c3\"\n\n[upstream.bench.hedge]\n";
 
 pub(crate) const HAPROXY: Proxy = Proxy {
     name: "haproxy",
@@ -162,7 +204,7 @@ pub(crate) const NGINX: Proxy = Proxy {
 
 const STREAMS: [Proxy; 3] = [
     Proxy { config: |_, port, backends| haproxy_config(port, backends, "proto h2", ""), ..HAPROXY },
-    Proxy { config: |_, port, backends| envoy_config(port, backends, ""), ..ENVOY },
+    ENVOY,
     EVENKEEL,
 ];
 
@@ -172,7 +214,7 @@ const STREAMS_THROUGH: [Proxy; 3] = [
         ..HAPROXY
     },
     Proxy {
-        config: |_, port, backends| envoy_config(port, backends, ENVOY_HTTP2_REPLICAS),
+        config: |_, port, backends| envoy_config(port, backends, "HTTP2", ENVOY_HTTP2_REPLICAS),
         ..ENVOY
     },
     Proxy {
@@ -212,7 +254,7 @@ const ENVOY: Proxy = Proxy {
     program: || needs::require("envoy"),
     version_flag: "--version",
     config_name: "envoy.json",
-    config: |_, port, backends| envoy_config(port, backends, ""),
+    config: |_, port, backends| envoy_config(port, backends, "HTTP2", ""),
     arguments: &["-c", "CONFIG", "--concurrency", "1", "--disable-hot-restart", "-l", "error"],
 };
 
@@ -327,18 +369,28 @@ pub(super) fn certify(bench: &Workbench, suite: &Suite) -> Result<()> {
 }
 
 /// Starts the backend of a suite on all of `ports`.
-pub(super) fn start_backend(bench: &Workbench, suite: &Suite, ports: &[u16]) -> Result<Server> {
+pub(super) fn start_backend(
+    bench: &Workbench,
+    suite: &Suite,
+    ports: &[u16],
+    body_bytes: usize,
+) -> Result<Server> {
     let protocol = if suite.has_http2_replicas { " http2" } else { "" };
     let listen = |port| format!("listen 127.0.0.1:{port}{protocol};\n");
     let listen: String = ports.iter().map(listen).collect();
-    let body = "x".repeat(BODY_BYTES);
+    let folder = bench.folder().display();
+    let body = "x".repeat(body_bytes);
+    let answer = match body_bytes <= BODY_WORD_MAX {
+        true => format!("return 200 \"{body}\";"),
+        false => format!("root \"{folder}\"; try_files /{BODY_FILE} =404;"),
+    };
     let server = format!(
         "server {{\n{listen}
-         location = {LARGE_PATH} {{ root \"{}\"; }}
+         location = {LARGE_PATH} {{ root \"{folder}\"; }}
          location = {FORWARDED_PATH} {{ return 200 \"$http_x_forwarded_for\"; }}
-         location / {{ default_type text/plain; return 200 \"{body}\"; }}\n}}",
-        bench.folder().display()
+         location / {{ default_type text/plain; {answer} }}\n}}"
     );
+    bench.write(BODY_FILE, &body)?;
     bench.write(&LARGE_PATH[1..], &"x".repeat(LARGE_BYTES))?;
     let text = nginx_frame(bench.folder(), "backend", &server);
     let config = bench.write("backend.conf", &text)?;
@@ -362,14 +414,14 @@ fn start(
 
 /// Checks that a proxy passes the backend's answer on; the result is a note for the reader when it
 /// does less work than it should.
-pub(super) fn check(suite: &Suite, server: &Server) -> Result<Option<String>> {
-    if suite.clients != Clients::Messages {
+pub(super) fn check(suite: &Suite, server: &Server, body_bytes: usize) -> Result<Option<String>> {
+    if !matches!(suite.clients, Clients::Messages | Clients::MessagesOnce) {
         return Ok(None); // what generates load looks at answers
     }
     let name = server.name();
     let answer =
         process::get(server.port(), "/").with_context(|| format!("first request to {name}"))?;
-    if !answer.starts_with("HTTP/1.1 200") || !answer.ends_with(&"x".repeat(BODY_BYTES)) {
+    if !answer.starts_with("HTTP/1.1 200") || !answer.ends_with(&"x".repeat(body_bytes)) {
         bail!("{name} does not pass on the backend's answer; it said: {answer}");
     }
     if !suite.forwards_addresses {
@@ -458,8 +510,8 @@ const ENVOY_HTTP2_REPLICAS: &str = r#""typed_extension_protocol_options": {
         "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         "explicit_http_config": {"http2_protocol_options": {}}}},"#;
 
-/// Clients speak HTTP/2; with further members of the cluster.
-fn envoy_config(port: u16, backend_ports: &[u16], of_cluster: &str) -> String {
+/// What clients speak, and further members of the cluster.
+fn envoy_config(port: u16, backend_ports: &[u16], codec: &str, of_cluster: &str) -> String {
     let address = |port: &u16| {
         format!("{{\"socket_address\":{{\"address\":\"127.0.0.1\",\"port_value\":{port}}}}}")
     };
@@ -472,7 +524,7 @@ fn envoy_config(port: u16, backend_ports: &[u16], of_cluster: &str) -> String {
   "listeners": [{{"address": {listen}, "filter_chains": [{{"filters": [{{
     "name": "hcm", "typed_config": {{
       "@type": "{of}.network.http_connection_manager.v3.HttpConnectionManager",
-      "stat_prefix": "bench", "codec_type": "HTTP2", "use_remote_address": true,
+      "stat_prefix": "bench", "codec_type": "{codec}", "use_remote_address": true,
       "generate_request_id": false,
       "route_config": {{"virtual_hosts": [{{"name": "all", "domains": ["*"],
         "routes": [{{"match": {{"prefix": "/"}}, "route": {{"cluster": "replicas"}}}}]}}]}},
@@ -542,7 +594,7 @@ mod tests {
     #[test]
     fn every_configuration_names_its_port_and_its_replicas() {
         let further = HTTP2.iter().chain(&TLS).map(|suite| (suite, 4001..=4003));
-        let suites = [(&HTTP, 4001..=4003), (&AGENT, 4001..=4001)];
+        let suites = [(&HTTP, 4001..=4003), (&HTTP_NEW, 4001..=4003), (&AGENT, 4001..=4001)];
         for (suite, replicas) in suites.into_iter().chain(further) {
             for proxy in suite.proxies {
                 let text = (proxy.config)(Path::new("folder"), 4000, &[4001, 4002, 4003]);

@@ -51,15 +51,15 @@ impl Report {
 
     /// The table with its reading aids.
     pub(super) fn table(&self) -> String {
-        let Options { rounds, seconds, connections, streams, .. } = self.options;
+        let Options { rounds, seconds, connections, streams, bytes, .. } = self.options;
         let streams = match self.suite.clients {
             Clients::Streams => format!(" x {streams} streams"),
             _ => String::new(),
         };
         let load_average = &self.load_average_before;
         let mut text = format!(
-            "CPU {}: {rounds} rounds x {seconds} s, {connections} connections{streams}, one worker \
-             each, load average {load_average}\n\n",
+            "CPU {}: {rounds} rounds x {seconds} s, {connections} connections{streams}, {bytes} B \
+             bodies, one worker each, load average {load_average}\n\n",
             self.suite.what
         );
         let _ = writeln!(
@@ -161,11 +161,8 @@ mod tests {
     const REFERENCE: &str = HTTP.reference;
 
     fn report() -> Report {
-        let proxies = vec![REFERENCE, "nginx"];
-        let (rounds, seconds, connections, streams, json) = (6, 2, 64, 4, false);
-        let (binary, has_attacks) = (None, false);
-        let options =
-            Options { rounds, seconds, connections, streams, proxies, binary, has_attacks, json };
+        let words = ["--rounds", "6", "--proxies", "haproxy,nginx"];
+        let options = Options::parse(&HTTP, &words).unwrap();
         let mut report = Report::new(&HTTP, options);
         report.describe(REFERENCE, "HAProxy \"x\"".to_owned(), None);
         report.describe("nginx", "nginx/1".to_owned(), Some("less work".to_owned()));

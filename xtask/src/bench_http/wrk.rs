@@ -13,6 +13,8 @@ pub(super) struct Load {
     pub(super) program: PathBuf,
     pub(super) connections: u32,
     pub(super) is_encrypted: bool,
+    /// Whether each request has a connection of its own.
+    pub(super) is_once: bool,
 }
 
 impl Load {
@@ -25,6 +27,7 @@ impl Load {
         let output = process::child(&self.program)
             .args(["-t1", &format!("-c{}", self.connections)])
             .arg(format!("-d{}s", length.as_secs()))
+            .args(self.is_once.then_some(["-H", "Connection: close"]).into_iter().flatten())
             .arg(format!("{scheme}://127.0.0.1:{port}/"))
             .output()
             .context("wrk could not be started")?;
