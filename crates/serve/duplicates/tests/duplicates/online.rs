@@ -68,7 +68,11 @@ impl Scene<'_> {
     /// The whole story. What was acknowledged is there, once, in one partition, at all duplicates.
     pub(super) fn play(&self, name: &str) {
         let partitions = self.targets.chunks(2).map(<[Target]>::to_vec).collect();
-        let mut world = World::over(name, partitions, 4, |config| config.shards = 8);
+        let mut world = World::over(name, partitions, 4, |config| {
+            config.shards = 8;
+            // Nobody is silent here, but the disk of a busy machine may take a second.
+            config.members.silence_max = Duration::from_secs(30);
+        });
         let (stop, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
         let address = world.address;
         let model: Model = std::thread::scope(|scope| {
