@@ -306,20 +306,10 @@ mod tests {
     fn options_are_read() {
         let words = ["--rounds", "12", "--proxies", "nginx,haproxy", "--json"];
         let options = Options::parse(&HTTP, &words).unwrap();
-        let proxies = vec!["nginx", "haproxy"];
-        let (rounds, seconds, connections, streams, json) = (12, 2, 64, 4, true);
-        let (bytes, binary, has_attacks) = (150, None, false);
-        let expected = Options {
-            rounds,
-            seconds,
-            connections,
-            streams,
-            bytes,
-            proxies,
-            binary,
-            has_attacks,
-            json,
-        };
+        let default = Options::parse(&HTTP, &["--proxies", "haproxy"]).unwrap();
+        assert_eq!((default.rounds, default.seconds, default.connections), (9, 2, 64));
+        let (rounds, proxies, json) = (12, vec!["nginx", "haproxy"], true);
+        let expected = Options { rounds, proxies, json, ..default };
         assert_eq!(options, expected);
     }
 
@@ -339,6 +329,7 @@ mod tests {
             );
             assert_eq!(names("agent", &[flag]), (vec!["agent"], vec![flag]), "which is refused");
         }
+        assert_eq!(names("http", &["--new"]), (vec!["http-new"], vec![]));
         assert_eq!(names("http", &rounds), (vec!["http"], rounds.clone()));
     }
 
