@@ -86,7 +86,8 @@ impl Scene {
         // A short run has no time for a long lease.
         let lease = if lasts > 5 * LEASE { "\"4s\"" } else { "\"2s\"" };
         let lease = etcd.settings.replace("\"2s\"", lease);
-        let settings = format!("{STRONG}\n{LOG}\n{lease}");
+        // By the default of 100 keys a second the thousands of a long run take half a minute.
+        let settings = format!("{STRONG}\n{LOG}\ncheck_rate = 1000\n{lease}");
         let mut world = World::of(&format!("soak-{seed}"), &settings, &[3], 0)?;
         let mut other = world.other_front("two");
         let disk = |front: &Front| {
