@@ -220,7 +220,12 @@ impl Scene {
                 // One in three longer than its lease.
                 let lasts = if random.below(3) == 0 { LEASE + LEASE / 2 } else { lasts };
                 self.fronts()[front].process.signal("-STOP");
-                std::thread::sleep(lasts);
+                let until = Instant::now() + lasts;
+                while Instant::now() < until {
+                    // The other one may just have ended, since it led no more.
+                    self.supervise();
+                    std::thread::sleep(Duration::from_millis(20));
+                }
                 self.fronts()[front].process.signal("-CONT");
             }
         }
