@@ -167,7 +167,7 @@ impl Options {
                 "--streams" if suite.clients == Clients::Streams => {
                     options.streams = number(word, value, 1, 100)?;
                 }
-                "--bytes" if suite.reference == HTTP.reference => {
+                "--bytes" if suite.name != AGENT.name => {
                     options.bytes = number(word, value, 1, 1_000_000)?;
                 }
                 "--binary" => options.binary = Some(file(value)?),

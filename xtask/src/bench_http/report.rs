@@ -97,11 +97,12 @@ impl Report {
         let proxies: Vec<String> = self.series.iter().map(|one| self.json_of(one)).collect();
         format!(
             "{{\"benchmark\":\"{}\",\"rounds\":{},\"seconds\":{},\"connections\":{},\
-             \"load_average_before\":{},\"proxies\":[{}]}}",
+             \"body_bytes\":{},\"load_average_before\":{},\"proxies\":[{}]}}",
             self.suite.name,
             self.options.rounds,
             self.options.seconds,
             self.options.connections,
+            self.options.bytes,
             quoted(&self.load_average_before),
             proxies.join(",")
         )
@@ -190,6 +191,7 @@ mod tests {
     fn json_carries_units_and_escapes() {
         let json = report().json();
         for part in [
+            "\"connections\":64,\"body_bytes\":150,",
             "\"version\":\"HAProxy \\\"x\\\"\"",
             "\"proxy\":\"nginx\",\"version\":\"nginx/1\",\"note\":\"less work\",\"requests\":42,",
             "\"cpu_us_per_request_median\":18.7500,",

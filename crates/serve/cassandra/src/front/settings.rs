@@ -33,7 +33,7 @@ pub struct FrontSettings {
     pub settle: Duration,
     /// How long a driver's question whether nodes agree is kept until they do. Drivers ask for 10
     /// to 60 s in all. They take no answer for a no, and ask again after 2 to 20 s; an error makes
-    /// Python's give up the connection of the application, and Scylla's fail the change.
+    /// Python's give up the connection of the application.
     pub agreement: Duration,
     /// What may be buffered for all clients of the process.
     pub buffers: &'static BufferBudget,

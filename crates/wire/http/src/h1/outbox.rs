@@ -5,8 +5,8 @@
 //!
 //! **A head waits for one turn of the others**: so a worker first reads what has come on all
 //! connections, and then writes to all. Whoever it writes to is awake for the next write then. To
-//! write at once after each read costs the kernel a tenth of a request's time more, since it wakes
-//! a process that has gone to sleep between two writes.
+//! write at once after each read costs the kernel more than the second poll costs us: it wakes a
+//! process that has gone to sleep between two writes.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Write as _};
@@ -33,10 +33,6 @@ const SPARES_MAX: usize = 64;
 thread_local! {
     /// Memory for heads, passed from one connection of a thread to the next.
     static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-fn spare() -> Vec<u8> {
-    SPARES.with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
 fn keep_spare(mut memory: Vec<u8>) {
@@ -77,7 +73,7 @@ enum Turn {
 impl Outbox {
     /// Memory to write a head to.
     pub(super) fn memory() -> Vec<u8> {
-        spare()
+        SPARES.with_borrow_mut(Vec::pop).unwrap_or_default()
     }
 
     /// Takes a head.
@@ -102,7 +98,7 @@ impl Outbox {
 
     fn joined(&mut self) -> &mut Vec<u8> {
         if self.joined.is_empty() {
-            self.joined = spare();
+            self.joined = Self::memory();
         }
         &mut self.joined
     }
