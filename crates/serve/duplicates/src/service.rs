@@ -139,7 +139,7 @@ impl Service {
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
-        let Self { mut config, mut connectors, state, mut log, recovered, configured, .. } = self;
+        let Self { mut config, mut connectors, state, log, recovered, configured, .. } = self;
         let (listener, mut changes) = (self.listener, self.changes);
         let accepting = accept_config(&config, self.tls).fixed();
         let mut leading = JoinSet::new();
@@ -164,17 +164,19 @@ impl Service {
             let (layout, stored) = known_layout(&config, &*store, configured, &recovered).await?;
             let connectors = arrange(&mut config, &layout, &mut connectors)?;
             let held = lease.as_deref();
-            let history = takeover::begin(&config, &connectors, &mut log, recovered, held).await?;
-            note_layout(&mut log, &layout)?;
-            Ok((layout, stored, connectors, history))
+            let (log, history) =
+                takeover::begin(&config, &connectors, log, recovered, held).await?;
+            let log = note_layout(log, &layout).await?;
+            Ok((layout, stored, connectors, log, history))
         };
-        let (layout, stored, connectors, history) = match before(&stop, &mut leading, begun).await {
-            Some(Ok(begun)) => begun,
-            ended => {
-                resign(lease.as_deref()).await;
-                return ended.map_or(Ok(()), |begun| begun.map(drop));
-            }
-        };
+        let (layout, stored, connectors, log, history) =
+            match before(&stop, &mut leading, begun).await {
+                Some(Ok(begun)) => begun,
+                ended => {
+                    resign(lease.as_deref()).await;
+                    return ended.map_or(Ok(()), |begun| begun.map(drop));
+                }
+            };
         let (servers, timer) = (connectors.len(), Timer::new()?);
         let engine = Engine::new(config, connectors, clock, log, history, layout, lease.clone());
         let members = Members::default();
@@ -370,12 +372,13 @@ async fn known_layout(
 }
 
 /// Tells the log which layout is in force, since what it said of that may be forgotten.
-fn note_layout(log: &mut Log, layout: &Layout) -> io::Result<()> {
-    if layout.version() == 1 {
-        return Ok(()); // nothing was ever changed
+async fn note_layout(log: Log, layout: &Layout) -> io::Result<Log> {
+    let version = layout.version();
+    if version == 1 {
+        return Ok(log); // nothing was ever changed
     }
-    let noted = log.begin_layout(layout.version()).and_then(|()| log.commit());
-    noted.map_err(io::Error::other)
+    let note = move |log: &mut Log| log.begin_layout(version).and_then(|()| log.commit());
+    Ok(takeover::on_disk(log, note).await?.0)
 }
 
 /// The duplicates as the layout has them; those that the configuration does not name are opened.

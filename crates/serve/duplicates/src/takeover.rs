@@ -11,7 +11,7 @@ use super::config::{Connector, DuplicatesConfig};
 use super::connect::connect;
 use super::fencing::{self, Look};
 use super::leadership::Leadership;
-use super::log::{Log, Recovered};
+use super::log::{Log, LogError, Recovered};
 
 /// How long the first start waits for duplicates that do not answer, when the log is gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -32,10 +32,10 @@ const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 pub(super) async fn begin(
     config: &DuplicatesConfig,
     connectors: &[Connector],
-    log: &mut Log,
+    mut log: Log,
     mut recovered: Recovered,
     leadership: Option<&Leadership>,
-) -> io::Result<History> {
+) -> io::Result<(Log, History)> {
     let mut is_first = true;
     loop {
         let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
@@ -53,7 +53,7 @@ pub(super) async fn begin(
                 return Err(stale(config, seen, log.epoch()));
             }
             tracing::info!(service = config.name, "the log is of an earlier term: it is set aside");
-            recovered = log.quarantine().map_err(io::Error::other)?;
+            (log, recovered) = on_disk(log, Log::quarantine).await?;
             continue;
         }
         let above = seen.0.max(log.epoch());
@@ -69,16 +69,21 @@ pub(super) async fn begin(
         let has_all = has_log && !furthest.is_some_and(is_beyond);
         let is_new = furthest.is_none() && !looks.iter().flatten().flatten().any(is_filling);
         if has_all || is_new && leadership.is_none() {
-            return begin_with(log, of_log(&recovered)?, Epoch(epoch));
+            return begin_with(log, of_log(&recovered)?, Epoch(epoch)).await;
         }
         match take_over(config, connectors, Epoch(epoch)).await {
             Ok(Taken::From(history)) => {
-                log.begin_after(history.sequence.0).map_err(io::Error::other)?;
-                log.begin_epoch(epoch).map_err(io::Error::other)?;
-                log.commit().map_err(io::Error::other)?;
-                return Ok(History::from_watermark(history));
+                let begins = move |log: &mut Log| {
+                    log.begin_after(history.sequence.0)?;
+                    log.begin_epoch(epoch)?;
+                    log.commit()
+                };
+                let (log, ()) = on_disk(log, begins).await?;
+                return Ok((log, History::from_watermark(history)));
             }
-            Ok(Taken::Nothing) => return begin_with(log, of_log(&recovered)?, Epoch(epoch)),
+            Ok(Taken::Nothing) => {
+                return begin_with(log, of_log(&recovered)?, Epoch(epoch)).await;
+            }
             Ok(Taken::NotYet) => tracing::warn!(
                 service = config.name,
                 "the log or its end is gone; waiting for duplicates, one of which must have \
@@ -91,11 +96,24 @@ pub(super) async fn begin(
 }
 
 /// What the log tells goes on in a new epoch.
-fn begin_with(log: &mut Log, mut history: History, epoch: Epoch) -> io::Result<History> {
-    log.begin_epoch(epoch.0).map_err(io::Error::other)?;
-    log.commit().map_err(io::Error::other)?;
+async fn begin_with(log: Log, mut history: History, epoch: Epoch) -> io::Result<(Log, History)> {
+    let begins = move |log: &mut Log| {
+        log.begin_epoch(epoch.0)?;
+        log.commit()
+    };
+    let (log, ()) = on_disk(log, begins).await?;
     history.begin_epoch(epoch);
-    Ok(history)
+    Ok((log, history))
+}
+
+/// Does something to the log on another thread: a disk may take longer than the lease, which is
+/// renewed on this one.
+pub(super) async fn on_disk<T: Send + 'static>(
+    mut log: Log,
+    work: impl FnOnce(&mut Log) -> Result<T, LogError> + Send + 'static,
+) -> io::Result<(Log, T)> {
+    let working = tokio::task::spawn_blocking(move || work(&mut log).map(|done| (log, done)));
+    working.await?.map_err(io::Error::other)
 }
 
 /// Another process has written since this log was: to go on from here would undo its writes.
@@ -243,8 +261,27 @@ fn is_filling(look: &Look) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::super::fencing::NOBODYS;
+    use super::super::log::LogSettings;
     use super::*;
+
+    /// With the lease among the others it would end, and nobody would lead.
+    #[test]
+    fn others_have_their_turn_while_the_disk_is_slow() {
+        let name = format!("evenkeel-takeover-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let (log, _) = Log::open(&directory, LogSettings::default()).unwrap();
+        let (renewed, until_renewed) = mpsc::channel();
+        evenkeel_runtime::accept::worker_runtime().unwrap().block_on(async {
+            tokio::task::spawn_local(async move { renewed.send(()).unwrap() });
+            let within = Duration::from_secs(20);
+            let slow = move |_: &mut Log| Ok(until_renewed.recv_timeout(within).is_ok());
+            assert!(on_disk(log, slow).await.unwrap().1);
+        });
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 
     /// One that somebody emptied had acknowledged what only it and one that is away had.
     #[test]

@@ -11,10 +11,12 @@ use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::limits::BodyLimits;
+use evenkeel_runtime::pipe::Pipe;
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use super::h2::inflow::Incoming;
@@ -44,11 +46,32 @@ struct Resumed {
     rest: Body,
 }
 
+/// The next of a body.
+pub(super) enum Piece {
+    Frame(Frame<Bytes>),
+    /// Bytes that this process does not see.
+    Pipe(Pipe),
+}
+
+/// What whoever asks for the next piece of a body takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// A little, to see that it begins.
+    Beginning,
+    /// What is there.
+    Frames,
+    /// The same, or a pipe in which it is.
+    Pipes,
+}
+
 /// A response body on its way from a replica. Dropping it cancels the attempt.
 pub(super) trait Streaming {
     /// The next piece, as [`http_body::Body::poll_frame`].
-    fn poll_frame(&mut self, cx: &mut Context<'_>)
-    -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+    fn poll_piece(
+        &mut self,
+        takes: Takes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece, BodyError>>>;
 
     /// As [`http_body::Body::is_end_stream`].
     fn is_end_stream(&self) -> bool;
@@ -157,6 +180,32 @@ pub enum BodyError {
         /// What it had to keep to.
         limits: Pace,
     },
+}
+
+impl Piece {
+    /// Bytes in it, 0 of trailers.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.data_ref().map_or(0, Bytes::len),
+            Self::Pipe(pipe) => pipe.len(),
+        }
+    }
+
+    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
+        match self {
+            Self::Frame(frame) => frame.trailers_ref(),
+            Self::Pipe(_) => None,
+        }
+    }
+
+    /// # Panics
+    /// For a pipe, which nobody gets who has not asked for one.
+    pub(super) fn into_frame(self) -> Frame<Bytes> {
+        match self {
+            Self::Frame(frame) => frame,
+            Self::Pipe(_) => unreachable!("nobody has asked for a pipe"),
+        }
+    }
 }
 
 /// How fast a body must come, as an error says it.
@@ -272,6 +321,21 @@ impl Body {
         std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *self), cx)).await
     }
 
+    /// The next piece of the body, `None` at its end.
+    pub(super) fn poll_piece(
+        &mut self,
+        takes: Takes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece, BodyError>>> {
+        match &mut self.0 {
+            Kind::Replica(body) => body.poll_piece(takes, cx),
+            _ => {
+                let frame = ready!(http_body::Body::poll_frame(Pin::new(self), cx));
+                Poll::Ready(frame.map(|frame| Ok(Piece::Frame(frame?))))
+            }
+        }
+    }
+
     pub(super) fn from_client(incoming: Incoming, bytes_max: u64) -> Body {
         if incoming.is_end_stream() {
             return Body::empty();
@@ -337,7 +401,10 @@ impl http_body::Body for Body {
                 Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
                 None => Pin::new(&mut resumed.rest).poll_frame(cx),
             },
-            Kind::Replica(body) => body.poll_frame(cx),
+            Kind::Replica(body) => {
+                let piece = ready!(body.poll_piece(Takes::Frames, cx));
+                Poll::Ready(piece.map(|piece| Ok(piece?.into_frame())))
+            }
         }
     }
 
@@ -390,7 +457,7 @@ fn poll_client(
     bytes_max: u64,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-    let frame = std::task::ready!(incoming.poll_frame(cx));
+    let frame = ready!(incoming.poll_frame(cx));
     Poll::Ready(frame.map(|frame| {
         let frame = frame.map_err(BodyError::Client)?;
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);

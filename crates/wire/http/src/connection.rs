@@ -1,15 +1,15 @@
 //! A connection to a replica, by either engine: one request, one response, and again.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::limits::{Engine, UpstreamLimits};
 use evenkeel_runtime::stream::Stream;
-use http_body::{Frame, SizeHint};
+use http_body::SizeHint;
 use hyper::client::conn::http1;
 
 use super::answer::{Answer, Failure};
-use super::body::Body;
+use super::body::{Body, Piece, Takes};
 use super::h1::client::Connection as NativeConnection;
 use super::h2::inflow::Cause;
 use super::hyper_client::HyperConnection;
@@ -73,11 +73,18 @@ impl Connection {
 
     /// The next piece of the response's body.
     #[inline]
-    pub(super) fn poll_frame(
+    pub(super) fn poll_piece(
         &mut self,
+        takes: Takes,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
-        on_each!(self, connection => connection.poll_frame(cx))
+    ) -> Poll<Option<Result<Piece, Cause>>> {
+        match self {
+            Self::Native(connection) => connection.poll_piece(takes, cx),
+            Self::Hyper(connection) => {
+                let frame = ready!(connection.poll_frame(cx));
+                Poll::Ready(frame.map(|frame| Ok(Piece::Frame(frame?))))
+            }
+        }
     }
 
     /// As [`http_body::Body::is_end_stream`], of the response's body.

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use evenkeel_runtime::limits::UpstreamLimits;
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
-use http_body::{Frame, SizeHint};
+use http_body::SizeHint;
 use hyper::client::conn::http1;
 
 use super::answer::{Answer, Failure};
-use super::body::Body;
+use super::body::{Body, Piece, Takes};
 use super::connection::Connection;
 use super::counts::{Counted, Side, count};
 use super::h2::inflow::Cause;
@@ -223,8 +223,12 @@ impl Lease {
 
 /// The body of a response comes by the connection.
 impl Arrival for Lease {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
-        self.connection().poll_frame(cx)
+    fn poll_piece(
+        &mut self,
+        takes: Takes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece, Cause>>> {
+        self.connection().poll_piece(takes, cx)
     }
 
     fn is_end_stream(&self) -> bool {

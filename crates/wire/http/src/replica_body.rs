@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
-use super::body::{BodyError, End, Pace, Streaming};
+use super::body::{BodyError, End, Pace, Piece, Streaming, Takes};
 use super::grpc;
 use super::h2::inflow::Cause;
 use super::stall::Stall;
@@ -17,7 +17,11 @@ use super::stall::Stall;
 /// [complete](Arrival::complete) gives the attempt up.
 pub(super) trait Arrival {
     /// The next piece, as [`http_body::Body::poll_frame`].
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>>;
+    fn poll_piece(
+        &mut self,
+        takes: Takes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece, Cause>>>;
 
     /// As [`http_body::Body::is_end_stream`].
     fn is_end_stream(&self) -> bool;
@@ -62,8 +66,8 @@ impl<A: Arrival> ReplicaBody<A> {
     /// # Errors
     /// When the replica breaks off before.
     pub(super) async fn begin(&mut self) -> Result<(), Cause> {
-        let first = std::future::poll_fn(|cx| self.poll_arrival(cx)).await;
-        self.first = first.transpose()?;
+        let first = std::future::poll_fn(|cx| self.poll_arrival(Takes::Beginning, cx)).await;
+        self.first = first.transpose()?.map(Piece::into_frame);
         Ok(())
     }
 
@@ -76,23 +80,28 @@ impl<A: Arrival> ReplicaBody<A> {
         piece.into_data().ok()
     }
 
-    fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+    fn poll_arrival(
+        &mut self,
+        takes: Takes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece, Cause>>> {
         match &mut self.arrival {
-            Some(arrival) => arrival.poll_frame(cx),
+            Some(arrival) => arrival.poll_piece(takes, cx),
             None => Poll::Ready(None),
         }
     }
 
     /// The next piece; or, when none came for too long, that.
-    fn poll_piece(
+    fn poll_next(
         &mut self,
+        takes: Takes,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Piece, BodyError>>> {
         if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(first)));
+            return Poll::Ready(Some(Ok(Piece::Frame(first))));
         }
         let address = self.address;
-        match self.poll_arrival(cx) {
+        match self.poll_arrival(takes, cx) {
             Poll::Ready(piece) => {
                 let failed = |source| BodyError::Replica { address, source };
                 Poll::Ready(piece.map(|piece| piece.map_err(failed)))
@@ -130,23 +139,24 @@ fn end_of(trailers: &HeaderMap) -> End {
 }
 
 impl<A: Arrival> Streaming for ReplicaBody<A> {
-    fn poll_frame(
+    fn poll_piece(
         &mut self,
+        takes: Takes,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Piece, BodyError>>> {
         if let Some(error) = self.broke.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        match std::task::ready!(self.poll_piece(cx)) {
-            Some(Ok(frame)) => {
-                self.stall.moved(frame.data_ref().map_or(1, Bytes::len));
+        match std::task::ready!(self.poll_next(takes, cx)) {
+            Some(Ok(piece)) => {
+                self.stall.moved(piece.len().max(1));
                 // A reader that knows the length does not ask again after the last byte.
-                if let Some(trailers) = frame.trailers_ref() {
+                if let Some(trailers) = piece.trailers() {
                     self.end(end_of(trailers));
                 } else if self.has_ended() {
                     self.end(End::Complete);
                 }
-                Poll::Ready(Some(Ok(frame)))
+                Poll::Ready(Some(Ok(piece)))
             }
             Some(Err(error)) => {
                 self.end(End::Broken);

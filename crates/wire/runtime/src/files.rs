@@ -9,10 +9,12 @@
 use std::fmt;
 use std::io;
 
+use crate::pipe::PIPES_MAX;
+
 /// Of a process itself: listeners, event queues, timers, logs, health checks, administration.
 const OWN: u64 = 192;
-/// Of each worker: an event queue, a timer, wake-ups.
-const OF_WORKER: u64 = 8;
+/// Of each worker: an event queue, a timer, wake-ups; and its pipes, of two ends each.
+const OF_WORKER: u64 = 8 + 2 * PIPES_MAX as u64;
 
 /// The limit of open files before and after it was raised. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_fits_has_no_limit_of_its_own() {
-        for files_max in [None, Some(23_200), Some(1 << 20)] {
+        for files_max in [None, Some(23_264), Some(1 << 20)] {
             assert_eq!(BUDGET.clients_max(files_max), u64::MAX);
             assert_eq!(BUDGET.shortfall(files_max), None);
         }
@@ -124,12 +126,12 @@ mod tests {
 
     #[test]
     fn of_too_few_files_upstreams_and_the_process_itself_have_their_part() {
-        assert_eq!(BUDGET.clients_max(Some(23_199)), 19_999);
-        assert_eq!(BUDGET.clients_max(Some(10_200)), 7_000);
-        assert_eq!(BUDGET.clients_max(Some(1_200)), 500, "half of what is left");
+        assert_eq!(BUDGET.clients_max(Some(23_263)), 19_999);
+        assert_eq!(BUDGET.clients_max(Some(10_264)), 7_000);
+        assert_eq!(BUDGET.clients_max(Some(1_264)), 500, "half of what is left");
         assert_eq!(BUDGET.clients_max(Some(100)), 1, "one at least: it is a proxy");
-        let words = BUDGET.shortfall(Some(1_200)).unwrap();
-        assert!(words.starts_with("limit of open files: got 1200, expected at least 23200"));
+        let words = BUDGET.shortfall(Some(1_264)).unwrap();
+        assert!(words.starts_with("limit of open files: got 1264, expected at least 23264"));
         assert!(words.contains("Beyond 500 clients, others wait"), "{words}");
     }
 

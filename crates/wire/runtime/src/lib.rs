@@ -17,6 +17,7 @@
 //! | [`timer`] | wake-ups within microseconds, for hedges |
 //! | [`stream`] | a connection, whatever carries it |
 //! | [`tls`] | encryption on either side: keys of the config, files that change |
+//! | [`pipe`] | long bodies from socket to socket, without a copy |
 //! | [`pem`] | certificates and private keys from files |
 //! | [`metrics`] | the registry of metrics, and their text formats |
 
@@ -32,6 +33,7 @@ pub mod limits;
 pub mod metrics;
 pub mod networks;
 pub mod pem;
+pub mod pipe;
 pub mod stream;
 pub mod timer;
 pub mod tls;

@@ -28,6 +28,14 @@ impl Stream {
         stream.get_ref().1.alpn_protocol()
     }
 
+    /// The socket, where nothing is between it and whoever writes.
+    pub const fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Unix(_) | Self::Tls(_) | Self::Memory(_) => None,
+        }
+    }
+
     /// Whether it is encrypted.
     pub const fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))

@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use evenkeel_runtime::pipe::Pipe;
 use evenkeel_runtime::stream::Stream;
 use http::Method;
 use http_body::{Body as _, Frame, SizeHint};
@@ -12,14 +13,17 @@ use tokio::task::unconstrained;
 
 use super::decoder::{Decoded, Decoder};
 use super::framing::Framing;
-use super::inbox::{FILLS_MAX, Inbox};
+use super::inbox::{FILLS_MAX, Inbox, Reads};
 use super::outbox::Outbox;
 use super::request_head;
 use super::response_head::{self, BadHead};
 use crate::answer::{Answer, Failure};
-use crate::body::Body;
+use crate::body::{Body, Piece, Takes};
 use crate::h2::inflow::Cause;
 use crate::message::{Request, request};
+
+/// What is left of a body goes through a pipe if it is this long; to copy less costs less.
+const PIPED_BYTES_MIN: u64 = 32 << 10;
 
 /// A connection to a replica.
 #[derive(Debug)]
@@ -102,7 +106,7 @@ impl Connection {
                     return Poll::Ready(Ok(answer));
                 }
             }
-            let read = ready!(self.inbox.poll_fill(&mut self.stream, 0, cx));
+            let read = ready!(self.inbox.poll_fill(&mut self.stream, Reads::Heads, cx));
             if !matches!(read, Ok(1..)) {
                 let why = self.broken.take().or_else(|| read.err());
                 let why = why.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
@@ -114,29 +118,59 @@ impl Connection {
     }
 
     /// The next piece of the response's body.
-    pub(crate) fn poll_frame(
+    pub(crate) fn poll_piece(
         &mut self,
+        takes: Takes,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+    ) -> Poll<Option<Result<Piece, Cause>>> {
         if let Poll::Ready(Err(cause)) = self.poll_upload(cx) {
             return Poll::Ready(Some(Err(cause)));
         }
         loop {
-            match self.download.decode(&mut self.inbox)? {
-                Decoded::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                Decoded::Trailers(fields) => {
-                    return Poll::Ready(Some(Ok(Frame::trailers(fields))));
-                }
+            let frame = match self.download.decode(&mut self.inbox)? {
+                Decoded::Data(data) => Frame::data(data),
+                Decoded::Trailers(fields) => Frame::trailers(fields),
                 Decoded::End => return Poll::Ready(None),
-                Decoded::NeedsMore(expected) => {
-                    let read = ready!(self.inbox.poll_fill(&mut self.stream, expected, cx))?;
-                    if read == 0 {
+                Decoded::NeedsMore => {
+                    let (is_over, pipe) = ready!(self.poll_more(takes, cx))?;
+                    if let Some(pipe) = pipe {
+                        return Poll::Ready(Some(Ok(Piece::Pipe(pipe))));
+                    }
+                    if is_over {
                         self.keeps_alive = false;
                         self.download.close()?;
                     }
+                    continue;
                 }
-            }
+            };
+            return Poll::Ready(Some(Ok(Piece::Frame(frame))));
         }
+    }
+
+    /// Reads more of a body, to a pipe if that is taken and worth it. Also whether that was the end
+    /// of the stream.
+    fn poll_more(
+        &mut self,
+        takes: Takes,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(bool, Option<Pipe>)>> {
+        if takes == Takes::Pipes
+            && let Decoder::Length(left) = &mut self.download
+            && *left >= PIPED_BYTES_MIN
+            && let Some(stream) = self.stream.tcp()
+            && let Some(mut pipe) = Pipe::take()
+        {
+            let bytes_max = usize::try_from(*left).unwrap_or(usize::MAX);
+            let count = ready!(pipe.poll_fill(stream, bytes_max, cx))?;
+            *left -= count as u64;
+            return Poll::Ready(Ok((count == 0, (count > 0).then_some(pipe))));
+        }
+        let reads = match takes {
+            Takes::Beginning => Reads::Heads,
+            Takes::Frames | Takes::Pipes => Reads::Body,
+        };
+        let count = ready!(self.inbox.poll_fill(&mut self.stream, reads, cx))?;
+        Poll::Ready(Ok((count == 0, None)))
     }
 
     /// As [`http_body::Body::is_end_stream`], of the response's body.
@@ -172,7 +206,8 @@ impl Connection {
     /// Looks whether an idle connection has ended, without a system call if nothing came.
     fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Cause> {
         // Also where the task has used up its turn: "not ready" must mean that nothing came.
-        let reading = std::future::poll_fn(|cx| self.inbox.poll_fill(&mut self.stream, 0, cx));
+        let (inbox, stream) = (&mut self.inbox, &mut self.stream);
+        let reading = std::future::poll_fn(|cx| inbox.poll_fill(stream, Reads::Heads, cx));
         match pin!(unconstrained(reading)).poll(cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(0)) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -200,7 +235,7 @@ impl Connection {
                 ready!(self.poll_write(cx));
             }
             let Some((body, framing)) = &mut self.upload else { return Poll::Ready(Ok(())) };
-            let Poll::Ready(piece) = Pin::new(&mut *body).poll_frame(cx) else {
+            let Poll::Ready(piece) = body.poll_piece(Takes::Frames, cx) else {
                 ready!(self.poll_write(cx));
                 return Poll::Pending;
             };

@@ -13,8 +13,10 @@ use http::StatusCode;
 use http_body::{Frame, SizeHint};
 
 use super::decoder::{BadBody, Decoded, Decoder};
-use super::inbox::{FILLS_MAX, Inbox};
+use super::framing::Framing;
+use super::inbox::{FILLS_MAX, Inbox, Reads};
 use super::outbox::Outbox;
+use crate::body::Takes;
 
 /// A client's connection.
 pub(super) struct ClientIo {
@@ -88,7 +90,7 @@ impl ClientIo {
                     Err(status) => return Poll::Ready(Next::Refused(status)),
                 }
             }
-            match self.poll_fill(0, cx) {
+            match self.poll_fill(Reads::Heads, cx) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Pending if has_to_end(&self.link) => return Poll::Ready(Next::Parted),
                 Poll::Pending => return Poll::Pending,
@@ -113,7 +115,7 @@ impl ClientIo {
     /// Ready when the client has left, as far as that can be known without reading on in a body.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.upload.is_done() && self.inbox.is_empty() {
-            match ready!(self.poll_fill(0, cx)) {
+            match ready!(self.poll_fill(Reads::Heads, cx)) {
                 Ok(1..) => {} // the next request
                 _ => return Poll::Ready(()),
             }
@@ -122,6 +124,15 @@ impl ClientIo {
             self.watcher = Some(cx.waker().clone()); // who reads the body may be another task
         }
         Poll::Pending
+    }
+
+    /// What is taken of a body that is framed like this.
+    pub(super) fn takes(&self, framing: &Framing) -> Takes {
+        let is_plain = || self.stream.as_ref().is_some_and(|stream| stream.tcp().is_some());
+        match framing {
+            Framing::Length(_) if is_plain() => Takes::Pipes,
+            _ => Takes::Frames,
+        }
     }
 
     /// Writes all that is to be written.
@@ -149,7 +160,7 @@ impl ClientIo {
     /// forgotten, of what is still in the socket at most one read.
     pub(super) fn poll_through(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if !self.is_through() {
-            let _ = self.poll_fill(0, cx);
+            let _ = self.poll_fill(Reads::Heads, cx);
         }
         Poll::Ready(self.is_through())
     }
@@ -174,9 +185,9 @@ impl ClientIo {
         Some((self.stream.take()?, self.inbox.take(self.inbox.bytes().len())))
     }
 
-    fn poll_fill(&mut self, expected: u64, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_fill(&mut self, reads: Reads, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match &mut self.stream {
-            Some(stream) => self.inbox.poll_fill(stream, expected, cx),
+            Some(stream) => self.inbox.poll_fill(stream, reads, cx),
             None => Poll::Ready(Err(closed())),
         }
     }
@@ -223,15 +234,15 @@ impl RequestBody {
             {
                 watcher.wake();
             }
-            let expected = match decoded.map_err(broken)? {
+            match decoded.map_err(broken)? {
                 Decoded::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Decoded::Trailers(fields) => {
                     return Poll::Ready(Some(Ok(Frame::trailers(fields))));
                 }
                 Decoded::End => return Poll::Ready(None),
-                Decoded::NeedsMore(expected) => expected,
-            };
-            if ready!(io.poll_fill(expected, cx))? == 0 {
+                Decoded::NeedsMore => {}
+            }
+            if ready!(io.poll_fill(Reads::Body, cx))? == 0 {
                 io.upload.close().map_err(broken)?;
             }
         }

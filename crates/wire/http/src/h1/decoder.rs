@@ -61,8 +61,8 @@ pub(super) enum Decoded {
     Trailers(HeaderMap),
     /// The end was there already.
     End,
-    /// More must be read; so many bytes of this piece are to come, as far as is known.
-    NeedsMore(u64),
+    /// More must be read.
+    NeedsMore,
 }
 
 impl Decoder {
@@ -101,11 +101,11 @@ impl Decoder {
         loop {
             match self {
                 Self::Length(0) => return Ok(Decoded::End),
-                Self::UntilClose if inbox.is_empty() => return Ok(Decoded::NeedsMore(0)),
+                Self::UntilClose if inbox.is_empty() => return Ok(Decoded::NeedsMore),
                 Self::UntilClose => return Ok(Decoded::Data(inbox.take(inbox.bytes().len()))),
                 Self::Length(left) | Self::Chunked { next: Next::Data(left), .. } => {
                     if inbox.is_empty() {
-                        return Ok(Decoded::NeedsMore(*left));
+                        return Ok(Decoded::NeedsMore);
                     }
                     let here = inbox.bytes().len();
                     let count = usize::try_from(*left).map_or(here, |left| left.min(here));
@@ -117,19 +117,19 @@ impl Decoder {
                     Next::Size => match chunk_size(inbox, extensions_left)? {
                         Some(0) => *next = Next::Trailers,
                         Some(size) => *next = Next::Data(size),
-                        None => return Ok(Decoded::NeedsMore(0)),
+                        None => return Ok(Decoded::NeedsMore),
                     },
                     Next::DataEnd => match &inbox.bytes()[..] {
                         [b'\r', b'\n', ..] => {
                             inbox.take(2);
                             *next = Next::Size;
                         }
-                        [] | [b'\r'] => return Ok(Decoded::NeedsMore(0)),
+                        [] | [b'\r'] => return Ok(Decoded::NeedsMore),
                         _ => return Err(BadBody::ChunkEnd),
                     },
                     Next::Trailers => {
                         let Some(found) = trailers(inbox)? else {
-                            return Ok(Decoded::NeedsMore(0));
+                            return Ok(Decoded::NeedsMore);
                         };
                         *next = Next::Nothing;
                         if !found.is_empty() {

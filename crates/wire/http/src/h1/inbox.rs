@@ -1,27 +1,74 @@
 //! What was read of a connection and not used yet.
 //!
-//! Small messages are read into a buffer that all connections of a thread share, and only what came
-//! is kept. So an idle connection has no buffer, and one that waits for an answer has none either.
+//! All connections of a thread read into the same memory, and only what came is kept: so an idle
+//! connection has no buffer, and one that waits for an answer has none either. Of a long piece the
+//! memory itself is passed on instead of a copy. It comes back when the piece was written, and is
+//! still in the processor's cache at the next read.
 
 use std::cell::RefCell;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_runtime::stream::Stream;
-use tokio::io::{AsyncRead as _, AsyncReadExt as _, ReadBuf};
+use tokio::io::{AsyncRead as _, ReadBuf};
 
-/// What is read at once: most messages fit.
-const SHARED_BYTES: usize = 16 << 10;
-/// What is read at once of a long body.
-const PIECE_BYTES_MAX: usize = 64 << 10;
+/// What is read at once: a body comes in few pieces then. Each costs two system calls.
+const PIECE_BYTES_MAX: usize = 128 << 10;
+/// What is read at once of heads. A client may send many, which wait here; and of a long body that
+/// follows a head the most should not come here at all, but by a pipe.
+const HEADS_BYTES_MAX: usize = 16 << 10;
+/// A piece of this length keeps the memory it was read into, four times as much at most.
+const KEPT_BYTES_MIN: usize = PIECE_BYTES_MAX / 4;
+/// Memory that a thread keeps for its next reads.
+const SPARES_MAX: usize = 8;
 
 /// Reads of a head that is not whole before other tasks have their turn.
 pub(super) const FILLS_MAX: usize = 32;
 
 thread_local! {
-    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; SHARED_BYTES].into());
+    static SPARES: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn memory() -> Box<[u8]> {
+    let spare = SPARES.with_borrow_mut(Vec::pop);
+    spare.unwrap_or_else(|| vec![0; PIECE_BYTES_MAX].into())
+}
+
+fn keep_spare(memory: Box<[u8]>) {
+    // A piece may outlive what its thread keeps; its memory then just ends.
+    let _ = SPARES.try_with(|spares| {
+        let mut spares = spares.borrow_mut();
+        if spares.len() < SPARES_MAX {
+            spares.push(memory);
+        }
+    });
+}
+
+/// What was read, in the memory it was read into.
+struct Piece {
+    memory: Box<[u8]>,
+    length: usize,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[..self.length]
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        keep_spare(std::mem::take(&mut self.memory));
+    }
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    Heads,
+    Body,
 }
 
 /// What was read and not used yet.
@@ -30,8 +77,6 @@ pub(super) struct Inbox {
     bytes: Bytes,
     /// How much of it was searched for the end of a head already.
     searched: usize,
-    /// Whether the last read was a long one: more is likely to be there.
-    flows: bool,
 }
 
 impl From<Bytes> for Inbox {
@@ -71,37 +116,35 @@ impl Inbox {
         }
     }
 
-    /// Reads what is there: the number of bytes, 0 at the end of the stream. So many bytes are
-    /// known to come.
+    /// Reads what is there: the number of bytes, 0 at the end of the stream.
     pub(super) fn poll_fill(
         &mut self,
         stream: &mut Stream,
-        expected: u64,
+        reads: Reads,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if std::mem::take(&mut self.flows) && expected >= SHARED_BYTES as u64 {
-            // One more than comes: a read that fills its buffer says nothing of what is left, and
-            // the next one would be a system call in vain.
-            let wanted = usize::try_from(expected).map_or(usize::MAX, |it| it.saturating_add(1));
-            let mut piece = BytesMut::with_capacity(wanted.min(PIECE_BYTES_MAX));
-            let count = ready!(pin!(stream.read_buf(&mut piece)).poll(cx))?;
-            self.flows = count >= SHARED_BYTES;
-            match self.flows && self.bytes.is_empty() {
-                true => self.bytes = piece.freeze(),
-                false => self.append(&piece), // of a short one the memory is not kept
-            }
-            return Poll::Ready(Ok(count));
+        let bytes_max = match reads {
+            Reads::Heads => HEADS_BYTES_MAX,
+            Reads::Body => PIECE_BYTES_MAX,
+        };
+        let mut memory = memory();
+        let mut buffer = ReadBuf::new(&mut memory[..bytes_max]);
+        let read = Pin::new(stream).poll_read(cx, &mut buffer);
+        let length = buffer.filled().len();
+        if length >= KEPT_BYTES_MIN && self.bytes.is_empty() {
+            self.bytes = Bytes::from_owner(Piece { memory, length });
+        } else {
+            self.append(&memory[..length]);
+            keep_spare(memory);
         }
-        SHARED.with_borrow_mut(|shared| {
-            let mut buffer = ReadBuf::new(shared);
-            ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-            self.append(buffer.filled());
-            self.flows = buffer.remaining() == 0;
-            Poll::Ready(Ok(buffer.filled().len()))
-        })
+        ready!(read)?;
+        Poll::Ready(Ok(length))
     }
 
     pub(super) fn append(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         if self.bytes.is_empty() {
             self.bytes = Bytes::copy_from_slice(bytes);
             return;
@@ -115,6 +158,8 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWrite as _;
+
     use super::*;
 
     /// After which pieces of what comes a look is worth it.
@@ -149,5 +194,30 @@ mod tests {
         inbox.append(b"!");
         assert_eq!(&inbox.take(7)[..], b" world!");
         assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn a_long_piece_keeps_its_memory_which_comes_back_and_a_short_one_is_copied() {
+        let spares = || SPARES.with_borrow(Vec::len);
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        let (near, far) = tokio::io::duplex(PIECE_BYTES_MAX * 2);
+        let (mut near, mut far) = (Stream::Memory(near), Stream::Memory(far));
+        let sent: Vec<u8> = (0..PIECE_BYTES_MAX + 1000).map(|it| (it % 251) as u8).collect();
+        let mut inbox = Inbox::default();
+        let mut came = Vec::new();
+        for length in [PIECE_BYTES_MAX, 1000] {
+            let piece = &sent[came.len()..came.len() + length];
+            let mut far = Pin::new(&mut far);
+            assert_eq!(far.as_mut().poll_write(cx, piece).map(Result::unwrap), Poll::Ready(length));
+            let read = inbox.poll_fill(&mut near, Reads::Body, cx).map(Result::unwrap);
+            assert_eq!(read, Poll::Ready(length));
+            let piece = inbox.take(length);
+            assert_eq!(spares(), usize::from(length < KEPT_BYTES_MIN));
+            came.extend_from_slice(&piece);
+            drop(piece);
+            assert_eq!(spares(), 1);
+        }
+        assert!(came == sent, "the same bytes in the same order");
+        assert!(inbox.poll_fill(&mut near, Reads::Body, cx).is_pending() && spares() == 1);
     }
 }

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use evenkeel_runtime::pipe::Pipe;
 use evenkeel_runtime::stream::Stream;
 use http::HeaderMap;
 use http_body::Frame;
@@ -21,6 +22,7 @@ use tokio::io::AsyncWrite as _;
 
 use super::decoder::BadBody;
 use super::framing::Framing;
+use crate::body::Piece;
 use crate::fields::write_line;
 
 /// Up to this many bytes are copied together; more are written as slices.
@@ -51,6 +53,8 @@ pub(super) struct Outbox {
     joined: Vec<u8>,
     piece: Bytes,
     after: &'static [u8],
+    /// A piece instead of those.
+    pipe: Option<Pipe>,
     /// Bytes of `joined` that were written.
     written: usize,
     must_flush: bool,
@@ -104,6 +108,10 @@ impl Outbox {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
+        self.has_no_bytes() && self.pipe.is_none()
+    }
+
+    const fn has_no_bytes(&self) -> bool {
         self.joined.is_empty() && self.piece.is_empty() && self.after.is_empty()
     }
 
@@ -119,17 +127,26 @@ impl Outbox {
     /// Whether there is more than what may leave together with the next piece.
     pub(super) const fn is_under_way(&self) -> bool {
         let is_head_due = matches!(self.turn, Turn::Had);
-        is_head_due || self.written > 0 || !self.piece.is_empty() || !self.after.is_empty()
+        let is_piece_due = !self.piece.is_empty() || !self.after.is_empty() || self.pipe.is_some();
+        is_head_due || self.written > 0 || is_piece_due
     }
 
     /// Takes what a body has next, or that it is over: whether that is all of it. Of a piece it is
     /// known whether another one follows.
     pub(super) fn take(
         &mut self,
-        next: Option<Frame<Bytes>>,
+        next: Option<Piece>,
         is_last: bool,
         framing: &mut Framing,
     ) -> Result<bool, WrongLength> {
+        let next = match next {
+            Some(Piece::Pipe(pipe)) => {
+                self.pipe(pipe, framing)?;
+                return Ok(*framing == Framing::Length(0));
+            }
+            Some(Piece::Frame(frame)) => Some(frame),
+            None => None,
+        };
         match next.map(Frame::into_data) {
             Some(Ok(data)) => {
                 self.data(data, framing)?;
@@ -143,6 +160,15 @@ impl Outbox {
                 }
             }
         }
+    }
+
+    /// Takes a piece of a body that this process does not see.
+    fn pipe(&mut self, pipe: Pipe, framing: &mut Framing) -> Result<(), WrongLength> {
+        assert!(self.piece.is_empty() && self.pipe.is_none(), "one piece at a time");
+        let Framing::Length(left) = framing else { unreachable!("chunks are written here") };
+        *left = left.checked_sub(pipe.len() as u64).ok_or(WrongLength::TooMuch)?;
+        self.pipe = Some(pipe);
+        Ok(())
     }
 
     /// Takes a piece of a body; nothing but a head may be to be written before.
@@ -194,7 +220,7 @@ impl Outbox {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let mut stream = Pin::new(stream);
-        while !self.is_empty() {
+        while !self.has_no_bytes() {
             let joined = &self.joined[self.written..];
             let count = if self.piece.is_empty() && self.after.is_empty() {
                 ready!(stream.as_mut().poll_write(cx, joined))?
@@ -207,6 +233,12 @@ impl Outbox {
             }
             (self.must_flush, self.has_moved) = (true, true);
             self.wrote(count);
+        }
+        while let Some(pipe) = &mut self.pipe {
+            let socket = stream.tcp().expect("a pipe is taken for a socket");
+            ready!(pipe.poll_drain(socket, cx))?;
+            self.has_moved = true;
+            self.pipe.take_if(|pipe| pipe.is_empty());
         }
         if self.must_flush {
             ready!(stream.poll_flush(cx))?;

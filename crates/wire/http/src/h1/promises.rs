@@ -104,7 +104,7 @@ fn chunks(pieces: &[&[u8]]) -> (Vec<u8>, Option<(HeaderMap, usize)>) {
             match decoder.decode(&mut inbox) {
                 Ok(Decoded::Data(piece)) => data.extend_from_slice(&piece),
                 Ok(Decoded::Trailers(found)) => trailers = found,
-                Ok(Decoded::NeedsMore(_)) => break,
+                Ok(Decoded::NeedsMore) => break,
                 Ok(Decoded::End) => return (data, Some((trailers, inbox.bytes().len() + left))),
                 Err(_) => return (data, None),
             }

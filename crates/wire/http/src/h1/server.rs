@@ -192,7 +192,8 @@ fn poll_send(
             ready!(io.borrow_mut().poll_write(cx))?;
         }
         let Some((body, framing)) = sending else { return Poll::Ready(Ok(())) };
-        let Poll::Ready(piece) = Pin::new(&mut *body).poll_frame(cx) else {
+        let takes = io.borrow().takes(framing);
+        let Poll::Ready(piece) = body.poll_piece(takes, cx) else {
             let io = &mut *io.borrow_mut();
             ready!(io.poll_write(cx))?;
             ready!(io.poll_gone(cx));

@@ -6,11 +6,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use h2::Reason;
 use h2::client::ResponseFuture;
 use http::Version;
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Body as _, SizeHint};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -18,7 +17,7 @@ use super::heads;
 use super::inflow::{Cause, Inflow};
 use super::outflow::{Broken, Outflow};
 use super::session::Session;
-use crate::body::Body;
+use crate::body::{Body, Piece, Takes};
 use crate::fields::Fields;
 use crate::message::{Request, request, response};
 use crate::replica_body::Arrival;
@@ -224,11 +223,15 @@ fn go_on(mut outflow: Outflow) -> JoinHandle<()> {
 }
 
 impl Arrival for Call {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+    fn poll_piece(
+        &mut self,
+        _takes: Takes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece, Cause>>> {
         let inflow = self.inflow.as_mut().expect("a body follows its head");
         let frame = ready!(inflow.poll_frame(cx));
         Poll::Ready(frame.map(|frame| {
-            frame.map_err(|error| {
+            frame.map(Piece::Frame).map_err(|error| {
                 self.is_complete = true; // there is nothing to reset any more
                 error.into()
             })

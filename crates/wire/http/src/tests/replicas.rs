@@ -305,6 +305,76 @@ fn a_large_body_arrives_whole() {
     });
 }
 
+/// What comes at this place of the long body of this number.
+fn byte(number: usize, place: usize) -> u8 {
+    (place * 7 + place / 251 + number * 31) as u8
+}
+
+/// Answers each connection with a long body of its own, of which this much is sent.
+async fn long_bodies(length: usize, sent: usize) -> Replica {
+    let script = move |mut peer: Peer, number| async move {
+        peer.head().await;
+        let head = format!("HTTP/1.1 200 OK\r\nnumber: {number}\r\ncontent-length: {length}\r\n");
+        let body: Vec<u8> = (0..sent).map(|place| byte(number, place)).collect();
+        peer.send(format!("{head}\r\n")).await;
+        let _ = peer.stream.write_all(&body).await;
+    };
+    replica(script).await
+}
+
+/// Reads a long body as far as it comes, and checks each byte: its length.
+async fn read_long(client: &mut Peer, length: usize) -> usize {
+    let head = client.head().await;
+    let number = head.split("number: ").nth(1).and_then(|rest| rest.lines().next());
+    let number: usize = number.unwrap().parse().unwrap();
+    while client.unread.len() < length
+        && let Ok(1..) = client.stream.read_buf(&mut client.unread).await
+    {}
+    let is_right = |(place, found): (usize, &u8)| *found == byte(number, place);
+    assert!(client.unread.iter().enumerate().all(is_right), "a byte is not that of {number}");
+    client.unread.len()
+}
+
+#[test]
+fn long_bodies_pass_whole_where_more_of_them_are_stuck_than_there_are_pipes() {
+    run(async {
+        const STUCK: usize = PIPES_MAX + 8;
+        const LENGTH: usize = 5 << 20; // more than the buffers of two sockets
+        let replica = long_bodies(LENGTH, LENGTH).await;
+        let proxy = proxy(replica.address);
+        let mut clients = Vec::new();
+        for _ in 0..STUCK {
+            let mut client = proxy.client().await;
+            client.send(GET).await;
+            clients.push(client);
+        }
+        until("all are answered", || replica.accepted.get() == STUCK).await;
+        let mut client = proxy.client().await;
+        client.send(GET).await;
+        assert_eq!(read_long(&mut client, LENGTH).await, LENGTH);
+        for client in &mut clients {
+            assert_eq!(read_long(client, LENGTH).await, LENGTH);
+        }
+        until("all have ended", || proxy.ends.borrow().len() == STUCK + 1).await;
+        assert!(proxy.ends.borrow().iter().all(|end| *end == End::Complete));
+    });
+}
+
+#[test]
+fn a_long_body_that_breaks_off_gives_the_client_what_came_and_the_end() {
+    run(async {
+        let (length, sent) = (1 << 20, 700_001);
+        let replica = long_bodies(length, sent).await;
+        let proxy = proxy(replica.address);
+        let mut client = proxy.client().await;
+        client.send(GET).await;
+        assert_eq!(read_long(&mut client, length).await, sent);
+        assert!(client.is_closed().await);
+        assert_eq!(*proxy.ends.borrow(), [End::Broken]);
+        assert_eq!(proxy.upstream.connections(), 0);
+    });
+}
+
 #[test]
 fn dropping_an_attempt_or_its_body_closes_the_connection() {
     run(async {
