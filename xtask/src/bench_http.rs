@@ -21,16 +21,19 @@
 //!
 //! `--attacks` measures what hostile clients of HTTP/2 cost ([`attacks`]).
 //!
-//! It says nothing about latency, more cores, or a network that is not loopback.
+//! `--latency` measures what a proxy adds to the latency of an answer ([`latency`]).
+//!
+//! It says nothing about more cores, or a network that is not loopback.
 
 mod attacks;
 mod h2load;
 pub(crate) mod instructions;
+mod latency;
 pub(crate) mod proxies;
 mod report;
 mod wrk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -53,6 +56,7 @@ usage: cargo xtask bench http|agent [OPTIONS]
   --http2            `http`: clients speak HTTP/2, replicas HTTP/1.1, and then HTTP/2 as well
   --tls              `http`: clients speak TLS, on kept connections and then on new ones
   --attacks          `http`: what hostile clients of HTTP/2 cost, once; without rounds
+  --latency          `http`: what each adds to p50 and p99 at a fifth of HAProxy's load
   --binary PATH      this evenkeel, in place of one that is built with the profile dist
   --proxies A,B,…    `http`: of haproxy (the reference), nginx (with neither --http2 nor --tls),
                      envoy (not with --tls; where it is installed), evenkeel (c3); and, with
@@ -65,6 +69,7 @@ usage: cargo xtask bench http|agent [OPTIONS]
 example: cargo xtask bench http --http2 --proxies haproxy,evenkeel --rounds 12 --json";
 
 const ATTACKS: &str = "--attacks";
+const LATENCY: &str = "--latency";
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -97,7 +102,7 @@ pub(crate) fn run(suite: &str, words: &[&str]) -> Result<()> {
 /// What a suite has found.
 enum Found {
     Report(Report),
-    /// Of attacks.
+    /// Of attacks, of latencies.
     Table(String),
 }
 
@@ -127,6 +132,7 @@ struct Options {
     /// In place of one that is built.
     binary: Option<PathBuf>,
     has_attacks: bool,
+    has_latency: bool,
     json: bool,
 }
 
@@ -136,7 +142,8 @@ impl Options {
         let proxies = at_hand.map(|proxy| proxy.name).collect();
         let connections = if suite.clients == Clients::Streams { 16 } else { 64 };
         let (rounds, seconds, streams, json) = (9, 2, 4, false);
-        let (bytes, binary, has_attacks) = (proxies::BODY_BYTES, None, false);
+        let (bytes, binary) = (proxies::BODY_BYTES, None);
+        let (has_attacks, has_latency) = (false, false);
         let mut options = Self {
             rounds,
             seconds,
@@ -146,6 +153,7 @@ impl Options {
             proxies,
             binary,
             has_attacks,
+            has_latency,
             json,
         };
         let mut words = words.iter();
@@ -157,6 +165,10 @@ impl Options {
             if *word == ATTACKS && suite.clients == Clients::Streams {
                 options.has_attacks = true;
                 options.proxies.retain(|name| *name != "envoy");
+                continue;
+            }
+            if *word == LATENCY && suite.name == HTTP.name {
+                options.has_latency = true;
                 continue;
             }
             let value = words.next().copied().unwrap_or_default();
@@ -248,6 +260,11 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
     }
     if options.has_attacks {
         return Ok(Found::Table(attacks::run(&mut running)?));
+    }
+    if options.has_latency {
+        let program = ours.map_or_else(workspace::dist_binary, Path::to_path_buf);
+        let by = (suite.reference, &*program);
+        return Ok(Found::Table(latency::run(&load, &mut running, backend_ports[0], by, options)?));
     }
     let mut report = Report::new(suite, options.clone());
     for one in &running {

@@ -1,7 +1,7 @@
 //! A connection to a replica: one request, one response, and again.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;

@@ -14,32 +14,39 @@ use bytes::{Bytes, BytesMut};
 use evenkeel_runtime::stream::Stream;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
-/// What is read at once: a body comes in few pieces then. Each costs two system calls.
+/// What is read at once of a body: it comes in few pieces then. Each costs two system calls.
 const PIECE_BYTES_MAX: usize = 128 << 10;
 /// What is read at once of heads. A client may send many, which wait here; and of a long body that
 /// follows a head the most should not come here at all, but by a pipe.
 const HEADS_BYTES_MAX: usize = 16 << 10;
-/// A piece of this length keeps the memory it was read into, four times as much at most.
-const KEPT_BYTES_MIN: usize = PIECE_BYTES_MAX / 4;
-/// Memory that a thread keeps for its next reads.
+/// What fills one part of so many of the memory it was read into keeps it; less is copied.
+const KEPT_PART: usize = 4;
+/// Memories of each length that a thread keeps for its next reads.
 const SPARES_MAX: usize = 8;
 
 /// Reads of a head that is not whole before other tasks have their turn.
 pub(super) const FILLS_MAX: usize = 32;
 
+type Memory = Box<[u8]>;
+
 thread_local! {
-    static SPARES: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+    /// Short ones, long ones.
+    static SPARES: RefCell<[Vec<Memory>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-fn memory() -> Box<[u8]> {
-    let spare = SPARES.with_borrow_mut(Vec::pop);
-    spare.unwrap_or_else(|| vec![0; PIECE_BYTES_MAX].into())
+fn memory(length: usize) -> Memory {
+    let spare = SPARES.with_borrow_mut(|spares| spares[is_long(length)].pop());
+    spare.unwrap_or_else(|| vec![0; length].into())
 }
 
-fn keep_spare(memory: Box<[u8]>) {
+fn is_long(length: usize) -> usize {
+    usize::from(length > HEADS_BYTES_MAX)
+}
+
+fn keep_spare(memory: Memory) {
     // A piece may outlive what its thread keeps; its memory then just ends.
     let _ = SPARES.try_with(|spares| {
-        let mut spares = spares.borrow_mut();
+        let spares = &mut spares.borrow_mut()[is_long(memory.len())];
         if spares.len() < SPARES_MAX {
             spares.push(memory);
         }
@@ -48,7 +55,7 @@ fn keep_spare(memory: Box<[u8]>) {
 
 /// What was read, in the memory it was read into.
 struct Piece {
-    memory: Box<[u8]>,
+    memory: Memory,
     length: usize,
 }
 
@@ -123,15 +130,14 @@ impl Inbox {
         reads: Reads,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let bytes_max = match reads {
+        let mut memory = memory(match reads {
             Reads::Heads => HEADS_BYTES_MAX,
             Reads::Body => PIECE_BYTES_MAX,
-        };
-        let mut memory = memory();
-        let mut buffer = ReadBuf::new(&mut memory[..bytes_max]);
+        });
+        let mut buffer = ReadBuf::new(&mut memory);
         let read = Pin::new(stream).poll_read(cx, &mut buffer);
         let length = buffer.filled().len();
-        if length >= KEPT_BYTES_MIN && self.bytes.is_empty() {
+        if length >= memory.len() / KEPT_PART && self.bytes.is_empty() {
             self.bytes = Bytes::from_owner(Piece { memory, length });
         } else {
             self.append(&memory[..length]);
@@ -198,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_long_piece_keeps_its_memory_which_comes_back_and_a_short_one_is_copied() {
-        let spares = || SPARES.with_borrow(Vec::len);
+        let spares = || SPARES.with_borrow(|spares| spares[1].len());
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let (near, far) = tokio::io::duplex(PIECE_BYTES_MAX * 2);
         let (mut near, mut far) = (Stream::Memory(near), Stream::Memory(far));
@@ -212,7 +218,7 @@ mod tests {
             let read = inbox.poll_fill(&mut near, Reads::Body, cx).map(Result::unwrap);
             assert_eq!(read, Poll::Ready(length));
             let piece = inbox.take(length);
-            assert_eq!(spares(), usize::from(length < KEPT_BYTES_MIN));
+            assert_eq!(spares(), usize::from(length < PIECE_BYTES_MAX / KEPT_PART));
             came.extend_from_slice(&piece);
             drop(piece);
             assert_eq!(spares(), 1);
