@@ -1,7 +1,7 @@
 //! `cargo xtask bench http --latency`: what a proxy adds to the latency of an answer at a fifth of
 //! the load that HAProxy can carry.
 //!
-//! Signal: p50 and p99 of `evenkeel load` (open loop, Poisson arrivals, from when a request was due)
+//! Signal: p50 and p99 of `evenkeel load` (open loop, Poisson arrivals, since a request was due)
 //! through each proxy, less those without a proxy in the same round. The order rotates, all have
 //! the same arrivals in a round, and the comparison is the difference to HAProxy within a round,
 //! summarised by its median with a distribution-free interval. Whoever is compared must share the
@@ -105,8 +105,8 @@ fn table(all: &[Series], reference: &str, rate: f64, options: &Options) -> Strin
     let (direct, reference) = (of(DIRECT), of(reference));
     let (direct, reference) = direct.zip(reference).expect("both are measured");
     let mut text = format!(
-        "latency through a proxy at {rate:.0} requests/s: {} rounds x {} s, {} connections at most, \
-         {} B bodies, one worker each\n\n{:<10} {:>9} {:>9} {:>26} {:>9} {:>9} {:>26}\n",
+        "latency at {rate:.0} requests/s: {} rounds x {} s, up to {} connections, {} B bodies, one \
+         worker each\n\n{:<10} {:>9} {:>9} {:>26} {:>9} {:>9} {:>26}\n",
         options.rounds,
         options.seconds,
         options.connections,

@@ -26,7 +26,7 @@ use super::members::Members;
 use super::mover;
 use super::rejected::ChangeRejected;
 use super::state::{DuplicatesState, STANDS_BY};
-use super::takeover;
+use super::takeover::{self, Begun};
 use evenkeel_runtime::accept::{AcceptConfig, Listener, Sharing, StopSignal, accept, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
@@ -164,21 +164,18 @@ impl Service {
             let (layout, stored) = known_layout(&config, &*store, configured, &recovered).await?;
             let connectors = arrange(&mut config, &layout, &mut connectors)?;
             let held = lease.as_deref();
-            let (log, history) =
-                takeover::begin(&config, &connectors, log, recovered, held).await?;
-            let log = note_layout(log, &layout).await?;
-            Ok((layout, stored, connectors, log, history))
+            let begun = takeover::begin(&config, &connectors, log, recovered, held).await?;
+            Ok((note_layout(begun, &layout).await?, layout, stored, connectors))
         };
-        let (layout, stored, connectors, log, history) =
-            match before(&stop, &mut leading, begun).await {
-                Some(Ok(begun)) => begun,
-                ended => {
-                    resign(lease.as_deref()).await;
-                    return ended.map_or(Ok(()), |begun| begun.map(drop));
-                }
-            };
+        let (begun, layout, stored, connectors) = match before(&stop, &mut leading, begun).await {
+            Some(Ok(begun)) => begun,
+            ended => {
+                resign(lease.as_deref()).await;
+                return ended.map_or(Ok(()), |begun| begun.map(drop));
+            }
+        };
         let (servers, timer) = (connectors.len(), Timer::new()?);
-        let engine = Engine::new(config, connectors, clock, log, history, layout, lease.clone());
+        let engine = Engine::new(config, connectors, clock, begun, layout, lease.clone());
         let members = Members::default();
         (0..servers).for_each(|server| members.keep(&engine, server));
         members.spawn(mover::keep(Rc::clone(&engine), store, stored, members.clone()));
@@ -372,13 +369,13 @@ async fn known_layout(
 }
 
 /// Tells the log which layout is in force, since what it said of that may be forgotten.
-async fn note_layout(log: Log, layout: &Layout) -> io::Result<Log> {
+async fn note_layout((log, history): Begun, layout: &Layout) -> io::Result<Begun> {
     let version = layout.version();
     if version == 1 {
-        return Ok(log); // nothing was ever changed
+        return Ok((log, history)); // nothing was ever changed
     }
     let note = move |log: &mut Log| log.begin_layout(version).and_then(|()| log.commit());
-    Ok(takeover::on_disk(log, note).await?.0)
+    Ok((takeover::on_disk(log, note).await?.0, history))
 }
 
 /// The duplicates as the layout has them; those that the configuration does not name are opened.

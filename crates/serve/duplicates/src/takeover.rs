@@ -13,6 +13,9 @@ use super::fencing::{self, Look};
 use super::leadership::Leadership;
 use super::log::{Log, LogError, Recovered};
 
+/// The log of this term, and the history it begins with.
+pub(super) type Begun = (Log, History);
+
 /// How long the first start waits for duplicates that do not answer, when the log is gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How long another duplicate is waited for when enough have answered.
@@ -35,7 +38,7 @@ pub(super) async fn begin(
     mut log: Log,
     mut recovered: Recovered,
     leadership: Option<&Leadership>,
-) -> io::Result<(Log, History)> {
+) -> io::Result<Begun> {
     let mut is_first = true;
     loop {
         let has_log = recovered.last_sequence > 0 || !recovered.epochs.is_empty();
@@ -96,7 +99,7 @@ pub(super) async fn begin(
 }
 
 /// What the log tells goes on in a new epoch.
-async fn begin_with(log: Log, mut history: History, epoch: Epoch) -> io::Result<(Log, History)> {
+async fn begin_with(log: Log, mut history: History, epoch: Epoch) -> io::Result<Begun> {
     let begins = move |log: &mut Log| {
         log.begin_epoch(epoch.0)?;
         log.commit()

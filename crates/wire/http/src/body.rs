@@ -15,11 +15,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use evenkeel_runtime::limits::BodyLimits;
-use evenkeel_runtime::pipe::Pipe;
-use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use super::h2::inflow::Incoming;
+use super::piece::{Piece, Takes};
 use super::tunnel::Tunnel;
 
 /// A message body, in either direction.
@@ -44,24 +43,6 @@ enum Kind {
 struct Resumed {
     pieces: VecDeque<Bytes>,
     rest: Body,
-}
-
-/// The next of a body.
-pub(super) enum Piece {
-    Frame(Frame<Bytes>),
-    /// Bytes that this process does not see.
-    Pipe(Pipe),
-}
-
-/// What whoever asks for the next piece of a body takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// A little, to see that it begins.
-    Beginning,
-    /// What is there.
-    Frames,
-    /// The same, or a pipe in which it is.
-    Pipes,
 }
 
 /// A response body on its way from a replica. Dropping it cancels the attempt.
@@ -180,32 +161,6 @@ pub enum BodyError {
         /// What it had to keep to.
         limits: Pace,
     },
-}
-
-impl Piece {
-    /// Bytes in it, 0 of trailers.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Frame(frame) => frame.data_ref().map_or(0, Bytes::len),
-            Self::Pipe(pipe) => pipe.len(),
-        }
-    }
-
-    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
-        match self {
-            Self::Frame(frame) => frame.trailers_ref(),
-            Self::Pipe(_) => None,
-        }
-    }
-
-    /// # Panics
-    /// For a pipe, which nobody gets who has not asked for one.
-    pub(super) fn into_frame(self) -> Frame<Bytes> {
-        match self {
-            Self::Frame(frame) => frame,
-            Self::Pipe(_) => unreachable!("nobody has asked for a pipe"),
-        }
-    }
 }
 
 /// How fast a body must come, as an error says it.

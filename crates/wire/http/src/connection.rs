@@ -9,11 +9,12 @@ use http_body::SizeHint;
 use hyper::client::conn::http1;
 
 use super::answer::{Answer, Failure};
-use super::body::{Body, Piece, Takes};
+use super::body::Body;
 use super::h1::client::Connection as NativeConnection;
 use super::h2::inflow::Cause;
 use super::hyper_client::HyperConnection;
 use super::message::{Request, request};
+use super::piece::{Piece, Takes};
 
 /// A connection to a replica.
 pub(super) enum Connection {

@@ -14,12 +14,13 @@ use http_body::SizeHint;
 use hyper::client::conn::http1;
 
 use super::answer::{Answer, Failure};
-use super::body::{Body, Piece, Takes};
+use super::body::Body;
 use super::connection::Connection;
 use super::counts::{Counted, Side, count};
 use super::h2::inflow::Cause;
 use super::h2::sessions::Sessions;
 use super::message::{Request, request};
+use super::piece::{Piece, Takes};
 use super::replica_body::Arrival;
 
 /// How many times a kept connection is looked at during its idle time.

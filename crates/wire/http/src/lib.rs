@@ -51,6 +51,7 @@ mod lease;
 mod listener;
 mod message;
 mod parting;
+mod piece;
 mod relay;
 mod replica_body;
 mod send_error;

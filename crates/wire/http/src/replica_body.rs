@@ -8,9 +8,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
-use super::body::{BodyError, End, Pace, Piece, Streaming, Takes};
+use super::body::{BodyError, End, Pace, Streaming};
 use super::grpc;
 use super::h2::inflow::Cause;
+use super::piece::{Piece, Takes};
 use super::stall::Stall;
 
 /// What a response body comes by: a connection of its own, or a stream. Dropping it before it is

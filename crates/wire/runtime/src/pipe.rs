@@ -164,7 +164,8 @@ mod system {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::future::poll_fn;
 

@@ -215,8 +215,7 @@ impl Engine {
         config: DuplicatesConfig,
         connectors: Vec<Connector>,
         clock: Clock,
-        log: Log,
-        history: History,
+        (log, history): (Log, History),
         layout: Layout,
         leadership: Option<Rc<Leadership>>,
     ) -> Rc<Self> {

@@ -88,7 +88,8 @@ impl World {
         let layout = Layout::configured(config.shards, &config.places()).unwrap();
         let begun = Position { epoch: Epoch(1), sequence: Sequence(0) };
         let history = History::from_watermark(begun);
-        let engine = Engine::new(config, connectors, Clock::start(), log, history, layout, None);
+        let begun = (log, history);
+        let engine = Engine::new(config, connectors, Clock::start(), begun, layout, None);
         let holds = vec![BTreeMap::new(); servers];
         let sent = (0..servers).map(|_| Default::default()).collect();
         let mut world = Self { engine, directory, holds, sent, all: BTreeMap::new() };

@@ -18,9 +18,10 @@ use super::outbox::Outbox;
 use super::request_head;
 use super::response_head::{self, BadHead};
 use crate::answer::{Answer, Failure};
-use crate::body::{Body, Piece, Takes};
+use crate::body::Body;
 use crate::h2::inflow::Cause;
 use crate::message::{Request, request};
+use crate::piece::{Piece, Takes};
 
 /// What is left of a body goes through a pipe if it is this long; to copy less costs less.
 const PIPED_BYTES_MIN: u64 = 32 << 10;

@@ -16,7 +16,7 @@ use super::decoder::{BadBody, Decoded, Decoder};
 use super::framing::Framing;
 use super::inbox::{FILLS_MAX, Inbox, Reads};
 use super::outbox::Outbox;
-use crate::body::Takes;
+use crate::piece::Takes;
 
 /// A client's connection.
 pub(super) struct ClientIo {

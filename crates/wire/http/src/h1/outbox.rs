@@ -24,8 +24,8 @@ use tokio::io::AsyncWrite as _;
 
 use super::decoder::BadBody;
 use super::framing::Framing;
-use crate::body::Piece;
 use crate::fields::write_line;
+use crate::piece::Piece;
 
 /// Up to this many bytes are copied together; more are written as slices.
 const JOIN_BYTES_MAX: usize = 4096;

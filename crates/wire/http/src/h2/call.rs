@@ -17,9 +17,10 @@ use super::heads;
 use super::inflow::{Cause, Inflow};
 use super::outflow::{Broken, Outflow};
 use super::session::Session;
-use crate::body::{Body, Piece, Takes};
+use crate::body::Body;
 use crate::fields::Fields;
 use crate::message::{Request, request, response};
+use crate::piece::{Piece, Takes};
 use crate::replica_body::Arrival;
 use crate::send_error::{SendError, SendErrorKind};
 
