@@ -1,11 +1,11 @@
 //! `cargo xtask bench http --latency`: what a proxy adds to the latency of an answer at a fifth of
 //! the load that HAProxy can carry.
 //!
-//! Signal: p50 and p99 of `evenkeel load` (open loop, Poisson arrivals, since a request was due)
+//! Signal: p50 and p99 of `evenkeel load` (open loop, Poisson arrivals, since a request left)
 //! through each proxy, less those without a proxy in the same round. The order rotates, all have
 //! the same arrivals in a round, and the comparison is the difference to HAProxy within a round,
-//! summarised by its median with a distribution-free interval. Whoever is compared must share the
-//! generator's own lateness, so of one machine only differences say something.
+//! summarised by its median with a distribution-free interval. All share the generator's lateness:
+//! of one machine only differences say something.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -90,14 +90,15 @@ fn ask(
 
 fn parse(text: &str) -> Result<Latency> {
     let report: Value = serde_json::from_str(text).context("evenkeel load's report")?;
-    if report["failed"] != 0 {
-        bail!("not every request was answered well: {} failed", report["failed"]);
-    }
+    let run = &report["runs"][0];
     let us = |key: &str| {
-        let ms = report["latency"][key].as_f64();
-        ms.map(|ms| ms * 1e3).with_context(|| format!("no latency.{key} in {text}"))
+        let ms = run[key].as_f64();
+        ms.map(|ms| ms * 1e3).with_context(|| format!("no {key} in {text}"))
     };
-    Ok(Latency { p50: us("p50_ms")?, p99: us("p99_ms")? })
+    if run["served"] != run["requests"] {
+        bail!("of {} requests {} were answered well", run["requests"], run["served"]);
+    }
+    Ok(Latency { p50: us("service_p50_ms")?, p99: us("service_p99_ms")? })
 }
 
 fn table(all: &[Series], reference: &str, rate: f64, options: &Options) -> String {
@@ -149,11 +150,13 @@ mod tests {
 
     #[test]
     fn percentiles_are_read_and_a_failed_request_spoils_them() {
-        let report =
-            |failed| format!(r#"{{"failed":{failed},"latency":{{"p50_ms":0.101,"p99_ms":0.25}}}}"#);
-        assert_eq!(parse(&report(0)).unwrap(), Latency { p50: 101.0, p99: 250.0 });
-        let error = parse(&report(3)).unwrap_err().to_string();
-        assert_eq!(error, "not every request was answered well: 3 failed");
+        let report = |served| {
+            let figures = r#""service_p50_ms":0.101,"service_p99_ms":0.25"#;
+            format!(r#"{{"runs":[{{"requests":9,"served":{served},{figures}}}]}}"#)
+        };
+        assert_eq!(parse(&report(9)).unwrap(), Latency { p50: 101.0, p99: 250.0 });
+        let error = parse(&report(6)).unwrap_err().to_string();
+        assert_eq!(error, "of 9 requests 6 were answered well");
         assert!(parse("{}").is_err());
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     upload: Option<(Body, Framing)>,
     /// What is left of the response; nothing before its head and after its body.
     download: Decoder,
+    /// Whether the last body that came was a long one, as the next one may be.
+    was_piped: bool,
     of_head_request: bool,
     /// Whether another request may follow the one in hand.
     keeps_alive: bool,
@@ -56,6 +58,7 @@ impl Connection {
             request: None,
             upload: None,
             download: Decoder::Length(0),
+            was_piped: false,
             of_head_request: false,
             keeps_alive: true,
             broken: None,
@@ -99,6 +102,7 @@ impl Connection {
         if let Poll::Ready(Err(cause)) = self.poll_upload(cx) {
             return Poll::Ready(Err(Failure::RequestBody(cause)));
         }
+        let reads = if self.was_piped { Reads::Beginning } else { Reads::Heads };
         for _ in 0..FILLS_MAX {
             let is_long = self.inbox.bytes().len() >= self.head_bytes_max;
             if !self.inbox.is_empty() && (is_long || self.inbox.may_end_a_head()) {
@@ -107,7 +111,7 @@ impl Connection {
                     return Poll::Ready(Ok(answer));
                 }
             }
-            let read = ready!(self.inbox.poll_fill(&mut self.stream, Reads::Heads, cx));
+            let read = ready!(self.inbox.poll_fill(&mut self.stream, reads, cx));
             if !matches!(read, Ok(1..)) {
                 let why = self.broken.take().or_else(|| read.err());
                 let why = why.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
@@ -164,6 +168,7 @@ impl Connection {
             let bytes_max = usize::try_from(*left).unwrap_or(usize::MAX);
             let count = ready!(pipe.poll_fill(stream, bytes_max, cx))?;
             *left -= count as u64;
+            self.was_piped = true;
             return Poll::Ready(Ok((count == 0, (count > 0).then_some(pipe))));
         }
         let reads = match takes {
@@ -270,6 +275,7 @@ impl Connection {
         }
         let Some(head) = head else { return Ok(None) };
         self.keeps_alive = head.keeps_alive && self.broken.is_none();
+        self.was_piped = false; // until it is
         self.download = head.framing;
         let here = self.inbox.bytes().len() as u64;
         let whole = match self.download {

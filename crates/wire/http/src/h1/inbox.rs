@@ -16,9 +16,11 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 
 /// What is read at once of a body: it comes in few pieces then. Each costs two system calls.
 const PIECE_BYTES_MAX: usize = 128 << 10;
-/// What is read at once of heads. A client may send many, which wait here; and of a long body that
-/// follows a head the most should not come here at all, but by a pipe.
+/// What is read at once of heads. A client may send many, which wait here.
 const HEADS_BYTES_MAX: usize = 16 << 10;
+/// What is read at once where a long body may follow a head, which is not to come here but by a
+/// pipe. If it does not follow, the rest is another two system calls.
+const BEGINNING_BYTES_MAX: usize = 4 << 10;
 /// What fills one part of so many of the memory it was read into keeps it; less is copied.
 const KEPT_PART: usize = 4;
 /// Memories of each length that a thread keeps for its next reads.
@@ -75,6 +77,8 @@ impl Drop for Piece {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
     Heads,
+    /// The head before a body that is likely to be long.
+    Beginning,
     Body,
 }
 
@@ -130,11 +134,13 @@ impl Inbox {
         reads: Reads,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let mut memory = memory(match reads {
-            Reads::Heads => HEADS_BYTES_MAX,
-            Reads::Body => PIECE_BYTES_MAX,
-        });
-        let mut buffer = ReadBuf::new(&mut memory);
+        let (length, bytes_max) = match reads {
+            Reads::Heads => (HEADS_BYTES_MAX, HEADS_BYTES_MAX),
+            Reads::Beginning => (HEADS_BYTES_MAX, BEGINNING_BYTES_MAX),
+            Reads::Body => (PIECE_BYTES_MAX, PIECE_BYTES_MAX),
+        };
+        let mut memory = memory(length);
+        let mut buffer = ReadBuf::new(&mut memory[..bytes_max]);
         let read = Pin::new(stream).poll_read(cx, &mut buffer);
         let length = buffer.filled().len();
         if length >= memory.len() / KEPT_PART && self.bytes.is_empty() {
