@@ -202,19 +202,7 @@ pub struct Served {
 /// When the operating system refuses an event queue.
 pub fn worker_runtime() -> io::Result<tokio::runtime::LocalRuntime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.on_thread_park(|| HAS_WAITED.set(true));
     builder.enable_all().build_local(tokio::runtime::LocalOptions::default())
-}
-
-thread_local! {
-    static HAS_WAITED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this worker has waited since this was asked last: whoever asks then is the first of
-/// those that became ready together, and often the only one.
-#[inline]
-pub fn is_first_since_wait() -> bool {
-    HAS_WAITED.replace(false)
 }
 
 /// Accepts clients on this thread until told to stop, then lets them finish. Dropped in the
