@@ -6,8 +6,8 @@
 //! **A head waits for one turn of the others**: so a worker first reads what has come on all
 //! connections, and then writes to all. Whoever it writes to is awake for the next write then. To
 //! write at once after each read costs the kernel more than the second poll costs us: it wakes a
-//! process that has gone to sleep between two writes. (That the first head leaves at once was tried:
-//! it costs 3 % more CPU under load, and spares a lone connection 3 us.)
+//! process that has gone to sleep between two writes. (To let the first head leave at once was
+//! tried: it spares a connection that is alone two polls, and costs more CPU under load.)
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Write as _};
