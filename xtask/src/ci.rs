@@ -60,7 +60,8 @@ const WHOLE: [&str; 5] = [
 
 /// With examples, which nobody reads as documents: cargo then asks the features of tests of what
 /// others wrote, and documents by what clippy has compiled in place of half of it anew.
-const DOCUMENTED: [&str; 5] = ["doc", "--no-deps", "--lib", "--bins", "--examples"];
+const DOCUMENTED: [&str; 8] =
+    ["doc", "--no-deps", "--lib", "--bin", "evenkeel", "--bin", "xtask", "--examples"];
 
 /// What acceptance runs. Most of it is built while tests wait.
 const RELEASE: [&str; 6] = ["build", "--release", "-p", "evenkeel", "-p", "evenkeel-shop"];

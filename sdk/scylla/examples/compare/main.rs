@@ -10,7 +10,7 @@
 //! when they should have been sent. The first round warms up and is not counted. A process that is
 //! paused gets SIGSTOP for 50 to 200 ms about once a second; interrupted in such a moment, it stays
 //! stopped until `kill -CONT`. With `commands=yes` turns are asked for on standard input
-//! ([`commands`]); `cargo xtask bench cassandra` measures so.
+//! (`commands.rs`); `cargo xtask bench cassandra` measures so.
 
 mod commands;
 mod flags;
