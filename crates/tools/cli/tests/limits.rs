@@ -78,7 +78,7 @@ fn the_soft_limit_of_open_files_is_no_limit_of_clients() {
     let said = running.until("SIGHUP reloads");
     let raised = "limit of open files: 2000 (raised from 100 to the hard limit)";
     assert!(said.contains(raised), "{said}");
-    let numbers = "warning: limit of open files: got 2000, expected at least 22256: the \
+    let numbers = "warning: limit of open files: got 2000, expected at least 22268: the \
                    configuration allows 20000 connections of clients and 2048 to replicas";
     assert!(said.contains(numbers), "{said}");
     let clients: Vec<TcpStream> = (0..300).map(|_| kept(proxy.listen)).collect();

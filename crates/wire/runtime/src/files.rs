@@ -9,12 +9,16 @@
 use std::fmt;
 use std::io;
 
-use crate::pipe::PIPES_MAX;
-
 /// Of a process itself: listeners, event queues, timers, logs, health checks, administration.
 const OWN: u64 = 192;
-/// Of each worker: an event queue, a timer, wake-ups; and its pipes, of two ends each.
-const OF_WORKER: u64 = 8 + 2 * PIPES_MAX as u64;
+/// Of each worker: an event queue, a timer, wake-ups; beside its pipes.
+const OF_WORKER: u64 = 8;
+
+/// The most pipes that a worker may have.
+pub const PIPES_MAX: usize = 32;
+/// A worker has a pipe for so many open files that are allowed: they spare a copy, clients and
+/// replicas come before that.
+const FILES_PER_PIPE: u64 = 512;
 
 /// The limit of open files before and after it was raised. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,13 @@ pub fn limit() -> Option<u64> {
     return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     #[cfg(not(unix))]
     return None;
+}
+
+/// How many pipes a worker may have within this limit of open files; each is two.
+#[must_use]
+pub fn pipes_max(files_max: Option<u64>) -> usize {
+    let max = files_max.map_or(PIPES_MAX as u64, |max| max / FILES_PER_PIPE);
+    max.min(PIPES_MAX as u64) as usize
 }
 
 /// Raises the soft limit of open files to the hard one.
@@ -75,12 +86,13 @@ pub struct Budget {
 
 impl Budget {
     /// What the process needs for itself.
-    const fn own(&self) -> u64 {
-        OWN.saturating_add(self.workers.saturating_mul(OF_WORKER))
+    fn own(&self, files_max: Option<u64>) -> u64 {
+        let of_worker = OF_WORKER + 2 * pipes_max(files_max) as u64;
+        OWN.saturating_add(self.workers.saturating_mul(of_worker))
     }
 
-    fn sum(&self) -> u64 {
-        self.clients.saturating_add(self.upstreams).saturating_add(self.own())
+    fn sum(&self, files_max: Option<u64>) -> u64 {
+        self.clients.saturating_add(self.upstreams).saturating_add(self.own(files_max))
     }
 
     /// How many clients may be connected at once within this limit of open files.
@@ -88,24 +100,25 @@ impl Budget {
     /// Where not all fits, upstreams have as many as they may need, or else half of what the
     /// process does not need itself: a request needs a connection on either side.
     pub fn clients_max(&self, files_max: Option<u64>) -> u64 {
-        let Some(files_max) = files_max.filter(|max| *max < self.sum()) else { return u64::MAX };
-        let left = files_max.saturating_sub(self.own());
+        let is_short = |max: &u64| *max < self.sum(files_max);
+        let Some(max) = files_max.filter(is_short) else { return u64::MAX };
+        let left = max.saturating_sub(self.own(files_max));
         (left - self.upstreams.min(left / 2)).max(1)
     }
 
     /// Why this limit is too low, if it is: a sentence with the numbers.
     pub fn shortfall(&self, files_max: Option<u64>) -> Option<String> {
-        let files_max = files_max.filter(|max| *max < self.sum())?;
+        let max = files_max.filter(|max| *max < self.sum(files_max))?;
         Some(format!(
-            "limit of open files: got {files_max}, expected at least {sum}: the configuration \
+            "limit of open files: got {max}, expected at least {sum}: the configuration \
              allows {clients} connections of clients and {upstreams} to replicas, and the process \
-             needs {own} itself. Beyond {max} clients, others wait. Raise the hard limit \
+             needs {own} itself. Beyond {most} clients, others wait. Raise the hard limit \
              (LimitNOFILE= of systemd, ulimit -Hn), or lower connections_max",
-            sum = self.sum(),
+            sum = self.sum(files_max),
             clients = self.clients,
             upstreams = self.upstreams,
-            own = self.own(),
-            max = self.clients_max(Some(files_max)),
+            own = self.own(files_max),
+            most = self.clients_max(files_max),
         ))
     }
 }
@@ -127,11 +140,11 @@ mod tests {
     #[test]
     fn of_too_few_files_upstreams_and_the_process_itself_have_their_part() {
         assert_eq!(BUDGET.clients_max(Some(23_263)), 19_999);
-        assert_eq!(BUDGET.clients_max(Some(10_264)), 7_000);
-        assert_eq!(BUDGET.clients_max(Some(1_264)), 500, "half of what is left");
+        assert_eq!(BUDGET.clients_max(Some(10_240)), 7_000);
+        assert_eq!(BUDGET.clients_max(Some(1_204)), 500, "half of what is left");
         assert_eq!(BUDGET.clients_max(Some(100)), 1, "one at least: it is a proxy");
-        let words = BUDGET.shortfall(Some(1_264)).unwrap();
-        assert!(words.starts_with("limit of open files: got 1264, expected at least 23264"));
+        let words = BUDGET.shortfall(Some(1_204)).unwrap();
+        assert!(words.starts_with("limit of open files: got 1204, expected at least 23204"));
         assert!(words.contains("Beyond 500 clients, others wait"), "{words}");
     }
 

@@ -2,9 +2,8 @@
 //! neither copied to this process nor back.
 //!
 //! A pipe is filled, then emptied, by whoever holds it. An empty one goes back to those that its
-//! thread keeps. **Limits**: a thread has [`PIPES_MAX`] at most, for they are two open files each,
-//! and what a client takes slowly stays in its pipe; who gets none copies. Other systems than
-//! Linux have none.
+//! thread keeps. **Limits**: a thread has a few ([`pipes_max`]), for each is two open files and
+//! keeps what a client takes slowly; who gets none copies. Other systems than Linux have none.
 //!
 //! **Source**: splice(2); HAProxy's `option splice-response`.
 
@@ -16,15 +15,17 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Pipes of a thread, those in use and those kept.
-pub const PIPES_MAX: usize = 32;
+use crate::files::{self, pipes_max};
+
 /// What a pipe is asked to hold, in bytes. It holds a page for each piece of a packet, so less than
 /// this. The system may allow less; then it takes more turns.
 const PIPE_BYTES: usize = 256 << 10;
 
 thread_local! {
     static KEPT: RefCell<Vec<Ends>> = const { RefCell::new(Vec::new()) };
+    /// Pipes of this thread, those in use and those kept.
     static OPEN: Cell<usize> = const { Cell::new(0) };
+    static OPEN_MAX: usize = pipes_max(files::limit());
 }
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Pipe {
     pub fn take() -> Option<Self> {
         let ends = match KEPT.with_borrow_mut(Vec::pop) {
             Some(ends) => ends,
-            None if OPEN.get() >= PIPES_MAX => return None,
+            None if OPEN.get() >= OPEN_MAX.with(|max| *max) => return None,
             None => {
                 let ends = system::open()?;
                 OPEN.set(OPEN.get() + 1);
@@ -229,10 +230,11 @@ mod tests {
     #[test]
     fn a_thread_has_so_many_pipes_and_no_more() {
         let mut pipes: Vec<Pipe> = std::iter::from_fn(Pipe::take).collect();
-        assert_eq!(pipes.len(), PIPES_MAX);
+        let max = pipes_max(files::limit());
+        assert_eq!(pipes.len(), max);
         pipes.pop();
         assert!(Pipe::take().is_some());
         drop(pipes);
-        assert_eq!(KEPT.with_borrow(Vec::len), PIPES_MAX);
+        assert_eq!(KEPT.with_borrow(Vec::len), max);
     }
 }

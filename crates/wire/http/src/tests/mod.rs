@@ -23,8 +23,8 @@ use super::message::{Request, Response};
 use super::{Body, Client, End, LiveLimits, Outgoing, SendErrorKind, Upstream};
 use super::{serve, serve_within};
 use evenkeel_runtime::accept::{Listener, Served, Stop, worker_runtime};
+use evenkeel_runtime::files::PIPES_MAX;
 use evenkeel_runtime::limits::{BodyLimits, Engine, Http2, ServerLimits, UpstreamLimits};
-use evenkeel_runtime::pipe::PIPES_MAX;
 
 /// That of the module which these tests are compiled into.
 const ENGINE: Engine = match module_path!().as_bytes() {
