@@ -400,8 +400,15 @@ fn workers_share_the_cap_by_their_parts() {
         for _ in 0..12 {
             clients.push(Client::connect(two.london.users()).await);
         }
+        // Half of 6.6 per second, and a burst of its own, for each of the two.
+        let allowed = |elapsed_s: f64| 2.0 + 35.0 * 0.3 + 3.3 * 0.01 + 3.3 * elapsed_s;
         let mut asked = 0;
-        while began.elapsed() < Duration::from_millis(1_000) {
+        // More than both may send, however slowly that goes on a busy machine.
+        let is_enough = |asked: u64| {
+            let elapsed_s = began.elapsed().as_secs_f64();
+            elapsed_s >= 1.0 && asked as f64 * 0.3 >= 2.0 * (allowed(elapsed_s) + 4.0)
+        };
+        while !is_enough(asked) {
             for client in &mut clients {
                 client.ask_well(2).await;
                 asked += 2;
@@ -412,9 +419,7 @@ fn workers_share_the_cap_by_their_parts() {
         assert_eq!(split.workers.len(), 2);
         for window in &split.workers {
             let counts = window.by_site[1];
-            // Half of 6.6 per second, and a burst of its own.
-            let burst = 2.0 + 35.0 * 0.3 + 3.3 * 0.01;
-            assert!(counts.sent as f64 <= burst + 3.3 * elapsed_s, "{window:?} in {elapsed_s} s");
+            assert!(counts.sent as f64 <= allowed(elapsed_s), "{window:?} in {elapsed_s} s");
             let due = window.arrived as f64 * 0.3;
             assert!(((counts.sent + counts.over_cap) as f64 - due).abs() < 4.0, "{window:?}");
         }
