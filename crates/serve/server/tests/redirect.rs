@@ -400,21 +400,18 @@ fn workers_share_the_cap_by_their_parts() {
         for _ in 0..12 {
             clients.push(Client::connect(two.london.users()).await);
         }
-        // Half of 6.6 per second, and a burst of its own, for each of the two.
+        // Each of the two: half of 6.6 per second, and a burst of its own.
         let allowed = |elapsed_s: f64| 2.0 + 35.0 * 0.3 + 3.3 * 0.01 + 3.3 * elapsed_s;
+        let surge = |elapsed_s: f64| 2.0 * (allowed(elapsed_s) + 4.0);
+        let elapsed_s = || began.elapsed().as_secs_f64();
         let mut asked = 0;
-        // More than both may send, however slowly that goes on a busy machine.
-        let is_enough = |asked: u64| {
-            let elapsed_s = began.elapsed().as_secs_f64();
-            elapsed_s >= 1.0 && asked as f64 * 0.3 >= 2.0 * (allowed(elapsed_s) + 4.0)
-        };
-        while !is_enough(asked) {
+        while elapsed_s() < 1.0 || (asked as f64 * 0.3) < surge(elapsed_s()) {
             for client in &mut clients {
                 client.ask_well(2).await;
                 asked += 2;
             }
         }
-        let elapsed_s = began.elapsed().as_secs_f64();
+        let elapsed_s = elapsed_s();
         let split = two.london.counted(asked).await;
         assert_eq!(split.workers.len(), 2);
         for window in &split.workers {

@@ -86,9 +86,8 @@ impl World {
         let connectors =
             config.targets().map(Target::open).collect::<Result<Vec<Connector>, _>>().unwrap();
         let layout = Layout::configured(config.shards, &config.places()).unwrap();
-        let begun = Position { epoch: Epoch(1), sequence: Sequence(0) };
-        let history = History::from_watermark(begun);
-        let begun = (log, history);
+        let begins = Position { epoch: Epoch(1), sequence: Sequence(0) };
+        let begun = (log, History::from_watermark(begins));
         let engine = Engine::new(config, connectors, Clock::start(), begun, layout, None);
         let holds = vec![BTreeMap::new(); servers];
         let sent = (0..servers).map(|_| Default::default()).collect();
