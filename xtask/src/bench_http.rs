@@ -191,6 +191,10 @@ impl Options {
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }
+        if options.json && (options.has_attacks || options.has_latency) {
+            let words = "--json: expected without --attacks and --latency, which print tables";
+            return Err(UsageError::new(words));
+        }
         Ok(options)
     }
 }

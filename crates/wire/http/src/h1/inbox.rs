@@ -37,18 +37,19 @@ thread_local! {
 }
 
 fn memory(length: usize) -> Memory {
-    let spare = SPARES.with_borrow_mut(|spares| spares[is_long(length)].pop());
+    let spare = SPARES.with_borrow_mut(|spares| spares[list_of(length)].pop());
     spare.unwrap_or_else(|| vec![0; length].into())
 }
 
-fn is_long(length: usize) -> usize {
+/// Where spares of this length are.
+fn list_of(length: usize) -> usize {
     usize::from(length > HEADS_BYTES_MAX)
 }
 
 fn keep_spare(memory: Memory) {
     // A piece may outlive what its thread keeps; its memory then just ends.
     let _ = SPARES.try_with(|spares| {
-        let spares = &mut spares.borrow_mut()[is_long(memory.len())];
+        let spares = &mut spares.borrow_mut()[list_of(memory.len())];
         if spares.len() < SPARES_MAX {
             spares.push(memory);
         }
@@ -56,18 +57,18 @@ fn keep_spare(memory: Memory) {
 }
 
 /// What was read, in the memory it was read into.
-struct Piece {
+struct Filled {
     memory: Memory,
     length: usize,
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for Filled {
     fn as_ref(&self) -> &[u8] {
         &self.memory[..self.length]
     }
 }
 
-impl Drop for Piece {
+impl Drop for Filled {
     fn drop(&mut self) {
         keep_spare(std::mem::take(&mut self.memory));
     }
@@ -144,7 +145,7 @@ impl Inbox {
         let read = Pin::new(stream).poll_read(cx, &mut buffer);
         let length = buffer.filled().len();
         if length >= memory.len() / KEPT_PART && self.bytes.is_empty() {
-            self.bytes = Bytes::from_owner(Piece { memory, length });
+            self.bytes = Bytes::from_owner(Filled { memory, length });
         } else {
             self.append(&memory[..length]);
             keep_spare(memory);
