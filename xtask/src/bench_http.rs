@@ -21,12 +21,14 @@
 //!
 //! `--attacks` measures what hostile clients of HTTP/2 cost ([`attacks`]).
 //!
-//! `--latency` measures what a proxy adds to the latency of an answer ([`latency`]).
+//! `--latency` measures what a proxy adds to the latency of an answer ([`latency`]), `--idle` what
+//! idle connections cost ([`idle`]).
 //!
 //! It says nothing about more cores, or a network that is not loopback.
 
 mod attacks;
 mod h2load;
+mod idle;
 pub(crate) mod instructions;
 mod latency;
 pub(crate) mod proxies;
@@ -57,6 +59,7 @@ usage: cargo xtask bench http|agent [OPTIONS]
   --tls              `http`: clients speak TLS, on kept connections and then on new ones
   --attacks          `http`: what hostile clients of HTTP/2 cost, once; without rounds
   --latency          `http`: what each adds to p50 and p99 at a fifth of HAProxy's load
+  --idle N           `http`: memory of so many idle connections, 1000 to 60000, and latency on them
   --binary PATH      this evenkeel, in place of one that is built with the profile dist
   --proxies A,B,…    `http`: of haproxy (the reference), nginx (with neither --http2 nor --tls),
                      envoy (not with --tls; where it is installed), evenkeel (c3); and, with
@@ -133,6 +136,8 @@ struct Options {
     binary: Option<PathBuf>,
     has_attacks: bool,
     has_latency: bool,
+    /// Connections.
+    idle: Option<usize>,
     json: bool,
 }
 
@@ -143,7 +148,7 @@ impl Options {
         let connections = if suite.clients == Clients::Streams { 16 } else { 64 };
         let (rounds, seconds, streams, json) = (9, 2, 4, false);
         let (bytes, binary) = (proxies::BODY_BYTES, None);
-        let (has_attacks, has_latency) = (false, false);
+        let (has_attacks, has_latency, idle) = (false, false, None);
         let mut options = Self {
             rounds,
             seconds,
@@ -154,6 +159,7 @@ impl Options {
             binary,
             has_attacks,
             has_latency,
+            idle,
             json,
         };
         let mut words = words.iter();
@@ -182,6 +188,9 @@ impl Options {
                 "--bytes" if suite.name != AGENT.name => {
                     options.bytes = number(word, value, 1, 1_000_000)?;
                 }
+                "--idle" if suite.name == HTTP.name => {
+                    options.idle = Some(number(word, value, 1000, 60_000)?);
+                }
                 "--binary" => options.binary = Some(file(value)?),
                 "--proxies" => {
                     let name = |proxy: &Proxy| proxy.name;
@@ -191,8 +200,10 @@ impl Options {
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }
-        if options.json && (options.has_attacks || options.has_latency) {
-            let words = "--json: expected without --attacks and --latency, which print tables";
+        let has_table = options.has_attacks || options.has_latency || options.idle.is_some();
+        if options.json && has_table {
+            let words =
+                "--json: expected without --attacks, --idle and --latency, which print tables";
             return Err(UsageError::new(words));
         }
         Ok(options)
@@ -252,10 +263,15 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
         eprintln!("building evenkeel");
         workspace::build_dist()?;
     }
-    let bench = Workbench::create(suite.name, proxies::BACKEND_PORTS + chosen.len())?;
+    // Two for each where it runs twice.
+    let bench = Workbench::create(suite.name, proxies::BACKEND_PORTS + 2 * chosen.len())?;
     let (backend_ports, proxy_ports) = bench.ports().split_at(proxies::BACKEND_PORTS);
     let backend = proxies::start_backend(&bench, suite, backend_ports, options.bytes)?;
     proxies::certify(&bench, suite)?;
+    if let Some(count) = options.idle {
+        let ports = (backend_ports, proxy_ports);
+        return Ok(Found::Table(idle::run(&bench, &chosen, ports, count, options)?));
+    }
     let ours = options.binary.as_deref();
     let mut running = Vec::new();
     for (proxy, port) in chosen.into_iter().zip(proxy_ports) {

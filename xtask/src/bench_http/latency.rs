@@ -24,9 +24,9 @@ const DIRECT: &str = "none";
 
 /// Latencies of one run, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Latency {
-    p50: f64,
-    p99: f64,
+pub(super) struct Latency {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
 }
 
 /// What was found by whom, round by round.
@@ -138,7 +138,7 @@ fn table(all: &[Series], reference: &str, rate: f64, options: &Options) -> Strin
 }
 
 /// The median with its interval.
-fn difference(values: &[f64]) -> String {
+pub(super) fn difference(values: &[f64]) -> String {
     let (low, high) = statistics::median_interval(values).expect("too few rounds are refused");
     format!("{:+.1} ({low:+.1} to {high:+.1})", statistics::median(values))
 }

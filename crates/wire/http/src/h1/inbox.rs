@@ -1,9 +1,9 @@
 //! What was read of a connection and not used yet.
 //!
-//! All connections of a thread read into the same memory, and only what came is kept: so an idle
-//! connection has no buffer, and one that waits for an answer has none either. Of a long piece the
-//! memory itself is passed on instead of a copy. It comes back when the piece was written, and is
-//! still in the processor's cache at the next read.
+//! All connections of a thread read heads into the same memory, and only what came is copied out of
+//! it: so an idle connection has no buffer, and one that waits for an answer has none either. Of a
+//! long piece of a body the memory itself is passed on instead of a copy. It comes back when the
+//! piece was written, and is still in the processor's cache at the next read.
 
 use std::cell::RefCell;
 use std::io;
@@ -23,7 +23,7 @@ const HEADS_BYTES_MAX: usize = 16 << 10;
 const BEGINNING_BYTES_MAX: usize = 4 << 10;
 /// What fills one part of so many of the memory it was read into keeps it; less is copied.
 const KEPT_PART: usize = 4;
-/// Memories of each length that a thread keeps for its next reads.
+/// Memories for bodies that a thread keeps for its next reads.
 const SPARES_MAX: usize = 8;
 
 /// Reads of a head that is not whole before other tasks have their turn.
@@ -32,24 +32,20 @@ pub(super) const FILLS_MAX: usize = 32;
 type Memory = Box<[u8]>;
 
 thread_local! {
-    /// Short ones, long ones.
-    static SPARES: RefCell<[Vec<Memory>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+    static HEADS: RefCell<Memory> = RefCell::new(vec![0; HEADS_BYTES_MAX].into());
+    /// For bodies.
+    static SPARES: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
 }
 
-fn memory(length: usize) -> Memory {
-    let spare = SPARES.with_borrow_mut(|spares| spares[list_of(length)].pop());
-    spare.unwrap_or_else(|| vec![0; length].into())
-}
-
-/// Where spares of this length are.
-fn list_of(length: usize) -> usize {
-    usize::from(length > HEADS_BYTES_MAX)
+fn memory() -> Memory {
+    let spare = SPARES.with_borrow_mut(Vec::pop);
+    spare.unwrap_or_else(|| vec![0; PIECE_BYTES_MAX].into())
 }
 
 fn keep_spare(memory: Memory) {
     // A piece may outlive what its thread keeps; its memory then just ends.
     let _ = SPARES.try_with(|spares| {
-        let spares = &mut spares.borrow_mut()[list_of(memory.len())];
+        let spares = &mut spares.borrow_mut();
         if spares.len() < SPARES_MAX {
             spares.push(memory);
         }
@@ -135,16 +131,33 @@ impl Inbox {
         reads: Reads,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let (length, bytes_max) = match reads {
-            Reads::Heads => (HEADS_BYTES_MAX, HEADS_BYTES_MAX),
-            Reads::Beginning => (HEADS_BYTES_MAX, BEGINNING_BYTES_MAX),
-            Reads::Body => (PIECE_BYTES_MAX, PIECE_BYTES_MAX),
-        };
-        let mut memory = memory(length);
-        let mut buffer = ReadBuf::new(&mut memory[..bytes_max]);
+        match reads {
+            Reads::Heads => self.poll_heads(stream, HEADS_BYTES_MAX, cx),
+            Reads::Beginning => self.poll_heads(stream, BEGINNING_BYTES_MAX, cx),
+            Reads::Body => self.poll_body(stream, cx),
+        }
+    }
+
+    fn poll_heads(
+        &mut self,
+        stream: &mut Stream,
+        bytes_max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        HEADS.with_borrow_mut(|memory| {
+            let mut buffer = ReadBuf::new(&mut memory[..bytes_max]);
+            ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+            self.append(buffer.filled());
+            Poll::Ready(Ok(buffer.filled().len()))
+        })
+    }
+
+    fn poll_body(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut memory = memory();
+        let mut buffer = ReadBuf::new(&mut memory);
         let read = Pin::new(stream).poll_read(cx, &mut buffer);
         let length = buffer.filled().len();
-        if length >= memory.len() / KEPT_PART && self.bytes.is_empty() {
+        if length >= PIECE_BYTES_MAX / KEPT_PART && self.bytes.is_empty() {
             self.bytes = Bytes::from_owner(Filled { memory, length });
         } else {
             self.append(&memory[..length]);
@@ -211,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_long_piece_keeps_its_memory_which_comes_back_and_a_short_one_is_copied() {
-        let spares = || SPARES.with_borrow(|spares| spares[1].len());
+        let spares = || SPARES.with_borrow(Vec::len);
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let (near, far) = tokio::io::duplex(PIECE_BYTES_MAX * 2);
         let (mut near, mut far) = (Stream::Memory(near), Stream::Memory(far));
