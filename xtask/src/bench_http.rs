@@ -43,7 +43,9 @@ use anyhow::{Context, Result, bail};
 use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, file, number, order, with_reference};
 use crate::{UsageError, needs, workspace};
-use proxies::{AGENT, Clients, HTTP, HTTP_NEW, HTTP2, Proxy, Suite, TLS};
+use proxies::{
+    AGENT, BACKEND_PORTS, Clients, HTTP, HTTP_AGENTS, HTTP_NEW, HTTP2, Proxy, Suite, TLS,
+};
 use report::{Measurement, Report};
 
 const USAGE: &str = "\
@@ -55,6 +57,7 @@ usage: cargo xtask bench http|agent [OPTIONS]
   --streams N        with --http2, requests of a connection at once, 1 to 100; default 4
   --bytes N          `http`: length of a body, 1 to 1000000; default 150
   --new              `http`: a connection for each request
+  --agents           `http`: replicas are behind agents, which report their load
   --http2            `http`: clients speak HTTP/2, replicas HTTP/1.1, and then HTTP/2 as well
   --tls              `http`: clients speak TLS, on kept connections and then on new ones
   --attacks          `http`: what hostile clients of HTTP/2 cost, once; without rounds
@@ -64,7 +67,8 @@ usage: cargo xtask bench http|agent [OPTIONS]
   --proxies A,B,…    `http`: of haproxy (the reference), nginx (with neither --http2 nor --tls),
                      envoy (not with --tls; where it is installed), evenkeel (c3); and, with
                      neither --http2 nor --tls, hedge (c3 with hedging), logged (that with an
-                     access log of 1 %), adaptive (without agents), hyper;
+                     access log of 1 %), adaptive, least (least-outstanding), two (c3 with two
+                     workers), hyper; with --agents haproxy, evenkeel, least, adaptive;
                      `agent`: of plain (the reference), agent,
                      dimmer, lean; default all
   --json             print one JSON document instead of the table
@@ -116,6 +120,7 @@ fn suites<'a>(suite: &str, words: &[&'a str]) -> (&'static [Suite], Vec<&'a str>
         _ if words.contains(&"--http2") => (&HTTP2, "--http2"),
         _ if words.contains(&"--tls") => (&TLS, "--tls"),
         _ if words.contains(&"--new") => (&[HTTP_NEW], "--new"),
+        _ if words.contains(&"--agents") => (&[HTTP_AGENTS], "--agents"),
         _ if words.contains(&ATTACKS) => (&HTTP2[..1], ""),
         _ => (&[HTTP], ""),
     };
@@ -264,15 +269,20 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
         workspace::build_dist()?;
     }
     // Two for each where it runs twice.
-    let bench = Workbench::create(suite.name, proxies::BACKEND_PORTS + 2 * chosen.len())?;
-    let (backend_ports, proxy_ports) = bench.ports().split_at(proxies::BACKEND_PORTS);
+    let bench = Workbench::create(suite.name, 2 * BACKEND_PORTS + 2 * chosen.len())?;
+    let (backend_ports, ports) = bench.ports().split_at(BACKEND_PORTS);
+    let (agent_ports, proxy_ports) = ports.split_at(BACKEND_PORTS);
     let backend = proxies::start_backend(&bench, suite, backend_ports, options.bytes)?;
     proxies::certify(&bench, suite)?;
+    let ours = options.binary.as_deref();
+    let agents = (suite.has_agents)
+        .then(|| proxies::start_agents(&bench, (agent_ports, backend_ports), ours))
+        .transpose()?;
+    let backend_ports = if agents.is_some() { agent_ports } else { backend_ports };
     if let Some(count) = options.idle {
         let ports = (backend_ports, proxy_ports);
         return Ok(Found::Table(idle::run(&bench, &chosen, ports, count, options)?));
     }
-    let ours = options.binary.as_deref();
     let mut running = Vec::new();
     for (proxy, port) in chosen.into_iter().zip(proxy_ports) {
         let server = proxy.start(&bench, *port, backend_ports, ours)?;
@@ -295,7 +305,7 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
         );
     }
     measure_rounds(&load, &mut running, options, &mut report)?;
-    drop(backend);
+    drop((agents, backend));
     Ok(Found::Report(report))
 }
 

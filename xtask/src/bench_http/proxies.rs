@@ -24,6 +24,8 @@ pub(super) struct Suite {
     /// What is measured, as words.
     pub(super) what: &'static str,
     pub(super) clients: Clients,
+    /// Whether an agent is before each replica.
+    pub(super) has_agents: bool,
     /// Whether replicas are spoken to in HTTP/2.
     has_http2_replicas: bool,
     /// Whether every one should add the client's address; looked at in HTTP/1.1 only.
@@ -52,6 +54,7 @@ pub(super) const HTTP: Suite = Suite {
     proxies: &PROXIES,
     what: "per proxied request",
     clients: Clients::Messages,
+    has_agents: false,
     has_http2_replicas: false,
     forwards_addresses: true,
 };
@@ -61,6 +64,15 @@ pub(super) const HTTP_NEW: Suite = Suite {
     name: "http-new",
     what: "per proxied request on a new connection",
     clients: Clients::MessagesOnce,
+    ..HTTP
+};
+
+/// Replicas behind agents, which report their load, and answer probes.
+pub(super) const HTTP_AGENTS: Suite = Suite {
+    name: "http-agents",
+    proxies: &BEFORE_AGENTS,
+    what: "per request proxied to agents",
+    has_agents: true,
     ..HTTP
 };
 
@@ -141,7 +153,7 @@ pub(crate) struct Proxy {
     pub(crate) arguments: &'static [&'static str],
 }
 
-const PROXIES: [Proxy; 8] = [
+const PROXIES: [Proxy; 10] = [
     HAPROXY,
     NGINX,
     Proxy { config: |_, port, backends| envoy_config(port, backends, "AUTO", ""), ..ENVOY },
@@ -164,10 +176,16 @@ const PROXIES: [Proxy; 8] = [
         ..EVENKEEL
     },
     // Nobody answers its probes: it goes by what it sees itself.
+    ADAPTIVE,
+    LEAST,
+    // As the first of ours, with another worker.
     Proxy {
-        name: "adaptive",
-        config_name: "adaptive.toml",
-        config: |_, port, backends| proxy_config(port, backends, "", "policy = \"adaptive\"\n"),
+        name: "two",
+        config_name: "two.toml",
+        config: |folder, port, backends| {
+            let text = evenkeel_config(folder, port, backends);
+            text.replacen("workers = 1", "workers = 2", 1)
+        },
         ..EVENKEEL
     },
     // The same by the library hyper.
@@ -181,6 +199,26 @@ const PROXIES: [Proxy; 8] = [
         ..EVENKEEL
     },
 ];
+
+/// Those that do with reports of agents what they do without.
+const BEFORE_AGENTS: [Proxy; 4] = [HAPROXY, EVENKEEL, LEAST, ADAPTIVE];
+
+const ADAPTIVE: Proxy = Proxy {
+    name: "adaptive",
+    config_name: "adaptive.toml",
+    config: |_, port, backends| proxy_config(port, backends, "", "policy = \"adaptive\"\n"),
+    ..EVENKEEL
+};
+
+/// What others have for their best.
+const LEAST: Proxy = Proxy {
+    name: "least",
+    config_name: "least.toml",
+    config: |_, port, backends| {
+        proxy_config(port, backends, "", "policy = \"least-outstanding\"\n")
+    },
+    ..EVENKEEL
+};
 
 const HEDGED: &str = "policy = \"c3\"\n\n[upstream.bench.hedge]\n";
 
@@ -399,6 +437,19 @@ pub(super) fn start_backend(
     start(bench, "backend", ports[0], command, &arguments, &config)
 }
 
+/// Starts agents on `ports`, one before each port of the backend.
+pub(super) fn start_agents(
+    bench: &Workbench,
+    (ports, backend_ports): (&[u16], &[u16]),
+    ours: Option<&Path>,
+) -> Result<Server> {
+    let agent = |(port, backend): (&u16, &u16)| agent_table(*port, *backend, "");
+    let agents: String = ports.iter().zip(backend_ports).map(agent).collect();
+    let config = bench.write("agents.toml", &format!("[process]\nworkers = 1\n{agents}"))?;
+    let command = process::child(&EVENKEEL.program(ours)?);
+    start(bench, "agents", ports[0], command, EVENKEEL.arguments, &config)
+}
+
 fn start(
     bench: &Workbench,
     name: &str,
@@ -572,16 +623,17 @@ replicas = [{replicas}]
 }
 
 fn agent_config(port: u16, backend_ports: &[u16], more: &str) -> String {
-    format!(
-        "[process]
-workers = 1
+    format!("[process]\nworkers = 1\n{}", agent_table(port, backend_ports[0], more))
+}
 
+fn agent_table(port: u16, app: u16, more: &str) -> String {
+    format!(
+        "
 [[agent]]
 listen = \"127.0.0.1:{port}\"
-app = \"127.0.0.1:{}\"
+app = \"127.0.0.1:{app}\"
 concurrency = 64
-{more}",
-        backend_ports[0]
+{more}"
     )
 }
 
@@ -607,7 +659,7 @@ mod tests {
 
     #[test]
     fn names_and_files_are_told_apart_and_the_reference_is_among_them() {
-        for suite in [&HTTP, &AGENT].into_iter().chain(&HTTP2).chain(&TLS) {
+        for suite in [&HTTP, &HTTP_AGENTS, &AGENT].into_iter().chain(&HTTP2).chain(&TLS) {
             let count = suite.proxies.len();
             for part in [|proxy: &Proxy| proxy.name, |proxy: &Proxy| proxy.config_name] {
                 let parts: BTreeSet<&str> = suite.proxies.iter().map(part).collect();
