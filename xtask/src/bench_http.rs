@@ -106,6 +106,21 @@ pub(crate) fn run(suite: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Has this evenkeel do all that is measured, for a moment each, without measuring it.
+pub(crate) fn train(program: &Path) -> Result<()> {
+    let of_http = [(&HTTP, 1_000), (&HTTP, 64_000), (&HTTP_NEW, 1_000), (&HTTP_AGENTS, 1_000)];
+    let further = [&AGENT].into_iter().chain(&HTTP2).chain(&TLS).map(|suite| (suite, 1_000));
+    for (suite, bytes) in of_http.into_iter().chain(further) {
+        let mut options = Options::parse(suite, &[])?;
+        let ours = suite.proxies.iter().filter(|proxy| proxy.is_ours());
+        options.proxies = ours.map(|proxy| proxy.name).collect();
+        (options.rounds, options.seconds, options.bytes) = (1, 1, bytes);
+        options.binary = Some(program.to_owned());
+        measure(suite, &options)?;
+    }
+    Ok(())
+}
+
 /// What a suite has found.
 enum Found {
     Report(Report),

@@ -1,5 +1,5 @@
 //! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`,
-//! `compare`, `drivers` and `bench`.
+//! `pgo`, `compare`, `drivers` and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -16,6 +16,7 @@ mod lanes;
 mod machine;
 mod needs;
 mod package;
+mod pgo;
 mod predict;
 mod schema;
 mod suite;
@@ -41,6 +42,8 @@ usage: cargo xtask COMMAND
                         tables of docs/configuration.md
   package [OPTIONS]     a Debian package, a container image, SBOM and checksums in
                         target/package; --help: options
+  pgo                   the program of packages by a profile of its own work, which packages with
+                        --pgo have: in target/pgo; takes 30 minutes and most of the real servers
   compare [OPTIONS]     latency, failed requests and CPU before five replicas of which one is well,
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
@@ -108,6 +111,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["needs", "--for-tests"] => needs::run(needs::Install::MissingForTests),
         ["package", options @ ..] => package::run(options),
+        ["pgo"] => pgo::run(),
         ["schema"] => schema::write(),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),

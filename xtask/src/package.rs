@@ -19,16 +19,18 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{UsageError, workspace};
+use crate::{UsageError, pgo, workspace};
 
 /// Longer than this, somebody should look why.
 const PROGRAM_BYTES_MAX: u64 = 20_000_000;
 
 const USAGE: &str = "\
-usage: cargo xtask package [--gnu] [--program FILE] [--check]
+usage: cargo xtask package [--gnu] [--pgo] [--program FILE] [--check]
 
   --gnu           against the C library of this system; otherwise static, with musl, if the target
                   is installed (rustup target add x86_64-unknown-linux-musl; apt install musl-tools)
+  --pgo           compiled by a profile of its own work (cargo xtask pgo): less CPU per request, and
+                  other bytes each time
   --program FILE  of this program, in place of a build with the profile dist
   --check         also: make it again and compare the bytes, install, run and remove the package in
                   a folder, run the image (both as root), and try docs/getting-started.md with the
@@ -48,7 +50,7 @@ struct Package {
 }
 
 pub(crate) fn run(options: &[&str]) -> Result<()> {
-    let (mut is_gnu, mut is_checked, mut program) = (false, false, None);
+    let (mut is_gnu, mut has_profile, mut is_checked, mut program) = (false, false, false, None);
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
         match (*option, program.is_none()) {
@@ -57,6 +59,7 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
                 return Ok(());
             }
             ("--gnu", _) => is_gnu = true,
+            ("--pgo", _) => has_profile = true,
             ("--check", _) => is_checked = true,
             ("--program", true) => {
                 let file = rest.next().ok_or_else(|| UsageError::new("--program without FILE"))?;
@@ -68,7 +71,7 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
     let (program, bytes_max) = match program {
         // One of another profile, such as that of tests, may be as large as it is.
         Some(program) => (program, u64::MAX),
-        None => (build(is_gnu)?, PROGRAM_BYTES_MAX),
+        None => (build(is_gnu, has_profile)?, PROGRAM_BYTES_MAX),
     };
     match is_checked {
         true => checked(&program, bytes_max, &OF_PROGRAM),
@@ -183,7 +186,7 @@ impl Package {
 }
 
 /// The program with the profile of packages, for musl if that can be.
-fn build(is_gnu: bool) -> Result<PathBuf> {
+fn build(is_gnu: bool, has_profile: bool) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let has_target = Path::new(sysroot.trim()).join("lib/rustlib").join(&target).exists();
@@ -197,8 +200,14 @@ fn build(is_gnu: bool) -> Result<PathBuf> {
                 _ => "has no compiler (musl-gcc)",
             }
         );
+        if has_profile {
+            return pgo::build(&pgo::host());
+        }
         workspace::build_dist()?;
         return Ok(workspace::dist_binary());
+    }
+    if has_profile {
+        return pgo::build(&target);
     }
     workspace::run_cargo(
         &["build", "--profile", "dist", "-p", "evenkeel", "--target", &target],

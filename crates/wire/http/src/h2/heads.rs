@@ -17,9 +17,10 @@ const LINES_MAX: usize = 100;
 /// Checks a client's head and gives it the form of HTTP/1.1 as far as only a stream can differ.
 ///
 /// # Errors
-/// What the client is told: two hosts, none, or too many lines.
+/// What the client is told: two hosts, none, too many lines, or a name that HTTP/1.1 cannot carry.
 pub(crate) fn from_client<T>(request: &mut Request<T>) -> Result<(), Refusal> {
     check_authority(request)?;
+    check_names(request.headers())?;
     to_origin_form(request)?;
     let headers = request.headers_mut();
     join_cookies(headers);
@@ -43,6 +44,15 @@ fn check_authority<T>(request: &Request<T>) -> Result<(), Refusal> {
     match hosts.all(same) {
         true => Ok(()),
         false => bad("the Host header differs from the :authority"),
+    }
+}
+
+/// A quotation mark is the only byte that the library lets into a name and that is of no token
+/// (RFC 9110, 5.6.2): a replica of HTTP/1.1 might read the line otherwise, or refuse us for it.
+fn check_names(headers: &Fields) -> Result<(), Refusal> {
+    match headers.names().any(|name| name.as_bytes().contains(&b'"')) {
+        true => Err(Refusal::new(StatusCode::BAD_REQUEST, "a header's name has a quotation mark")),
+        false => Ok(()),
     }
 }
 
@@ -136,6 +146,18 @@ mod tests {
         assert_eq!(status("http://a.example/", &[("host", "b.example")]), bad);
         assert_eq!(status("http://a.example/", &[("host", "a.example"), ("host", "b")]), bad);
         assert_eq!(status("http://u@a.example/", &[]), bad);
+    }
+
+    /// If the library takes another byte than that, this says so.
+    #[test]
+    fn names_that_are_no_tokens_are_refused() {
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        for byte in 0..=255_u8 {
+            let Ok(name) = http::HeaderName::from_bytes(&[b'a', byte]) else { continue };
+            let refused = status("http://a/", &[(name.as_str(), "1")]);
+            assert_eq!(refused.is_none(), is_token(byte), "{byte:#x}");
+        }
     }
 
     #[test]
