@@ -44,7 +44,7 @@ use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, file, number, order, with_reference};
 use crate::{UsageError, needs, workspace};
 use proxies::{
-    AGENT, BACKEND_PORTS, Clients, HTTP, HTTP_AGENTS, HTTP_NEW, HTTP2, Proxy, Suite, TLS,
+    AGENT, BACKEND_PORTS, Clients, HTTP, HTTP_AGENTS, HTTP_IDLE, HTTP_NEW, HTTP2, Proxy, Suite, TLS,
 };
 use report::{Measurement, Report};
 
@@ -69,6 +69,7 @@ usage: cargo xtask bench http|agent [OPTIONS]
                      neither --http2 nor --tls, hedge (c3 with hedging), logged (that with an
                      access log of 1 %), adaptive, least (least-outstanding), two (c3 with two
                      workers), hyper; with --agents haproxy, evenkeel, least, adaptive;
+                     with --idle haproxy, hedge;
                      `agent`: of plain (the reference), agent,
                      dimmer, lean; default all
   --json             print one JSON document instead of the table
@@ -136,6 +137,7 @@ fn suites<'a>(suite: &str, words: &[&'a str]) -> (&'static [Suite], Vec<&'a str>
         _ if words.contains(&"--tls") => (&TLS, "--tls"),
         _ if words.contains(&"--new") => (&[HTTP_NEW], "--new"),
         _ if words.contains(&"--agents") => (&[HTTP_AGENTS], "--agents"),
+        _ if words.contains(&"--idle") => (&[HTTP_IDLE], ""),
         _ if words.contains(&ATTACKS) => (&HTTP2[..1], ""),
         _ => (&[HTTP], ""),
     };
@@ -208,7 +210,7 @@ impl Options {
                 "--bytes" if suite.name != AGENT.name => {
                     options.bytes = number(word, value, 1, 1_000_000)?;
                 }
-                "--idle" if suite.name == HTTP.name => {
+                "--idle" if suite.name == HTTP_IDLE.name => {
                     options.idle = Some(number(word, value, 1000, 60_000)?);
                 }
                 "--binary" => options.binary = Some(file(value)?),

@@ -23,7 +23,7 @@ const COUNTING: &str = "evenkeel-counting";
 
 /// Builds the program for this machine and says where it is.
 pub(crate) fn run() -> Result<()> {
-    println!("{}", build(&host())?.display());
+    println!("\nthe program: {}", build(&host())?.display());
     Ok(())
 }
 
@@ -44,7 +44,10 @@ pub(crate) fn build(target: &str) -> Result<PathBuf> {
     fs::copy(&counting, &program).with_context(|| format!("cannot copy {counting:?}"))?;
     train(&program)?;
     let profile = merge(&merger, &counts, &folder.join(PROFILE))?;
-    compile(target, &format!("-Cprofile-use={}", profile.display()))
+    let built = compile(target, &format!("-Cprofile-use={}", profile.display()))?;
+    let program = folder.join("evenkeel");
+    fs::copy(&built, &program).with_context(|| format!("cannot copy {built:?}"))?;
+    Ok(program)
 }
 
 /// The target of this machine.

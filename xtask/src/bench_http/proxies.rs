@@ -76,6 +76,9 @@ pub(super) const HTTP_AGENTS: Suite = Suite {
     ..HTTP
 };
 
+/// Many clients that stay and ask nothing.
+pub(super) const HTTP_IDLE: Suite = Suite { name: "http-idle", proxies: &HOLDING, ..HTTP };
+
 /// An agent in front of one application, and what its dimmer adds, beside plain proxying.
 pub(super) const AGENT: Suite = Suite {
     name: "agent",
@@ -158,12 +161,7 @@ const PROXIES: [Proxy; 10] = [
     NGINX,
     Proxy { config: |_, port, backends| envoy_config(port, backends, "AUTO", ""), ..ENVOY },
     EVENKEEL,
-    Proxy {
-        name: "hedge",
-        config_name: "hedge.toml",
-        config: |_, port, backends| proxy_config(port, backends, "", HEDGED),
-        ..EVENKEEL
-    },
+    HEDGE,
     // The same with an access log of every hundredth request.
     Proxy {
         name: "logged",
@@ -217,6 +215,25 @@ const LEAST: Proxy = Proxy {
     config: |_, port, backends| {
         proxy_config(port, backends, "", "policy = \"least-outstanding\"\n")
     },
+    ..EVENKEEL
+};
+
+/// Those that may have as many clients as there may be files.
+const HOLDING: [Proxy; 2] = [
+    Proxy {
+        config: |_, port, backends| {
+            let text = haproxy_config(port, backends, "", "");
+            text.replacen("    maxconn 4096\n", "    maxconn 100000\n    no strict-limits\n", 1)
+        },
+        ..HAPROXY
+    },
+    HEDGE,
+];
+
+const HEDGE: Proxy = Proxy {
+    name: "hedge",
+    config_name: "hedge.toml",
+    config: |_, port, backends| proxy_config(port, backends, "", HEDGED),
     ..EVENKEEL
 };
 
@@ -659,7 +676,8 @@ mod tests {
 
     #[test]
     fn names_and_files_are_told_apart_and_the_reference_is_among_them() {
-        for suite in [&HTTP, &HTTP_AGENTS, &AGENT].into_iter().chain(&HTTP2).chain(&TLS) {
+        for suite in [&HTTP, &HTTP_AGENTS, &HTTP_IDLE, &AGENT].into_iter().chain(&HTTP2).chain(&TLS)
+        {
             let count = suite.proxies.len();
             for part in [|proxy: &Proxy| proxy.name, |proxy: &Proxy| proxy.config_name] {
                 let parts: BTreeSet<&str> = suite.proxies.iter().map(part).collect();
