@@ -59,7 +59,7 @@ func cluster(in string) *gocql.ClusterConfig {
 	cluster.Consistency = gocql.LocalQuorum
 	cluster.Timeout = 30 * time.Second
 	cluster.ConnectTimeout = 20 * time.Second
-	cluster.MaxWaitSchemaAgreement = 30 * time.Second
+	cluster.MaxWaitSchemaAgreement = 60 * time.Second
 	local := gocql.DCAwareRoundRobinPolicy("east")
 	cluster.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(local)
 	return cluster

@@ -16,7 +16,9 @@ async function connected() {
   const client = new cassandra.Client({
     contactPoints: [host],
     localDataCenter: 'east',
-    protocolOptions: { port: Number(port), maxVersion: Number(version) },
+    protocolOptions: {
+      port: Number(port), maxVersion: Number(version), maxSchemaAgreementWaitSeconds: 60,
+    },
     queryOptions: { consistency: types.consistencies.localQuorum },
     socketOptions: { connectTimeout: 20000, readTimeout: 30000 },
     isMetadataSyncEnabled: true,

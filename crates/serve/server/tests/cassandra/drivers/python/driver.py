@@ -44,7 +44,8 @@ def connected():
     cluster = Cluster(
         [HOST], port=int(PORT), protocol_version=int(VERSION),
         compression=COMPRESSION if COMPRESSION != "none" else False,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=20, control_connection_timeout=20)
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=20, control_connection_timeout=20,
+        max_schema_agreement_wait=60)
     return cluster, cluster.connect()
 
 
