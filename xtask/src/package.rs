@@ -68,6 +68,11 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
             _ => return Err(UsageError::new(format!("unknown option {option}\n\n{USAGE}")).into()),
         }
     }
+    if has_profile && program.is_some() {
+        return Err(
+            UsageError::new("--pgo: expected without --program, which is built already").into()
+        );
+    }
     let (program, bytes_max) = match program {
         // One of another profile, such as that of tests, may be as large as it is.
         Some(program) => (program, u64::MAX),
