@@ -315,11 +315,9 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
     }
     let mut report = Report::new(suite, options.clone());
     for one in &running {
-        report.describe(
-            one.proxy.name,
-            one.proxy.version(ours)?,
-            proxies::check(suite, &one.server, options.bytes)?,
-        );
+        let note = proxies::check(suite, &one.server, options.bytes)?;
+        let note = note.or_else(|| one.proxy.note.map(str::to_owned));
+        report.describe(one.proxy.name, one.proxy.version(ours)?, note);
     }
     measure_rounds(&load, &mut running, options, &mut report)?;
     drop((agents, backend));

@@ -154,6 +154,8 @@ pub(crate) struct Proxy {
     pub(crate) config: fn(folder: &Path, port: u16, backend_ports: &[u16]) -> String,
     /// Arguments, of which `CONFIG` stands for the path of the configuration.
     pub(crate) arguments: &'static [&'static str],
+    /// What a reader of its figures must know.
+    pub(crate) note: Option<&'static str>,
 }
 
 const PROXIES: [Proxy; 10] = [
@@ -184,6 +186,7 @@ const PROXIES: [Proxy; 10] = [
             let text = evenkeel_config(folder, port, backends);
             text.replacen("workers = 1", "workers = 2", 1)
         },
+        note: Some("two workers"),
         ..EVENKEEL
     },
     // The same by the library hyper.
@@ -246,6 +249,7 @@ pub(crate) const HAPROXY: Proxy = Proxy {
     config_name: "haproxy.cfg",
     config: |_, port, backends| haproxy_config(port, backends, "", ""),
     arguments: &["-db", "-f", "CONFIG"],
+    note: None,
 };
 
 pub(crate) const NGINX: Proxy = Proxy {
@@ -255,6 +259,7 @@ pub(crate) const NGINX: Proxy = Proxy {
     config_name: "nginx.conf",
     config: nginx_config,
     arguments: &["-e", "stderr", "-c", "CONFIG"],
+    note: None,
 };
 
 const STREAMS: [Proxy; 3] = [
@@ -311,6 +316,7 @@ const ENVOY: Proxy = Proxy {
     config_name: "envoy.json",
     config: |_, port, backends| envoy_config(port, backends, "HTTP2", ""),
     arguments: &["-c", "CONFIG", "--concurrency", "1", "--disable-hot-restart", "-l", "error"],
+    note: None,
 };
 
 const AGENTS: [Proxy; 4] = [
@@ -346,6 +352,7 @@ pub(crate) const EVENKEEL: Proxy = Proxy {
     config_name: "evenkeel.toml",
     config: evenkeel_config,
     arguments: &["run", "CONFIG"],
+    note: None,
 };
 
 impl Proxy {

@@ -38,6 +38,7 @@ pub(super) const SUBJECTS: [Proxy; 7] = [
             "--log-level",
             "error",
         ],
+        note: None,
     },
     Proxy { config: evenkeel, ..EVENKEEL },
     Proxy { name: "evenkeel+hedge", config_name: "hedge.toml", config: hedge, ..EVENKEEL },
