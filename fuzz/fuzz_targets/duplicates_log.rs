@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use evenkeel_duplicates::log::{Log, LogError, LogSettings, RecordKind, Sync};
+use evenkeel_wal::{Log, LogError, LogSettings, RecordKind, Sync};
 use libfuzzer_sys::fuzz_target;
 
 type Written = (u64, u16, RecordKind, Vec<u8>);

@@ -97,7 +97,7 @@ const ROWS: &[Row] = &[
     of("evenkeel-stores", "evenkeel_stores", Manner::Waits, 30),
     of("evenkeel-cassandra", "evenkeel_cassandra", Manner::Waits, 20),
     of("evenkeel-core", "evenkeel_core", Manner::Computes, 50),
-    of("evenkeel-core", "ordered_moves", Manner::Computes, 20),
+    of("evenkeel-ordered", "ordered_moves", Manner::Computes, 20),
     of("evenkeel-core", "stories", Manner::Computes, 20),
 ];
 

@@ -102,6 +102,7 @@ pub(super) const fn row(
 /// The crates, lowest first: `decide`, `wire`, `serve`, `tools`.
 const CRATES: &[Crate] = &[
     row("evenkeel-core", "crates/decide/core", 0, Kind::Decides),
+    row("evenkeel-ordered", "crates/decide/ordered", 1, Kind::Decides),
     row("evenkeel-geo", "crates/decide/geo", 1, Kind::Decides),
     row("evenkeel-planner", "crates/decide/planner", 1, Kind::Decides),
     row("evenkeel-settings", "crates/decide/settings", 2, Kind::Pure),
@@ -116,6 +117,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-http-proxy", "crates/serve/http-proxy", 6, Kind::Sockets),
     row("evenkeel-cassandra", "crates/serve/cassandra", 6, Kind::Sockets),
     row("evenkeel-placement", "crates/serve/placement", 6, Kind::Sockets),
+    row("evenkeel-wal", "crates/serve/wal", 4, Kind::Sockets),
     row("evenkeel-duplicates", "crates/serve/duplicates", 6, Kind::Sockets),
     row("evenkeel-traces", "crates/serve/traces", 6, Kind::Sockets),
     row("evenkeel-server", "crates/serve/server", 8, Kind::Sockets),

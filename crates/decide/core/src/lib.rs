@@ -14,7 +14,8 @@
 //! | [`time`], [`rng`], [`units`] | the words: instants, seeded randomness, numbers with units |
 //! | [`named!`] | the words for people: enums whose variants have names |
 //!
-//! Loop 2 between data centres is `evenkeel-geo`, loop 3 `evenkeel-planner`.
+//! The order of writes to duplicates is `evenkeel-ordered`, loop 2 between data centres
+//! `evenkeel-geo`, loop 3 `evenkeel-planner`.
 
 pub mod dimmer;
 pub mod discovery;

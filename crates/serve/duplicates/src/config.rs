@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 use evenkeel_core::request::redundancy::HedgeConfig;
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
+use evenkeel_ordered::{Consistency, MembersConfig};
 
 use super::layout::MapPlace;
 use super::leadership::EtcdSettings;
-use super::log::LogSettings;
 use super::manager::ManagerSettings;
 use evenkeel_runtime::dial::Names;
 use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles};
@@ -28,6 +27,7 @@ use evenkeel_stores::store::embedded::{Embedded, EmbeddedSettings};
 use evenkeel_stores::store::memcached::Memcached;
 use evenkeel_stores::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use evenkeel_stores::store::{Host, Pauses};
+use evenkeel_wal::LogSettings;
 
 /// How long the first connection to a store that is no Redis may take.
 const OPENING: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use evenkeel_core::request::ordered::{ConnectionKind, Dropped};
+use evenkeel_ordered::{ConnectionKind, Dropped};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::engine::Engine;

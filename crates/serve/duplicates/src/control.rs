@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use evenkeel_core::request::ordered::SERVERS_MAX;
+use evenkeel_ordered::SERVERS_MAX;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 

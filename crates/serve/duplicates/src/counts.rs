@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_core::distribution::Recorder;
-use evenkeel_core::request::ordered::Dropped;
+use evenkeel_ordered::Dropped;
 
 /// Counters since the service began.
 #[derive(Debug)]

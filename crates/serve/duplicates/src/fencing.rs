@@ -20,7 +20,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::LazyLock;
 
-use evenkeel_core::request::ordered::{Epoch, Position, Sequence};
+use evenkeel_ordered::{Epoch, Position, Sequence};
 
 use super::config::Connector;
 use super::connect::{Link, connect};

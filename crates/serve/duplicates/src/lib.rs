@@ -2,7 +2,7 @@
 //!
 //! Every write goes to all duplicates of its partition in one order, every read to as many as the
 //! policy says, and the first valid answer wins, so that a duplicate that stumbles is not waited
-//! for. The decisions are core's ([`evenkeel_core::request::ordered`]); here are sockets and files.
+//! for. The decisions are core's ([`evenkeel_ordered`]); here are sockets and files.
 //!
 //! **The life of a write**: `frontend.rs` finds the command in a client's bytes; `engine/access.rs`
 //! makes it the same for everybody, gives it its place, appends it to the log and to the
@@ -29,7 +29,7 @@
 //! | `frontend`, [`client`], `inbox` | clients: on sockets, and in this process |
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
 //! | `member`, `members`, `connect`, `connection`, `redis_check`, `fencing` | a duplicate: reached, fenced off, filled, sent to |
-//! | [`log`] | every write in its order, until all duplicates have it |
+//! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | [`layout`], [`changes`], [`rejected`], `control`, `mover` | which partition holds what, and changes of it |
 //! | `leadership/` | who may write, where processes take turns |
 //! | `manager` | samples accesses and advises |
@@ -52,7 +52,6 @@ mod frontend;
 mod inbox;
 pub mod layout;
 mod leadership;
-pub mod log;
 mod manager;
 mod member;
 mod members;

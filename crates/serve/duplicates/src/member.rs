@@ -6,9 +6,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{
-    ConnectionKind, Copying, Dropped, Epoch, Position, Rejoin, Sequence,
-};
+use evenkeel_ordered::{ConnectionKind, Copying, Dropped, Epoch, Position, Rejoin, Sequence};
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -17,10 +15,10 @@ use super::connect::{connect, reach};
 use super::connection;
 use super::engine::{Bootstrap, Engine, Inner, Owed, write_group};
 use super::fencing::{self, FencingError, Look, NOBODYS, Us};
-use super::log::{Reader, Record, RecordKind};
 use super::redis_check;
 use evenkeel_stores::resp::reply::{elements, payload};
 use evenkeel_stores::store::keys::{RESERVED, WATERMARK};
+use evenkeel_wal::{Reader, Record, RecordKind};
 
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
 const REPLAY_OWED_MAX: usize = 2_048;

@@ -1,7 +1,7 @@
 //! Carries out changes, one at a time: a shard goes to another partition while it is read and
 //! written, duplicates and partitions come and go.
 //!
-//! What is decided is core's ([`Moving`](evenkeel_core::request::ordered::Moving)); here keys are
+//! What is decided is core's ([`Moving`](evenkeel_ordered::Moving)); here keys are
 //! enumerated, the layout is stored, and what fails is begun again. A move that is given up leaves
 //! the source the owner, and keys at the target that nobody reads; they are removed when nothing
 //! else is to do, or first of all by the next move there.
@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{ReplicaState, Sequence};
+use evenkeel_ordered::{ReplicaState, Sequence};
 
 use super::changes::ChangeRequest;
 use super::config::Target;

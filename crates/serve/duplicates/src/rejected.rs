@@ -1,6 +1,6 @@
 //! Why a change of a service is not taken.
 
-use evenkeel_core::request::ordered::{Refused, SERVERS_MAX};
+use evenkeel_ordered::{Refused, SERVERS_MAX};
 use evenkeel_settings::Mismatch;
 use http::StatusCode;
 

@@ -20,7 +20,6 @@ use super::engine::Engine;
 use super::frontend::{Frontend, StandIn, accept_config};
 use super::layout::{Layout, MapPlace, MapStore};
 use super::leadership::{self, EtcdStore, Leadership};
-use super::log::{Log, Recovered};
 use super::member;
 use super::members::Members;
 use super::mover;
@@ -31,6 +30,7 @@ use evenkeel_runtime::accept::{AcceptConfig, Listener, Sharing, StopSignal, acce
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_runtime::tls::ServerTls;
+use evenkeel_wal::{Log, Recovered};
 
 /// How often silence and watermarks are looked at.
 const KEEP_EVERY: Duration = Duration::from_millis(100);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use evenkeel_core::Health;
 use evenkeel_core::distribution::{Distribution as _, Recorder};
-use evenkeel_core::request::ordered::Dropped;
 use evenkeel_core::units::Probability;
+use evenkeel_ordered::Dropped;
 use serde::Serialize;
 
 pub use super::changes::{EndedState, MoveState, MovesState};

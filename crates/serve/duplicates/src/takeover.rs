@@ -4,14 +4,14 @@
 use std::io;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{Acknowledge, Epoch, History, Position, Sequence};
+use evenkeel_ordered::{Acknowledge, Epoch, History, Position, Sequence};
 use tokio::task::JoinSet;
 
 use super::config::{Connector, DuplicatesConfig};
 use super::connect::connect;
 use super::fencing::{self, Look};
 use super::leadership::Leadership;
-use super::log::{Log, LogError, Recovered};
+use evenkeel_wal::{Log, LogError, Recovered};
 
 /// The log of this term, and the history it begins with.
 pub(super) type Begun = (Log, History);
@@ -267,8 +267,8 @@ mod tests {
     use std::sync::mpsc;
 
     use super::super::fencing::NOBODYS;
-    use super::super::log::LogSettings;
     use super::*;
+    use evenkeel_wal::LogSettings;
 
     /// With the lease among the others it would end, and nobody would lead.
     #[test]

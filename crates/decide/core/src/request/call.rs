@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::fleet::{Feedback, GroupId, ReplicaId};
-use crate::request::ordered::ServerSet;
+use crate::request::servers::ServerSet;
 use crate::time::{Deadline, Instant};
 
 /// Attempts one call may make in its whole life: first copy, retries and hedges together.

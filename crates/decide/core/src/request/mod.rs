@@ -3,19 +3,19 @@
 //! Read [`dispatcher`] first: it is the life of a call from top to bottom. [`select`] says *who*,
 //! [`redundancy`] says *how many and when*, [`safeguards`] keeps traffic from replicas that fail or
 //! have just come, [`backlog`] keeps held calls in order. [`partition`] says which duplicates hold
-//! a key and [`ordered`] how their writes keep one order; [`ring`] is the same for stores that have
-//! an order of their own (Cassandra).
+//! a key (how their writes keep one order is `evenkeel-ordered`); [`ring`] is the same for stores
+//! that have an order of their own (Cassandra).
 
 pub mod backlog;
 pub mod call;
 pub mod decision;
 pub mod dispatcher;
-pub mod ordered;
 pub mod partition;
 pub mod redundancy;
 pub mod ring;
 pub mod safeguards;
 pub mod select;
+pub mod servers;
 
 pub use call::{
     Attempt, BodyEnd, Call, CallId, Failure, Kind, Outcome, Refusal, Replay, ReplicaSet, Request,

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::request::call::ATTEMPTS_MAX;
-use evenkeel_core::request::ordered::{Acknowledge, Consistency, MembersConfig, SERVERS_MAX};
 use evenkeel_core::request::partition::SLOTS;
 use evenkeel_core::request::redundancy::HedgeConfig;
 use evenkeel_core::units::Probability;
+use evenkeel_ordered::{Acknowledge, Consistency, MembersConfig, SERVERS_MAX};
 use evenkeel_planner::duplicates::policy::Prices;
 use evenkeel_settings::address::{self, Address, ServerAddress};
 use evenkeel_settings::common::{HOUR, MS, SECOND, check_name, file};
@@ -19,7 +19,6 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use crate::DuplicatesConfig;
 use crate::layout::MapPlace;
-use crate::log::{LogSettings, Sync};
 use crate::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
@@ -28,6 +27,7 @@ use evenkeel_stores::resp::request::Limits;
 use evenkeel_stores::store::cassandra::{CassandraAccess, CassandraSettings};
 use evenkeel_stores::store::embedded::EmbeddedSettings;
 use evenkeel_stores::store::zookeeper::ZooKeeperSettings;
+use evenkeel_wal::{LogSettings, Sync};
 
 /// A read is sent to so many at once: as many as attempts that a call may make.
 const COPIES: RangeInclusive<u8> = 1..=ATTEMPTS_MAX as u8;

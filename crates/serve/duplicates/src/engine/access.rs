@@ -2,19 +2,19 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use evenkeel_core::request::ordered::{
+use evenkeel_ordered::{
     Acknowledge, ConnectionKind, Consistency, Copies, Dropped, Position, Refused, Sequence,
     ServerSet,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::super::log::{COMMAND_BYTES_MAX, LogError, RecordKind};
 use super::types::{ClientId, ErrorReply, Form, Owed, ParsedCommand, Write};
 use super::{Call, Inner, write_mark};
 use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::rewrite;
 use evenkeel_stores::store::keys::RESERVED;
+use evenkeel_wal::{COMMAND_BYTES_MAX, LogError, RecordKind};
 
 impl Inner {
     /// Takes one command of a client; false = not yet: it is to be asked again when the client is

@@ -1,8 +1,6 @@
 //! A duplicate's answer becomes the client's, or is learnt from.
 
-use evenkeel_core::request::ordered::{
-    ConnectionKind, Consistency, Dropped, ReplicaState, Sequence, ServerSet,
-};
+use evenkeel_ordered::{ConnectionKind, Consistency, Dropped, ReplicaState, Sequence, ServerSet};
 
 use super::Inner;
 use super::checks::digest;

@@ -1,6 +1,6 @@
 //! Writes and keys for servers that are being filled.
 
-use evenkeel_core::request::ordered::{ConnectionKind, Dropped, Hash, Treatment};
+use evenkeel_ordered::{ConnectionKind, Dropped, Hash, Treatment};
 
 use super::Inner;
 use super::types::{Copy, CopyTarget, Owed, Write};

@@ -2,7 +2,7 @@
 //!
 //! A *round* asks all live duplicates of a partition for the same keys, on their ordered
 //! connections in one turn, so at one position; core says who is odd
-//! ([`compare`](evenkeel_core::request::ordered::compare)). A round has keys whose answers differed
+//! ([`compare`](evenkeel_ordered::compare)). A round has keys whose answers differed
 //! to clients (*suspects*), or a page of all keys, listed by one duplicate after the other, at the
 //! pace of [`Pace`]. Each round also asks for the epoch: who has none was emptied, and our next
 //! write gives it a watermark all the same.
@@ -15,7 +15,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{
+use evenkeel_ordered::{
     ConnectionKind, Dropped, KEYS_AT_ONCE, Pace, Sequence, ServerSet, Statement, Verdict, compare,
     refillable,
 };

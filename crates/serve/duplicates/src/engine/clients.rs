@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use evenkeel_core::request::ordered::{Consistency, Session};
+use evenkeel_ordered::{Consistency, Session};
 
 use super::Inner;
 use super::read_order::ReadOrder;

@@ -1,13 +1,13 @@
 //! Partitions and duplicates that come and go.
 
-use evenkeel_core::request::ordered::{Dropped, Moving};
+use evenkeel_ordered::{Dropped, Moving};
 
 use super::super::changes::{MoveState, MovesState, millis};
 use super::super::config::Connector;
 use super::super::layout::Layout;
-use super::super::log::{LogError, Part};
 use super::super::manager::{Begun, Manager};
 use super::{Inner, Server};
+use evenkeel_wal::{LogError, Part};
 
 impl Inner {
     /// A layout that is durable is in use from now on. The log has it before anything is sent that

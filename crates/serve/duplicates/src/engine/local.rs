@@ -1,6 +1,6 @@
 //! What the frontend answers itself.
 
-use evenkeel_core::request::ordered::{Consistency, Epoch, Position, ReplicaState, Sequence};
+use evenkeel_ordered::{Consistency, Epoch, Position, ReplicaState, Sequence};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;

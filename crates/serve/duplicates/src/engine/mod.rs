@@ -47,11 +47,11 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_core::Instant;
-use evenkeel_core::request::ordered::{
+use evenkeel_core::request::partition::ShardMap;
+use evenkeel_ordered::{
     Acknowledge, Agreement, ConnectionKind, Copies, Copying, Dropped, History, Members, Position,
     ReplicaState, Sequence, ServerSet, agree,
 };
-use evenkeel_core::request::partition::ShardMap;
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -61,7 +61,6 @@ use super::config::{Connector, DuplicatesConfig};
 use super::counts::Counts;
 use super::layout::Layout;
 use super::leadership::Leadership;
-use super::log::{Log, LogError};
 use super::manager::{Manager, Sample};
 pub(super) use access::write_group;
 pub(super) use bootstrap::count_commands;
@@ -73,6 +72,7 @@ use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::store::keys::WATERMARK;
+use evenkeel_wal::{Log, LogError};
 pub(super) use moving::Move;
 use reading::Reads;
 pub(super) use state_pass::StatePass;

@@ -1,16 +1,13 @@
 //! A shard that moves: its writes for the partition that it goes to, and keys on their way there.
 //!
 //! What the target gets is writes of its own stream, in the log and in one order, as
-//! [`Moving`](evenkeel_core::request::ordered::Moving) says. A client's write that is *sent* there
+//! [`Moving`](evenkeel_ordered::Moving) says. A client's write that is *sent* there
 //! has one call with copies in both partitions. A move that cannot go on is given up
 //! ([`Inner::break_move`]): the source was the owner all along, and what the target has of the
 //! shard is nobody's.
 
-use evenkeel_core::request::ordered::{
-    Copies, Hash, Moving, Phase, Position, Refused, Sequence, Treatment,
-};
+use evenkeel_ordered::{Copies, Hash, Moving, Phase, Position, Refused, Sequence, Treatment};
 
-use super::super::log::LogError;
 use super::access::write_group;
 use super::bootstrap::{count_commands, restoring};
 use super::types::{Copy, CopyTarget, Form, Owed, Write};
@@ -19,6 +16,7 @@ use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::Shape;
+use evenkeel_wal::LogError;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// One move under way.

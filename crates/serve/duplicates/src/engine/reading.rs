@@ -11,7 +11,7 @@
 //! sent again whenever that helps; one on the ordered connection holds back nothing, so it may only
 //! while its client has sent nothing behind it, and only on ordered connections.
 //!
-//! [`Members::eligible`]: evenkeel_core::request::ordered::Members::eligible
+//! [`Members::eligible`]: evenkeel_ordered::Members::eligible
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,9 +20,6 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
-use evenkeel_core::request::ordered::{
-    Acknowledge, ConnectionKind, Consistency, Dropped, Eligible, ReplicaState, Sequence, ServerSet,
-};
 use evenkeel_core::request::redundancy::Hedge;
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Refusal,
@@ -30,6 +27,9 @@ use evenkeel_core::request::{
 };
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Fleet, GroupId, Health, Instant, ReplicaId};
+use evenkeel_ordered::{
+    Acknowledge, ConnectionKind, Consistency, Dropped, Eligible, ReplicaState, Sequence, ServerSet,
+};
 use slab::Slab;
 
 use super::super::config::DuplicatesConfig;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{Dropped, ServerSet};
+use evenkeel_ordered::{Dropped, ServerSet};
 
 use super::Inner;
 use super::types::Owed;

@@ -7,7 +7,7 @@
 //! it is drawn again. Until the answer is known nothing more is taken from this client: what it
 //! sends behind `SPOP` must find the members gone.
 
-use evenkeel_core::request::ordered::{ConnectionKind, Consistency};
+use evenkeel_ordered::{ConnectionKind, Consistency};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;

@@ -8,13 +8,13 @@
 //! therefore ends with every key as it is, whatever it made of writes whose beginnings are
 //! forgotten.
 
-use evenkeel_core::request::ordered::{Copying, Hash, Sequence, Treatment};
+use evenkeel_ordered::{Copying, Hash, Sequence, Treatment};
 
-use super::super::log::RecordKind;
 use super::Inner;
 use super::bootstrap::{as_given, restoring};
 use super::types::{Copy, CopyTarget, Write};
 use evenkeel_stores::resp::hash::slot;
+use evenkeel_wal::RecordKind;
 
 /// One partition's turn in the writing of a state.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::request::ordered::Dropped;
+    use evenkeel_ordered::Dropped;
 
     use super::super::world::World;
 

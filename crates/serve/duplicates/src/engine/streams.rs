@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::request::ordered::{ConnectionKind, Consistency};
+use evenkeel_ordered::{ConnectionKind, Consistency};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use evenkeel_core::request::Attempt;
-use evenkeel_core::request::ordered::{Hash, Sequence};
+use evenkeel_ordered::{Hash, Sequence};
 use evenkeel_stores::resp::commands::{Refusal, Repeat};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::request::{Arguments, RequestParser};

@@ -7,20 +7,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::Instant;
-use evenkeel_core::request::ordered::{
+use evenkeel_core::request::safeguards::Safeguards;
+use evenkeel_ordered::{
     Acknowledge, ConnectionKind, Consistency, Dropped, Epoch, History, MembersConfig, Position,
     Sequence,
 };
-use evenkeel_core::request::safeguards::Safeguards;
 
 use super::super::config::{Connector, DuplicatesConfig, Target};
 use super::super::layout::{Layout, MapPlace};
-use super::super::log::{Log, LogSettings};
 use super::Engine;
 use super::types::{ClientId, ParsedCommand};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
+use evenkeel_wal::{Log, LogSettings};
 
 const CONNECTIONS: [ConnectionKind; 2] = [ConnectionKind::Ordered, ConnectionKind::Free];
 

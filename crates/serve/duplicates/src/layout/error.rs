@@ -1,6 +1,6 @@
 //! Why bytes are no layout, or a layout cannot be in force.
 
-use evenkeel_core::request::ordered::SERVERS_MAX;
+use evenkeel_ordered::SERVERS_MAX;
 
 /// What is wrong with a layout. The words for bytes that are none follow "it holds".
 #[derive(Debug, thiserror::Error)]

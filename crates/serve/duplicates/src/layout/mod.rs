@@ -16,8 +16,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use evenkeel_core::request::ordered::{Epoch, Position, SERVERS_MAX, Sequence};
 use evenkeel_core::request::partition::ShardMap;
+use evenkeel_ordered::{Epoch, Position, SERVERS_MAX, Sequence};
 use serde::{Deserialize, Serialize};
 
 pub use error::LayoutError;

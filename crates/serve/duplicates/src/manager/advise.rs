@@ -20,8 +20,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::SERVERS_MAX;
 use evenkeel_core::units::{OutOfRange, Rate};
+use evenkeel_ordered::SERVERS_MAX;
 use evenkeel_planner::duplicates::correlation::{Correlation, Verdict};
 use evenkeel_planner::duplicates::moves::{
     Arrangement, Move, Partition, Planner, Steadiness, Step,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_core::request::ordered::Consistency;
 use evenkeel_duplicates::state::Advice;
 use evenkeel_duplicates::{DuplicatesConfig, ManagerSettings, Service, Target};
+use evenkeel_ordered::Consistency;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_stores::store::Pauses;
 use evenkeel_stores::store::embedded::EmbeddedSettings;

@@ -1,8 +1,8 @@
 //! Duplicates that hold something else than the others: they are found, not read from, and filled
 //! again.
 
-use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_duplicates::DuplicatesConfig;
+use evenkeel_ordered::Acknowledge;
 use evenkeel_testkit::redis::{Client, Reply, encoded};
 use evenkeel_testkit::wait::block_until;
 

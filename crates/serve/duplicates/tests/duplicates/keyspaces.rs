@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_cql::Version;
 use evenkeel_cql::client::config::CqlUser;
 use evenkeel_duplicates::{DuplicatesConfig, Target};
+use evenkeel_ordered::Acknowledge;
 use evenkeel_runtime::tls::ClientTlsFiles;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements, payload};

@@ -20,8 +20,8 @@ mod world;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_duplicates::changes::ChangeRequest;
+use evenkeel_ordered::Acknowledge;
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::wait::{PATIENCE, block_for, block_until};
 use world::World;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_duplicates::{DuplicatesConfig, Target};
+use evenkeel_ordered::Acknowledge;
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::wait::block_until;
 

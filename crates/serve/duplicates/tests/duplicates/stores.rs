@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::request::ordered::Acknowledge;
 use evenkeel_duplicates::{DuplicatesConfig, Target};
+use evenkeel_ordered::Acknowledge;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements, payload};
 use evenkeel_stores::store::Host;
 use evenkeel_stores::store::cassandra::Cassandra;

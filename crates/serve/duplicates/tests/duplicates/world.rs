@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_core::request::ordered::{Consistency, MembersConfig};
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_duplicates::changes::ChangeRequest;
 use evenkeel_duplicates::client::SessionOpener;
 use evenkeel_duplicates::layout::MapPlace;
-use evenkeel_duplicates::log::LogSettings;
 use evenkeel_duplicates::{Control, DuplicatesConfig, DuplicatesState, Service, Target};
+use evenkeel_ordered::{Consistency, MembersConfig};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_stores::resp::request::Limits;
 use evenkeel_testkit::folder::Folder;
@@ -21,6 +20,7 @@ use evenkeel_testkit::story::{Running, skipped};
 use evenkeel_testkit::wait::{
     PATIENCE, block_for, block_for_within, block_until, block_until_within,
 };
+use evenkeel_wal::LogSettings;
 use tokio::sync::watch;
 
 /// A configuration of one service whose files are in a folder, and which says nothing else.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use evenkeel_core::request::ordered::{Acknowledge, Epoch, History, Position, Sequence};
 use evenkeel_core::request::partition::ShardMap;
+use evenkeel_ordered::{Acknowledge, Epoch, History, Position, Sequence};
 
 use super::Event;
 use super::front::Front;

@@ -1,11 +1,11 @@
 //! The sequencer: what it knows, and what it does with clients and servers.
 
 use evenkeel_core::Instant;
-use evenkeel_core::request::ordered::{
+use evenkeel_core::request::partition::ShardMap;
+use evenkeel_ordered::{
     Acknowledge, ConnectionKind, Consistency, Copies, Epoch, History, Members, MembersConfig,
     Position, Rejoin, ReplicaState, Sequence, ServerSet, Session, Treatment,
 };
-use evenkeel_core::request::partition::ShardMap;
 
 use super::reckoning::{Read, Written};
 use super::world::{Answer, CLIENTS, Command, Record, SHARDS, Server, World};

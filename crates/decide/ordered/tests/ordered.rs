@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use evenkeel_core::Instant;
-use evenkeel_core::request::ordered::{
+use evenkeel_ordered::{
     Acknowledge, Copies, Epoch, History, Members, MembersConfig, Position, Rejoin, ReplicaState,
     Sequence, ServerSet,
 };

@@ -19,7 +19,7 @@
 //! keys at a time will do.
 
 use super::ServerSet;
-use crate::time::{Duration, Instant};
+use evenkeel_core::time::{Duration, Instant};
 
 /// A deadline that is no further away, or past, tells nothing: clocks differ.
 const EXPIRING_WITHIN_MS: i64 = 10_000;

@@ -18,7 +18,7 @@ mod reckoning;
 #[path = "ordered_moves/world.rs"]
 mod world;
 
-use evenkeel_core::request::ordered::Acknowledge;
+use evenkeel_ordered::Acknowledge;
 use proptest::prelude::*;
 use world::World;
 

@@ -2,7 +2,7 @@
 
 use super::ServerSet;
 
-crate::named! {
+evenkeel_core::named! {
     /// How many duplicates must have a write before its client is told so.
     ///
     /// Whatever the level, a write is in the log before it is sent, so it survives the death of

@@ -22,7 +22,7 @@
 use core::fmt;
 
 use super::{Acknowledge, Copies, SERVERS_MAX, Sequence, ServerSet};
-use crate::time::{Deadline, Duration, Instant, Why};
+use evenkeel_core::time::{Deadline, Duration, Instant, Why};
 
 /// What one service asks of its servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ impl Default for MembersConfig {
     }
 }
 
-crate::named! {
+evenkeel_core::named! {
     /// How a server stands.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum ReplicaState {
@@ -63,7 +63,7 @@ crate::named! {
     }
 }
 
-crate::named! {
+evenkeel_core::named! {
     /// Why a server was dropped.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Dropped {

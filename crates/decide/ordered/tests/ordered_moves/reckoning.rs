@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::request::ordered::Consistency;
+use evenkeel_ordered::Consistency;
 use proptest::prelude::*;
 
 use super::front::{consistency, shard_of};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use evenkeel_core::Instant;
-use evenkeel_core::request::ordered::{Moving, Phase, Sequence};
+use evenkeel_ordered::{Moving, Phase, Sequence};
 
 use super::front::shard_of;
 use super::world::{Command, List, World};

@@ -24,7 +24,7 @@
 
 use super::{Copying, Hash, Members, Sequence, Treatment};
 
-crate::named! {
+evenkeel_core::named! {
     /// How far a move has come.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Phase {
@@ -187,7 +187,7 @@ impl Moving {
 mod tests {
     use super::super::{Acknowledge, MembersConfig};
     use super::*;
-    use crate::time::Instant;
+    use evenkeel_core::time::Instant;
 
     fn members() -> Members {
         let config =

@@ -33,7 +33,6 @@ mod divergence;
 mod members;
 mod moving;
 mod position;
-mod servers;
 mod session;
 
 pub use copies::{Acknowledge, Copies};
@@ -41,8 +40,8 @@ pub use copying::{Copying, Hash, Key, Treatment};
 pub use divergence::{
     Agreement, KEYS_AT_ONCE, Pace, Statement, Verdict, agree, compare, refillable,
 };
+pub use evenkeel_core::request::servers::{SERVERS_MAX, ServerSet};
 pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};
 pub use moving::{Moving, Phase};
 pub use position::{Epoch, History, Position, Rejoin, Sequence};
-pub use servers::{SERVERS_MAX, ServerSet};
 pub use session::{ConnectionKind, Consistency, Eligible, Session};

@@ -22,7 +22,7 @@
 
 use super::{Acknowledge, Members, Refused, Sequence, ServerSet};
 
-crate::named! {
+evenkeel_core::named! {
     /// What a read must see.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum Consistency {
