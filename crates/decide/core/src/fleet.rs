@@ -111,16 +111,16 @@ const OVERTAKEN_WITHIN: Duration = Duration::from_secs(10);
 /// that one of age t is not over after another s is t / (t + s)), so that is how it is forgotten.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct GivenUp {
-    copies: f64,
+    pub(crate) copies: f64,
     /// How long the one that waited longest had waited.
-    waited_ns: u64,
-    at: Instant,
+    pub(crate) waited_ns: u64,
+    pub(crate) at: Instant,
 }
 
 impl GivenUp {
     /// How many of them the replica still has to do with, as far as one can expect.
     #[inline]
-    fn left(&self, now: Instant) -> f64 {
+    pub(crate) fn left(&self, now: Instant) -> f64 {
         if self.copies == 0.0 {
             return 0.0; // the usual case
         }
@@ -133,6 +133,13 @@ impl GivenUp {
         self.waited_ns = self.waited_ns.max(waited_ns);
         self.at = now;
     }
+}
+
+/// What a replica has to do for siblings of this dispatcher.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elsewhere {
+    pub(crate) in_flight: u32,
+    pub(crate) given_up: f64,
 }
 
 /// Whether a replica is being asked for its state.
@@ -189,6 +196,8 @@ pub struct Replica {
     /// How many replicas have had this slot before.
     pub(crate) generation: u32,
     pub(crate) in_flight: u32,
+    /// What siblings had in flight there at the last look, and what they had given up.
+    pub(crate) elsewhere: Elsewhere,
     pub(crate) given_up: GivenUp,
     pub(crate) silence: Silence,
     pub(crate) probing: Probing,
@@ -215,6 +224,7 @@ impl Replica {
         Self {
             generation,
             in_flight: 0,
+            elsewhere: Elsewhere { in_flight: 0, given_up: 0.0 },
             given_up: GivenUp { copies: 0.0, waited_ns: 0, at: Instant::ZERO },
             silence: Silence::new(),
             probing: Probing::Idle,
@@ -250,6 +260,18 @@ impl Replica {
     #[inline]
     pub fn burden(&self, now: Instant) -> f64 {
         f64::from(self.in_flight) + self.given_up.left(now)
+    }
+
+    /// The same with what siblings have in flight there.
+    #[inline]
+    pub fn load(&self, now: Instant) -> f64 {
+        self.burden(now) + f64::from(self.elsewhere.in_flight) + self.elsewhere.given_up
+    }
+
+    /// Attempts in flight of this dispatcher and, at the last look, of its siblings.
+    #[inline]
+    pub const fn in_flight_of_all(&self) -> u32 {
+        self.in_flight + self.elsewhere.in_flight
     }
 
     /// The newest report, if it ever sent one.

@@ -19,11 +19,13 @@ pub mod observer;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::{Hedge, HedgeStats, Redundancy, Single};
+use evenkeel_core::request::siblings::Siblings;
 use evenkeel_core::request::{CallId, Dispatcher, DispatcherConfig, Probe, Request};
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Health, Instant, ReplicaId};
@@ -79,7 +81,7 @@ pub struct Calls {
 /// What distinguishes the dispatchers of an upstream: each worker has its own.
 #[derive(Clone, Copy, Debug)]
 pub struct DispatcherSeed {
-    /// The number of dispatchers that share the replicas: C3's number of clients.
+    /// The number of processes that share the replicas: C3's number of clients.
     pub clients: u32,
     /// Seed of the policy's randomness; workers must differ, or they would choose alike.
     pub seed: u64,
@@ -158,6 +160,18 @@ impl Calls {
             timekeeper: RefCell::default(),
             recorder: RefCell::default(),
         })
+    }
+
+    /// How many data centres it has dispatchers for.
+    pub fn datacenters(&self) -> usize {
+        self.dispatchers.len()
+    }
+
+    /// Takes the place of this worker among all of the process; by data centre.
+    pub fn join(&self, siblings: &[Arc<Siblings>], worker: usize) {
+        for (dispatcher, siblings) in self.dispatchers.iter().zip(siblings) {
+            dispatcher.borrow_mut().take_seat(siblings.seat(worker));
+        }
     }
 
     /// Goes on with another policy, hedge and limits; what was learnt and what is in flight stays.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::HedgeStats;
+use evenkeel_core::request::siblings::Siblings;
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Health, Instant};
 use evenkeel_geo::demand::{SiteTally, SplitTally};
@@ -58,6 +59,8 @@ struct Entry {
     home: Mutex<Arc<[ServerAddress]>>,
     /// `None` where all requests stay at home.
     split: Option<SplitEntry>,
+    /// What its workers learn, by data centre.
+    siblings: Mutex<Vec<Arc<Siblings>>>,
 }
 
 /// How an upstream stands, over all workers.
@@ -134,6 +137,7 @@ impl Entry {
             said: Said::new(&upstream.name),
             home: Mutex::new(home.into()),
             split: upstream.split.clone().map(|setup| SplitEntry::new(setup.sites, workers)),
+            siblings: Mutex::default(),
         }
     }
 
@@ -213,6 +217,16 @@ impl UpstreamStates {
             cpu_nanos: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             changes: watch::Sender::new(0),
         }
+    }
+
+    /// Where the workers of an upstream tell each other what they learn: for so many data centres.
+    pub fn siblings(&self, upstream: usize, datacenters: usize) -> Vec<Arc<Siblings>> {
+        let entry = self.entry(upstream);
+        let mut siblings = entry.siblings.lock().unwrap_or_else(PoisonError::into_inner);
+        while siblings.len() < datacenters {
+            siblings.push(Siblings::new(self.cpu_nanos.len()));
+        }
+        siblings[..datacenters].to_vec()
     }
 
     /// CPU time that all workers have used: listening, deciding, passing on.

@@ -1,4 +1,5 @@
-//! One worker thread: sockets, dispatchers and connections of its own, shared with nobody.
+//! One worker thread: sockets, dispatchers and connections of its own, shared with nobody. What its
+//! dispatchers learn, those of its siblings read ([`evenkeel_core::request::siblings`]).
 
 use std::cell::RefCell;
 use std::io;
@@ -181,8 +182,7 @@ impl Floor {
     }
 
     fn seed(&self, upstream: &UpstreamConfig) -> DispatcherSeed {
-        let clients = self.config.clients(upstream);
-        DispatcherSeed { clients, seed: self.number as u64 + 1, can_ask: false }
+        DispatcherSeed { clients: upstream.proxies, seed: self.number as u64 + 1, can_ask: false }
     }
 
     fn open_routes(&mut self) -> io::Result<()> {
@@ -214,6 +214,8 @@ impl Floor {
         let config = &self.config.upstreams[place].common;
         let into = (Rc::clone(&self.writer), self.sinks.clone());
         route.calls().record(place, config, into);
+        let siblings = self.states.siblings(place, route.calls().datacenters());
+        route.calls().join(&siblings, self.number);
         let cluster = self.clusters.get(place).and_then(Option::as_ref);
         route.keep(&mut self.keeping, (&self.states, place), cluster);
         if let Some(directives) = self.states.directives(place) {

@@ -59,7 +59,6 @@ fn the_smallest_configuration_has_defaults() {
     );
     assert_eq!(shop.common.timeouts.total, Duration::from_secs(30));
     assert!(shop.common.hedge.is_none() && shop.common.health.is_none());
-    assert_eq!(config.clients(&shop.common) as usize, config.process.workers);
 }
 
 #[test]

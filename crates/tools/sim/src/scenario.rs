@@ -177,6 +177,9 @@ pub struct Workload {
     pub requests: u64,
     /// Clients, each with a dispatcher of its own.
     pub clients: usize,
+    /// Clients of one process: so many are siblings, which use what each of them learns.
+    #[serde(skip_serializing_if = "is_one")]
+    pub workers: usize,
     /// Offered load as a share of the capacity at *mean* speed, without copies; on shared cores
     /// as a share of the full requests they can serve.
     pub utilisation: f64,
@@ -584,6 +587,7 @@ impl Workload {
                 .between(Duration::from_millis(1)..=day)
                 .optional(),
             clients: table.key("clients").integer().between(1..=100_000).or(20),
+            workers: table.key("workers").integer().between(1..=1_000).or(1),
             utilisation: table.key("utilisation").number().between(0.001..=10.0).or(0.7),
             rate: table.key("rate").rate().between(1e-3..=1e9).optional(),
             arrivals: Arrivals::read(table.key("arrivals")),
@@ -620,6 +624,12 @@ impl Workload {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
 const fn is_zero(number: &usize) -> bool {
     *number == 0
+}
+
+/// The same for what is one.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+const fn is_one(number: &usize) -> bool {
+    *number == 1
 }
 
 fn read_duration(table: &mut Table<'_>, key: &str, range: RangeInclusive<Duration>) -> Duration {

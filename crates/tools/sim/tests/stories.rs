@@ -349,6 +349,23 @@ fn the_order_of_the_paper_holds_when_speeds_change_slowly() {
     }
 }
 
+/// Eight workers before the replicas of the demo, which pause: p99 of those that read what their
+/// siblings learn over that of those that do not, five paired seeds.
+#[test]
+fn workers_that_read_what_their_siblings_learn_have_the_shorter_tail() {
+    let p99_ms = |workers: &str, policy: &str| {
+        let sets = ["workload.clients=8", workers];
+        let scenario = scenario(shipped("demo.toml"), &sets);
+        let ln = (1..=5).map(|seed| evenkeel_sim::run(&scenario, policy, seed).p99_ms.ln());
+        (ln.sum::<f64>() / 5.0).exp()
+    };
+    let ratio =
+        |policy| p99_ms("workload.workers=8", policy) / p99_ms("workload.workers=1", policy);
+    for (policy, at_most) in [("least-outstanding", 0.75), ("c3", 0.95), ("c3+hedge", 1.05)] {
+        assert!(ratio(policy) < at_most, "{policy}: {}", ratio(policy));
+    }
+}
+
 /// One replica of shared cores without a dimmer, at 70 % of what it can serve.
 const SHARED: &str = "
 replicas = [4]

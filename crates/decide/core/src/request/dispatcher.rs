@@ -43,6 +43,7 @@ use crate::request::decision::{Decisions, Verdict};
 use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
 use crate::request::safeguards::{Distrust, Safeguards, untried};
 use crate::request::select::{Candidates, Choice, Selector, cheapest};
+use crate::request::siblings::Seat;
 use crate::rng::Rng;
 use crate::time::{Deadline, Duration, Instant, Why};
 use crate::units::Dimmer;
@@ -95,6 +96,8 @@ pub struct Dispatcher {
     plan_version: u64,
     /// Whether the policy ever wants to hear something before it chooses.
     asks: bool,
+    /// Where other workers have the same replicas.
+    seat: Option<Box<Seat>>,
     questions: Questions,
     old_age: OldAge,
     moves: Budget,
@@ -119,6 +122,7 @@ impl Dispatcher {
             config,
             fleet,
             asks,
+            seat: None,
             questions: Questions::default(),
             old_age: OldAge::default(),
             moves: moving::budget(),
@@ -143,6 +147,11 @@ impl Dispatcher {
     pub fn with_redundancy(mut self, redundancy: Box<dyn Redundancy>) -> Self {
         self.redundancy = redundancy;
         self
+    }
+
+    /// Takes a place among its siblings, if it has any: before its first call.
+    pub fn take_seat(&mut self, seat: Option<Seat>) {
+        self.seat = seat.map(Box::new);
     }
 
     /// Begins the life of a call. `id` is the driver's name for it, unique among its open calls.
@@ -231,7 +240,11 @@ impl Dispatcher {
         if !self.is_current(attempt) {
             return self.learn(now, attempt, &Outcome::Cancelled);
         }
-        self.fleet.replica_mut(attempt.replica).given_up.add(now, waited_ns);
+        let replica = self.fleet.replica_mut(attempt.replica);
+        replica.given_up.add(now, waited_ns);
+        if let Some(seat) = &self.seat {
+            seat.note_given_up(attempt.replica, replica);
+        }
         self.learn(now, attempt, &Outcome::Cancelled)
     }
 
@@ -262,6 +275,9 @@ impl Dispatcher {
             let replica = self.fleet.replica_mut(attempt.replica);
             assert!(replica.in_flight > 0, "finished more often than sent");
             replica.in_flight -= 1;
+            if let Some(seat) = &self.seat {
+                seat.note_in_flight(attempt.replica, replica);
+            }
         }
         self.firsts -= u32::from(attempt.kind.is_alone());
     }
@@ -377,6 +393,11 @@ impl Dispatcher {
 
     fn choose(&mut self, now: Instant, call: &mut Call) -> Choice {
         let group = call.request.group;
+        if let Some(seat) = &mut self.seat
+            && seat.is_due(now)
+        {
+            seat.look(now, &mut self.fleet, &mut *self.selector);
+        }
         if call.at_once > 0 && call.copies.is_empty() {
             self.config.safeguards.listen(now, &mut self.fleet);
             if let Some(replica) = self.next_of_all(now, call, call.at_once + 1) {
@@ -501,6 +522,9 @@ impl Dispatcher {
         facts.in_flight += 1;
         facts.silence.sent(sent_at);
         let generation = facts.generation;
+        if let Some(seat) = &self.seat {
+            seat.note_in_flight(replica, facts);
+        }
         self.window.replicas[replica.index()].sent += 1;
         self.selector.on_send(sent_at, replica, kind, &self.fleet);
         self.firsts += u32::from(kind.is_alone());
@@ -516,6 +540,10 @@ impl Dispatcher {
         self.fleet.note_answer(now, of.replica, feedback);
         self.fleet.succeeded(now, of.replica);
         self.old_age.add(latency_ns);
+        if let Some(seat) = &self.seat {
+            let replica = (of.replica, self.fleet.replica(of.replica));
+            seat.note_answer(replica, latency_ns, feedback);
+        }
         of.learnt = Learnt::Reply { latency_us: latency_ns / 1_000 };
     }
 

@@ -16,6 +16,7 @@ pub mod ring;
 pub mod safeguards;
 pub mod select;
 pub mod servers;
+pub mod siblings;
 
 pub use call::{
     Attempt, BodyEnd, Call, CallId, Failure, Kind, Outcome, Refusal, Replay, ReplicaSet, Request,

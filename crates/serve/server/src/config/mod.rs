@@ -250,9 +250,4 @@ impl Config {
             None => Protocol::Http,
         }
     }
-
-    /// The number of dispatchers that share an upstream's replicas: C3's number of clients.
-    pub fn clients(&self, upstream: &UpstreamConfig) -> u32 {
-        upstream.proxies.saturating_mul(u32::try_from(self.process.workers).unwrap_or(u32::MAX))
-    }
 }

@@ -266,6 +266,7 @@ impl Scenario {
         for (key, is_there) in [
             ("replicas", !self.replicas.is_empty()),
             ("workload.read_repair", workload.read_repair > 0.0),
+            ("workload.workers", workload.workers > 1),
             ("workload.writes", workload.writes > 0.0),
             ("workload.skew", workload.skew > 0.0),
             ("workload.phases", has_phases),

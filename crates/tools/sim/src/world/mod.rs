@@ -20,6 +20,7 @@ use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::call::ATTEMPTS_MAX;
 use evenkeel_core::request::redundancy::Hedge;
 use evenkeel_core::request::select::{Policy, Selector};
+use evenkeel_core::request::siblings::Siblings;
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Outcome, Probe,
 };
@@ -276,6 +277,9 @@ fn make_clients(
     let cluster = &scenario.cluster;
     let groups = groups(scenario);
     let clients = scenario.clients_max();
+    let workers = scenario.workload.workers;
+    let processes: Vec<_> =
+        (0..clients.div_ceil(workers)).map(|_| Siblings::new(workers)).collect();
     let client = |number: usize| {
         let config = DispatcherConfig {
             safeguards: scenario.safeguards(),
@@ -287,7 +291,9 @@ fn make_clients(
         };
         let fleet = Fleet::new(cluster.servers, groups.clone());
         let selector = make_selector(spelling.policy, peers(scenario, number), truth);
-        let dispatcher = Dispatcher::new(fleet, selector, config);
+        let seat = processes.get(number / workers).and_then(|it| it.seat(number % workers));
+        let mut dispatcher = Dispatcher::new(fleet, selector, config);
+        dispatcher.take_seat(seat);
         let dispatcher = match spelling.hedge(&scenario.run.hedge) {
             Some(hedge) => dispatcher.with_redundancy(Box::new(Hedge::new(hedge))),
             None => dispatcher,
@@ -297,11 +303,12 @@ fn make_clients(
     (0..clients + scenario.callers()).map(client).collect()
 }
 
-/// Clients of the servers that this client calls: servers call those of the next tier.
+/// Processes with clients of the servers that this client calls: servers call those of the next
+/// tier.
 fn peers(scenario: &Scenario, client: usize) -> usize {
     match client.checked_sub(scenario.clients_max()) {
         Some(server) => scenario.tiers[scenario.tier_of(server)].servers,
-        None => scenario.clients_max(),
+        None => scenario.clients_max().div_ceil(scenario.workload.workers),
     }
 }
 

@@ -40,7 +40,7 @@ use crate::fleet::{Feedback, Fleet, ReplicaId};
 use crate::request::call::{Attempt, Kind, Outcome};
 use crate::request::decision::Candidate;
 use crate::request::select::cubic::{CubicConfig, Limiter};
-use crate::request::select::{Candidates, Choice, Selector, cheapest, same_kind};
+use crate::request::select::{Candidates, Choice, Selector, Told, cheapest, same_kind};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, from_millis_f64, millis, nanos};
 
@@ -255,8 +255,8 @@ impl C3 {
         };
         let replica = fleet.replica(id);
         let burden = match self.config.counts_given_up {
-            true => replica.burden(now),
-            false => f64::from(replica.in_flight()),
+            true => replica.load(now),
+            false => f64::from(replica.in_flight_of_all()),
         };
         let score = score(&estimate, burden, self.config.weight, self.config.exponent);
         Rated { score, latency_ms }
@@ -283,14 +283,20 @@ impl C3 {
     }
 
     fn learn(&mut self, now: Instant, id: ReplicaId, sample: Estimate) {
+        self.learn_mean(now, id, sample, (self.config.alpha, Self::TYPICAL_ALPHA));
+    }
+
+    /// Learns the mean of answers; `weights`: theirs in the averages.
+    #[inline]
+    fn learn_mean(&mut self, now: Instant, id: ReplicaId, mean: Estimate, weights: (f64, f64)) {
         let heard = &mut self.heard[id.index()];
         let whole = heard.at.is_none() && self.config.unheard != Unheard::Zero;
-        let weight = if whole { 1.0 } else { self.config.alpha };
-        heard.estimate = heard.estimate.towards(sample, weight);
+        let weight = if whole { 1.0 } else { weights.0 };
+        heard.estimate = heard.estimate.towards(mean, weight);
         heard.at = Some(now);
         if self.config.unheard == Unheard::Typical {
-            let typical = self.typical.unwrap_or(sample);
-            self.typical = Some(typical.towards(sample, Self::TYPICAL_ALPHA));
+            let typical = self.typical.unwrap_or(mean);
+            self.typical = Some(typical.towards(mean, weights.1));
         }
     }
 
@@ -409,6 +415,15 @@ impl Selector for C3 {
         for one in candidates {
             self.rated[one.replica().index()].tell(one);
         }
+    }
+
+    fn on_siblings(&mut self, now: Instant, replica: ReplicaId, told: &Told) {
+        let Told { latency_ms, service_ms, queue, .. } = *told;
+        let waiting_ms = latency_ms - service_ms;
+        // Of that many samples, one after the other.
+        let weight = |of_one: f64| 1.0 - (1.0 - of_one).powf(f64::from(told.answers));
+        let weights = (weight(self.config.alpha), weight(Self::TYPICAL_ALPHA));
+        self.learn_mean(now, replica, Estimate { waiting_ms, service_ms, queue }, weights);
     }
 
     #[inline]

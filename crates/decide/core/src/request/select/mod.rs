@@ -65,6 +65,19 @@ pub enum Choice {
     Refuse,
 }
 
+/// What siblings heard from a replica since the last look.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Told {
+    /// Answers.
+    pub answers: u32,
+    /// Their mean latency, milliseconds.
+    pub latency_ms: f64,
+    /// The mean service time that they reported, milliseconds; the latency of those that did not.
+    pub service_ms: f64,
+    /// The mean queue that they reported.
+    pub queue: f64,
+}
+
 /// Loop 1, *who*.
 pub trait Selector: Any + Debug + Send {
     /// The name users know it by.
@@ -119,6 +132,9 @@ pub trait Selector: Any + Debug + Send {
     /// Learns what became of an attempt. Called exactly once per attempt, after the fleet's facts
     /// were updated and while the attempt still counts as in flight.
     fn on_outcome(&mut self, _now: Instant, _of: &Attempt, _outcome: &Outcome, _fleet: &Fleet) {}
+
+    /// What siblings heard from a replica: see `siblings.rs`.
+    fn on_siblings(&mut self, _now: Instant, _replica: ReplicaId, _told: &Told) {}
 
     /// Replicas joined, left, or changed health.
     fn on_membership(&mut self, _now: Instant, _fleet: &Fleet) {}

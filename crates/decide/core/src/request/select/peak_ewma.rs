@@ -70,7 +70,7 @@ impl PeakEwma {
     fn load_of(&self, now: Instant, fleet: &Fleet, id: ReplicaId) -> f64 {
         let replica = fleet.replica(id);
         let penalty_ms = replica.failure_share(now) * self.config.failure_penalty_ms;
-        load(self.faded(now, id) + penalty_ms, replica.in_flight())
+        load(self.faded(now, id) + penalty_ms, replica.in_flight_of_all())
     }
 
     fn observe(&mut self, now: Instant, id: ReplicaId, latency_ms: f64) {

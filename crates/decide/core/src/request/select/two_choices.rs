@@ -21,11 +21,11 @@ impl Selector for TwoChoices {
     fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice {
         let (one, other) = two_of(candidates.ids, rng);
         let fleet = candidates.fleet;
-        let burden = |id| fleet.replica(id).burden(now);
+        let burden = |id| fleet.replica(id).load(now);
         Choice::Send(cheapest(&[one, other], rng, burden))
     }
 
     fn cost(&self, now: Instant, fleet: &Fleet, replica: ReplicaId) -> Option<f64> {
-        Some(fleet.replica(replica).burden(now))
+        Some(fleet.replica(replica).load(now))
     }
 }
