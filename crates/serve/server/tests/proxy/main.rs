@@ -4,6 +4,7 @@
 
 mod bodies;
 mod chaos;
+mod siblings;
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
