@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::changes::{ChangeRequest, MovesState};
 use super::engine::{Engine, Inner};
-use super::layout::PARTITIONS_MAX;
 use super::rejected::ChangeRejected;
+use evenkeel_leadership::layout::PARTITIONS_MAX;
 
 /// A change, and where its answer goes.
 pub(super) struct Asked {

@@ -16,11 +16,12 @@
 //! An application in Rust that runs the service itself has `client.rs`: sessions without a socket.
 //!
 //! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before (`fencing.rs`),
-//! and brings it up to date from the log or from another duplicate. `leadership/` is who may write
-//! at all, where several processes stand by. `manager.rs` samples accesses and advises.
+//! and brings it up to date from the log or from another duplicate. Who may write at all, where
+//! several processes stand by, says [`evenkeel_leadership`]. `manager.rs` samples accesses and
+//! advises.
 //!
 //! `control.rs` takes requests to move shards and to add or remove duplicates, `mover.rs` carries
-//! them out, `layout/` keeps what came of them.
+//! them out, [`evenkeel_leadership::layout`] keeps what came of them.
 //!
 //! | room | what it is |
 //! |---|---|
@@ -30,8 +31,8 @@
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
 //! | `member`, `members`, `connect`, `connection`, `redis_check`, `fencing` | a duplicate: reached, fenced off, filled, sent to |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
-//! | [`layout`], [`changes`], [`rejected`], `control`, `mover` | which partition holds what, and changes of it |
-//! | `leadership/` | who may write, where processes take turns |
+//! | [`changes`], [`rejected`], `control`, `mover` | changes of which partition holds what |
+//! | [`evenkeel_leadership`] | who may write, where processes take turns; which partition holds what |
 //! | `manager` | samples accesses and advises |
 //! | [`state`], [`metrics`], [`admin`], `counts` | for people and programs |
 //!
@@ -50,8 +51,6 @@ mod engine;
 mod fencing;
 mod frontend;
 mod inbox;
-pub mod layout;
-mod leadership;
 mod manager;
 mod member;
 mod members;
@@ -66,7 +65,7 @@ mod takeover;
 pub use config::{DuplicatesConfig, RedisAccess, Target};
 pub(crate) use config::{ENSEMBLE_EXPECTED, ensemble};
 pub use control::Control;
-pub use leadership::EtcdSettings;
+pub use evenkeel_leadership::EtcdSettings;
 pub use manager::ManagerSettings;
 pub use service::Service;
 pub use state::DuplicatesState;

@@ -4,7 +4,7 @@ use evenkeel_ordered::{Refused, SERVERS_MAX};
 use evenkeel_settings::Mismatch;
 use http::StatusCode;
 
-use super::layout::PARTITIONS_MAX;
+use evenkeel_leadership::layout::PARTITIONS_MAX;
 
 /// Why a [`ChangeRequest`](super::changes::ChangeRequest) is not taken. What goes wrong after it
 /// was taken is part of the service's state.

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::config::{Connector, DuplicatesConfig};
 use super::connect::connect;
 use super::fencing::{self, Look};
-use super::leadership::Leadership;
+use evenkeel_leadership::Leadership;
 use evenkeel_wal::{Log, LogError, Recovered};
 
 /// The log of this term, and the history it begins with.

@@ -18,9 +18,9 @@ use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use crate::DuplicatesConfig;
-use crate::layout::MapPlace;
 use crate::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
+use evenkeel_leadership::layout::MapPlace;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 use evenkeel_stores::clients::rest::url;
 use evenkeel_stores::resp::request::Limits;

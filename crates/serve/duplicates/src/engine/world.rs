@@ -14,9 +14,9 @@ use evenkeel_ordered::{
 };
 
 use super::super::config::{Connector, DuplicatesConfig, Target};
-use super::super::layout::{Layout, MapPlace};
 use super::Engine;
 use super::types::{ClientId, ParsedCommand};
+use evenkeel_leadership::layout::{Layout, MapPlace};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};

@@ -7,19 +7,20 @@
 use std::io;
 use std::rc::Rc;
 
-use super::super::layout::{Layout, LayoutError, LocalFuture, MapStore, StoreError};
 use super::etcd::Kept;
+use super::layout::{Layout, LayoutError, LocalFuture, MapStore, StoreError};
 use super::{Leadership, Swapped};
 use evenkeel_stores::clients::error::RemoteError;
 
 /// Keeps the layout for as long as this process leads.
 #[derive(Debug)]
-pub(in super::super) struct EtcdStore {
+pub struct EtcdStore {
     leadership: Rc<Leadership>,
 }
 
 impl EtcdStore {
-    pub(in super::super) const fn new(leadership: Rc<Leadership>) -> Self {
+    /// In the name of whoever leads.
+    pub const fn new(leadership: Rc<Leadership>) -> Self {
         Self { leadership }
     }
 

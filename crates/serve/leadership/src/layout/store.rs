@@ -1,4 +1,4 @@
-//! Where a layout is kept: a file, unless processes take turns (`leadership/layout.rs`).
+//! Where a layout is kept: a file, unless processes take turns (`etcd_store.rs`).
 
 use std::fmt;
 use std::fs::{self, File};

@@ -48,10 +48,10 @@ pub(super) enum Renewed {
 
 /// What is kept under a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in super::super) struct Kept {
-    pub(in super::super) bytes: Vec<u8>,
+pub(super) struct Kept {
+    pub(super) bytes: Vec<u8>,
     /// The revision of the last change, what is compared.
-    pub(in super::super) revision: u64,
+    pub(super) revision: u64,
 }
 
 /// What came of asking for the lease.
@@ -64,7 +64,7 @@ pub(super) enum Campaign {
 
 /// What became of a comparison and a swap.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in super::super) enum Swapped {
+pub(super) enum Swapped {
     Done,
     /// Another value is there, or none.
     Other(Option<Kept>),

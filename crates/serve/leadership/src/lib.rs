@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | `reign` | who leads | the lease ends |
 //! | `epoch` | the last epoch that was given, a number that only rises | for ever |
-//! | `map` | who holds which shard, and who the duplicates are: a [`Layout`](super::layout::Layout) | for ever |
+//! | `map` | who holds which shard, who the duplicates are: a [`layout::Layout`] | for ever |
 //!
 //! **Two lines of defence.** The lease says who *should* write, the epoch at every duplicate who
-//! *can* (`fencing.rs`). Where a majority acknowledges, the second alone is enough: whoever leads
-//! has fenced off a majority before its first write. The lease makes that nobody else even tries,
+//! *can* (`fencing.rs` of duplicates). Where a majority acknowledges, the second alone is enough:
+//! whoever leads has fenced off a majority before its first write. The lease makes that nobody else even tries,
 //! and it is what the other levels have.
 //!
 //! **The holder's clock.** It counts from *before* it asked for the lease or its renewal, and ends
@@ -18,12 +18,15 @@
 //! matters. What is not renewed in time is not given up: when etcd answers again and the lease is
 //! still there, it goes on.
 //!
+//! [`layout`] is the other thing that is kept of a service besides its log: in a file, or here.
+//!
 //! **What a new holder must know** it has from the duplicates: it takes an epoch above all that
 //! were given, fences them off and begins from what a majority has.
 
 mod error;
 mod etcd;
-mod layout;
+mod etcd_store;
+pub mod layout;
 #[cfg(test)]
 mod tests;
 
@@ -35,7 +38,7 @@ use std::time::Duration;
 
 use self::error::LeadershipError;
 use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
-pub(super) use self::layout::EtcdStore;
+pub use self::etcd_store::EtcdStore;
 use evenkeel_stores::clients::error::RemoteError;
 use tokio::sync::Notify;
 
@@ -70,7 +73,7 @@ pub struct EtcdSettings {
 
 /// Being the one who leads, for as long as the lease is renewed.
 #[derive(Debug)]
-pub(super) struct Leadership {
+pub struct Leadership {
     election: Election,
     who: String,
     held: RefCell<Rc<Held>>,
@@ -89,7 +92,7 @@ pub(super) struct Leadership {
 /// # Errors
 /// When etcd's answer is one that waiting does not change, or another one leads and we are not to
 /// wait.
-pub(super) async fn enter(
+pub async fn enter(
     settings: &EtcdSettings,
     service: &str,
     who: &str,
@@ -144,12 +147,12 @@ pub(super) async fn enter(
 impl Leadership {
     /// Whether nobody else can have been given the lease by now.
     #[inline]
-    pub(super) fn is_valid(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         boot_time() < self.until.get() && self.given_up.get().is_none()
     }
 
     /// For clients and people, when it is not valid.
-    pub(super) fn why_invalid(&self) -> String {
+    pub fn why_invalid(&self) -> String {
         let why = self.error.borrow();
         let why = why.as_deref().unwrap_or("this process was stopped, or slept");
         let place = self.election.place();
@@ -162,7 +165,7 @@ impl Leadership {
     }
 
     /// This process cannot do what whoever leads must: somebody else may lead at once.
-    pub(super) fn give_up(&self, why: &str) {
+    pub fn give_up(&self, why: &str) {
         self.until.set(Duration::ZERO);
         self.error.replace(Some(why.to_owned()));
         self.given_up.set(Some(false));
@@ -170,7 +173,7 @@ impl Leadership {
     }
 
     /// It can again, and leads again unless somebody else has led meanwhile.
-    pub(super) fn regain(&self) {
+    pub fn regain(&self) {
         self.given_up.set(self.given_up.get().and(Some(true)));
         self.told.notify_one();
     }
@@ -179,7 +182,7 @@ impl Leadership {
     ///
     /// # Errors
     /// When another one leads, or etcd does not answer in several attempts.
-    pub(super) async fn epoch_above(&self, seen: u64) -> io::Result<u64> {
+    pub async fn epoch_above(&self, seen: u64) -> io::Result<u64> {
         let mut last = String::new();
         for _ in 0..2 * RENEWALS {
             match self.election.give_epoch(&self.held(), seen).await {
@@ -196,7 +199,7 @@ impl Leadership {
     }
 
     /// Renews the lease for as long as it is there; how it was lost.
-    pub(super) async fn keep(self: Rc<Self>) -> io::Error {
+    pub async fn keep(self: Rc<Self>) -> io::Error {
         loop {
             let held = self.held();
             let told = tokio::time::timeout(held.granted / RENEWALS, self.told.notified());
@@ -281,7 +284,7 @@ impl Leadership {
     }
 
     /// Lets somebody else lead at once.
-    pub(super) async fn resign(&self) {
+    pub async fn resign(&self) {
         self.until.set(Duration::ZERO);
         self.election.revoke(&self.held()).await;
     }
