@@ -8,8 +8,8 @@
 //!
 //! **Two lines of defence.** The lease says who *should* write, the epoch at every duplicate who
 //! *can* (`fencing.rs` of duplicates). Where a majority acknowledges, the second alone is enough:
-//! whoever leads has fenced off a majority before its first write. The lease makes that nobody else even tries,
-//! and it is what the other levels have.
+//! whoever leads has fenced off a majority before its first write. The lease makes that nobody else
+//! even tries, and it is what the other levels have.
 //!
 //! **The holder's clock.** It counts from *before* it asked for the lease or its renewal, and ends
 //! an eighth earlier than the lease: so it has stopped telling clients anything before another can
