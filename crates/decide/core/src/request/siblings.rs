@@ -121,7 +121,7 @@ impl Cell {
             at: Instant::from_nanos(self.given_up_at.load(Ordering::Relaxed)),
         };
         fence(Ordering::Acquire);
-        let is_whole = version % 2 == 0 && self.version.load(Ordering::Relaxed) == version;
+        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         is_whole.then_some((sums, given_up))
     }
 
