@@ -33,6 +33,13 @@ pub struct Position {
     pub sequence: Sequence,
 }
 
+impl Position {
+    /// Epoch and sequence, as they are written down.
+    pub const fn numbers(self) -> (u64, u64) {
+        (self.epoch.0, self.sequence.0)
+    }
+}
+
 /// The writes we know of: which epochs they were given in, and from where on the log holds them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {

@@ -150,6 +150,23 @@ pub(super) struct Remote {
     host: Mutex<Option<Host>>,
 }
 
+impl Connector {
+    /// The store that we speak RESP for; `None` of Redis, which does so itself.
+    pub(super) fn store_in_between(&self) -> Option<&'static str> {
+        let remote = match self {
+            Self::Tcp { .. } => return None,
+            Self::Host(_) => return Some("embedded"),
+            Self::Remote(remote) => &remote.target,
+        };
+        match remote {
+            Target::Memcached { .. } => Some("memcached"),
+            Target::ZooKeeper { .. } => Some("zookeeper"),
+            Target::Cassandra { .. } => Some("cassandra"),
+            Target::Tcp { .. } | Target::Embedded { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -12,6 +12,11 @@
 //! has just emptied it and has not signed it again, would take it for nobody's and bring it "up to
 //! date" with its own log. The other stores have one owner, or fence by themselves.
 //!
+//! A client's `FLUSHALL` (`engine/flush.rs`) signs a duplicate anew as well, and one that an
+//! earlier leader had sent may be done after its successor has raised the epoch. So a duplicate is
+//! fenced off when no earlier connection is left *and* the epoch is ours still: whoever came in
+//! between and saw the earlier one is found and ended in the next round.
+//!
 //! **Nonce.** Without a common store two processes that are started in the same moment see the same
 //! epochs. What they choose has a random part, and should they choose the same nonetheless, the
 //! nonce shows it to the second, which then ends.
@@ -28,7 +33,7 @@ use evenkeel_stores::resp::reply::{integer, payload};
 use evenkeel_stores::store::keys::{EPOCH, WATERMARK};
 
 /// What is said while a duplicate is being filled: whoever finds it must begin again.
-const FILLING: &[u8] = b"filling";
+pub(super) const FILLING: &[u8] = b"filling";
 /// Where whoever has a history that is nobody's is.
 pub(super) const NOBODYS: Position =
     Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) };
@@ -156,7 +161,8 @@ impl Us {
         format!("evenkeel-{}-{}-{}", self.name, self.epoch.0, self.number)
     }
 
-    fn stamp(&self) -> Vec<u8> {
+    /// What `evenkeel:epoch` of a duplicate of ours says.
+    pub(super) fn stamp(&self) -> Vec<u8> {
         format!("{} {:016x} {}", self.epoch.0, *NONCE, self.name).into_bytes()
     }
 
@@ -214,9 +220,9 @@ pub(super) async fn fence(
     us: &Us,
     connector: &Connector,
 ) -> Result<(), FencingError> {
-    raise(link, us, connector).await?;
     // Until it is seen that none is left: everything rests on it.
     for _ in 0..ROUNDS_MAX {
+        raise(link, us, connector).await?;
         let list = link.ask(&[b"CLIENT", b"LIST"]).await?;
         if list.first() == Some(&b'-') {
             return match connector {
@@ -229,7 +235,7 @@ pub(super) async fn fence(
             };
         }
         let earlier = us.earlier(&list);
-        if earlier.is_empty() {
+        if earlier.is_empty() && payload(&link.get(EPOCH).await?) == Some(us.stamp().as_slice()) {
             return Ok(());
         }
         for id in earlier {
@@ -400,6 +406,42 @@ mod tests {
                 let stamp = Stamp::parse(&one.ask(&[b"GET", EPOCH]).await.unwrap());
                 assert_eq!(stamp.epoch, late.epoch, "an epoch is never lowered");
             }
+        });
+    }
+
+    /// What it had sent is done between the later one's epoch and the end of its connection.
+    #[test]
+    fn who_flushes_while_it_is_fenced_off_leaves_the_later_epoch() {
+        let Some((_redis, connector)) = redis() else { return };
+        run(async || {
+            let (mut link, mut lowered) = (linked(&connector).await, 0);
+            for round in 1..=200 {
+                let (early, late) = (us(2 * round, 1), us(2 * round + 1, 1));
+                assert!(fence(&mut link, &early, &connector).await.is_ok());
+                let mut theirs = connect(&connector, &early.label()).await.unwrap();
+                let stamp = early.stamp();
+                let flushing = tokio::task::spawn_local(async move {
+                    let mut count = 0;
+                    while let Ok(found) = theirs.get(EPOCH).await {
+                        if Stamp::parse(&found).epoch == late.epoch {
+                            count +=
+                                usize::from(theirs.ask(&[b"MSET", EPOCH, &stamp]).await.is_ok());
+                        }
+                    }
+                    count
+                });
+                assert!(fence(&mut link, &us(2 * round + 1, 1), &connector).await.is_ok());
+                for _ in 0..2 {
+                    let stamp = Stamp::parse(&link.ask(&[b"GET", EPOCH]).await.unwrap());
+                    assert_eq!(stamp.epoch.0, 2 * round + 1, "an epoch is never lowered");
+                    tokio::task::yield_now().await;
+                }
+                lowered += flushing.await.unwrap();
+                if lowered > 2 {
+                    return;
+                }
+            }
+            panic!("it was never in between");
         });
     }
 

@@ -13,11 +13,11 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::config::Connector;
 use super::connect::{connect, reach};
 use super::connection;
-use super::engine::{Bootstrap, Engine, Inner, Owed, write_group};
+use super::engine::{Bootstrap, Engine, Inner, Owed};
 use super::fencing::{self, FencingError, Look, NOBODYS, Us};
 use super::redis_check;
 use evenkeel_stores::resp::reply::{elements, payload};
-use evenkeel_stores::store::keys::{RESERVED, WATERMARK};
+use evenkeel_stores::store::keys::{RESERVED, WATERMARK, write_group, write_signed};
 use evenkeel_wal::{Reader, Record, RecordKind};
 
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
@@ -353,7 +353,15 @@ impl Inner {
     /// overwritten by the state behind them.
     fn restore_one(&mut self, server: usize, record: &Record<'_>) {
         let count = super::engine::count_commands(record.command);
+        let stamp = self.stamp_behind(record.command, false);
         let state = &mut self.servers[server];
+        if let Some(stamp) = stamp {
+            // It stays one that is being filled.
+            write_signed(&mut state.ordered.pending, record.command, &stamp, fencing::FILLING);
+            let owed = Owed::Replayed { write: None, before: 2 + count, refusal: None };
+            state.ordered.owe(owed);
+            return self.members.sent(self.now, server, None);
+        }
         state.ordered.pending.extend_from_slice(record.command);
         for _ in 0..count {
             let owed = match record.kind {
@@ -369,6 +377,10 @@ impl Inner {
 
     fn replay_one(&mut self, server: usize, record: &Record<'_>) {
         let position = self.history.position(Sequence(record.sequence));
+        let stamp = match record.kind {
+            RecordKind::Once => self.stamp_behind(record.command, false),
+            RecordKind::Idempotent | RecordKind::State => None,
+        };
         let state = &mut self.servers[server];
         let connection = &mut state.ordered.pending;
         let sequence = Sequence(record.sequence);
@@ -378,7 +390,7 @@ impl Inner {
                 Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
             }
             RecordKind::Once => {
-                write_group(connection, record.command, position);
+                write_group(connection, record.command, position.numbers(), stamp.as_deref());
                 let count = super::engine::count_commands(record.command);
                 state.marked = sequence;
                 Owed::Replayed { write: Some(sequence), before: 2 + count, refusal: None }

@@ -8,12 +8,15 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::types::{ClientId, ErrorReply, Form, Owed, ParsedCommand, Write};
-use super::{Call, Inner, write_mark};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite};
+use super::types::{ClientId, Form, Owed, ParsedCommand, Write};
+use super::{Call, Inner};
+use evenkeel_stores::resp::commands::{
+    self, Class, Command, Local, Repeat, Rewrite, Whole, refusals,
+};
 use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::rewrite;
-use evenkeel_stores::store::keys::RESERVED;
+use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::{COMMAND_BYTES_MAX, LogError, RecordKind};
 
 impl Inner {
@@ -51,7 +54,13 @@ impl Inner {
             Class::Local(local) => self.local(id, local, parsed),
             _ if !is_known => self.refuse(id, "NOAUTH Authentication required."),
             Class::Refused(why) => self.refuse(id, why),
+            Class::Whole(Whole::Flush) if in_transaction => self.queue_flush(id, parsed),
+            Class::Whole(_) if in_transaction => self.refuse(id, refusals::WHOLE_IN_MULTI),
+            Class::Whole(whole) => self.whole(id, whole, command, parsed),
             _ if in_transaction => self.queue(id, command, class, parsed),
+            Class::Read | Class::Write(_) if self.is_in_parts(command, parsed) => {
+                self.split(id, command, parsed);
+            }
             Class::Read => self.read(id, command, parsed),
             Class::Write(repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
@@ -89,38 +98,22 @@ impl Inner {
         self.reply_now(id, |out, _| write(out));
     }
 
-    /// The shard of all keys of a command.
-    ///
-    /// # Errors
-    /// What the client is told when they are in several, or when a key is ours.
-    pub(super) fn shard_of(
-        &self,
-        command: &Command,
-        parsed: ParsedCommand<'_>,
-    ) -> Result<usize, ErrorReply> {
-        let mut shard = None;
-        let keys = commands::keys(command, parsed.arguments())?;
-        for index in keys {
-            let key = parsed.argument(index);
-            if key.starts_with(RESERVED) {
-                let message = "keys that begin with 'evenkeel:' are Evenkeel's own";
-                return Err(ErrorReply::new("ERR", message));
-            }
-            let of_key = self.map.shard(evenkeel_stores::resp::hash::slot(key));
-            if *shard.get_or_insert(of_key) != of_key {
-                let message = "keys of one command must be in one shard: give them a common {tag}";
-                return Err(ErrorReply::new("CROSSSHARD", message));
-            }
+    pub(super) fn read(&mut self, id: ClientId, command: &Command, parsed: ParsedCommand<'_>) {
+        match self.locate(command, parsed) {
+            Ok(place) => self.read_at(id, place, command, parsed),
+            Err(reply) => self.refuse(id, &reply.to_string()),
         }
-        shard.ok_or_else(|| ErrorReply::new("ERR", format!("'{}' without a key", command.name)))
     }
 
-    fn read(&mut self, id: ClientId, command: &Command, parsed: ParsedCommand<'_>) {
-        let shard = match self.shard_of(command, parsed) {
-            Ok(shard) => shard,
-            Err(reply) => return self.refuse(id, &reply.to_string()),
-        };
-        let partition = self.map.partition(shard);
+    /// Reads where the keys are.
+    pub(super) fn read_at(
+        &mut self,
+        id: ClientId,
+        place: Location,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let Location { shard, partition, .. } = place;
         let Some(client) = self.client(id) else { return };
         let (consistency, session) = (client.consistency, client.session);
         let needs_leadership = consistency == Consistency::Strong;
@@ -132,15 +125,15 @@ impl Inner {
             Err(refused) => return self.refuse_access(id, refused),
         };
         if eligible.needs == Acknowledge::One {
-            let (place, who) = ((shard, partition), (consistency, eligible));
-            return self.read_one(id, place, who, command, parsed);
+            return self.read_one(id, place, (consistency, eligible), command, parsed);
         }
         assert_eq!(
             eligible.connection,
             ConnectionKind::Ordered,
             "several answers are equal in one order only"
         );
-        let to = self.members.quorum(partition, &eligible, usize::from(self.config.read_copies));
+        let copies = if place.is_whole { 1 } else { usize::from(self.config.read_copies) };
+        let to = self.members.quorum(partition, &eligible, copies);
         let form = Form::One(commands::shape(command, parsed.arguments()));
         let call = self.open(id, (shard, partition), None, to, form);
         let opened = &mut self.calls[call];
@@ -196,7 +189,7 @@ impl Inner {
         })
     }
 
-    fn write_one(
+    pub(super) fn write_one(
         &mut self,
         id: ClientId,
         command: &Command,
@@ -322,6 +315,10 @@ impl Inner {
         position: Position,
         write: &Write<'_>,
     ) {
+        let stamp = match write.repeat {
+            Repeat::Idempotent => None,
+            Repeat::Partial | Repeat::Once => self.stamp_behind(write.commands, write.is_single),
+        };
         for server in to.iter() {
             let connection = &mut self.servers[server].ordered;
             let owed = match write.repeat {
@@ -330,7 +327,8 @@ impl Inner {
                     Owed::Access { call }
                 }
                 Repeat::Partial | Repeat::Once => {
-                    write_group(&mut connection.pending, write.commands, position);
+                    let out = &mut connection.pending;
+                    write_group(out, write.commands, position.numbers(), stamp.as_deref());
                     self.servers[server].marked = position.sequence;
                     let before = 2 + write.count;
                     let is_single = write.is_single;
@@ -346,14 +344,6 @@ impl Inner {
 /// What may be said in a transaction, or says that it is over.
 const fn ends_transaction(local: Local) -> bool {
     matches!(local, Local::Exec | Local::Discard | Local::Multi | Local::Reset | Local::Quit)
-}
-
-/// `MULTI`, the commands, the watermark, `EXEC`: applied with its watermark or not at all.
-pub(in super::super) fn write_group(out: &mut Vec<u8>, commands: &[u8], position: Position) {
-    out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
-    out.extend_from_slice(commands);
-    write_mark(out, position);
-    out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
 }
 
 /// The time of day, for expiries.

@@ -43,6 +43,8 @@ pub(in super::super) struct Client {
     /// What its next command waits for.
     held: Option<Held>,
     pub(in super::super) waker: Option<Waker>,
+    /// It is nobody but a part of another one's command: which, and the number of the part.
+    part: Option<(usize, usize)>,
 }
 
 /// Why a client's next command is not taken yet.
@@ -63,6 +65,8 @@ pub(super) struct Transaction {
     pub(super) shapes: Vec<Shape>,
     pub(super) count: u32,
     pub(super) shard: Option<usize>,
+    /// It removes all keys.
+    pub(super) empties: bool,
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) writes: bool,
     /// A command was refused: EXEC does nothing.
@@ -90,6 +94,16 @@ impl Client {
         {
             waker.wake_by_ref();
         }
+    }
+
+    /// A part of an answer waits for the others.
+    pub(super) const fn keep_part(&mut self, bytes: usize) {
+        self.kept_bytes += bytes;
+    }
+
+    /// All parts are there.
+    pub(super) const fn give_parts(&mut self, bytes: usize) {
+        self.kept_bytes -= bytes;
     }
 
     /// Whether its next command has to wait.
@@ -135,9 +149,26 @@ impl Inner {
             read_order: ReadOrder::default(),
             held: None,
             waker: None,
+            part: None,
         });
         self.counts.clients += 1;
         ClientId { key, serial }
+    }
+
+    /// In whose name a part of this client's command is sent: one who has seen what it has, and
+    /// whose only answer goes to the whole ([`super::gather`]).
+    pub(super) fn welcome_part(&mut self, parent: ClientId, part: (usize, usize)) -> ClientId {
+        let seen = self.client(parent).map(|client| (client.session, client.consistency));
+        let id = self.welcome();
+        self.counts.clients -= 1;
+        if let Some(client) = self.client(id) {
+            (client.is_known, client.part) = (true, Some(part));
+            client.protocol = Protocol::Resp3;
+            if let Some((session, consistency)) = seen {
+                (client.session, client.consistency) = (session, consistency);
+            }
+        }
+        id
     }
 
     /// A client, while it is there.
@@ -193,6 +224,9 @@ impl Inner {
     /// Answers one command in RESP3; a client of RESP2 gets it as that has it.
     pub(super) fn reply(&mut self, id: ClientId, slot: u64, answer: &[u8], form: &Form) {
         let Some(client) = self.client(id) else { return };
+        if let Some(part) = client.part {
+            return self.part_answered(part, answer);
+        }
         let index = (slot - client.first) as usize;
         if index > 0 {
             let mut kept = Vec::with_capacity(answer.len());
@@ -228,6 +262,11 @@ impl Inner {
     ) {
         let slot = self.slot(id);
         let Some(client) = self.client(id) else { return };
+        if let Some(part) = client.part {
+            let mut answer = Vec::new();
+            write(&mut answer, client.protocol);
+            return self.part_answered(part, &answer);
+        }
         let index = (slot - client.first) as usize;
         if index == 0 {
             write(&mut client.out, client.protocol);

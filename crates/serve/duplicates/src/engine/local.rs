@@ -8,10 +8,13 @@ use super::access::unix_ms;
 use super::clients::Transaction;
 use super::types::{ClientId, Form, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat};
-use evenkeel_stores::resp::{Protocol, encode, rewrite};
+use evenkeel_stores::resp::locate::{CROSSING, Location};
+use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
 
 /// Commands one transaction may have, so that it cannot fill the memory.
 const TRANSACTION_BYTES_MAX: usize = 16 << 20;
+const TRANSACTION_TOO_LONG: &str = "ERR a transaction may have 16 MiB of commands";
 
 impl Inner {
     /// Answers a command that no duplicate needs to see.
@@ -255,8 +258,9 @@ impl Inner {
         class: Class,
         parsed: ParsedCommand<'_>,
     ) {
-        let shard = match self.shard_of(command, parsed) {
-            Ok(shard) => shard,
+        // Whether it may be written there is asked when all of it is known.
+        let place = match self.locate(command, parsed) {
+            Ok(place) => place,
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let mut text = Vec::new();
@@ -277,21 +281,37 @@ impl Inner {
         let keys: Vec<Box<[u8]>> = keys.map(|index| parsed.argument(index).into()).collect();
         let Some(client) = self.client(id) else { return };
         let Some(transaction) = &mut client.transaction else { return };
-        if *transaction.shard.get_or_insert(shard) != shard {
-            return self.refuse(
-                id,
-                "CROSSSHARD the keys of a transaction must be in one shard: give them a common \
-                 {tag}",
-            );
-        }
+        let first = *transaction.shard.get_or_insert(place.shard);
+        let fits = self.map.partition(first) == place.partition;
+        let Some(client) = self.client(id) else { return };
+        let Some(transaction) = client.transaction.as_mut().filter(|_| fits) else {
+            return self.refuse(id, CROSSING.0);
+        };
         if transaction.commands.len() + text.len() > TRANSACTION_BYTES_MAX {
-            return self.refuse(id, "ERR a transaction may have 16 MiB of commands");
+            return self.refuse(id, TRANSACTION_TOO_LONG);
         }
         transaction.commands.extend_from_slice(&text);
         transaction.count += 1;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
         transaction.writes |= !matches!(class, Class::Read);
         transaction.keys.extend(keys);
+        self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
+    }
+
+    /// `FLUSHALL` between MULTI and EXEC.
+    pub(super) fn queue_flush(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        if let Some(lacks) = self.lacks(parsed.argument(0)) {
+            return self.refuse(id, &lacks);
+        }
+        let Some(client) = self.client(id) else { return };
+        let Some(transaction) = &mut client.transaction else { return };
+        if transaction.commands.len() > TRANSACTION_BYTES_MAX {
+            return self.refuse(id, TRANSACTION_TOO_LONG);
+        }
+        whole::write_flush(parsed.arguments().get(1), &mut transaction.commands);
+        transaction.count += 1;
+        transaction.shapes.push(Shape::Plain);
+        (transaction.writes, transaction.empties) = (true, true);
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
     }
 
@@ -303,9 +323,19 @@ impl Inner {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             return self.refuse(id, text);
         }
-        let Some(shard) = transaction.shard else {
+        if transaction.count == 0 {
             return self.reply_now(id, |out, _| encode::array(out, 0));
+        }
+        // A shard may have moved since they came.
+        let place = self.locate_keys(transaction.keys.iter().map(AsRef::as_ref));
+        let shard = place.and_then(|place| Ok(place.map_or(Ok(0), Location::shard_to_write)?));
+        let shard = match shard {
+            Ok(shard) => shard,
+            Err(reply) => return self.refuse(id, &reply.to_string()),
         };
+        if transaction.empties {
+            return self.empty_all_within(id, (shard, transaction));
+        }
         let keys: Vec<u128> = transaction.keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();
         keys.iter().for_each(|key| self.streams.forget(*key));

@@ -8,6 +8,11 @@
 //! | `access.rs` | a client's command becomes a read or a write of so many servers |
 //! | `reading.rs` | a read goes to those that the dispatcher says |
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
+//! | `places.rs` | in which partition keys are, and which may be used together |
+//! | `gather.rs` | a command in several partitions: its parts, and one answer of theirs |
+//! | `all_keys.rs` | commands about keys that they do not name |
+//! | `flush.rs` | every key goes, in every partition |
+//! | `scan.rs` | cursors, each of one duplicate |
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
@@ -23,16 +28,21 @@
 //! | `types.rs` | words that all of them share |
 
 mod access;
+mod all_keys;
 mod answers;
 mod bootstrap;
 mod checks;
 mod clients;
 mod connection_state;
+mod flush;
+mod gather;
 mod layout;
 mod local;
 mod moving;
+mod places;
 mod read_order;
 mod reading;
+mod scan;
 mod silence;
 mod spop;
 mod state_pass;
@@ -60,7 +70,6 @@ use super::changes::Changes;
 use super::config::{Connector, DuplicatesConfig};
 use super::counts::Counts;
 use super::manager::{Manager, Sample};
-pub(super) use access::write_group;
 pub(super) use bootstrap::count_commands;
 use checks::{Checks, is_exact};
 pub(super) use clients::Client;
@@ -71,10 +80,12 @@ use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
-use evenkeel_stores::store::keys::WATERMARK;
+use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
+use gather::Gather;
 pub(super) use moving::Move;
 use reading::Reads;
+use scan::Scans;
 pub(super) use state_pass::StatePass;
 use streams::Streams;
 pub(super) use types::{ClientId, Owed, ParsedCommand};
@@ -144,6 +155,9 @@ pub(super) struct Inner {
     pub(super) state_pass: Option<StatePass>,
     streams: Streams,
     checks: Checks,
+    /// Commands in several partitions.
+    gathers: Slab<Gather>,
+    scans: Scans,
 }
 
 /// One duplicate.
@@ -261,6 +275,8 @@ impl Engine {
             state_pass: None,
             streams: Streams::default(),
             checks,
+            gathers: Slab::new(),
+            scans: Scans::default(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -533,6 +549,7 @@ impl Inner {
             Owed::Read { attempt } => self.lose_read(attempt, why),
             Owed::Draw { pop } => self.draw(pop),
             Owed::LastId { question } => self.last_id_lost(&question),
+            Owed::Scan { number } => self.scan_lost(number),
             _ => {}
         }
     }
@@ -703,14 +720,5 @@ impl Server {
 
 /// `SET evenkeel:watermark "EPOCH SEQUENCE"`
 pub(super) fn write_mark(out: &mut Vec<u8>, position: Position) {
-    let mut digits = itoa::Buffer::new();
-    let mut text = [0_u8; 41];
-    let mut length = 0;
-    for (number, end) in [(position.epoch.0, &b" "[..]), (position.sequence.0, b"")] {
-        for part in [digits.format(number).as_bytes(), end] {
-            text[length..length + part.len()].copy_from_slice(part);
-            length += part.len();
-        }
-    }
-    encode::command(out, &[b"SET", WATERMARK, &text[..length]]);
+    keys::write_mark(out, position.numbers());
 }

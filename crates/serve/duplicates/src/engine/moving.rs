@@ -8,7 +8,6 @@
 
 use evenkeel_ordered::{Copies, Hash, Moving, Phase, Position, Refused, Sequence, Treatment};
 
-use super::access::write_group;
 use super::bootstrap::{count_commands, restoring};
 use super::types::{Copy, CopyTarget, Form, Owed, Write};
 use super::{Call, Inner};
@@ -16,6 +15,7 @@ use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::LogError;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -251,7 +251,7 @@ impl Inner {
             state.ordered.pending.extend_from_slice(write.commands);
             return 0;
         }
-        write_group(&mut state.ordered.pending, write.commands, position);
+        write_group(&mut state.ordered.pending, write.commands, position.numbers(), None);
         state.marked = position.sequence;
         2 + write.count
     }

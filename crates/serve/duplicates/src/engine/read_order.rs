@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
 use super::types::{ClientId, ParsedCommand};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local};
+use evenkeel_stores::resp::commands::{self, Class, Command, Local, Whole};
 
 /// The reads of one client that may overtake its writes: where their answers go, and of which keys
 /// they are. Two keys with one hash make a write wait in vain, no more.
@@ -34,6 +34,11 @@ impl ReadOrder {
         let hash = xxh3_64(key);
         let of_key = self.0.iter().rev().filter(|(_, other)| *other == hash);
         of_key.map(|&(slot, _)| slot).find(|&slot| is_waiting(slot))
+    }
+
+    /// The last of all that is not answered.
+    fn last(&self, is_waiting: impl Fn(u64) -> bool) -> Option<u64> {
+        self.0.iter().rev().map(|&(slot, _)| slot).find(|&slot| is_waiting(slot))
     }
 
     fn is_empty(&self) -> bool {
@@ -71,6 +76,12 @@ impl Inner {
         };
         let last_of = |key: &[u8]| client.read_order.last_of(key, |slot| client.is_waiting(slot));
         let last = match (class, &client.transaction) {
+            (Class::Whole(Whole::Flush | Whole::Sort { .. }), None) => {
+                client.read_order.last(|slot| client.is_waiting(slot))
+            }
+            (Class::Local(Local::Exec), Some(transaction)) if transaction.empties => {
+                client.read_order.last(|slot| client.is_waiting(slot))
+            }
             (Class::Local(Local::Exec), Some(transaction)) => {
                 transaction.keys.iter().filter_map(|key| last_of(key)).max()
             }

@@ -42,6 +42,7 @@ use evenkeel_proxy::calls::replica_state;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::commands::{self, Command};
 use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::reply::{self, Blame, Shape};
 
 /// A read is idempotent and asks no duplicate twice: only budget and duplicates bound its retries.
@@ -84,6 +85,8 @@ struct Read {
     consistency: Consistency,
     shard: usize,
     partition: usize,
+    /// The layout that it is of, where more than this shard counts.
+    version: Option<u64>,
     /// Its client's later writes of the same keys wait for it.
     holds_writes: bool,
     opened: Instant,
@@ -279,14 +282,16 @@ impl Inner {
     pub(super) fn read_one(
         &mut self,
         id: ClientId,
-        (shard, partition): (usize, usize),
+        location: Location,
         (consistency, eligible): (Consistency, Eligible),
         command: &Command,
         parsed: ParsedCommand<'_>,
     ) {
+        let Location { shard, partition, .. } = location;
         let key = self.reads.open.vacant_key();
         let request = Request::new(GroupId::new(partition), Replay::Always);
-        let (among, copies) = (Some(eligible.from), self.config.read_copies);
+        let copies = if location.is_whole { 1 } else { self.config.read_copies };
+        let among = Some(eligible.from);
         let request = Request { among, copies, ..request };
         let mut call = self.reads.dispatcher.open(self.now, CallId(key as u64), request);
         let mut owed = 0;
@@ -325,6 +330,7 @@ impl Inner {
             consistency,
             shard,
             partition,
+            version: location.version,
             holds_writes,
             opened: self.now,
             owed,
@@ -544,7 +550,9 @@ impl Inner {
         let read = &self.reads.open[key];
         let (id, slot, holds_writes) = (read.client, read.slot, read.holds_writes);
         let (shard, partition, consistency) = (read.shard, read.partition, read.consistency);
-        if !read.may_resend || self.map.partition(shard) != partition {
+        let is_elsewhere = self.map.partition(shard) != partition
+            || read.version.is_some_and(|version| version != self.map.version());
+        if !read.may_resend || is_elsewhere {
             return NOBODY;
         }
         let Some(client) = self.client(id) else { return NOBODY };
@@ -670,7 +678,7 @@ impl Inner {
 
 /// Whether a reply tells of the duplicate's condition, which another may not share. A command that
 /// it does not know the others know as little.
-fn cannot_serve(reply: &[u8]) -> bool {
+pub(super) fn cannot_serve(reply: &[u8]) -> bool {
     reply.first() == Some(&b'-')
         && !reply.starts_with(b"-ERR ")
         && reply::blame(reply) == Some(Blame::Server)

@@ -26,6 +26,7 @@ impl Inner {
         for server in doubted.iter() {
             tracing::warn!(server, "a duplicate says nothing: it is slow, or stands still");
             self.ask_beside(server);
+            self.scan_elsewhere(server);
         }
         let overdue = self.members.overdue(self.now, |server| self.others_took(server));
         for server in overdue.iter() {
@@ -48,7 +49,8 @@ impl Inner {
                 | Owed::LastId { .. }
                 | Owed::Mark { .. }
                 | Owed::Check { .. }
-                | Owed::Page { .. } => Some(Duration::ZERO),
+                | Owed::Page { .. }
+                | Owed::Scan { .. } => Some(Duration::ZERO),
                 // Writes of the past, and keys as long as they are.
                 Owed::Replayed { .. }
                 | Owed::Moved { .. }

@@ -76,6 +76,11 @@ impl Streams {
         }
     }
 
+    /// All keys are gone.
+    pub(super) fn forget_all(&mut self) {
+        self.last.clear();
+    }
+
     /// A write may give this key another last id.
     pub(super) fn forget(&mut self, key: u128) {
         self.last.remove(&key);

@@ -145,6 +145,8 @@ pub(crate) enum Owed {
     /// A write of ours to the stream of a partition that a shard moves to or from; `before` as
     /// above. Of a key (`is_key`) nothing but success will do.
     Moved { write: Sequence, before: u32, refusal: Option<Box<[u8]>>, is_key: bool },
+    /// A page of keys that a client asked for.
+    Scan { number: u64 },
     /// The members that an SPOP is to take.
     Draw { pop: Box<Pop> },
     /// The last id of a stream that an XADD waits for.

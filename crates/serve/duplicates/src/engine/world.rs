@@ -210,6 +210,24 @@ impl World {
         true
     }
 
+    /// A duplicate says this to the next thing on a connection.
+    pub(super) fn say(&mut self, server: usize, kind: ConnectionKind, reply: &str) {
+        self.fetch();
+        assert!(self.sent[server][kind as usize].pop_front().is_some(), "it was asked nothing");
+        let mut inner = self.engine.borrow();
+        let connection = inner.servers[server].connection;
+        if let Err(why) = inner.answered(server, connection, kind, reply.as_bytes()) {
+            inner.drop_server(server, why.expect("the connection is the present one"));
+        }
+    }
+
+    /// What a duplicate was sent and has not answered, each command as one text.
+    pub(super) fn asked(&mut self, server: usize, kind: ConnectionKind) -> Vec<String> {
+        self.fetch();
+        let text = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+        self.sent[server][kind as usize].iter().map(text).collect()
+    }
+
     /// All duplicates do all that they were sent.
     pub(super) fn serve_all(&mut self) {
         let servers = self.holds.len();

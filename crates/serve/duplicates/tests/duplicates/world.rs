@@ -101,6 +101,20 @@ impl World {
         Some(Self::run(redises, duplicates, config, directory, change))
     }
 
+    /// So many partitions of so many duplicates; those of a partition follow one another.
+    pub fn of_partitions(
+        name: &str,
+        partitions: usize,
+        duplicates: usize,
+        change: impl FnOnce(&mut DuplicatesConfig),
+    ) -> Option<Self> {
+        Self::start(name, partitions * duplicates, |config| {
+            let targets = config.partitions.remove(0);
+            config.partitions = targets.chunks(duplicates).map(<[Target]>::to_vec).collect();
+            change(config);
+        })
+    }
+
     /// Duplicates that somebody else keeps; begins when so many are live.
     pub fn over(
         name: &str,

@@ -25,11 +25,14 @@ pub mod commands;
 pub mod encode;
 pub mod hash;
 mod inline;
+pub mod locate;
+pub mod merge;
 pub mod reply;
 pub mod request;
 pub mod rewrite;
 #[cfg(test)]
 mod tests;
+pub mod whole;
 
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

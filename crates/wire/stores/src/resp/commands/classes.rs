@@ -1,6 +1,6 @@
 //! What the options of a command make of it.
 
-use super::{Class, Command, Repeat, Rewrite, Time, integer, refusals};
+use super::{Class, Command, Repeat, Rewrite, Time, Whole, integer, refusals};
 use crate::resp::request::Arguments;
 
 /// Which options can change the class of a command, or its shape.
@@ -10,6 +10,7 @@ pub(super) enum Options {
     Fixed,
     Bitfield,
     Copy,
+    Flush,
     Geoadd,
     Getex,
     /// Of `LPOP` and `RPOP`: a count changes the null.
@@ -41,6 +42,7 @@ fn classify_by_options(command: &Command, arguments: Arguments<'_>) -> Class {
         Options::Fixed | Options::ListPop => command.class,
         Options::Bitfield => bitfield(arguments),
         Options::Copy => copy(arguments),
+        Options::Flush => flush(command.class, arguments),
         Options::Geoadd => added(arguments, &["nx", "xx"], &["ch"]),
         Options::Getex => getex(arguments),
         Options::Memory => read_subcommand(arguments, &["usage"]),
@@ -164,6 +166,11 @@ fn copy(arguments: Arguments<'_>) -> Class {
     }
 }
 
+fn flush(plain: Class, arguments: Arguments<'_>) -> Class {
+    let is_known = || position(arguments, 1, &["sync", "async"]).is_some();
+    if arguments.len() == 1 || (arguments.len() == 2 && is_known()) { plain } else { SYNTAX }
+}
+
 fn restore(arguments: Arguments<'_>) -> Class {
     let mut repeat = Repeat::Once;
     let mut is_absolute = arguments.get(2).and_then(integer) == Some(0);
@@ -190,7 +197,7 @@ fn radius(arguments: Arguments<'_>) -> Class {
 
 /// `SORT` and `SORT_RO`.
 fn sort(plain: Class, arguments: Arguments<'_>) -> Class {
-    let mut class = Class::Read;
+    let (mut class, mut has_patterns) = (Class::Read, false);
     let mut at = 2;
     while at < arguments.len() {
         let value = arguments.get(at + 1);
@@ -199,7 +206,10 @@ fn sort(plain: Class, arguments: Arguments<'_>) -> Class {
             Some(3) => 3,
             Some(4) if value.is_some_and(|pattern| !pattern.contains(&b'*')) => 2,
             Some(5) if value == Some(b"#") => 2,
-            Some(_) if value.is_some() => return Class::Refused(refusals::SORT_PATTERNS),
+            Some(_) if value.is_some() => {
+                has_patterns = true;
+                2
+            }
             None if arguments.is(at, "store") && plain != Class::Read && value.is_some() => {
                 class = Class::Write(Repeat::Once);
                 2
@@ -207,7 +217,11 @@ fn sort(plain: Class, arguments: Arguments<'_>) -> Class {
             _ => return SYNTAX,
         };
     }
-    if at == arguments.len() { class } else { SYNTAX }
+    match has_patterns {
+        _ if at != arguments.len() => SYNTAX,
+        true => Class::Whole(Whole::Sort { stores: class != Class::Read }),
+        false => class,
+    }
 }
 
 fn xread(arguments: Arguments<'_>) -> Class {

@@ -9,6 +9,9 @@
 //! * [`Class::Rewritten`]: the same once [`super::rewrite`] has made it so: relative deadlines
 //!   become absolute, stream ids get their time here.
 //! * [`Class::Local`]: answered by who stands before the servers.
+//! * [`Class::Whole`]: about more than the keys that it names; what is done depends on where keys
+//!   are ([`Whole`]). Where the keys of another command are in several places, it may be done in
+//!   parts ([`Command::merge`]).
 //! * [`Class::Refused`]: differs between servers, or needs all of them, or blocks a lane that
 //!   others use. The text says which, and what to do instead.
 //!
@@ -34,7 +37,7 @@
 
 mod classes;
 mod keys;
-pub(super) mod refusals;
+pub mod refusals;
 mod table;
 
 use super::encode;
@@ -58,6 +61,8 @@ pub struct Command {
     pub keys: Keys,
     /// What its reply is for clients of RESP2: ask [`shape`].
     pub shape: Shape,
+    /// How the replies to its parts become one, where its keys may be asked for in parts.
+    pub merge: Option<Merge>,
     options: Options,
 }
 
@@ -82,6 +87,8 @@ pub enum Class {
     Rewritten(Rewrite, Repeat),
     /// Answered here.
     Local(Local),
+    /// It is about more than the keys that it names.
+    Whole(Whole),
     /// Answered with this error.
     Refused(&'static str),
 }
@@ -98,6 +105,39 @@ pub enum Repeat {
     Partial,
     /// What it does depends on what is there: it must not be done twice.
     Once,
+}
+
+/// What is about more than the keys that it names, or goes on where an earlier command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    /// `FLUSHALL`, `FLUSHDB`: removes every key.
+    Flush,
+    /// `KEYS`
+    Keys,
+    /// `DBSIZE`
+    Count,
+    /// `RANDOMKEY`
+    Random,
+    /// `SCAN`: its cursor is of one server.
+    Scan,
+    /// `HSCAN`, `SSCAN`, `ZSCAN`: the same within one key.
+    ScanPart,
+    /// `SORT` and `SORT_RO` with patterns: they read keys that they do not name.
+    Sort {
+        /// It has `STORE`.
+        stores: bool,
+    },
+}
+
+/// How the replies to the parts of a command become one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merge {
+    /// All are the same.
+    Same,
+    /// They are numbers, which are added.
+    Sum,
+    /// They are arrays with one value for each key.
+    Values,
 }
 
 /// How a command becomes one that does the same everywhere.

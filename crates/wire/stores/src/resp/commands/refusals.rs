@@ -8,8 +8,6 @@ pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced list of streams: for
 
 pub(super) const ADMINISTRATION: &str = "ERR this concerns one server and not the data: connect to \
     the duplicate itself to administer it";
-pub(super) const ALL_PARTITIONS: &str = "ERR this needs all partitions at once, which have no \
-    common moment: keep the keys you need in a set or hash of your own, or ask each duplicate";
 pub(super) const BLOCKING: &str = "ERR a command that waits would hold up all others of its \
     partition: ask again without waiting, at an interval";
 pub(super) const CHANNELS: &str = "ERR channels are kept by no log and differ between duplicates: \
@@ -20,22 +18,20 @@ pub(super) const COPY_DB: &str = "ERR there is one database: COPY without DB, or
     the key";
 pub(super) const DATABASES: &str = "ERR there is one database: use a prefix in the key instead of \
     a number of a database";
-pub(super) const FLUSH: &str = "ERR this would empty every partition for all of its users: delete \
-    keys with UNLINK, or stop the service and empty its duplicates";
 pub(super) const GROUPS: &str = "ERR consumer groups note the time of every delivery by each \
     server's own clock, so duplicates would differ: read with XREAD and keep the last ID in a key";
 pub(super) const MIGRATION: &str = "ERR this moves data between single servers past the log: \
     partitions are moved by this service, and data is read out with DUMP";
 pub(super) const REPLICATION: &str = "ERR duplicates are kept equal by this service, not by \
     replication of Redis: the level of acknowledgement is in its configuration";
-pub(super) const SCANS: &str = "ERR a cursor belongs to one server and means nothing to another: \
-    keep the keys you need in a set or hash of your own, or scan a duplicate itself";
-pub(super) const SCAN_PARTS: &str = "ERR a cursor belongs to one server and means nothing to \
-    another: read parts with HGETALL, SMEMBERS or ZRANGE with LIMIT";
 pub(super) const SCRIPTS: &str = "ERR scripts and functions may do something else at each \
     duplicate (time, random, order): send their commands in MULTI and EXEC";
-pub(super) const SORT_PATTERNS: &str = "ERR BY and GET with a pattern read keys that may be in \
-    other partitions: read the elements, then their keys with MGET";
+/// Of `SORT` where keys are in several partitions.
+pub const SORT_PATTERNS: &str = "ERR BY and GET with a pattern read keys that may be in other \
+    partitions: read the elements, then their keys with MGET";
+/// Of what is not done within a transaction.
+pub const WHOLE_IN_MULTI: &str = "ERR this is about keys that it does not name, which a \
+    transaction cannot hold together: send it before MULTI or after EXEC";
 pub(super) const SUBCOMMAND: &str = "ERR this subcommand is not offered here: it concerns one \
     server and not the data, connect to the duplicate itself";
 pub(super) const WATCHING: &str = "ERR WATCH would have to watch every duplicate: use a command \

@@ -1,10 +1,10 @@
 //! The table of commands, and finding one in it by its name.
 
 use super::refusals::{
-    ADMINISTRATION, ALL_PARTITIONS, BLOCKING, CHANNELS, CLUSTER, DATABASES, FLUSH, GROUPS,
-    MIGRATION, REPLICATION, SCAN_PARTS, SCANS, SCRIPTS, WATCHING,
+    ADMINISTRATION, BLOCKING, CHANNELS, CLUSTER, DATABASES, GROUPS, MIGRATION, REPLICATION,
+    SCRIPTS, WATCHING,
 };
-use super::{Class, Command, Keys, Local, Options, Repeat, Rewrite, Shape, Time};
+use super::{Class, Command, Keys, Local, Merge, Options, Repeat, Rewrite, Shape, Time, Whole};
 
 const NONE: Keys = Keys::None;
 const ONE: Keys = Keys::Span { first: 1, last: 1, step: 1 };
@@ -21,7 +21,8 @@ const PART: Class = Class::Write(Repeat::Partial);
 const ONCE: Class = Class::Write(Repeat::Once);
 
 const fn row(name: &'static str, arity: i8, class: Class, keys: Keys) -> Command {
-    Command { name, arity, class, keys, shape: Shape::Plain, options: Options::Fixed }
+    let (shape, merge, options) = (Shape::Plain, None, Options::Fixed);
+    Command { name, arity, class, keys, shape, merge, options }
 }
 
 const fn read(name: &'static str, arity: i8, keys: Keys) -> Command {
@@ -37,6 +38,10 @@ const fn local(name: &'static str, arity: i8, local: Local) -> Command {
     row(name, arity, Class::Local(local), NONE)
 }
 
+const fn whole(name: &'static str, arity: i8, whole: Whole, keys: Keys) -> Command {
+    row(name, arity, Class::Whole(whole), keys)
+}
+
 /// A command that is refused for this reason.
 const fn no(name: &'static str, arity: i8, why: &'static str) -> Command {
     row(name, arity, Class::Refused(why), NONE)
@@ -45,6 +50,12 @@ const fn no(name: &'static str, arity: i8, why: &'static str) -> Command {
 impl Command {
     const fn with(mut self, options: Options) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Where its keys are in several partitions, each of them does its part.
+    const fn merged(mut self, merge: Merge) -> Self {
+        self.merge = Some(merge);
         self
     }
 
@@ -69,8 +80,8 @@ pub static COMMANDS: &[Command] = &[
     row("incrby", 3, ONCE, ONE),
     row("incrbyfloat", 3, ONCE, ONE),
     read("lcs", -3, TWO),
-    read("mget", -2, ALL),
-    row("mset", -3, WHOLE, PAIRS),
+    read("mget", -2, ALL).merged(Merge::Values),
+    row("mset", -3, WHOLE, PAIRS).merged(Merge::Same),
     row("msetnx", -3, ONCE, PAIRS),
     row("psetex", 4, set_with_expiry(Time::Millis), ONE),
     row("set", -3, WHOLE, ONE).with(Options::Set),
@@ -89,9 +100,9 @@ pub static COMMANDS: &[Command] = &[
     row("setbit", 4, PART, ONE),
     // Any key.
     row("copy", -3, ONCE, TWO).with(Options::Copy),
-    row("del", -2, WHOLE, ALL),
+    row("del", -2, WHOLE, ALL).merged(Merge::Sum),
     read("dump", 2, ONE),
-    read("exists", -2, ALL),
+    read("exists", -2, ALL).merged(Merge::Sum),
     expire("expire", Time::Seconds),
     expire("expireat", Time::UnixSeconds),
     read("expiretime", 2, ONE),
@@ -106,10 +117,10 @@ pub static COMMANDS: &[Command] = &[
     row("restore", -4, ONCE, ONE).with(Options::Restore),
     row("sort", -2, ONCE, Keys::Sort).with(Options::Sort),
     read("sort_ro", -2, ONE).with(Options::Sort),
-    read("touch", -2, ALL),
+    read("touch", -2, ALL).merged(Merge::Sum),
     read("ttl", 2, ONE),
     read("type", 2, ONE),
-    row("unlink", -2, WHOLE, ALL),
+    row("unlink", -2, WHOLE, ALL).merged(Merge::Sum),
     read("memory", -2, SECOND).with(Options::Memory),
     // Hashes.
     row("hdel", -3, PART, ONE),
@@ -238,16 +249,16 @@ pub static COMMANDS: &[Command] = &[
     local("reset", 1, Local::Reset),
     local("select", 2, Local::Select),
     local("time", 1, Local::Time),
-    // Refused: they need all partitions.
-    no("dbsize", 1, ALL_PARTITIONS),
-    no("flushall", -1, FLUSH),
-    no("flushdb", -1, FLUSH),
-    no("keys", 2, ALL_PARTITIONS),
-    no("randomkey", 1, ALL_PARTITIONS),
-    no("scan", -2, SCANS),
-    no("hscan", -3, SCAN_PARTS),
-    no("sscan", -3, SCAN_PARTS),
-    no("zscan", -3, SCAN_PARTS),
+    // All keys, and cursors.
+    whole("dbsize", 1, Whole::Count, NONE),
+    whole("flushall", -1, Whole::Flush, NONE).with(Options::Flush),
+    whole("flushdb", -1, Whole::Flush, NONE).with(Options::Flush),
+    whole("keys", 2, Whole::Keys, NONE),
+    whole("randomkey", 1, Whole::Random, NONE),
+    whole("scan", -2, Whole::Scan, NONE),
+    whole("hscan", -3, Whole::ScanPart, ONE),
+    whole("sscan", -3, Whole::ScanPart, ONE),
+    whole("zscan", -3, Whole::ScanPart, ONE),
     // Refused: they wait.
     no("blmove", 6, BLOCKING),
     no("blmpop", -5, BLOCKING),

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::server::{Connection, Server};
 use super::{array, corpus, with_arguments, words};
 use crate::resp::commands::{
-    COMMANDS, Class, Keys, Repeat, Rewrite, Time, classify, keys, lookup, unknown, wrong_arity,
+    COMMANDS, Class, Keys, Repeat, Rewrite, Time, Whole, classify, keys, lookup, unknown,
+    wrong_arity,
 };
 use crate::resp::reply::{elements, integer, payload};
 use crate::resp::{Protocol, hash};
@@ -56,7 +57,7 @@ fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
             // What it may do by its options is decided by them.
             Class::Read => assert!(has("readonly") || name == "getex", "{name}"),
             Class::Write(_) | Class::Rewritten(..) => assert!(has("write"), "{name}"),
-            Class::Local(_) | Class::Refused(_) => continue,
+            Class::Local(_) | Class::Whole(_) | Class::Refused(_) => continue,
         }
         assert!(!has("blocking") || name == "xread", "{name}");
         match command.keys {
@@ -75,7 +76,8 @@ fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
 fn the_corpus_has_every_command_that_is_sent_to_servers() {
     let in_corpus: BTreeSet<&str> = corpus::COMMANDS.iter().map(|line| words(line)[0]).collect();
     for command in COMMANDS {
-        let is_sent = !matches!(command.class, Class::Local(_) | Class::Refused(_));
+        let is_ours = matches!(command.class, Class::Local(_) | Class::Whole(_));
+        let is_sent = !is_ours && !matches!(command.class, Class::Refused(_));
         assert_eq!(in_corpus.contains(command.name), is_sent, "{}", command.name);
     }
 }
@@ -203,6 +205,11 @@ fn options_change_what_is_done() {
         ("georadius k 1 1 1 m store d", write(Repeat::Once)),
         ("xread count 1 streams block 0", Class::Read),
         ("object encoding k", Class::Read),
+        ("sort k by w_*", Class::Whole(Whole::Sort { stores: false })),
+        ("sort_ro k get #  get o_*", Class::Whole(Whole::Sort { stores: false })),
+        ("sort k get o_* store d", Class::Whole(Whole::Sort { stores: true })),
+        ("flushall", Class::Whole(Whole::Flush)),
+        ("FLUSHDB Async", Class::Whole(Whole::Flush)),
     ] {
         assert_eq!(class(line), expected, "{line}");
     }
@@ -214,9 +221,11 @@ fn options_change_what_is_done() {
         "set k v what",
         "getex k ex",
         "bitfield k set u8 0",
-        "sort k by w_*",
-        "sort k get #  get o_*",
+        "sort k by w_* limit 0",
         "sort_ro k store d",
+        "sort_ro k by w_* store d",
+        "flushall now",
+        "flushdb sync async",
         "copy a b db 1",
         "object help",
         "memory doctor",

@@ -1,0 +1,238 @@
+//! `FLUSHALL` and `FLUSHDB`: every key goes, in every partition.
+//!
+//! In each partition it is a write of the stream like any other. But it also removes what a
+//! duplicate knows of itself, so its group ends with our epoch and the watermark in one command
+//! (`MSET`): a duplicate never is without. The log has `FLUSHALL` alone; whoever replays it, also
+//! in a later term, signs with its own epoch.
+//!
+//! **Copies.** A key that was read before and arrives behind it would be back. So whoever is being
+//! filled is filled again, a state that is written into the log is begun again, and so is a move,
+//! unless the layout with the new owner may be stored already: then the target has every key, gets
+//! every write, and this one too.
+//!
+//! All partitions' records are taken in one turn, so no other command is between them. If the
+//! process ends in that turn, the log may have the first of them: then nobody was told, and some
+//! partitions are emptied.
+
+use evenkeel_ordered::Dropped;
+
+use super::Inner;
+use super::clients::Transaction;
+use super::gather::Join;
+use super::types::{ClientId, ErrorReply, Form, Write};
+use evenkeel_stores::resp::commands::Repeat;
+use evenkeel_stores::resp::locate::partitions_in_use;
+use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::resp::whole;
+use xxhash_rust::xxh3::xxh3_128;
+
+const MOVING: &str = "a shard moves to another partition at this moment: ask again";
+
+impl Inner {
+    /// `FLUSHALL [ASYNC | SYNC]`, alone.
+    pub(super) fn empty_all(&mut self, id: ClientId, how: Option<&[u8]>) {
+        let partitions = match self.prepare_to_empty(false) {
+            Ok(partitions) => partitions,
+            Err(reply) => return self.refuse(id, &reply.to_string()),
+        };
+        let key = self.begin_gather(id, Form::One(Shape::Plain), Join::First);
+        for partition in partitions {
+            self.empty(key, partition, how);
+        }
+        self.end_gather(key, false);
+    }
+
+    /// A transaction with `FLUSHALL` in it: its own partition does all of it, the others are
+    /// emptied.
+    pub(super) fn empty_all_within(
+        &mut self,
+        id: ClientId,
+        (shard, transaction): (usize, Transaction),
+    ) {
+        let partitions = match self.prepare_to_empty(true) {
+            Ok(partitions) => partitions,
+            Err(reply) => return self.refuse(id, &reply.to_string()),
+        };
+        let own = self.map.partition(shard);
+        let form = Form::Each(transaction.shapes.into());
+        let key = self.begin_gather(id, form, Join::First);
+        let keys: Vec<u128> = transaction.keys.iter().map(|key| xxh3_128(key)).collect();
+        let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();
+        let client = self.add_part(key, own, Vec::new()); // the first: its answer is told
+        let write = Write {
+            commands: &transaction.commands,
+            count: transaction.count,
+            shard,
+            repeat: Repeat::Once,
+            keys: &keys,
+            key_names: &key_names,
+            form: Form::One(Shape::Plain),
+            is_single: false,
+        };
+        self.write(client, &write);
+        for partition in partitions.into_iter().filter(|&partition| partition != own) {
+            self.empty(key, partition, None);
+        }
+        self.end_gather(key, false);
+    }
+
+    /// One partition's part.
+    fn empty(&mut self, key: usize, partition: usize, how: Option<&[u8]>) {
+        // Noted for the shard that moves, it goes to the target as well.
+        let moving = self.moving.as_ref().map(|it| it.moving.shard());
+        let moving = moving.filter(|&shard| self.map.partition(shard) == partition);
+        let shard = moving.or_else(|| self.map.shards_of(partition).next()).unwrap_or_default();
+        let mut commands = Vec::new();
+        whole::write_flush(how, &mut commands);
+        let client = self.add_part(key, partition, Vec::new());
+        let write = Write {
+            commands: &commands,
+            count: 1,
+            shard,
+            repeat: Repeat::Once,
+            keys: &[],
+            key_names: &[],
+            form: Form::One(Shape::Plain),
+            is_single: true,
+        };
+        self.write(client, &write);
+    }
+
+    /// All partitions can be emptied, and no copy of what is there is under way any more: which
+    /// hold something.
+    ///
+    /// # Errors
+    /// What the client is told.
+    fn prepare_to_empty(&mut self, is_transaction: bool) -> Result<Vec<usize>, ErrorReply> {
+        let partitions = partitions_in_use(&self.map);
+        for &partition in &partitions {
+            self.can_write(partition)?;
+        }
+        self.break_move("all keys were removed meanwhile");
+        if let Some(it) = &self.moving {
+            let target = it.moving.needs_both().then(|| it.moving.to());
+            target.map_or(Ok(()), |target| self.can_write(target))?;
+            if is_transaction {
+                return Err(ErrorReply::new("TRYAGAIN", MOVING));
+            }
+        }
+        for server in 0..self.servers.len() {
+            if self.servers[server].bootstrap.is_some() {
+                self.drop_server(server, Dropped::Lost); // it comes back, and is filled again
+            }
+        }
+        if let Some(pass) = &mut self.state_pass {
+            pass.is_broken = true;
+        }
+        self.streams.forget_all();
+        Ok(partitions)
+    }
+
+    /// What a duplicate must be signed with behind these commands: `None` where they leave its
+    /// epoch.
+    pub(in super::super) fn stamp_behind(
+        &self,
+        commands: &[u8],
+        is_single: bool,
+    ) -> Option<Vec<u8>> {
+        whole::empties(commands, is_single).then(|| self.us_to(0).stamp())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_ordered::{ConnectionKind, Copying, Phase, Sequence};
+
+    use super::super::{Bootstrap, Move};
+    use super::super::world::World;
+    use super::*;
+
+    const ORDERED: ConnectionKind = ConnectionKind::Ordered;
+
+    /// Two partitions of two.
+    fn world() -> World {
+        World::start(4, |config| {
+            let targets = config.partitions.remove(0);
+            config.partitions = targets.chunks(2).map(<[_]>::to_vec).collect();
+        })
+    }
+
+    fn flushed(world: &mut World, server: usize) {
+        let asked = world.asked(server, ORDERED);
+        assert_eq!(asked[..2], ["MULTI", "FLUSHALL"], "{asked:?}");
+        let words: Vec<&str> = asked[2].split(' ').collect();
+        assert_eq!((words[0], words[1]), ("MSET", "evenkeel:epoch"), "{asked:?}");
+        assert_eq!(asked[3], "EXEC");
+        for reply in ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*2\r\n+OK\r\n+OK\r\n"] {
+            world.say(server, ORDERED, reply);
+        }
+    }
+
+    #[test]
+    fn it_is_told_when_every_partition_has_acknowledged() {
+        let mut world = world();
+        let client = world.client();
+        assert!(world.tell(client, &["FLUSHALL"]));
+        flushed(&mut world, 0);
+        flushed(&mut world, 1);
+        assert_eq!(world.heard(client), "");
+        flushed(&mut world, 3);
+        assert_eq!(world.heard(client), "+OK\r\n");
+        flushed(&mut world, 2);
+        let inner = world.engine.borrow();
+        assert!(inner.gathers.is_empty() && inner.clients.len() == 1, "something is left");
+    }
+
+    #[test]
+    fn copies_under_way_are_given_up() {
+        let mut world = world();
+        let client = world.client();
+        world.lose(1, Dropped::Lost);
+        {
+            let mut inner = world.engine.borrow();
+            assert_eq!(inner.begin_pass(0), Some(0));
+            inner.members.reached(1, Sequence(0));
+            inner.servers[1].open();
+            inner.servers[1].bootstrap = Some(Bootstrap { source: 0, copying: Copying::new() });
+            inner.begin_move(0, 1);
+            inner.copy_shard_from(0);
+            assert_eq!(inner.moving.as_ref().map(Move::phase), Some(Phase::Copying));
+        }
+        assert!(world.tell(client, &["FLUSHALL"]));
+        {
+            let inner = world.engine.borrow();
+            assert!(inner.moving.is_none(), "the move is begun again");
+            assert!(inner.state_pass.as_ref().is_some_and(|pass| pass.is_broken));
+            assert!(!inner.servers[1].ordered.is_open, "it is filled again");
+        }
+        flushed(&mut world, 0);
+        flushed(&mut world, 2);
+        assert_eq!(world.heard(client), "+OK\r\n");
+    }
+
+    /// Either partition may be the owner already.
+    #[test]
+    fn the_target_of_a_move_that_may_be_stored_is_emptied_too() {
+        let mut world = world();
+        let client = world.client();
+        {
+            let mut inner = world.engine.borrow();
+            inner.begin_move(0, 1);
+            inner.copy_shard_from(0);
+            if let Some(it) = &mut inner.moving {
+                it.moving.enumerated();
+            }
+            (0..2).for_each(|_| inner.advance_move());
+            let it = inner.moving.as_mut().expect("it goes on");
+            assert_eq!(it.phase(), Phase::Both);
+            it.is_storing = true;
+        }
+        assert!(world.tell(client, &["FLUSHALL"]));
+        assert!(world.engine.borrow().moving.is_some());
+        flushed(&mut world, 0);
+        flushed(&mut world, 2); // as the target
+        assert_eq!(world.heard(client), "");
+        flushed(&mut world, 2); // as itself
+        assert_eq!(world.heard(client), "+OK\r\n");
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the keys of a command are, as things are now ([`Location`] says what follows from it).
+
+use evenkeel_ordered::Phase;
+
+use super::Inner;
+use super::types::{ErrorReply, ParsedCommand};
+use evenkeel_stores::resp::commands::{self, Command};
+use evenkeel_stores::resp::locate::Location;
+
+impl Inner {
+    /// Where all keys of a command are.
+    ///
+    /// # Errors
+    /// What the client is told when they are in several partitions, or when a key is ours.
+    pub(super) fn locate(
+        &self,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) -> Result<Location, ErrorReply> {
+        let keys = commands::keys(command, parsed.arguments())?;
+        let location = self.locate_keys(keys.map(|index| parsed.argument(index)))?;
+        location.ok_or_else(|| ErrorReply::new("ERR", format!("'{}' without a key", command.name)))
+    }
+
+    /// The same of these keys; `None` where there are none.
+    ///
+    /// # Errors
+    /// As [`Inner::locate`].
+    pub(super) fn locate_keys<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Option<Location>, ErrorReply> {
+        let moving = self.moving.as_ref().filter(|it| it.phase() != Phase::Forgetting);
+        Ok(Location::of(&self.map, moving.map(|it| it.moving.shard()), keys)?)
+    }
+
+    /// The shard of a command that writes; of its first key, where it has more in this partition.
+    ///
+    /// # Errors
+    /// As [`Inner::locate`], and where it has several shards, one of which moves.
+    pub(super) fn shard_of(
+        &self,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) -> Result<usize, ErrorReply> {
+        Ok(self.locate(command, parsed)?.shard_to_write()?)
+    }
+
+    /// Whether a partition takes a write now.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub(super) fn can_write(&self, partition: usize) -> Result<(), ErrorReply> {
+        let cannot = |why: String| Err(ErrorReply::new("UNAVAILABLE", why));
+        if let Some(failure) = &self.failure {
+            return cannot(failure.clone());
+        }
+        if !self.leads() {
+            return cannot(self.why_deposed());
+        }
+        match self.members.takers(partition) {
+            Ok(_) => Ok(()),
+            Err(refused) => cannot(refused.to_string()),
+        }
+    }
+
+    /// The error of a command that only Redis does for us, where the store is another.
+    pub(super) fn lacks(&self, name: &[u8]) -> Option<String> {
+        let store = self.connectors.first()?.store_in_between()?;
+        Some(format!("ERR store '{store}' has no command '{}'", String::from_utf8_lossy(name)))
+    }
+}
