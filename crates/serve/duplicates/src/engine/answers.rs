@@ -30,16 +30,8 @@ impl Inner {
         }
         let owed = state.owed.pop_front().expect("there is a first");
         state.answered += 1;
+        let Some(owed) = self.blameless(server, owed, reply) else { return Ok(()) };
         let reported = owed.refusal();
-        // Another may serve a read that this one cannot; nothing differs for that.
-        if let Owed::Read { attempt } = owed {
-            self.read_answered(server, attempt, reply);
-            return Ok(());
-        }
-        if let Owed::Check { round, key, question } = owed {
-            self.check_answered(server, (round, key, question), reply);
-            return Ok(());
-        }
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
         let is_access = matches!(owed, Owed::Access { .. } | Owed::Group { .. });
@@ -53,7 +45,9 @@ impl Inner {
             return Err(Some(Dropped::Failed));
         }
         match owed {
-            Owed::Read { .. } | Owed::Check { .. } => unreachable!("it was answered above"),
+            Owed::Read { .. } | Owed::Check { .. } | Owed::Asked { .. } => {
+                unreachable!("it was answered above")
+            }
             Owed::Page { number } => self.page_answered(server, number, reply),
             Owed::Access { call } => self.access_answered(server, call, reply),
             Owed::Group { call, is_single, refusal, .. } => {
@@ -81,6 +75,22 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Takes an answer for which nobody is dropped, whatever it says.
+    fn blameless(&mut self, server: usize, owed: Owed, reply: &[u8]) -> Option<Owed> {
+        match owed {
+            // Another may serve a read that this one cannot; nothing differs for that.
+            Owed::Read { attempt } => self.read_answered(server, attempt, reply),
+            Owed::Check { round, key, question } => {
+                self.check_answered(server, (round, key, question), reply);
+            }
+            Owed::Asked { question, part } => {
+                self.question_answered(server, (question, part), reply);
+            }
+            owed => return Some(owed),
+        }
+        None
     }
 
     /// What another holds was given to a server that is being filled.
@@ -144,6 +154,9 @@ impl Inner {
         }
         let text = if differs { call.text.clone() } else { Vec::new() };
         self.settle(key);
+        if write.is_some() && !self.wait_list.is_empty() {
+            self.look_at_wait_list();
+        }
         match write {
             Some(write) if differs => self.suspect_write(partition, write),
             None if differs => self.suspect_keys_of(partition, &text),

@@ -47,6 +47,7 @@ impl Inner {
                 Owed::Draw { .. }
                 | Owed::LastId { .. }
                 | Owed::Mark { .. }
+                | Owed::Asked { .. }
                 | Owed::Check { .. }
                 | Owed::Page { .. } => Some(Duration::ZERO),
                 // Writes of the past, and keys as long as they are.
