@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const TRIES: usize = 3;
 
 /// The tests that ran, and whether each passed.
-type Verdicts = BTreeMap<String, bool>;
+pub(crate) type Verdicts = BTreeMap<String, bool>;
 
 /// What is asked for: `python:5=FOLDER` for one version of the protocol, else all.
 struct Asked {
@@ -175,7 +175,7 @@ impl Suite {
 }
 
 /// The tests that pass among the first and not among the second.
-fn missing<'a>(
+pub(crate) fn missing<'a>(
     first: &'a Verdicts,
     second: &'a Verdicts,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
@@ -187,7 +187,7 @@ fn missing<'a>(
 }
 
 /// Runs what prepares a suite.
-fn run(command: &mut Command, folder: &Path) -> Result<()> {
+pub(crate) fn run(command: &mut Command, folder: &Path) -> Result<()> {
     let status = command.current_dir(folder).stdin(Stdio::null()).status();
     let status = status.with_context(|| format!("`{command:?}` could not be started"))?;
     if !status.success() {
@@ -198,14 +198,14 @@ fn run(command: &mut Command, folder: &Path) -> Result<()> {
 
 /// How a suite ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+pub(crate) enum Ended {
     ByItself,
     /// It took longer than it may, and may not have come to all of its tests.
     CutOff,
 }
 
 /// Waits for a suite, which leads a group of processes.
-fn wait(mut child: Child, limit: Duration) -> Result<Ended> {
+pub(crate) fn wait(mut child: Child, limit: Duration) -> Result<Ended> {
     let began = Instant::now();
     loop {
         if child.try_wait()?.is_some() {

@@ -1,5 +1,5 @@
 //! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`,
-//! `pgo`, `compare`, `drivers` and `bench`.
+//! `pgo`, `compare`, `drivers`, `redis-suites` and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -18,6 +18,7 @@ mod needs;
 mod package;
 mod pgo;
 mod predict;
+mod redis_suites;
 mod schema;
 mod suite;
 mod tidy;
@@ -51,6 +52,10 @@ usage: cargo xtask COMMAND
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
+  redis-suites [SUITE...]
+                        Redis's own tests and those of redis-py, at one plain Redis and through a
+                        front with three duplicates; SUITE: redis-py, or a unit of Redis such as
+                        unit/multi
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
   bench redirect [OPTIONS]
                         CPU for a proven redistribution plan, compared with Gecode and HiGHS
@@ -116,6 +121,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
         ["drivers", suites @ ..] => drivers::run_suites(suites),
+        ["redis-suites", suites @ ..] => redis_suites::run(suites),
         ["bench", "core"] => workspace::run_cargo(
             &["bench", "-p", "evenkeel-core", "-p", "evenkeel-geo", "-p", "evenkeel-planner"],
             &[],

@@ -45,6 +45,11 @@ const ROUNDS_MAX: usize = 16;
 /// This process among all.
 static NONCE: LazyLock<u64> = LazyLock::new(random);
 
+/// What no other process has.
+pub(super) fn nonce() -> u64 {
+    *NONCE
+}
+
 /// Each `RandomState` is keyed by the operating system's randomness.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())

@@ -63,8 +63,9 @@ impl Frontend {
 }
 
 impl ServeConnection for Frontend {
-    async fn serve(self: Rc<Self>, mut stream: Stream, _peer: Peer, link: Rc<Link>) {
+    async fn serve(self: Rc<Self>, mut stream: Stream, peer: Peer, link: Rc<Link>) {
         let mut session = Session::new(&self.engine, self.buffers, link);
+        self.engine.borrow().introduce(session.id, &peer);
         std::future::poll_fn(|context| session.poll(Pin::new(&mut stream), context)).await;
     }
 }
@@ -177,7 +178,8 @@ impl Session {
                 return self.poll_leave(stream, is_told, context);
             }
             let answers = client.answer_bytes() + self.out.len();
-            if !self.share.hold(answers + self.inbox.filled().len(), context.waker()) {
+            let came = self.inbox.filled().len() + self.parser.place_bytes();
+            if !self.share.hold(answers + came, context.waker()) {
                 return Poll::Ready(()); // nobody has more, and there is no room for all
             }
             let is_full = client.waiting() >= WAITING_MAX

@@ -113,6 +113,7 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
     let label = us.label();
     let mut ordered = connect(&connector, &label).await?;
     let free = connect(&connector, &label).await?;
+    engine.borrow().servers[server].version = redis_check::version(&connector, &ordered);
     if let Some(unsure) = redis_check::check(&connector, &mut ordered).await? {
         engine.borrow().is_unsure(server, &unsure);
     }
@@ -238,6 +239,7 @@ impl Inner {
         self.members.caught_up(server, last);
         self.replan_reads();
         self.servers[server].error = None;
+        self.ask_anew(server);
         self.mark(server);
         self.schedule();
         tracing::info!(server, sequence = last.0, "a duplicate is live");

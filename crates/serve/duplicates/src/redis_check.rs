@@ -32,6 +32,14 @@ pub(super) async fn check(connector: &Connector, link: &mut Link) -> io::Result<
         .map(|unsure| unsure.map(|why| format!("{connector}: {why}")))
 }
 
+/// The version that a Redis says to be.
+pub(super) fn version(connector: &Connector, link: &Link) -> Option<String> {
+    let is_redis = matches!(connector, Connector::Tcp { .. });
+    let version = field(link.hello(), b"version").filter(|_| is_redis)?;
+    let is_plain = version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    is_plain.then(|| String::from_utf8_lossy(version).into_owned())
+}
+
 /// Why a Redis must not be a duplicate.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum Unfit {

@@ -42,17 +42,27 @@ impl Inner {
         true
     }
 
-    fn take(&mut self, id: ClientId, command: &Command, class: Class, parsed: ParsedCommand<'_>) {
+    fn take(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        class: Class,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let now = self.now;
         let Some(client) = self.client(id) else { return };
         let is_known = client.is_known;
         let in_transaction = client.transaction.is_some();
+        client.about.said(command.name, parsed.length, now);
         match class {
-            Class::Local(local) if in_transaction && !ends_transaction(local) => self.refuse(
-                id,
-                "ERR within MULTI only commands on keys are taken here, besides EXEC and DISCARD",
-            ),
+            Class::Local(local) if in_transaction && is_known && !ends_transaction(local) => {
+                self.queue_here(id, command, local, parsed);
+            }
             Class::Local(local) => self.local(id, local, parsed),
             _ if !is_known => self.refuse(id, "NOAUTH Authentication required."),
+            Class::Refused(_) if in_transaction && command.is_barred_in_multi() => {
+                self.refuse(id, commands::NOT_IN_MULTI);
+            }
             Class::Refused(why) => self.refuse(id, why),
             Class::Whole(Whole::Flush) if in_transaction => self.queue_flush(id, parsed),
             Class::Whole(_) if in_transaction => self.refuse(id, refusals::WHOLE_IN_MULTI),
@@ -88,7 +98,7 @@ impl Inner {
         self.refuse_as(id, |out| encode::error(out, text));
     }
 
-    fn refuse_as(&mut self, id: ClientId, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn refuse_as(&mut self, id: ClientId, write: impl FnOnce(&mut Vec<u8>)) {
         self.counts.refused += 1;
         if let Some(client) = self.client(id)
             && let Some(transaction) = &mut client.transaction
@@ -257,6 +267,7 @@ impl Inner {
         self.send_write(to, call, position, write);
         if let Some(client) = self.client(id) {
             client.session.saw(sequence);
+            client.last_write = Some((partition, sequence));
         }
         self.counts.writes += 1;
         self.tell_bootstrapping(partition, write);

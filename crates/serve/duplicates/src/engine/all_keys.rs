@@ -35,10 +35,10 @@ impl Inner {
             Whole::Flush => self.empty_all(id, parsed.arguments().get(1)),
             Whole::Keys => {
                 let join = Join::Keys(Box::new(self.map.clone()));
-                self.ask_all(id, join, &[b"KEYS", parsed.argument(1)]);
+                self.ask_each(id, join, &[b"KEYS", parsed.argument(1)]);
             }
-            Whole::Count => self.ask_all(id, Join::Count, &[b"DBSIZE"]),
-            Whole::Random => self.ask_all(id, Join::Weigh, &[b"DBSIZE"]),
+            Whole::Count => self.ask_each(id, Join::Count, &[b"DBSIZE"]),
+            Whole::Random => self.ask_each(id, Join::Weigh, &[b"DBSIZE"]),
             Whole::Scan => self.scan(id, None, parsed),
             Whole::ScanPart => match self.locate(command, parsed) {
                 Ok(place) => self.scan(id, Some(place.shard), parsed),
@@ -48,7 +48,7 @@ impl Inner {
         }
     }
 
-    fn ask_all(&mut self, id: ClientId, join: Join, words: &[&[u8]]) {
+    fn ask_each(&mut self, id: ClientId, join: Join, words: &[&[u8]]) {
         let key = self.begin_gather(id, Form::One(Shape::Plain), join);
         for partition in partitions_in_use(&self.map) {
             let place = Location::whole(&self.map, partition);

@@ -30,7 +30,7 @@ impl Inner {
         }
         let owed = state.owed.pop_front().expect("there is a first");
         state.answered += 1;
-        let Some(owed) = self.answered_apart(server, owed, reply) else { return Ok(()) };
+        let Some(owed) = self.blameless(server, owed, reply) else { return Ok(()) };
         let reported = owed.refusal();
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
@@ -45,7 +45,7 @@ impl Inner {
             return Err(Some(Dropped::Failed));
         }
         match owed {
-            Owed::Read { .. } | Owed::Check { .. } | Owed::Scan { .. } => {
+            Owed::Read { .. } | Owed::Check { .. } | Owed::Scan { .. } | Owed::Asked { .. } => {
                 unreachable!("it was answered above")
             }
             Owed::Page { number } => self.page_answered(server, number, reply),
@@ -77,15 +77,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Another may serve a read that this one cannot; nothing differs for that. What is no read is
-    /// given back.
-    fn answered_apart(&mut self, server: usize, owed: Owed, reply: &[u8]) -> Option<Owed> {
+    /// Takes an answer for which nobody is dropped, whatever it says; others are given back.
+    fn blameless(&mut self, server: usize, owed: Owed, reply: &[u8]) -> Option<Owed> {
         match owed {
+            // Another may serve a read that this one cannot; nothing differs for that.
             Owed::Read { attempt } => self.read_answered(server, attempt, reply),
             Owed::Check { round, key, question } => {
                 self.check_answered(server, (round, key, question), reply);
             }
             Owed::Scan { number } => self.scan_answered(server, number, reply),
+            Owed::Asked { question, part } => {
+                self.question_answered(server, (question, part), reply);
+            }
             owed => return Some(owed),
         }
         None
@@ -152,6 +155,9 @@ impl Inner {
         }
         let text = if differs { call.text.clone() } else { Vec::new() };
         self.settle(key);
+        if write.is_some() && !self.wait_list.is_empty() {
+            self.look_at_wait_list();
+        }
         match write {
             Some(write) if differs => self.suspect_write(partition, write),
             None if differs => self.suspect_keys_of(partition, &text),

@@ -6,11 +6,12 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use evenkeel_ordered::{Consistency, Session};
+use evenkeel_ordered::{Consistency, Sequence, Session};
 
 use super::Inner;
+use super::about::About;
 use super::read_order::ReadOrder;
-use super::types::{ClientId, Form};
+use super::types::{Captured, ClientId, Form, Here};
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::{Protocol, encode};
@@ -28,6 +29,14 @@ pub(in super::super) struct Client {
     pub(super) transaction: Option<Transaction>,
     pub(super) is_known: bool,
     pub(super) name: Vec<u8>,
+    /// What `CLIENT LIST` says of it, and which answers it wants.
+    pub(super) about: About,
+    /// Where answers go while EXEC takes what is answered here.
+    pub(super) captured: Option<Captured>,
+    /// A transaction of which something is asked of a duplicate.
+    pub(super) executing: Option<Box<Transaction>>,
+    /// The last write: its partition and number.
+    pub(super) last_write: Option<(usize, Sequence)>,
     /// Answered out of turn: each waits for those before it.
     slots: VecDeque<Option<Vec<u8>>>,
     /// Bytes of these answers.
@@ -69,6 +78,9 @@ pub(super) struct Transaction {
     pub(super) empties: bool,
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) writes: bool,
+    /// What of it is answered here.
+    pub(super) here: Vec<Here>,
+    pub(super) here_bytes: usize,
     /// A command was refused: EXEC does nothing.
     pub(super) is_spoiled: bool,
 }
@@ -77,6 +89,10 @@ impl Client {
     /// Commands that were read and are not answered.
     pub(in super::super) fn waiting(&self) -> usize {
         self.slots.len() + usize::from(self.is_held())
+    }
+
+    pub(super) const fn id(&self, key: usize) -> ClientId {
+        ClientId { key, serial: self.serial }
     }
 
     /// Bytes of answers that wait to be written.
@@ -141,6 +157,10 @@ impl Inner {
             transaction: None,
             is_known: self.config.password.is_none(),
             name: Vec::new(),
+            about: About::new(self.now),
+            captured: None,
+            executing: None,
+            last_write: None,
             slots: VecDeque::new(),
             kept_bytes: 0,
             first: 0,
@@ -188,13 +208,16 @@ impl Inner {
     pub(super) fn slot(&mut self, id: ClientId) -> u64 {
         let Some(client) = self.client(id) else { return 0 };
         client.slots.push_back(None);
-        client.first + client.slots.len() as u64 - 1
+        let slot = client.first + client.slots.len() as u64 - 1;
+        client.about.mute(slot);
+        slot
     }
 
     /// The place of the last answer is given away anew.
     pub(super) fn take_back_slot(&mut self, id: ClientId) {
         if let Some(client) = self.client(id) {
             client.slots.pop_back();
+            client.about.take_back(client.first + client.slots.len() as u64);
         }
     }
 
@@ -228,16 +251,21 @@ impl Inner {
             return self.part_answered(part, answer);
         }
         let index = (slot - client.first) as usize;
+        let is_mute = client.about.is_mute(slot);
         if index > 0 {
-            let mut kept = Vec::with_capacity(answer.len());
-            write(client.protocol, answer, form, &mut kept);
+            let mut kept = Vec::with_capacity(if is_mute { 0 } else { answer.len() });
+            if !is_mute {
+                write(client.protocol, answer, form, &mut kept);
+            }
             client.keep(index, kept);
             if client.held == Some(Held::Behind(slot)) {
                 self.release(id);
             }
             return;
         }
-        write(client.protocol, answer, form, &mut client.out);
+        if !is_mute {
+            write(client.protocol, answer, form, &mut client.out);
+        }
         client.slots.pop_front();
         client.first += 1;
         while let Some(Some(next)) = client.slots.front() {
@@ -260,6 +288,11 @@ impl Inner {
         id: ClientId,
         write: impl FnOnce(&mut Vec<u8>, Protocol),
     ) {
+        if let Some(client) = self.client(id)
+            && let Some(captured) = &mut client.captured
+        {
+            return write(&mut captured.out, Protocol::Resp3);
+        }
         let slot = self.slot(id);
         let Some(client) = self.client(id) else { return };
         if let Some(part) = client.part {
@@ -268,7 +301,15 @@ impl Inner {
             return self.part_answered(part, &answer);
         }
         let index = (slot - client.first) as usize;
-        if index == 0 {
+        if client.about.is_mute(slot) {
+            match index {
+                0 => {
+                    client.slots.pop_front();
+                    client.first += 1;
+                }
+                _ => client.keep(index, Vec::new()),
+            }
+        } else if index == 0 {
             write(&mut client.out, client.protocol);
             client.slots.pop_front();
             client.first += 1;
@@ -282,6 +323,10 @@ impl Inner {
 
 fn write(protocol: Protocol, answer: &[u8], form: &Form, out: &mut Vec<u8>) {
     match (protocol, form) {
+        (_, Form::Merged(merged)) => {
+            let (answer, form) = merged.with(answer);
+            write(protocol, &answer, &form, out);
+        }
         (Protocol::Resp3, _) => out.extend_from_slice(answer),
         (Protocol::Resp2, Form::One(shape)) => reply::down_convert(answer, *shape, out),
         (Protocol::Resp2, Form::Each(shapes)) if answer.first() == Some(&b'*') => {

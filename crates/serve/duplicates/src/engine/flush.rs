@@ -143,8 +143,8 @@ impl Inner {
 mod tests {
     use evenkeel_ordered::{ConnectionKind, Copying, Phase, Sequence};
 
-    use super::super::{Bootstrap, Move};
     use super::super::world::World;
+    use super::super::{Bootstrap, Move};
     use super::*;
 
     const ORDERED: ConnectionKind = ConnectionKind::Ordered;

@@ -320,7 +320,7 @@ mod tests {
             assert_eq!(world.heard(client), "");
             match is_lost {
                 true => world.lose(second, Dropped::Lost),
-                false => world.say(second, ORDERED, "+OK\r\n"),
+                false => drop(world.say(second, ORDERED, "+OK\r\n")),
             }
             let heard = world.heard(client);
             assert_eq!(heard.starts_with("-UNCERTAIN 0 of 1"), is_lost, "{heard}");

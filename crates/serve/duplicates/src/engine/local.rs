@@ -1,19 +1,20 @@
 //! What the frontend answers itself.
 
-use evenkeel_ordered::{Consistency, Epoch, Position, ReplicaState, Sequence};
+use evenkeel_ordered::{Consistency, Epoch, Position, Sequence};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
 use super::access::unix_ms;
+use super::client_command::BAD_NAME;
 use super::clients::Transaction;
-use super::types::{ClientId, Form, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat};
+use super::types::{ClientId, ParsedCommand, Write};
+use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, integer};
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
 
 /// Commands one transaction may have, so that it cannot fill the memory.
-const TRANSACTION_BYTES_MAX: usize = 16 << 20;
+pub(super) const TRANSACTION_BYTES_MAX: usize = 16 << 20;
 const TRANSACTION_TOO_LONG: &str = "ERR a transaction may have 16 MiB of commands";
 
 impl Inner {
@@ -25,6 +26,9 @@ impl Inner {
             return self.refuse(id, "NOAUTH Authentication required.");
         }
         match local {
+            Local::Ping if parsed.len() > 2 => {
+                self.refuse(id, "ERR wrong number of arguments for 'ping' command");
+            }
             Local::Ping if parsed.len() > 1 => {
                 self.reply_now(id, |out, _| encode::bulk(out, parsed.argument(1)));
             }
@@ -39,23 +43,26 @@ impl Inner {
                 }
             }
             Local::Reset => self.reset(id),
-            Local::Select => match parsed.argument(1) {
-                b"0" => self.ok(id),
-                _ => self.refuse(id, "ERR DB index is out of range: duplicates have database 0"),
+            Local::Select => match integer(parsed.argument(1)) {
+                Some(0) => self.ok(id),
+                Some(_) => self.refuse(id, "ERR DB index is out of range"),
+                None => self.refuse(id, "ERR value is not an integer or out of range"),
             },
+            Local::Acl => self.acl(id, parsed),
+            Local::AskAll => self.ask_all(id, parsed),
+            Local::AskOne => self.ask_one(id, parsed),
             Local::Client => self.client_command(id, parsed),
-            Local::Command => self.reply_now(id, |out, _| encode::array(out, 0)),
-            Local::Config if parsed.argument(1).eq_ignore_ascii_case(b"GET") => {
-                self.reply_now(id, |out, protocol| encode::map(out, 0, protocol));
-            }
-            Local::Config => self.refuse(
-                id,
-                "ERR of CONFIG only GET is answered here; the servers are configured themselves",
-            ),
-            Local::Info => {
-                let text = self.info();
-                self.reply_now(id, |out, _| encode::bulk(out, text.as_bytes()));
-            }
+            Local::Command => self.command_command(id, parsed),
+            Local::Config => self.config_command(id, parsed),
+            Local::Info => self.info_command(id, parsed),
+            Local::Module => match parsed.argument(1) {
+                what if what.eq_ignore_ascii_case(b"list") => {
+                    self.reply_now(id, |out, _| encode::array(out, 0));
+                }
+                _ => self.refuse(id, NO_MODULES),
+            },
+            Local::Role => self.role(id),
+            Local::Wait => self.wait_for(id, parsed),
             Local::Time => self.time(id),
             Local::Multi => self.multi(id),
             Local::Discard => self.discard(id),
@@ -65,81 +72,104 @@ impl Inner {
         }
     }
 
-    fn ok(&mut self, id: ClientId) {
+    pub(super) fn ok(&mut self, id: ClientId) {
         self.reply_now(id, |out, _| encode::simple(out, "OK"));
     }
 
     /// `HELLO [2|3] [AUTH user password] [SETNAME name]`
     fn hello(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
         let mut asked = None;
-        let mut index = 1;
         if parsed.len() > 1 {
-            asked = match parsed.argument(1) {
-                b"2" => Some(Protocol::Resp2),
-                b"3" => Some(Protocol::Resp3),
-                _ => return self.refuse(id, "NOPROTO unsupported protocol version"),
+            asked = match integer(parsed.argument(1)) {
+                Some(2) => Some(Protocol::Resp2),
+                Some(3) => Some(Protocol::Resp3),
+                Some(_) => return self.refuse(id, "NOPROTO unsupported protocol version"),
+                None => {
+                    let text = "ERR Protocol version is not an integer or out of range";
+                    return self.refuse(id, text);
+                }
             };
-            index = 2;
         }
+        let (mut index, mut name) = (2, None);
         while index < parsed.len() {
             let option = parsed.argument(index);
             if option.eq_ignore_ascii_case(b"AUTH") && index + 2 < parsed.len() {
-                if !self.admit(id, parsed.argument(index + 2)) {
+                if !self.admit(id, parsed.argument(index + 1), parsed.argument(index + 2)) {
                     return self.refuse(id, WRONG_PASSWORD);
                 }
                 index += 3;
             } else if option.eq_ignore_ascii_case(b"SETNAME") && index + 1 < parsed.len() {
-                let name = parsed.argument(index + 1).to_vec();
-                if let Some(client) = self.client(id) {
-                    client.name = name;
-                }
+                name = Some(parsed.argument(index + 1));
                 index += 2;
             } else {
-                return self.refuse(id, "ERR Syntax error in HELLO");
+                let option = String::from_utf8_lossy(&option[..option.len().min(64)]);
+                return self.refuse(id, &format!("ERR Syntax error in HELLO option '{option}'"));
             }
         }
         let Some(client) = self.client(id) else { return };
         if !client.is_known {
-            return self.refuse(
-                id,
-                "NOAUTH HELLO must be called with the client already authenticated, otherwise \
-                 the HELLO <proto> AUTH <user> <pass> option can be used",
-            );
+            return self.refuse(id, HELLO_FIRST);
         }
         // Before the answer: it is written as the protocol asked for has it.
         if let Some(protocol) = asked {
             client.protocol = protocol;
         }
-        self.reply_now(id, |out, protocol| {
-            encode::map(out, 5, protocol);
-            for (name, value) in [
-                ("server", "redis"),
-                ("version", "7.0.0"),
-                ("mode", "standalone"),
-                ("role", "master"),
-            ] {
-                encode::bulk(out, name.as_bytes());
-                encode::bulk(out, value.as_bytes());
-            }
-            encode::bulk(out, b"proto");
-            encode::integer(out, if protocol == Protocol::Resp3 { 3 } else { 2 });
-        });
+        if let Some(name) = name
+            && !self.set_name(id, name)
+        {
+            return self.refuse(id, BAD_NAME);
+        }
+        let version = self.version();
+        self.reply_now(id, |out, protocol| greet(id, &version, protocol, out));
     }
 
+    /// `AUTH [user] password`
     fn auth(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        if self.config.password.is_none() {
+        if parsed.len() > 3 {
+            return self.refuse(id, "ERR syntax error");
+        }
+        if self.config.password.is_none() && parsed.len() == 2 {
             return self.refuse(
                 id,
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             );
         }
-        let password = parsed.argument(parsed.len() - 1);
-        if self.admit(id, password) { self.ok(id) } else { self.refuse(id, WRONG_PASSWORD) }
+        let user: &[u8] = if parsed.len() == 3 { parsed.argument(1) } else { b"default" };
+        match self.admit(id, user, parsed.argument(parsed.len() - 1)) {
+            true => self.ok(id),
+            false => self.refuse(id, WRONG_PASSWORD),
+        }
     }
 
-    fn admit(&mut self, id: ClientId, password: &[u8]) -> bool {
+    /// `ACL …`: there is one user, who may do everything that is taken here.
+    fn acl(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        let what = parsed.argument(1).to_ascii_lowercase();
+        let has_password = self.config.password.is_some();
+        match (what.as_slice(), parsed.len()) {
+            (b"whoami", 2) => self.reply_now(id, |out, _| encode::bulk(out, b"default")),
+            (b"users", 2) => self.reply_now(id, |out, _| encode::command(out, &[b"default"])),
+            (b"list", 2) => {
+                let password = if has_password { "" } else { "nopass " };
+                let line = format!("user default on {password}~* &* +@all");
+                self.reply_now(id, |out, _| encode::command(out, &[line.as_bytes()]));
+            }
+            (b"getuser", 3) if parsed.argument(2) == b"default" => {
+                self.reply_now(id, |out, protocol| default_user(has_password, protocol, out));
+            }
+            (b"getuser", 3) => self.reply_now(id, encode::null),
+            (b"cat", 2 | 3) | (b"genpass", 2 | 3) | (b"help", 2) => self.ask_one(id, parsed),
+            (b"log", 2 | 3) => match parsed.arguments().is(2, "reset") {
+                true => self.ok(id),
+                false => self.reply_now(id, |out, _| encode::array(out, 0)),
+            },
+            _ => self.refuse(id, NO_USERS),
+        }
+    }
+
+    fn admit(&mut self, id: ClientId, user: &[u8], password: &[u8]) -> bool {
         let is_right = match &self.config.password {
+            _ if user != b"default" => false,
             None => true,
             // As long for a wrong password as for a right one, whatever they share.
             Some(expected) => {
@@ -160,37 +190,12 @@ impl Inner {
         if let Some(client) = self.client(id) {
             client.transaction = None;
             client.protocol = Protocol::Resp2;
+            client.name.clear();
+            client.about.reset();
             client.consistency = consistency;
             client.is_known = is_known;
         }
         self.reply_now(id, |out, _| encode::simple(out, "RESET"));
-    }
-
-    fn client_command(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        let what = parsed.argument(1).to_ascii_uppercase();
-        match what.as_slice() {
-            b"SETNAME" if parsed.len() == 3 => {
-                let name = parsed.argument(2).to_vec();
-                if let Some(client) = self.client(id) {
-                    client.name = name;
-                }
-                self.ok(id);
-            }
-            b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH" => self.ok(id),
-            b"GETNAME" => {
-                let name = self.client(id).map(|client| client.name.clone()).unwrap_or_default();
-                self.reply_now(id, |out, protocol| match name.as_slice() {
-                    [] => encode::null(out, protocol),
-                    name => encode::bulk(out, name),
-                });
-            }
-            b"ID" => self.reply_now(id, |out, _| encode::integer(out, id.key as i64 + 1)),
-            _ => self.refuse(
-                id,
-                "ERR of CLIENT only SETNAME, GETNAME, SETINFO, ID, NO-EVICT and NO-TOUCH are \
-                 answered here",
-            ),
-        }
     }
 
     fn time(&mut self, id: ClientId) {
@@ -202,42 +207,12 @@ impl Inner {
         });
     }
 
-    fn info(&self) -> String {
-        let last = self.history.last();
-        let mut text = format!(
-            "# Server\r\nredis_version:7.0.0\r\nredis_mode:standalone\r\nrole:master\r\n\
-             # Evenkeel\r\nservice:{}\r\nepoch:{}\r\nsequence:{}\r\npartitions:{}\r\nshards:{}\r\n\
-             connected_clients:{}\r\n",
-            self.config.name,
-            last.epoch.0,
-            last.sequence.0,
-            self.map.partitions(),
-            self.map.shards(),
-            self.counts.clients,
-        );
-        let is_one = |server: &usize| self.members.is_configured(*server);
-        for server in (0..self.servers.len()).filter(is_one) {
-            let state = match self.members.state(server) {
-                ReplicaState::Disconnected => "disconnected",
-                ReplicaState::CatchingUp => "catching-up",
-                ReplicaState::InSync => "in-sync",
-            };
-            text.push_str(&format!(
-                "duplicate{server}:partition={},state={state},applied={},error={:?},\
-                 pending={}\r\n",
-                self.members.partition(server),
-                self.members.applied(server).0,
-                self.servers[server].error.as_deref().unwrap_or_default(),
-                self.members.owed(server)
-            ));
-        }
-        text
-    }
-
     fn multi(&mut self, id: ClientId) {
         let Some(client) = self.client(id) else { return };
         if client.transaction.is_some() {
-            return self.refuse(id, "ERR MULTI calls can not be nested");
+            // As with Redis, this does not spoil it.
+            let text = "ERR MULTI calls can not be nested";
+            return self.reply_now(id, |out, _| encode::error(out, text));
         }
         client.transaction = Some(Transaction::default());
         self.ok(id);
@@ -287,7 +262,7 @@ impl Inner {
         let Some(transaction) = client.transaction.as_mut().filter(|_| fits) else {
             return self.refuse(id, CROSSING.0);
         };
-        if transaction.commands.len() + text.len() > TRANSACTION_BYTES_MAX {
+        if transaction.bytes() + text.len() > TRANSACTION_BYTES_MAX {
             return self.refuse(id, TRANSACTION_TOO_LONG);
         }
         transaction.commands.extend_from_slice(&text);
@@ -323,8 +298,18 @@ impl Inner {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             return self.refuse(id, text);
         }
+        match transaction.here.is_empty() {
+            true => self.exec_rest(id, transaction),
+            false => self.exec_here(id, Box::new(transaction)),
+        }
+    }
+
+    /// Sends what of a transaction is for duplicates.
+    pub(super) fn exec_rest(&mut self, id: ClientId, mut transaction: Transaction) {
+        let form = transaction.form();
         if transaction.count == 0 {
-            return self.reply_now(id, |out, _| encode::array(out, 0));
+            let slot = self.slot(id);
+            return self.reply(id, slot, b"*0\r\n", &form);
         }
         // A shard may have moved since they came.
         let place = self.locate_keys(transaction.keys.iter().map(AsRef::as_ref));
@@ -350,7 +335,7 @@ impl Inner {
                 repeat: Repeat::Once,
                 keys: &keys,
                 key_names: &key_names,
-                form: Form::Each(transaction.shapes.into()),
+                form,
                 is_single: false,
             },
         );
@@ -406,3 +391,43 @@ impl Inner {
 }
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already authenticated, \
+    otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
+    and select the RESP protocol version at the same time";
+const NO_MODULES: &str = "ERR modules belong to one server: load them in the configuration of each \
+    duplicate";
+const NO_USERS: &str = "ERR there is one user, default: its password is in the configuration of \
+    the service, and users of the servers are theirs";
+
+/// The answer to HELLO.
+fn greet(id: ClientId, version: &str, protocol: Protocol, out: &mut Vec<u8>) {
+    let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
+    encode::map(out, 7, protocol);
+    for text in ["server", "redis", "version", version, "proto"] {
+        encode::bulk(out, text.as_bytes());
+    }
+    encode::integer(out, number);
+    encode::bulk(out, b"id");
+    encode::integer(out, id.number());
+    for text in ["mode", "standalone", "role", "master", "modules"] {
+        encode::bulk(out, text.as_bytes());
+    }
+    encode::array(out, 0);
+}
+
+/// The answer to `ACL GETUSER default`, without what its password is.
+fn default_user(has_password: bool, protocol: Protocol, out: &mut Vec<u8>) {
+    encode::map(out, 6, protocol);
+    encode::bulk(out, b"flags");
+    let flags: &[&[u8]] = if has_password { &[b"on"] } else { &[b"on", b"nopass"] };
+    encode::set(out, flags.len(), protocol);
+    flags.iter().for_each(|flag| encode::bulk(out, flag));
+    encode::bulk(out, b"passwords");
+    encode::array(out, 0);
+    for (name, value) in [("commands", "+@all"), ("keys", "~*"), ("channels", "&*")] {
+        encode::bulk(out, name.as_bytes());
+        encode::bulk(out, value.as_bytes());
+    }
+    encode::bulk(out, b"selectors");
+    encode::array(out, 0);
+}

@@ -19,6 +19,11 @@
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
+//! | `answered_here.rs` | the same within `MULTI` |
+//! | `asking.rs` | questions about servers, not about keys: one duplicate is asked, or all |
+//! | `info.rs`, `config_command.rs`, `client_command.rs` | `INFO`, `CONFIG`, `CLIENT` |
+//! | `about.rs` | what `CLIENT` says of a connection, and which answers it wants |
+//! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `moving.rs` | what another partition gets of a shard that moves there |
@@ -27,15 +32,21 @@
 //! | `connection_state.rs` | what waits to be sent to a server, and what it owes |
 //! | `types.rs` | words that all of them share |
 
+mod about;
 mod access;
 mod all_keys;
+mod answered_here;
 mod answers;
+mod asking;
 mod bootstrap;
 mod checks;
+mod client_command;
 mod clients;
+mod config_command;
 mod connection_state;
 mod flush;
 mod gather;
+mod info;
 mod layout;
 mod local;
 mod moving;
@@ -48,6 +59,7 @@ mod spop;
 mod state_pass;
 mod streams;
 mod types;
+mod wait_command;
 #[cfg(test)]
 pub(super) mod world;
 
@@ -70,6 +82,7 @@ use super::changes::Changes;
 use super::config::{Connector, DuplicatesConfig};
 use super::counts::Counts;
 use super::manager::{Manager, Sample};
+use asking::Questions;
 pub(super) use bootstrap::count_commands;
 use checks::{Checks, is_exact};
 pub(super) use clients::Client;
@@ -90,6 +103,7 @@ pub(super) use state_pass::StatePass;
 use streams::Streams;
 pub(super) use types::{ClientId, Owed, ParsedCommand};
 use types::{Form, Pop};
+use wait_command::Wait;
 
 /// Writes after which a duplicate is told its watermark at the latest. Replaying this many again
 /// takes a millisecond; telling it more often costs every one of them.
@@ -158,6 +172,8 @@ pub(super) struct Inner {
     /// Commands in several partitions.
     gathers: Slab<Gather>,
     scans: Scans,
+    questions: Questions,
+    wait_list: Vec<Wait>,
 }
 
 /// One duplicate.
@@ -182,6 +198,8 @@ pub(super) struct Server {
     pub(super) holds_data: Option<bool>,
     /// It was said that it does not tell how it is set up.
     pub(super) is_unsure: bool,
+    /// The version that it said to be.
+    pub(super) version: Option<String>,
 }
 
 /// A server that is being filled from another.
@@ -277,6 +295,8 @@ impl Engine {
             checks,
             gathers: Slab::new(),
             scans: Scans::default(),
+            questions: Questions::default(),
+            wait_list: Vec::new(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -487,6 +507,8 @@ impl Inner {
             self.changes.came.notify_one(); // it may advise something
         }
         self.advance_move();
+        self.end_late_questions();
+        self.look_at_wait_list();
         self.schedule();
         doubted
     }
@@ -495,6 +517,8 @@ impl Inner {
     pub(super) fn keep_within(&self) -> Option<Duration> {
         let is_busy = self.members.deadline().is_some()
             || self.moving.is_some()
+            || !self.wait_list.is_empty()
+            || !self.questions.is_empty()
             || self.changes.now.is_some();
         let busy = is_busy.then_some(Duration::ZERO);
         let manager = self.manager.as_ref().map(|manager| manager.tick_within(self.now));
@@ -550,6 +574,7 @@ impl Inner {
             Owed::Draw { pop } => self.draw(pop),
             Owed::LastId { question } => self.last_id_lost(&question),
             Owed::Scan { number } => self.scan_lost(number),
+            Owed::Asked { question, part } => self.question_lost(question, part),
             _ => {}
         }
     }

@@ -48,6 +48,7 @@ impl Inner {
                 Owed::Draw { .. }
                 | Owed::LastId { .. }
                 | Owed::Mark { .. }
+                | Owed::Asked { .. }
                 | Owed::Check { .. }
                 | Owed::Page { .. }
                 | Owed::Scan { .. } => Some(Duration::ZERO),

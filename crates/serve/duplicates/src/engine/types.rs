@@ -5,8 +5,9 @@ use std::fmt;
 
 use evenkeel_core::request::Attempt;
 use evenkeel_ordered::{Hash, Sequence};
-use evenkeel_stores::resp::commands::{Refusal, Repeat};
-use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::resp::commands::{Local, Refusal, Repeat};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::request::{Arguments, RequestParser};
 
 /// What an answer becomes for a client of RESP2.
@@ -16,6 +17,58 @@ pub(super) enum Form {
     One(Shape),
     /// Each element is the answer to another command.
     Each(Box<[Shape]>),
+    /// The same, with answers of ours between them.
+    Merged(Box<Merged>),
+}
+
+/// A command of a transaction that no duplicate needs to see.
+#[derive(Debug)]
+pub(super) struct Here {
+    /// Its place among all commands of the transaction.
+    pub(super) place: usize,
+    pub(super) local: Local,
+    pub(super) command: Vec<u8>,
+    /// In RESP3, once EXEC has taken it.
+    pub(super) answer: Option<Vec<u8>>,
+}
+
+/// Where answers go while EXEC takes them.
+#[derive(Debug)]
+pub(super) struct Captured {
+    /// Which of them is taken.
+    pub(super) index: usize,
+    pub(super) out: Vec<u8>,
+    /// Its answer comes later.
+    pub(super) is_waiting: bool,
+}
+
+/// Answers of ours that go between those of duplicates.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Merged {
+    pub(super) shapes: Box<[Shape]>,
+    /// By place.
+    pub(super) here: Vec<(usize, Vec<u8>)>,
+}
+
+impl Merged {
+    /// The whole answer to EXEC, and what it is for clients of RESP2.
+    pub(super) fn with(&self, answer: &[u8]) -> (Vec<u8>, Form) {
+        let form = Form::Each(self.shapes.clone());
+        if answer.first() != Some(&b'*') {
+            return (answer.to_vec(), form); // an error, which stands for all
+        }
+        let mut theirs = reply::elements(answer);
+        let mut ours = self.here.iter().peekable();
+        let mut out = Vec::with_capacity(answer.len());
+        encode::array(&mut out, self.shapes.len());
+        for place in 0..self.shapes.len() {
+            match ours.next_if(|(own, _)| *own == place) {
+                Some((_, answer)) => out.extend_from_slice(answer),
+                None => out.extend_from_slice(theirs.next().unwrap_or(b"_\r\n")),
+            }
+        }
+        (out, form)
+    }
 }
 
 /// Names one client for as long as the service runs.
@@ -24,6 +77,13 @@ pub(crate) struct ClientId {
     /// Where it is kept.
     pub(super) key: usize,
     pub(super) serial: u64,
+}
+
+impl ClientId {
+    /// As clients see it: no other one ever has it.
+    pub(super) const fn number(self) -> i64 {
+        self.serial as i64
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +115,14 @@ impl<'a> ParsedCommand<'a> {
         self.parser.len()
     }
 
-    /// The command as an array of bulk strings, at the end of `out`.
+    /// The command as an array of bulk strings.
+    pub(super) fn to_vec(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out
+    }
+
+    /// The same, at the end of `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         if self.parser.is_inline() {
             self.parser.write_canonical(self.buffer, out);
@@ -157,6 +224,8 @@ pub(crate) enum Owed {
     Dump { copy: Copy },
     /// When that key expires; `dump` is what came for it.
     Expiry { copy: Copy, dump: Option<Box<[u8]>> },
+    /// A question that is asked of this duplicate, perhaps of others too.
+    Asked { question: u64, part: usize },
     /// Something of a key that is compared, in this round.
     Check { round: u64, key: u32, question: Question },
     /// Some of all keys.
@@ -237,4 +306,26 @@ pub(crate) struct Copy {
     pub(super) to: CopyTarget,
     pub(super) key: Box<[u8]>,
     pub(super) hash: Hash,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_ours_stand_in_their_places() {
+        let merged = |here: &[(usize, &[u8])], shapes: usize| Merged {
+            shapes: vec![Shape::Plain; shapes].into(),
+            here: here.iter().map(|(place, answer)| (*place, answer.to_vec())).collect(),
+        };
+        let both = merged(&[(0, b"+PONG\r\n"), (2, b"$1\r\na\r\n")], 4);
+        let (answer, _) = both.with(b"*2\r\n:1\r\n*1\r\n:2\r\n");
+        assert_eq!(answer, b"*4\r\n+PONG\r\n:1\r\n$1\r\na\r\n*1\r\n:2\r\n");
+        let (answer, _) = both.with(b"-UNCERTAIN what\r\n");
+        assert_eq!(answer, b"-UNCERTAIN what\r\n", "an error stands for all");
+        let (answer, _) = merged(&[(0, b"+PONG\r\n")], 1).with(b"*0\r\n");
+        assert_eq!(answer, b"*1\r\n+PONG\r\n");
+        let (answer, _) = merged(&[], 2).with(b"*1\r\n:1\r\n");
+        assert_eq!(answer, b"*2\r\n:1\r\n_\r\n", "whoever lies about the number");
+    }
 }

@@ -115,6 +115,7 @@ impl World {
         inner.servers[server].open();
         inner.members.caught_up(server, last);
         inner.replan_reads();
+        inner.ask_anew(server);
         self.holds[server] = self.all.clone();
         self.sent[server] = Default::default();
     }
@@ -142,6 +143,11 @@ impl World {
             self.all.insert(key.as_bytes().to_vec(), value.parse().unwrap());
         }
         is_taken
+    }
+
+    /// Whether a client's next command would be taken.
+    pub(super) fn would_take(&self, id: ClientId) -> bool {
+        self.engine.borrow().client(id).is_some_and(|client| !client.is_held())
     }
 
     /// What a client was answered since it was last asked.
@@ -210,15 +216,16 @@ impl World {
         true
     }
 
-    /// A duplicate says this to the next thing on a connection.
-    pub(super) fn say(&mut self, server: usize, kind: ConnectionKind, reply: &str) {
+    /// A duplicate says this to the next thing on a connection; what it was.
+    pub(super) fn say(&mut self, server: usize, kind: ConnectionKind, reply: &str) -> Vec<String> {
         self.fetch();
-        assert!(self.sent[server][kind as usize].pop_front().is_some(), "it was asked nothing");
+        let words = self.sent[server][kind as usize].pop_front().expect("it was sent something");
         let mut inner = self.engine.borrow();
         let connection = inner.servers[server].connection;
         if let Err(why) = inner.answered(server, connection, kind, reply.as_bytes()) {
             inner.drop_server(server, why.expect("the connection is the present one"));
         }
+        words.into_iter().map(|word| String::from_utf8(word).unwrap()).collect()
     }
 
     /// What a duplicate was sent and has not answered, each command as one text.

@@ -9,9 +9,11 @@ mod all_keys;
 mod diverged;
 #[cfg(target_os = "linux")]
 mod full;
+mod hold;
 #[cfg(target_os = "linux")]
 mod keyspaces;
 mod online;
+mod servers;
 mod silent;
 mod stopping;
 mod stores;
@@ -156,7 +158,7 @@ fn a_client_of_another_protocol_is_told_so_and_closed() {
     let Some(world) = World::start("garbage", 1, |_| {}) else { return };
     for garbage in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
-        b"*99999999\r\n",
+        b"*9999999999\r\n",
         b"*1\r\n$-5\r\n",
         b"*1\r\n:3\r\n",
     ] {

@@ -69,6 +69,22 @@ pub fn map(out: &mut Vec<u8>, pairs: usize, protocol: Protocol) {
     }
 }
 
+/// The head of a set; its elements are written next.
+pub fn set(out: &mut Vec<u8>, elements: usize, protocol: Protocol) {
+    counted(out, if protocol == Protocol::Resp3 { b'~' } else { b'*' }, elements);
+}
+
+/// A text for people, such as the reply to `INFO`.
+pub fn text(out: &mut Vec<u8>, text: &str, protocol: Protocol) {
+    if protocol == Protocol::Resp2 {
+        return bulk(out, text.as_bytes());
+    }
+    counted(out, b'=', text.len() + 4);
+    out.extend_from_slice(b"txt:");
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The head of an attribute, which belongs to the reply that follows it; keys and values are
 /// written next, in turn. Only for peers that asked for it.
 pub fn attribute(out: &mut Vec<u8>, pairs: usize) {

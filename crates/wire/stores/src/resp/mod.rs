@@ -8,6 +8,9 @@
 //! | [`commands`] | what every command does to which keys, and whether it may be duplicated |
 //! | [`rewrite`] | the form of a command whose effect is the same at every server |
 //! | [`hash`] | which shard a key belongs to |
+//! | [`info`] | the text of `INFO`, of several servers as of one |
+//! | [`settings`] | which settings clients may see and change |
+//! | [`connections`] | `CLIENT`: names, filters, and the lines of its list |
 //!
 //! **Untrusted bytes.** Nothing here panics, recurses or allocates by what a peer *announces*: a
 //! command or reply is found in the bytes that came, and both ends are bounded by limits. Parsers
@@ -22,14 +25,17 @@
 //! which the tests compare the table with.
 
 pub mod commands;
+pub mod connections;
 pub mod encode;
 pub mod hash;
+pub mod info;
 mod inline;
 pub mod locate;
 pub mod merge;
 pub mod reply;
 pub mod request;
 pub mod rewrite;
+pub mod settings;
 #[cfg(test)]
 mod tests;
 pub mod whole;

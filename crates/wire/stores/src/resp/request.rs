@@ -12,7 +12,9 @@
 //!
 //! **Memory.** A vector of places, which grows with arguments that *came*: a client that announces
 //! a million arguments and sends none has cost nothing. What it grew to in one huge command is
-//! given back at the next.
+//! given back at the next. As many arguments as Redis takes are allowed, so what bounds them is the
+//! length of the command, and before that what all clients may hold together: whoever keeps the
+//! buffer counts it and [`RequestParser::place_bytes`].
 
 use super::inline;
 use super::{Number, ProtocolError, number};
@@ -22,7 +24,7 @@ use super::{Number, ProtocolError, number};
 pub struct Limits {
     /// Bytes of one argument; Redis's own default is 512 MiB (`proto-max-bulk-len`).
     pub argument_bytes_max: usize,
-    /// Arguments of one command, its name included; Redis allows 2^31.
+    /// Arguments of one command, its name included; as many as Redis takes.
     pub arguments_max: usize,
     /// Bytes of an inline command (Redis: 64 KiB).
     pub inline_bytes_max: usize,
@@ -33,10 +35,10 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            argument_bytes_max: 64 << 20,
-            arguments_max: 65_536,
+            argument_bytes_max: 512 << 20,
+            arguments_max: i32::MAX as usize,
             inline_bytes_max: 64 << 10,
-            command_bytes_max: 128 << 20,
+            command_bytes_max: 1 << 30,
         }
     }
 }
@@ -240,6 +242,11 @@ impl RequestParser {
     /// How many arguments the command has, its name included.
     pub fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// Memory for where arguments begin and end.
+    pub fn place_bytes(&self) -> usize {
+        self.places.capacity() * size_of::<(usize, usize)>()
     }
 
     /// Whether there is nothing to do: an empty line or array.

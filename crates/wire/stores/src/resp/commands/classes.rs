@@ -1,6 +1,6 @@
 //! What the options of a command make of it.
 
-use super::{Class, Command, Repeat, Rewrite, Time, Whole, integer, refusals};
+use super::{Class, Command, Local, Repeat, Rewrite, Time, Whole, integer, refusals};
 use crate::resp::request::Arguments;
 
 /// Which options can change the class of a command, or its shape.
@@ -17,6 +17,8 @@ pub(super) enum Options {
     ListPop,
     Memory,
     Object,
+    /// Of what tells of one server: some subcommands concern all of them.
+    OneServer,
     Radius,
     Restore,
     Set,
@@ -45,7 +47,8 @@ fn classify_by_options(command: &Command, arguments: Arguments<'_>) -> Class {
         Options::Flush => flush(command.class, arguments),
         Options::Geoadd => added(arguments, &["nx", "xx"], &["ch"]),
         Options::Getex => getex(arguments),
-        Options::Memory => read_subcommand(arguments, &["usage"]),
+        Options::Memory if arguments.is(1, "usage") => read_subcommand(arguments, &["usage"]),
+        Options::Memory | Options::OneServer => one_server(arguments),
         Options::Object => {
             read_subcommand(arguments, &["encoding", "freq", "idletime", "refcount"])
         }
@@ -66,9 +69,18 @@ fn position(arguments: Arguments<'_>, at: usize, words: &[&str]) -> Option<usize
     words.iter().position(|word| arguments.is(at, word))
 }
 
+/// What is asked of one duplicate as it is, and what must be done at all.
+fn one_server(arguments: Arguments<'_>) -> Class {
+    match position(arguments, 1, &["purge", "reset"]) {
+        Some(_) => Class::Local(Local::AskAll),
+        None => Class::Local(Local::AskOne),
+    }
+}
+
 fn read_subcommand(arguments: Arguments<'_>, words: &[&str]) -> Class {
     match position(arguments, 1, words) {
         Some(_) if arguments.len() > 2 => Class::Read,
+        _ if arguments.is(1, "help") => Class::Local(Local::AskOne),
         _ => Class::Refused(refusals::SUBCOMMAND),
     }
 }

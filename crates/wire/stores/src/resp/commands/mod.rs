@@ -36,6 +36,7 @@
 //! **Source**: `COMMAND` of Redis 7.0.15, with which the tests compare each entry.
 
 mod classes;
+pub mod described;
 mod keys;
 pub mod refusals;
 mod table;
@@ -46,6 +47,7 @@ use super::request::Arguments;
 use classes::Options;
 pub use classes::classify;
 pub use keys::{KeyIndices, Keys, keys};
+pub use refusals::NOT_IN_MULTI;
 pub use table::{COMMANDS, lookup};
 
 /// What is known of a command.
@@ -67,6 +69,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// Whether Redis refuses it within MULTI.
+    pub fn is_barred_in_multi(&self) -> bool {
+        matches!(self.name, "psync" | "save" | "shutdown" | "sync")
+    }
+
     /// Whether it takes so many arguments, its name included.
     #[inline]
     pub fn accepts(&self, arguments: usize) -> bool {
@@ -175,6 +182,11 @@ pub enum Time {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "each is the command of that name")]
 pub enum Local {
+    Acl,
+    /// Done by every duplicate as it is; the first answer counts.
+    AskAll,
+    /// Answered by one duplicate as it is.
+    AskOne,
     Auth,
     Client,
     Command,
@@ -184,12 +196,15 @@ pub enum Local {
     Exec,
     Hello,
     Info,
+    Module,
     Multi,
     Ping,
     Quit,
     Reset,
+    Role,
     Select,
     Time,
+    Wait,
     /// `EK.SESSION`: takes the position in the writes that another connection had.
     Session,
     /// `EK.TOKEN`: says this connection's position in the writes.
@@ -243,8 +258,15 @@ pub fn wrong_arity(command: &Command, out: &mut Vec<u8>) {
     encode::error(out, &format!("ERR wrong number of arguments for '{name}' command"));
 }
 
+/// Writes the error for a subcommand that its command does not have, in Redis's words.
+pub fn unknown_subcommand(command: &str, came: &[u8], out: &mut Vec<u8>) {
+    let came = String::from_utf8_lossy(&came[..came.len().min(REPEATED_BYTES_MAX)]);
+    let help = command.to_ascii_uppercase();
+    encode::error(out, &format!("ERR unknown subcommand '{came}'. Try {help} HELP."));
+}
+
 /// A whole number in the one way that Redis takes it: no `+`, no leading zeros.
-pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
+pub fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let is_canonical = match digits {
         [b'0'] => digits.len() == bytes.len(),

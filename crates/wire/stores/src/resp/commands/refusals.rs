@@ -12,8 +12,10 @@ pub(super) const BLOCKING: &str = "ERR a command that waits would hold up all ot
     partition: ask again without waiting, at an interval";
 pub(super) const CHANNELS: &str = "ERR channels are kept by no log and differ between duplicates: \
     publish through a server of its own, or use a stream (XADD, XREAD)";
-pub(super) const CLUSTER: &str = "ERR this is not a Redis Cluster, keys are placed by this \
-    service: use a client without cluster mode";
+/// In Redis's words, of what may not be in a transaction there either.
+pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
+/// In the words that clients look for.
+pub(crate) const CLUSTER: &str = "ERR This instance has cluster support disabled";
 pub(super) const COPY_DB: &str = "ERR there is one database: COPY without DB, or use a prefix in \
     the key";
 pub(super) const DATABASES: &str = "ERR there is one database: use a prefix in the key instead of \

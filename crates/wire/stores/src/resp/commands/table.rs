@@ -259,6 +259,16 @@ pub static COMMANDS: &[Command] = &[
     whole("hscan", -3, Whole::ScanPart, ONE),
     whole("sscan", -3, Whole::ScanPart, ONE),
     whole("zscan", -3, Whole::ScanPart, ONE),
+    // Answered here: what stands for one server.
+    local("acl", -2, Local::Acl),
+    local("module", -2, Local::Module),
+    local("role", 1, Local::Role),
+    local("wait", 3, Local::Wait),
+    // Asked of one duplicate, or of all.
+    local("lastsave", 1, Local::AskOne),
+    local("latency", -2, Local::AskOne).with(Options::OneServer),
+    local("lolwut", -1, Local::AskOne),
+    local("slowlog", -2, Local::AskOne).with(Options::OneServer),
     // Refused: they wait.
     no("blmove", 6, BLOCKING),
     no("blmpop", -5, BLOCKING),
@@ -308,25 +318,17 @@ pub static COMMANDS: &[Command] = &[
     no("psync", -3, REPLICATION),
     no("replconf", -1, REPLICATION),
     no("replicaof", 3, REPLICATION),
-    no("role", 1, REPLICATION),
     no("slaveof", 3, REPLICATION),
     no("sync", 1, REPLICATION),
-    no("wait", 3, REPLICATION),
     // Refused: they concern one server.
-    no("acl", -2, ADMINISTRATION),
     no("bgrewriteaof", 1, ADMINISTRATION),
     no("bgsave", -1, ADMINISTRATION),
     no("debug", -2, ADMINISTRATION),
-    no("lastsave", 1, ADMINISTRATION),
-    no("latency", -2, ADMINISTRATION),
-    no("lolwut", -1, ADMINISTRATION),
-    no("module", -2, ADMINISTRATION),
     no("monitor", 1, ADMINISTRATION),
     no("pfdebug", 3, ADMINISTRATION),
     no("pfselftest", 1, ADMINISTRATION),
     no("save", 1, ADMINISTRATION),
     no("shutdown", -1, ADMINISTRATION),
-    no("slowlog", -2, ADMINISTRATION),
 ];
 
 const fn set_with_expiry(time: Time) -> Class {

@@ -1,6 +1,7 @@
 //! What real servers say, models that are slow and obvious, and how fast it is.
 
 mod corpus;
+mod described;
 mod differential;
 mod repeats;
 mod replies;

@@ -1,0 +1,99 @@
+//! Commands within `MULTI` that no duplicate needs to see, such as `PING` or `CLIENT SETNAME`.
+//!
+//! They are queued as they came. `EXEC` takes them in their order, as if they came then, and puts
+//! their answers between those of the duplicates. What is asked of a duplicate (`INFO`) is asked
+//! before the rest of the transaction is sent, and the client is held meanwhile. A transaction that
+//! has nothing else sends nothing.
+
+use super::Inner;
+use super::clients::Transaction;
+use super::local::TRANSACTION_BYTES_MAX;
+use super::types::{Captured, ClientId, Form, Here, Merged, ParsedCommand};
+use evenkeel_stores::resp::commands::{self, Command, Local};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::request::{Limits, RequestParser};
+
+impl Transaction {
+    /// Bytes that its commands take.
+    pub(super) const fn bytes(&self) -> usize {
+        self.commands.len() + self.here_bytes
+    }
+
+    /// What the answer becomes for its client.
+    pub(super) fn form(&mut self) -> Form {
+        let shapes = std::mem::take(&mut self.shapes).into();
+        if self.here.is_empty() {
+            return Form::Each(shapes);
+        }
+        let here = std::mem::take(&mut self.here).into_iter();
+        let here = here.map(|it| (it.place, it.answer.unwrap_or_default())).collect();
+        Form::Merged(Box::new(Merged { shapes, here }))
+    }
+}
+
+impl Inner {
+    /// A command between MULTI and EXEC that is answered here.
+    pub(super) fn queue_here(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        local: Local,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let Some(client) = self.client(id) else { return };
+        let Some(transaction) = &mut client.transaction else { return };
+        let (place, text) = (transaction.shapes.len(), parsed.to_vec());
+        let bytes = text.len() + size_of::<Here>();
+        if transaction.bytes() + bytes > TRANSACTION_BYTES_MAX {
+            return self.refuse(id, "ERR a transaction may have 16 MiB of commands");
+        }
+        transaction.here_bytes += bytes;
+        transaction.shapes.push(commands::shape(command, parsed.arguments()));
+        transaction.here.push(Here { place, local, command: text, answer: None });
+        self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
+    }
+
+    /// Takes what of a transaction is answered here, then has the rest sent.
+    pub(super) fn exec_here(&mut self, id: ClientId, mut transaction: Box<Transaction>) {
+        for index in 0..transaction.here.len() {
+            let here = &mut transaction.here[index];
+            let (command, local) = (std::mem::take(&mut here.command), here.local);
+            let mut parser = RequestParser::new(Limits::default());
+            let Ok(Some(length)) = parser.parse(&command) else { continue };
+            let Some(client) = self.client(id) else { return };
+            client.captured = Some(Captured { index, out: Vec::new(), is_waiting: false });
+            self.local(id, local, ParsedCommand { parser: &parser, buffer: &command, length });
+            let captured = self.client(id).and_then(|client| client.captured.take());
+            if let Some(captured) = captured
+                && !captured.is_waiting
+            {
+                transaction.here[index].answer = Some(captured.out);
+            }
+        }
+        if transaction.here.iter().all(|it| it.answer.is_some()) {
+            return self.exec_rest(id, *transaction);
+        }
+        if let Some(client) = self.client(id) {
+            client.executing = Some(transaction);
+            self.hold(id);
+        }
+    }
+
+    /// A duplicate has answered a command of a transaction, or nobody could.
+    pub(super) fn answered_of_transaction(&mut self, id: ClientId, index: usize, answer: Vec<u8>) {
+        let Some(client) = self.client(id) else { return };
+        if let Some(captured) = &mut client.captured {
+            (captured.out, captured.is_waiting) = (answer, false); // at once
+            return;
+        }
+        let executing = client.executing.as_mut();
+        if let Some(here) = executing.and_then(|transaction| transaction.here.get_mut(index)) {
+            here.answer = Some(answer);
+        }
+        let is_there = |it: &mut Box<Transaction>| it.here.iter().all(|it| it.answer.is_some());
+        if let Some(transaction) = client.executing.take_if(is_there) {
+            self.release(id);
+            self.exec_rest(id, *transaction);
+        }
+    }
+}

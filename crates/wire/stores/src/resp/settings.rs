@@ -1,0 +1,105 @@
+//! `CONFIG`: which settings of the servers clients may see, and which they may change.
+//!
+//! A client of several equal servers may change what is safe and the same at all of them: how
+//! values are kept in memory, which events are told, what is slow. What decides about data
+//! (`maxmemory-policy`), files, addresses and passwords belongs to whoever runs the servers.
+
+use crate::resp::encode;
+use crate::resp::reply::{elements, payload};
+
+/// Settings that may be changed.
+const CHANGEABLE: [&str; 24] = [
+    "busy-reply-threshold",
+    "hash-max-listpack-entries",
+    "hash-max-listpack-value",
+    "hash-max-ziplist-entries",
+    "hash-max-ziplist-value",
+    "latency-monitor-threshold",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
+    "list-compress-depth",
+    "list-max-listpack-size",
+    "list-max-ziplist-size",
+    "lua-time-limit",
+    "notify-keyspace-events",
+    "set-max-intset-entries",
+    "set-max-listpack-entries",
+    "set-max-listpack-value",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
+    "stream-node-max-bytes",
+    "stream-node-max-entries",
+    "zset-max-listpack-entries",
+    "zset-max-listpack-value",
+    "zset-max-ziplist-entries",
+    "zset-max-ziplist-value",
+];
+
+/// Settings whose values nobody is told: who knew them could pass us by.
+const SECRET: [&str; 5] =
+    ["requirepass", "masterauth", "masteruser", "tls-key-file-pass", "tls-client-key-file-pass"];
+
+/// Whether clients may change this setting.
+pub fn is_changeable(name: &[u8]) -> bool {
+    let is_it = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+    CHANGEABLE.iter().any(is_it)
+}
+
+/// Writes the answer to `CONFIG GET` for a client, in RESP3: without secrets, and with our own
+/// values in place of those of one server.
+///
+/// # Panics
+/// When this is no whole reply that [`crate::resp::reply::ReplyScanner`] found.
+pub fn shown(reply: &[u8], own: &[(&str, String)], out: &mut Vec<u8>) {
+    let all: Vec<&[u8]> = elements(reply).collect();
+    encode::counted(out, b'%', all.len() / 2);
+    for pair in all.chunks_exact(2) {
+        let name = payload(pair[0]).unwrap_or_default();
+        let is_name = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        out.extend_from_slice(pair[0]);
+        if SECRET.iter().any(|secret| is_name(secret)) {
+            encode::bulk(out, b"");
+        } else if let Some((_, value)) = own.iter().find(|(known, _)| is_name(known)) {
+            encode::bulk(out, value.as_bytes());
+        } else {
+            out.extend_from_slice(pair[1]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_decides_about_data_or_servers_is_not_for_clients() {
+        for name in
+            ["hash-max-listpack-entries", "NOTIFY-KEYSPACE-EVENTS", "zset-max-ziplist-value"]
+        {
+            assert!(is_changeable(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["maxmemory", "maxmemory-policy", "dir", "requirepass", "save", "appendonly", ""]
+        {
+            assert!(!is_changeable(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_told() {
+        let mut reply = b"%3\r\n".to_vec();
+        for text in ["requirepass", "secret", "port", "7000", "maxmemory", "0"] {
+            encode::bulk(&mut reply, text.as_bytes());
+        }
+        let mut out = Vec::new();
+        shown(&reply, &[("port", "6380".to_owned())], &mut out);
+        let mut expected = b"%3\r\n".to_vec();
+        for text in ["requirepass", "", "port", "6380", "maxmemory", "0"] {
+            encode::bulk(&mut expected, text.as_bytes());
+        }
+        assert_eq!(out, expected);
+        out.clear();
+        shown(b"%0\r\n", &[], &mut out);
+        assert_eq!(out, b"%0\r\n");
+    }
+}
