@@ -30,8 +30,12 @@ impl Inner {
             return true;
         }
         let class = commands::classify(command, parsed.arguments());
+        if self.answers_listener(id, (command, class), parsed.arguments()) {
+            return true;
+        }
         if self.holds_behind_reads(id, command, class, parsed)
             || self.asks_last_id(id, (command, class), parsed)
+            || self.holds_channels(id, class)
         {
             return false;
         }
@@ -39,7 +43,13 @@ impl Inner {
         true
     }
 
-    fn take(&mut self, id: ClientId, command: &Command, class: Class, parsed: ParsedCommand<'_>) {
+    fn take(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        class: Class,
+        parsed: ParsedCommand<'_>,
+    ) {
         let Some(client) = self.client(id) else { return };
         let is_known = client.is_known;
         let in_transaction = client.transaction.is_some();
@@ -48,10 +58,12 @@ impl Inner {
                 id,
                 "ERR within MULTI only commands on keys are taken here, besides EXEC and DISCARD",
             ),
-            Class::Local(local) => self.local(id, local, parsed),
+            _ if is_known && self.refuses_front(id, class, parsed) => {}
+            Class::Local(local) => self.local(id, (command, local), parsed),
             _ if !is_known => self.refuse(id, "NOAUTH Authentication required."),
             Class::Refused(why) => self.refuse(id, why),
             _ if in_transaction => self.queue(id, command, class, parsed),
+            Class::Waits(wait) => self.wait(id, (command, wait), parsed),
             Class::Read => self.read(id, command, parsed),
             Class::Write(repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
@@ -121,8 +133,9 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let partition = self.map.partition(shard);
+        let Some(consistency) = self.consistency_of(id) else { return };
         let Some(client) = self.client(id) else { return };
-        let (consistency, session) = (client.consistency, client.session);
+        let session = client.session;
         let needs_leadership = consistency == Consistency::Strong;
         if needs_leadership && !self.leads() {
             return self.refuse_deposed(id);
@@ -155,7 +168,7 @@ impl Inner {
         self.schedule();
     }
 
-    fn refuse_deposed(&mut self, id: ClientId) {
+    pub(super) fn refuse_deposed(&mut self, id: ClientId) {
         let text = format!("UNAVAILABLE {}", self.why_deposed());
         self.refuse(id, &text);
     }
@@ -164,7 +177,7 @@ impl Inner {
         self.refuse(id, &format!("UNAVAILABLE {refused}"));
     }
 
-    fn open(
+    pub(super) fn open(
         &mut self,
         id: ClientId,
         (shard, partition): (usize, usize),
@@ -187,6 +200,7 @@ impl Inner {
             client: Some((id, slot)),
             form,
             pop: None,
+            waiter: None,
             answer: None,
             first_took: None,
             digest: None,
@@ -224,6 +238,7 @@ impl Inner {
 
     /// Logs a write and sends it to everybody who is live; its call, or `None` when it was refused.
     pub(super) fn write(&mut self, id: ClientId, write: &Write<'_>) -> Option<usize> {
+        self.try_again();
         if let Some(failure) = &self.failure {
             let text = format!("UNAVAILABLE {failure}");
             self.refuse(id, &text);
@@ -273,6 +288,7 @@ impl Inner {
         {
             client.session.saw(mirrored);
         }
+        self.serve_waiters(write.commands);
         self.schedule();
         // Where the log failed meanwhile, it was told that nobody knows.
         self.calls.contains(call).then_some(call)
@@ -300,6 +316,7 @@ impl Inner {
         partition: usize,
         write: &Write<'_>,
     ) -> Result<Position, LogError> {
+        self.note_write(write.commands);
         let position = self.history.advance();
         let kind = match write.repeat {
             Repeat::Idempotent => RecordKind::Idempotent,
@@ -345,7 +362,10 @@ impl Inner {
 
 /// What may be said in a transaction, or says that it is over.
 const fn ends_transaction(local: Local) -> bool {
-    matches!(local, Local::Exec | Local::Discard | Local::Multi | Local::Reset | Local::Quit)
+    matches!(
+        local,
+        Local::Exec | Local::Discard | Local::Multi | Local::Reset | Local::Quit | Local::Watch
+    )
 }
 
 /// `MULTI`, the commands, the watermark, `EXEC`: applied with its watermark or not at all.

@@ -9,8 +9,10 @@ use std::task::Waker;
 use evenkeel_ordered::{Consistency, Session};
 
 use super::Inner;
+use super::channels::Listening;
 use super::read_order::ReadOrder;
 use super::types::{ClientId, Form};
+use super::watch::Watching;
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::{Protocol, encode};
@@ -26,6 +28,13 @@ pub(in super::super) struct Client {
     pub(super) session: Session,
     pub(super) consistency: Consistency,
     pub(super) transaction: Option<Transaction>,
+    pub(super) watching: Option<Box<Watching>>,
+    /// What it subscribed to.
+    pub(super) listening: Option<Box<Listening>>,
+    /// Its command that waits.
+    pub(super) waits: Option<u64>,
+    /// It waits, and nothing is under way.
+    pub(in super::super) is_idle: bool,
     pub(super) is_known: bool,
     pub(super) name: Vec<u8>,
     /// Answered out of turn: each waits for those before it.
@@ -102,6 +111,17 @@ impl Client {
         (self.first, self.first + self.slots.len().saturating_sub(1) as u64)
     }
 
+    /// The slot of its last command that is not answered.
+    pub(super) fn last_waiting(&self) -> Option<u64> {
+        let index = self.slots.iter().rposition(Option::is_none)?;
+        Some(self.first + index as u64)
+    }
+
+    /// Whether messages may come for it at any time.
+    pub(in super::super) const fn is_listening(&self) -> bool {
+        self.listening.is_some()
+    }
+
     /// Whether the command of this slot is not answered.
     pub(super) fn is_waiting(&self, slot: u64) -> bool {
         let place = slot.checked_sub(self.first).and_then(|index| self.slots.get(index as usize));
@@ -125,6 +145,10 @@ impl Inner {
             session: Session::default(),
             consistency: self.config.consistency,
             transaction: None,
+            watching: None,
+            listening: None,
+            waits: None,
+            is_idle: false,
             is_known: self.config.password.is_none(),
             name: Vec::new(),
             slots: VecDeque::new(),
@@ -148,6 +172,9 @@ impl Inner {
     /// A client has gone; what it asked for goes on without it.
     pub(in super::super) fn dismiss(&mut self, id: ClientId) {
         if self.client(id).is_some() {
+            self.unwatch(id);
+            self.leave_waiting(id);
+            self.stop_listening(id);
             self.clients.remove(id.key);
             self.counts.clients -= 1;
         }

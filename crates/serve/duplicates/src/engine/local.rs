@@ -15,7 +15,12 @@ const TRANSACTION_BYTES_MAX: usize = 16 << 20;
 
 impl Inner {
     /// Answers a command that no duplicate needs to see.
-    pub(super) fn local(&mut self, id: ClientId, local: Local, parsed: ParsedCommand<'_>) {
+    pub(super) fn local(
+        &mut self,
+        id: ClientId,
+        (command, local): (&Command, Local),
+        parsed: ParsedCommand<'_>,
+    ) {
         let Some(client) = self.client(id) else { return };
         let is_greeting = matches!(local, Local::Auth | Local::Hello | Local::Quit | Local::Reset);
         if !client.is_known && !is_greeting {
@@ -57,6 +62,15 @@ impl Inner {
             Local::Multi => self.multi(id),
             Local::Discard => self.discard(id),
             Local::Exec => self.exec(id),
+            Local::Subscribe(kind) => self.subscribe(id, kind, parsed),
+            Local::Unsubscribe(kind) => self.unsubscribe(id, kind, parsed),
+            Local::Publish(kind) => self.publish(id, kind, parsed),
+            Local::Pubsub => self.pubsub(id, parsed),
+            Local::Watch => self.watch(id, command, parsed),
+            Local::Unwatch => {
+                self.unwatch(id);
+                self.ok(id);
+            }
             Local::Token => self.token(id),
             Local::Session => self.adopt_session(id, parsed),
         }
@@ -154,6 +168,8 @@ impl Inner {
 
     fn reset(&mut self, id: ClientId) {
         let (consistency, is_known) = (self.config.consistency, self.config.password.is_none());
+        self.unwatch(id);
+        self.stop_listening(id);
         if let Some(client) = self.client(id) {
             client.transaction = None;
             client.protocol = Protocol::Resp2;
@@ -174,6 +190,7 @@ impl Inner {
                 self.ok(id);
             }
             b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH" => self.ok(id),
+            b"UNBLOCK" => self.unblock(id, parsed),
             b"GETNAME" => {
                 let name = self.client(id).map(|client| client.name.clone()).unwrap_or_default();
                 self.reply_now(id, |out, protocol| match name.as_slice() {
@@ -204,13 +221,14 @@ impl Inner {
         let mut text = format!(
             "# Server\r\nredis_version:7.0.0\r\nredis_mode:standalone\r\nrole:master\r\n\
              # Evenkeel\r\nservice:{}\r\nepoch:{}\r\nsequence:{}\r\npartitions:{}\r\nshards:{}\r\n\
-             connected_clients:{}\r\n",
+             connected_clients:{}\r\nblocked_clients:{}\r\n",
             self.config.name,
             last.epoch.0,
             last.sequence.0,
             self.map.partitions(),
             self.map.shards(),
             self.counts.clients,
+            self.waiting.idle(),
         );
         let is_one = |server: &usize| self.members.is_configured(*server);
         for server in (0..self.servers.len()).filter(is_one) {
@@ -242,7 +260,10 @@ impl Inner {
 
     fn discard(&mut self, id: ClientId) {
         match self.client(id).and_then(|client| client.transaction.take()) {
-            Some(_) => self.ok(id),
+            Some(_) => {
+                self.unwatch(id);
+                self.ok(id);
+            }
             None => self.refuse(id, "ERR DISCARD without MULTI"),
         }
     }
@@ -299,9 +320,13 @@ impl Inner {
         let Some(transaction) = self.client(id).and_then(|client| client.transaction.take()) else {
             return self.refuse(id, "ERR EXEC without MULTI");
         };
+        let is_broken = self.unwatch(id);
         if transaction.is_spoiled {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             return self.refuse(id, text);
+        }
+        if is_broken {
+            return self.reply_now(id, encode::null_array);
         }
         let Some(shard) = transaction.shard else {
             return self.reply_now(id, |out, _| encode::array(out, 0));

@@ -14,6 +14,10 @@
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
+//! | `front.rs` | what the next ones share |
+//! | `watch.rs` | `WATCH`: when keys were written last |
+//! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
+//! | `waiting.rs` | `BLPOP` and its kin: who waits for which key |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `moving.rs` | what another partition gets of a shard that moves there |
@@ -25,9 +29,11 @@
 mod access;
 mod answers;
 mod bootstrap;
+mod channels;
 mod checks;
 mod clients;
 mod connection_state;
+mod front;
 mod layout;
 mod local;
 mod moving;
@@ -38,6 +44,8 @@ mod spop;
 mod state_pass;
 mod streams;
 mod types;
+mod waiting;
+mod watch;
 #[cfg(test)]
 pub(super) mod world;
 
@@ -50,7 +58,7 @@ use evenkeel_core::Instant;
 use evenkeel_core::request::partition::ShardMap;
 use evenkeel_ordered::{
     Acknowledge, Agreement, ConnectionKind, Copies, Copying, Dropped, History, Members, Position,
-    ReplicaState, Sequence, ServerSet, agree,
+    ReplicaState, Sequence, ServerSet, Watches, agree,
 };
 use slab::Slab;
 use tokio::sync::Notify;
@@ -69,6 +77,7 @@ use evenkeel_leadership::Leadership;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
+use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::store::keys::WATERMARK;
@@ -79,6 +88,7 @@ pub(super) use state_pass::StatePass;
 use streams::Streams;
 pub(super) use types::{ClientId, Owed, ParsedCommand};
 use types::{Form, Pop};
+use waiting::Waiting;
 
 /// Writes after which a duplicate is told its watermark at the latest. Replaying this many again
 /// takes a millisecond; telling it more often costs every one of them.
@@ -144,6 +154,9 @@ pub(super) struct Inner {
     pub(super) state_pass: Option<StatePass>,
     streams: Streams,
     checks: Checks,
+    watches: Watches,
+    waiting: Waiting,
+    subscriptions: Subscriptions<ClientId>,
 }
 
 /// One duplicate.
@@ -196,6 +209,8 @@ pub(super) struct Call {
     form: Form,
     /// It removes what an `SPOP` has drawn.
     pop: Option<Box<Pop>>,
+    /// It is a try of a command that waits.
+    waiter: Option<u64>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -261,6 +276,9 @@ impl Engine {
             state_pass: None,
             streams: Streams::default(),
             checks,
+            watches: Watches::default(),
+            waiting: Waiting::default(),
+            subscriptions: Subscriptions::default(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -354,6 +372,7 @@ impl Inner {
 
     /// The log first, then the duplicates.
     pub(super) fn flush(&mut self) {
+        self.try_again();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()
         {
@@ -471,6 +490,7 @@ impl Inner {
             self.changes.came.notify_one(); // it may advise something
         }
         self.advance_move();
+        self.look_after_waiters();
         self.schedule();
         doubted
     }
@@ -533,6 +553,7 @@ impl Inner {
             Owed::Read { attempt } => self.lose_read(attempt, why),
             Owed::Draw { pop } => self.draw(pop),
             Owed::LastId { question } => self.last_id_lost(&question),
+            Owed::Inquiry { inquiry } => self.inquire(inquiry),
             _ => {}
         }
     }
@@ -573,14 +594,15 @@ impl Inner {
         let Some((client, slot)) = call.client.take() else { return };
         let answer = call.agreed(voters);
         let (opened, is_write) = (call.opened, call.write.is_some());
-        let (form, pop) = (call.form.clone(), call.pop.take());
+        let (form, pop, waiter) = (call.form.clone(), call.pop.take(), call.waiter);
         self.counts.done(is_write, self.now.since(opened));
         if let Some(sample) = &mut call.sample {
             sample.client = Some(self.now.since(opened));
         }
-        match pop {
-            Some(pop) => self.popped(pop, &answer),
-            None => self.reply(client, slot, &answer, &form),
+        match (pop, waiter) {
+            (Some(pop), _) => self.popped(pop, &answer),
+            (None, Some(order)) => self.tried(order, (client, slot), (&answer, &form)),
+            (None, None) => self.reply(client, slot, &answer, &form),
         }
     }
 
@@ -589,7 +611,14 @@ impl Inner {
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
         let (have, count) = (call.copies.answered().and(voters).len(), voters.len());
-        let (is_write, pop) = (call.write.is_some(), call.pop.take());
+        let (is_write, pop, waiter) = (call.write.is_some(), call.pop.take(), call.waiter);
+        if let Some(order) = waiter
+            && !is_write
+            && self.reads_again(order, client)
+        {
+            return;
+        }
+        let call = &self.calls[key];
         let text = if let (true, Some(why)) = (call.needs_leadership, &deposed) {
             match is_write {
                 true => format!("UNCERTAIN {why}; nobody knows whether this write will be found"),
@@ -612,6 +641,9 @@ impl Inner {
         self.reply(client, slot, &answer, &Form::One(Shape::Plain));
         if pop.is_some() {
             self.release(client);
+        }
+        if let Some(order) = waiter {
+            self.stop_waiting(order);
         }
     }
 

@@ -46,6 +46,7 @@ impl Inner {
                 // They are quick.
                 Owed::Draw { .. }
                 | Owed::LastId { .. }
+                | Owed::Inquiry { .. }
                 | Owed::Mark { .. }
                 | Owed::Check { .. }
                 | Owed::Page { .. } => Some(Duration::ZERO),

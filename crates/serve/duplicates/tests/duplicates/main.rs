@@ -5,6 +5,8 @@
 
 mod acting;
 mod advice;
+mod beside;
+mod channels;
 mod diverged;
 #[cfg(target_os = "linux")]
 mod full;
@@ -15,6 +17,8 @@ mod silent;
 mod stopping;
 mod stores;
 mod streams;
+mod waiting;
+mod watch;
 mod world;
 
 use std::sync::atomic::{AtomicBool, Ordering};

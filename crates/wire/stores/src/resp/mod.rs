@@ -7,6 +7,9 @@
 //! | [`encode`] | the replies and commands that are written here |
 //! | [`commands`] | what every command does to which keys, and whether it may be duplicated |
 //! | [`rewrite`] | the form of a command whose effect is the same at every server |
+//! | [`waiting`] | what commands that wait wait for, and how long |
+//! | [`channels`] | who listens to what, and messages |
+//! | [`glob`] | patterns, as Redis matches them |
 //! | [`hash`] | which shard a key belongs to |
 //!
 //! **Untrusted bytes.** Nothing here panics, recurses or allocates by what a peer *announces*: a
@@ -21,8 +24,10 @@
 //! **Source**: the protocol specifications RESP2 and RESP3 of redis.io; `COMMAND` of Redis 7.0.15,
 //! which the tests compare the table with.
 
+pub mod channels;
 pub mod commands;
 pub mod encode;
+pub mod glob;
 pub mod hash;
 mod inline;
 pub mod reply;
@@ -30,6 +35,7 @@ pub mod request;
 pub mod rewrite;
 #[cfg(test)]
 mod tests;
+pub mod waiting;
 
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -3,17 +3,13 @@
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(super) const NO_KEYS: &str = "ERR numkeys should be greater than 0";
-pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced list of streams: for each stream key \
-    an ID must be specified.";
+pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced XREAD list of streams: for each stream \
+    key an ID or '$' must be specified.";
 
 pub(super) const ADMINISTRATION: &str = "ERR this concerns one server and not the data: connect to \
     the duplicate itself to administer it";
 pub(super) const ALL_PARTITIONS: &str = "ERR this needs all partitions at once, which have no \
     common moment: keep the keys you need in a set or hash of your own, or ask each duplicate";
-pub(super) const BLOCKING: &str = "ERR a command that waits would hold up all others of its \
-    partition: ask again without waiting, at an interval";
-pub(super) const CHANNELS: &str = "ERR channels are kept by no log and differ between duplicates: \
-    publish through a server of its own, or use a stream (XADD, XREAD)";
 pub(super) const CLUSTER: &str = "ERR this is not a Redis Cluster, keys are placed by this \
     service: use a client without cluster mode";
 pub(super) const COPY_DB: &str = "ERR there is one database: COPY without DB, or use a prefix in \
@@ -38,8 +34,6 @@ pub(super) const SORT_PATTERNS: &str = "ERR BY and GET with a pattern read keys 
     other partitions: read the elements, then their keys with MGET";
 pub(super) const SUBCOMMAND: &str = "ERR this subcommand is not offered here: it concerns one \
     server and not the data, connect to the duplicate itself";
-pub(super) const WATCHING: &str = "ERR WATCH would have to watch every duplicate: use a command \
-    that tests and sets at once, such as SET with NX or XX, HSETNX or ZADD with GT";
 pub(crate) const POP: &str = "ERR SPOP chooses another member at each duplicate: read \
     one with SRANDMEMBER and remove it with SREM";
 

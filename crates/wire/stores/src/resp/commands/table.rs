@@ -1,15 +1,16 @@
 //! The table of commands, and finding one in it by its name.
 
 use super::refusals::{
-    ADMINISTRATION, ALL_PARTITIONS, BLOCKING, CHANNELS, CLUSTER, DATABASES, FLUSH, GROUPS,
-    MIGRATION, REPLICATION, SCAN_PARTS, SCANS, SCRIPTS, WATCHING,
+    ADMINISTRATION, ALL_PARTITIONS, CLUSTER, DATABASES, FLUSH, GROUPS, MIGRATION, REPLICATION,
+    SCAN_PARTS, SCANS, SCRIPTS,
 };
-use super::{Class, Command, Keys, Local, Options, Repeat, Rewrite, Shape, Time};
+use super::{Channels, Class, Command, Keys, Local, Options, Repeat, Rewrite, Shape, Time, Wait};
 
 const NONE: Keys = Keys::None;
 const ONE: Keys = Keys::Span { first: 1, last: 1, step: 1 };
 const TWO: Keys = Keys::Span { first: 1, last: 2, step: 1 };
 const ALL: Keys = Keys::Span { first: 1, last: -1, step: 1 };
+const ALL_BUT_LAST: Keys = Keys::Span { first: 1, last: -2, step: 1 };
 const PAIRS: Keys = Keys::Span { first: 1, last: -1, step: 2 };
 /// The key after a subcommand, or after an operation.
 const SECOND: Keys = Keys::Span { first: 2, last: 2, step: 1 };
@@ -35,6 +36,10 @@ const fn expire(name: &'static str, time: Time) -> Command {
 
 const fn local(name: &'static str, arity: i8, local: Local) -> Command {
     row(name, arity, Class::Local(local), NONE)
+}
+
+const fn waits(name: &'static str, arity: i8, wait: Wait, keys: Keys) -> Command {
+    row(name, arity, Class::Waits(wait), keys)
 }
 
 /// A command that is refused for this reason.
@@ -238,6 +243,8 @@ pub static COMMANDS: &[Command] = &[
     local("reset", 1, Local::Reset),
     local("select", 2, Local::Select),
     local("time", 1, Local::Time),
+    local("unwatch", 1, Local::Unwatch),
+    row("watch", -2, Class::Local(Local::Watch), ALL),
     // Refused: they need all partitions.
     no("dbsize", 1, ALL_PARTITIONS),
     no("flushall", -1, FLUSH),
@@ -248,25 +255,25 @@ pub static COMMANDS: &[Command] = &[
     no("hscan", -3, SCAN_PARTS),
     no("sscan", -3, SCAN_PARTS),
     no("zscan", -3, SCAN_PARTS),
-    // Refused: they wait.
-    no("blmove", 6, BLOCKING),
-    no("blmpop", -5, BLOCKING),
-    no("blpop", -3, BLOCKING),
-    no("brpop", -3, BLOCKING),
-    no("brpoplpush", 4, BLOCKING),
-    no("bzmpop", -5, BLOCKING),
-    no("bzpopmax", -3, BLOCKING),
-    no("bzpopmin", -3, BLOCKING),
-    // Refused: channels.
-    no("psubscribe", -2, CHANNELS),
-    no("publish", 3, CHANNELS),
-    no("pubsub", -2, CHANNELS),
-    no("punsubscribe", -1, CHANNELS),
-    no("spublish", 3, CHANNELS),
-    no("ssubscribe", -2, CHANNELS),
-    no("subscribe", -2, CHANNELS),
-    no("sunsubscribe", -1, CHANNELS),
-    no("unsubscribe", -1, CHANNELS),
+    // They wait.
+    waits("blmove", 6, Wait::List, TWO),
+    waits("blmpop", -5, Wait::List, Keys::Counted(2)).shaped(Shape::NullArray),
+    waits("blpop", -3, Wait::List, ALL_BUT_LAST).shaped(Shape::NullArray),
+    waits("brpop", -3, Wait::List, ALL_BUT_LAST).shaped(Shape::NullArray),
+    waits("brpoplpush", 4, Wait::List, TWO),
+    waits("bzmpop", -5, Wait::SortedSet, Keys::Counted(2)).shaped(Shape::NullArray),
+    waits("bzpopmax", -3, Wait::SortedSet, ALL_BUT_LAST).shaped(Shape::NullArray),
+    waits("bzpopmin", -3, Wait::SortedSet, ALL_BUT_LAST).shaped(Shape::NullArray),
+    // Channels.
+    local("psubscribe", -2, Local::Subscribe(Channels::Patterns)),
+    local("publish", 3, Local::Publish(Channels::Plain)),
+    local("pubsub", -2, Local::Pubsub),
+    local("punsubscribe", -1, Local::Unsubscribe(Channels::Patterns)),
+    local("spublish", 3, Local::Publish(Channels::Sharded)),
+    local("ssubscribe", -2, Local::Subscribe(Channels::Sharded)),
+    local("subscribe", -2, Local::Subscribe(Channels::Plain)),
+    local("sunsubscribe", -1, Local::Unsubscribe(Channels::Sharded)),
+    local("unsubscribe", -1, Local::Unsubscribe(Channels::Plain)),
     // Refused: they differ between duplicates.
     no("eval", -3, SCRIPTS),
     no("eval_ro", -3, SCRIPTS),
@@ -282,8 +289,6 @@ pub static COMMANDS: &[Command] = &[
     no("xgroup", -2, GROUPS),
     no("xpending", -3, GROUPS),
     no("xreadgroup", -7, GROUPS),
-    no("unwatch", 1, WATCHING),
-    no("watch", -2, WATCHING),
     // Refused: databases, clusters, replication.
     no("move", 3, DATABASES),
     no("swapdb", 3, DATABASES),

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod differential;
+mod globs;
 mod repeats;
 mod replies;
 mod requests;
@@ -9,6 +10,7 @@ mod rewriting;
 mod server;
 mod table;
 mod timing;
+mod waiting;
 
 use proptest::test_runner::{Config, TestRunner};
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::server::{Connection, Server};
 use super::{array, corpus, with_arguments, words};
 use crate::resp::commands::{
-    COMMANDS, Class, Keys, Repeat, Rewrite, Time, classify, keys, lookup, unknown, wrong_arity,
+    COMMANDS, Class, Keys, Repeat, Rewrite, Time, Wait, classify, keys, lookup, unknown,
+    wrong_arity,
 };
 use crate::resp::reply::{elements, integer, payload};
 use crate::resp::{Protocol, hash};
@@ -56,9 +57,11 @@ fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
             // What it may do by its options is decided by them.
             Class::Read => assert!(has("readonly") || name == "getex", "{name}"),
             Class::Write(_) | Class::Rewritten(..) => assert!(has("write"), "{name}"),
+            Class::Waits(_) => assert!(has("write") && has("blocking"), "{name}"),
             Class::Local(_) | Class::Refused(_) => continue,
         }
-        assert!(!has("blocking") || name == "xread", "{name}");
+        let waits = matches!(command.class, Class::Waits(_)) || name == "xread";
+        assert_eq!(has("blocking"), waits, "{name}");
         match command.keys {
             Keys::Span { .. } if CONTAINERS.contains(&name) => {}
             Keys::Span { first, last, step } => {
@@ -202,6 +205,8 @@ fn options_change_what_is_done() {
         ("georadius k 1 1 1 m", Class::Read),
         ("georadius k 1 1 1 m store d", write(Repeat::Once)),
         ("xread count 1 streams block 0", Class::Read),
+        ("xread count 1 block 5 streams a 0", Class::Waits(Wait::Stream)),
+        ("blpop a b 0", Class::Waits(Wait::List)),
         ("object encoding k", Class::Read),
     ] {
         assert_eq!(class(line), expected, "{line}");
@@ -220,7 +225,6 @@ fn options_change_what_is_done() {
         "copy a b db 1",
         "object help",
         "memory doctor",
-        "xread block 0 streams a 0",
         "xread",
     ] {
         assert!(matches!(class(line), Class::Refused(_)), "{line}: {:?}", class(line));
