@@ -26,6 +26,8 @@
 //! | `copying.rs` | which writes a server gets while its keys are still being copied |
 //! | `divergence.rs` | who differs from the others, and when keys are compared |
 //! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
+//! | `watches.rs` | whether a key was written since it was watched |
+//! | `waiters.rs` | whose turn it is when a key is filled that commands wait for |
 
 mod copies;
 mod copying;
@@ -34,6 +36,8 @@ mod members;
 mod moving;
 mod position;
 mod session;
+mod waiters;
+mod watches;
 
 pub use copies::{Acknowledge, Copies};
 pub use copying::{Copying, Hash, Key, Treatment};
@@ -45,3 +49,5 @@ pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};
 pub use moving::{Moving, Phase};
 pub use position::{Epoch, History, Position, Rejoin, Sequence};
 pub use session::{ConnectionKind, Consistency, Eligible, Session};
+pub use waiters::{Waiters, Wanted};
+pub use watches::{CLOCKS_APART_MS, Watched, Watches};

@@ -21,6 +21,8 @@ pub(super) struct Counts {
     pub(super) recorded: u64,
     pub(super) uncertain_writes: u64,
     pub(super) lost_reads: u64,
+    /// Clients that did not read what they subscribed to.
+    pub(super) subscribers_cut_off: u64,
     pub(super) servers: Vec<ServerCounts>,
     /// Latencies to clients, from the command to enough answers.
     pub(super) reads: Recorder,
@@ -49,6 +51,7 @@ impl Counts {
             recorded: 0,
             uncertain_writes: 0,
             lost_reads: 0,
+            subscribers_cut_off: 0,
             servers: (0..servers).map(|_| ServerCounts::default()).collect(),
             reads: Recorder::default(),
             wrote: Recorder::default(),

@@ -32,6 +32,8 @@ use evenkeel_stores::resp::request::{Limits, RequestParser};
 const WAITING_MAX: usize = 1_024;
 /// Answers of one client that may wait to be written; no more of its bytes are read then.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
+/// What a client that waits (`BLPOP`) may send ahead: it is read so that its end is seen.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
 /// How long a client may take to say its password, to take some of its answers, and to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -172,6 +174,9 @@ impl Session {
             let Some(client) = inner.client(self.id) else { return Poll::Ready(()) };
             let waits = client.waiting() > 0;
             let is_ending = client.is_ending || self.is_closed || self.intake == Intake::Ended;
+            if self.is_closed && client.is_idle {
+                return Poll::Ready(()); // it waits for what nobody would get
+            }
             if is_ending && !waits && is_idle && client.out.is_empty() {
                 let is_told = client.is_ending;
                 drop(inner);
@@ -184,11 +189,12 @@ impl Session {
             }
             let is_full = client.waiting() >= WAITING_MAX
                 || client.is_held()
+                    && !(client.is_idle && self.inbox.filled().len() < AHEAD_BYTES_MAX)
                 || client.out.len() + self.out.len() - self.written > OUT_BYTES_PAUSE;
             let has_room = !waits && answers == 0 || self.share.has_room();
-            let is_known = client.is_known();
+            let (is_known, is_listening) = (client.is_known(), client.is_listening());
             drop(inner);
-            self.say_phase(waits, is_known);
+            self.say_phase(waits || is_listening, is_known);
             if is_ending || is_full || !has_room {
                 return Poll::Pending; // woken by answers, or when the socket takes more
             }
@@ -242,6 +248,9 @@ impl Session {
             client.waker = Some(context.waker().clone());
         }
         let is_draining = self.link.order() >= Order::Drain;
+        if is_draining {
+            inner.refuse_waiting(self.id, "this process ends");
+        }
         self.is_paused = false;
         loop {
             let Some(client) = inner.client(self.id) else { return };

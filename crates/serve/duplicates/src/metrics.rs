@@ -4,7 +4,7 @@ use super::state::{DuplicateState, DuplicatesState};
 use evenkeel_proxy::metrics::collect_balanced;
 use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge, histogram};
 
-const OF_SERVICES: [Metric<DuplicatesState>; 24] = [
+const OF_SERVICES: [Metric<DuplicatesState>; 25] = [
     gauge("evenkeel_duplicates_clients", "Connected clients.", |it| it.clients.into()),
     counter("evenkeel_duplicates_writes_total", "Acknowledged writes.", |it| {
         it.writes.count.into()
@@ -27,6 +27,11 @@ const OF_SERVICES: [Metric<DuplicatesState>; 24] = [
     counter("evenkeel_duplicates_lost_reads_total", "Reads whose duplicates disconnected.", |it| {
         it.lost_reads.into()
     }),
+    counter(
+        "evenkeel_duplicates_subscribers_cut_off_total",
+        "Clients that were disconnected because they did not read their messages.",
+        |it| it.subscribers_cut_off.into(),
+    ),
     counter(
         "evenkeel_duplicates_disagreements_total",
         "Writes with different answers, and keys or duplicates found to differ from the others.",

@@ -53,6 +53,8 @@ pub struct DuplicatesState {
     pub uncertain_writes: u64,
     /// Reads whose duplicates went away.
     pub lost_reads: u64,
+    /// Clients that did not read the messages that they subscribed to.
+    pub subscribers_cut_off: u64,
     /// Writes that duplicates answered differently, and keys and duplicates that were found to
     /// differ from the others.
     pub disagreements: u64,
@@ -242,6 +244,7 @@ impl Inner {
             refused,
             uncertain_writes,
             lost_reads,
+            subscribers_cut_off: self.counts.subscribers_cut_off,
             disagreements,
             compared_keys: self.counts.compared,
             undecided_keys: self.undecided_keys(),

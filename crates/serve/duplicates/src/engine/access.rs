@@ -33,8 +33,12 @@ impl Inner {
             return true;
         }
         let class = commands::classify(command, parsed.arguments());
+        if self.answers_listener(id, (command, class), parsed.arguments()) {
+            return true;
+        }
         if self.holds_behind_reads(id, command, class, parsed)
             || self.asks_last_id(id, (command, class), parsed)
+            || self.holds_channels(id, class)
         {
             return false;
         }
@@ -55,10 +59,14 @@ impl Inner {
         let in_transaction = client.transaction.is_some();
         client.about.said(command.name, parsed.length, now);
         match class {
+            Class::Local(local) if in_transaction && is_known && is_outside_transactions(local) => {
+                self.refuse(id, OUTSIDE_TRANSACTIONS);
+            }
             Class::Local(local) if in_transaction && is_known && !ends_transaction(local) => {
                 self.queue_here(id, command, local, parsed);
             }
-            Class::Local(local) => self.local(id, local, parsed),
+            _ if is_known && self.refuses_front(id, class, parsed) => {}
+            Class::Local(local) => self.local(id, (command, local), parsed),
             _ if !is_known => self.refuse(id, "NOAUTH Authentication required."),
             Class::Refused(_) if in_transaction && command.is_barred_in_multi() => {
                 self.refuse(id, commands::NOT_IN_MULTI);
@@ -68,6 +76,7 @@ impl Inner {
             Class::Whole(_) if in_transaction => self.refuse(id, refusals::WHOLE_IN_MULTI),
             Class::Whole(whole) => self.whole(id, whole, command, parsed),
             _ if in_transaction => self.queue(id, command, class, parsed),
+            Class::Waits(wait) => self.wait(id, (command, wait), parsed),
             Class::Read | Class::Write(_) if self.is_in_parts(command, parsed) => {
                 self.split(id, command, parsed);
             }
@@ -124,8 +133,9 @@ impl Inner {
         parsed: ParsedCommand<'_>,
     ) {
         let Location { shard, partition, .. } = place;
+        let Some(consistency) = self.consistency_of(id) else { return };
         let Some(client) = self.client(id) else { return };
-        let (consistency, session) = (client.consistency, client.session);
+        let session = client.session;
         let needs_leadership = consistency == Consistency::Strong;
         if needs_leadership && !self.leads() {
             return self.refuse_deposed(id);
@@ -158,7 +168,7 @@ impl Inner {
         self.schedule();
     }
 
-    fn refuse_deposed(&mut self, id: ClientId) {
+    pub(super) fn refuse_deposed(&mut self, id: ClientId) {
         let text = format!("UNAVAILABLE {}", self.why_deposed());
         self.refuse(id, &text);
     }
@@ -167,7 +177,7 @@ impl Inner {
         self.refuse(id, &format!("UNAVAILABLE {refused}"));
     }
 
-    fn open(
+    pub(super) fn open(
         &mut self,
         id: ClientId,
         (shard, partition): (usize, usize),
@@ -190,6 +200,7 @@ impl Inner {
             client: Some((id, slot)),
             form,
             pop: None,
+            waiter: None,
             answer: None,
             first_took: None,
             digest: None,
@@ -227,6 +238,7 @@ impl Inner {
 
     /// Logs a write and sends it to everybody who is live; its call, or `None` when it was refused.
     pub(super) fn write(&mut self, id: ClientId, write: &Write<'_>) -> Option<usize> {
+        self.try_again();
         if let Some(failure) = &self.failure {
             let text = format!("UNAVAILABLE {failure}");
             self.refuse(id, &text);
@@ -277,6 +289,7 @@ impl Inner {
         {
             client.session.saw(mirrored);
         }
+        self.serve_waiters(write.commands);
         self.schedule();
         // Where the log failed meanwhile, it was told that nobody knows.
         self.calls.contains(call).then_some(call)
@@ -304,6 +317,7 @@ impl Inner {
         partition: usize,
         write: &Write<'_>,
     ) -> Result<Position, LogError> {
+        self.note_write(write.commands);
         let position = self.history.advance();
         let kind = match write.repeat {
             Repeat::Idempotent => RecordKind::Idempotent,
@@ -352,9 +366,21 @@ impl Inner {
     }
 }
 
+/// In words of ours: Redis takes these.
+const OUTSIDE_TRANSACTIONS: &str = "ERR channels are not taken within MULTI here: send it before \
+    MULTI or after EXEC";
+
+/// What has no place in a transaction here.
+const fn is_outside_transactions(local: Local) -> bool {
+    matches!(local, Local::Subscribe(_) | Local::Unsubscribe(_) | Local::Publish(_))
+}
+
 /// What may be said in a transaction, or says that it is over.
 const fn ends_transaction(local: Local) -> bool {
-    matches!(local, Local::Exec | Local::Discard | Local::Multi | Local::Reset | Local::Quit)
+    matches!(
+        local,
+        Local::Exec | Local::Discard | Local::Multi | Local::Reset | Local::Quit | Local::Watch
+    )
 }
 
 /// The time of day, for expiries.

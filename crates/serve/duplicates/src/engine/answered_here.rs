@@ -60,9 +60,14 @@ impl Inner {
             let (command, local) = (std::mem::take(&mut here.command), here.local);
             let mut parser = RequestParser::new(Limits::default());
             let Ok(Some(length)) = parser.parse(&command) else { continue };
+            let parsed = ParsedCommand { parser: &parser, buffer: &command, length };
+            let Some(known) = commands::lookup(parsed.argument(0)) else { continue };
             let Some(client) = self.client(id) else { return };
             client.captured = Some(Captured { index, out: Vec::new(), is_waiting: false });
-            self.local(id, local, ParsedCommand { parser: &parser, buffer: &command, length });
+            match local {
+                Local::Unwatch => self.ok(id), // EXEC has looked, and watches no more
+                _ => self.local(id, (known, local), parsed),
+            }
             let captured = self.client(id).and_then(|client| client.captured.take());
             if let Some(captured) = captured
                 && !captured.is_waiting

@@ -63,6 +63,7 @@ impl Inner {
             Owed::Moved { write, is_key, .. } => self.moved_answered(server, write, is_key, reply),
             Owed::Draw { pop } => self.drawn(server, pop, reply),
             Owed::LastId { question } => self.last_id_answered(server, &question, reply),
+            Owed::Inquiry { inquiry } => self.inquiry_answered(server, &inquiry, reply),
             Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
             Owed::Given { is_key } => return self.given_answered(server, is_key, reply),
             Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {

@@ -86,6 +86,7 @@ impl Inner {
                 self.reply_text(id, &line.unwrap_or_default());
             }
             (b"KILL", 3..) => self.kill_clients(id, parsed),
+            (b"UNBLOCK", _) => self.unblock(id, parsed),
             (b"NO-EVICT" | b"NO-TOUCH", 3) => match parsed.argument(2).to_ascii_lowercase() {
                 word if word == b"on" || word == b"off" => self.ok(id), // nobody is evicted
                 _ => self.refuse(id, SYNTAX),

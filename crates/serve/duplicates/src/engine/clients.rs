@@ -10,8 +10,10 @@ use evenkeel_ordered::{Consistency, Sequence, Session};
 
 use super::Inner;
 use super::about::About;
+use super::channels::Listening;
 use super::read_order::ReadOrder;
 use super::types::{Captured, ClientId, Form, Here};
+use super::watch::Watching;
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::{Protocol, encode};
@@ -27,6 +29,13 @@ pub(in super::super) struct Client {
     pub(super) session: Session,
     pub(super) consistency: Consistency,
     pub(super) transaction: Option<Transaction>,
+    pub(super) watching: Option<Box<Watching>>,
+    /// What it subscribed to.
+    pub(super) listening: Option<Box<Listening>>,
+    /// Its command that waits.
+    pub(super) waits: Option<u64>,
+    /// It waits, and nothing is under way.
+    pub(in super::super) is_idle: bool,
     pub(super) is_known: bool,
     pub(super) name: Vec<u8>,
     /// What `CLIENT LIST` says of it, and which answers it wants.
@@ -122,6 +131,16 @@ impl Client {
         self.kept_bytes -= bytes;
     }
 
+    /// Whether it is this one, and not one that had its place before.
+    pub(super) const fn is(&self, id: ClientId) -> bool {
+        self.serial == id.serial
+    }
+
+    /// As `CLIENT ID` tells it.
+    pub(super) const fn number(&self) -> i64 {
+        self.serial as i64
+    }
+
     /// Whether its next command has to wait.
     pub(in super::super) const fn is_held(&self) -> bool {
         self.held.is_some()
@@ -130,6 +149,17 @@ impl Client {
     /// The numbers of its first and its last slot.
     pub(super) fn slots(&self) -> (u64, u64) {
         (self.first, self.first + self.slots.len().saturating_sub(1) as u64)
+    }
+
+    /// The slot of its last command that is not answered.
+    pub(super) fn last_waiting(&self) -> Option<u64> {
+        let index = self.slots.iter().rposition(Option::is_none)?;
+        Some(self.first + index as u64)
+    }
+
+    /// Whether messages may come for it at any time.
+    pub(in super::super) const fn is_listening(&self) -> bool {
+        self.listening.is_some()
     }
 
     /// Whether the command of this slot is not answered.
@@ -155,6 +185,10 @@ impl Inner {
             session: Session::default(),
             consistency: self.config.consistency,
             transaction: None,
+            watching: None,
+            listening: None,
+            waits: None,
+            is_idle: false,
             is_known: self.config.password.is_none(),
             name: Vec::new(),
             about: About::new(self.now),
@@ -199,6 +233,9 @@ impl Inner {
     /// A client has gone; what it asked for goes on without it.
     pub(in super::super) fn dismiss(&mut self, id: ClientId) {
         if self.client(id).is_some() {
+            self.unwatch(id);
+            self.leave_waiting(id);
+            self.stop_listening(id);
             self.clients.remove(id.key);
             self.counts.clients -= 1;
         }

@@ -72,7 +72,7 @@ impl Inner {
             ("uptime_in_days", (up_s / 86_400).to_string()),
             ("connected_clients", self.counts.clients.to_string()),
             ("maxclients", self.config.clients_max.to_string()),
-            ("blocked_clients", self.wait_list.len().to_string()),
+            ("blocked_clients", (self.waiting.idle() + self.wait_list.len()).to_string()),
             ("loading", "0".to_owned()),
             ("role", "master".to_owned()),
             ("connected_slaves", live.saturating_sub(self.map.partitions()).to_string()),

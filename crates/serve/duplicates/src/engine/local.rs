@@ -13,13 +13,19 @@ use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
 
+const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 /// Commands one transaction may have, so that it cannot fill the memory.
 pub(super) const TRANSACTION_BYTES_MAX: usize = 16 << 20;
 const TRANSACTION_TOO_LONG: &str = "ERR a transaction may have 16 MiB of commands";
 
 impl Inner {
     /// Answers a command that no duplicate needs to see.
-    pub(super) fn local(&mut self, id: ClientId, local: Local, parsed: ParsedCommand<'_>) {
+    pub(super) fn local(
+        &mut self,
+        id: ClientId,
+        (command, local): (&Command, Local),
+        parsed: ParsedCommand<'_>,
+    ) {
         let Some(client) = self.client(id) else { return };
         let is_greeting = matches!(local, Local::Auth | Local::Hello | Local::Quit | Local::Reset);
         if !client.is_known && !is_greeting {
@@ -67,6 +73,15 @@ impl Inner {
             Local::Multi => self.multi(id),
             Local::Discard => self.discard(id),
             Local::Exec => self.exec(id),
+            Local::Subscribe(kind) => self.subscribe(id, kind, parsed),
+            Local::Unsubscribe(kind) => self.unsubscribe(id, kind, parsed),
+            Local::Publish(kind) => self.publish(id, kind, parsed),
+            Local::Pubsub => self.pubsub(id, parsed),
+            Local::Watch => self.watch(id, command, parsed),
+            Local::Unwatch => {
+                self.unwatch(id);
+                self.ok(id);
+            }
             Local::Token => self.token(id),
             Local::Session => self.adopt_session(id, parsed),
         }
@@ -187,6 +202,8 @@ impl Inner {
 
     fn reset(&mut self, id: ClientId) {
         let (consistency, is_known) = (self.config.consistency, self.config.password.is_none());
+        self.unwatch(id);
+        self.stop_listening(id);
         if let Some(client) = self.client(id) {
             client.transaction = None;
             client.protocol = Protocol::Resp2;
@@ -220,7 +237,10 @@ impl Inner {
 
     fn discard(&mut self, id: ClientId) {
         match self.client(id).and_then(|client| client.transaction.take()) {
-            Some(_) => self.ok(id),
+            Some(_) => {
+                self.unwatch(id);
+                self.ok(id);
+            }
             None => self.refuse(id, "ERR DISCARD without MULTI"),
         }
     }
@@ -294,9 +314,13 @@ impl Inner {
         let Some(transaction) = self.client(id).and_then(|client| client.transaction.take()) else {
             return self.refuse(id, "ERR EXEC without MULTI");
         };
-        if transaction.is_spoiled {
-            let text = "EXECABORT Transaction discarded because of previous errors.";
-            return self.refuse(id, text);
+        // Redis looks first, and then does what is queued.
+        if transaction.is_spoiled || self.is_watch_broken(id) {
+            self.unwatch(id);
+            return match transaction.is_spoiled {
+                true => self.refuse(id, ABORTED),
+                false => self.reply_now(id, encode::null_array),
+            };
         }
         match transaction.here.is_empty() {
             true => self.exec_rest(id, transaction),
@@ -304,8 +328,11 @@ impl Inner {
         }
     }
 
-    /// Sends what of a transaction is for duplicates.
+    /// Sends what of a transaction is for duplicates: this is its place in the order of writes.
     pub(super) fn exec_rest(&mut self, id: ClientId, mut transaction: Transaction) {
+        if self.unwatch(id) {
+            return self.reply_now(id, encode::null_array);
+        }
         let form = transaction.form();
         if transaction.count == 0 {
             let slot = self.slot(id);

@@ -24,6 +24,10 @@
 //! | `info.rs`, `config_command.rs`, `client_command.rs` | `INFO`, `CONFIG`, `CLIENT` |
 //! | `about.rs` | what `CLIENT` says of a connection, and which answers it wants |
 //! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
+//! | `front.rs` | what the next ones share |
+//! | `watch.rs` | `WATCH`: when keys were written last |
+//! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
+//! | `waiting.rs` | `BLPOP` and its kin: who waits for which key |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `moving.rs` | what another partition gets of a shard that moves there |
@@ -39,12 +43,14 @@ mod answered_here;
 mod answers;
 mod asking;
 mod bootstrap;
+mod channels;
 mod checks;
 mod client_command;
 mod clients;
 mod config_command;
 mod connection_state;
 mod flush;
+mod front;
 mod gather;
 mod info;
 mod layout;
@@ -60,6 +66,8 @@ mod state_pass;
 mod streams;
 mod types;
 mod wait_command;
+mod waiting;
+mod watch;
 #[cfg(test)]
 pub(super) mod world;
 
@@ -72,7 +80,7 @@ use evenkeel_core::Instant;
 use evenkeel_core::request::partition::ShardMap;
 use evenkeel_ordered::{
     Acknowledge, Agreement, ConnectionKind, Copies, Copying, Dropped, History, Members, Position,
-    ReplicaState, Sequence, ServerSet, agree,
+    ReplicaState, Sequence, ServerSet, Watches, agree,
 };
 use slab::Slab;
 use tokio::sync::Notify;
@@ -91,6 +99,7 @@ use evenkeel_leadership::Leadership;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
+use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::store::keys;
@@ -104,6 +113,7 @@ use streams::Streams;
 pub(super) use types::{ClientId, Owed, ParsedCommand};
 use types::{Form, Pop};
 use wait_command::Wait;
+use waiting::Waiting;
 
 /// Writes after which a duplicate is told its watermark at the latest. Replaying this many again
 /// takes a millisecond; telling it more often costs every one of them.
@@ -174,6 +184,9 @@ pub(super) struct Inner {
     scans: Scans,
     questions: Questions,
     wait_list: Vec<Wait>,
+    watches: Watches,
+    waiting: Waiting,
+    subscriptions: Subscriptions<ClientId>,
 }
 
 /// One duplicate.
@@ -228,6 +241,8 @@ pub(super) struct Call {
     form: Form,
     /// It removes what an `SPOP` has drawn.
     pop: Option<Box<Pop>>,
+    /// It is a try of a command that waits.
+    waiter: Option<u64>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -297,6 +312,9 @@ impl Engine {
             scans: Scans::default(),
             questions: Questions::default(),
             wait_list: Vec::new(),
+            watches: Watches::default(),
+            waiting: Waiting::default(),
+            subscriptions: Subscriptions::default(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -390,6 +408,7 @@ impl Inner {
 
     /// The log first, then the duplicates.
     pub(super) fn flush(&mut self) {
+        self.try_again();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()
         {
@@ -509,6 +528,7 @@ impl Inner {
         self.advance_move();
         self.end_late_questions();
         self.look_at_wait_list();
+        self.look_after_waiters();
         self.schedule();
         doubted
     }
@@ -575,6 +595,7 @@ impl Inner {
             Owed::LastId { question } => self.last_id_lost(&question),
             Owed::Scan { number } => self.scan_lost(number),
             Owed::Asked { question, part } => self.question_lost(question, part),
+            Owed::Inquiry { inquiry } => self.inquire(inquiry),
             _ => {}
         }
     }
@@ -615,14 +636,15 @@ impl Inner {
         let Some((client, slot)) = call.client.take() else { return };
         let answer = call.agreed(voters);
         let (opened, is_write) = (call.opened, call.write.is_some());
-        let (form, pop) = (call.form.clone(), call.pop.take());
+        let (form, pop, waiter) = (call.form.clone(), call.pop.take(), call.waiter);
         self.counts.done(is_write, self.now.since(opened));
         if let Some(sample) = &mut call.sample {
             sample.client = Some(self.now.since(opened));
         }
-        match pop {
-            Some(pop) => self.popped(pop, &answer),
-            None => self.reply(client, slot, &answer, &form),
+        match (pop, waiter) {
+            (Some(pop), _) => self.popped(pop, &answer),
+            (None, Some(order)) => self.tried(order, (client, slot), (&answer, &form)),
+            (None, None) => self.reply(client, slot, &answer, &form),
         }
     }
 
@@ -631,7 +653,14 @@ impl Inner {
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
         let (have, count) = (call.copies.answered().and(voters).len(), voters.len());
-        let (is_write, pop) = (call.write.is_some(), call.pop.take());
+        let (is_write, pop, waiter) = (call.write.is_some(), call.pop.take(), call.waiter);
+        if let Some(order) = waiter
+            && !is_write
+            && self.reads_again(order, client)
+        {
+            return;
+        }
+        let call = &self.calls[key];
         let text = if let (true, Some(why)) = (call.needs_leadership, &deposed) {
             match is_write {
                 true => format!("UNCERTAIN {why}; nobody knows whether this write will be found"),
@@ -654,6 +683,9 @@ impl Inner {
         self.reply(client, slot, &answer, &Form::One(Shape::Plain));
         if pop.is_some() {
             self.release(client);
+        }
+        if let Some(order) = waiter {
+            self.stop_waiting(order);
         }
     }
 

@@ -85,7 +85,7 @@ impl Inner {
             (Class::Local(Local::Exec), Some(transaction)) => {
                 transaction.keys.iter().filter_map(|key| last_of(key)).max()
             }
-            (Class::Write(_) | Class::Rewritten(..), None) => {
+            (Class::Write(_) | Class::Rewritten(..) | Class::Waits(_), None) => {
                 let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
                 keys.filter_map(|index| last_of(parsed.argument(index))).max()
             }

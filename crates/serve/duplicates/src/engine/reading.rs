@@ -200,9 +200,14 @@ impl Reads {
             self.dues.push(Reverse((at, key)));
         }
         let held = self.dispatcher.deadline().map(|deadline| deadline.at);
-        if let Some(at) = due.into_iter().chain(held).min()
-            && self.armed.is_none_or(|armed| at < armed)
-        {
+        if let Some(at) = due.into_iter().chain(held).min() {
+            self.arm(at);
+        }
+    }
+
+    /// The timekeeper is to wake then, if not before.
+    pub(super) fn arm(&mut self, at: Instant) {
+        if self.armed.is_none_or(|armed| at < armed) {
             self.armed = Some(at);
             if let Some(timekeeper) = &self.timekeeper {
                 timekeeper.wake_by_ref();
@@ -254,7 +259,7 @@ impl Engine {
         loop {
             let armed = {
                 let mut inner = self.borrow();
-                let due = inner.reads.deadline();
+                let due = inner.reads.deadline().into_iter().chain(inner.waiting.deadline()).min();
                 inner.reads.armed = due;
                 due.map(|at| (at, timer.at(inner.clock.std_instant(at))))
             };
@@ -273,6 +278,7 @@ impl Engine {
             let mut inner = self.borrow();
             inner.read_clock();
             inner.wake_reads();
+            inner.end_overdue();
         }
     }
 }

@@ -47,6 +47,7 @@ impl Inner {
                 // They are quick.
                 Owed::Draw { .. }
                 | Owed::LastId { .. }
+                | Owed::Inquiry { .. }
                 | Owed::Mark { .. }
                 | Owed::Asked { .. }
                 | Owed::Check { .. }

@@ -72,7 +72,7 @@ impl Merged {
 }
 
 /// Names one client for as long as the service runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ClientId {
     /// Where it is kept.
     pub(super) key: usize,
@@ -197,6 +197,25 @@ pub(crate) struct LastIdQuestion {
     pub(super) number: u64,
 }
 
+/// A question of which a client's command waits for the answer.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    pub(super) client: ClientId,
+    /// Of the command: an answer to an earlier one is nobody's.
+    pub(super) number: u64,
+    pub(super) key: Box<[u8]>,
+    pub(super) asked: Asked,
+}
+
+/// What is asked of the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    /// When it expires: of a key that is watched.
+    Deadline,
+    /// The last id of a stream, for the argument at this index.
+    LastId(usize),
+}
+
 /// What an answer will be the answer to.
 #[derive(Debug)]
 pub(crate) enum Owed {
@@ -218,6 +237,8 @@ pub(crate) enum Owed {
     Draw { pop: Box<Pop> },
     /// The last id of a stream that an XADD waits for.
     LastId { question: Box<LastIdQuestion> },
+    /// What a command of the front waits for.
+    Inquiry { inquiry: Box<Inquiry> },
     /// The watermark was written.
     Mark { watermark: Sequence },
     /// A key for a server that is being filled.

@@ -6,6 +6,8 @@
 mod acting;
 mod advice;
 mod all_keys;
+mod beside;
+mod channels;
 mod diverged;
 #[cfg(target_os = "linux")]
 mod full;
@@ -18,6 +20,8 @@ mod silent;
 mod stopping;
 mod stores;
 mod streams;
+mod waiting;
+mod watch;
 mod world;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -165,6 +165,12 @@ pub(crate) fn without_etcd() {
     let mut client = world.front.client();
     let mut asked = |command: &[&str]| Outcome::of(client.try_ask(command));
     assert!(matches!(asked(&["SET", "k", "1"]), Outcome::Done(_)));
+    let mut waiting = world.front.client();
+    waiting.tell(&["BLPOP", "queue", "0"]);
+    until("it waits", || {
+        let info = world.front.client().ask(&["INFO"]);
+        info.text().is_some_and(|info| info.contains("blocked_clients:1\r\n"))
+    });
     etcd.process.signal("-STOP");
     let stopped = Instant::now();
     let why = loop {
@@ -180,6 +186,11 @@ pub(crate) fn without_etcd() {
     };
     println!("etcd silent: refused after {:?}: {why}", stopped.elapsed());
     assert!(why.contains("the lease in etcd") && why.contains("not renewed in time"), "{why}");
+    let told = waiting.read();
+    assert!(
+        matches!(&told, Reply::Error(it) if it.starts_with("UNAVAILABLE the lease")),
+        "{told:?}"
+    );
     assert!(matches!(asked(&["GET", "k"]), Outcome::Refused(_)), "a strong read");
     asked(&["EK.SESSION", "eventual"]);
     assert!(matches!(asked(&["GET", "k"]), Outcome::Done(Reply::Bulk(_))), "some earlier value");

@@ -47,7 +47,6 @@ pub fn null(out: &mut Vec<u8>, protocol: Protocol) {
 }
 
 /// No array, such as the reply to an `EXEC` that did nothing: `_`, or `*-1`.
-#[cfg(test)]
 pub fn null_array(out: &mut Vec<u8>, protocol: Protocol) {
     out.extend_from_slice(match protocol {
         Protocol::Resp2 => b"*-1\r\n",
@@ -89,6 +88,14 @@ pub fn text(out: &mut Vec<u8>, text: &str, protocol: Protocol) {
 /// written next, in turn. Only for peers that asked for it.
 pub fn attribute(out: &mut Vec<u8>, pairs: usize) {
     counted(out, b'|', pairs);
+}
+
+/// The head of a push, which is no reply: an array for who does not know that.
+pub fn push(out: &mut Vec<u8>, elements: usize, protocol: Protocol) {
+    match protocol {
+        Protocol::Resp2 => counted(out, b'*', elements),
+        Protocol::Resp3 => counted(out, b'>', elements),
+    }
 }
 
 /// A number with a fraction.

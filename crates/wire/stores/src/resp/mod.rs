@@ -7,6 +7,9 @@
 //! | [`encode`] | the replies and commands that are written here |
 //! | [`commands`] | what every command does to which keys, and whether it may be duplicated |
 //! | [`rewrite`] | the form of a command whose effect is the same at every server |
+//! | [`waiting`] | what commands that wait wait for, and how long |
+//! | [`channels`] | who listens to what, and messages |
+//! | [`glob`] | patterns, as Redis matches them |
 //! | [`hash`] | which shard a key belongs to |
 //! | [`info`] | the text of `INFO`, of several servers as of one |
 //! | [`settings`] | which settings clients may see and change |
@@ -24,9 +27,11 @@
 //! **Source**: the protocol specifications RESP2 and RESP3 of redis.io; `COMMAND` of Redis 7.0.15,
 //! which the tests compare the table with.
 
+pub mod channels;
 pub mod commands;
 pub mod connections;
 pub mod encode;
+pub mod glob;
 pub mod hash;
 pub mod info;
 mod inline;
@@ -38,6 +43,7 @@ pub mod rewrite;
 pub mod settings;
 #[cfg(test)]
 mod tests;
+pub mod waiting;
 pub mod whole;
 
 /// The version of the protocol that a connection speaks.

@@ -44,6 +44,14 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// For commands that were taken before.
+    pub const MAX: Self = Self {
+        argument_bytes_max: usize::MAX >> 2,
+        arguments_max: usize::MAX >> 2,
+        inline_bytes_max: 64 << 10,
+        command_bytes_max: usize::MAX >> 1,
+    };
+
     /// What a client may send before it has said its password, as Redis: ten arguments of 16 KiB.
     pub fn unauthenticated() -> Self {
         Self { argument_bytes_max: 16_384, arguments_max: 10, ..Self::default() }

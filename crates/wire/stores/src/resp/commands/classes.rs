@@ -1,6 +1,6 @@
 //! What the options of a command make of it.
 
-use super::{Class, Command, Local, Repeat, Rewrite, Time, Whole, integer, refusals};
+use super::{Class, Command, Local, Repeat, Rewrite, Time, Wait, Whole, integer, refusals};
 use crate::resp::request::Arguments;
 
 /// Which options can change the class of a command, or its shape.
@@ -237,10 +237,11 @@ fn sort(plain: Class, arguments: Arguments<'_>) -> Class {
 }
 
 fn xread(arguments: Arguments<'_>) -> Class {
+    let mut class = Class::Read;
     for at in (1..arguments.len()).step_by(2) {
         match position(arguments, at, &["streams", "block", "count"]) {
-            Some(0) => return Class::Read,
-            Some(1) => return Class::Refused(refusals::BLOCKING),
+            Some(0) => return class,
+            Some(1) => class = Class::Waits(Wait::Stream),
             Some(_) => {}
             None => return SYNTAX,
         }

@@ -95,7 +95,7 @@ fn entry(command: &Command, out: &mut Vec<u8>) {
     encode::integer(out, command.arity.into());
     let is_movable = !matches!(command.keys, Keys::None | Keys::Span { .. });
     let writes = match command.class {
-        Class::Write(_) | Class::Rewritten(..) => Some("write"),
+        Class::Write(_) | Class::Rewritten(..) | Class::Waits(_) => Some("write"),
         Class::Whole(Whole::Flush | Whole::Sort { stores: true }) => Some("write"),
         Class::Read | Class::Whole(_) => Some("readonly"),
         Class::Local(_) | Class::Refused(_) => None,

@@ -8,12 +8,13 @@
 //! * [`Class::Write`]: the same at every server that has the same data.
 //! * [`Class::Rewritten`]: the same once [`super::rewrite`] has made it so: relative deadlines
 //!   become absolute, stream ids get their time here.
+//! * [`Class::Waits`]: who stands before the servers waits, and tries it when a key was written.
 //! * [`Class::Local`]: answered by who stands before the servers.
 //! * [`Class::Whole`]: about more than the keys that it names; what is done depends on where keys
 //!   are ([`Whole`]). Where the keys of another command are in several places, it may be done in
 //!   parts ([`Command::merge`]).
-//! * [`Class::Refused`]: differs between servers, or needs all of them, or blocks a lane that
-//!   others use. The text says which, and what to do instead.
+//! * [`Class::Refused`]: differs between servers, or needs all of them. The text says which, and
+//!   what to do instead.
 //!
 //! **What may be repeated** ([`Repeat`]). A server that was away gets the writes after its
 //! watermark again, some of which it has done. Whether that ends in the same state is a question
@@ -43,7 +44,7 @@ mod table;
 
 use super::encode;
 use super::reply::Shape;
-use super::request::Arguments;
+use super::request::{Arguments, Limits, RequestParser};
 use classes::Options;
 pub use classes::classify;
 pub use keys::{KeyIndices, Keys, keys};
@@ -92,12 +93,25 @@ pub enum Class {
     /// It goes to every server in the form that [`super::rewrite::rewrite`] gives it; that form may
     /// be repeated so.
     Rewritten(Rewrite, Repeat),
+    /// Waits until it finds something; [`super::waiting`] says what is tried.
+    Waits(Wait),
     /// Answered here.
     Local(Local),
     /// It is about more than the keys that it names.
     Whole(Whole),
     /// Answered with this error.
     Refused(&'static str),
+}
+
+/// What a command waits for. A pop that is tried must not be done twice ([`Repeat::Once`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// An element of a list, which it takes.
+    List,
+    /// A member of a sorted set, which it takes.
+    SortedSet,
+    /// Entries of streams, which stay.
+    Stream,
 }
 
 /// Whether a suffix of the writes may be done again; argued in the [module](self)'s documentation.
@@ -188,6 +202,13 @@ pub enum Local {
     /// Answered by one duplicate as it is.
     AskOne,
     Auth,
+    /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`.
+    Subscribe(Channels),
+    /// The same with `UN`.
+    Unsubscribe(Channels),
+    /// `PUBLISH`, `SPUBLISH`.
+    Publish(Channels),
+    Pubsub,
     Client,
     Command,
     Config,
@@ -205,10 +226,23 @@ pub enum Local {
     Select,
     Time,
     Wait,
+    Unwatch,
+    Watch,
     /// `EK.SESSION`: takes the position in the writes that another connection had.
     Session,
     /// `EK.TOKEN`: says this connection's position in the writes.
     Token,
+}
+
+/// Names of one kind that messages are published to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Channels {
+    /// Channels.
+    Plain,
+    /// Patterns of channels.
+    Patterns,
+    /// Channels of Redis Cluster's shards, which are others.
+    Sharded,
 }
 
 /// Why a command is not done: the whole error, its code first.
@@ -222,6 +256,19 @@ pub fn shape(command: &Command, arguments: Arguments<'_>) -> Shape {
         // Asked for several of nothing they answer with no array, not with no string.
         Options::ListPop if arguments.len() > 2 => Shape::NullArray,
         _ => command.shape,
+    }
+}
+
+/// Takes apart commands that were taken, one after the other; `None` is one that is not known, or
+/// no command.
+pub fn for_each(mut rest: &[u8], mut act: impl FnMut(Option<(&'static Command, Arguments<'_>)>)) {
+    let mut parser = RequestParser::new(Limits::MAX);
+    while !rest.is_empty() {
+        let Ok(Some(length)) = parser.parse(rest) else { return act(None) };
+        let arguments = parser.arguments(rest);
+        let known = arguments.get(0).and_then(lookup);
+        act(known.map(|command| (command, arguments)));
+        rest = &rest[length..];
     }
 }
 

@@ -3,15 +3,11 @@
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(super) const NO_KEYS: &str = "ERR numkeys should be greater than 0";
-pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced list of streams: for each stream key \
-    an ID must be specified.";
+pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced XREAD list of streams: for each stream \
+    key an ID or '$' must be specified.";
 
 pub(super) const ADMINISTRATION: &str = "ERR this concerns one server and not the data: connect to \
     the duplicate itself to administer it";
-pub(super) const BLOCKING: &str = "ERR a command that waits would hold up all others of its \
-    partition: ask again without waiting, at an interval";
-pub(super) const CHANNELS: &str = "ERR channels are kept by no log and differ between duplicates: \
-    publish through a server of its own, or use a stream (XADD, XREAD)";
 /// In Redis's words, of what may not be in a transaction there either.
 pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
 /// In the words that clients look for.
@@ -36,8 +32,6 @@ pub const WHOLE_IN_MULTI: &str = "ERR this is about keys that it does not name, 
     transaction cannot hold together: send it before MULTI or after EXEC";
 pub(super) const SUBCOMMAND: &str = "ERR this subcommand is not offered here: it concerns one \
     server and not the data, connect to the duplicate itself";
-pub(super) const WATCHING: &str = "ERR WATCH would have to watch every duplicate: use a command \
-    that tests and sets at once, such as SET with NX or XX, HSETNX or ZADD with GT";
 pub(crate) const POP: &str = "ERR SPOP chooses another member at each duplicate: read \
     one with SRANDMEMBER and remove it with SREM";
 

@@ -1,15 +1,18 @@
 //! The table of commands, and finding one in it by its name.
 
 use super::refusals::{
-    ADMINISTRATION, BLOCKING, CHANNELS, CLUSTER, DATABASES, GROUPS, MIGRATION, REPLICATION,
-    SCRIPTS, WATCHING,
+    ADMINISTRATION, CLUSTER, DATABASES, GROUPS, MIGRATION, REPLICATION, SCRIPTS,
 };
-use super::{Class, Command, Keys, Local, Merge, Options, Repeat, Rewrite, Shape, Time, Whole};
+use super::{
+    Channels, Class, Command, Keys, Local, Merge, Options, Repeat, Rewrite, Shape, Time, Wait,
+    Whole,
+};
 
 const NONE: Keys = Keys::None;
 const ONE: Keys = Keys::Span { first: 1, last: 1, step: 1 };
 const TWO: Keys = Keys::Span { first: 1, last: 2, step: 1 };
 const ALL: Keys = Keys::Span { first: 1, last: -1, step: 1 };
+const ALL_BUT_LAST: Keys = Keys::Span { first: 1, last: -2, step: 1 };
 const PAIRS: Keys = Keys::Span { first: 1, last: -1, step: 2 };
 /// The key after a subcommand, or after an operation.
 const SECOND: Keys = Keys::Span { first: 2, last: 2, step: 1 };
@@ -40,6 +43,10 @@ const fn local(name: &'static str, arity: i8, local: Local) -> Command {
 
 const fn whole(name: &'static str, arity: i8, whole: Whole, keys: Keys) -> Command {
     row(name, arity, Class::Whole(whole), keys)
+}
+
+const fn waits(name: &'static str, arity: i8, wait: Wait, keys: Keys) -> Command {
+    row(name, arity, Class::Waits(wait), keys)
 }
 
 /// A command that is refused for this reason.
@@ -249,6 +256,8 @@ pub static COMMANDS: &[Command] = &[
     local("reset", 1, Local::Reset),
     local("select", 2, Local::Select),
     local("time", 1, Local::Time),
+    local("unwatch", 1, Local::Unwatch),
+    row("watch", -2, Class::Local(Local::Watch), ALL),
     // All keys, and cursors.
     whole("dbsize", 1, Whole::Count, NONE),
     whole("flushall", -1, Whole::Flush, NONE).with(Options::Flush),
@@ -269,25 +278,25 @@ pub static COMMANDS: &[Command] = &[
     local("latency", -2, Local::AskOne).with(Options::OneServer),
     local("lolwut", -1, Local::AskOne),
     local("slowlog", -2, Local::AskOne).with(Options::OneServer),
-    // Refused: they wait.
-    no("blmove", 6, BLOCKING),
-    no("blmpop", -5, BLOCKING),
-    no("blpop", -3, BLOCKING),
-    no("brpop", -3, BLOCKING),
-    no("brpoplpush", 4, BLOCKING),
-    no("bzmpop", -5, BLOCKING),
-    no("bzpopmax", -3, BLOCKING),
-    no("bzpopmin", -3, BLOCKING),
-    // Refused: channels.
-    no("psubscribe", -2, CHANNELS),
-    no("publish", 3, CHANNELS),
-    no("pubsub", -2, CHANNELS),
-    no("punsubscribe", -1, CHANNELS),
-    no("spublish", 3, CHANNELS),
-    no("ssubscribe", -2, CHANNELS),
-    no("subscribe", -2, CHANNELS),
-    no("sunsubscribe", -1, CHANNELS),
-    no("unsubscribe", -1, CHANNELS),
+    // They wait.
+    waits("blmove", 6, Wait::List, TWO),
+    waits("blmpop", -5, Wait::List, Keys::Counted(2)).shaped(Shape::NullArray),
+    waits("blpop", -3, Wait::List, ALL_BUT_LAST).shaped(Shape::NullArray),
+    waits("brpop", -3, Wait::List, ALL_BUT_LAST).shaped(Shape::NullArray),
+    waits("brpoplpush", 4, Wait::List, TWO),
+    waits("bzmpop", -5, Wait::SortedSet, Keys::Counted(2)).shaped(Shape::NullArray),
+    waits("bzpopmax", -3, Wait::SortedSet, ALL_BUT_LAST).shaped(Shape::NullArray),
+    waits("bzpopmin", -3, Wait::SortedSet, ALL_BUT_LAST).shaped(Shape::NullArray),
+    // Channels.
+    local("psubscribe", -2, Local::Subscribe(Channels::Patterns)),
+    local("publish", 3, Local::Publish(Channels::Plain)),
+    local("pubsub", -2, Local::Pubsub),
+    local("punsubscribe", -1, Local::Unsubscribe(Channels::Patterns)),
+    local("spublish", 3, Local::Publish(Channels::Sharded)),
+    local("ssubscribe", -2, Local::Subscribe(Channels::Sharded)),
+    local("subscribe", -2, Local::Subscribe(Channels::Plain)),
+    local("sunsubscribe", -1, Local::Unsubscribe(Channels::Sharded)),
+    local("unsubscribe", -1, Local::Unsubscribe(Channels::Plain)),
     // Refused: they differ between duplicates.
     no("eval", -3, SCRIPTS),
     no("eval_ro", -3, SCRIPTS),
@@ -303,8 +312,6 @@ pub static COMMANDS: &[Command] = &[
     no("xgroup", -2, GROUPS),
     no("xpending", -3, GROUPS),
     no("xreadgroup", -7, GROUPS),
-    no("unwatch", 1, WATCHING),
-    no("watch", -2, WATCHING),
     // Refused: databases, clusters, replication.
     no("move", 3, DATABASES),
     no("swapdb", 3, DATABASES),

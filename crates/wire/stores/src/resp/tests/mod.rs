@@ -3,6 +3,7 @@
 mod corpus;
 mod described;
 mod differential;
+mod globs;
 mod repeats;
 mod replies;
 mod requests;
@@ -10,6 +11,7 @@ mod rewriting;
 mod server;
 mod table;
 mod timing;
+mod waiting;
 
 use proptest::test_runner::{Config, TestRunner};
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::server::{Connection, Server};
 use super::{array, corpus, with_arguments, words};
 use crate::resp::commands::{
-    COMMANDS, Class, Keys, Local, Repeat, Rewrite, Time, Whole, classify, keys, lookup, refusals,
-    unknown, wrong_arity,
+    COMMANDS, Class, Keys, Local, Repeat, Rewrite, Time, Wait, Whole, classify, keys, lookup,
+    refusals, unknown, wrong_arity,
 };
 use crate::resp::reply::{elements, integer, payload};
 use crate::resp::{Protocol, hash};
@@ -58,9 +58,11 @@ fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
             // What it may do by its options is decided by them.
             Class::Read => assert!(has("readonly") || name == "getex", "{name}"),
             Class::Write(_) | Class::Rewritten(..) => assert!(has("write"), "{name}"),
+            Class::Waits(_) => assert!(has("write") && has("blocking"), "{name}"),
             Class::Local(_) | Class::Whole(_) | Class::Refused(_) => continue,
         }
-        assert!(!has("blocking") || name == "xread", "{name}");
+        let waits = matches!(command.class, Class::Waits(_)) || name == "xread";
+        assert_eq!(has("blocking"), waits, "{name}");
         match command.keys {
             Keys::Span { .. } if CONTAINERS.contains(&name) => {}
             Keys::Span { first, last, step } => {
@@ -205,6 +207,8 @@ fn options_change_what_is_done() {
         ("georadius k 1 1 1 m", Class::Read),
         ("georadius k 1 1 1 m store d", write(Repeat::Once)),
         ("xread count 1 streams block 0", Class::Read),
+        ("xread count 1 block 5 streams a 0", Class::Waits(Wait::Stream)),
+        ("blpop a b 0", Class::Waits(Wait::List)),
         ("object encoding k", Class::Read),
         ("sort k by w_*", Class::Whole(Whole::Sort { stores: false })),
         ("sort_ro k get #  get o_*", Class::Whole(Whole::Sort { stores: false })),
@@ -234,7 +238,6 @@ fn options_change_what_is_done() {
         "flushdb sync async",
         "copy a b db 1",
         "object encoding",
-        "xread block 0 streams a 0",
         "xread",
     ] {
         assert!(matches!(class(line), Class::Refused(_)), "{line}: {:?}", class(line));

@@ -1,0 +1,194 @@
+//! `SUBSCRIBE`, `PUBLISH` and their kin: messages to who listens now. No log, at most once.
+//!
+//! **Order.** A command about channels is taken when all earlier commands of its client are
+//! answered: so a message comes behind the writes of who publishes it, and the session of who
+//! gets it is lifted to them (`read-my-own-writes` finds them). Messages of one client come in its
+//! order. A subscription is confirmed before the first message of its channel, since both are
+//! appended to what its client is written.
+//!
+//! **Who does not read** is cut off, as Redis does it: with more than 32 MiB waiting at once, or
+//! more than 8 MiB for a minute.
+
+use std::time::Duration;
+
+use evenkeel_core::Instant;
+use evenkeel_ordered::Sequence;
+
+use super::Inner;
+use super::types::{ClientId, ParsedCommand};
+use evenkeel_stores::resp::channels::{self, confirm};
+use evenkeel_stores::resp::commands::{Channels, Class, Command, Local};
+use evenkeel_stores::resp::request::Arguments;
+use evenkeel_stores::resp::{Protocol, encode};
+
+/// `client-output-buffer-limit pubsub 32mb 8mb 60`
+const WAITING_BYTES_MAX: usize = 32 << 20;
+const WAITING_BYTES_LONG: usize = 8 << 20;
+const LONG: Duration = Duration::from_secs(60);
+/// Names of all subscriptions together, and how many.
+const NAME_BYTES_MAX: usize = 64 << 20;
+const NAMES_MAX: usize = 1 << 20;
+
+const TOO_MANY: &str = "ERR too many subscriptions";
+
+/// A client that listens.
+#[derive(Debug, Default)]
+pub(super) struct Listening {
+    to: channels::Listening,
+    /// Since when much waits for it.
+    slow_since: Option<Instant>,
+}
+
+impl Inner {
+    /// Has a command about channels wait until the commands before it are answered; whether it has
+    /// to.
+    pub(super) fn holds_channels(&mut self, id: ClientId, class: Class) -> bool {
+        let Class::Local(Local::Publish(_) | Local::Subscribe(_) | Local::Unsubscribe(_)) = class
+        else {
+            return false;
+        };
+        let client = self.client(id).filter(|client| client.transaction.is_none());
+        let last = client.and_then(|client| client.last_waiting());
+        last.into_iter().for_each(|slot| self.hold_behind(id, slot));
+        last.is_some()
+    }
+
+    /// A client of RESP2 that listens may not say everything; whether it was answered so.
+    pub(super) fn answers_listener(
+        &mut self,
+        id: ClientId,
+        (command, class): (&Command, Class),
+        arguments: Arguments<'_>,
+    ) -> bool {
+        let Some(client) = self.client(id).filter(|client| client.is_listening()) else {
+            return false;
+        };
+        if client.protocol == Protocol::Resp3 {
+            return false;
+        }
+        match class {
+            Class::Local(Local::Ping) => self.reply_now(id, |out, _| {
+                encode::array(out, 2);
+                encode::bulk(out, b"pong");
+                encode::bulk(out, arguments.get(1).unwrap_or_default());
+            }),
+            Class::Local(
+                Local::Subscribe(_) | Local::Unsubscribe(_) | Local::Quit | Local::Reset,
+            ) => return false,
+            _ => {
+                let text = channels::only_listens(command.name);
+                self.reply_now(id, |out, _| encode::error(out, &text));
+            }
+        }
+        true
+    }
+
+    /// `SUBSCRIBE name…` and its kin
+    pub(super) fn subscribe(&mut self, id: ClientId, kind: Channels, parsed: ParsedCommand<'_>) {
+        let names = parsed.arguments().iter().skip(1);
+        let (count, bytes) = self.subscriptions.size();
+        let more: usize = names.clone().map(<[u8]>::len).sum();
+        if count + names.len() > NAMES_MAX || bytes + more > NAME_BYTES_MAX {
+            return self.refuse(id, TOO_MANY);
+        }
+        let Some(client) = self.clients.get_mut(id.key) else { return };
+        let to = &mut client.listening.get_or_insert_default().to;
+        let mut told = Vec::new();
+        for name in names {
+            self.subscriptions.add(id, to, kind, name);
+            confirm(&mut told, client.protocol, (kind, true), Some(name), to.count(kind));
+        }
+        self.reply_now(id, |out, _| out.extend_from_slice(&told));
+    }
+
+    /// `UNSUBSCRIBE [name…]` and its kin
+    pub(super) fn unsubscribe(&mut self, id: ClientId, kind: Channels, parsed: ParsedCommand<'_>) {
+        let Some(client) = self.clients.get_mut(id.key) else { return };
+        let mut listening = client.listening.take().unwrap_or_default();
+        let to = &mut listening.to;
+        let mut names: Vec<Box<[u8]>> = parsed.arguments().iter().skip(1).map(Box::from).collect();
+        if names.is_empty() {
+            names.extend(to.names(kind).cloned());
+        }
+        let mut told = Vec::new();
+        for name in &names {
+            self.subscriptions.remove(id, to, kind, name);
+            confirm(&mut told, client.protocol, (kind, false), Some(name), to.count(kind));
+        }
+        if names.is_empty() {
+            confirm(&mut told, client.protocol, (kind, false), None, to.count(kind));
+        }
+        client.listening = (!listening.to.is_empty()).then_some(listening);
+        self.reply_now(id, |out, _| out.extend_from_slice(&told));
+    }
+
+    /// A client listens to nothing any more.
+    pub(super) fn stop_listening(&mut self, id: ClientId) {
+        let Some(mut listening) = self.client(id).and_then(|client| client.listening.take()) else {
+            return;
+        };
+        for kind in [Channels::Plain, Channels::Patterns, Channels::Sharded] {
+            let names: Vec<Box<[u8]>> = listening.to.names(kind).cloned().collect();
+            for name in names {
+                self.subscriptions.remove(id, &mut listening.to, kind, &name);
+            }
+        }
+    }
+
+    /// `PUBLISH channel message`, `SPUBLISH`
+    pub(super) fn publish(&mut self, id: ClientId, kind: Channels, parsed: ParsedCommand<'_>) {
+        let Some(client) = self.client(id) else { return };
+        let seen = client.session.seen();
+        let (channel, message) = (parsed.argument(1), parsed.argument(2));
+        let direct: Vec<ClientId> = self.subscriptions.of(kind, channel).collect();
+        let word: &[u8] = if kind == Channels::Sharded { b"smessage" } else { b"message" };
+        let mut told = direct.len();
+        self.deliver(&direct, &[word, channel, message], seen);
+        if kind == Channels::Plain {
+            for (pattern, clients) in self.subscriptions.matching(channel) {
+                told += clients.len();
+                self.deliver(&clients, &[b"pmessage", &pattern, channel, message], seen);
+            }
+        }
+        self.reply_now(id, |out, _| encode::integer(out, told as i64));
+    }
+
+    fn deliver(&mut self, clients: &[ClientId], words: &[&[u8]], seen: Sequence) {
+        let mut messages = [Vec::new(), Vec::new()];
+        let now = self.now;
+        for &id in clients {
+            let Some(client) = self.client(id) else { continue };
+            let message = &mut messages[usize::from(client.protocol == Protocol::Resp3)];
+            if message.is_empty() {
+                encode::push(message, words.len(), client.protocol);
+                words.iter().for_each(|word| encode::bulk(message, word));
+            }
+            client.session.saw(seen);
+            client.out.extend_from_slice(message);
+            client.waker.iter().for_each(std::task::Waker::wake_by_ref);
+            let waiting = client.answer_bytes();
+            let Some(listening) = &mut client.listening else { continue };
+            let slow_since = *listening.slow_since.get_or_insert(now);
+            if waiting <= WAITING_BYTES_LONG {
+                listening.slow_since = None;
+            } else if waiting > WAITING_BYTES_MAX || now.since(slow_since) > LONG {
+                self.cut_off(id, waiting);
+            }
+        }
+    }
+
+    /// Ends the connection of a client that does not read.
+    fn cut_off(&mut self, id: ClientId, bytes: usize) {
+        let service = &self.config.name;
+        tracing::warn!(service, bytes, "a client does not read what it subscribed to: cut off");
+        self.counts.subscribers_cut_off += 1;
+        self.dismiss(id); // it was woken, and finds that it is gone
+    }
+
+    /// `PUBSUB …`
+    pub(super) fn pubsub(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        let mut out = Vec::new();
+        self.subscriptions.describe(parsed.arguments(), &mut out);
+        self.reply_now(id, |all, _| all.extend_from_slice(&out));
+    }
+}

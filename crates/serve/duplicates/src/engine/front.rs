@@ -1,0 +1,90 @@
+//! What the front does itself (`watch.rs`, `waiting.rs`, `channels.rs`), and what these share.
+//!
+//! Some of their commands begin with a question to one live duplicate, behind all writes
+//! sent before ([`Inquiry`]); its client is held until the answer is there, and if the duplicate
+//! goes away, another one is asked.
+
+use evenkeel_ordered::{ConnectionKind, Consistency};
+
+use super::super::config::Target;
+use super::Inner;
+use super::types::{Asked, ClientId, Inquiry, Owed, ParsedCommand};
+use evenkeel_stores::resp::commands::{Class, Local};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::hash::slot;
+
+impl Inner {
+    /// Asks one live duplicate of the key's partition.
+    pub(super) fn inquire(&mut self, inquiry: Box<Inquiry>) {
+        let Some(client) = self.client(inquiry.client) else { return };
+        let session = client.session;
+        let partition = self.partition_of(&inquiry.key);
+        let eligible = match self.members.eligible(partition, Consistency::Strong, session) {
+            Ok(eligible) => eligible,
+            Err(refused) => {
+                let mut error = Vec::new();
+                encode::error(&mut error, &format!("UNAVAILABLE {refused}"));
+                return self.inquiry_failed(&inquiry, &error);
+            }
+        };
+        let least = eligible.from.iter().min_by_key(|&server| self.members.owed(server));
+        let Some(server) = least else { return };
+        let connection = self.servers[server].connection(ConnectionKind::Ordered);
+        let words: &[&[u8]] = match inquiry.asked {
+            Asked::Deadline => &[b"PEXPIRETIME", &inquiry.key],
+            Asked::LastId(_) => &[b"XINFO", b"STREAM", &inquiry.key],
+        };
+        encode::command(&mut connection.pending, words);
+        connection.owe(Owed::Inquiry { inquiry });
+        self.members.sent(self.now, server, None);
+        self.schedule();
+    }
+
+    pub(super) fn inquiry_answered(&mut self, server: usize, inquiry: &Inquiry, reply: &[u8]) {
+        self.members.answered(self.now, server, None);
+        match inquiry.asked {
+            Asked::Deadline => self.deadline_answered(inquiry, reply),
+            Asked::LastId(at) => self.last_id_known(inquiry, at, reply),
+        }
+    }
+
+    fn inquiry_failed(&mut self, inquiry: &Inquiry, error: &[u8]) {
+        match inquiry.asked {
+            Asked::Deadline => self.watch_failed(inquiry, error),
+            Asked::LastId(_) => self.last_id_unknown(inquiry, error),
+        }
+    }
+
+    pub(super) fn partition_of(&self, key: &[u8]) -> usize {
+        self.map.partition(self.map.shard(slot(key)))
+    }
+
+    /// Other stores do not have what the front does itself for Redis; whether the client was told.
+    pub(super) fn refuses_front(
+        &mut self,
+        id: ClientId,
+        class: Class,
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
+        let store = match self.config.targets().next() {
+            Some(Target::Embedded { .. }) => "embedded",
+            Some(Target::Memcached { .. }) => "memcached",
+            Some(Target::ZooKeeper { .. }) => "zookeeper",
+            Some(Target::Cassandra { .. }) => "cassandra",
+            Some(Target::Tcp { .. }) | None => return false,
+        };
+        let is_front = match class {
+            Class::Waits(_) => true,
+            Class::Local(Local::Watch | Local::Unwatch | Local::Pubsub) => true,
+            Class::Local(local) => {
+                matches!(local, Local::Subscribe(_) | Local::Unsubscribe(_) | Local::Publish(_))
+            }
+            _ => false,
+        };
+        if is_front {
+            let name = String::from_utf8_lossy(parsed.argument(0)).into_owned();
+            self.refuse(id, &format!("ERR store '{store}' has no command '{name}'"));
+        }
+        is_front
+    }
+}

@@ -1,0 +1,415 @@
+//! Commands that wait (`BLPOP`, `XREAD BLOCK`, …): tried, kept, and tried again behind what fills.
+//!
+//! A command that waits is tried at once, a pop as a write in its place. If nothing was there, its
+//! client waits. Right behind each write that may fill a key, in the same turn, those are tried
+//! whose turn it is ([`Waiters`]). What a duplicate replies decides: who gets nothing goes on
+//! waiting, at its place.
+//!
+//! **Who leaves** while waiting is removed. While it is under way nobody can: what it takes then is
+//! lost, as at Redis when a connection breaks in front of the reply. The same holds for a time that
+//! is over meanwhile: it is told what was found, if something was.
+//!
+//! Nothing is sent within [`Inner::settle`], which may not be entered twice: what is to be tried
+//! again is noted, and sent before the next flush.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::Instant;
+use evenkeel_ordered::{ConnectionKind, Consistency, Waiters, Wanted};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::Inner;
+use super::types::{Asked, ClientId, Form, Inquiry, Owed, ParsedCommand, Write};
+use evenkeel_stores::resp::commands::{self, Command, Repeat, Wait};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::reply::{elements, payload};
+use evenkeel_stores::resp::waiting::{self, Try, fills, is_move};
+
+/// Bytes of all commands that wait.
+const BYTES_MAX: usize = 64 << 20;
+/// Keys of all commands that wait, each as often as it is waited for.
+const KEYS_MAX: usize = 1 << 20;
+
+const TOO_MANY: &str = "ERR too many commands wait already";
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const REASON: &str = "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR";
+const UNBLOCK_ARITY: &str = "ERR wrong number of arguments for 'client|unblock' command";
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
+/// The commands that wait.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    order: Waiters<Wait>,
+    commands: BTreeMap<u64, Waiter>,
+    /// Keys of lists that a try has filled.
+    filled: Vec<Box<[u8]>>,
+    /// The write that is being sent is a try: it fills once it has found something.
+    is_trying: bool,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    client: ClientId,
+    command: &'static Command,
+    wait: Wait,
+    /// What it says; ids `$` of `XREAD` become ids.
+    text: Vec<u8>,
+    shard: usize,
+    /// Last ids that are asked for.
+    asked: usize,
+    is_first: bool,
+    /// What it is told once nothing was found.
+    end: Option<End>,
+}
+
+/// Why it waits no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Timeout,
+    Unblocked,
+    Gone,
+}
+
+impl Waiting {
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.order.deadline()
+    }
+
+    /// Clients that wait, of whom nothing is under way.
+    pub(super) const fn idle(&self) -> usize {
+        self.order.idle()
+    }
+}
+
+impl Inner {
+    /// A command that waits, outside of `MULTI`.
+    pub(super) fn wait(
+        &mut self,
+        id: ClientId,
+        (command, wait): (&'static Command, Wait),
+        parsed: ParsedCommand<'_>,
+    ) {
+        let arguments = parsed.arguments();
+        let timeout = match waiting::timeout(command, arguments) {
+            Ok(timeout) => timeout,
+            Err(refusal) => return self.refuse(id, refusal.0),
+        };
+        let shard = match self.shard_of(command, parsed) {
+            Ok(shard) => shard,
+            Err(reply) => return self.refuse(id, &reply.to_string()),
+        };
+        self.try_again();
+        let keys = waiting::waited_for(command, arguments);
+        let mut text = Vec::new();
+        arguments.write(&mut text);
+        let waiting = &mut self.waiting;
+        if waiting.bytes + text.len() > BYTES_MAX || waiting.order.keys() + keys.len() > KEYS_MAX {
+            return self.refuse(id, TOO_MANY);
+        }
+        waiting.bytes += text.len();
+        let due = timeout.map(|timeout| self.now + timeout);
+        let takes = wait != Wait::Stream;
+        let last_ids = waiting::last_ids(command, arguments);
+        let wanted = Wanted { kind: wait, takes, keys, due };
+        let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
+        let (client, asked, is_first, end) = (id, last_ids.len(), true, None);
+        let waiter = Waiter { client, command, wait, text, shard, asked, is_first, end };
+        waiting.commands.insert(order, waiter);
+        due.into_iter().for_each(|due| self.reads.arm(due));
+        if let Some(client) = self.client(id) {
+            (client.waits, client.is_idle) = (Some(order), !is_tried);
+        }
+        self.hold(id);
+        for (key, at) in last_ids {
+            let (key, asked) = (arguments.at(key).into(), Asked::LastId(at));
+            self.inquire(Box::new(Inquiry { client: id, number: order, key, asked }));
+        }
+        if is_tried && asked == 0 {
+            self.attempt(order, None);
+        }
+    }
+
+    /// Tries a command: of this key, or of all its keys.
+    fn attempt(&mut self, order: u64, key: Option<&[u8]>) {
+        let Some(waiter) = self.waiting.commands.get_mut(&order) else {
+            return self.waiting.order.leave(order);
+        };
+        if key.is_none() {
+            self.waiting.order.send(order);
+        }
+        waiter.is_first &= key.is_none();
+        let (id, wait, command) = (waiter.client, waiter.wait, waiter.command);
+        let Try { text, keys: names } = waiting::attempt(command, &waiter.text, key);
+        let shard = match &*names {
+            [key] => self.map.shard(evenkeel_stores::resp::hash::slot(key)),
+            _ => waiter.shard,
+        };
+        if let Some(client) = self.client(id) {
+            client.is_idle = false;
+        }
+        let call = if wait == Wait::Stream {
+            self.read_for(id, (command, shard), &text)
+        } else {
+            let names = if self.needs_keys(shard) { &*names } else { &[] };
+            let keys: Vec<u128> = names.iter().map(|key| xxh3_128(key)).collect();
+            let key_names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+            let (repeat, form) = (Repeat::Once, Form::One(command.shape));
+            let (keys, key_names, commands) = (&*keys, &*key_names, &*text);
+            let (is_single, count) = (true, 1);
+            self.waiting.is_trying = true;
+            let write = Write { commands, count, shard, repeat, keys, key_names, form, is_single };
+            let call = self.write(id, &write);
+            self.waiting.is_trying = false;
+            call
+        };
+        match call {
+            Some(call) => self.calls[call].waiter = Some(order),
+            None => {
+                self.waiting.order.failed(order); // it was told why
+                self.stop_waiting(order);
+            }
+        }
+    }
+
+    /// Sends a strong read; its call, or `None` when it was refused.
+    fn read_for(
+        &mut self,
+        id: ClientId,
+        (command, shard): (&Command, usize),
+        text: &[u8],
+    ) -> Option<usize> {
+        if !self.leads() {
+            self.refuse_deposed(id);
+            return None;
+        }
+        let partition = self.map.partition(shard);
+        let session = self.client(id)?.session;
+        let eligible = match self.members.eligible(partition, Consistency::Strong, session) {
+            Ok(eligible) => eligible,
+            Err(refused) => {
+                self.refuse_access(id, refused);
+                return None;
+            }
+        };
+        let to = self.members.quorum(partition, &eligible, 1);
+        let call = self.open(id, (shard, partition), None, to, Form::One(command.shape));
+        let opened = &mut self.calls[call];
+        (opened.level, opened.needs_leadership) = (eligible.needs, true);
+        opened.text = text.to_vec();
+        for server in to.iter() {
+            let connection = self.servers[server].connection(ConnectionKind::Ordered);
+            connection.pending.extend_from_slice(text);
+            connection.owe(Owed::Access { call });
+            self.members.sent(self.now, server, None);
+        }
+        self.schedule();
+        Some(call)
+    }
+
+    /// A write was sent: those are tried, right behind it, for whom it may have filled a key.
+    pub(super) fn serve_waiters(&mut self, commands: &[u8]) {
+        if self.waiting.order.is_empty() || self.waiting.is_trying {
+            return;
+        }
+        let order = &mut self.waiting.order;
+        let mut tried = Vec::new();
+        commands::for_each(commands, |known| {
+            let Some((command, arguments)) = known else { return };
+            for (key, wait, most) in fills(command, arguments) {
+                if order.is_waited_for(key) {
+                    tried.extend(
+                        order.fill(key, wait, most).into_iter().map(|it| (it, key.to_vec())),
+                    );
+                }
+            }
+        });
+        for (order, key) in tried {
+            self.attempt(order, Some(&key));
+        }
+    }
+
+    /// A try was answered, at this slot of its client.
+    pub(super) fn tried(
+        &mut self,
+        order: u64,
+        (id, slot): (ClientId, u64),
+        (answer, form): (&[u8], &Form),
+    ) {
+        let Some(waiter) = self.waiting.commands.get_mut(&order) else { return };
+        let moves = is_move(waiter.command);
+        // Another type is there by now: at Redis nobody is served with that.
+        let is_other = !waiter.is_first && !moves && answer.starts_with(b"-WRONGTYPE");
+        waiter.is_first = false;
+        if answer.first() != Some(&b'_') && !is_other {
+            if moves && !answer.starts_with(b"-") {
+                self.waiting.filled.extend(waiting::destination(&waiter.text));
+                self.schedule();
+            }
+            self.waiting.order.found(order);
+            self.stop_waiting(order);
+            return self.reply(id, slot, answer, form);
+        }
+        let end = waiter.end;
+        self.take_back_slot(id);
+        self.waiting.order.found_nothing(order);
+        match end {
+            Some(end) => self.end_waiting(order, end),
+            None => {
+                if let Some(client) = self.client(id) {
+                    client.is_idle = true;
+                    client.waker.iter().for_each(std::task::Waker::wake_by_ref);
+                }
+                self.schedule_again();
+            }
+        }
+    }
+
+    fn schedule_again(&mut self) {
+        if self.waiting.order.has_again() {
+            self.schedule();
+        }
+    }
+
+    /// A read that was lost is sent again; whether this try was one.
+    pub(super) fn reads_again(&mut self, order: u64, id: ClientId) -> bool {
+        let waiter = self.waiting.commands.get(&order);
+        let is_read = waiter.is_some_and(|it| it.wait == Wait::Stream);
+        if !is_read || !self.leads() || self.client(id).is_none() {
+            return false;
+        }
+        self.waiting.order.repeat(order);
+        self.take_back_slot(id);
+        self.schedule();
+        true
+    }
+
+    /// Tries those that are to be tried once more. Before the log is written,
+    /// and before any other write.
+    pub(super) fn try_again(&mut self) {
+        if self.waiting.is_trying {
+            return;
+        }
+        for key in std::mem::take(&mut self.waiting.filled) {
+            for order in self.waiting.order.fill(&key, Some(Wait::List), 1) {
+                self.attempt(order, Some(&key));
+            }
+        }
+        while let Some(order) = self.waiting.order.next_again() {
+            self.attempt(order, None);
+        }
+    }
+
+    /// Those whose time is over.
+    pub(super) fn end_overdue(&mut self) {
+        while let Some(order) = self.waiting.order.next_overdue(self.now) {
+            self.end_waiting(order, End::Timeout);
+        }
+    }
+
+    /// Ends a wait, as soon as no try is under way.
+    fn end_waiting(&mut self, order: u64, end: End) {
+        let is_under_way = self.waiting.order.is_under_way(order);
+        let Some(waiter) = self.waiting.commands.get_mut(&order) else { return };
+        if is_under_way {
+            waiter.end = Some(end);
+            return;
+        }
+        let id = waiter.client;
+        self.stop_waiting(order);
+        self.reply_now(id, |out, protocol| match end {
+            End::Unblocked => encode::error(out, UNBLOCKED),
+            End::Timeout | End::Gone => encode::null_array(out, protocol),
+        });
+    }
+
+    /// It waits no more, and was told why or will be.
+    pub(super) fn stop_waiting(&mut self, order: u64) {
+        let Some(waiter) = self.waiting.commands.remove(&order) else { return };
+        self.waiting.order.leave(order);
+        self.waiting.bytes -= waiter.text.len();
+        if let Some(client) = self.client(waiter.client) {
+            (client.waits, client.is_idle) = (None, false);
+        }
+        self.release(waiter.client);
+        self.schedule_again();
+    }
+
+    /// A client has gone.
+    pub(super) fn leave_waiting(&mut self, id: ClientId) {
+        if let Some(order) = self.client(id).and_then(|client| client.waits) {
+            match self.waiting.order.is_under_way(order) {
+                true => self.end_waiting(order, End::Gone),
+                false => self.stop_waiting(order),
+            }
+        }
+    }
+
+    /// Whoever waits here is told that nothing will come: this process does not lead, or ends.
+    pub(in super::super) fn refuse_waiting(&mut self, id: ClientId, why: &str) {
+        let Some(client) = self.client(id).filter(|client| client.is_idle) else { return };
+        if let Some(order) = client.waits {
+            self.stop_waiting(order);
+            self.refuse(id, &format!("UNAVAILABLE {why}"));
+        }
+    }
+
+    /// Once in a while: where another process may lead, nobody is served here.
+    pub(super) fn look_after_waiters(&mut self) {
+        if self.waiting.order.is_empty() || self.leads() {
+            return;
+        }
+        let why = self.why_deposed();
+        let clients: Vec<ClientId> = self.waiting.commands.values().map(|it| it.client).collect();
+        clients.into_iter().for_each(|id| self.refuse_waiting(id, &why));
+    }
+
+    /// `CLIENT UNBLOCK id [TIMEOUT|ERROR]`
+    pub(super) fn unblock(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        let arguments = parsed.arguments();
+        let end = match arguments.len() {
+            3 => End::Timeout,
+            4 if arguments.is(3, "timeout") => End::Timeout,
+            4 if arguments.is(3, "error") => End::Unblocked,
+            4 => return self.refuse(id, REASON),
+            _ => return self.refuse(id, UNBLOCK_ARITY),
+        };
+        let number = str::from_utf8(arguments.at(2)).ok().and_then(|it| it.parse::<i64>().ok());
+        let Some(number) = number else { return self.refuse(id, NOT_AN_INTEGER) };
+        let of_number = |(_, client): &(usize, &super::Client)| client.number() == number;
+        let order = self.clients.iter().find(of_number).and_then(|(_, client)| client.waits);
+        order.into_iter().for_each(|order| self.end_waiting(order, end));
+        self.reply_now(id, |out, _| encode::integer(out, order.is_some().into()));
+    }
+
+    /// A duplicate said what the last id of a stream is, for `$`.
+    pub(super) fn last_id_known(&mut self, inquiry: &Inquiry, at: usize, reply: &[u8]) {
+        let order = inquiry.number;
+        if reply.starts_with(b"-") && !reply.starts_with(b"-ERR no such key") {
+            return self.last_id_unknown(inquiry, reply);
+        }
+        let mut parts = elements(reply);
+        let mut last: &[u8] = b"0-0";
+        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+            if payload(name) == Some(b"last-generated-id") {
+                last = payload(value).unwrap_or(last);
+            }
+        }
+        let Some(waiter) = self.waiting.commands.get_mut(&order) else { return };
+        let text = waiting::with_argument(&waiter.text, at, last);
+        self.waiting.bytes = self.waiting.bytes - waiter.text.len() + text.len();
+        waiter.text = text;
+        waiter.asked -= 1;
+        if waiter.asked == 0 {
+            self.attempt(order, None);
+        }
+    }
+
+    /// Nobody says it.
+    pub(super) fn last_id_unknown(&mut self, inquiry: &Inquiry, error: &[u8]) {
+        if self.waiting.commands.contains_key(&inquiry.number) {
+            self.stop_waiting(inquiry.number);
+            self.answer_held(inquiry.client, error);
+        }
+    }
+}
