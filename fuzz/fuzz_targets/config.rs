@@ -49,8 +49,7 @@ fn check_accepted(config: &Config) {
     }
     for upstream in &config.upstreams {
         assert!(!upstream.common.replicas.is_empty(), "{upstream:?}");
-        let clients = config.clients(&upstream.common);
-        assert!(clients >= 1);
-        let _ = upstream.common.policy.make(clients);
+        assert!(upstream.common.proxies >= 1);
+        let _ = upstream.common.policy.make(upstream.common.proxies);
     }
 }

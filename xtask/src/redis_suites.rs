@@ -284,7 +284,8 @@ impl Servers {
         let mut this = Self { child, file, plain: 0, front: 0 };
         let began = Instant::now();
         loop {
-            if let Some([plain, front]) = fs::read_to_string(&this.file).ok().and_then(ports) {
+            let written = fs::read_to_string(&this.file).unwrap_or_default();
+            if let Some([plain, front]) = ports(&written) {
                 (this.plain, this.front) = (plain, front);
                 return Ok(this);
             }
@@ -300,7 +301,7 @@ impl Servers {
 }
 
 /// `PLAIN FRONT` and the end of a line.
-fn ports(text: String) -> Option<[u16; 2]> {
+fn ports(text: &str) -> Option<[u16; 2]> {
     let (plain, front) = text.strip_suffix('\n')?.split_once(' ')?;
     Some([plain.parse().ok()?, front.parse().ok()?])
 }
@@ -335,8 +336,8 @@ mod tests {
         let line = "tests/test_commands.py::TestRedis::test_get PASSED [ 3%]";
         assert_eq!(read_pytest(line), of("tests/test_commands.py::TestRedis::test_get", true));
         assert_eq!(read_pytest("tests/a.py::T::t SKIPPED (no) [ 3%]"), None);
-        assert_eq!(ports("7000 7001\n".to_owned()), Some([7000, 7001]));
-        assert_eq!(ports("7000 70".to_owned()), None, "it is still being written");
+        assert_eq!(ports("7000 7001\n"), Some([7000, 7001]));
+        assert_eq!(ports("7000 70"), None, "it is still being written");
     }
 
     #[test]

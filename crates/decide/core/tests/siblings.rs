@@ -17,7 +17,7 @@ fn at(ms: u64) -> Instant {
 }
 
 fn worker(of: &Arc<Siblings>, number: usize, policy: &str) -> Dispatcher {
-    let policy: Policy = policy.parse().unwrap();
+    let policy: Policy = policy.parse().expect("a policy of the registry");
     let config = DispatcherConfig { seed: number as u64, ..DispatcherConfig::default() };
     let fleet = Fleet::single_group(REPLICAS);
     let mut dispatcher = Dispatcher::new(fleet, policy.make(1), config);
