@@ -7,7 +7,7 @@
 //!
 //! **Cost**: a few plain stores for each request into memory that nobody else writes. A look reads
 //! one line of memory for each replica and sibling, most of which another processor has; it is put
-//! off until it costs about a hundredth of the time ([`LOOK_NS_PER_CELL`]).
+//! off until it costs about a hundredth of the time (`LOOK_NS_PER_CELL`).
 //!
 //! **When it misleads**: what is known of siblings is as old as the last look. Queues that are
 //! shorter than a look apart are not seen; the own requests in flight always are.

@@ -186,7 +186,8 @@ impl Inner {
             let id = client.id(key);
             (id, client.line(id.serial, self.now))
         };
-        let mut lines: Vec<_> = self.clients.iter().map(line).collect();
+        let clients = self.clients.iter().filter(|(_, client)| !client.is_part());
+        let mut lines: Vec<_> = clients.map(line).collect();
         lines.sort_unstable_by_key(|(id, _)| id.serial);
         lines
     }
@@ -251,6 +252,7 @@ const CLIENT_SUBCOMMANDS: &[&str] = &[
     "reply",
     "getredir",
     "trackinginfo",
+    "unblock",
     "tracking",
     "caching",
     "pause",

@@ -121,6 +121,11 @@ impl Client {
         }
     }
 
+    /// Whether it is nobody's connection.
+    pub(super) const fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
     /// A part of an answer waits for the others.
     pub(super) const fn keep_part(&mut self, bytes: usize) {
         self.kept_bytes += bytes;

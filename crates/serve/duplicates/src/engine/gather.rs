@@ -331,6 +331,23 @@ mod tests {
     }
 
     #[test]
+    fn a_part_is_no_client_that_could_be_listed_or_killed() {
+        let mut world = world();
+        let (client, other) = (world.client(), world.client());
+        assert!(world.tell(client, &["DEL", "a", "b"]));
+        assert_eq!(world.engine.borrow().clients.len(), 4, "two parts");
+        assert!(world.tell(other, &["CLIENT", "LIST"]));
+        assert_eq!(world.heard(other).matches("id=").count(), 2);
+        assert!(world.tell(other, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]));
+        assert_eq!(world.heard(other), ":1\r\n");
+        for server in 0..2 {
+            world.say(server, ORDERED, ":1\r\n");
+        }
+        let inner = world.engine.borrow();
+        assert!(inner.gathers.is_empty() && inner.clients.len() == 1);
+    }
+
+    #[test]
     fn nothing_is_left_of_who_leaves_before_all_parts_are_answered() {
         let mut world = world();
         let client = world.client();
