@@ -298,8 +298,10 @@ impl Calls {
 
     /// How the replica of a data centre stands, with so many connections open to it.
     pub fn replica(&self, datacenter: usize, replica: usize, connections: usize) -> ReplicaState {
-        let dispatcher = self.dispatchers[datacenter].borrow();
-        replica_state(&dispatcher, self.read_at.get(), ReplicaId::new(replica), connections)
+        let now = self.tick();
+        let mut dispatcher = self.dispatchers[datacenter].borrow_mut();
+        dispatcher.look_at_siblings(now); // nobody may have asked anything since
+        replica_state(&dispatcher, now, ReplicaId::new(replica), connections)
     }
 
     /// Takes what was counted since the last time. `replicas` is how they stand now, by slot.

@@ -154,6 +154,17 @@ impl Dispatcher {
         self.seat = seat.map(Box::new);
     }
 
+    /// Looks what siblings have in flight and heard, if it is time to. That is done before a choice;
+    /// where nothing is asked, what is known of them grows old.
+    #[inline]
+    pub fn look_at_siblings(&mut self, now: Instant) {
+        if let Some(seat) = &mut self.seat
+            && seat.is_due(now)
+        {
+            seat.look(now, &mut self.fleet, &mut *self.selector);
+        }
+    }
+
     /// Begins the life of a call. `id` is the driver's name for it, unique among its open calls.
     #[inline]
     pub fn open(&mut self, now: Instant, id: CallId, request: Request) -> Call {
@@ -393,11 +404,7 @@ impl Dispatcher {
 
     fn choose(&mut self, now: Instant, call: &mut Call) -> Choice {
         let group = call.request.group;
-        if let Some(seat) = &mut self.seat
-            && seat.is_due(now)
-        {
-            seat.look(now, &mut self.fleet, &mut *self.selector);
-        }
+        self.look_at_siblings(now);
         if call.at_once > 0 && call.copies.is_empty() {
             self.config.safeguards.listen(now, &mut self.fleet);
             if let Some(replica) = self.next_of_all(now, call, call.at_once + 1) {

@@ -279,8 +279,8 @@ impl Inner {
         self.send_write(to, call, position, write);
         if let Some(client) = self.client(id) {
             client.session.saw(sequence);
-            client.last_write = Some((partition, sequence));
         }
+        self.note_last_write(id, partition, sequence);
         self.counts.writes += 1;
         self.tell_bootstrapping(partition, write);
         self.tell_pass(partition, write);

@@ -60,7 +60,7 @@ impl Inner {
 
     /// Draws a key for `RANDOMKEY` from one partition, by its share of all keys.
     pub(super) fn draw_key(&mut self, key: usize, counts: Vec<(usize, u64)>, draws: u32) {
-        let all: u64 = counts.iter().map(|(_, count)| count).sum();
+        let all = counts.iter().fold(0_u64, |all, (_, count)| all.saturating_add(*count));
         // Each `RandomState` is keyed anew.
         let mut at = RandomState::new().hash_one(draws) % all.max(1);
         let chosen = counts.iter().find(|(_, count)| {

@@ -13,6 +13,26 @@ use evenkeel_stores::resp::commands::{self, Command, Local};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
 
+/// Commands of one transaction that are asked of duplicates: none may be full of them.
+const QUESTIONS_MAX: usize = 64;
+const TOO_MANY_QUESTIONS: &str =
+    "ERR a transaction may have 64 commands here that are asked of a server";
+const ANSWERS_TOO_LONG: &str = "ERR the replies of a transaction to commands about servers and \
+    connections may have 16 MiB";
+
+/// Whether a duplicate may have to be asked.
+const fn asks(local: Local) -> bool {
+    matches!(
+        local,
+        Local::AskOne
+            | Local::AskAll
+            | Local::Command
+            | Local::Config
+            | Local::Info
+            | Local::Client
+    )
+}
+
 impl Transaction {
     /// Bytes that its commands take.
     pub(super) const fn bytes(&self) -> usize {
@@ -42,6 +62,12 @@ impl Inner {
     ) {
         let Some(client) = self.client(id) else { return };
         let Some(transaction) = &mut client.transaction else { return };
+        let asked = transaction.here.iter().filter(|it| asks(it.local)).count();
+        if asks(local) && asked >= QUESTIONS_MAX {
+            return self.refuse(id, TOO_MANY_QUESTIONS);
+        }
+        let Some(client) = self.client(id) else { return };
+        let Some(transaction) = &mut client.transaction else { return };
         let (place, text) = (transaction.shapes.len(), parsed.to_vec());
         let bytes = text.len() + size_of::<Here>();
         if transaction.bytes() + bytes > TRANSACTION_BYTES_MAX {
@@ -55,7 +81,14 @@ impl Inner {
 
     /// Takes what of a transaction is answered here, then has the rest sent.
     pub(super) fn exec_here(&mut self, id: ClientId, mut transaction: Box<Transaction>) {
+        let mut bytes = 0;
         for index in 0..transaction.here.len() {
+            if bytes > TRANSACTION_BYTES_MAX {
+                let mut out = Vec::new();
+                encode::error(&mut out, ANSWERS_TOO_LONG);
+                transaction.here[index].answer = Some(out);
+                continue;
+            }
             let here = &mut transaction.here[index];
             let (command, local) = (std::mem::take(&mut here.command), here.local);
             let mut parser = RequestParser::new(Limits::default());
@@ -72,6 +105,7 @@ impl Inner {
             if let Some(captured) = captured
                 && !captured.is_waiting
             {
+                bytes += captured.out.len();
                 transaction.here[index].answer = Some(captured.out);
             }
         }
@@ -97,8 +131,18 @@ impl Inner {
         }
         let is_there = |it: &mut Box<Transaction>| it.here.iter().all(|it| it.answer.is_some());
         if let Some(transaction) = client.executing.take_if(is_there) {
-            self.release(id);
-            self.exec_rest(id, *transaction);
+            self.questions.ready.push_back((id, transaction));
+            self.schedule();
+        }
+    }
+
+    /// Sends what of transactions was held for a question.
+    pub(super) fn exec_ready(&mut self) {
+        while let Some((id, transaction)) = self.questions.ready.pop_front() {
+            if self.client(id).is_some() {
+                self.release(id);
+                self.exec_rest(id, *transaction);
+            }
         }
     }
 }

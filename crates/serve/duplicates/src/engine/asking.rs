@@ -6,7 +6,7 @@
 //! from our own table and counters where nobody has answered. What a duplicate answers here is
 //! never a reason to drop it: it may forbid such questions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenkeel_core::Instant;
@@ -14,6 +14,7 @@ use evenkeel_ordered::{ConnectionKind, ServerSet};
 
 use super::super::config::Connector;
 use super::Inner;
+use super::clients::Transaction;
 use super::types::{ClientId, Form, Owed, ParsedCommand};
 use evenkeel_stores::resp::commands::described::{self, Described};
 use evenkeel_stores::resp::reply::Shape;
@@ -28,6 +29,9 @@ const NOBODY: &str = "UNAVAILABLE no duplicate has answered; ask again";
 pub(super) struct Questions {
     last: u64,
     open: BTreeMap<u64, Question>,
+    /// Transactions of which all is known that was asked: each gets its place between two turns, and
+    /// not within another write, which may have been what ended its question.
+    pub(super) ready: VecDeque<(ClientId, Box<Transaction>)>,
     /// What `COMMAND` was answered last, cut; until a duplicate is live anew.
     described: BTreeMap<u8, Vec<u8>>,
     /// What was set by `CONFIG SET`: for duplicates that come back.

@@ -34,7 +34,7 @@ impl Client {
             name: String::from_utf8_lossy(&self.name).into_owned(),
             age_s: now.since(about.since).as_secs(),
             idle_s: now.since(about.said_at).as_secs(),
-            kind: Kind::Normal,
+            kind: if self.is_listening() { Kind::PubSub } else { Kind::Normal },
             multi: queued.map_or(-1, |it| i64::from(it.count) + it.here.len() as i64),
             out_bytes: self.answer_bytes(),
             command: about.command,

@@ -44,8 +44,8 @@ pub(in super::super) struct Client {
     pub(super) captured: Option<Captured>,
     /// A transaction of which something is asked of a duplicate.
     pub(super) executing: Option<Box<Transaction>>,
-    /// The last write: its partition and number.
-    pub(super) last_write: Option<(usize, Sequence)>,
+    /// The last write of each partition: which, and its number.
+    pub(super) last_writes: Vec<(usize, Sequence)>,
     /// Answered out of turn: each waits for those before it.
     slots: VecDeque<Option<Vec<u8>>>,
     /// Bytes of these answers.
@@ -119,6 +119,11 @@ impl Client {
         {
             waker.wake_by_ref();
         }
+    }
+
+    /// Of which command it is a part, and which part.
+    pub(super) const fn part(&self) -> Option<(usize, usize)> {
+        self.part
     }
 
     /// Whether it is nobody's connection.
@@ -199,7 +204,7 @@ impl Inner {
             about: About::new(self.now),
             captured: None,
             executing: None,
-            last_write: None,
+            last_writes: Vec::new(),
             slots: VecDeque::new(),
             kept_bytes: 0,
             first: 0,
@@ -217,7 +222,9 @@ impl Inner {
     /// In whose name a part of this client's command is sent: one who has seen what it has, and
     /// whose only answer goes to the whole ([`super::gather`]).
     pub(super) fn welcome_part(&mut self, parent: ClientId, part: (usize, usize)) -> ClientId {
-        let seen = self.client(parent).map(|client| (client.session, client.consistency));
+        let consistency = self.consistency_of(parent);
+        let session = self.client(parent).map(|client| client.session);
+        let seen = session.zip(consistency);
         let id = self.welcome();
         self.counts.clients -= 1;
         if let Some(client) = self.client(id) {

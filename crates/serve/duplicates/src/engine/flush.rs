@@ -48,13 +48,13 @@ impl Inner {
         &mut self,
         id: ClientId,
         (shard, transaction): (usize, Transaction),
+        form: Form,
     ) {
         let partitions = match self.prepare_to_empty(true) {
             Ok(partitions) => partitions,
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let own = self.map.partition(shard);
-        let form = Form::Each(transaction.shapes.into());
         let key = self.begin_gather(id, form, Join::First);
         let keys: Vec<u128> = transaction.keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();

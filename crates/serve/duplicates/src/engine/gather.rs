@@ -75,6 +75,13 @@ enum Joined {
     Draw(Vec<(usize, u64)>, u32),
 }
 
+impl Gather {
+    /// Whose command it is.
+    pub(super) const fn client(&self) -> ClientId {
+        self.client
+    }
+}
+
 impl Inner {
     /// Begins a command in parts, at the client's next place.
     pub(super) fn begin_gather(&mut self, client: ClientId, form: Form, join: Join) -> usize {
@@ -171,9 +178,10 @@ impl Inner {
         let mut out = Vec::new();
         match &gather.join {
             Join::First => return Joined::Answer(parts[0].answer.clone()),
-            Join::Sum => encode::integer(&mut out, numbers.sum()),
+            Join::Sum => encode::integer(&mut out, numbers.fold(0, i64::saturating_add)),
             Join::Count => {
-                encode::integer(&mut out, numbers.map(|count| (count - OWN_KEYS).max(0)).sum());
+                let counts = numbers.map(|count| count.saturating_sub(OWN_KEYS).max(0));
+                encode::integer(&mut out, counts.fold(0, i64::saturating_add));
             }
             Join::Values(count) => {
                 let parts = parts.iter().map(|part| (&*part.places, &*part.answer));
@@ -185,7 +193,8 @@ impl Inner {
                 merge::arrays(parts.iter().map(|part| &*part.answer), is_kept, &mut out);
             }
             Join::Weigh => {
-                let count = |count: i64| u64::try_from(count - OWN_KEYS).unwrap_or_default();
+                let count =
+                    |count: i64| u64::try_from(count.saturating_sub(OWN_KEYS)).unwrap_or_default();
                 let counts = parts.iter().zip(numbers);
                 let counts = counts.map(|(part, number)| (part.partition, count(number)));
                 let counts: Vec<_> = counts.filter(|&(_, count)| count > 0).collect();

@@ -330,6 +330,8 @@ impl Inner {
 
     /// Sends what of a transaction is for duplicates: this is its place in the order of writes.
     pub(super) fn exec_rest(&mut self, id: ClientId, mut transaction: Transaction) {
+        // Pops of clients that wait come before, or they would after it was looked.
+        self.try_again();
         if self.unwatch(id) {
             return self.reply_now(id, encode::null_array);
         }
@@ -346,7 +348,7 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         if transaction.empties {
-            return self.empty_all_within(id, (shard, transaction));
+            return self.empty_all_within(id, (shard, transaction), form);
         }
         let keys: Vec<u128> = transaction.keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();

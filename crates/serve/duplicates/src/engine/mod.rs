@@ -408,6 +408,7 @@ impl Inner {
 
     /// The log first, then the duplicates.
     pub(super) fn flush(&mut self) {
+        self.exec_ready();
         self.try_again();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()

@@ -81,8 +81,9 @@ impl Inner {
 
     /// Asks for the page after this cursor: of whom it is, or of another from the beginning.
     fn send_scan(&mut self, mut scan: Scan, cursor: Option<Cursor>) {
+        let Some(consistency) = self.consistency_of(scan.client) else { return };
         let Some(client) = self.client(scan.client) else { return };
-        let (consistency, session) = (client.consistency, client.session);
+        let session = client.session;
         scan.version = self.map.version();
         let cursor = cursor.filter(|it| scan.shard.is_some() || it.is_of(scan.version));
         scan.partition = match scan.shard {

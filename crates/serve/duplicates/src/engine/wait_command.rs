@@ -20,7 +20,7 @@ pub(super) struct Wait {
     client: ClientId,
     slot: u64,
     needed: usize,
-    write: Option<(usize, Sequence)>,
+    writes: Vec<(usize, Sequence)>,
     /// `None` = for ever.
     until: Option<Instant>,
 }
@@ -37,8 +37,8 @@ impl Inner {
             return self.refuse(id, "ERR timeout is negative");
         };
         let Some(client) = self.client(id) else { return };
-        let (write, is_captured) = (client.last_write, client.captured.is_some());
-        let have = self.having(write);
+        let (writes, is_captured) = (client.last_writes.clone(), client.captured.is_some());
+        let have = self.having(&writes);
         let needed = usize::try_from(needed).unwrap_or(0);
         if have >= needed || is_captured {
             return self.reply_now(id, |out, _| encode::integer(out, have as i64));
@@ -47,16 +47,32 @@ impl Inner {
         let far = Duration::from_secs(365 * 86_400);
         let timeout = Duration::from_millis(timeout_ms).min(far);
         let until = (timeout_ms > 0).then(|| self.now + timeout);
-        self.wait_list.push(Wait { client: id, slot, needed, write, until });
+        self.wait_list.push(Wait { client: id, slot, needed, writes, until });
         self.hold_behind(id, slot);
+        if let Some(client) = self.client(id) {
+            client.is_idle = true; // its end is looked for
+        }
     }
 
-    /// Duplicates less one that have a write.
-    fn having(&self, write: Option<(usize, Sequence)>) -> usize {
-        let (partition, sequence) = write.unwrap_or((0, Sequence(0)));
-        let live = self.members.live(partition);
-        let has_it = |server: &usize| self.members.applied(*server) >= sequence;
-        live.iter().filter(has_it).count().saturating_sub(1)
+    /// A client's write has this place; that of a part of a command is the whole's.
+    pub(super) fn note_last_write(&mut self, id: ClientId, partition: usize, at: Sequence) {
+        let whole = self.client(id).and_then(|client| client.part());
+        let whole = whole.and_then(|(gather, _)| self.gathers.get(gather)).map(|it| it.client());
+        let Some(client) = self.client(whole.unwrap_or(id)) else { return };
+        match client.last_writes.iter_mut().find(|(known, _)| *known == partition) {
+            Some((_, last)) => *last = at,
+            None => client.last_writes.push((partition, at)),
+        }
+    }
+
+    /// Duplicates less one that have these writes: the fewest of any partition.
+    fn having(&self, writes: &[(usize, Sequence)]) -> usize {
+        let of = |&(partition, sequence): &(usize, Sequence)| {
+            let live = self.members.live(partition);
+            let has_it = |server: &usize| self.members.applied(*server) >= sequence;
+            live.iter().filter(has_it).count().saturating_sub(1)
+        };
+        writes.iter().map(of).min().unwrap_or_else(|| of(&(0, Sequence(0))))
     }
 
     /// Tells those that need not wait any longer.
@@ -65,7 +81,7 @@ impl Inner {
             return;
         }
         for wait in std::mem::take(&mut self.wait_list) {
-            let have = self.having(wait.write);
+            let have = self.having(&wait.writes);
             let is_over = wait.until.is_some_and(|until| self.now >= until);
             if self.client(wait.client).is_none() {
                 continue;
@@ -73,6 +89,9 @@ impl Inner {
             if have < wait.needed && !is_over {
                 self.wait_list.push(wait);
                 continue;
+            }
+            if let Some(client) = self.client(wait.client) {
+                client.is_idle = false;
             }
             let mut answer = Vec::new();
             encode::integer(&mut answer, have as i64);

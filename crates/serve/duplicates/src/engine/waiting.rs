@@ -19,7 +19,7 @@ use evenkeel_ordered::{ConnectionKind, Consistency, Waiters, Wanted};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
-use super::types::{Asked, ClientId, Form, Inquiry, Owed, ParsedCommand, Write};
+use super::types::{Asked, ClientId, ErrorReply, Form, Inquiry, Owed, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{self, Command, Repeat, Wait};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{elements, payload};
@@ -55,7 +55,6 @@ struct Waiter {
     wait: Wait,
     /// What it says; ids `$` of `XREAD` become ids.
     text: Vec<u8>,
-    shard: usize,
     /// Last ids that are asked for.
     asked: usize,
     is_first: bool,
@@ -95,10 +94,9 @@ impl Inner {
             Ok(timeout) => timeout,
             Err(refusal) => return self.refuse(id, refusal.0),
         };
-        let shard = match self.shard_of(command, parsed) {
-            Ok(shard) => shard,
-            Err(reply) => return self.refuse(id, &reply.to_string()),
-        };
+        if let Err(reply) = self.shard_of(command, parsed) {
+            return self.refuse(id, &reply.to_string());
+        }
         self.try_again();
         let keys = waiting::waited_for(command, arguments);
         let mut text = Vec::new();
@@ -114,7 +112,7 @@ impl Inner {
         let wanted = Wanted { kind: wait, takes, keys, due };
         let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
         let (client, asked, is_first, end) = (id, last_ids.len(), true, None);
-        let waiter = Waiter { client, command, wait, text, shard, asked, is_first, end };
+        let waiter = Waiter { client, command, wait, text, asked, is_first, end };
         waiting.commands.insert(order, waiter);
         due.into_iter().for_each(|due| self.reads.arm(due));
         if let Some(client) = self.client(id) {
@@ -141,14 +139,20 @@ impl Inner {
         waiter.is_first &= key.is_none();
         let (id, wait, command) = (waiter.client, waiter.wait, waiter.command);
         let Try { text, keys: names } = waiting::attempt(command, &waiter.text, key);
-        let shard = match &*names {
-            [key] => self.map.shard(evenkeel_stores::resp::hash::slot(key)),
-            _ => waiter.shard,
+        let is_read = wait == Wait::Stream;
+        // A shard may have moved since it came.
+        let shard = match self.place_of_try(&names, is_read) {
+            Ok(shard) => shard,
+            Err(reply) => {
+                self.refuse(id, &reply.to_string());
+                self.waiting.order.failed(order);
+                return self.stop_waiting(order);
+            }
         };
         if let Some(client) = self.client(id) {
             client.is_idle = false;
         }
-        let call = if wait == Wait::Stream {
+        let call = if is_read {
             self.read_for(id, (command, shard), &text)
         } else {
             let names = if self.needs_keys(shard) { &*names } else { &[] };
@@ -170,6 +174,16 @@ impl Inner {
                 self.stop_waiting(order);
             }
         }
+    }
+
+    /// The shard for a try of these keys.
+    ///
+    /// # Errors
+    /// What the client is told where they are in one partition no longer, or one of them moves.
+    fn place_of_try(&self, keys: &[Box<[u8]>], is_read: bool) -> Result<usize, ErrorReply> {
+        let place = self.locate_keys(keys.iter().map(AsRef::as_ref))?;
+        let place = place.ok_or_else(|| ErrorReply::new("ERR", "a command without a key"))?;
+        Ok(if is_read { place.shard } else { place.shard_to_write()? })
     }
 
     /// Sends a strong read; its call, or `None` when it was refused.

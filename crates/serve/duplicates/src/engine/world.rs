@@ -153,6 +153,7 @@ impl World {
     /// What a client was answered since it was last asked.
     pub(super) fn heard(&self, id: ClientId) -> String {
         let mut inner = self.engine.borrow();
+        inner.exec_ready(); // as at the end of a turn
         let out = inner.client(id).map(|client| std::mem::take(&mut client.out));
         String::from_utf8(out.unwrap_or_default()).unwrap()
     }
@@ -160,6 +161,7 @@ impl World {
     /// Takes over what the engine has sent.
     pub(super) fn fetch(&mut self) {
         let mut inner = self.engine.borrow();
+        inner.exec_ready(); // as at the end of a turn
         for (server, sent) in self.sent.iter_mut().enumerate() {
             for (kind, sent) in CONNECTIONS.into_iter().zip(sent) {
                 let buffer = std::mem::take(&mut inner.servers[server].connection(kind).pending);

@@ -80,7 +80,9 @@ pub fn merge(texts: &[&str], own: &[(&str, String)], reserved: u64) -> String {
         if let Some((_, value)) = own.iter().find(|(own, _)| *own == name) {
             out.push_str(&format!("{name}:{value}\r\n"));
         } else if SUMS.contains(&name) && !others.is_empty() {
-            let sum = others.iter().fold(number(value), |sum, text| sum + field(text, name));
+            let sum = others
+                .iter()
+                .fold(number(value), |sum, text| sum.saturating_add(field(text, name)));
             out.push_str(&format!("{name}:{sum}\r\n"));
         } else {
             out.push_str(line);
