@@ -154,8 +154,8 @@ impl Dispatcher {
         self.seat = seat.map(Box::new);
     }
 
-    /// Looks what siblings have in flight and heard, if it is time to. That is done before a choice;
-    /// where nothing is asked, what is known of them grows old.
+    /// Looks what siblings have in flight and heard, if it is time to. That is done before a
+    /// choice; where nothing is asked, what is known of them grows old.
     #[inline]
     pub fn look_at_siblings(&mut self, now: Instant) {
         if let Some(seat) = &mut self.seat

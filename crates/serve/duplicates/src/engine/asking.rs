@@ -29,8 +29,8 @@ const NOBODY: &str = "UNAVAILABLE no duplicate has answered; ask again";
 pub(super) struct Questions {
     last: u64,
     open: BTreeMap<u64, Question>,
-    /// Transactions of which all is known that was asked: each gets its place between two turns, and
-    /// not within another write, which may have been what ended its question.
+    /// Transactions of which all is known that was asked: each gets its place between two turns,
+    /// and not within another write, which may have been what ended its question.
     pub(super) ready: VecDeque<(ClientId, Box<Transaction>)>,
     /// What `COMMAND` was answered last, cut; until a duplicate is live anew.
     described: BTreeMap<u8, Vec<u8>>,

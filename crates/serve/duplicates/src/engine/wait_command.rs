@@ -10,6 +10,7 @@ use evenkeel_core::Instant;
 use evenkeel_ordered::Sequence;
 
 use super::Inner;
+use super::gather::Gather;
 use super::types::{ClientId, Form, ParsedCommand};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
@@ -57,7 +58,7 @@ impl Inner {
     /// A client's write has this place; that of a part of a command is the whole's.
     pub(super) fn note_last_write(&mut self, id: ClientId, partition: usize, at: Sequence) {
         let whole = self.client(id).and_then(|client| client.part());
-        let whole = whole.and_then(|(gather, _)| self.gathers.get(gather)).map(|it| it.client());
+        let whole = whole.and_then(|(gather, _)| self.gathers.get(gather)).map(Gather::client);
         let Some(client) = self.client(whole.unwrap_or(id)) else { return };
         match client.last_writes.iter_mut().find(|(known, _)| *known == partition) {
             Some((_, last)) => *last = at,
