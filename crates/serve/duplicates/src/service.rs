@@ -17,6 +17,7 @@ use super::client::SessionOpener;
 use super::config::{Connector, DuplicatesConfig, Target, of_table};
 use super::control::{self, Asked, Control};
 use super::engine::Engine;
+use super::follow;
 use super::frontend::{Frontend, StandIn, accept_config};
 use super::member;
 use super::members::Members;
@@ -184,6 +185,7 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
+        keeping.spawn_local(follow::keep(Rc::clone(&engine)));
         let frontend = Rc::new(Frontend::new(&engine));
         let mut served = std::pin::pin!(accept(listener, accepting, frontend, stop));
         let result = std::future::poll_fn(|context| {

@@ -8,9 +8,9 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::types::{ClientId, ErrorReply, Form, Owed, ParsedCommand, Write};
+use super::types::{ANOTHER_RUNS, ClientId, ErrorReply, Form, Owed, ParsedCommand, Write};
 use super::{Call, Inner, write_mark};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite};
+use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Rewrite};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::rewrite;
 use evenkeel_stores::store::keys::RESERVED;
@@ -29,8 +29,24 @@ impl Inner {
             self.refuse_as(id, |out| commands::wrong_arity(command, out));
             return true;
         }
+        if command.keys == Keys::Script
+            && let Some(is_taken) = self.submit_script(id, command, parsed)
+        {
+            return is_taken;
+        }
+        self.submit_as(id, command, parsed)
+    }
+
+    /// The same for this command, whatever its name is.
+    pub(super) fn submit_as(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
         let class = commands::classify(command, parsed.arguments());
         if self.holds_behind_reads(id, command, class, parsed)
+            || self.holds_behind_effects(id, command, class, parsed)
             || self.asks_last_id(id, (command, class), parsed)
         {
             return false;
@@ -60,6 +76,7 @@ impl Inner {
                 self.write_one(id, command, repeat, parsed, &commands);
                 self.scratch = commands;
             }
+            Class::Effects => self.take_effects(id, command, parsed),
             Class::Rewritten(Rewrite::Pop, _) => self.pop(id, command, parsed),
             Class::Rewritten(rewritten, repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
@@ -99,6 +116,8 @@ impl Inner {
         parsed: ParsedCommand<'_>,
     ) -> Result<usize, ErrorReply> {
         let mut shard = None;
+        // Who has all keys may do anything with them.
+        let is_free = command.keys == Keys::Script && self.map.partitions() == 1;
         let keys = commands::keys(command, parsed.arguments())?;
         for index in keys {
             let key = parsed.argument(index);
@@ -107,12 +126,16 @@ impl Inner {
                 return Err(ErrorReply::new("ERR", message));
             }
             let of_key = self.map.shard(evenkeel_stores::resp::hash::slot(key));
-            if *shard.get_or_insert(of_key) != of_key {
+            if *shard.get_or_insert(of_key) != of_key && !is_free {
                 let message = "keys of one command must be in one shard: give them a common {tag}";
                 return Err(ErrorReply::new("CROSSSHARD", message));
             }
         }
-        shard.ok_or_else(|| ErrorReply::new("ERR", format!("'{}' without a key", command.name)))
+        let shard = shard.or(is_free.then_some(0));
+        shard.ok_or_else(|| {
+            let text = format!("'{}' without a key: nobody knows its partition", command.name);
+            ErrorReply::new("ERR", text)
+        })
     }
 
     fn read(&mut self, id: ClientId, command: &Command, parsed: ParsedCommand<'_>) {
@@ -120,6 +143,17 @@ impl Inner {
             Ok(shard) => shard,
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
+        self.read_at(id, shard, command, parsed);
+    }
+
+    /// A read of what a shard holds.
+    pub(super) fn read_at(
+        &mut self,
+        id: ClientId,
+        shard: usize,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
         let partition = self.map.partition(shard);
         let Some(client) = self.client(id) else { return };
         let (consistency, session) = (client.consistency, client.session);
@@ -187,6 +221,7 @@ impl Inner {
             client: Some((id, slot)),
             form,
             pop: None,
+            told: None,
             answer: None,
             first_took: None,
             digest: None,
@@ -196,7 +231,7 @@ impl Inner {
         })
     }
 
-    fn write_one(
+    pub(super) fn write_one(
         &mut self,
         id: ClientId,
         command: &Command,
@@ -234,6 +269,10 @@ impl Inner {
             return None;
         }
         let partition = self.map.partition(write.shard);
+        if self.effects.is_busy(partition) {
+            self.refuse(id, ANOTHER_RUNS);
+            return None;
+        }
         if let Err(refused) =
             self.make_room(partition).and_then(|_| self.make_room_at_target(write.shard))
         {
@@ -252,6 +291,17 @@ impl Inner {
             self.refuse(id, "ERR the command is too long for the log");
             return None;
         }
+        self.place(id, partition, (to, None), write)
+    }
+
+    /// Gives a write its place and sends it to these; one of them may have done it already.
+    pub(super) fn place(
+        &mut self,
+        id: ClientId,
+        partition: usize,
+        (to, done): (ServerSet, Option<usize>),
+        write: &Write<'_>,
+    ) -> Option<usize> {
         let position = match self.append(partition, write) {
             Ok(position) => position,
             Err(error) => {
@@ -261,7 +311,14 @@ impl Inner {
         };
         let sequence = position.sequence;
         let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
-        self.send_write(to, call, position, write);
+        let mut rest = to;
+        if let Some(server) = done {
+            rest.remove(server);
+            self.calls[call].copies.answer(server);
+            self.members.sent(self.now, server, Some(sequence));
+            self.members.answered(self.now, server, Some(sequence));
+        }
+        self.send_write(rest, call, position, write);
         if let Some(client) = self.client(id) {
             client.session.saw(sequence);
         }

@@ -65,6 +65,8 @@ pub(super) struct Transaction {
     pub(super) shard: Option<usize>,
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) writes: bool,
+    /// One duplicate does it.
+    pub(super) is_effect: bool,
     /// A command was refused: EXEC does nothing.
     pub(super) is_spoiled: bool,
 }

@@ -6,8 +6,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::Inner;
 use super::access::unix_ms;
 use super::clients::Transaction;
+use super::effects::Request;
 use super::types::{ClientId, Form, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat};
+use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite};
 use evenkeel_stores::resp::{Protocol, encode, rewrite};
 
 /// Commands one transaction may have, so that it cannot fill the memory.
@@ -36,6 +37,7 @@ impl Inner {
                 }
             }
             Local::Reset => self.reset(id),
+            Local::Script => self.script(id, parsed),
             Local::Select => match parsed.argument(1) {
                 b"0" => self.ok(id),
                 _ => self.refuse(id, "ERR DB index is out of range: duplicates have database 0"),
@@ -260,7 +262,14 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let mut text = Vec::new();
+        let draws = matches!(class, Class::Rewritten(Rewrite::Pop, _)) && self.has_streams();
+        let is_effect = draws || class == Class::Effects;
+        let is_free = class == Class::Effects && self.map.partitions() == 1;
         let written = match class {
+            Class::Rewritten(Rewrite::Pop, _) if draws => {
+                parsed.write(&mut text);
+                Ok(())
+            }
             Class::Rewritten(rewritten, _) => {
                 let now_unix_ms = self.time_of(rewritten, parsed);
                 rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut text)
@@ -277,7 +286,7 @@ impl Inner {
         let keys: Vec<Box<[u8]>> = keys.map(|index| parsed.argument(index).into()).collect();
         let Some(client) = self.client(id) else { return };
         let Some(transaction) = &mut client.transaction else { return };
-        if *transaction.shard.get_or_insert(shard) != shard {
+        if *transaction.shard.get_or_insert(shard) != shard && !is_free {
             return self.refuse(
                 id,
                 "CROSSSHARD the keys of a transaction must be in one shard: give them a common \
@@ -290,6 +299,7 @@ impl Inner {
         transaction.commands.extend_from_slice(&text);
         transaction.count += 1;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
+        transaction.is_effect |= is_effect;
         transaction.writes |= !matches!(class, Class::Read);
         transaction.keys.extend(keys);
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
@@ -309,6 +319,16 @@ impl Inner {
         let keys: Vec<u128> = transaction.keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();
         keys.iter().for_each(|key| self.streams.forget(*key));
+        if transaction.is_effect && self.has_streams() {
+            return self.run_effects(Request {
+                client: id,
+                shard,
+                commands: transaction.commands,
+                count: transaction.count,
+                form: Form::Each(transaction.shapes.into()),
+                is_single: false,
+            });
+        }
         // Reads among them see one state of one shard only together: also without a write they
         // go as one, to all duplicates.
         self.write(

@@ -10,6 +10,8 @@
 //! | `answers.rs` | a server's answer becomes the client's, or is learnt from |
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
+//! | `effects.rs` | scripts and their like: done by one, the others get what it did |
+//! | `scripts.rs` | scripts by their names |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
@@ -28,11 +30,13 @@ mod bootstrap;
 mod checks;
 mod clients;
 mod connection_state;
+mod effects;
 mod layout;
 mod local;
 mod moving;
 mod read_order;
 mod reading;
+mod scripts;
 mod silence;
 mod spop;
 mod state_pass;
@@ -65,12 +69,15 @@ pub(super) use bootstrap::count_commands;
 use checks::{Checks, is_exact};
 pub(super) use clients::Client;
 use connection_state::ConnectionState;
+use effects::Effects;
+pub(super) use effects::{AHEAD, EFFECTS_BYTES_MAX};
 use evenkeel_leadership::Leadership;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys::WATERMARK;
 use evenkeel_wal::{Log, LogError};
 pub(super) use moving::Move;
@@ -144,6 +151,8 @@ pub(super) struct Inner {
     pub(super) state_pass: Option<StatePass>,
     streams: Streams,
     checks: Checks,
+    effects: Effects,
+    scripts: Scripts,
 }
 
 /// One duplicate.
@@ -196,6 +205,8 @@ pub(super) struct Call {
     form: Form,
     /// It removes what an `SPOP` has drawn.
     pop: Option<Box<Pop>>,
+    /// The answer, where it is not one of theirs: they got what another had done.
+    told: Option<Vec<u8>>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -261,6 +272,8 @@ impl Engine {
             state_pass: None,
             streams: Streams::default(),
             checks,
+            effects: Effects::default(),
+            scripts: Scripts::default(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -471,6 +484,7 @@ impl Inner {
             self.changes.came.notify_one(); // it may advise something
         }
         self.advance_move();
+        self.look_at_effects();
         self.schedule();
         doubted
     }
@@ -478,6 +492,7 @@ impl Inner {
     /// How long [`Self::keep`] may wait although nothing happens; `None`: until something does.
     pub(super) fn keep_within(&self) -> Option<Duration> {
         let is_busy = self.members.deadline().is_some()
+            || !self.effects.is_idle()
             || self.moving.is_some()
             || self.changes.now.is_some();
         let busy = is_busy.then_some(Duration::ZERO);
@@ -521,6 +536,7 @@ impl Inner {
                 self.drop_server(other, Dropped::Lost);
             }
         }
+        self.lose_effect_with(server);
     }
 
     fn lose(&mut self, server: usize, owed: Owed, why: Dropped) {
@@ -571,7 +587,7 @@ impl Inner {
     fn acknowledge(&mut self, key: usize, voters: ServerSet) {
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
-        let answer = call.agreed(voters);
+        let answer = call.told.take().unwrap_or_else(|| call.agreed(voters));
         let (opened, is_write) = (call.opened, call.write.is_some());
         let (form, pop) = (call.form.clone(), call.pop.take());
         self.counts.done(is_write, self.now.since(opened));
@@ -650,7 +666,7 @@ impl Call {
 
     /// Whether it is known which of its answers is told.
     fn agrees(&self, voters: ServerSet) -> bool {
-        self.others.is_empty() || self.agreement(voters) != Agreement::Waits
+        self.told.is_some() || self.others.is_empty() || self.agreement(voters) != Agreement::Waits
     }
 
     /// The answer that is told. A read of one thing that no majority says the same of has none.

@@ -6,6 +6,7 @@
 mod acting;
 mod advice;
 mod diverged;
+mod effects;
 #[cfg(target_os = "linux")]
 mod full;
 #[cfg(target_os = "linux")]

@@ -8,6 +8,8 @@
 //! | [`commands`] | what every command does to which keys, and whether it may be duplicated |
 //! | [`rewrite`] | the form of a command whose effect is the same at every server |
 //! | [`hash`] | which shard a key belongs to |
+//! | [`replication`] | what a command has done, as a server tells its replicas |
+//! | [`scripts`] | the texts of scripts by their names |
 //!
 //! **Untrusted bytes.** Nothing here panics, recurses or allocates by what a peer *announces*: a
 //! command or reply is found in the bytes that came, and both ends are bounded by limits. Parsers
@@ -25,9 +27,12 @@ pub mod commands;
 pub mod encode;
 pub mod hash;
 mod inline;
+pub mod replication;
 pub mod reply;
 pub mod request;
 pub mod rewrite;
+pub mod scripts;
+mod sha1;
 #[cfg(test)]
 mod tests;
 

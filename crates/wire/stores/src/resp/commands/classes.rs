@@ -1,5 +1,6 @@
 //! What the options of a command make of it.
 
+use super::keys::stream_option;
 use super::{Class, Command, Repeat, Rewrite, Time, integer, refusals};
 use crate::resp::request::Arguments;
 
@@ -21,6 +22,7 @@ pub(super) enum Options {
     Set,
     Sort,
     Xinfo,
+    Xgroup,
     Xread,
     Zadd,
 }
@@ -52,7 +54,8 @@ fn classify_by_options(command: &Command, arguments: Arguments<'_>) -> Class {
         Options::Set => set(arguments),
         Options::Sort => sort(command.class, arguments),
         Options::Xinfo => read_subcommand(arguments, &["consumers", "groups", "stream"]),
-        Options::Xread => xread(arguments),
+        Options::Xgroup => xgroup(arguments),
+        Options::Xread => xread(command.class, arguments),
         Options::Zadd => added(arguments, &["nx", "xx", "gt", "lt", "incr"], &["ch"]),
     }
 }
@@ -210,14 +213,26 @@ fn sort(plain: Class, arguments: Arguments<'_>) -> Class {
     if at == arguments.len() { class } else { SYNTAX }
 }
 
-fn xread(arguments: Arguments<'_>) -> Class {
-    for at in (1..arguments.len()).step_by(2) {
-        match position(arguments, at, &["streams", "block", "count"]) {
-            Some(0) => return Class::Read,
+/// `XREAD` and `XREADGROUP`.
+fn xread(plain: Class, arguments: Arguments<'_>) -> Class {
+    let mut at = 1;
+    while at < arguments.len() {
+        match position(arguments, at, &["streams", "block", "count", "group", "noack"]) {
+            Some(0) => return plain,
             Some(1) => return Class::Refused(refusals::BLOCKING),
-            Some(_) => {}
+            Some(3 | 4) if plain == Class::Read => return SYNTAX,
+            Some(_) => at += stream_option(arguments, at),
             None => return SYNTAX,
         }
     }
     SYNTAX
+}
+
+/// All servers have the same entries at this place in the order of writes, so `$` is the same id.
+fn xgroup(arguments: Arguments<'_>) -> Class {
+    let words = ["create", "setid", "destroy", "createconsumer", "delconsumer"];
+    match position(arguments, 1, &words) {
+        Some(_) if arguments.len() > 3 => Class::Write(Repeat::Once),
+        _ => Class::Refused(refusals::SUBCOMMAND),
+    }
 }

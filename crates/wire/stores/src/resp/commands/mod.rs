@@ -8,6 +8,8 @@
 //! * [`Class::Write`]: the same at every server that has the same data.
 //! * [`Class::Rewritten`]: the same once [`super::rewrite`] has made it so: relative deadlines
 //!   become absolute, stream ids get their time here.
+//! * [`Class::Effects`]: depends on time, chance or the server: one server does it, and the others
+//!   get what it has done ([`super::replication`]).
 //! * [`Class::Local`]: answered by who stands before the servers.
 //! * [`Class::Refused`]: differs between servers, or needs all of them, or blocks a lane that
 //!   others use. The text says which, and what to do instead.
@@ -80,6 +82,8 @@ pub enum Class {
     /// It goes to every server in the form that [`super::rewrite::rewrite`] gives it; that form may
     /// be repeated so.
     Rewritten(Rewrite, Repeat),
+    /// One server does it, the others get its effects.
+    Effects,
     /// Answered here.
     Local(Local),
     /// Answered with this error.
@@ -148,6 +152,7 @@ pub enum Local {
     Ping,
     Quit,
     Reset,
+    Script,
     Select,
     Time,
     /// `EK.SESSION`: takes the position in the writes that another connection had.

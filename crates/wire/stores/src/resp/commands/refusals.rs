@@ -2,7 +2,9 @@
 
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(super) const NEGATIVE_KEYS: &str = "ERR Number of keys can't be negative";
 pub(super) const NO_KEYS: &str = "ERR numkeys should be greater than 0";
+pub(super) const TOO_MANY_KEYS: &str = "ERR Number of keys can't be greater than number of args";
 pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced list of streams: for each stream key \
     an ID must be specified.";
 
@@ -22,8 +24,6 @@ pub(super) const DATABASES: &str = "ERR there is one database: use a prefix in t
     a number of a database";
 pub(super) const FLUSH: &str = "ERR this would empty every partition for all of its users: delete \
     keys with UNLINK, or stop the service and empty its duplicates";
-pub(super) const GROUPS: &str = "ERR consumer groups note the time of every delivery by each \
-    server's own clock, so duplicates would differ: read with XREAD and keep the last ID in a key";
 pub(super) const MIGRATION: &str = "ERR this moves data between single servers past the log: \
     partitions are moved by this service, and data is read out with DUMP";
 pub(super) const REPLICATION: &str = "ERR duplicates are kept equal by this service, not by \
@@ -32,8 +32,8 @@ pub(super) const SCANS: &str = "ERR a cursor belongs to one server and means not
     keep the keys you need in a set or hash of your own, or scan a duplicate itself";
 pub(super) const SCAN_PARTS: &str = "ERR a cursor belongs to one server and means nothing to \
     another: read parts with HGETALL, SMEMBERS or ZRANGE with LIMIT";
-pub(super) const SCRIPTS: &str = "ERR scripts and functions may do something else at each \
-    duplicate (time, random, order): send their commands in MULTI and EXEC";
+pub(super) const FUNCTIONS: &str = "ERR functions are kept by no log of this service: send the \
+    same text as a script with EVAL or EVALSHA";
 pub(super) const SORT_PATTERNS: &str = "ERR BY and GET with a pattern read keys that may be in \
     other partitions: read the elements, then their keys with MGET";
 pub(super) const SUBCOMMAND: &str = "ERR this subcommand is not offered here: it concerns one \

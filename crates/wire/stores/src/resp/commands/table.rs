@@ -1,8 +1,8 @@
 //! The table of commands, and finding one in it by its name.
 
 use super::refusals::{
-    ADMINISTRATION, ALL_PARTITIONS, BLOCKING, CHANNELS, CLUSTER, DATABASES, FLUSH, GROUPS,
-    MIGRATION, REPLICATION, SCAN_PARTS, SCANS, SCRIPTS, WATCHING,
+    ADMINISTRATION, ALL_PARTITIONS, BLOCKING, CHANNELS, CLUSTER, DATABASES, FLUSH, FUNCTIONS,
+    MIGRATION, REPLICATION, SCAN_PARTS, SCANS, WATCHING,
 };
 use super::{Class, Command, Keys, Local, Options, Repeat, Rewrite, Shape, Time};
 
@@ -220,6 +220,21 @@ pub static COMMANDS: &[Command] = &[
     read("xrevrange", -4, ONE),
     row("xsetid", -3, ONCE, ONE),
     row("xtrim", -4, Class::Rewritten(Rewrite::StreamTrim, Repeat::Once), ONE),
+    // Consumer groups: who delivers notes its time.
+    row("xack", -4, ONCE, ONE),
+    row("xautoclaim", -6, Class::Effects, ONE),
+    row("xclaim", -6, Class::Effects, ONE),
+    row("xgroup", -2, ONCE, SECOND).with(Options::Xgroup),
+    read("xpending", -3, ONE).shaped(Shape::Pending),
+    row("xreadgroup", -7, Class::Effects, Keys::Streams)
+        .with(Options::Xread)
+        .shaped(Shape::Streams),
+    // Scripts.
+    row("eval", -3, Class::Effects, Keys::Script),
+    row("eval_ro", -3, Class::Read, Keys::Script),
+    row("evalsha", -3, Class::Effects, Keys::Script),
+    row("evalsha_ro", -3, Class::Read, Keys::Script),
+    local("script", -2, Local::Script),
     // Answered here.
     local("auth", -2, Local::Auth),
     local("client", -2, Local::Client),
@@ -268,20 +283,9 @@ pub static COMMANDS: &[Command] = &[
     no("sunsubscribe", -1, CHANNELS),
     no("unsubscribe", -1, CHANNELS),
     // Refused: they differ between duplicates.
-    no("eval", -3, SCRIPTS),
-    no("eval_ro", -3, SCRIPTS),
-    no("evalsha", -3, SCRIPTS),
-    no("evalsha_ro", -3, SCRIPTS),
-    no("fcall", -3, SCRIPTS),
-    no("fcall_ro", -3, SCRIPTS),
-    no("function", -2, SCRIPTS),
-    no("script", -2, SCRIPTS),
-    no("xack", -4, GROUPS),
-    no("xautoclaim", -6, GROUPS),
-    no("xclaim", -6, GROUPS),
-    no("xgroup", -2, GROUPS),
-    no("xpending", -3, GROUPS),
-    no("xreadgroup", -7, GROUPS),
+    no("fcall", -3, FUNCTIONS),
+    no("fcall_ro", -3, FUNCTIONS),
+    no("function", -2, FUNCTIONS),
     no("unwatch", 1, WATCHING),
     no("watch", -2, WATCHING),
     // Refused: databases, clusters, replication.

@@ -3,6 +3,7 @@
 mod corpus;
 mod differential;
 mod repeats;
+mod replication;
 mod replies;
 mod requests;
 mod rewriting;

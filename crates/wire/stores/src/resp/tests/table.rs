@@ -35,7 +35,7 @@ fn said(connection: &mut Connection) -> BTreeMap<String, Said> {
 }
 
 /// The classes of the corpus for which `COMMAND` has no flag of its own (they have subcommands).
-const CONTAINERS: [&str; 3] = ["memory", "object", "xinfo"];
+const CONTAINERS: [&str; 4] = ["memory", "object", "xgroup", "xinfo"];
 
 #[test]
 fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
@@ -55,10 +55,13 @@ fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
             Class::Read if CONTAINERS.contains(&name) => {}
             // What it may do by its options is decided by them.
             Class::Read => assert!(has("readonly") || name == "getex", "{name}"),
+            Class::Write(_) if CONTAINERS.contains(&name) => {}
             Class::Write(_) | Class::Rewritten(..) => assert!(has("write"), "{name}"),
+            // A script has no flag: what it does is not known.
+            Class::Effects => assert!(has("write") || name.starts_with("eval"), "{name}"),
             Class::Local(_) | Class::Refused(_) => continue,
         }
-        assert!(!has("blocking") || name == "xread", "{name}");
+        assert!(!has("blocking") || name.starts_with("xread"), "{name}");
         match command.keys {
             Keys::Span { .. } if CONTAINERS.contains(&name) => {}
             Keys::Span { first, last, step } => {
@@ -125,11 +128,18 @@ fn keys_that_are_not_there_are_an_error() {
         "xread streams a b 0",
         "xread count 1 stream a 0",
         "mset a 1 b",
+        "eval return 1",
+        "eval return -1 a",
+        "eval return x a",
+        "xreadgroup group g c streams a b >",
     ] {
         assert!(count(line).is_err(), "{line}");
     }
     assert_eq!(count("xread count 1 streams streams streams 0 0"), Ok(2));
     assert_eq!(count("zunionstore d 2 a b weights 1 2"), Ok(3));
+    assert_eq!(count("eval return 2 a b c"), Ok(2));
+    assert_eq!(count("eval return 0 a"), Ok(0));
+    assert_eq!(count("xreadgroup group streams streams noack streams a b > >"), Ok(2));
     let last = |line: &str| {
         let words = words(line);
         let command = lookup(words[0].as_bytes()).unwrap();
@@ -203,6 +213,10 @@ fn options_change_what_is_done() {
         ("georadius k 1 1 1 m store d", write(Repeat::Once)),
         ("xread count 1 streams block 0", Class::Read),
         ("object encoding k", Class::Read),
+        ("xreadgroup group g block count 1 noack streams k >", Class::Effects),
+        ("xgroup create k g $", write(Repeat::Once)),
+        ("eval return 0", Class::Effects),
+        ("evalsha_ro x 0", Class::Read),
     ] {
         assert_eq!(class(line), expected, "{line}");
     }
@@ -222,6 +236,9 @@ fn options_change_what_is_done() {
         "memory doctor",
         "xread block 0 streams a 0",
         "xread",
+        "xread group g c streams a 0",
+        "xreadgroup group g c block 0 streams a >",
+        "xgroup help",
     ] {
         assert!(matches!(class(line), Class::Refused(_)), "{line}: {:?}", class(line));
     }
