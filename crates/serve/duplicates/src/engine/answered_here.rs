@@ -7,7 +7,7 @@
 
 use super::Inner;
 use super::clients::Transaction;
-use super::local::TRANSACTION_BYTES_MAX;
+use super::local::{TRANSACTION_BYTES_MAX, TRANSACTION_TOO_LONG};
 use super::types::{Captured, ClientId, Form, Here, Merged, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command, Local};
 use evenkeel_stores::resp::encode;
@@ -62,16 +62,14 @@ impl Inner {
     ) {
         let Some(client) = self.client(id) else { return };
         let Some(transaction) = &mut client.transaction else { return };
-        let asked = transaction.here.iter().filter(|it| asks(it.local)).count();
-        if asks(local) && asked >= QUESTIONS_MAX {
+        transaction.questions += usize::from(asks(local));
+        if transaction.questions > QUESTIONS_MAX {
             return self.refuse(id, TOO_MANY_QUESTIONS);
         }
-        let Some(client) = self.client(id) else { return };
-        let Some(transaction) = &mut client.transaction else { return };
         let (place, text) = (transaction.shapes.len(), parsed.to_vec());
         let bytes = text.len() + size_of::<Here>();
         if transaction.bytes() + bytes > TRANSACTION_BYTES_MAX {
-            return self.refuse(id, "ERR a transaction may have 16 MiB of commands");
+            return self.refuse(id, TRANSACTION_TOO_LONG);
         }
         transaction.here_bytes += bytes;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));

@@ -90,6 +90,8 @@ pub(super) struct Transaction {
     /// What of it is answered here.
     pub(super) here: Vec<Here>,
     pub(super) here_bytes: usize,
+    /// Of those, how many a duplicate may have to be asked.
+    pub(super) questions: usize,
     /// A command was refused: EXEC does nothing.
     pub(super) is_spoiled: bool,
 }

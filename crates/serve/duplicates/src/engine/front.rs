@@ -6,7 +6,6 @@
 
 use evenkeel_ordered::{ConnectionKind, Consistency};
 
-use super::super::config::Target;
 use super::Inner;
 use super::types::{Asked, ClientId, Inquiry, Owed, ParsedCommand};
 use evenkeel_stores::resp::commands::{Class, Local};
@@ -66,13 +65,6 @@ impl Inner {
         class: Class,
         parsed: ParsedCommand<'_>,
     ) -> bool {
-        let store = match self.config.targets().next() {
-            Some(Target::Embedded { .. }) => "embedded",
-            Some(Target::Memcached { .. }) => "memcached",
-            Some(Target::ZooKeeper { .. }) => "zookeeper",
-            Some(Target::Cassandra { .. }) => "cassandra",
-            Some(Target::Tcp { .. }) | None => return false,
-        };
         let is_front = match class {
             Class::Waits(_) => true,
             Class::Local(Local::Watch | Local::Unwatch | Local::Pubsub) => true,
@@ -81,10 +73,10 @@ impl Inner {
             }
             _ => false,
         };
-        if is_front {
-            let name = String::from_utf8_lossy(parsed.argument(0)).into_owned();
-            self.refuse(id, &format!("ERR store '{store}' has no command '{name}'"));
+        let lacks = if is_front { self.lacks(parsed.argument(0)) } else { None };
+        if let Some(lacks) = &lacks {
+            self.refuse(id, lacks);
         }
-        is_front
+        lacks.is_some()
     }
 }

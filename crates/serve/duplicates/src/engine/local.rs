@@ -16,7 +16,7 @@ use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 /// Commands one transaction may have, so that it cannot fill the memory.
 pub(super) const TRANSACTION_BYTES_MAX: usize = 16 << 20;
-const TRANSACTION_TOO_LONG: &str = "ERR a transaction may have 16 MiB of commands";
+pub(super) const TRANSACTION_TOO_LONG: &str = "ERR a transaction may have 16 MiB of commands";
 
 impl Inner {
     /// Answers a command that no duplicate needs to see.

@@ -236,6 +236,42 @@ fn a_client_is_ended_by_another() {
 }
 
 #[test]
+fn a_transaction_asks_servers_so_much_and_no_more() {
+    let mut world = World::start(1, |_| {});
+    let client = world.client();
+    world.tell(client, &["MULTI"]);
+    for _ in 0..64 {
+        world.tell(client, &["SLOWLOG", "RESET"]);
+    }
+    assert!(!world.heard(client).contains("-ERR"));
+    world.tell(client, &["SLOWLOG", "RESET"]);
+    assert!(world.heard(client).starts_with("-ERR a transaction may have 64 commands"));
+    world.tell(client, &["EXEC"]);
+    assert!(world.heard(client).starts_with("-EXECABORT"));
+    assert_eq!(world.waiting(0), [0, 0], "nobody was asked");
+}
+
+/// Two partitions of two. A write in parts is the client's, and so is the one before the last.
+#[test]
+fn wait_counts_the_writes_of_all_partitions() {
+    let mut world = World::start(4, |config| {
+        let targets = config.partitions.remove(0);
+        config.partitions = targets.chunks(2).map(<[_]>::to_vec).collect();
+    });
+    let client = world.client();
+    world.tell(client, &["MSET", "a", "1", "b", "2"]);
+    for server in [0, 2, 3] {
+        world.say(server, Ordered, "+OK\r\n"); // of each partition one, and of one both
+    }
+    assert_eq!(world.heard(client), "+OK\r\n");
+    world.tell(client, &["WAIT", "1", "0"]);
+    assert!(!world.would_take(client), "one partition has it once");
+    world.say(1, Ordered, "+OK\r\n");
+    world.engine.borrow().look_at_wait_list();
+    assert_eq!(world.heard(client), ":1\r\n");
+}
+
+#[test]
 fn wait_counts_who_has_the_write() {
     let mut world = World::start(3, |_| {});
     let client = world.client();
