@@ -119,6 +119,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-placement", "crates/serve/placement", 6, Kind::Sockets),
     row("evenkeel-leadership", "crates/serve/leadership", 6, Kind::Sockets),
     row("evenkeel-wal", "crates/serve/wal", 4, Kind::Sockets),
+    row("evenkeel-manager", "crates/serve/manager", 4, Kind::Sockets),
     row("evenkeel-duplicates", "crates/serve/duplicates", 7, Kind::Sockets),
     row("evenkeel-traces", "crates/serve/traces", 6, Kind::Sockets),
     row("evenkeel-server", "crates/serve/server", 8, Kind::Sockets),

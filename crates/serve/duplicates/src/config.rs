@@ -14,9 +14,9 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
 use evenkeel_ordered::{Consistency, MembersConfig};
 
-use super::manager::ManagerSettings;
 use evenkeel_leadership::EtcdSettings;
 use evenkeel_leadership::layout::MapPlace;
+use evenkeel_manager::ManagerSettings;
 use evenkeel_runtime::dial::Names;
 use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles};
 use evenkeel_settings::Mismatch;

@@ -17,8 +17,8 @@
 //!
 //! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before (`fencing.rs`),
 //! and brings it up to date from the log or from another duplicate. Who may write at all, where
-//! several processes stand by, says [`evenkeel_leadership`]. `manager.rs` samples accesses and
-//! advises.
+//! several processes stand by, says [`evenkeel_leadership`]. [`evenkeel_manager`] samples accesses
+//! and advises; `engine/manage.rs` does what it says, where it may.
 //!
 //! `control.rs` takes requests to move shards and to add or remove duplicates, `mover.rs` carries
 //! them out, [`evenkeel_leadership::layout`] keeps what came of them.
@@ -33,7 +33,7 @@
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | [`changes`], [`rejected`], `control`, `mover` | changes of which partition holds what |
 //! | [`evenkeel_leadership`] | who may write, where processes take turns; which partition holds what |
-//! | `manager` | samples accesses and advises |
+//! | [`evenkeel_manager`] | samples accesses and advises |
 //! | [`state`], [`metrics`], [`admin`], `counts` | for people and programs |
 //!
 //! **Source**: Zoolander (ICAC 2013), section 3.
@@ -51,7 +51,6 @@ mod engine;
 mod fencing;
 mod frontend;
 mod inbox;
-mod manager;
 mod member;
 mod members;
 pub mod metrics;
@@ -66,6 +65,6 @@ pub use config::{DuplicatesConfig, RedisAccess, Target};
 pub(crate) use config::{ENSEMBLE_EXPECTED, ensemble};
 pub use control::Control;
 pub use evenkeel_leadership::EtcdSettings;
-pub use manager::ManagerSettings;
+pub use evenkeel_manager::ManagerSettings;
 pub use service::Service;
 pub use state::DuplicatesState;

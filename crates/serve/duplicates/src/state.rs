@@ -12,7 +12,7 @@ use serde::Serialize;
 pub use super::changes::{EndedState, MoveState, MovesState};
 use super::counts::{Counts, ServerCounts};
 use super::engine::Inner;
-pub use super::manager::advise::{Advice, OutliersAdvice, PolicyAdvice};
+pub use evenkeel_manager::{Advice, OutliersAdvice, PolicyAdvice};
 use evenkeel_proxy::metrics::Balanced;
 use evenkeel_proxy::upstream_state::UpstreamStats;
 use evenkeel_proxy::view::ReplicaView;

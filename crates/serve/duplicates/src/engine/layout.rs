@@ -4,9 +4,9 @@ use evenkeel_ordered::{Dropped, Moving};
 
 use super::super::changes::{MoveState, MovesState, millis};
 use super::super::config::Connector;
-use super::super::manager::{Begun, Manager};
 use super::{Inner, Server};
 use evenkeel_leadership::layout::Layout;
+use evenkeel_manager::{Begun, Manager};
 use evenkeel_wal::{LogError, Part};
 
 impl Inner {

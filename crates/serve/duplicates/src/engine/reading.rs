@@ -33,11 +33,11 @@ use evenkeel_ordered::{
 use slab::Slab;
 
 use super::super::config::DuplicatesConfig;
-use super::super::manager::Sample;
 use super::super::state::ReadBalance;
 use super::checks::digest;
 use super::types::{ClientId, Form, Owed, ParsedCommand};
 use super::{Engine, Inner};
+use evenkeel_manager::Sample;
 use evenkeel_proxy::calls::replica_state;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::commands::{self, Command};

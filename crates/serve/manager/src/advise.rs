@@ -33,7 +33,7 @@ use evenkeel_planner::duplicates::{
 };
 use serde::Serialize;
 
-use super::{ManagerSettings, Sample, Window};
+use crate::{ManagerSettings, Sample, Window};
 
 /// Rows of a partition without which nothing is said.
 const ROWS_MIN: usize = 200;

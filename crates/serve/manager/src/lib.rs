@@ -1,8 +1,8 @@
 //! What the manager is told: a random sample of accesses, with the time at every duplicate.
 //!
 //! Zoolander's manager (section 3.2 of the paper) samples accesses into windows and chooses from
-//! them a policy. Here it *advises*: it says what should be done and why; people do it, or
-//! `manager/act.rs`, where it is told to.
+//! them a policy. Here it *advises*: it says what should be done and why; people do it, or the
+//! service, where it is told to.
 //!
 //! **Signals.** Of a sampled access: when each duplicate answered after it was sent (*response*)
 //! and what the duplicate worked on it (*service*): from the later of its sending and the
@@ -16,10 +16,9 @@
 //! duplicates make no row; where most do, rows are mostly writes.
 //!
 //! **Who computes.** Not the service's thread: it hands a full window over to a thread that has
-//! nothing else to do ([`advise`]) and asks now and then whether there is an answer.
+//! nothing else to do (`advise.rs`) and asks now and then whether there is an answer.
 
-pub(super) mod act;
-pub(super) mod advise;
+mod advise;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +31,8 @@ use evenkeel_core::{Instant, Rng};
 use evenkeel_planner::duplicates::moves::Move;
 use evenkeel_planner::duplicates::policy::Prices;
 
-use advise::{Advice, Adviser};
+use advise::Adviser;
+pub use advise::{Advice, OutliersAdvice, PolicyAdvice};
 
 /// What the service promises, and how closely it is watched.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,54 +67,62 @@ impl ManagerSettings {
 
 /// What one duplicate took for one access.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Took {
-    pub(super) response: Duration,
-    pub(super) service: Duration,
+pub struct Took {
+    /// From sending to the answer.
+    pub response: Duration,
+    /// What the duplicate worked on it, waits for those before it not counted.
+    pub service: Duration,
 }
 
 /// One sampled access.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sample {
+pub struct Sample {
     /// Partitions and duplicates as they were then.
-    pub(super) arrangement: u64,
-    pub(super) partition: usize,
-    pub(super) sent: Instant,
+    pub arrangement: u64,
+    /// Its place among the partitions that have duplicates.
+    pub partition: usize,
+    /// When the access was sent.
+    pub sent: Instant,
     /// From the command to enough answers; `None` when they never came.
-    pub(super) client: Option<Duration>,
+    pub client: Option<Duration>,
     /// By duplicate of the partition.
-    pub(super) times: Vec<Option<Took>>,
+    pub times: Vec<Option<Took>>,
 }
 
 /// What came in a window.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Window {
-    pub(super) from: Instant,
-    pub(super) until: Instant,
+pub struct Window {
+    /// When it began.
+    pub from: Instant,
+    /// When it ended.
+    pub until: Instant,
     /// All accesses, by shard.
-    pub(super) accesses: Vec<u64>,
+    pub accesses: Vec<u64>,
     /// Copies that were sent, by partition.
-    pub(super) copies: Vec<u64>,
+    pub copies: Vec<u64>,
     /// Where each shard is.
-    pub(super) owners: Vec<usize>,
-    pub(super) samples: Vec<Sample>,
+    pub owners: Vec<usize>,
+    /// What was sampled, about as many as the settings say.
+    pub samples: Vec<Sample>,
 }
 
 /// How a manager begins.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
-    pub(super) at: Instant,
+pub struct Begun {
+    /// When.
+    pub at: Instant,
     /// Equal seeds sample alike.
-    pub(super) seed: u64,
+    pub seed: u64,
     /// No other one has the same: what was sampled before is of other partitions or duplicates,
     /// though they may have the same numbers.
-    pub(super) arrangement: u64,
+    pub arrangement: u64,
     /// Duplicates that it may take itself; `None`: as many as it likes.
-    pub(super) spares: Option<usize>,
+    pub spares: Option<usize>,
 }
 
 /// Takes samples, and keeps what was advised.
 #[derive(Debug)]
-pub(super) struct Manager {
+pub struct Manager {
     settings: ManagerSettings,
     rng: Rng,
     /// One access of so many is sampled.
@@ -137,7 +145,7 @@ pub(super) struct Manager {
 
 impl Manager {
     /// Starts the thread that computes. `partitions` has the servers of each.
-    pub(super) fn start(
+    pub fn start(
         settings: ManagerSettings,
         partitions: &[Vec<usize>],
         shards: usize,
@@ -186,7 +194,7 @@ impl Manager {
     }
 
     /// Counts an access that is sent to so many; the sample to fill, if it is one.
-    pub(super) fn sent(
+    pub fn sent(
         &mut self,
         now: Instant,
         (shard, partition): (usize, usize),
@@ -204,7 +212,7 @@ impl Manager {
     }
 
     /// A server answered an access, sampled or not.
-    pub(super) fn answered(
+    pub fn answered(
         &mut self,
         now: Instant,
         server: usize,
@@ -226,7 +234,7 @@ impl Manager {
     }
 
     /// Nobody owes an answer to this access any more.
-    pub(super) fn learn(&mut self, sample: Sample) {
+    pub fn learn(&mut self, sample: Sample) {
         if sample.arrangement != self.arrangement {
             return; // of partitions that are others now
         }
@@ -243,7 +251,7 @@ impl Manager {
     }
 
     /// Once in a while: hands over a window that is full, takes what was advised.
-    pub(super) fn tick(&mut self, now: Instant, owner: impl Fn(usize) -> usize) {
+    pub fn tick(&mut self, now: Instant, owner: impl Fn(usize) -> usize) {
         loop {
             match self.from.try_recv() {
                 Ok(advice) => (self.advice, self.is_awaited) = (Some(advice), false),
@@ -278,7 +286,7 @@ impl Manager {
     }
 
     /// How long until there is something for [`Self::tick`] to do.
-    pub(super) fn tick_within(&self, now: Instant) -> Duration {
+    pub fn tick_within(&self, now: Instant) -> Duration {
         match self.is_awaited {
             true => Duration::ZERO,
             false => self.settings.window.saturating_sub(now.since(self.window.from)),
@@ -292,7 +300,7 @@ impl Manager {
 
     /// What to do, in the order in which it is to be done; partitions by their numbers. Empty
     /// while nothing is to be done, or it is not yet certain enough.
-    pub(super) fn steps(&self) -> Vec<Move> {
+    pub fn steps(&self) -> Vec<Move> {
         let number = |place: usize| self.numbers.get(place).copied().unwrap_or(usize::MAX);
         let steps = self.advice.iter().flat_map(|advice| &advice.steps);
         let steps = steps.map(|step| match *step {
@@ -309,7 +317,7 @@ impl Manager {
     }
 
     /// What was advised last.
-    pub(super) const fn advice(&self) -> Option<&Advice> {
+    pub const fn advice(&self) -> Option<&Advice> {
         self.advice.as_ref()
     }
 }

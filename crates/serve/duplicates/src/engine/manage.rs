@@ -10,7 +10,7 @@ use evenkeel_planner::duplicates::moves::Move;
 
 use super::super::changes::ChangeRequest;
 use super::super::config::Target;
-use super::super::engine::Inner;
+use super::Inner;
 
 /// Windows without which nothing is done.
 const WINDOWS_MIN: u64 = 3;
