@@ -26,7 +26,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | [`Service`] | from its start to its end; `takeover.rs` says what it begins with |
-//! | [`config`] | `[duplicates.NAME]`: read and checked |
+//! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked |
 //! | `frontend`, [`client`], `inbox` | clients: on sockets, and in this process |
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
 //! | `member`, `members`, `connect`, `connection`, `redis_check`, `fencing` | a duplicate: reached, fenced off, filled, sent to |
@@ -42,7 +42,6 @@ pub mod admin;
 
 pub mod changes;
 pub mod client;
-pub mod config;
 mod connect;
 mod connection;
 mod control;
@@ -61,9 +60,8 @@ mod service;
 pub mod state;
 mod takeover;
 
-pub use config::{DuplicatesConfig, RedisAccess, Target};
-pub(crate) use config::{ENSEMBLE_EXPECTED, ensemble};
 pub use control::Control;
+pub use evenkeel_duplicates_config::{self as config, DuplicatesConfig, RedisAccess, Target};
 pub use evenkeel_leadership::EtcdSettings;
 pub use evenkeel_manager::ManagerSettings;
 pub use service::Service;

@@ -17,10 +17,11 @@ use evenkeel_settings::common::{HOUR, MS, SECOND, check_name, file};
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
-use crate::DuplicatesConfig;
-use crate::{ENSEMBLE_EXPECTED, EtcdSettings, ManagerSettings, RedisAccess, Target, ensemble};
+use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
+use evenkeel_leadership::EtcdSettings;
 use evenkeel_leadership::layout::MapPlace;
+use evenkeel_manager::ManagerSettings;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 use evenkeel_stores::clients::rest::url;
 use evenkeel_stores::resp::request::Limits;

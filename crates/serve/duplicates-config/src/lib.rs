@@ -1,4 +1,4 @@
-//! `[duplicates.NAME]`: what one service is made of.
+//! `[duplicates.NAME]`: what one service is made of, and how each of its duplicates is reached.
 
 pub mod read;
 
@@ -136,23 +136,33 @@ impl RedisAccess {
 
 /// A duplicate that can be connected to.
 #[derive(Debug, Clone)]
-pub(super) enum Connector {
-    Tcp { address: ServerAddress, password: Option<String>, tls: Option<ClientTls> },
+pub enum Connector {
+    /// A server of Redis.
+    Tcp {
+        /// Where it listens.
+        address: ServerAddress,
+        /// What it wants to hear first.
+        password: Option<String>,
+        /// With what it is spoken to, if encrypted.
+        tls: Option<ClientTls>,
+    },
+    /// A store in this process.
     Host(Host),
+    /// One in another process, which is reached through one of ours.
     Remote(Arc<Remote>),
 }
 
 /// A store in another process that is reached through one of ours. It may be away when the service
 /// starts, as a Redis may.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub struct Remote {
     target: Target,
     host: Mutex<Option<Host>>,
 }
 
 impl Connector {
     /// The store that we speak RESP for; `None` of Redis, which does so itself.
-    pub(super) fn store_in_between(&self) -> Option<&'static str> {
+    pub fn store_in_between(&self) -> Option<&'static str> {
         let remote = match self {
             Self::Tcp { .. } => return None,
             Self::Host(_) => return Some("embedded"),
@@ -183,7 +193,7 @@ impl fmt::Display for Target {
 
 impl Target {
     /// As the configuration names it.
-    pub(super) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         match self {
             Self::Tcp { address, .. } | Self::Memcached { address } => address.to_string(),
             Self::Embedded { settings, .. } => settings.path.display().to_string(),
@@ -198,7 +208,7 @@ impl Target {
     ///
     /// # Errors
     /// What came and what was expected.
-    pub(super) fn beside(&self, service: &str, place: &str) -> Result<Self, Mismatch> {
+    pub fn beside(&self, service: &str, place: &str) -> Result<Self, Mismatch> {
         let wrong = |expected: &'static str| move || Mismatch::new(format!("{place:?}"), expected);
         let address = || {
             let expected = "an address or name with a port such as 10.0.1.4:6379";
@@ -229,7 +239,10 @@ impl Target {
     }
 
     /// Starts what runs in this process, and reads certificates.
-    pub(super) fn open(&self) -> io::Result<Connector> {
+    ///
+    /// # Errors
+    /// When a file of the store or of a certificate cannot be used; the error names it.
+    pub fn open(&self) -> io::Result<Connector> {
         Ok(match self.clone() {
             Self::Tcp { address, access } => {
                 let (password, tls) = (access.password.clone(), access.load_tls()?);
@@ -263,7 +276,10 @@ impl Target {
 
 impl Remote {
     /// The store, opened by whoever needs it first while it is there.
-    pub(super) async fn host(&self) -> io::Result<Host> {
+    ///
+    /// # Errors
+    /// When it cannot be reached; it may be later.
+    pub async fn host(&self) -> io::Result<Host> {
         let opened = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(host) = opened {
             return Ok(host);
@@ -298,7 +314,7 @@ impl fmt::Display for Connector {
 
 impl Connector {
     /// What it wants to hear first.
-    pub(super) fn password(&self) -> Option<&str> {
+    pub fn password(&self) -> Option<&str> {
         match self {
             Self::Tcp { password, .. } => password.as_deref(),
             Self::Host(_) | Self::Remote(_) => None,
@@ -308,7 +324,7 @@ impl Connector {
 
 impl Connector {
     /// As the configuration names it.
-    pub(super) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         match self {
             Self::Tcp { address, .. } => address.to_string(),
             Self::Host(host) => host.name().to_owned(),
@@ -318,17 +334,17 @@ impl Connector {
 }
 
 /// An error of a file that a table names.
-pub(super) fn of_table(table: &str, error: &io::Error) -> io::Error {
+pub fn of_table(table: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{table}: {error}"))
 }
 
 /// What [`ensemble`] reads.
-pub(crate) const ENSEMBLE_EXPECTED: &str = "the servers of one ensemble and perhaps a node of \
+pub const ENSEMBLE_EXPECTED: &str = "the servers of one ensemble and perhaps a node of \
                                             letters, digits, - and _, such as \
                                             10.0.1.1:2181,10.0.1.2:2181/evenkeel/cart";
 
 /// `host:port,…[/node]`, as ZooKeeper's own clients are told where to connect.
-pub(crate) fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
+pub fn ensemble(text: &str, name: &str) -> Option<ZooKeeperSettings> {
     let (servers, root) = match text.find('/') {
         Some(at) => (&text[..at], text[at..].to_owned()),
         None => (text, format!("/evenkeel/{}", name.replace('.', "_"))),
@@ -363,12 +379,12 @@ impl DuplicatesConfig {
     }
 
     /// All duplicates, partition after partition.
-    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.partitions.iter().flatten()
     }
 
     /// Where the duplicates of each partition are.
-    pub(super) fn places(&self) -> Vec<Vec<String>> {
+    pub fn places(&self) -> Vec<Vec<String>> {
         let of = |targets: &Vec<Target>| targets.iter().map(Target::place).collect();
         self.partitions.iter().map(of).collect()
     }
@@ -377,7 +393,7 @@ impl DuplicatesConfig {
     ///
     /// # Errors
     /// What came and what was expected.
-    pub(super) fn target(&self, place: &str) -> Result<Target, Mismatch> {
+    pub fn target(&self, place: &str) -> Result<Target, Mismatch> {
         if let Some(known) = self.targets().find(|target| target.place() == place) {
             return Ok(known.clone()); // with its pauses
         }
