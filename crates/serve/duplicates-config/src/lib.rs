@@ -41,6 +41,12 @@ pub struct DuplicatesConfig {
     pub listen: SocketAddr,
     /// With what they are spoken to, if encrypted. Clients within this process are not.
     pub tls: Option<ServerTlsFiles>,
+    /// How clients and the other processes reach this process; default: where it listens.
+    pub advertise: Option<ServerAddress>,
+    /// Where clients ask by Sentinel's protocol who leads.
+    pub sentinel: Option<SocketAddr>,
+    /// With what a process that stands by speaks to the one that leads, if encrypted.
+    pub relay_tls: Option<ClientTlsFiles>,
     /// The duplicates of each partition.
     pub partitions: Vec<Vec<Target>>,
     /// Parts that keys are dealt to; what can move between partitions. Default 64.
@@ -374,8 +380,19 @@ impl DuplicatesConfig {
         if let Some(Target::Tcp { access, .. }) = self.targets().next() {
             access.load_tls().map_err(of_service)?;
         }
+        self.load_relay_tls()?;
         let tls = self.tls.as_ref().map(|files| ServerTls::load(files, &[])).transpose();
         tls.map_err(|error| of_service(of_table("tls", &error)))
+    }
+
+    /// Reads the certificates of `relay_tls`.
+    ///
+    /// # Errors
+    /// When one cannot be used; the error names it and its table.
+    pub fn load_relay_tls(&self) -> io::Result<Option<ClientTls>> {
+        let tls = self.relay_tls.as_ref().map(|files| ClientTls::load(files, &[])).transpose();
+        let table = format!("duplicates.{}.relay_tls", self.name);
+        tls.map_err(|error| of_table(&table, &error))
     }
 
     /// All duplicates, partition after partition.

@@ -47,6 +47,8 @@ pub struct Duplicates<'a> {
     pub config: DuplicatesConfig,
     /// Where clients connect: no other listener may be there.
     pub listen: Address<'a>,
+    /// Where clients ask who leads: none either.
+    pub sentinel: Option<Address<'a>>,
     /// Duplicates that are servers of other processes: no route to one may lead back to a listener
     /// of this process.
     pub servers: Vec<Address<'a>>,
@@ -74,6 +76,10 @@ impl<'a> Duplicates<'a> {
 
     fn of(name: &str, table: &mut Table<'a>, drain: Duration) -> Self {
         let listen = Address::to_listen(table.key("listen"));
+        let sentinel = table.key("sentinel");
+        let sentinel = sentinel.value().is_some().then(|| Address::to_listen(sentinel));
+        let advertise = table.key("advertise");
+        let advertise = advertise.value().is_some().then(|| Address::to_server(advertise).server);
         let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
         let directory = PathBuf::from(table.key("directory").text().required());
         let redis = Arc::new(redis_access(table, store));
@@ -96,6 +102,9 @@ impl<'a> Duplicates<'a> {
             name: name.to_owned(),
             listen: listen.address,
             tls: table.key("tls").table(ServerTlsFiles::read).optional(),
+            advertise,
+            sentinel: sentinel.as_ref().map(|sentinel| sentinel.address),
+            relay_tls: table.key("relay_tls").table(ClientTlsFiles::read).optional(),
             partitions,
             shards,
             consistency: table
@@ -120,7 +129,7 @@ impl<'a> Duplicates<'a> {
             manager: manager(table),
             etcd: etcd(table, name),
         };
-        Self { config, listen, servers }
+        Self { config, listen, sentinel, servers }
     }
 }
 

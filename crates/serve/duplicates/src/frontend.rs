@@ -8,17 +8,14 @@
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::watch;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::config::DuplicatesConfig;
 use super::engine::{ClientId, Engine, ParsedCommand};
 use super::inbox::Inbox;
-use super::state::DuplicatesState;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, ListenerFilters, Order, Peer, Phase, ServeConnection, Stream,
     poll_leave,
@@ -52,6 +49,13 @@ pub(super) fn accept_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -
     }
 }
 
+/// What those are allowed who ask who leads.
+pub(super) fn sentinel_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -> AcceptConfig {
+    const CLIENTS_MAX: usize = 1_000;
+    let own = accept_config(config, tls);
+    AcceptConfig { connections_max: CLIENTS_MAX.min(config.clients_max), first: PATIENCE, ..own }
+}
+
 /// Serves clients of a service.
 pub(super) struct Frontend {
     engine: Rc<Engine>,
@@ -69,31 +73,6 @@ impl ServeConnection for Frontend {
         let mut session = Session::new(&self.engine, self.buffers, link);
         self.engine.borrow().introduce(session.id, &peer);
         std::future::poll_fn(|context| session.poll(Pin::new(&mut stream), context)).await;
-    }
-}
-
-/// Tells clients of a service that stands by who leads.
-pub(super) struct StandIn(pub(super) watch::Receiver<Arc<DuplicatesState>>);
-
-impl StandIn {
-    /// For clients and whoever gives orders.
-    pub(super) fn why(&self) -> String {
-        let holder = self.0.borrow().failure.clone().unwrap_or_default();
-        format!("this process stands by: {holder}")
-    }
-}
-
-impl ServeConnection for StandIn {
-    async fn serve(self: Rc<Self>, mut stream: Stream, _peer: Peer, link: Rc<Link>) {
-        let mut reported = Vec::new();
-        encode::error(&mut reported, &format!("UNAVAILABLE {}", self.why()));
-        if stream.write_all(&reported).await.is_ok() {
-            let linger = Linger::WhileSending;
-            let leaving = |context: &mut Context<'_>| {
-                poll_leave(Pin::new(&mut stream), &link, linger, context)
-            };
-            let _ = std::future::poll_fn(leaving).await; // who does not hear it has gone
-        }
     }
 }
 
@@ -351,7 +330,7 @@ impl Drop for Session {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use evenkeel_runtime::accept::{Listener, Stop, accept};
 

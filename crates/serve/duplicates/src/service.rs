@@ -12,12 +12,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::client::SessionOpener;
 use super::config::{Connector, DuplicatesConfig, Target, of_table};
 use super::control::{self, Asked, Control};
 use super::engine::Engine;
-use super::frontend::{Frontend, StandIn, accept_config};
+use super::frontend::{Frontend, accept_config, sentinel_config};
 use super::member;
 use super::members::Members;
 use super::mover;
@@ -25,8 +26,10 @@ use super::rejected::ChangeRejected;
 use super::state::{DuplicatesState, STANDS_BY};
 use super::takeover::{self, Begun};
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
-use evenkeel_leadership::{self as leadership, EtcdStore, Leadership};
-use evenkeel_runtime::accept::{AcceptConfig, Listener, Sharing, StopSignal, accept, first};
+use evenkeel_leadership::{self as leadership, EtcdStore, Holder, Leadership, Sentinel, StandIn};
+use evenkeel_runtime::accept::{
+    AcceptConfig, Listener, Served, Sharing, StopSignal, accept, first,
+};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_runtime::tls::ServerTls;
@@ -37,6 +40,12 @@ const KEEP_EVERY: Duration = Duration::from_millis(100);
 /// How long after a state could not be written into the log it is tried again: twice as long every
 /// time, since what does not fit costs a reading of everything.
 const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(300);
+/// How long clients wait, when the service begins, for duplicates to be there: most are reached in
+/// milliseconds, and who is refused is not tried again by most libraries.
+const OPEN_WITHIN: Duration = Duration::from_secs(2);
+/// How long a client of a process that stands by waits for somebody to lead, in leases: until one
+/// has ended, and the next has begun.
+const HOLD_LEASES: u32 = 2;
 /// How long after the layout could not be read it is tried again.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -48,6 +57,7 @@ pub struct Service {
     connectors: BTreeMap<String, Connector>,
     state: watch::Sender<Arc<DuplicatesState>>,
     listener: Listener,
+    sentinel: Option<Listener>,
     tls: Option<ServerTls>,
     log: Log,
     recovered: Recovered,
@@ -76,6 +86,8 @@ impl Service {
         })?;
         let tls = config.load_tls()?;
         let (listener, dialer) = Listener::bind_as(config.listen, Sharing::Alone)?.with_memory();
+        let sentinel = config.sentinel.map(|address| Listener::bind_as(address, Sharing::Alone));
+        let sentinel = sentinel.transpose()?;
         let opened = Log::open(&config.log_directory, config.log.clone());
         let (log, recovered) = opened.map_err(io::Error::other).map_err(of_service)?;
         let connector = |target: &Target| Ok((target.place(), target.open()?));
@@ -93,6 +105,7 @@ impl Service {
             connectors,
             state,
             listener,
+            sentinel,
             tls,
             log,
             recovered,
@@ -140,14 +153,15 @@ impl Service {
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
         let Self { mut config, mut connectors, state, log, recovered, configured, .. } = self;
-        let (listener, mut changes) = (self.listener, self.changes);
-        let accepting = accept_config(&config, self.tls).fixed();
-        let mut leading = JoinSet::new();
+        let (listener, mut changes, mut leading) = (self.listener, self.changes, JoinSet::new());
+        let accepting = accept_config(&config, self.tls.clone()).fixed();
+        let holder = watch::Sender::default();
+        let _sentinel = answer_clients(&config, self.sentinel.zip(Some(self.tls)), &holder, &stop);
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
-                let refuse = (&listener, accepting.clone());
-                let waiting = stand_by(&config, settings, refuse, &state, &mut changes);
+                let on = (&listener, accepting.clone());
+                let waiting = stand_by(&config, settings, on, (&state, &holder), &mut changes);
                 let Some(lease) = before(&stop, &mut leading, waiting).await else {
                     return Ok(());
                 };
@@ -156,6 +170,7 @@ impl Service {
                 Some(lease)
             }
         };
+        holder.send_replace(Holder::of(&own_name(&config)));
         let store: Rc<dyn MapStore> = match &lease {
             Some(lease) => Rc::new(EtcdStore::new(Rc::clone(lease))),
             None => config.map.open()?,
@@ -184,8 +199,7 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        let frontend = Rc::new(Frontend::new(&engine));
-        let mut served = std::pin::pin!(accept(listener, accepting, frontend, stop));
+        let mut served = std::pin::pin!(serve(&engine, listener, accepting, stop));
         let result = std::future::poll_fn(|context| {
             if let Poll::Ready(failed) = members.poll_failed(context) {
                 return Poll::Ready(Err(failed));
@@ -202,7 +216,7 @@ impl Service {
         // What was sent and is not answered is in the log; watermarks tell what need not be
         // replayed.
         engine.borrow().keep();
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
         members.end();
         resign(lease.as_deref()).await;
         result
@@ -224,6 +238,38 @@ async fn before<T>(
     }
 }
 
+/// Serves clients, from when every partition takes writes until told to stop.
+async fn serve(
+    engine: &Rc<Engine>,
+    listener: Listener,
+    accepting: watch::Receiver<Arc<AcceptConfig>>,
+    stop: StopSignal,
+) -> io::Result<Served> {
+    let mut stopping = stop.clone();
+    first(takes_writes(engine), first(sleep(OPEN_WITHIN), stopping.stopping())).await;
+    accept(listener, accepting, Rc::new(Frontend::new(engine)), stop).await
+}
+
+/// Waits until every partition takes writes: a client that comes before waits, and is not refused.
+async fn takes_writes(engine: &Engine) {
+    const LOOK_EVERY: Duration = Duration::from_millis(2);
+    loop {
+        let is_open = {
+            let inner = engine.look();
+            let mut partitions = 0..inner.map.partitions();
+            partitions.all(|partition| {
+                // One without duplicates was closed.
+                inner.members.configured(partition).is_empty()
+                    || inner.members.takers(partition).is_ok()
+            })
+        };
+        if is_open {
+            return;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Nothing is written any more: whoever stands by need not wait for the end of the lease.
 async fn resign(lease: Option<&Leadership>) {
     if let Some(lease) = lease {
@@ -231,22 +277,55 @@ async fn resign(lease: Option<&Leadership>) {
     }
 }
 
-/// Waits for its turn; clients that come and changes that are given meanwhile are told who leads.
+/// As the other processes of the service know this one.
+fn own_name(config: &DuplicatesConfig) -> String {
+    match &config.advertise {
+        Some(advertised) => leadership::name(advertised),
+        None => leadership::name(config.listen),
+    }
+}
+
+/// Tells clients that ask by Sentinel's protocol who leads, as long as what it answers lives.
+fn answer_clients(
+    config: &DuplicatesConfig,
+    listener: Option<(Listener, Option<ServerTls>)>,
+    holder: &watch::Sender<Holder>,
+    stop: &StopSignal,
+) -> JoinSet<io::Result<Served>> {
+    let mut answering = JoinSet::new();
+    if let Some((listener, tls)) = listener {
+        let (service, holder) = (config.name.clone(), holder.subscribe());
+        let sentinel = Rc::new(Sentinel { service, holder });
+        let accepting = sentinel_config(config, tls).fixed();
+        answering.spawn_local(accept(listener, accepting, sentinel, stop.clone()));
+    }
+    answering
+}
+
+/// Waits for its turn. Clients that come meanwhile are passed on to whoever leads; changes that are
+/// given are refused.
 async fn stand_by(
     config: &DuplicatesConfig,
     settings: &leadership::EtcdSettings,
     (listener, accepting): (&Listener, watch::Receiver<Arc<AcceptConfig>>),
-    state: &watch::Sender<Arc<DuplicatesState>>,
+    (state, holder): (&watch::Sender<Arc<DuplicatesState>>, &watch::Sender<Holder>),
     changes: &mut UnboundedReceiver<Asked>,
 ) -> io::Result<Leadership> {
-    let who = format!("{} (process {})", config.listen, std::process::id());
-    let tell = |holder: &str| {
+    let who = own_name(config);
+    let tell = |known: Holder| {
         let mut shown = (**state.borrow()).clone();
         shown.role = STANDS_BY;
-        shown.failure = Some(holder.to_owned());
+        shown.failure = Some(known.words.clone());
         state.send_replace(Arc::new(shown));
+        holder.send_replace(known);
     };
-    let stand_in = Rc::new(StandIn(state.subscribe()));
+    let stand_in = Rc::new(StandIn {
+        holder: holder.subscribe(),
+        tls: config.load_relay_tls()?,
+        // Who speaks TLS with clients does with this process.
+        relays: config.tls.is_none() || config.relay_tls.is_some(),
+        hold: settings.lease * HOLD_LEASES,
+    });
     let listener = listener.again();
     let refusing = async {
         // Not kept for its turn: nobody would expect it then.
@@ -265,7 +344,7 @@ async fn stand_by(
 async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, members: Members) {
     let mut seen = 0;
     loop {
-        tokio::time::sleep(KEEP_EVERY).await;
+        sleep(KEEP_EVERY).await;
         let within = {
             let mut inner = engine.look();
             for doubted in inner.keep().iter() {
@@ -283,7 +362,7 @@ async fn keep_whole(engine: Rc<Engine>) {
     let (mut pause, mut again, mut least) = (KEEP_EVERY, STATE_AGAIN_AFTER.start, 0);
     let mut seen = 0;
     loop {
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         let wants = {
             let mut inner = engine.look();
             inner.forget_gone();
@@ -338,7 +417,7 @@ async fn known_layout(
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, place = store.place(), "waiting for the layout");
-                tokio::time::sleep(LOAD_AGAIN_AFTER).await;
+                sleep(LOAD_AGAIN_AFTER).await;
             }
         }
     };

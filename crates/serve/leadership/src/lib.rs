@@ -20,6 +20,9 @@
 //!
 //! [`layout`] is the other thing that is kept of a service besides its log: in a file, or here.
 //!
+//! **Clients** may connect to any process: who stands by passes them on (`relay.rs`); those that
+//! know Sentinel's protocol are told who leads (`sentinel.rs`).
+//!
 //! **What a new holder must know** it has from the duplicates: it takes an epoch above all that
 //! were given, fences them off and begins from what a majority has.
 
@@ -27,6 +30,8 @@ mod error;
 mod etcd;
 mod etcd_store;
 pub mod layout;
+mod relay;
+mod sentinel;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +44,8 @@ use std::time::Duration;
 use self::error::LeadershipError;
 use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
 pub use self::etcd_store::EtcdStore;
+pub use self::relay::{Holder, StandIn, name};
+pub use self::sentinel::Sentinel;
 use evenkeel_stores::clients::error::RemoteError;
 use tokio::sync::Notify;
 
@@ -87,7 +94,8 @@ pub struct Leadership {
     error: RefCell<Option<String>>,
 }
 
-/// Waits until nobody else leads; `told` is called with who does, whenever that changes.
+/// Waits until nobody else leads; `reported` is called with who does, whenever that changes. `who`
+/// is a [`name`].
 ///
 /// # Errors
 /// When etcd's answer is one that waiting does not change, or another one leads and we are not to
@@ -96,15 +104,15 @@ pub async fn enter(
     settings: &EtcdSettings,
     service: &str,
     who: &str,
-    mut reported: impl FnMut(&str),
+    mut reported: impl FnMut(Holder),
 ) -> io::Result<Leadership> {
     let wrong = |error: LeadershipError| io::Error::other(format!("duplicates.{service}: {error}"));
     let election = Election::open(settings).map_err(wrong)?;
     let pause = settings.lease / LOOKS;
-    let mut said = String::new();
+    let mut said = Holder::default();
     loop {
         let asked = boot_time();
-        let (text, is_held) = match election.campaign(who).await {
+        let (holder, is_held) = match election.campaign(who).await {
             Ok(Campaign::Won(held)) => {
                 let until = asked + relied_on(held.granted);
                 tracing::info!(service, lease = ?held.granted, "this process leads");
@@ -123,22 +131,23 @@ pub async fn enter(
                 let place = election.place().to_owned();
                 return Err(wrong(LeadershipError::Taken { place, holder }));
             }
-            Ok(Campaign::Lost(holder)) => (format!("{holder} leads"), true),
+            Ok(Campaign::Lost(holder)) => (Holder::of(&holder), true),
             Err(error) if error.may_pass => {
-                (format!("{} does not tell who leads: {error}", election.place()), false)
+                let words = format!("{} does not tell who leads: {error}", election.place());
+                (Holder { words, address: said.address }, false)
             }
             Err(error) => {
                 let place = election.place().to_owned();
                 return Err(wrong(LeadershipError::Refused { place, error: error.into() }));
             }
         };
-        if text != said {
+        if holder != said {
             match is_held {
-                true => tracing::info!(service, "standing by: {text}"),
-                false => tracing::warn!(service, "standing by: {text}"),
+                true => tracing::info!(service, "standing by: {}", holder.words),
+                false => tracing::warn!(service, "standing by: {}", holder.words),
             }
-            reported(&text);
-            said = text;
+            reported(holder.clone());
+            said = holder;
         }
         tokio::time::sleep(pause).await;
     }

@@ -101,7 +101,7 @@ fn one_reigns_at_a_time_and_who_is_deposed_gives_no_epoch_and_stores_no_map() {
 
         let begun = Instant::now();
         let mut said = Vec::new();
-        let second = enter(&settings, "cart", "the second", |who| said.push(who.to_owned()));
+        let second = enter(&settings, "cart", "the second", |who: Holder| said.push(who.words));
         let second = second.await.unwrap();
         assert!(begun.elapsed() > relied_on(Duration::from_secs(1)), "the lease had to end");
         // A machine that stood still does not hear who leads in time, and says so.
@@ -144,7 +144,7 @@ fn who_cannot_reach_etcd_waits_and_says_so() {
     };
     reported(async || {
         let mut said = Vec::new();
-        let entering = enter(&settings, "cart", "me", |why| said.push(why.to_owned()));
+        let entering = enter(&settings, "cart", "me", |why: Holder| said.push(why.words));
         let entered = tokio::time::timeout(Duration::from_millis(600), entering).await;
         assert!(entered.is_err(), "it waits");
         let words = said.concat();

@@ -185,6 +185,15 @@ impl Client {
         Self { stream: BufReader::new(copy) }
     }
 
+    /// The address it comes from.
+    ///
+    /// # Panics
+    /// When the connection has ended.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.stream.get_ref().local_addr().expect("it is connected")
+    }
+
     /// Sends a command and reads its answer.
     ///
     /// # Panics

@@ -3,6 +3,8 @@
 //! A connection that another one kills ends at once, as with Redis: what it asked for goes on
 //! without it, and a write of which it was not told may be done.
 
+use std::net::SocketAddr;
+
 use evenkeel_core::Instant;
 use evenkeel_runtime::accept::Peer;
 
@@ -19,6 +21,7 @@ pub(super) const BAD_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters.";
 const NO_TRACKING: &str = "ERR client tracking is not offered here: keep values in the client \
                            for a time of your own, or read them with consistency eventual";
+const BAD_ADDRESS: &str = "ERR EK.RELAYED takes the client's address, such as 10.0.0.7:40312";
 const NO_PAUSE: &str = "ERR CLIENT PAUSE would hold up every client of the service: a duplicate \
                         that is to rest is taken out of it by a change request";
 
@@ -53,6 +56,18 @@ impl Inner {
             client.about.address = peer.address.to_string();
             client.about.local = peer.local.to_string();
         }
+    }
+
+    /// `EK.RELAYED address`: a process that stands by passes this client on.
+    pub(super) fn relayed(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        let address = std::str::from_utf8(parsed.argument(1)).ok();
+        let Some(address) = address.and_then(|text| text.parse::<SocketAddr>().ok()) else {
+            return self.refuse(id, BAD_ADDRESS);
+        };
+        if let Some(client) = self.client(id) {
+            client.about.address = address.to_string();
+        }
+        self.ok(id);
     }
 
     /// `CLIENT subcommand …`

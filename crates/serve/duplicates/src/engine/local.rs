@@ -27,7 +27,10 @@ impl Inner {
         parsed: ParsedCommand<'_>,
     ) {
         let Some(client) = self.client(id) else { return };
-        let is_greeting = matches!(local, Local::Auth | Local::Hello | Local::Quit | Local::Reset);
+        let is_greeting = matches!(
+            local,
+            Local::Auth | Local::Hello | Local::Quit | Local::Relayed | Local::Reset
+        );
         if !client.is_known && !is_greeting {
             return self.refuse(id, "NOAUTH Authentication required.");
         }
@@ -82,6 +85,7 @@ impl Inner {
                 self.unwatch(id);
                 self.ok(id);
             }
+            Local::Relayed => self.relayed(id, parsed),
             Local::Token => self.token(id),
             Local::Session => self.adopt_session(id, parsed),
         }

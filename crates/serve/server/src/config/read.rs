@@ -347,7 +347,10 @@ fn check_addresses(
         nodes: vec![node],
     });
     let own_addresses = listens.chain(of_agents).chain(admin).chain(redirect).chain(envoy);
-    let own_addresses = own_addresses.chain(services);
+    let sentinels = duplicates.iter().filter_map(|service| service.sentinel.as_ref());
+    let sentinels =
+        sentinels.map(|address| OwnAddress { of: "[duplicates]", address, nodes: Vec::new() });
+    let own_addresses = own_addresses.chain(services).chain(sentinels);
     let own_addresses: Vec<OwnAddress<'_>> = own_addresses.collect();
     let replicas = upstreams.iter().map(|upstream| upstream.replicas.as_slice());
     let apps = agents.iter().map(|agent| std::slice::from_ref(&agent.app));

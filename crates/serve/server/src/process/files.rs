@@ -56,7 +56,10 @@ fn budget(config: &Config, discovered: impl Fn(usize) -> usize) -> Budget {
     });
     let duplicates = config.duplicates.iter().map(|service| {
         let servers: usize = service.partitions.iter().map(Vec::len).sum();
-        (servers + service.spares.len()) as u64 * OF_DUPLICATE
+        // Clients are passed on to whoever leads.
+        let stands_by = service.etcd.as_ref().is_some_and(|it| it.standby);
+        let relays = if stands_by { service.clients_max as u64 } else { 0 };
+        (servers + service.spares.len()) as u64 * OF_DUPLICATE + relays
     });
     Budget {
         clients: listens * workers + agents + services,

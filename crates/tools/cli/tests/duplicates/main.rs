@@ -20,6 +20,7 @@ mod secure;
 mod sessions;
 #[cfg(target_os = "linux")]
 mod soak;
+mod standby;
 mod strong;
 mod succession;
 mod trouble;
@@ -71,6 +72,21 @@ fn another_front_takes_over_when_the_disk_of_the_one_that_leads_is_full() {
 #[test]
 fn a_second_front_that_is_not_to_wait_ends() {
     leadership::nobody_waits();
+}
+
+#[test]
+fn a_client_of_a_front_that_stands_by_is_served_by_the_one_that_leads() {
+    standby::any_front_serves_any_client();
+}
+
+#[test]
+fn fronts_that_take_each_other_for_the_leader_pass_a_client_on_once() {
+    standby::no_client_goes_round_in_circles();
+}
+
+#[test]
+fn sentinels_clients_are_told_who_leads_and_when_that_changes() {
+    standby::sentinel_tells_who_leads();
 }
 
 #[test]

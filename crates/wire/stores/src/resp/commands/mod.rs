@@ -228,6 +228,8 @@ pub enum Local {
     Wait,
     Unwatch,
     Watch,
+    /// `EK.RELAYED`: another process passes a client on, which has this address.
+    Relayed,
     /// `EK.SESSION`: takes the position in the writes that another connection had.
     Session,
     /// `EK.TOKEN`: says this connection's position in the writes.

@@ -1,0 +1,206 @@
+//! Clients of a process that stands by: they are passed on to the one that leads.
+//!
+//! So a client may connect to any process of a service. When its first bytes have come, the leader
+//! is told whose they are (`EK.RELAYED address`, which it answers with `+OK`); from then on bytes
+//! pass in both directions as they come, and nothing is read into them. While nobody leads, or the
+//! leader is not reached, the client is held for a while: it waits, as for a slow server, in place
+//! of an error that its library would not try again.
+//!
+//! **No circles.** For a moment, or by a wrong `advertise`, two processes may take each other for
+//! the leader. So who stands by passes on nothing that was passed on to it.
+//!
+//! **Cost.** One more connection and hop for each client; 16 KiB in each direction. TLS of the
+//! client ends here.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Context;
+use std::time::Duration;
+
+use evenkeel_runtime::accept::{Linger, Link, Peer, Phase, ServeConnection, first, poll_leave};
+use evenkeel_runtime::dial::dial;
+use evenkeel_runtime::stream::Stream;
+use evenkeel_runtime::tls::ClientTls;
+use evenkeel_settings::address::ServerAddress;
+use evenkeel_stores::resp::encode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// What a relay says first: the command up to its argument.
+const PREFACE: &[u8] = b"*2\r\n$10\r\nEK.RELAYED\r\n";
+/// What is held of each direction.
+const BUFFER_BYTES: usize = 16 << 10;
+/// How long the leader may take to answer that it leads.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long until a leader that was not reached is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// Who leads, as far as this process knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// In words, for people; empty until something is known.
+    pub words: String,
+    /// Where its clients connect; of whoever led last while nobody does.
+    pub address: Option<ServerAddress>,
+}
+
+impl Holder {
+    /// By what a process says of itself in etcd: see [`name`].
+    pub fn of(who: &str) -> Self {
+        let address = who.split_once(" (process ").map_or(who, |(address, _)| address);
+        let address = ServerAddress::parse(address).ok();
+        let is_somewhere = |it: &ServerAddress| match it {
+            ServerAddress::Inet(address) => !address.ip().is_unspecified(),
+            ServerAddress::Name { .. } => true,
+            ServerAddress::Unix(_) => false,
+        };
+        Self { words: format!("{who} leads"), address: address.filter(is_somewhere) }
+    }
+}
+
+/// How a process that clients reach at this address names itself.
+pub fn name(address: impl fmt::Display) -> String {
+    format!("{address} (process {})", std::process::id())
+}
+
+/// Serves clients while another process leads.
+#[derive(Debug)]
+pub struct StandIn {
+    /// Who leads.
+    pub holder: watch::Receiver<Holder>,
+    /// How the leader is spoken to: `None` = unencrypted.
+    pub tls: Option<ClientTls>,
+    /// Whether clients are passed on. Otherwise they are told who leads.
+    pub relays: bool,
+    /// How long a client waits for a leader.
+    pub hold: Duration,
+}
+
+impl StandIn {
+    /// For clients and whoever gives orders.
+    pub fn why(&self) -> String {
+        format!("this process stands by: {}", self.holder.borrow().words)
+    }
+
+    /// A connection to the leader, which knows whose it is.
+    ///
+    /// # Errors
+    /// When none is reached in time, or it cannot be known where the leader is.
+    async fn leader(&self, peer: &Peer) -> io::Result<Stream> {
+        let mut last = None;
+        let mut holder = self.holder.clone();
+        let searching = async {
+            loop {
+                let Holder { words, address } = holder.borrow_and_update().clone();
+                match address {
+                    Some(address) => match self.reach(address, peer).await {
+                        Ok(leader) => return Ok(leader),
+                        Err(error) => last = Some(format!("{address}: {error}")),
+                    },
+                    None if words.is_empty() => {} // nothing is known yet
+                    None => return Err(io::Error::other(self.why())),
+                }
+                let told = async { holder.changed().await.unwrap_or(()) };
+                first(told, sleep(AGAIN_AFTER)).await;
+            }
+        };
+        let found = timeout(self.hold, searching).await;
+        found.unwrap_or_else(|_| {
+            let last = last.map(|last| format!(" ({last})")).unwrap_or_default();
+            Err(io::Error::other(format!("{}{last}", self.why())))
+        })
+    }
+
+    async fn reach(&self, address: ServerAddress, peer: &Peer) -> io::Result<Stream> {
+        let reaching = async {
+            let mut leader = dial(address, self.tls.as_ref()).await?;
+            let mut preface = Vec::new();
+            encode::command(&mut preface, &[b"EK.RELAYED", peer.address.to_string().as_bytes()]);
+            leader.write_all(&preface).await?;
+            leader.flush().await?;
+            let mut answer = [0; 5];
+            leader.read_exact(&mut answer).await?;
+            match &answer {
+                b"+OK\r\n" => Ok(leader),
+                _ => Err(io::Error::other("it does not lead")),
+            }
+        };
+        timeout(PATIENCE, reaching).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl ServeConnection for StandIn {
+    async fn serve(self: Rc<Self>, mut stream: Stream, peer: Peer, link: Rc<Link>) {
+        let Ok(said) = first_words(&mut stream).await else { return };
+        link.enter(Phase::Serving); // its time is for the leader to limit
+        let leader = match self.relays && !said.starts_with(PREFACE) {
+            true => self.leader(&peer).await,
+            false => Err(io::Error::other(self.why())),
+        };
+        let passed = match leader {
+            Ok(leader) => pass(&mut stream, said, leader).await,
+            Err(why) => {
+                let mut reported = Vec::new();
+                encode::error(&mut reported, &format!("UNAVAILABLE {why}"));
+                stream.write_all(&reported).await
+            }
+        };
+        if passed.is_ok() {
+            let leaving = |context: &mut Context<'_>| {
+                poll_leave(Pin::new(&mut stream), &link, Linger::WhileSending, context)
+            };
+            let _ = std::future::poll_fn(leaving).await; // who does not hear it has gone
+        }
+    }
+}
+
+/// What a client says first: enough to know whether it was passed on already.
+async fn first_words(stream: &mut Stream) -> io::Result<Vec<u8>> {
+    let mut said = Vec::with_capacity(512);
+    loop {
+        if stream.read_buf(&mut said).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if said.len() >= PREFACE.len() || !PREFACE.starts_with(&said) {
+            return Ok(said);
+        }
+    }
+}
+
+/// Passes bytes on until both sides have ended, or one broke.
+async fn pass(client: &mut Stream, said: Vec<u8>, mut leader: Stream) -> io::Result<()> {
+    leader.write_all(&said).await?;
+    leader.flush().await?;
+    drop(said);
+    copy_bidirectional_with_sizes(client, &mut leader, BUFFER_BYTES, BUFFER_BYTES).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_known_by_what_it_says_of_itself() {
+        for (who, address) in [
+            ("10.0.2.1:6380 (process 17)", Some("10.0.2.1:6380")),
+            ("[2001:db8::1]:6380 (process 17)", Some("[2001:db8::1]:6380")),
+            ("cart-1.example:6380 (process 17)", Some("cart-1.example:6380")),
+            // Where it listens says nothing of how it is reached.
+            ("0.0.0.0:6380 (process 17)", None),
+            ("[::]:6380 (process 17)", None),
+            ("somebody else", None),
+            ("", None),
+        ] {
+            let holder = Holder::of(who);
+            let found = holder.address.map(|address| address.to_string());
+            assert_eq!(found.as_deref(), address, "{who}");
+            assert_eq!(holder.words, format!("{who} leads"));
+        }
+        let own = Holder::of(&name("10.0.2.1:6380"));
+        assert_eq!(own.address.unwrap().to_string(), "10.0.2.1:6380");
+    }
+}

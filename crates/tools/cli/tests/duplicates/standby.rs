@@ -1,0 +1,170 @@
+//! Clients that come to a process that stands by, and clients that ask by Sentinel's protocol.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use evenkeel_testkit::redis::{Client, Reply};
+use evenkeel_testkit::story::nobody;
+use evenkeel_testkit::wait::block_until as until;
+
+use super::leadership::Etcd;
+use super::strong::STRONG;
+use super::world::{Front, World};
+
+/// Two fronts, the second stands by; each answers by Sentinel's protocol too.
+struct Scene {
+    world: World,
+    other: Front,
+    sentinels: [SocketAddr; 2],
+    _etcd: Etcd,
+}
+
+impl Scene {
+    fn set(name: &str, change: impl Fn(&Front, &Front)) -> Option<Self> {
+        let etcd = Etcd::start(name)?;
+        let settings = format!("{STRONG}\nsentinel = \"SENTINEL\"\n{}", etcd.settings);
+        let mut world = World::of(name, &settings, &[3], 0)?;
+        let mut other = world.other_front("two");
+        let sentinels = [nobody(), nobody()];
+        for (front, sentinel) in [&world.front, &other].into_iter().zip(sentinels) {
+            front.replace_words("SENTINEL", &sentinel.to_string());
+        }
+        change(&world.front, &other);
+        world.front.start();
+        world.front.wait_live(3);
+        other.start();
+        until("the second stands by", || other.has_role("stands by"));
+        Some(Self { world, other, sentinels, _etcd: etcd })
+    }
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".to_owned())
+}
+
+fn pair(address: SocketAddr) -> Reply {
+    Reply::Array(vec![
+        Reply::bulk(&address.ip().to_string()),
+        Reply::bulk(&address.port().to_string()),
+    ])
+}
+
+/// As many as Linux tells; elsewhere none.
+fn open_files(front: &Front) -> usize {
+    let folder = format!("/proc/{}/fd", front.process.id().unwrap());
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+/// Who is told to lead.
+fn told(sentinel: SocketAddr) -> Option<Reply> {
+    let mut client = Client::try_connect(sentinel, Duration::from_secs(2)).ok()?;
+    client.try_ask(&["SENTINEL", "get-master-addr-by-name", "chaos"]).ok()
+}
+
+/// A client of the second process is one of the first; when that dies, it waits for the second.
+pub(crate) fn any_front_serves_any_client() {
+    let Some(mut scene) = Scene::set("relay", |_, _| {}) else { return };
+    let mut direct = scene.world.front.client();
+    let mut relayed = scene.other.client();
+    assert_eq!(relayed.ask(&["SET", "k", "1"]), ok());
+    assert_eq!(direct.ask(&["GET", "k"]), Reply::bulk("1"));
+    assert_eq!(direct.ask(&["SET", "k", "2"]), ok());
+    assert_eq!(relayed.ask(&["GET", "k"]), Reply::bulk("2"));
+    let long = "x".repeat(3 << 20);
+    assert_eq!(relayed.ask(&["SET", "long", &long]), ok());
+    assert_eq!(relayed.ask(&["GET", "long"]), Reply::bulk(&long));
+    // A client that says nothing, or half a command, has no connection to the leader yet.
+    let silent = scene.other.client();
+    let mut slow = scene.other.client();
+    slow.send(b"*2\r\n$10\r\nEK.REL");
+    slow.send(b"ATED\r\n$1\r\nx\r\n");
+    let Reply::Error(said) = slow.read() else { panic!("nobody says so") };
+    assert!(said.starts_with("ERR unknown command"), "{said}");
+    // As the leader knows it, it is the client's own address.
+    let mut named = scene.other.client();
+    assert_eq!(named.ask(&["CLIENT", "SETNAME", "far"]), ok());
+    let own = named.local().to_string();
+    let list = direct.ask(&["CLIENT", "LIST"]);
+    let list = list.text().unwrap();
+    let line = list.lines().find(|line| line.contains("name=far")).unwrap();
+    assert!(line.contains(&format!("addr={own} ")), "{line}");
+    drop(silent);
+
+    scene.world.front.process.kill();
+    assert!(relayed.try_ask(&["GET", "k"]).is_err(), "it ended with the leader");
+    let begun = Instant::now();
+    let answer = loop {
+        // Held until somebody leads; cut off, and not refused, when that is the second one.
+        let mut client = scene.other.client();
+        match client.try_ask(&["GET", "k"]) {
+            Ok(answer) => break answer,
+            Err(_) => assert!(begun.elapsed() < Duration::from_secs(20), "nobody leads"),
+        }
+    };
+    println!("a client that came while nobody led had its answer after {:?}", begun.elapsed());
+    assert_eq!(answer, Reply::bulk("2"), "no error");
+    until("it is known as the leader", || scene.other.has_role("leads"));
+}
+
+/// Two processes that take each other for the leader pass a client on once.
+pub(crate) fn no_client_goes_round_in_circles() {
+    // The first one says that it is where the second one is.
+    let listens = |first: &Front, second: &Front| {
+        let words = "sentinel = ";
+        first.replace_words(words, &format!("advertise = \"{}\"\n{words}", second.address));
+    };
+    let Some(scene) = Scene::set("circles", listens) else { return };
+    let mut client = scene.other.client();
+    let before = open_files(&scene.other);
+    let begun = Instant::now();
+    client.tell(&["GET", "k"]);
+    let mut most = 0;
+    while begun.elapsed() < Duration::from_secs(3) {
+        most = most.max(open_files(&scene.other));
+    }
+    assert!(most <= before + 4, "{most} open files, {before} before one client asked");
+    let Reply::Error(said) = client.read() else { panic!("somebody answers") };
+    assert!(said.starts_with("UNAVAILABLE this process stands by") && said.contains("not lead"));
+    assert!(begun.elapsed() >= Duration::from_secs(4), "it was held for two leases");
+    assert_eq!(scene.world.front.client().ask(&["SET", "k", "1"]), ok(), "the first one leads");
+}
+
+/// Both tell who leads, and those who listen when that changes.
+pub(crate) fn sentinel_tells_who_leads() {
+    let Some(mut scene) = Scene::set("sentinel", |_, _| {}) else { return };
+    let (first, second) = (scene.world.front.address, scene.other.address);
+    for sentinel in scene.sentinels {
+        until("it tells the first", || told(sentinel) == Some(pair(first)));
+    }
+    let mut client = Client::connect(scene.sentinels[1]);
+    let unknown = client.ask(&["SENTINEL", "get-master-addr-by-name", "other"]);
+    assert_eq!(unknown, Reply::Null);
+    let Reply::Error(said) = client.ask(&["SENTINEL", "failover", "chaos"]) else {
+        panic!("nothing is changed here")
+    };
+    assert!(said.contains("the lease decides"), "{said}");
+    let Reply::Array(masters) = client.ask(&["SENTINEL", "MASTERS"]) else { panic!("no list") };
+    let Reply::Array(fields) = &masters[0] else { panic!("{masters:?}") };
+    let value = |name: &str| {
+        let at = fields.iter().position(|field| field.text() == Some(name)).unwrap();
+        fields[at + 1].text().unwrap().to_owned()
+    };
+    assert_eq!((value("name"), value("flags")), ("chaos".to_owned(), "master".to_owned()));
+    assert_eq!(value("port"), first.port().to_string());
+
+    let mut listener = Client::connect(scene.sentinels[1]);
+    let confirmed = listener.ask(&["SUBSCRIBE", "+switch-master"]);
+    let parts = |texts: [&str; 2]| texts.map(Reply::bulk).to_vec();
+    let mut expected = parts(["subscribe", "+switch-master"]);
+    expected.push(Reply::Integer(1));
+    assert_eq!(confirmed, Reply::Array(expected));
+    scene.world.front.process.kill();
+    let switched =
+        format!("chaos {} {} {} {}", first.ip(), first.port(), second.ip(), second.port());
+    let mut expected = parts(["message", "+switch-master"]);
+    expected.push(Reply::bulk(&switched));
+    assert_eq!(listener.read(), Reply::Array(expected));
+    assert_eq!(told(scene.sentinels[1]), Some(pair(second)));
+    scene.world.front.start();
+    until("the first one tells it too", || told(scene.sentinels[0]) == Some(pair(second)));
+}
