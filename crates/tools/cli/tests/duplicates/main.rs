@@ -80,6 +80,11 @@ fn a_client_of_a_front_that_stands_by_is_served_by_the_one_that_leads() {
 }
 
 #[test]
+fn a_client_behind_tls_is_passed_on_to_a_leader_that_is_believed() {
+    standby::behind_tls();
+}
+
+#[test]
 fn fronts_that_take_each_other_for_the_leader_pass_a_client_on_once() {
     standby::no_client_goes_round_in_circles();
 }

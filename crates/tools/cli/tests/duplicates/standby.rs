@@ -1,8 +1,10 @@
 //! Clients that come to a process that stands by, and clients that ask by Sentinel's protocol.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use evenkeel_testkit::certificates::Authority;
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::wait::block_until as until;
@@ -104,6 +106,51 @@ pub(crate) fn any_front_serves_any_client() {
     println!("a client that came while nobody led had its answer after {:?}", begun.elapsed());
     assert_eq!(answer, Reply::bulk("2"), "no error");
     until("it is known as the leader", || scene.other.has_role("leads"));
+}
+
+/// TLS ends at the process that the client reaches; the leader is believed by `relay_tls`.
+pub(crate) fn behind_tls() {
+    let Some(etcd) = Etcd::start("relay-tls") else { return };
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue(&["127.0.0.1"]);
+    let [ca, one, its_key] = ["ca.pem", "one.pem", "one.key"].map(|it| etcd.folder.file(it));
+    for (file, text) in [(&ca, authority.pem()), (&one, certificate), (&its_key, key)] {
+        std::fs::write(file, text).unwrap();
+    }
+    let settings = format!(
+        "{STRONG}\ntls = {{certificate = \"{}\", key = \"{}\"}}\nrelay_tls = {{ca = \"{}\"}}\n{}",
+        one.display(),
+        its_key.display(),
+        ca.display(),
+        etcd.settings
+    );
+    let Some(mut world) = World::of("relay-tls", &settings, &[3], 0) else { return };
+    let mut other = world.other_front("two");
+    world.front.start();
+    until("the first leads", || world.front.has_role("leads"));
+    other.start();
+    until("the second stands by", || other.has_role("stands by"));
+    let asked = |port: u16, command: &[&str]| {
+        let mut cli = Command::new("redis-cli");
+        cli.args(["--tls", "--cacert"]).arg(&ca).args(["-p", &port.to_string()]).args(command);
+        let output = cli.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &errors
+    };
+    assert_eq!(asked(other.address.port(), &["SET", "k", "1"]), "OK\n");
+    assert_eq!(asked(world.front.address.port(), &["GET", "k"]), "1\n");
+    // Who does not believe the leader passes no client on.
+    let stranger = etcd.folder.file("stranger.pem");
+    std::fs::write(&stranger, Authority::new().pem()).unwrap();
+    other.process.kill();
+    other.replace_words(
+        &format!("relay_tls = {{ca = \"{}", ca.display()),
+        &format!("relay_tls = {{ca = \"{}", stranger.display()),
+    );
+    other.start();
+    until("it stands by again", || other.has_role("stands by"));
+    let said = asked(other.address.port(), &["GET", "k"]);
+    assert!(said.contains("UNAVAILABLE this process stands by"), "{said}");
 }
 
 /// Two processes that take each other for the leader pass a client on once.
