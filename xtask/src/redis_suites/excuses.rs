@@ -57,6 +57,7 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(super::REDIS_PY, "*::test_copy_to_another_database", DATABASES),
     excuse(super::REDIS_PY, "*::test_select", DATABASES),
     excuse(super::REDIS_PY, "*::test_replicaof", "the service keeps duplicates equal itself"),
+    excuse(super::REDIS_PY, "*::test_xtrim_minlen_and_length_args", TRIMMED),
     excuse(super::REDIS_PY, "*::test_watch_exec_no_unwatch", MONITOR),
     excuse(super::REDIS_PY, "*::test_watch_reset_unwatch", MONITOR),
 ];
