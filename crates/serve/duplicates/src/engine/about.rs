@@ -50,6 +50,15 @@ impl About {
         (self.command, self.bytes, self.said_at) = (command, bytes, now);
     }
 
+    /// Whether the next answer is not wanted; it is no answer but a message, and sent.
+    pub(super) fn passes_over(&mut self) -> bool {
+        let is_off = self.replies != Replies::On;
+        if self.replies == Replies::SkipNext {
+            self.replies = Replies::On;
+        }
+        is_off
+    }
+
     /// The answer that goes to this slot is the next one.
     #[inline]
     pub(super) fn mute(&mut self, slot: u64) {

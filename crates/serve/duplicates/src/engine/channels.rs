@@ -98,7 +98,7 @@ impl Inner {
             self.subscriptions.add(id, to, kind, name);
             confirm(&mut told, client.protocol, (kind, true), Some(name), to.count(kind));
         }
-        self.reply_now(id, |out, _| out.extend_from_slice(&told));
+        self.confirm_to(id, &told);
     }
 
     /// `UNSUBSCRIBE [name…]` and its kin
@@ -119,7 +119,18 @@ impl Inner {
             confirm(&mut told, client.protocol, (kind, false), None, to.count(kind));
         }
         client.listening = (!listening.to.is_empty()).then_some(listening);
-        self.reply_now(id, |out, _| out.extend_from_slice(&told));
+        self.confirm_to(id, &told);
+    }
+
+    /// Confirms subscriptions: messages, that `CLIENT REPLY OFF` lets pass.
+    fn confirm_to(&mut self, id: ClientId, told: &[u8]) {
+        let client = self.client(id).filter(|client| client.captured.is_none());
+        if let Some(client) = client
+            && client.about.passes_over()
+        {
+            return client.out.extend_from_slice(told); // all before it is answered
+        }
+        self.reply_now(id, |out, _| out.extend_from_slice(told));
     }
 
     /// A client listens to nothing any more.

@@ -296,9 +296,10 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_ordered::{ConnectionKind, Dropped};
+    use evenkeel_ordered::{ConnectionKind, Dropped, Session};
 
     use super::super::world::World;
+    use super::ClientId;
 
     const ORDERED: ConnectionKind = ConnectionKind::Ordered;
 
@@ -336,6 +337,76 @@ mod tests {
             assert_eq!(heard == "+OK\r\n", !is_lost, "{heard}");
             let inner = world.engine.borrow();
             assert!(inner.gathers.is_empty() && inner.clients.len() == 1, "something is left");
+        }
+    }
+
+    #[test]
+    fn a_log_that_fails_behind_the_parts_leaves_the_whole_uncertain() {
+        let mut world = World::start(2, |config| {
+            let targets = config.partitions.remove(0);
+            config.partitions = targets.chunks(1).map(<[_]>::to_vec).collect();
+            config.log.segment_bytes = 1_024; // one batch
+        });
+        let (client, long) = (world.client(), "1".repeat(1_024));
+        assert!(world.tell(client, &["MSET", "a", &long, "b", "2"]));
+        let directory = world.engine.borrow().config.log_directory.clone();
+        world.fetch();
+        world.engine.borrow().flush();
+        (0..2).for_each(|server| drop(world.say(server, ORDERED, "+OK\r\n")));
+        assert_eq!(world.heard(client), "+OK\r\n", "the log takes it");
+        assert!(world.tell(client, &["MSET", "a", "3", "b", "4"]));
+        std::fs::remove_dir_all(directory).unwrap();
+        world.engine.borrow().flush();
+        let heard = world.heard(client);
+        assert!(heard.starts_with("-UNCERTAIN"), "{heard}");
+        assert!((0..2).all(|server| world.asked(server, ORDERED).is_empty()), "it was sent");
+        assert!(world.tell(client, &["MSET", "a", "5", "b", "6"]));
+        let heard = world.heard(client);
+        assert!(heard.starts_with("-UNAVAILABLE the log cannot be written"), "{heard}");
+        let inner = world.engine.borrow();
+        assert!(inner.gathers.is_empty() && inner.clients.len() == 1, "something is left");
+    }
+
+    /// Two partitions of two, where one of the first has not done a write that a client of level
+    /// `eventual` saw with `WATCH`; that one owes less than the other.
+    fn watching(copies: u8) -> (World, ClientId, usize) {
+        let mut world = World::start(4, |config| {
+            let targets = config.partitions.remove(0);
+            config.partitions = targets.chunks(2).map(<[_]>::to_vec).collect();
+            config.read_copies = copies;
+        });
+        let (client, other) = (world.client(), world.client());
+        let is_first = |key: &&str| world.engine.borrow().partition_of(key.as_bytes()) == 0;
+        let key = ["a", "b"].into_iter().find(is_first).unwrap();
+        world.tell(client, &["EK.SESSION", "eventual"]);
+        world.tell(other, &["SET", key, "1"]);
+        world.tell(client, &["WATCH", key]);
+        let question = |it: &String| it.contains("PEXPIRETIME");
+        let mut servers = 0..4;
+        let has_it = servers.find(|&it| world.asked(it, ORDERED).iter().any(question)).unwrap();
+        world.say(has_it, ORDERED, "+OK\r\n");
+        world.say(has_it, ORDERED, ":-1\r\n");
+        assert_eq!(world.heard(client), "+OK\r\n+OK\r\n");
+        (0..3).for_each(|_| assert!(world.tell(other, &["GET", key])));
+        assert!(world.asked(has_it, ConnectionKind::Free).len() >= 3);
+        let lacks_it = has_it ^ 1;
+        assert_eq!(world.asked(lacks_it, ORDERED), [format!("SET {key} 1")]);
+        (world, client, lacks_it)
+    }
+
+    #[test]
+    fn parts_and_pages_are_not_older_than_what_their_client_watches() {
+        for (words, copies) in [(&["MGET", "a", "b"][..], 2), (&["SCAN", "0"], 1)] {
+            let (mut world, client, lacks_it) = watching(copies);
+            assert!(world.tell(client, words));
+            let asked = world.asked(lacks_it, ConnectionKind::Free);
+            assert!(asked.is_empty(), "{asked:?} of one that lacks what was watched");
+            // Without WATCH it may be asked.
+            let (mut world, client, lacks_it) = watching(copies);
+            world.tell(client, &["UNWATCH"]);
+            world.engine.borrow().client(client).unwrap().session = Session::default();
+            assert!(world.tell(client, words));
+            assert_eq!(world.asked(lacks_it, ConnectionKind::Free).len(), 1, "{words:?}");
         }
     }
 

@@ -177,6 +177,9 @@ impl Inner {
                 self.reply_now(id, |out, protocol| default_user(has_password, protocol, out));
             }
             (b"getuser", 3) => self.reply_now(id, encode::null),
+            (b"deluser", 3..) if parsed.arguments().iter().skip(2).all(|it| it != b"default") => {
+                self.reply_now(id, |out, _| encode::integer(out, 0)); // there is no other user
+            }
             (b"cat", 2 | 3) | (b"genpass", 2 | 3) | (b"help", 2) => self.ask_one(id, parsed),
             (b"log", 2 | 3) => match parsed.arguments().is(2, "reset") {
                 true => self.ok(id),

@@ -256,8 +256,10 @@ impl Inner {
         let is_other = !waiter.is_first && !moves && answer.starts_with(b"-WRONGTYPE");
         waiter.is_first = false;
         if answer.first() != Some(&b'_') && !is_other {
-            if moves && !answer.starts_with(b"-") {
-                self.waiting.filled.extend(waiting::destination(&waiter.text));
+            if moves {
+                // What could not be moved is for the next one.
+                let moved = waiting::moved(&waiter.text, answer.starts_with(b"-"));
+                self.waiting.filled.extend(moved);
                 self.schedule();
             }
             self.waiting.order.found(order);
@@ -427,3 +429,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,17 @@ fn channels_answer_as_those_of_redis() {
             &["a: SUBSCRIBE %c", "a: RESET", "b: PUBLISH %c x", "a: PING"],
             &["a: PUBSUB WHAT", "a: PUBSUB NUMPAT x", "a: PUBSUB NUMSUB", "a: PUBSUB CHANNELS a b"],
             &["a: SUBSCRIBE", "a: PUBLISH x", "a: PUBSUB", "a: PSUBSCRIBE"],
+            // Messages and confirmations come where no replies are wanted.
+            &[
+                "a! CLIENT REPLY OFF",
+                "a: SUBSCRIBE %c",
+                "b: PUBLISH %c x",
+                "a?",
+                "a! CLIENT REPLY SKIP",
+                "a: UNSUBSCRIBE %c",
+                "a! CLIENT REPLY ON",
+                "a?",
+            ],
         ],
     );
 }

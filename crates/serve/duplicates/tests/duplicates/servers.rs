@@ -130,6 +130,7 @@ fn what_is_said_of_connections_is_as_redis_says_it() {
             "ACL CAT",
             "ACL CAT nosuch",
             "ACL GETUSER nosuch",
+            "ACL DELUSER nosuch other",
             "ACL HELP",
             "MODULE LIST",
             "CLUSTER INFO",

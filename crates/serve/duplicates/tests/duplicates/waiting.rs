@@ -132,6 +132,23 @@ fn lists_that_are_waited_for_are_as_those_of_redis() {
 }
 
 #[test]
+fn what_cannot_be_moved_is_for_the_next_one() {
+    let Some(world) = World::start("waitmoves", 3, |_| {}) else { return };
+    let script = &[
+        "b: SET %l 1",
+        "a! BLMOVE %k %l LEFT LEFT 0",
+        "~1",
+        "c! BLPOP %k 0",
+        "~2",
+        "b: RPUSH %k x",
+        "a?",
+        "c?",
+        "b: LLEN %k",
+    ];
+    beside::compare(&world, &[script]);
+}
+
+#[test]
 fn sorted_sets_and_streams_that_are_waited_for_are_as_those_of_redis() {
     let Some(world) = World::start("waitothers", 3, |_| {}) else { return };
     beside::compare(

@@ -174,11 +174,12 @@ fn stream_options<'a>(
     mut word: impl FnMut(&'a [u8]),
 ) -> Result<usize, Refusal> {
     const SYNTAX: Refusal = Refusal(refusals::SYNTAX);
-    let mut at = 2;
+    let (mut at, mut is_about, mut limit) = (2, None, None);
     loop {
         if arguments.is(at, "maxlen") || arguments.is(at, "minid") {
             word(arguments.at(at));
             at += 1;
+            is_about = Some(arguments.get(at) == Some(b"~"));
             if arguments.get(at).is_some_and(|sign| sign == b"~" || sign == b"=") {
                 at += 1;
             }
@@ -186,13 +187,25 @@ fn stream_options<'a>(
             word(arguments.get(at).ok_or(SYNTAX)?);
             at += 1;
         } else if arguments.is(at, "limit") && at + 1 < arguments.len() {
-            at += 2; // only "about" has a limit
+            let number = integer(arguments.at(at + 1));
+            limit = Some(number.ok_or(Refusal(refusals::NOT_AN_INTEGER))?);
+            at += 2;
         } else if is_add && arguments.is(at, "nomkstream") {
             word(arguments.at(at));
             at += 1;
         } else {
-            return Ok(at);
+            break;
         }
+    }
+    match (limit, is_about) {
+        (Some(..=-1), _) => Err(Refusal("ERR The LIMIT argument must be >= 0.")),
+        (Some(1..), None) => Err(Refusal(
+            "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy",
+        )),
+        (Some(_), None | Some(false)) => {
+            Err(Refusal("ERR syntax error, LIMIT cannot be used without the special ~ option"))
+        }
+        _ => Ok(at),
     }
 }
 

@@ -156,11 +156,11 @@ pub fn attempt(command: &Command, text: &[u8], key: Option<&[u8]>) -> Try {
     tried
 }
 
-/// Where a command that moves an element moves it to.
-pub fn destination(text: &[u8]) -> Option<Box<[u8]>> {
+/// Where an element is after a command that was to move it: there, or still here.
+pub fn moved(text: &[u8], has_failed: bool) -> Option<Box<[u8]>> {
     let mut parser = RequestParser::new(Limits::MAX);
     parser.parse(text).ok()??;
-    parser.arguments(text).get(2).map(Box::from)
+    parser.arguments(text).get(if has_failed { 1 } else { 2 }).map(Box::from)
 }
 
 /// The command with another argument at this index.

@@ -310,3 +310,32 @@ fn wait_counts_who_has_the_write() {
     world.tell(client, &["EXEC"]);
     assert_eq!(world.heard(client), "+OK\r\n+QUEUED\r\n*1\r\n:2\r\n", "nobody waits within MULTI");
 }
+
+/// A write drops a duplicate, which ends the question that another client's `EXEC` is held for:
+/// that one's place is behind, or an `EXEC` could commit although what it watches has changed.
+#[test]
+fn a_transaction_that_was_held_gets_no_place_within_another_write() {
+    let mut world = World::start(2, |config| config.members.owed_max = 4);
+    let (held, watching, writing) = (world.client(), world.client(), world.client());
+    world.tell(watching, &["WATCH", "b"]);
+    let asked = (0..2).find(|&server| !world.asked(server, Ordered).is_empty()).unwrap();
+    world.say(asked, Ordered, ":-1\r\n");
+    for words in
+        [&["MULTI"][..], &["CONFIG", "SET", "slowlog-max-len", "5"], &["SET", "b", "2"], &["EXEC"]]
+    {
+        world.tell(held, words);
+    }
+    world.say(1, Free, "+OK\r\n");
+    for n in ["1", "2", "3"] {
+        world.tell(writing, &["SET", "a", n]);
+        world.say(1, Ordered, "+OK\r\n");
+    }
+    assert!(!world.would_take(held), "its question is open");
+    for words in [&["MULTI"][..], &["SET", "c", "3"], &["EXEC"]] {
+        world.tell(watching, words);
+    }
+    let asked = world.asked(1, Ordered);
+    let place = |text: &str| asked.iter().position(|it| it == text);
+    let places = (place("SET c 3"), place("SET b 2"));
+    assert!(matches!(places, (Some(ours), Some(theirs)) if ours < theirs), "{asked:?}");
+}

@@ -171,8 +171,12 @@ fn bitfield(arguments: Arguments<'_>) -> Class {
 fn copy(arguments: Arguments<'_>) -> Class {
     match (3..arguments.len()).all(|at| arguments.is(at, "replace")) {
         true => Class::Write(Repeat::Once),
-        false if (3..arguments.len()).any(|at| arguments.is(at, "db")) => {
-            Class::Refused(refusals::COPY_DB)
+        false if let Some(at) = (3..arguments.len()).find(|&at| arguments.is(at, "db")) => {
+            match arguments.get(at + 1).map(integer) {
+                Some(Some(_)) => Class::Refused(refusals::COPY_DB),
+                Some(None) => Class::Refused(refusals::NOT_AN_INTEGER),
+                None => SYNTAX,
+            }
         }
         false => SYNTAX,
     }

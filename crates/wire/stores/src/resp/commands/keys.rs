@@ -84,9 +84,9 @@ pub fn keys(command: &Command, arguments: Arguments<'_>) -> Result<KeyIndices, R
             }
             Ok(KeyIndices::span(first, end, step))
         }
-        Keys::Counted(at) => counted(arguments, usize::from(at)),
+        Keys::Counted(at) => counted(command, arguments, usize::from(at)),
         Keys::Stored => {
-            let sources = counted(arguments, 2)?;
+            let sources = counted(command, arguments, 2)?;
             Ok(KeyIndices { further: Some(1), ..sources })
         }
         Keys::Streams => streams(arguments),
@@ -101,12 +101,15 @@ pub fn keys(command: &Command, arguments: Arguments<'_>) -> Result<KeyIndices, R
     }
 }
 
-fn counted(arguments: Arguments<'_>, at: usize) -> Result<KeyIndices, Refusal> {
-    let count = arguments.get(at).and_then(integer).ok_or(Refusal(refusals::NOT_AN_INTEGER))?;
+fn counted(command: &Command, arguments: Arguments<'_>, at: usize) -> Result<KeyIndices, Refusal> {
+    let no_input = refusals::no_input_keys(command.name);
+    let not_a_number = no_input.map_or(refusals::NO_KEYS, |_| refusals::NOT_AN_INTEGER);
+    let count = arguments.get(at).and_then(integer).ok_or(Refusal(not_a_number))?;
     let count = usize::try_from(count).ok().filter(|&count| count > 0);
-    let count = count.ok_or(Refusal(refusals::NO_KEYS))?;
+    let count = count.ok_or(Refusal(no_input.unwrap_or(refusals::NO_KEYS)))?;
     if count >= arguments.len() - at {
-        return Err(Refusal(refusals::SYNTAX));
+        let is_counting = command.name == "sintercard";
+        return Err(Refusal(if is_counting { refusals::MANY_KEYS } else { refusals::SYNTAX }));
     }
     Ok(KeyIndices::span(at + 1, at + 1 + count, 1))
 }

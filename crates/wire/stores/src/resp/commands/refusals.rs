@@ -3,6 +3,7 @@
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(super) const NO_KEYS: &str = "ERR numkeys should be greater than 0";
+pub(super) const MANY_KEYS: &str = "ERR Number of keys can't be greater than number of args";
 pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced XREAD list of streams: for each stream \
     key an ID or '$' must be specified.";
 
@@ -41,4 +42,19 @@ pub(super) fn odd_pairs(name: &str) -> &'static str {
         "msetnx" => "ERR wrong number of arguments for 'msetnx' command",
         _ => "ERR wrong number of arguments for 'mset' command",
     }
+}
+
+/// What Redis says when a command that combines sorted sets has none.
+pub(super) fn no_input_keys(command: &str) -> Option<&'static str> {
+    macro_rules! needed {
+        ($($name:literal)*) => {
+            match command {
+                $($name => Some(concat!(
+                    "ERR at least 1 input key is needed for '", $name, "' command"
+                )),)*
+                _ => None,
+            }
+        };
+    }
+    needed!("zunion" "zunionstore" "zinter" "zinterstore" "zintercard" "zdiff" "zdiffstore")
 }

@@ -146,6 +146,39 @@ fn keys_that_are_not_there_are_an_error() {
 }
 
 #[test]
+fn a_wrong_number_of_keys_is_refused_in_the_servers_words() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut connection = server.connect(Protocol::Resp2);
+    for line in [
+        "zunion 0 a",
+        "zunion x a",
+        "zunion 3 a b",
+        "zinter -1 a",
+        "zdiff 0 a",
+        "zintercard 0 a",
+        "zintercard x a",
+        "zunionstore d 0 a",
+        "zinterstore d 0 a",
+        "zdiffstore d 0 a",
+        "sintercard 0 a",
+        "sintercard x a",
+        "sintercard 2 a",
+        "lmpop 0 a left",
+        "lmpop x a left",
+        "lmpop 3 a left",
+        "zmpop x a min",
+        "blmpop 1 x a left",
+        "bzmpop 1 0 a min",
+    ] {
+        let words = words(line);
+        let command = lookup(words[0].as_bytes()).unwrap();
+        let refused = with_arguments(&words, |arguments| keys(command, arguments).map(drop));
+        let ours = format!("-{}\r\n", refused.unwrap_err().0);
+        assert_eq!(ours, String::from_utf8_lossy(&connection.ask(&words)), "{line}");
+    }
+}
+
+#[test]
 fn names_are_found_in_upper_and_lower_case_and_nothing_else_is() {
     for command in COMMANDS {
         let upper = command.name.to_uppercase();
