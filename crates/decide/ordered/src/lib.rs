@@ -23,6 +23,7 @@
 //! | `copies.rs` | when enough copies are answered |
 //! | `members.rs` | who is live, who is dropped and when |
 //! | `session.rs` | which servers a read may ask, on which connection |
+//! | `leased.rs` | the same of strong reads while a lease is held |
 //! | `copying.rs` | which writes a server gets while its keys are still being copied |
 //! | `divergence.rs` | who differs from the others, and when keys are compared |
 //! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
@@ -32,6 +33,7 @@
 mod copies;
 mod copying;
 mod divergence;
+mod leased;
 mod members;
 mod moving;
 mod position;
@@ -45,6 +47,7 @@ pub use divergence::{
     Agreement, KEYS_AT_ONCE, Pace, Statement, Verdict, agree, compare, refillable,
 };
 pub use evenkeel_core::request::servers::{SERVERS_MAX, ServerSet};
+pub use leased::Leased;
 pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};
 pub use moving::{Moving, Phase};
 pub use position::{Epoch, History, Position, Rejoin, Sequence};

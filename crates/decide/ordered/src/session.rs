@@ -13,8 +13,9 @@
 //! before its reader is told: whoever leads has fenced off a majority before its first write, the
 //! two majorities share a duplicate, and that one answers its former sequencer no more. It also
 //! keeps a reader from seeing a write that only one duplicate has, and that a successor which does
-//! not reach that one will never know of. Two sequencers of the other levels are kept apart by a
-//! lease or not at all.
+//! not reach that one will never know of. Whoever holds a lease needs one
+//! answer only (`leased.rs`). Two sequencers of the other levels are kept apart by a lease or not
+//! at all.
 //!
 //! **Source**: Zoolander, section 3.1 and Fig. 4. The paper compares versions at the client and
 //! accepts a read only if its version *exceeds* the last write's, which refuses an unchanged value;

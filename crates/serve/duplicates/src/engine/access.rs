@@ -140,7 +140,7 @@ impl Inner {
         if needs_leadership && !self.leads() {
             return self.refuse_deposed(id);
         }
-        let eligible = match self.members.eligible(partition, consistency, session) {
+        let eligible = match self.eligible(partition, consistency, session) {
             Ok(eligible) => eligible,
             Err(refused) => return self.refuse_access(id, refused),
         };
@@ -319,6 +319,7 @@ impl Inner {
     ) -> Result<Position, LogError> {
         self.note_write(write.commands);
         let position = self.history.advance();
+        self.note_keys_written(write.commands, position.sequence);
         let kind = match write.repeat {
             Repeat::Idempotent => RecordKind::Idempotent,
             // Whether keys have deadlines and writes fail is not known here.

@@ -30,7 +30,10 @@ impl Inner {
         }
         let owed = state.owed.pop_front().expect("there is a first");
         state.answered += 1;
-        let Some(owed) = self.blameless(server, owed, reply) else { return Ok(()) };
+        let Some(owed) = self.blameless(server, owed, reply) else {
+            self.tell_shown();
+            return Ok(());
+        };
         let reported = owed.refusal();
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
@@ -65,7 +68,7 @@ impl Inner {
             Owed::LastId { question } => self.last_id_answered(server, &question, reply),
             Owed::Inquiry { inquiry } => self.inquiry_answered(server, &inquiry, reply),
             Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
-            Owed::Given { is_key } => return self.given_answered(server, is_key, reply),
+            Owed::Given { is_key } => self.given_answered(server, is_key, reply)?,
             Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {
                 self.members.answered(self.now, server, None);
                 self.give_up_copying(&copy, reply);
@@ -75,6 +78,7 @@ impl Inner {
                 self.expiry_answered(server, &copy, dump.as_deref(), reply);
             }
         }
+        self.tell_shown();
         Ok(())
     }
 

@@ -14,6 +14,7 @@
 //! | `flush.rs` | every key goes, in every partition |
 //! | `scan.rs` | cursors, each of one duplicate |
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
+//! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
@@ -65,6 +66,7 @@ mod silence;
 mod spop;
 mod state_pass;
 mod streams;
+mod strong;
 mod types;
 mod wait_command;
 mod waiting;
@@ -111,6 +113,7 @@ use reading::Reads;
 use scan::Scans;
 pub(super) use state_pass::StatePass;
 use streams::Streams;
+use strong::Strong;
 pub(super) use types::{ClientId, Owed, ParsedCommand};
 use types::{Form, Pop};
 use wait_command::Wait;
@@ -179,6 +182,7 @@ pub(super) struct Inner {
     /// A state of everything that is being written into the log.
     pub(super) state_pass: Option<StatePass>,
     streams: Streams,
+    strong: Strong,
     checks: Checks,
     /// Commands in several partitions.
     gathers: Slab<Gather>,
@@ -280,6 +284,7 @@ impl Engine {
         }
         let checks = Checks::new(config.check_rate);
         let reads = Reads::new(&config, partitions.len(), history.last().epoch.0);
+        let strong = Strong::new(history.last().sequence);
         let mut inner = Inner {
             members,
             reads,
@@ -308,6 +313,7 @@ impl Engine {
             scratch: Vec::new(),
             state_pass: None,
             streams: Streams::default(),
+            strong,
             checks,
             gathers: Slab::new(),
             scans: Scans::default(),
@@ -530,6 +536,7 @@ impl Inner {
         self.advance_move();
         self.end_late_questions();
         self.look_at_wait_list();
+        self.tell_shown();
         self.look_after_waiters();
         self.schedule();
         doubted
@@ -583,6 +590,7 @@ impl Inner {
                 self.drop_server(other, Dropped::Lost);
             }
         }
+        self.tell_shown();
     }
 
     fn lose(&mut self, server: usize, owed: Owed, why: Dropped) {
@@ -634,6 +642,7 @@ impl Inner {
     }
 
     fn acknowledge(&mut self, key: usize, voters: ServerSet) {
+        self.note_told(key);
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
         let answer = call.agreed(voters);
@@ -689,18 +698,6 @@ impl Inner {
         if let Some(order) = waiter {
             self.stop_waiting(order);
         }
-    }
-
-    /// Whether this process may tell of writes and strong reads *now*: the clock is read anew,
-    /// since it may have been stopped in the middle of a turn.
-    #[inline]
-    pub(super) fn leads(&self) -> bool {
-        self.leadership.as_ref().is_none_or(|leadership| leadership.is_valid())
-    }
-
-    /// For clients.
-    pub(super) fn why_deposed(&self) -> String {
-        self.leadership.as_ref().map_or_else(String::new, |leadership| leadership.why_invalid())
     }
 
     /// Those of a partition that are being filled.

@@ -5,9 +5,18 @@
 //! between them may be told the value after the increment, which no Redis would tell it. So a write
 //! waits, with all that its client sent behind it, until the client's reads of the same keys are
 //! answered. Writes of other keys do not wait, and reads on the ordered connection need no help.
+//!
+//! **Strong reads** go to a majority, on ordered connections. Whoever holds a lease in etcd sends
+//! them past writes that wait as well, to one duplicate (`strong.rs`), by this rule: *an answer
+//! shows everything that anybody was told before the read began, and nothing that a majority does
+//! not have*; and the lease is valid when it comes. So a value that one strong read has seen the
+//! next one sees too, also under a successor. A client that sends two of one key without waiting is
+//! told them in their order: the second waits for the first. Those of different keys that are sent
+//! without waiting overlap, as if they were of two clients.
 
 use std::collections::VecDeque;
 
+use evenkeel_ordered::Consistency;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
@@ -71,9 +80,11 @@ impl Inner {
         class: Class,
         parsed: ParsedCommand<'_>,
     ) -> bool {
+        let has_lease = self.has_lease();
         let Some(client) = self.client(id).filter(|client| !client.read_order.is_empty()) else {
             return false;
         };
+        let is_strong = has_lease && client.consistency == Consistency::Strong;
         let last_of = |key: &[u8]| client.read_order.last_of(key, |slot| client.is_waiting(slot));
         let last = match (class, &client.transaction) {
             (Class::Whole(Whole::Flush | Whole::Sort { .. }), None) => {
@@ -85,7 +96,8 @@ impl Inner {
             (Class::Local(Local::Exec), Some(transaction)) => {
                 transaction.keys.iter().filter_map(|key| last_of(key)).max()
             }
-            (Class::Write(_) | Class::Rewritten(..) | Class::Waits(_), None) => {
+            (Class::Read, None) if !is_strong => None,
+            (Class::Read | Class::Write(_) | Class::Rewritten(..) | Class::Waits(_), None) => {
                 let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
                 keys.filter_map(|index| last_of(parsed.argument(index))).max()
             }

@@ -35,6 +35,7 @@ use slab::Slab;
 use super::super::config::DuplicatesConfig;
 use super::super::state::ReadBalance;
 use super::checks::digest;
+use super::strong::{Told, only_key};
 use super::types::{ClientId, Form, Owed, ParsedCommand};
 use super::{Engine, Inner};
 use evenkeel_manager::Sample;
@@ -83,6 +84,8 @@ struct Read {
     slot: u64,
     shape: Shape,
     consistency: Consistency,
+    /// Of a strong read that one duplicate answers: its key's hash, where it has one key.
+    key_hash: Option<u64>,
     shard: usize,
     partition: usize,
     /// The layout that it is of, where more than this shard counts.
@@ -334,6 +337,7 @@ impl Inner {
             slot,
             shape: commands::shape(command, parsed.arguments()),
             consistency,
+            key_hash: only_key(consistency, location.is_whole, command, parsed),
             shard,
             partition,
             version: location.version,
@@ -502,19 +506,24 @@ impl Inner {
         let read = &mut self.reads.open[key];
         // Those that lost are left behind: nobody is told to cancel them.
         let Some(call) = read.call.take() else { return };
-        let (client, slot, form) = (read.client, read.slot, Form::One(read.shape));
-        if read.consistency == Consistency::Strong && !self.leads() {
+        let (client, slot) = (read.client, read.slot);
+        let (partition, key_hash) = (read.partition, read.key_hash);
+        let is_strong = read.consistency == Consistency::Strong;
+        let told = Told { client, slot, shape: read.shape, opened: call.opened_at() };
+        if is_strong && !self.leads() {
             return self.refuse_read(key, call, Refusal::NoReplica);
         }
         let latency = self.now.since(call.opened_at());
-        self.counts.done(false, latency);
         if let Some(sample) = &mut self.reads.open[key].sample {
             sample.client = Some(latency);
         }
         self.reads.dispatcher.close(self.now, call);
         let seen = self.members.sent_to(server);
         self.saw(client, seen);
-        self.reply(client, slot, reply, &form);
+        if is_strong && self.has_lease() {
+            return self.show(partition, self.strong.leased.shows(key_hash, seen), &told, reply);
+        }
+        self.tell_read(&told, reply);
     }
 
     /// Goes on with a read: a copy of it failed, its hedge is due, or it is no longer held.
@@ -568,7 +577,7 @@ impl Inner {
         if !holds_writes && !is_last {
             return NOBODY; // a copy might see what its client wrote behind it
         }
-        match self.members.eligible(partition, consistency, session) {
+        match self.eligible(partition, consistency, session) {
             Ok(eligible) if eligible.needs == Acknowledge::One => {
                 let connection =
                     if holds_writes { eligible.connection } else { ConnectionKind::Ordered };

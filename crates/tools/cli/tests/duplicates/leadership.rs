@@ -15,6 +15,7 @@ use evenkeel_testkit::wait::block_until as until;
 
 use super::history::Access;
 use super::outcome::Outcome;
+use super::random::Random;
 use super::strong::{STRONG, Shared, report, run};
 use super::world::{Front, World};
 
@@ -151,6 +152,59 @@ pub(crate) fn goes(seed: u64, stopped: bool) {
     world.front.settle(3);
     assert_eq!(world.converged(), state);
     assert!(world.front.directory.join("log/aside").is_dir());
+}
+
+/// Strong reads go to one duplicate, with a hedge, while duplicates are killed and stopped; then
+/// the front that leads is stopped until another has taken over, and wakes.
+pub(crate) fn one_copy_under_trouble(seed: u64) {
+    let name = format!("one-copy-{seed}");
+    let Some(etcd) = Etcd::start(&name) else { return };
+    let settings = format!("{STRONG}\nread_copies = 1\nhedge = {{}}\n{}", etcd.settings);
+    let Some(mut world) = World::start(&name, &settings) else { return };
+    let mut other = world.other_front("two");
+    other.start();
+    until("the second stands by", || other.has_role("stands by"));
+    let (shared, mut random) = (Shared::new(), Random(seed));
+    let addresses = [world.front.address, other.address];
+    let accesses: Vec<Access> = std::thread::scope(|scope| {
+        let (shared, addresses) = (&shared, &addresses);
+        let clients: Vec<_> =
+            (0..6).map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n))).collect();
+        for n in 0..8 {
+            let duplicate = &mut world.redises[random.below(3)];
+            let lasts = Duration::from_millis(30 + random.below(300) as u64);
+            match n % 2 {
+                0 => duplicate.program.signal("-STOP"),
+                _ => duplicate.program.kill(),
+            }
+            std::thread::sleep(lasts);
+            match n % 2 {
+                0 => duplicate.program.signal("-CONT"),
+                _ => duplicate.start(),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        world.front.wait_live(3);
+        // One lags when the leader is stopped: it owes what a majority has acknowledged.
+        world.redises[2].program.signal("-STOP");
+        std::thread::sleep(Duration::from_millis(60));
+        let begun = Instant::now();
+        world.front.process.signal("-STOP");
+        world.redises[2].program.signal("-CONT");
+        let lasted = serves_after(&other, begun);
+        println!("the front that led was stopped: the other served after {lasted:?}");
+        std::thread::sleep(Duration::from_millis(100));
+        world.front.process.signal("-CONT");
+        until("the first front ends", || world.front.process.has_ended());
+        other.wait_live(3);
+        std::thread::sleep(Duration::from_millis(300));
+        shared.stop.store(true, Ordering::Relaxed);
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    other.settle(3);
+    report(&accesses, &format!("strong reads of one, seed {seed}"));
+    world.converged();
+    assert_eq!(other.disagreements(), 0);
 }
 
 /// etcd does not answer: whoever leads stops telling clients anything before its lease can be

@@ -59,6 +59,11 @@ fn a_front_whose_lease_ended_while_it_was_stopped_tells_nobody_anything() {
 }
 
 #[test]
+fn strong_reads_of_one_duplicate_are_linearizable_whoever_leads() {
+    leadership::one_copy_under_trouble(5);
+}
+
+#[test]
 fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
     leadership::without_etcd();
 }
