@@ -92,6 +92,8 @@ pub(super) struct Transaction {
     pub(super) here_bytes: usize,
     /// Of those, how many a duplicate may have to be asked.
     pub(super) questions: usize,
+    /// One duplicate does it.
+    pub(super) is_effect: bool,
     /// A command was refused: EXEC does nothing.
     pub(super) is_spoiled: bool,
 }

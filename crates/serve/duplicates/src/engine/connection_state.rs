@@ -66,7 +66,8 @@ impl ConnectionState {
         self.pending.len() + self.out.len() - self.written
     }
 
-    fn wake(&self) {
+    /// Whoever drives the connection looks again.
+    pub(super) fn wake(&self) {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }

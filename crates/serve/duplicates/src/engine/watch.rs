@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
 use super::access::unix_ms;
+use super::clients::Client;
 use super::types::{Asked, ClientId, Form, Inquiry, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
 use evenkeel_stores::resp::encode;
@@ -143,16 +144,32 @@ impl Inner {
             return false;
         };
         let watching = client.watching.as_ref();
-        watching.is_some_and(|it| self.watches.is_broken(&it.watched, unix_ms()))
+        watching.is_some_and(|it| self.is_broken(it, unix_ms()))
+    }
+
+    /// The same of what was taken from a client.
+    pub(super) fn is_broken(&self, watching: &Watching, now_unix_ms: u64) -> bool {
+        self.watches.is_broken(&watching.watched, now_unix_ms)
+    }
+
+    /// What was taken from a client is watched no more.
+    pub(super) fn end_watching(&mut self, watching: &Watching) {
+        self.watches.end(&watching.watched, 0);
     }
 
     /// What a client's reads must see: while it watches, at least what it saw with `WATCH`.
     pub(super) fn consistency_of(&mut self, id: ClientId) -> Option<Consistency> {
-        let client = self.client(id)?;
-        Some(match (client.consistency, &client.watching) {
+        self.client(id).map(|client| client.consistency())
+    }
+}
+
+impl Client {
+    /// What its reads must see.
+    pub(super) const fn consistency(&self) -> Consistency {
+        match (self.consistency, &self.watching) {
             (Consistency::Eventual, Some(_)) => Consistency::ReadMyOwnWrites,
             (consistency, _) => consistency,
-        })
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod all_keys;
 mod beside;
 mod channels;
 mod diverged;
+mod effects;
 #[cfg(target_os = "linux")]
 mod full;
 mod hold;
