@@ -378,8 +378,9 @@ fn what_scripts_count_is_counted_once_whoever_dies_or_stands_still() {
 }
 
 #[test]
-fn the_front_is_killed_in_the_middle_of_scripts() {
-    let Some(mut world) = world("front", 0, |_| {}) else { return };
+fn the_front_ends_in_the_middle_of_scripts() {
+    let at_once = |config: &mut DuplicatesConfig| config.drain = Duration::from_millis(1);
+    let Some(mut world) = world("front", 0, at_once) else { return };
     let mut acknowledged = 0;
     for _ in 0..5 {
         let mut client = world.client();
