@@ -104,6 +104,14 @@ impl Client {
         self.slots.len() + usize::from(self.is_held())
     }
 
+    /// What its reads must see: while it watches, at least what it saw with `WATCH`.
+    pub(super) const fn consistency(&self) -> Consistency {
+        match (self.consistency, &self.watching) {
+            (Consistency::Eventual, Some(_)) => Consistency::ReadMyOwnWrites,
+            (consistency, _) => consistency,
+        }
+    }
+
     pub(super) const fn id(&self, key: usize) -> ClientId {
         ClientId { key, serial: self.serial }
     }

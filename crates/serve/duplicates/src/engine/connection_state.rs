@@ -51,6 +51,13 @@ impl ConnectionState {
         self.wake();
     }
 
+    /// All that would be written now, and what is pending.
+    #[cfg(test)]
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let out = std::mem::take(&mut self.out);
+        [out, std::mem::take(&mut self.pending)].concat()
+    }
+
     /// Nothing is sent any more; what was owed is returned.
     pub(super) fn close(&mut self) -> VecDeque<Owed> {
         self.is_open = false;

@@ -189,7 +189,7 @@ impl Inner {
         self.effects.is_busy(partition).then_some(partition)
     }
 
-    /// The same of a command outside of `MULTI`. Reads that overtake writes do not see what is done.
+    /// The same of a command outside of `MULTI`. Reads that overtake writes do not see it.
     fn busy_before(
         &self,
         id: ClientId,

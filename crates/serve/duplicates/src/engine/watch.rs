@@ -16,7 +16,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
 use super::access::unix_ms;
-use super::clients::Client;
 use super::types::{Asked, ClientId, Form, Inquiry, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
 use evenkeel_stores::resp::encode;
@@ -157,19 +156,9 @@ impl Inner {
         self.watches.end(&watching.watched, 0);
     }
 
-    /// What a client's reads must see: while it watches, at least what it saw with `WATCH`.
+    /// What a client's reads must see.
     pub(super) fn consistency_of(&mut self, id: ClientId) -> Option<Consistency> {
         self.client(id).map(|client| client.consistency())
-    }
-}
-
-impl Client {
-    /// What its reads must see.
-    pub(super) const fn consistency(&self) -> Consistency {
-        match (self.consistency, &self.watching) {
-            (Consistency::Eventual, Some(_)) => Consistency::ReadMyOwnWrites,
-            (consistency, _) => consistency,
-        }
     }
 }
 

@@ -15,6 +15,7 @@ mod full;
 mod hold;
 #[cfg(target_os = "linux")]
 mod keyspaces;
+mod mixed;
 mod online;
 mod servers;
 mod silent;

@@ -315,3 +315,168 @@ fn nothing_is_begun_where_a_shard_moves() {
     assert!(world.tell(id, &EVAL));
     assert_ne!(follow(&world), source, "it is copied from");
 }
+
+/// Two partitions of two; `a` and `b` are not in the same.
+fn halves() -> World {
+    World::start(4, |config| {
+        let targets = config.partitions.remove(0);
+        config.partitions = targets.chunks(2).map(<[_]>::to_vec).collect();
+    })
+}
+
+/// The script of the first attempt is done.
+fn finish(world: &World, executor: usize, effects: &[&[&str]]) {
+    answer(world, executor, &QUEUED);
+    answer(world, executor, &[DONE]);
+    stream(world, executor, "ahead 1 1", effects);
+}
+
+#[test]
+fn what_concerns_all_partitions_waits_until_nobody_is_ahead_in_any() {
+    let mut world = halves();
+    let [script, parts, flush, exec, other, reader] = [(); 6].map(|()| world.client());
+    assert!(world.tell(script, &["EVAL", "script", "1", "a"]));
+    let executor = follow(&world);
+    for words in [&["MULTI"][..], &["FLUSHALL"], &["SET", "b", "1"]] {
+        assert!(world.tell(exec, words));
+    }
+    assert!(!world.tell(parts, &["MSET", "a", "1", "b", "2"]));
+    assert!(!world.tell(flush, &["FLUSHALL"]));
+    assert!(!world.tell(exec, &["EXEC"]));
+    assert!(world.tell(reader, &["MGET", "a", "b"]), "it overtakes writes anyway");
+    assert!(world.tell(other, &["SET", "b", "1"]), "nobody is ahead there");
+    let script_of_b = ["EVAL", "script", "1", "b"];
+    assert!(!world.tell(other, &script_of_b), "FLUSHALL would wait for one or the other for ever");
+    assert_eq!(last(&world), 1);
+    finish(&world, executor, &[&["SET", "a", "5"]]);
+    assert_eq!(last(&world), 2);
+    for id in [parts, flush, exec, other] {
+        assert!(!is_held(&world, id));
+    }
+    assert!(world.tell(flush, &["FLUSHALL"]));
+    assert_eq!(last(&world), 4, "one for each partition");
+    assert!(world.tell(other, &script_of_b));
+    assert_ne!(follow(&world), executor);
+}
+
+#[test]
+fn what_a_script_does_serves_who_waits_and_breaks_what_is_watched() {
+    let mut world = World::start(2, |_| {});
+    let (waiting, watching) = (world.client(), world.client());
+    let pop = ["MULTI", "BLPOP l 0", "SET evenkeel:watermark 1 1", "EXEC"];
+    assert!(world.tell(waiting, &["BLPOP", "l", "0"]));
+    for server in 0..2 {
+        assert_eq!(pending(&mut world, server), pop);
+        answer(&world, server, &QUEUED);
+        answer(&world, server, &["*2\r\n_\r\n+OK\r\n"]);
+    }
+    assert!(world.tell(watching, &["WATCH", "k"]));
+    let asked = (0..2).find(|&it| pending(&mut world, it) == ["PEXPIRETIME k"]).unwrap();
+    answer(&world, asked, &[":-1\r\n"]);
+    assert_eq!(world.heard(watching), "+OK\r\n");
+    let (_, executor) = begun(&mut world, 1);
+    finish(&world, executor, &[&["RPUSH", "l", "x"], &["INCRBY", "k", "5"]]);
+    let pop = ["MULTI", "BLPOP l 0", "SET evenkeel:watermark 1 3", "EXEC"];
+    assert_eq!(pending(&mut world, executor), pop, "it has the rest");
+    let done = ["MULTI", "RPUSH l x", "INCRBY k 5", "SET evenkeel:watermark 1 2", "EXEC"];
+    assert_eq!(pending(&mut world, 1 - executor), [&done[..], &pop].concat());
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &["*2\r\n*2\r\n$1\r\nl\r\n$1\r\nx\r\n+OK\r\n"]);
+    assert_eq!(world.heard(waiting), "*2\r\n$1\r\nl\r\n$1\r\nx\r\n");
+    for words in [&["MULTI"][..], &["SET", "k", "1"], &["EXEC"]] {
+        assert!(world.tell(watching, words));
+    }
+    assert_eq!(world.heard(watching), "+OK\r\n+QUEUED\r\n*-1\r\n");
+    assert_eq!(last(&world), 3);
+}
+
+/// A move fills a list while a script runs: who waits for that is tried behind the script.
+#[test]
+fn who_is_to_be_tried_again_waits_while_somebody_is_ahead() {
+    let mut world = World::start(2, |_| {});
+    let (waiting, moving) = (world.client(), world.client());
+    assert!(world.tell(waiting, &["BLPOP", "{k}d", "0"]));
+    for server in 0..2 {
+        assert_eq!(pending(&mut world, server).len(), 4);
+        answer(&world, server, &QUEUED);
+        answer(&world, server, &["*2\r\n_\r\n+OK\r\n"]);
+    }
+    assert!(world.tell(moving, &["BLMOVE", "{k}s", "{k}d", "LEFT", "RIGHT", "0"]));
+    assert_eq!([pending(&mut world, 0).len(), pending(&mut world, 1).len()], [4, 4]);
+    let (_, executor) = begun(&mut world, 1);
+    for server in 0..2 {
+        answer(&world, server, &QUEUED);
+        answer(&world, server, &["*2\r\n$1\r\nx\r\n+OK\r\n"]);
+    }
+    assert_eq!(world.heard(moving), "$1\r\nx\r\n");
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 2, "nothing gets a place now");
+    finish(&world, executor, &[]);
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 4);
+    assert!(pending(&mut world, executor).contains(&"BLPOP {k}d 0".to_owned()));
+}
+
+#[test]
+fn exec_with_a_script_does_nothing_if_a_key_elsewhere_is_written_before_it_is_logged() {
+    for is_written in [false, true] {
+        let mut world = halves();
+        let (id, other) = (world.client(), world.client());
+        assert!(world.tell(id, &["WATCH", "b"]));
+        let asked = (2..4).chain(0..2).find(|&it| !pending(&mut world, it).is_empty()).unwrap();
+        answer(&world, asked, &[":-1\r\n"]);
+        for words in [&["MULTI"][..], &["PING"], &["EVAL", "script", "1", "a"], &["EXEC"]] {
+            assert!(world.tell(id, words));
+        }
+        let executor = follow(&world);
+        assert_ne!(executor / 2, asked / 2, "another partition");
+        if is_written {
+            assert!(world.tell(other, &["SET", "b", "1"]));
+        }
+        let told = world.heard(id);
+        assert_eq!(told, "+OK\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n");
+        finish(&world, executor, &[&["SET", "a", "5"]]);
+        let expected = if is_written { "*-1\r\n" } else { "*2\r\n+PONG\r\n:5\r\n" };
+        assert_eq!(world.heard(id), expected);
+        assert!(!is_held(&world, id));
+        let inner = world.engine.borrow();
+        assert!(!inner.watches.is_watched(), "nobody watches any more");
+        assert_eq!(inner.history.last().sequence.0, 1, "the one or the other");
+        let live = inner.members.live(executor / 2);
+        assert_eq!(live.contains(executor), !is_written, "it did what is not to be");
+    }
+}
+
+/// Its place comes when its question is answered, and that may be within a script.
+#[test]
+fn exec_that_was_held_by_a_question_waits_for_the_script_as_well() {
+    let mut world = World::start(2, |_| {});
+    let id = world.client();
+    for words in [&["MULTI"][..], &["INFO"], &["SET", "k", "1"], &["EXEC"]] {
+        assert!(world.tell(id, words));
+    }
+    let is_asked = |server: &usize| !world.asked(*server, ConnectionKind::Free).is_empty();
+    let asked = (0..2).find(is_asked).unwrap();
+    let (_, executor) = begun(&mut world, 1);
+    world.say(asked, ConnectionKind::Free, "$1\r\nx\r\n");
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 0);
+    finish(&world, executor, &[&["SET", "k", "5"]]);
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 2);
+    assert!(pending(&mut world, executor).contains(&"SET k 1".to_owned()));
+}
+
+#[test]
+fn scripts_and_flushall_are_not_in_one_transaction() {
+    let mut world = World::start(2, |_| {});
+    for words in [[&["FLUSHALL"][..], &EVAL], [&EVAL, &["FLUSHDB"]]] {
+        let id = world.client();
+        assert!(world.tell(id, &["MULTI"]) && world.tell(id, words[0]));
+        assert_eq!(world.heard(id), "+OK\r\n+QUEUED\r\n");
+        assert!(world.tell(id, words[1]) && world.tell(id, &["EXEC"]));
+        let heard = world.heard(id);
+        assert!(heard.starts_with("-ERR FLUSHALL") && heard.contains("-EXECABORT"), "{heard}");
+    }
+    assert_eq!(last(&world), 0);
+}
