@@ -11,6 +11,7 @@ use evenkeel_stores::resp::commands::{self, Class};
 use evenkeel_stores::resp::reply::{
     self, ReplyLimits, ReplyScanner, Shape, down_convert, strip_attributes,
 };
+use evenkeel_stores::resp::replication::{Event, Group, Groups, ReplicationParser};
 use evenkeel_stores::resp::request::{Arguments, Limits, RequestParser};
 use evenkeel_stores::resp::rewrite::{pop_answer, pop_question, rewrite};
 use libfuzzer_sys::fuzz_target;
@@ -29,6 +30,11 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(whole, requests(bytes, usize::from(cut) % 16 + 1));
     let whole = replies(bytes, bytes.len().max(1));
     assert_eq!(whole, replies(bytes, usize::from(cut) % 16 + 1));
+    for head in [&b""[..], b"+FULLRESYNC x 1\r\n", b"+FULLRESYNC x 1\r\n$0\r\n"] {
+        let bytes = [head, bytes].concat();
+        let whole = stream(&bytes, bytes.len());
+        assert_eq!(whole, stream(&bytes, usize::from(cut) % 16 + 1));
+    }
 });
 
 /// The lengths of the commands in these bytes, so many coming at a time, and whether an error ended
@@ -104,6 +110,30 @@ fn check_rewritten(bytes: &[u8], repeat: commands::Repeat) {
     }
 }
 
+/// The groups in what a server sends its replicas, the offset, and whether an error ended them.
+fn stream(bytes: &[u8], step: usize) -> (Vec<Group>, u64, bool) {
+    let mut parser = ReplicationParser::new(LIMITS);
+    let (mut groups, mut found) = (Groups::new(200), Vec::new());
+    let (mut start, mut end) = (0, 0);
+    while end < bytes.len() {
+        end = (end + step).min(bytes.len());
+        loop {
+            let buffer = &bytes[start..end];
+            let Ok((count, event)) = parser.next(buffer) else {
+                return (found, parser.offset(), true);
+            };
+            if event == Some(Event::Command) {
+                found.extend(groups.take(parser.arguments(buffer), &buffer[..count]));
+            }
+            if count == 0 && event.is_none() {
+                break;
+            }
+            start += count;
+        }
+    }
+    (found, parser.offset(), false)
+}
+
 /// The same of replies. Which error is said may depend on the cut; whether one is may not.
 fn replies(bytes: &[u8], step: usize) -> (Vec<usize>, bool) {
     let mut scanner = ReplyScanner::new(REPLY_LIMITS);
@@ -131,7 +161,9 @@ fn check_reply(body: &[u8], kind: reply::Kind) {
     let mut stripped = Vec::new();
     strip_attributes(body, &mut stripped);
     assert_eq!(scan_one(&stripped), kind);
-    for shape in [Shape::Plain, Shape::NullArray, Shape::Pairs, Shape::Streams] {
+    let shapes =
+        [Shape::Plain, Shape::NullArray, Shape::Pairs, Shape::Streams, Shape::Pending];
+    for shape in shapes {
         let mut out = Vec::new();
         down_convert(body, shape, &mut out);
         scan_one(&out);

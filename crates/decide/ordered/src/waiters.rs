@@ -252,9 +252,9 @@ impl<K: Copy + PartialEq> Waiters<K> {
         }
     }
 
-    /// One that is to be tried again, with all its keys, or to leave.
-    pub fn next_again(&mut self) -> Option<u64> {
-        while let Some(&order) = self.again.first() {
+    /// One that is to be tried again, with all its keys, or to leave; of this number or above.
+    pub fn next_again(&mut self, from: u64) -> Option<u64> {
+        while let Some(&order) = self.again.range(from..).next() {
             let Some(waiter) = self.all.get(&order) else { return Some(order) };
             if !waiter.is_first || !self.is_reserved(&waiter.wanted.keys, order) {
                 return Some(order);
@@ -360,7 +360,7 @@ mod tests {
         }
 
         fn again(&mut self) {
-            while let Some(order) = self.waiters.next_again() {
+            while let Some(order) = self.waiters.next_again(0) {
                 let keys = &self.waiters.all[&order].wanted.keys;
                 let keys = (0..2).filter(|&it| keys.iter().any(|key| **key == *KEYS[it])).collect();
                 self.attempt(order, keys);

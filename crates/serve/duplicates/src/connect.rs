@@ -181,6 +181,11 @@ impl Link {
         self.patience = LONG_PATIENCE;
     }
 
+    /// From now on it has so long for an answer.
+    pub(super) const fn wait_for(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Its answer to HELLO.
     pub(super) fn hello(&self) -> &[u8] {
         &self.hello

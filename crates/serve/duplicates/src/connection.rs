@@ -21,6 +21,7 @@ pub(super) async fn drive(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> Option<Dropped> {
     let (mut inbox, mut scanner) = (Inbox::default(), ReplyScanner::default());
+    let mut has_come = false;
     std::future::poll_fn(move |context| {
         loop {
             let mut inner = engine.borrow();
@@ -32,15 +33,24 @@ pub(super) async fn drive(
                 Ok(true) => inner.heard_from(server),
                 Err(_) => return Poll::Ready(Some(Dropped::Lost)),
             }
-            drop(inner);
-            match inbox.poll_read(Pin::new(&mut stream), context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(Dropped::Lost)),
-                Poll::Ready(Ok(_)) => {}
+            if inner.holds_answers(server, kind) {
+                return Poll::Pending; // woken when it is known what they may show
             }
-            let mut inner = engine.borrow();
+            if !std::mem::take(&mut has_come) {
+                drop(inner);
+                match inbox.poll_read(Pin::new(&mut stream), context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(Dropped::Lost)),
+                    Poll::Ready(Ok(_)) => {}
+                }
+                inner = engine.borrow();
+            }
             inner.read_clock();
             loop {
+                if inner.holds_answers(server, kind) {
+                    has_come = true;
+                    break;
+                }
                 match scanner.scan(inbox.filled()) {
                     Ok(None) => {
                         if !inbox.filled().is_empty() {

@@ -30,6 +30,7 @@
 //! | `frontend`, [`client`], `inbox` | clients: on sockets, and in this process |
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
 //! | `member`, `members`, `connect`, `connection`, `redis_check`, `fencing` | a duplicate: reached, fenced off, filled, sent to |
+//! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | [`changes`], [`rejected`], `control`, `mover` | changes of which partition holds what |
 //! | [`evenkeel_leadership`] | who may write, where processes take turns; which partition holds what |
@@ -48,6 +49,7 @@ mod control;
 mod counts;
 mod engine;
 mod fencing;
+mod follow;
 mod frontend;
 mod inbox;
 mod member;

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::config::Connector;
-use super::connect::{connect, reach};
+use super::connect::{Link, connect, reach};
 use super::connection;
 use super::engine::{Bootstrap, Engine, Inner, Owed};
 use super::fencing::{self, FencingError, Look, NOBODYS, Us};
@@ -32,6 +32,8 @@ const DRAINED_EVERY: Duration = Duration::from_millis(1);
 pub(super) const FILLING_BYTES_MAX: usize = 16 << 20;
 /// Keys the source is asked to enumerate at once.
 pub(super) const SCAN_COUNT: &[u8] = b"500";
+/// When Redis says that it is busy with a script (`busy-reply-threshold`).
+const BUSY_AFTER: Duration = Duration::from_secs(5);
 const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
 
 /// Keeps one duplicate for as long as the service runs and it is one. Ends with an error only when
@@ -82,8 +84,7 @@ pub(super) async fn probe(engine: Rc<Engine>, server: usize) -> io::Result<()> {
     let why = match reach(&connector).await {
         Err(_) => Dropped::Lost,
         Ok(mut link) => {
-            link.wait_long();
-            if link.ask(&[b"PING"]).await.is_err() {
+            if !ping(&engine, server, connection, &mut link).await {
                 return Ok(());
             }
             let since = engine.look().members.silent_since(server);
@@ -99,6 +100,41 @@ pub(super) async fn probe(engine: Rc<Engine>, server: usize) -> io::Result<()> {
         inner.drop_server(server, why);
     }
     Ok(())
+}
+
+/// Whether a server that says nothing on its other connections answers, or can no longer be busy.
+/// What it does for all others is a script most of the time, and of a script it says `BUSY` after
+/// five seconds: until that ends, or takes longer than it may, it is not dead.
+async fn ping(engine: &Engine, server: usize, connection: u64, link: &mut Link) -> bool {
+    let (pause, password) = {
+        let inner = engine.look();
+        match inner.is_executor(server) {
+            true => link.wait_for(BUSY_AFTER + inner.config.members.silence_max),
+            false => link.wait_long(),
+        }
+        let password = inner.connectors[server].password().map(ToOwned::to_owned);
+        (inner.config.members.silence_max, password)
+    };
+    // Who is not known is told nothing else.
+    let mut question = match &password {
+        Some(password) => vec![&b"AUTH"[..], password.as_bytes()],
+        None => vec![&b"PING"[..]],
+    };
+    loop {
+        let answer = link.ask(&question).await;
+        {
+            let mut inner = engine.look();
+            let is_timeout = |error: io::Error| error.kind() == io::ErrorKind::TimedOut;
+            match answer {
+                _ if inner.servers[server].connection != connection => return false,
+                Err(error) => return is_timeout(error) && inner.is_executor(server),
+                Ok(answer) if answer.starts_with(b"-BUSY") => inner.heard_from(server),
+                Ok(_) if question[0] == b"PING" => return true,
+                Ok(_) => question = vec![&b"PING"[..]],
+            }
+        }
+        tokio::time::sleep(pause / 2).await;
+    }
 }
 
 /// From connecting to being dropped.
@@ -417,7 +453,8 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         let mut inner = engine.borrow();
         inner.members.reached(server, Sequence(0));
         let live = inner.members.live(inner.members.partition(server));
-        let source = live.iter().min_by_key(|&source| inner.members.owed(source));
+        let able = live.iter().filter(|&source| !inner.is_executor(source));
+        let source = able.min_by_key(|&source| inner.members.owed(source));
         let Some(source) = source else {
             return Err(FencingError::Passing("nobody is live to copy from".to_owned()));
         };

@@ -187,6 +187,8 @@ impl Mover {
             }
             inner.begin_move(shard, to)
         };
+        // None is begun any more.
+        self.await_phase(number, |inner| !inner.is_ahead([from, to])).await?;
         self.remove_all(to, shard, Some(number)).await?;
         self.copy(number, from).await?;
         self.await_phase(number, |inner| {
@@ -670,7 +672,8 @@ impl Mover {
 /// Whom to ask for keys.
 fn least_owing(inner: &Inner, partition: usize) -> Result<usize, Stopped> {
     let live = inner.members.live(partition);
-    let least = live.iter().min_by_key(|&server| inner.members.owed(server));
+    let able = live.iter().filter(|&server| !inner.is_executor(server));
+    let least = able.min_by_key(|&server| inner.members.owed(server));
     least.ok_or_else(|| Stopped::GivenUp(format!("nobody of partition {partition} is live")))
 }
 

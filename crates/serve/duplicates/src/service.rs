@@ -18,6 +18,7 @@ use super::client::SessionOpener;
 use super::config::{Connector, DuplicatesConfig, Target, of_table};
 use super::control::{self, Asked, Control};
 use super::engine::Engine;
+use super::follow;
 use super::frontend::{Frontend, accept_config, sentinel_config};
 use super::member;
 use super::members::Members;
@@ -199,6 +200,7 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keeping.spawn_local(keep_whole(Rc::clone(&engine)));
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
+        keeping.spawn_local(follow::keep(Rc::clone(&engine)));
         let mut served = std::pin::pin!(serve(&engine, listener, accepting, stop));
         let result = std::future::poll_fn(|context| {
             if let Poll::Ready(failed) = members.poll_failed(context) {

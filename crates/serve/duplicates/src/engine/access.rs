@@ -8,10 +8,10 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::types::{ClientId, Form, Owed, ParsedCommand, Write};
+use super::types::{ANOTHER_RUNS, ClientId, Form, Owed, ParsedCommand, Write};
 use super::{Call, Inner};
 use evenkeel_stores::resp::commands::{
-    self, Class, Command, Local, Repeat, Rewrite, Whole, refusals,
+    self, Class, Command, Keys, Local, Repeat, Rewrite, Whole, refusals,
 };
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::locate::Location;
@@ -32,11 +32,27 @@ impl Inner {
             self.refuse_as(id, |out| commands::wrong_arity(command, out));
             return true;
         }
+        if command.keys == Keys::Script
+            && let Some(is_taken) = self.submit_script(id, command, parsed)
+        {
+            return is_taken;
+        }
+        self.submit_as(id, command, parsed)
+    }
+
+    /// The same for this command, whatever its name is.
+    pub(super) fn submit_as(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
         let class = commands::classify(command, parsed.arguments());
         if self.answers_listener(id, (command, class), parsed.arguments()) {
             return true;
         }
         if self.holds_behind_reads(id, command, class, parsed)
+            || self.holds_behind_effects(id, command, class, parsed)
             || self.asks_last_id(id, (command, class), parsed)
             || self.holds_channels(id, class)
         {
@@ -88,6 +104,7 @@ impl Inner {
                 self.write_one(id, command, repeat, parsed, &commands);
                 self.scratch = commands;
             }
+            Class::Effects => self.take_effects(id, command, parsed),
             Class::Rewritten(Rewrite::Pop, _) => self.pop(id, command, parsed),
             Class::Rewritten(rewritten, repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
@@ -201,6 +218,7 @@ impl Inner {
             form,
             pop: None,
             waiter: None,
+            told: None,
             answer: None,
             first_took: None,
             digest: None,
@@ -249,6 +267,10 @@ impl Inner {
             return None;
         }
         let partition = self.map.partition(write.shard);
+        if self.effects.is_busy(partition) {
+            self.refuse(id, ANOTHER_RUNS);
+            return None;
+        }
         if let Err(refused) =
             self.make_room(partition).and_then(|_| self.make_room_at_target(write.shard))
         {
@@ -267,6 +289,17 @@ impl Inner {
             self.refuse(id, "ERR the command is too long for the log");
             return None;
         }
+        self.place(id, partition, (to, None), write)
+    }
+
+    /// Gives a write its place and sends it to these; one of them may have done it already.
+    pub(super) fn place(
+        &mut self,
+        id: ClientId,
+        partition: usize,
+        (to, done): (ServerSet, Option<usize>),
+        write: &Write<'_>,
+    ) -> Option<usize> {
         let position = match self.append(partition, write) {
             Ok(position) => position,
             Err(error) => {
@@ -276,7 +309,14 @@ impl Inner {
         };
         let sequence = position.sequence;
         let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
-        self.send_write(to, call, position, write);
+        let mut rest = to;
+        if let Some(server) = done {
+            rest.remove(server);
+            self.calls[call].copies.answer(server);
+            self.members.sent(self.now, server, Some(sequence));
+            self.members.answered(self.now, server, Some(sequence));
+        }
+        self.send_write(rest, call, position, write);
         if let Some(client) = self.client(id) {
             client.session.saw(sequence);
         }

@@ -30,6 +30,7 @@ const fn asks(local: Local) -> bool {
             | Local::Config
             | Local::Info
             | Local::Client
+            | Local::Script
     )
 }
 
@@ -136,8 +137,10 @@ impl Inner {
 
     /// Sends what of transactions was held for a question.
     pub(super) fn exec_ready(&mut self) {
-        while let Some((id, transaction)) = self.questions.ready.pop_front() {
-            if self.client(id).is_some() {
+        for (id, transaction) in std::mem::take(&mut self.questions.ready) {
+            if self.busy_for(&transaction).is_some() {
+                self.questions.ready.push_back((id, transaction)); // until that is done
+            } else if self.client(id).is_some() {
                 self.release(id);
                 self.exec_rest(id, *transaction);
             }

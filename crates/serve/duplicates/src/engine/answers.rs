@@ -37,7 +37,7 @@ impl Inner {
         let reported = owed.refusal();
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
-        let is_access = matches!(owed, Owed::Access { .. } | Owed::Group { .. });
+        let is_access = owed.is_access();
         let partition = self.members.partition(server);
         let is_last = is_access && self.members.live(partition) == ServerSet::only(server);
         let is_refusal = reply::blame(reported.unwrap_or(reply)) == Some(Blame::Server);
@@ -62,6 +62,7 @@ impl Inner {
                 let Some(answer) = answer.as_deref() else { return Err(Some(Dropped::Failed)) };
                 self.access_answered(server, call, answer);
             }
+            Owed::Effect { refusal, .. } => self.effect_answered(server, refusal.as_deref(), reply),
             Owed::Replayed { write, .. } => self.replay_answered(server, write),
             Owed::Moved { write, is_key, .. } => self.moved_answered(server, write, is_key, reply),
             Owed::Draw { pop } => self.drawn(server, pop, reply),
@@ -135,7 +136,8 @@ impl Inner {
         }
         let mut is_torn = false;
         let digest = digest(reply);
-        let mut differs = false;
+        // Of what another has done nothing can fail.
+        let mut differs = call.told.is_some() && has_failed(reply);
         match &mut call.mirror {
             Some(mirror) if is_mirror => {
                 differs = *mirror.digest.get_or_insert(digest) != digest;
@@ -209,7 +211,7 @@ impl Inner {
 }
 
 /// What the one command between MULTI and EXEC was answered: the first of two elements.
-fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
     let mut elements = reply::elements(reply);
     match (elements.next(), elements.next(), elements.next()) {
         (Some(first), Some(_), None) => Some(first.to_vec()),
@@ -218,13 +220,19 @@ fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The answer of a client's EXEC: without that of the watermark, which is the last.
-fn without_last(reply: &[u8]) -> Vec<u8> {
+pub(super) fn without_last(reply: &[u8]) -> Vec<u8> {
     let elements: Vec<&[u8]> = reply::elements(reply).collect();
     let Some((_, rest)) = elements.split_last() else { return reply.to_vec() };
     let mut out = Vec::with_capacity(reply.len());
     encode::array(&mut out, rest.len());
     rest.iter().for_each(|element| out.extend_from_slice(element));
     out
+}
+
+/// Whether a duplicate could not do what the executor did: it differs then.
+fn has_failed(reply: &[u8]) -> bool {
+    let is_error = |it: &[u8]| matches!(it.first(), Some(b'-' | b'!'));
+    is_error(reply) || reply::elements(reply).any(is_error)
 }
 
 #[cfg(test)]

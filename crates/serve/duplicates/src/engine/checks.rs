@@ -63,6 +63,11 @@ pub(super) struct Checks {
     suspects: Vec<Suspect>,
     undecided: Vec<Suspect>,
     is_emptied_told: bool,
+    /// A round that is begun when no duplicate is ahead of the log any more: its partition, its
+    /// keys, and whether they are suspects.
+    postponed: Option<(usize, Vec<Suspect>, bool)>,
+    /// One that is judged then.
+    unjudged: Option<Round>,
 }
 
 #[derive(Debug)]
@@ -110,11 +115,14 @@ impl Checks {
             suspects: Vec::new(),
             undecided: Vec::new(),
             is_emptied_told: false,
+            postponed: None,
+            unjudged: None,
         }
     }
 
     const fn is_busy(&self) -> bool {
-        self.round.is_some() || self.listing.is_some()
+        let waits = self.postponed.is_some() || self.unjudged.is_some();
+        waits || self.round.is_some() || self.listing.is_some()
     }
 }
 
@@ -301,6 +309,10 @@ impl Inner {
 
     /// Asks all live duplicates of a partition for these keys.
     fn begin_round(&mut self, partition: usize, keys: Vec<Suspect>, is_suspicion: bool) {
+        if self.effects.is_busy(partition) {
+            self.checks.postponed = Some((partition, keys, is_suspicion));
+            return;
+        }
         let is_able = |&server: &usize| {
             self.members.is_settled(server)
                 && self.members.owed(server) < self.members.owed_max() / 2
@@ -390,6 +402,7 @@ impl Inner {
         if self.checks.listing == Some(server) {
             self.checks.listing = None;
         }
+        self.checks.unjudged.take_if(|round| round.asked.contains(server));
         if self.checks.round.as_ref().is_some_and(|round| round.asked.contains(server))
             && let Some(round) = self.checks.round.take()
             && round.is_suspicion
@@ -400,8 +413,24 @@ impl Inner {
         }
     }
 
+    /// No duplicate of a partition is ahead of the log any more: what waited for that goes on.
+    pub(super) fn resume_checks(&mut self, partition: usize) {
+        if let Some(round) = self.checks.unjudged.take_if(|round| round.partition == partition) {
+            self.judge_round(round);
+        }
+        if let Some((_, keys, is_suspicion)) =
+            self.checks.postponed.take_if(|(of, ..)| *of == partition)
+        {
+            self.begin_round(partition, keys, is_suspicion);
+        }
+    }
+
     /// All have answered.
     fn judge_round(&mut self, mut round: Round) {
+        if self.effects.is_busy(round.partition) {
+            self.checks.unjudged = Some(round);
+            return;
+        }
         if !round.emptied.is_empty() {
             return self.judge_emptied(&round);
         }
@@ -622,6 +651,9 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
         "memory",
         "dump",
         "xinfo",
+        "xpending",
+        "eval_ro",
+        "evalsha_ro",
     ];
     !differs.contains(&name)
 }

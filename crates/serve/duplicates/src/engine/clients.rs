@@ -92,6 +92,8 @@ pub(super) struct Transaction {
     pub(super) here_bytes: usize,
     /// Of those, how many a duplicate may have to be asked.
     pub(super) questions: usize,
+    /// One duplicate does it.
+    pub(super) is_effect: bool,
     /// A command was refused: EXEC does nothing.
     pub(super) is_spoiled: bool,
 }
@@ -100,6 +102,14 @@ impl Client {
     /// Commands that were read and are not answered.
     pub(in super::super) fn waiting(&self) -> usize {
         self.slots.len() + usize::from(self.is_held())
+    }
+
+    /// What its reads must see: while it watches, at least what it saw with `WATCH`.
+    pub(super) const fn consistency(&self) -> Consistency {
+        match (self.consistency, &self.watching) {
+            (Consistency::Eventual, Some(_)) => Consistency::ReadMyOwnWrites,
+            (consistency, _) => consistency,
+        }
     }
 
     pub(super) const fn id(&self, key: usize) -> ClientId {

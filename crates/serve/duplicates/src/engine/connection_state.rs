@@ -51,6 +51,13 @@ impl ConnectionState {
         self.wake();
     }
 
+    /// All that would be written now, and what is pending.
+    #[cfg(test)]
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let out = std::mem::take(&mut self.out);
+        [out, std::mem::take(&mut self.pending)].concat()
+    }
+
     /// Nothing is sent any more; what was owed is returned.
     pub(super) fn close(&mut self) -> VecDeque<Owed> {
         self.is_open = false;
@@ -66,7 +73,8 @@ impl ConnectionState {
         self.pending.len() + self.out.len() - self.written
     }
 
-    fn wake(&self) {
+    /// Whoever drives the connection looks again.
+    pub(super) fn wake(&self) {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }

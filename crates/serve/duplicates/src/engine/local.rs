@@ -7,12 +7,15 @@ use super::Inner;
 use super::access::unix_ms;
 use super::client_command::BAD_NAME;
 use super::clients::Transaction;
+use super::effects::Request;
 use super::types::{ClientId, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, integer};
+use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, integer};
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
 
+const FLUSH_BESIDE_EFFECTS: &str = "ERR FLUSHALL and FLUSHDB are not taken in one transaction with \
+    scripts, SPOP or deliveries to consumer groups: send it before MULTI or after EXEC";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 /// Commands one transaction may have, so that it cannot fill the memory.
 pub(super) const TRANSACTION_BYTES_MAX: usize = 16 << 20;
@@ -71,6 +74,7 @@ impl Inner {
                 _ => self.refuse(id, NO_MODULES),
             },
             Local::Role => self.role(id),
+            Local::Script => self.script(id, parsed),
             Local::Wait => self.wait_for(id, parsed),
             Local::Time => self.time(id),
             Local::Multi => self.multi(id),
@@ -266,7 +270,13 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let mut text = Vec::new();
+        let draws = matches!(class, Class::Rewritten(Rewrite::Pop, _)) && self.is_redis();
+        let is_effect = draws || class == Class::Effects;
         let written = match class {
+            Class::Rewritten(Rewrite::Pop, _) if draws => {
+                parsed.write(&mut text);
+                Ok(())
+            }
             Class::Rewritten(rewritten, _) => {
                 let now_unix_ms = self.time_of(rewritten, parsed);
                 rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut text)
@@ -292,9 +302,13 @@ impl Inner {
         if transaction.bytes() + text.len() > TRANSACTION_BYTES_MAX {
             return self.refuse(id, TRANSACTION_TOO_LONG);
         }
+        if is_effect && transaction.empties {
+            return self.refuse(id, FLUSH_BESIDE_EFFECTS);
+        }
         transaction.commands.extend_from_slice(&text);
         transaction.count += 1;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
+        transaction.is_effect |= is_effect;
         transaction.writes |= !matches!(class, Class::Read);
         transaction.keys.extend(keys);
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
@@ -309,6 +323,9 @@ impl Inner {
         let Some(transaction) = &mut client.transaction else { return };
         if transaction.commands.len() > TRANSACTION_BYTES_MAX {
             return self.refuse(id, TRANSACTION_TOO_LONG);
+        }
+        if transaction.is_effect {
+            return self.refuse(id, FLUSH_BESIDE_EFFECTS);
         }
         whole::write_flush(parsed.arguments().get(1), &mut transaction.commands);
         transaction.count += 1;
@@ -339,7 +356,13 @@ impl Inner {
     pub(super) fn exec_rest(&mut self, id: ClientId, mut transaction: Transaction) {
         // Pops of clients that wait come before, or they would after it was looked.
         self.try_again();
-        if self.unwatch(id) {
+        // What is done by one duplicate is done later: until then it is watched.
+        let is_broken = match transaction.is_effect {
+            true => self.is_watch_broken(id),
+            false => self.unwatch(id),
+        };
+        if is_broken {
+            self.unwatch(id);
             return self.reply_now(id, encode::null_array);
         }
         let form = transaction.form();
@@ -352,7 +375,10 @@ impl Inner {
         let shard = place.and_then(|place| Ok(place.map_or(Ok(0), Location::shard_to_write)?));
         let shard = match shard {
             Ok(shard) => shard,
-            Err(reply) => return self.refuse(id, &reply.to_string()),
+            Err(reply) => {
+                self.unwatch(id);
+                return self.refuse(id, &reply.to_string());
+            }
         };
         if transaction.empties {
             return self.empty_all_within(id, (shard, transaction), form);
@@ -360,6 +386,11 @@ impl Inner {
         let keys: Vec<u128> = transaction.keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();
         keys.iter().for_each(|key| self.streams.forget(*key));
+        if transaction.is_effect && self.is_redis() {
+            let Transaction { commands, count, .. } = transaction;
+            let (client, is_single) = (id, false);
+            return self.run_effects(Request { client, shard, commands, count, form, is_single });
+        }
         // Reads among them see one state of one shard only together: also without a write they
         // go as one, to all duplicates.
         self.write(

@@ -16,6 +16,8 @@
 //! | `read_order.rs` | a read does not see what its client wrote behind it |
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
+//! | `effects.rs` | scripts and their like: done by one, the others get what it did |
+//! | `scripts.rs` | scripts by their names |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
@@ -50,6 +52,7 @@ mod client_command;
 mod clients;
 mod config_command;
 mod connection_state;
+mod effects;
 mod flush;
 mod front;
 mod gather;
@@ -62,6 +65,7 @@ mod places;
 mod read_order;
 mod reading;
 mod scan;
+mod scripts;
 mod silence;
 mod spop;
 mod state_pass;
@@ -97,6 +101,8 @@ pub(super) use bootstrap::count_commands;
 use checks::{Checks, is_exact};
 pub(super) use clients::Client;
 use connection_state::ConnectionState;
+use effects::Effects;
+pub(super) use effects::{AHEAD, EFFECTS_BYTES_MAX};
 use evenkeel_leadership::Leadership;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_manager::{Manager, Sample};
@@ -105,6 +111,7 @@ use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
 use gather::Gather;
@@ -192,6 +199,8 @@ pub(super) struct Inner {
     watches: Watches,
     waiting: Waiting,
     subscriptions: Subscriptions<ClientId>,
+    effects: Effects,
+    scripts: Scripts,
 }
 
 /// One duplicate.
@@ -248,6 +257,8 @@ pub(super) struct Call {
     pop: Option<Box<Pop>>,
     /// It is a try of a command that waits.
     waiter: Option<u64>,
+    /// The answer, where it is not one of theirs: they got what another had done.
+    told: Option<Vec<u8>>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -322,6 +333,8 @@ impl Engine {
             watches: Watches::default(),
             waiting: Waiting::default(),
             subscriptions: Subscriptions::default(),
+            effects: Effects::default(),
+            scripts: Scripts::default(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -534,6 +547,7 @@ impl Inner {
             self.changes.came.notify_one(); // it may advise something
         }
         self.advance_move();
+        self.look_at_effects();
         self.end_late_questions();
         self.look_at_wait_list();
         self.tell_shown();
@@ -545,6 +559,7 @@ impl Inner {
     /// How long [`Self::keep`] may wait although nothing happens; `None`: until something does.
     pub(super) fn keep_within(&self) -> Option<Duration> {
         let is_busy = self.members.deadline().is_some()
+            || !self.effects.is_idle()
             || self.moving.is_some()
             || !self.wait_list.is_empty()
             || !self.questions.is_empty()
@@ -591,6 +606,7 @@ impl Inner {
             }
         }
         self.tell_shown();
+        self.lose_effect_with(server);
     }
 
     fn lose(&mut self, server: usize, owed: Owed, why: Dropped) {
@@ -645,7 +661,7 @@ impl Inner {
         self.note_told(key);
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
-        let answer = call.agreed(voters);
+        let answer = call.told.take().unwrap_or_else(|| call.agreed(voters));
         let (opened, is_write) = (call.opened, call.write.is_some());
         let (form, pop, waiter) = (call.form.clone(), call.pop.take(), call.waiter);
         self.counts.done(is_write, self.now.since(opened));
@@ -723,7 +739,7 @@ impl Call {
 
     /// Whether it is known which of its answers is told.
     fn agrees(&self, voters: ServerSet) -> bool {
-        self.others.is_empty() || self.agreement(voters) != Agreement::Waits
+        self.told.is_some() || self.others.is_empty() || self.agreement(voters) != Agreement::Waits
     }
 
     /// The answer that is told. A read of one thing that no majority says the same of has none.

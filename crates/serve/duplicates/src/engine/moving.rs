@@ -40,6 +40,9 @@ pub(in super::super) enum StreamError {
     /// Too few of the partition can take it.
     #[error("partition {partition}: {refused}")]
     Partition { partition: usize, refused: Refused },
+    /// One of its duplicates is ahead of the log.
+    #[error("partition {0}: a script runs there")]
+    Busy(usize),
     #[error("{0}")]
     Log(LogError),
 }
@@ -228,6 +231,9 @@ impl Inner {
         if let Some(failure) = &self.failure {
             return Err(StreamError::OutOfService(failure.clone()));
         }
+        if self.effects.is_busy(partition) {
+            return Err(StreamError::Busy(partition));
+        }
         let to = self.make_room(partition);
         let to = to.map_err(|refused| StreamError::Partition { partition, refused })?;
         let position = self.append(partition, write).map_err(StreamError::Log)?;
@@ -325,6 +331,11 @@ impl Inner {
             let reply = String::from_utf8_lossy(reply);
             self.break_move(&format!("the target does not take a key: {}", reply.trim_end()));
         }
+    }
+
+    /// Whether a duplicate of one of these partitions is ahead of the log.
+    pub(in super::super) fn is_ahead(&self, partitions: [usize; 2]) -> bool {
+        partitions.iter().any(|&partition| self.effects.is_busy(partition))
     }
 
     /// Goes on to the next phase, if it may.

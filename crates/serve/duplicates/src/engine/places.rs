@@ -4,7 +4,7 @@ use evenkeel_ordered::Phase;
 
 use super::Inner;
 use super::types::{ErrorReply, ParsedCommand};
-use evenkeel_stores::resp::commands::{self, Command};
+use evenkeel_stores::resp::commands::{self, Command, Keys};
 use evenkeel_stores::resp::locate::Location;
 
 impl Inner {
@@ -18,8 +18,14 @@ impl Inner {
         parsed: ParsedCommand<'_>,
     ) -> Result<Location, ErrorReply> {
         let keys = commands::keys(command, parsed.arguments())?;
-        let location = self.locate_keys(keys.map(|index| parsed.argument(index)))?;
-        location.ok_or_else(|| ErrorReply::new("ERR", format!("'{}' without a key", command.name)))
+        let mut location = self.locate_keys(keys.map(|index| parsed.argument(index)))?;
+        if command.keys == Keys::Script && self.map.partitions() == 1 {
+            location = location.or_else(|| Location::whole(&self.map, 0)); // it may use any key
+        }
+        location.ok_or_else(|| {
+            let text = format!("'{}' without a key: nobody knows its partition", command.name);
+            ErrorReply::new("ERR", text)
+        })
     }
 
     /// The same of these keys; `None` where there are none.

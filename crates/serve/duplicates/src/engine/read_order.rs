@@ -21,27 +21,35 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
 use super::types::{ClientId, ParsedCommand};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Whole};
+use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Whole};
 
 /// The reads of one client that may overtake its writes: where their answers go, and of which keys
 /// they are. Two keys with one hash make a write wait in vain, no more.
 #[derive(Debug, Default)]
 pub(super) struct ReadOrder(VecDeque<(u64, u64)>);
 
+/// In place of the hash of a key: any key may be read. One of that hash makes writes wait in vain.
+const ANY: u64 = 0;
+
 impl ReadOrder {
     /// A read was sent whose answer goes to `slot`; those before `first` are answered.
     #[inline]
     pub(super) fn sent(&mut self, slot: u64, key: &[u8], first: u64) {
+        self.note(slot, xxh3_64(key), first);
+    }
+
+    #[inline]
+    fn note(&mut self, slot: u64, hash: u64, first: u64) {
         while self.0.front().is_some_and(|&(before, _)| before < first) {
             self.0.pop_front();
         }
-        self.0.push_back((slot, xxh3_64(key)));
+        self.0.push_back((slot, hash));
     }
 
     /// The last of them that reads this key and is not answered.
     fn last_of(&self, key: &[u8], is_waiting: impl Fn(u64) -> bool) -> Option<u64> {
         let hash = xxh3_64(key);
-        let of_key = self.0.iter().rev().filter(|(_, other)| *other == hash);
+        let of_key = self.0.iter().rev().filter(|(_, other)| [hash, ANY].contains(other));
         of_key.map(|&(slot, _)| slot).find(|&slot| is_waiting(slot))
     }
 
@@ -66,6 +74,9 @@ impl Inner {
     ) {
         let Some(client) = self.client(id) else { return };
         let (first, last) = client.slots();
+        if command.keys == Keys::Script {
+            return client.read_order.note(last, ANY, first);
+        }
         for index in commands::keys(command, parsed.arguments()).into_iter().flatten() {
             client.read_order.sent(last, parsed.argument(index), first);
         }
@@ -87,10 +98,11 @@ impl Inner {
         let is_strong = has_lease && client.consistency == Consistency::Strong;
         let last_of = |key: &[u8]| client.read_order.last_of(key, |slot| client.is_waiting(slot));
         let last = match (class, &client.transaction) {
-            (Class::Whole(Whole::Flush | Whole::Sort { .. }), None) => {
+            // What a script reads is not known.
+            (Class::Whole(Whole::Flush | Whole::Sort { .. }) | Class::Effects, None) => {
                 client.read_order.last(|slot| client.is_waiting(slot))
             }
-            (Class::Local(Local::Exec), Some(transaction)) if transaction.empties => {
+            (Class::Local(Local::Exec), Some(it)) if it.empties || it.is_effect => {
                 client.read_order.last(|slot| client.is_waiting(slot))
             }
             (Class::Local(Local::Exec), Some(transaction)) => {
@@ -124,6 +136,9 @@ mod tests {
         assert_eq!(reads.last_of(b"a", |slot| slot != 9), Some(7), "answered out of turn");
         assert_eq!(reads.last_of(b"b", |slot| slot > 8), None);
         assert_eq!(reads.last_of(b"c", |_| true), None);
+        assert_eq!(reads.last(|slot| slot < 9), Some(8));
+        reads.note(10, ANY, 7);
+        assert_eq!(reads.last_of(b"c", |_| true), Some(10), "a script may have read it");
     }
 
     #[test]

@@ -53,8 +53,9 @@ impl Inner {
                 | Owed::Check { .. }
                 | Owed::Page { .. }
                 | Owed::Scan { .. } => Some(Duration::ZERO),
-                // Writes of the past, and keys as long as they are.
-                Owed::Replayed { .. }
+                // Writes of the past, keys as long as they are, and what nobody else does.
+                Owed::Effect { .. }
+                | Owed::Replayed { .. }
                 | Owed::Moved { .. }
                 | Owed::Dump { .. }
                 | Owed::Expiry { .. }

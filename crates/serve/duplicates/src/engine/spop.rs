@@ -64,6 +64,9 @@ impl Inner {
 
     /// Asks one live duplicate.
     pub(super) fn draw(&mut self, mut pop: Box<Pop>) {
+        if self.effects.is_busy(self.map.partition(pop.shard)) {
+            return self.effects.postpone(*pop);
+        }
         let Some(client) = self.client(pop.client) else { return };
         let session = client.session;
         if pop.draws == DRAWS_MAX {
@@ -101,6 +104,10 @@ impl Inner {
         }
         if matches!(reply.first(), Some(b'-' | b'!')) && pop.taken.is_empty() {
             return self.end(&pop, reply);
+        }
+        if self.effects.is_busy(self.map.partition(pop.shard)) {
+            pop.draws -= 1;
+            return self.effects.postpone(*pop);
         }
         let mut commands = Vec::new();
         pop.drawn.clear();

@@ -32,7 +32,8 @@ impl Inner {
     /// Begins with a partition; `None` when nobody is live to ask.
     pub(in super::super) fn begin_pass(&mut self, partition: usize) -> Option<usize> {
         let live = self.members.live(partition);
-        let source = live.iter().min_by_key(|&server| self.members.owed(server))?;
+        let able = live.iter().filter(|&server| !self.effects.is_executor(server));
+        let source = able.min_by_key(|&server| self.members.owed(server))?;
         self.serial += 1;
         self.state_pass = Some(StatePass {
             number: self.serial,

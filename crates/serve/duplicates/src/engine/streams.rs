@@ -88,6 +88,11 @@ impl Streams {
 }
 
 impl Inner {
+    /// Somebody may have given this key another last id.
+    pub(super) fn forget_last_id(&mut self, key: u128) {
+        self.streams.forget(key);
+    }
+
     /// Has `XADD key *` wait until the last id of its stream is known; whether it waits.
     #[must_use]
     pub(super) fn asks_last_id(

@@ -10,6 +10,9 @@ use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::request::{Arguments, RequestParser};
 
+/// What must not be done while a duplicate of the partition is ahead of the log.
+pub(super) const ANOTHER_RUNS: &str = "TRYAGAIN another command is done here first: ask again";
+
 /// What an answer becomes for a client of RESP2.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Form {
@@ -226,6 +229,8 @@ pub(crate) enum Owed {
     /// A client's writes between MULTI and EXEC: `before` answers come first (OK, QUEUED).
     /// `refusal` is the first error among them: EXEC will only say that there was one.
     Group { call: usize, before: u32, is_single: bool, refusal: Option<Box<[u8]>> },
+    /// What one duplicate does for all; `before` as above.
+    Effect { before: u32, refusal: Option<Box<[u8]>> },
     /// A write of the log; `before` as above.
     Replayed { write: Option<Sequence>, before: u32, refusal: Option<Box<[u8]>> },
     /// A write of ours to the stream of a partition that a shard moves to or from; `before` as
@@ -257,9 +262,15 @@ pub(crate) enum Owed {
 }
 
 impl Owed {
+    /// Whether it is what a client asks for, and not a read that another may answer.
+    pub(super) const fn is_access(&self) -> bool {
+        matches!(self, Self::Access { .. } | Self::Group { .. } | Self::Effect { .. })
+    }
+
     /// Whether this answer is one of those that come before the last one of a group.
     pub(super) fn is_before_the_last(&mut self, reply: &[u8]) -> bool {
         let (Self::Group { before, refusal, .. }
+        | Self::Effect { before, refusal, .. }
         | Self::Replayed { before, refusal, .. }
         | Self::Moved { before, refusal, .. }) = self
         else {
@@ -279,6 +290,7 @@ impl Owed {
     pub(super) fn refusal(&self) -> Option<&[u8]> {
         match self {
             Self::Group { refusal, .. }
+            | Self::Effect { refusal, .. }
             | Self::Replayed { refusal, .. }
             | Self::Moved { refusal, .. } => refusal.as_deref(),
             _ => None,

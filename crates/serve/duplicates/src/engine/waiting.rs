@@ -281,6 +281,14 @@ impl Inner {
         }
     }
 
+    /// Whether a duplicate of its partition is ahead of the log: nothing gets a place there.
+    fn waits_for_effects(&self, order: u64) -> bool {
+        let waiter = self.waiting.commands.get(&order).filter(|_| !self.effects.is_idle());
+        let keys = waiter.map(|it| waiting::attempt(it.command, &it.text, None).keys);
+        let mut keys = keys.iter().flatten();
+        keys.any(|key| self.effects.is_busy(self.partition_of(key)))
+    }
+
     fn schedule_again(&mut self) {
         if self.waiting.order.has_again() {
             self.schedule();
@@ -307,12 +315,20 @@ impl Inner {
             return;
         }
         for key in std::mem::take(&mut self.waiting.filled) {
+            if self.effects.is_busy(self.partition_of(&key)) {
+                self.waiting.filled.push(key); // until that is done
+                continue;
+            }
             for order in self.waiting.order.fill(&key, Some(Wait::List), 1) {
                 self.attempt(order, Some(&key));
             }
         }
-        while let Some(order) = self.waiting.order.next_again() {
-            self.attempt(order, None);
+        let mut from = 0;
+        while let Some(order) = self.waiting.order.next_again(from) {
+            match self.waits_for_effects(order) {
+                true => from = order + 1,
+                false => self.attempt(order, None),
+            }
         }
     }
 
@@ -416,7 +432,10 @@ impl Inner {
         self.waiting.bytes = self.waiting.bytes - waiter.text.len() + text.len();
         waiter.text = text;
         waiter.asked -= 1;
-        if waiter.asked == 0 {
+        if waiter.asked > 0 {
+        } else if self.waits_for_effects(order) {
+            self.waiting.order.repeat(order); // tried when that is done
+        } else {
             self.attempt(order, None);
         }
     }

@@ -143,16 +143,22 @@ impl Inner {
             return false;
         };
         let watching = client.watching.as_ref();
-        watching.is_some_and(|it| self.watches.is_broken(&it.watched, unix_ms()))
+        watching.is_some_and(|it| self.is_broken(it, unix_ms()))
     }
 
-    /// What a client's reads must see: while it watches, at least what it saw with `WATCH`.
+    /// The same of what was taken from a client.
+    pub(super) fn is_broken(&self, watching: &Watching, now_unix_ms: u64) -> bool {
+        self.watches.is_broken(&watching.watched, now_unix_ms)
+    }
+
+    /// What was taken from a client is watched no more.
+    pub(super) fn end_watching(&mut self, watching: &Watching) {
+        self.watches.end(&watching.watched, 0);
+    }
+
+    /// What a client's reads must see.
     pub(super) fn consistency_of(&mut self, id: ClientId) -> Option<Consistency> {
-        let client = self.client(id)?;
-        Some(match (client.consistency, &client.watching) {
-            (Consistency::Eventual, Some(_)) => Consistency::ReadMyOwnWrites,
-            (consistency, _) => consistency,
-        })
+        self.client(id).map(|client| client.consistency())
     }
 }
 

@@ -167,7 +167,7 @@ impl World {
         inner.exec_ready(); // as at the end of a turn
         for (server, sent) in self.sent.iter_mut().enumerate() {
             for (kind, sent) in CONNECTIONS.into_iter().zip(sent) {
-                let buffer = std::mem::take(&mut inner.servers[server].connection(kind).pending);
+                let buffer = inner.servers[server].connection(kind).take();
                 let mut rest = &buffer[..];
                 let mut parser = RequestParser::new(Limits::default());
                 while let Some(length) = parser.parse(rest).unwrap() {

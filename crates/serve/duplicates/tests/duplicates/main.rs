@@ -9,11 +9,13 @@ mod all_keys;
 mod beside;
 mod channels;
 mod diverged;
+mod effects;
 #[cfg(target_os = "linux")]
 mod full;
 mod hold;
 #[cfg(target_os = "linux")]
 mod keyspaces;
+mod mixed;
 mod online;
 mod servers;
 mod silent;

@@ -14,6 +14,8 @@
 //! | [`info`] | the text of `INFO`, of several servers as of one |
 //! | [`settings`] | which settings clients may see and change |
 //! | [`connections`] | `CLIENT`: names, filters, and the lines of its list |
+//! | [`replication`] | what a command has done, as a server tells its replicas |
+//! | [`scripts`] | the texts of scripts by their names |
 //!
 //! **Untrusted bytes.** Nothing here panics, recurses or allocates by what a peer *announces*: a
 //! command or reply is found in the bytes that came, and both ends are bounded by limits. Parsers
@@ -37,10 +39,13 @@ pub mod info;
 mod inline;
 pub mod locate;
 pub mod merge;
+pub mod replication;
 pub mod reply;
 pub mod request;
 pub mod rewrite;
+pub mod scripts;
 pub mod settings;
+mod sha1;
 #[cfg(test)]
 mod tests;
 pub mod waiting;

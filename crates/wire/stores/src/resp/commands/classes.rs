@@ -1,5 +1,6 @@
 //! What the options of a command make of it.
 
+use super::keys::stream_option;
 use super::{Class, Command, Local, Repeat, Rewrite, Time, Wait, Whole, integer, refusals};
 use crate::resp::request::Arguments;
 
@@ -24,6 +25,7 @@ pub(super) enum Options {
     Set,
     Sort,
     Xinfo,
+    Xgroup,
     Xread,
     Zadd,
 }
@@ -57,7 +59,8 @@ fn classify_by_options(command: &Command, arguments: Arguments<'_>) -> Class {
         Options::Set => set(arguments),
         Options::Sort => sort(command.class, arguments),
         Options::Xinfo => read_subcommand(arguments, &["consumers", "groups", "stream"]),
-        Options::Xread => xread(arguments),
+        Options::Xgroup => xgroup(arguments),
+        Options::Xread => xread(command.class, arguments),
         Options::Zadd => added(arguments, &["nx", "xx", "gt", "lt", "incr"], &["ch"]),
     }
 }
@@ -240,15 +243,27 @@ fn sort(plain: Class, arguments: Arguments<'_>) -> Class {
     }
 }
 
-fn xread(arguments: Arguments<'_>) -> Class {
-    let mut class = Class::Read;
-    for at in (1..arguments.len()).step_by(2) {
-        match position(arguments, at, &["streams", "block", "count"]) {
+/// `XREAD` and `XREADGROUP`.
+fn xread(plain: Class, arguments: Arguments<'_>) -> Class {
+    let (mut class, mut at) = (plain, 1);
+    while at < arguments.len() {
+        match position(arguments, at, &["streams", "block", "count", "group", "noack"]) {
             Some(0) => return class,
-            Some(1) => class = Class::Waits(Wait::Stream),
-            Some(_) => {}
+            Some(1) if plain != Class::Read => return Class::Refused(refusals::GROUP_BLOCKS),
+            Some(1) => (class, at) = (Class::Waits(Wait::Stream), at + 2),
+            Some(3 | 4) if plain == Class::Read => return SYNTAX,
+            Some(_) => at += stream_option(arguments, at),
             None => return SYNTAX,
         }
     }
     SYNTAX
+}
+
+/// All servers have the same entries at this place in the order of writes, so `$` is the same id.
+fn xgroup(arguments: Arguments<'_>) -> Class {
+    let words = ["create", "setid", "destroy", "createconsumer", "delconsumer"];
+    match position(arguments, 1, &words) {
+        Some(_) if arguments.len() > 3 => Class::Write(Repeat::Once),
+        _ => Class::Refused(refusals::SUBCOMMAND),
+    }
 }

@@ -95,7 +95,8 @@ fn entry(command: &Command, out: &mut Vec<u8>) {
     encode::integer(out, command.arity.into());
     let is_movable = !matches!(command.keys, Keys::None | Keys::Span { .. });
     let writes = match command.class {
-        Class::Write(_) | Class::Rewritten(..) | Class::Waits(_) => Some("write"),
+        Class::Effects if command.keys == Keys::Script => None,
+        Class::Write(_) | Class::Rewritten(..) | Class::Waits(_) | Class::Effects => Some("write"),
         Class::Whole(Whole::Flush | Whole::Sort { stores: true }) => Some("write"),
         Class::Read | Class::Whole(_) => Some("readonly"),
         Class::Local(_) | Class::Refused(_) => None,
@@ -106,7 +107,7 @@ fn entry(command: &Command, out: &mut Vec<u8>) {
     let places: [i64; 3] = match command.keys {
         Keys::Span { first, last, step } => [first.into(), last.into(), step.into()],
         Keys::Stored | Keys::Sort | Keys::Radius => [1, 1, 1],
-        Keys::None | Keys::Counted(_) | Keys::Streams => [0; 3],
+        Keys::None | Keys::Counted(_) | Keys::Script | Keys::Streams => [0; 3],
     };
     places.into_iter().for_each(|place| encode::integer(out, place));
     out.extend_from_slice(b"~0\r\n*0\r\n*0\r\n*0\r\n");

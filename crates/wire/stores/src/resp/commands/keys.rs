@@ -21,6 +21,8 @@ pub enum Keys {
     Counted(u8),
     /// The destination at 1, how many sources at 2, then these.
     Stored,
+    /// As many as argument 2 says, which may be none, right after it: of scripts.
+    Script,
     /// The first half of what follows the word `STREAMS`.
     Streams,
     /// At 1, and after the last `STORE`: of `SORT`.
@@ -89,6 +91,7 @@ pub fn keys(command: &Command, arguments: Arguments<'_>) -> Result<KeyIndices, R
             let sources = counted(command, arguments, 2)?;
             Ok(KeyIndices { further: Some(1), ..sources })
         }
+        Keys::Script => script(arguments),
         Keys::Streams => streams(arguments),
         Keys::Sort => {
             let skipped = [("limit", 2), ("by", 1), ("get", 1)];
@@ -114,20 +117,38 @@ fn counted(command: &Command, arguments: Arguments<'_>, at: usize) -> Result<Key
     Ok(KeyIndices::span(at + 1, at + 1 + count, 1))
 }
 
+fn script(arguments: Arguments<'_>) -> Result<KeyIndices, Refusal> {
+    let count = arguments.get(2).and_then(integer).ok_or(Refusal(refusals::NOT_AN_INTEGER))?;
+    let count = usize::try_from(count).map_err(|_| Refusal(refusals::NEGATIVE_KEYS))?;
+    if count > arguments.len() - 3 {
+        return Err(Refusal(refusals::MANY_KEYS));
+    }
+    Ok(KeyIndices::span(3, 3 + count, 1))
+}
+
 fn streams(arguments: Arguments<'_>) -> Result<KeyIndices, Refusal> {
-    // Options come before the word, each with a number: a key of that name is none of them.
+    // Options come before the word, each with what belongs to it: a key of that name is none.
     let mut at = 1;
     while !arguments.is(at, "streams") {
         if at >= arguments.len() {
             return Err(Refusal(refusals::SYNTAX));
         }
-        at += 2;
+        at += stream_option(arguments, at);
     }
     let rest = arguments.len() - at - 1;
     if rest == 0 || rest % 2 == 1 {
         return Err(Refusal(refusals::UNBALANCED_STREAMS));
     }
     Ok(KeyIndices::span(at + 1, at + 1 + rest / 2, 1))
+}
+
+/// How many arguments an option of `XREAD` or `XREADGROUP` has, its name included.
+pub(super) fn stream_option(arguments: Arguments<'_>, at: usize) -> usize {
+    match () {
+        () if arguments.is(at, "group") => 3,
+        () if arguments.is(at, "noack") => 1,
+        () => 2,
+    }
 }
 
 /// The argument after the last of these words, of the options that begin at `from`. Other options

@@ -9,6 +9,8 @@
 //! * [`Class::Rewritten`]: the same once [`super::rewrite`] has made it so: relative deadlines
 //!   become absolute, stream ids get their time here.
 //! * [`Class::Waits`]: who stands before the servers waits, and tries it when a key was written.
+//! * [`Class::Effects`]: depends on time, chance or the server: one server does it, and the others
+//!   get what it has done ([`super::replication`]).
 //! * [`Class::Local`]: answered by who stands before the servers.
 //! * [`Class::Whole`]: about more than the keys that it names; what is done depends on where keys
 //!   are ([`Whole`]). Where the keys of another command are in several places, it may be done in
@@ -95,6 +97,8 @@ pub enum Class {
     Rewritten(Rewrite, Repeat),
     /// Waits until it finds something; [`super::waiting`] says what is tried.
     Waits(Wait),
+    /// One server does it, the others get its effects.
+    Effects,
     /// Answered here.
     Local(Local),
     /// It is about more than the keys that it names.
@@ -223,6 +227,7 @@ pub enum Local {
     Quit,
     Reset,
     Role,
+    Script,
     Select,
     Time,
     Wait,

@@ -1,8 +1,6 @@
 //! The table of commands, and finding one in it by its name.
 
-use super::refusals::{
-    ADMINISTRATION, CLUSTER, DATABASES, GROUPS, MIGRATION, REPLICATION, SCRIPTS,
-};
+use super::refusals::{ADMINISTRATION, CLUSTER, DATABASES, FUNCTIONS, MIGRATION, REPLICATION};
 use super::{
     Channels, Class, Command, Keys, Local, Merge, Options, Repeat, Rewrite, Shape, Time, Wait,
     Whole,
@@ -238,6 +236,21 @@ pub static COMMANDS: &[Command] = &[
     read("xrevrange", -4, ONE),
     row("xsetid", -3, ONCE, ONE),
     row("xtrim", -4, Class::Rewritten(Rewrite::StreamTrim, Repeat::Once), ONE),
+    // Consumer groups: who delivers notes its time.
+    row("xack", -4, ONCE, ONE),
+    row("xautoclaim", -6, Class::Effects, ONE),
+    row("xclaim", -6, Class::Effects, ONE),
+    row("xgroup", -2, ONCE, SECOND).with(Options::Xgroup),
+    read("xpending", -3, ONE).shaped(Shape::Pending),
+    row("xreadgroup", -7, Class::Effects, Keys::Streams)
+        .with(Options::Xread)
+        .shaped(Shape::Streams),
+    // Scripts.
+    row("eval", -3, Class::Effects, Keys::Script),
+    row("eval_ro", -3, Class::Read, Keys::Script),
+    row("evalsha", -3, Class::Effects, Keys::Script),
+    row("evalsha_ro", -3, Class::Read, Keys::Script),
+    local("script", -2, Local::Script),
     // Answered here.
     local("auth", -2, Local::Auth),
     local("client", -2, Local::Client),
@@ -299,20 +312,9 @@ pub static COMMANDS: &[Command] = &[
     local("sunsubscribe", -1, Local::Unsubscribe(Channels::Sharded)),
     local("unsubscribe", -1, Local::Unsubscribe(Channels::Plain)),
     // Refused: they differ between duplicates.
-    no("eval", -3, SCRIPTS),
-    no("eval_ro", -3, SCRIPTS),
-    no("evalsha", -3, SCRIPTS),
-    no("evalsha_ro", -3, SCRIPTS),
-    no("fcall", -3, SCRIPTS),
-    no("fcall_ro", -3, SCRIPTS),
-    no("function", -2, SCRIPTS),
-    no("script", -2, SCRIPTS),
-    no("xack", -4, GROUPS),
-    no("xautoclaim", -6, GROUPS),
-    no("xclaim", -6, GROUPS),
-    no("xgroup", -2, GROUPS),
-    no("xpending", -3, GROUPS),
-    no("xreadgroup", -7, GROUPS),
+    no("fcall", -3, FUNCTIONS),
+    no("fcall_ro", -3, FUNCTIONS),
+    no("function", -2, FUNCTIONS),
     // Refused: databases, clusters, replication.
     no("move", 3, DATABASES),
     no("swapdb", 3, DATABASES),

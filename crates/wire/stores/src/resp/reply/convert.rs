@@ -22,13 +22,15 @@ pub enum Shape {
     Pairs,
     /// A map becomes an array of pairs, a null the null of arrays.
     Streams,
+    /// Of nothing there is one null of arrays after two of strings: of `XPENDING`.
+    Pending,
 }
 
 impl Shape {
     /// How a null is written.
     fn null(self) -> &'static [u8] {
         match self {
-            Self::Plain | Self::Pairs => b"$-1\r\n",
+            Self::Plain | Self::Pairs | Self::Pending => b"$-1\r\n",
             Self::NullArray | Self::Streams => b"*-1\r\n",
         }
     }
@@ -52,6 +54,9 @@ fn convert(reply: &[u8], shape: Shape, out: &mut Vec<u8>) {
     let mut tokens = Tokens::new(reply);
     let Some(head) = tokens.next_of_value() else { return };
     match (shape, head.tag) {
+        (Shape::Pending, b'*') if reply == b"*4\r\n:0\r\n_\r\n_\r\n_\r\n" => {
+            out.extend_from_slice(b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
+        }
         (Shape::Pairs, b'*') if has_pairs(&tokens) => {
             encode::counted(out, b'*', (head.elements * 2) as usize);
             for _ in 0..head.elements {

@@ -5,6 +5,7 @@ mod described;
 mod differential;
 mod globs;
 mod repeats;
+mod replication;
 mod replies;
 mod requests;
 mod rewriting;

@@ -36,7 +36,7 @@ fn said(connection: &mut Connection) -> BTreeMap<String, Said> {
 }
 
 /// The classes of the corpus for which `COMMAND` has no flag of its own (they have subcommands).
-const CONTAINERS: [&str; 3] = ["memory", "object", "xinfo"];
+const CONTAINERS: [&str; 4] = ["memory", "object", "xgroup", "xinfo"];
 
 #[test]
 fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
@@ -57,11 +57,14 @@ fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
             Class::Read if CONTAINERS.contains(&name) => {}
             // What it may do by its options is decided by them.
             Class::Read => assert!(has("readonly") || name == "getex", "{name}"),
+            Class::Write(_) if CONTAINERS.contains(&name) => {}
             Class::Write(_) | Class::Rewritten(..) => assert!(has("write"), "{name}"),
             Class::Waits(_) => assert!(has("write") && has("blocking"), "{name}"),
+            // A script has no flag: what it does is not known.
+            Class::Effects => assert!(has("write") || name.starts_with("eval"), "{name}"),
             Class::Local(_) | Class::Whole(_) | Class::Refused(_) => continue,
         }
-        let waits = matches!(command.class, Class::Waits(_)) || name == "xread";
+        let waits = matches!(command.class, Class::Waits(_)) || name.starts_with("xread");
         assert_eq!(has("blocking"), waits, "{name}");
         match command.keys {
             Keys::Span { .. } if CONTAINERS.contains(&name) => {}
@@ -130,11 +133,18 @@ fn keys_that_are_not_there_are_an_error() {
         "xread streams a b 0",
         "xread count 1 stream a 0",
         "mset a 1 b",
+        "eval return 1",
+        "eval return -1 a",
+        "eval return x a",
+        "xreadgroup group g c streams a b >",
     ] {
         assert!(count(line).is_err(), "{line}");
     }
     assert_eq!(count("xread count 1 streams streams streams 0 0"), Ok(2));
     assert_eq!(count("zunionstore d 2 a b weights 1 2"), Ok(3));
+    assert_eq!(count("eval return 2 a b c"), Ok(2));
+    assert_eq!(count("eval return 0 a"), Ok(0));
+    assert_eq!(count("xreadgroup group streams streams noack streams a b > >"), Ok(2));
     let last = |line: &str| {
         let words = words(line);
         let command = lookup(words[0].as_bytes()).unwrap();
@@ -253,6 +263,10 @@ fn options_change_what_is_done() {
         ("memory purge", Class::Local(Local::AskAll)),
         ("slowlog get 10", Class::Local(Local::AskOne)),
         ("latency reset", Class::Local(Local::AskAll)),
+        ("xreadgroup group g block count 1 noack streams k >", Class::Effects),
+        ("xgroup create k g $", write(Repeat::Once)),
+        ("eval return 0", Class::Effects),
+        ("evalsha_ro x 0", Class::Read),
     ] {
         assert_eq!(class(line), expected, "{line}");
     }
@@ -272,6 +286,9 @@ fn options_change_what_is_done() {
         "copy a b db 1",
         "object encoding",
         "xread",
+        "xread group g c streams a 0",
+        "xreadgroup group g c block 0 streams a >",
+        "xgroup help",
     ] {
         assert!(matches!(class(line), Class::Refused(_)), "{line}: {:?}", class(line));
     }

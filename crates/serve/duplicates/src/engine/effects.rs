@@ -1,0 +1,682 @@
+//! Commands that depend on time, chance or the server (scripts, deliveries to consumer groups): one
+//! live duplicate does them, the others get what it has done.
+//!
+//! 1. *Begun*: the **executor** gets `MULTI`, the command, a watermark that names the attempt,
+//!    `EXEC` on its ordered connection. From then on it is ahead of the log. No write of its
+//!    partition is taken, no answer that could show what it did is passed on
+//!    ([`Inner::holds_answers`]), nobody is copied from it.
+//! 2. *Known*: its answer and its effects have come, these by its replication stream
+//!    (`follow.rs`): plain commands, in a group that ends with that watermark.
+//! 3. *Logged*: the effects get the next number, go to the log and to the others, as a client's
+//!    transaction would. The executor has them already. The client is told what the executor
+//!    answered when as many have them as `acknowledge` says.
+//!
+//! **Exactly once.** The watermark of an attempt is no position: a duplicate that returns with it
+//! is nobody's and is filled anew, whoever leads then. So an attempt whose effects were not logged
+//! never was, and the command is done again by another. Hence the rule that a partition has two
+//! live duplicates when an attempt begins, or a log that has everything: somebody must be there to
+//! fill the executor from. A command that has no effects is logged as a removal of nothing, so that
+//! its answer, too, waits until a majority has what it saw.
+//!
+//! **What a script must not do** is known when it is done: such an executor is dropped and filled
+//! anew, and the client gets an error. Only keys of another partition are let be: all duplicates
+//! get them alike, then they are removed.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_core::Instant;
+use evenkeel_ordered::{ConnectionKind, Dropped, ServerSet};
+use tokio::sync::Notify;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::Inner;
+use super::access::unix_ms;
+use super::answers::{single_of_exec, without_last};
+use super::clients::Transaction;
+use super::types::{ANOTHER_RUNS, ClientId, Form, Owed, ParsedCommand, Pop, Write};
+use super::watch::Watching;
+use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::hash::slot;
+use evenkeel_stores::resp::replication::Group;
+use evenkeel_stores::store::keys::WATERMARK;
+
+/// How often a command is begun, when who does it is lost each time.
+const ATTEMPTS_MAX: u32 = 3;
+/// How long the stream of an executor may take to begin: five seconds by `repl-diskless-sync-delay`
+/// and the fork of a large server.
+const ATTACH_MAX: Duration = Duration::from_secs(20);
+/// How long effects may come after the answer.
+const EFFECTS_MAX: Duration = Duration::from_secs(5);
+/// Bytes that one command may change.
+pub(in super::super) const EFFECTS_BYTES_MAX: usize = 64 << 20;
+/// How the watermark of an attempt begins. It is no number: whoever has it is filled anew.
+pub(in super::super) const AHEAD: &[u8] = b"ahead ";
+
+/// What is done by one duplicate at the moment.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// By partition.
+    running: BTreeMap<usize, Effect>,
+    /// By server.
+    streams: BTreeMap<usize, Stream>,
+    /// Rises with every attempt.
+    attempts: u64,
+    /// Those that wait until they may draw.
+    pops: Vec<Pop>,
+    /// Who waits until no partition has anybody who is ahead.
+    wants_all: Option<ClientId>,
+    /// A stream is wanted.
+    wanted: Rc<Notify>,
+}
+
+/// The replication stream of a server.
+#[derive(Debug)]
+struct Stream {
+    /// The server's connections when it was asked for: it ends with them.
+    connection: u64,
+    /// Somebody follows it.
+    is_followed: bool,
+    /// All that is done from now on will come.
+    is_open: bool,
+}
+
+/// One command, from its coming until its effects are logged.
+#[derive(Debug)]
+struct Effect {
+    request: Request,
+    executor: usize,
+    attempts: u32,
+    /// The watermark of the attempt that was sent.
+    mark: Option<Vec<u8>>,
+    /// When it was begun, sent, and answered.
+    since: Instant,
+    answer: Option<Vec<u8>>,
+    group: Option<Group>,
+    /// What an `EXEC` depends on.
+    watching: Option<Box<Watching>>,
+    /// Clients whose commands wait.
+    waiting: Vec<ClientId>,
+}
+
+/// What a client asks for.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) client: ClientId,
+    pub(super) shard: usize,
+    /// Commands, one after the other.
+    pub(super) commands: Vec<u8>,
+    pub(super) count: u32,
+    pub(super) form: Form,
+    /// Its answer is that of its one command, and not that of an EXEC.
+    pub(super) is_single: bool,
+}
+
+impl Effects {
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Whether somebody is, or is about to be, ahead of the log there.
+    pub(super) fn is_busy(&self, partition: usize) -> bool {
+        self.running.contains_key(&partition)
+    }
+
+    /// Whether this one is who is ahead.
+    pub(super) fn is_executor(&self, server: usize) -> bool {
+        self.running.values().any(|effect| effect.executor == server)
+    }
+
+    /// An `SPOP` has to wait until it may draw.
+    pub(super) fn postpone(&mut self, pop: Pop) {
+        self.pops.push(pop);
+    }
+}
+
+impl Inner {
+    /// Has a command wait while one of its partitions has a duplicate that is ahead; whether it
+    /// waits. Where somebody waits for all partitions, nothing of this kind is begun before.
+    #[must_use]
+    pub(super) fn holds_behind_effects(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        class: Class,
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
+        if self.effects.is_idle() {
+            return false;
+        }
+        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known) else {
+            return false;
+        };
+        let transaction = client.transaction.as_ref();
+        let executed = transaction.filter(|_| class == Class::Local(Local::Exec));
+        let mut partition = match (executed, transaction, class) {
+            (Some(transaction), ..) => self.busy_for(transaction),
+            (None, Some(_), _) | (.., Class::Local(_) | Class::Refused(_)) => None,
+            _ => self.busy_before(id, command, class, parsed),
+        };
+        let is_effect = executed.map_or(class == Class::Effects, |it| it.is_effect);
+        let is_flush = class == Class::Whole(Whole::Flush) && transaction.is_none();
+        let wants_all = self
+            .effects
+            .wants_all
+            .filter(|&it| it != id && self.clients.get(it.key).is_some_and(|client| client.is(it)));
+        if partition.is_some()
+            && wants_all.is_none()
+            && (is_flush || executed.is_some_and(|it| it.empties))
+        {
+            self.effects.wants_all = Some(id);
+        } else if is_effect && wants_all.is_some() {
+            partition = partition.or(self.effects.running.keys().next().copied());
+        }
+        let effect = partition.and_then(|it| self.effects.running.get_mut(&it));
+        let Some(effect) = effect else { return false };
+        effect.waiting.push(id);
+        self.hold(id);
+        true
+    }
+
+    /// The partition that an `EXEC` waits for.
+    pub(super) fn busy_for(&self, transaction: &Transaction) -> Option<usize> {
+        if transaction.empties {
+            return self.effects.running.keys().next().copied();
+        }
+        let partition = self.map.partition(transaction.shard?);
+        self.effects.is_busy(partition).then_some(partition)
+    }
+
+    /// The same of a command outside of `MULTI`. Reads that overtake writes do not see it.
+    fn busy_before(
+        &self,
+        id: ClientId,
+        command: &Command,
+        class: Class,
+        parsed: ParsedCommand<'_>,
+    ) -> Option<usize> {
+        let client = self.clients.get(id.key)?;
+        let sees = |partition: usize| {
+            let eligible = self.members.eligible(partition, client.consistency(), client.session);
+            eligible.is_ok_and(|it| it.connection == ConnectionKind::Ordered)
+        };
+        let mut running = self.effects.running.keys().copied();
+        let is_read = match class {
+            Class::Whole(Whole::Flush | Whole::Sort { .. }) => return running.next(),
+            Class::Whole(_) => return running.find(|&it| sees(it)),
+            class => class == Class::Read,
+        };
+        let keys = commands::keys(command, parsed.arguments()).ok()?;
+        let of_keys = keys.map(|at| self.partition_of(parsed.argument(at)));
+        let is_free = command.keys == Keys::Script && self.map.partitions() == 1;
+        let mut partitions = of_keys.chain(is_free.then_some(0));
+        partitions.find(|&it| self.effects.is_busy(it) && (!is_read || sees(it)))
+    }
+
+    /// A command whose effects are not known beforehand.
+    pub(super) fn take_effects(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let mut commands = Vec::new();
+        parsed.write(&mut commands);
+        if let Some(lacks) = self.lacks(parsed.argument(0)) {
+            return self.refuse(id, &lacks);
+        }
+        let shard = match self.shard_of(command, parsed) {
+            Ok(shard) => shard,
+            Err(reply) => return self.refuse(id, &reply.to_string()),
+        };
+        let form = Form::One(commands::shape(command, parsed.arguments()));
+        let (client, count, is_single) = (id, 1, true);
+        self.run_effects(Request { client, shard, commands, count, form, is_single });
+    }
+
+    /// Has one duplicate do what a client asks for.
+    pub(super) fn run_effects(&mut self, request: Request) {
+        self.try_again(); // pops of clients that wait come before
+        let (id, partition) = (request.client, self.map.partition(request.shard));
+        let why = self.refuses_effects(partition);
+        let executor = if why.is_none() { self.choose_executor(partition, None) } else { None };
+        let Some(executor) = executor else {
+            self.unwatch(id);
+            return self.refuse(id, why.as_deref().unwrap_or(NO_EXECUTOR));
+        };
+        self.hold(id);
+        let effect = Effect {
+            request,
+            executor,
+            attempts: 1,
+            mark: None,
+            since: self.now,
+            answer: None,
+            group: None,
+            watching: self.client(id).and_then(|client| client.watching.take()),
+            waiting: vec![id],
+        };
+        let before = self.effects.running.insert(partition, effect);
+        assert!(before.is_none(), "its client was held");
+        self.attach(partition);
+    }
+
+    /// Why nothing of this kind is begun in a partition now.
+    fn refuses_effects(&mut self, partition: usize) -> Option<String> {
+        if let Some(failure) = &self.failure {
+            return Some(format!("UNAVAILABLE {failure}"));
+        }
+        if !self.leads() {
+            return Some(format!("UNAVAILABLE {}", self.why_deposed()));
+        }
+        if self.effects.is_busy(partition) {
+            return Some(ANOTHER_RUNS.to_owned());
+        }
+        let is_end =
+            |it: &super::Move| it.moving.from() == partition || it.moving.to() == partition;
+        if self.moving.as_ref().is_some_and(is_end) {
+            let text = "TRYAGAIN a shard moves from or to this partition: ask again";
+            return Some(text.to_owned());
+        }
+        if let Err(refused) = self.make_room(partition) {
+            return Some(format!("UNAVAILABLE {refused}"));
+        }
+        let live = self.members.live(partition).and(self.members.voters(partition));
+        (live.len() < 2 && !self.history.is_whole()).then(|| {
+            "UNAVAILABLE one duplicate is live: who does this must be filled from another if it \
+             fails"
+                .to_owned()
+        })
+    }
+
+    /// Who does it: not who others are filled from, rather one whose stream is followed already,
+    /// and of these who owes least; not the one that has just failed.
+    fn choose_executor(&self, partition: usize, failed: Option<usize>) -> Option<usize> {
+        let voters = self.members.voters(partition);
+        let able = self.members.live(partition).and(voters).iter().filter(|&server| {
+            self.members.is_settled(server)
+                && !self.members.is_full(server)
+                && failed != Some(server)
+                && !self.is_copied_from(server)
+        });
+        able.min_by_key(|server| {
+            let is_open = self.effects.streams.get(server).is_some_and(|stream| stream.is_open);
+            (!is_open, self.members.owed(*server))
+        })
+    }
+
+    fn is_copied_from(&self, server: usize) -> bool {
+        let fills =
+            |it: &super::Server| it.bootstrap.as_ref().is_some_and(|it| it.source == server);
+        self.servers.iter().any(fills)
+            || self.state_pass.as_ref().is_some_and(|it| !it.is_broken && it.source == server)
+            || self.moving.as_ref().is_some_and(|it| it.source == Some(server))
+    }
+
+    /// Sends an attempt, or asks for its executor's stream first.
+    fn attach(&mut self, partition: usize) {
+        let Some(effect) = self.effects.running.get_mut(&partition) else { return };
+        effect.since = self.now;
+        let (server, connection) = (effect.executor, self.servers[effect.executor].connection);
+        let stream = self.effects.streams.get(&server);
+        match stream.filter(|stream| stream.connection == connection) {
+            Some(stream) if stream.is_open => self.send_effect(partition),
+            Some(_) => {}
+            None => {
+                let stream = Stream { connection, is_followed: false, is_open: false };
+                self.effects.streams.insert(server, stream);
+                self.effects.wanted.notify_one();
+            }
+        }
+        self.schedule();
+    }
+
+    fn send_effect(&mut self, partition: usize) {
+        let Some(effect) = self.effects.running.get(&partition) else { return };
+        let server = effect.executor;
+        if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, unix_ms())) {
+            return self.abort_effect(partition);
+        }
+        // What it is told to have later would be more than it has by the log.
+        self.mark(server);
+        self.effects.attempts += 1;
+        let (epoch, attempt) = (self.history.last().epoch.0, self.effects.attempts);
+        let mark = [AHEAD, format!("{epoch} {attempt}").as_bytes()].concat();
+        let Some(effect) = self.effects.running.get_mut(&partition) else { return };
+        let pending = &mut self.servers[server].ordered.pending;
+        pending.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+        pending.extend_from_slice(&effect.request.commands);
+        encode::command(pending, &[b"SET", WATERMARK, &mark]);
+        pending.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+        let before = 2 + effect.request.count;
+        (effect.mark, effect.since) = (Some(mark), self.now);
+        let owed = Owed::Effect { before, refusal: None };
+        self.servers[server].ordered.owe(owed);
+        self.members.sent(self.now, server, None);
+        self.schedule();
+    }
+
+    /// The executor has answered.
+    pub(super) fn effect_answered(&mut self, server: usize, refusal: Option<&[u8]>, reply: &[u8]) {
+        self.members.answered(self.now, server, None);
+        let partition = self.members.partition(server);
+        let Some(effect) = self.effects.running.get_mut(&partition) else { return };
+        effect.since = self.now;
+        if reply.first() != Some(&b'*') {
+            // A command of it cannot be done, so nothing was.
+            let refusal = refusal.filter(|_| effect.request.is_single).unwrap_or(reply);
+            return self.end_effect(partition, refusal);
+        }
+        effect.answer = match effect.request.is_single {
+            true => single_of_exec(reply),
+            false => Some(without_last(reply)),
+        };
+        self.log_effects(partition);
+    }
+
+    /// A stream has brought what was done, in a group with this watermark.
+    pub(in super::super) fn effects_came(&mut self, server: usize, connection: u64, group: Group) {
+        let partition = self.members.partition(server);
+        let is_current = self.servers[server].connection == connection;
+        let Some(effect) = self.effects.running.get_mut(&partition).filter(|_| is_current) else {
+            return;
+        };
+        if effect.executor == server && effect.mark.as_deref() == Some(&*group.mark) {
+            effect.group = Some(group);
+            self.log_effects(partition);
+        }
+    }
+
+    /// Logs the effects and sends them to the others, once all is known.
+    fn log_effects(&mut self, partition: usize) {
+        let is_known = |effect: &Effect| effect.answer.is_some() && effect.group.is_some();
+        if !self.effects.running.get(&partition).is_some_and(is_known) {
+            return;
+        }
+        if !self.leads() {
+            let text = format!("UNAVAILABLE {}; it was not done", self.why_deposed());
+            return self.abandon_effect(partition, Dropped::Failed, &text);
+        }
+        // Of another partition: nothing was written in this one.
+        let watching = self.effects.running.get(&partition).and_then(|it| it.watching.as_ref());
+        if watching.is_some_and(|it| self.is_broken(it, 0)) {
+            return self.abort_effect(partition);
+        }
+        let Some(effect) = self.effects.running.get_mut(&partition) else { return };
+        let mut group = effect.group.take().unwrap_or_default();
+        let keys = match group.keys() {
+            Ok(keys) => keys,
+            Err(text) => return self.abandon_effect(partition, Dropped::Failed, text),
+        };
+        if group.count == 0 {
+            encode::command(&mut group.commands, &[b"DEL", NOTHING]);
+            group.count = 1;
+        }
+        let hashes: Vec<u128> = keys.iter().map(|key| xxh3_128(key)).collect();
+        let key_names: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        hashes.iter().for_each(|&hash| self.forget_last_id(hash));
+        let strays: Vec<&[u8]> = match self.map.partitions() {
+            1 => Vec::new(),
+            _ => {
+                let is_here =
+                    |key: &[u8]| self.map.partition(self.map.shard(slot(key))) == partition;
+                key_names.iter().copied().filter(|key| !is_here(key)).collect()
+            }
+        };
+        let Some(effect) = self.take_effect(partition) else { return };
+        let Effect { request, executor, answer, waiting, .. } = effect;
+        let write = Write {
+            commands: &group.commands,
+            count: group.count,
+            shard: request.shard,
+            repeat: Repeat::Once,
+            keys: &hashes,
+            key_names: &key_names,
+            form: request.form,
+            is_single: false,
+        };
+        let told = match strays.first() {
+            Some(_) => Some(b"-".iter().chain(STRAYS).chain(b"\r\n").copied().collect()),
+            None => answer,
+        };
+        self.place_effects(request.client, partition, executor, &write, told);
+        if !strays.is_empty()
+            && let Err(error) = self.remove_keys(partition, request.shard, &strays)
+        {
+            tracing::warn!(%error, "keys of another partition stay where a script wrote them");
+        }
+        self.resume_behind_effects(partition, executor, &waiting);
+    }
+
+    fn place_effects(
+        &mut self,
+        id: ClientId,
+        partition: usize,
+        executor: usize,
+        write: &Write<'_>,
+        told: Option<Vec<u8>>,
+    ) {
+        // It is done: also where too few are left it is logged, and in doubt.
+        let mut to = match self.members.takers(partition) {
+            Ok((to, full)) => {
+                let full = full.without(ServerSet::only(executor));
+                full.iter().for_each(|server| self.drop_server(server, Dropped::Full));
+                to
+            }
+            Err(_) => self.members.live(partition),
+        };
+        to.insert(executor); // however much it owes: what it has must be known
+        let Some(call) = self.place(id, partition, (to, Some(executor)), write) else { return };
+        self.calls[call].told = told;
+        self.mark(executor);
+        self.flush(); // before anybody is told: the executor alone may be enough
+        if self.calls.contains(call) {
+            self.settle(call);
+        }
+    }
+
+    /// A command ends with this answer, and nothing was done.
+    fn end_effect(&mut self, partition: usize, answer: &[u8]) {
+        let Some(effect) = self.take_effect(partition) else { return };
+        let id = effect.request.client;
+        let slot = self.slot(id);
+        self.reply(id, slot, answer, &effect.request.form);
+        self.resume_behind_effects(partition, effect.executor, &effect.waiting);
+    }
+
+    fn take_effect(&mut self, partition: usize) -> Option<Effect> {
+        let mut effect = self.effects.running.remove(&partition)?;
+        if let Some(watching) = effect.watching.take() {
+            self.end_watching(&watching);
+        }
+        Some(effect)
+    }
+
+    /// A watched key was written, or may have expired: `EXEC` does nothing, and what was done is
+    /// not to be.
+    fn abort_effect(&mut self, partition: usize) {
+        let Some(effect) = self.take_effect(partition) else { return };
+        self.reply_now(effect.request.client, encode::null_array);
+        self.resume_behind_effects(partition, effect.executor, &effect.waiting);
+        if effect.mark.is_some() {
+            self.drop_server(effect.executor, Dropped::Failed);
+        }
+    }
+
+    fn refuse_effect(&mut self, partition: usize, text: &str) {
+        self.counts.refused += 1;
+        let mut answer = Vec::new();
+        encode::error(&mut answer, text);
+        self.end_effect(partition, &answer);
+    }
+
+    /// What was done is not to be: the executor is filled anew.
+    fn abandon_effect(&mut self, partition: usize, why: Dropped, text: &str) {
+        let Some(effect) = self.effects.running.get_mut(&partition) else { return };
+        effect.attempts = ATTEMPTS_MAX;
+        let server = effect.executor;
+        tracing::warn!(server, text, "what a duplicate has done is not logged: it is filled anew");
+        self.refuse_effect(partition, text);
+        self.drop_server(server, why);
+    }
+
+    /// A duplicate was dropped: another does what it did.
+    pub(super) fn lose_effect_with(&mut self, server: usize) {
+        self.effects.streams.remove(&server);
+        let partition = self.members.partition(server);
+        let Some(effect) = self.effects.running.get_mut(&partition) else { return };
+        if effect.executor != server {
+            return;
+        }
+        (effect.mark, effect.answer, effect.group) = (None, None, None);
+        let failure = self.failure.as_ref().map(|it| format!("UNAVAILABLE {it}; it was not done"));
+        if failure.is_none() && self.tries_another(partition) {
+            return;
+        }
+        let why = failure.unwrap_or_else(|| LOST.to_owned());
+        self.refuse_effect(partition, &why);
+    }
+
+    /// Has another do what an executor has not done.
+    fn tries_another(&mut self, partition: usize) -> bool {
+        let Some(effect) = self.effects.running.get(&partition) else { return false };
+        let is_possible = effect.attempts < ATTEMPTS_MAX && self.members.takers(partition).is_ok();
+        let executor = self.choose_executor(partition, Some(effect.executor));
+        let Some(executor) = executor.filter(|_| is_possible) else { return false };
+        if let Some(effect) = self.effects.running.get_mut(&partition) {
+            (effect.executor, effect.attempts) = (executor, effect.attempts + 1);
+        }
+        self.attach(partition);
+        true
+    }
+
+    /// Nobody is ahead any more: what waited goes on.
+    fn resume_behind_effects(&mut self, partition: usize, executor: usize, waiting: &[ClientId]) {
+        if self.effects.running.is_empty() {
+            self.effects.wants_all = None;
+        }
+        for kind in [ConnectionKind::Ordered, ConnectionKind::Free] {
+            self.servers[executor].connection(kind).wake();
+        }
+        self.resume_checks(partition);
+        for pop in std::mem::take(&mut self.effects.pops) {
+            self.draw(Box::new(pop)); // one of another partition may wait again
+        }
+        waiting.iter().for_each(|&id| self.release(id));
+        self.schedule();
+    }
+
+    /// Whether this one is, or is about to be, ahead of the log.
+    pub(in super::super) fn is_executor(&self, server: usize) -> bool {
+        self.effects.is_executor(server)
+    }
+
+    /// Whether answers on this connection wait until it is known what became of what the duplicate
+    /// did: they may show it.
+    pub(in super::super) fn holds_answers(&self, server: usize, kind: ConnectionKind) -> bool {
+        self.effects.running.values().any(|effect| {
+            let is_seen = kind == ConnectionKind::Free || effect.answer.is_some();
+            effect.executor == server && effect.mark.is_some() && is_seen
+        })
+    }
+
+    /// Once in a while: what takes too long is given up.
+    pub(super) fn look_at_effects(&mut self) {
+        let over: Vec<usize> = self.effects.running.keys().copied().collect();
+        for partition in over {
+            let Some(effect) = self.effects.running.get(&partition) else { continue };
+            let (server, took) = (effect.executor, self.now.since(effect.since));
+            let command_max = self.config.members.command_max;
+            match (&effect.mark, &effect.answer) {
+                (None, _) if took >= ATTACH_MAX => {
+                    let connection = self.servers[server].connection;
+                    self.stream_failed((server, connection), "it did not begin", false);
+                }
+                (Some(_), None) if took >= command_max => {
+                    let text = format!(
+                        "UNAVAILABLE it took longer than {} s and was given up; it was not done",
+                        command_max.as_secs()
+                    );
+                    self.abandon_effect(partition, Dropped::Silent, &text);
+                }
+                (Some(_), Some(_)) if took >= EFFECTS_MAX => {
+                    self.drop_server(server, Dropped::Lost);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Who is told when a stream is wanted.
+    pub(in super::super) fn streams_wanted(&self) -> Rc<Notify> {
+        Rc::clone(&self.effects.wanted)
+    }
+
+    /// Streams that nobody follows yet: of which servers, on which of their connections.
+    pub(in super::super) fn take_wanted_streams(&mut self) -> Vec<(usize, u64)> {
+        let streams = self.effects.streams.iter_mut();
+        let wanted = streams.filter_map(|(&server, stream)| {
+            let is_followed = std::mem::replace(&mut stream.is_followed, true);
+            (!is_followed).then_some((server, stream.connection))
+        });
+        wanted.collect()
+    }
+
+    /// All that a server does from now on will come.
+    pub(in super::super) fn stream_opened(&mut self, server: usize, connection: u64) {
+        let Some(stream) = self.effects.streams.get_mut(&server) else { return };
+        if stream.connection != connection {
+            return;
+        }
+        stream.is_open = true;
+        let partition = self.members.partition(server);
+        let waits = |effect: &Effect| effect.executor == server && effect.mark.is_none();
+        if self.effects.running.get(&partition).is_some_and(waits) {
+            self.send_effect(partition);
+        }
+    }
+
+    /// A stream cannot be had, or has broken off for good. Where it is refused, it is so at all,
+    /// most of the time.
+    pub(in super::super) fn stream_failed(
+        &mut self,
+        (server, connection): (usize, u64),
+        why: &str,
+        is_refused: bool,
+    ) {
+        let of_this = |stream: &Stream| stream.connection == connection;
+        if !self.effects.streams.get(&server).is_some_and(of_this) {
+            return;
+        }
+        self.effects.streams.remove(&server);
+        tracing::warn!(server, why, "the replication stream of a duplicate cannot be read");
+        let partition = self.members.partition(server);
+        let Some(effect) = self.effects.running.get(&partition) else { return };
+        if effect.executor != server {
+            return;
+        }
+        if effect.mark.is_some() {
+            return self.drop_server(server, Dropped::Lost);
+        }
+        if !is_refused && self.tries_another(partition) {
+            return;
+        }
+        let text = format!(
+            "UNAVAILABLE this is done by one duplicate, and the others get what its replication \
+             stream says, which cannot be read ({why}): its user needs +psync +replconf"
+        );
+        self.refuse_effect(partition, &text);
+    }
+}
+
+const LOST: &str = "UNAVAILABLE who did this is lost, and nobody else can; it was not done";
+const NO_EXECUTOR: &str = "TRYAGAIN all live duplicates are being copied from: ask again";
+const STRAYS: &[u8] = b"ERR undeclared key: a script has written keys of another partition, which \
+    were removed; what else it did stays: name all keys, with one common {tag}";
+/// What is removed where nothing was done.
+const NOTHING: &[u8] = b"evenkeel:nothing";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,482 @@
+//! Who is ahead of the log, told step by step.
+
+use evenkeel_ordered::{Acknowledge, ConnectionKind, Dropped, Sequence};
+use evenkeel_stores::resp::replication::Group;
+use evenkeel_wal::LogError;
+
+use super::super::types::ClientId;
+use super::super::world::World;
+
+const ORDERED: usize = ConnectionKind::Ordered as usize;
+
+fn majority(servers: usize) -> World {
+    World::start(servers, |config| config.members.acknowledge = Acknowledge::Majority)
+}
+
+fn answer(world: &World, server: usize, replies: &[&str]) {
+    let mut inner = world.engine.borrow();
+    let connection = inner.servers[server].connection;
+    for reply in replies {
+        let kind = ConnectionKind::Ordered;
+        if let Err(why) = inner.answered(server, connection, kind, reply.as_bytes()) {
+            return inner.drop_server(server, why.expect("the connection is the present one"));
+        }
+    }
+}
+
+/// Follows the stream that is wanted; whose it is.
+fn follow(world: &World) -> usize {
+    let mut inner = world.engine.borrow();
+    let wanted = inner.take_wanted_streams();
+    let &[(server, connection)] = &wanted[..] else { panic!("{wanted:?}") };
+    inner.stream_opened(server, connection);
+    server
+}
+
+/// What an attempt has done comes by the stream.
+fn stream(world: &World, server: usize, mark: &str, effects: &[&[&str]]) {
+    let mut commands = Vec::new();
+    for effect in effects {
+        let words: Vec<&[u8]> = effect.iter().map(|it| it.as_bytes()).collect();
+        evenkeel_stores::resp::encode::command(&mut commands, &words);
+    }
+    let mut inner = world.engine.borrow();
+    let connection = inner.servers[server].connection;
+    let (mark, count) = (mark.as_bytes().to_vec(), effects.len() as u32);
+    inner.effects_came(server, connection, Group { mark, commands, count, is_cut: false });
+}
+
+const QUEUED: [&str; 3] = ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n"];
+const EVAL: [&str; 4] = ["EVAL", "script", "1", "k"];
+const DONE: &str = "*2\r\n:5\r\n+OK\r\n";
+
+/// A script that was sent; its client and its executor.
+fn begun(world: &mut World, attempt: u64) -> (ClientId, usize) {
+    let id = world.client();
+    assert!(world.tell(id, &EVAL));
+    let executor = follow(world);
+    let mark = format!("SET evenkeel:watermark ahead 1 {attempt}");
+    assert_eq!(pending(world, executor), ["MULTI", "EVAL script 1 k", &mark, "EXEC"]);
+    (id, executor)
+}
+
+/// What the engine would send now.
+fn pending(world: &mut World, server: usize) -> Vec<String> {
+    world.fetch();
+    let text = |words: Vec<Vec<u8>>| {
+        let words: Vec<_> = words.iter().map(|it| String::from_utf8_lossy(it)).collect();
+        words.join(" ")
+    };
+    world.sent[server][ORDERED].drain(..).map(text).collect()
+}
+
+fn is_held(world: &World, id: ClientId) -> bool {
+    world.engine.borrow().client(id).unwrap().is_held()
+}
+
+fn last(world: &World) -> u64 {
+    world.engine.borrow().history.last().sequence.0
+}
+
+#[test]
+fn effects_are_logged_when_answer_and_effects_are_known_and_told_when_enough_have_them() {
+    for answer_comes_first in [true, false] {
+        let mut world = majority(3);
+        let (id, executor) = begun(&mut world, 1);
+        let others: Vec<usize> = (0..3).filter(|&it| it != executor).collect();
+        let answer_it = |world: &World| {
+            answer(world, executor, &QUEUED);
+            answer(world, executor, &[DONE]);
+        };
+        let stream_it =
+            |world: &World| stream(world, executor, "ahead 1 1", &[&["INCRBY", "k", "5"]]);
+        stream(&world, executor, "ahead 1 7", &[&["INCRBY", "k", "7"]]); // of another attempt
+        match answer_comes_first {
+            true => answer_it(&world),
+            false => stream_it(&world),
+        }
+        assert_eq!(last(&world), 0, "half of it is known");
+        assert!(is_held(&world, id));
+        match answer_comes_first {
+            true => stream_it(&world),
+            false => answer_it(&world),
+        }
+        assert_eq!(last(&world), 1);
+        assert!(!is_held(&world, id));
+        assert_eq!(world.heard(id), "", "a majority is two");
+        assert!(!world.engine.borrow().log.is_dirty(), "it is in the log before it is sent");
+        let call = world.engine.borrow().calls.iter().next().unwrap().1.copies;
+        assert_eq!(call.owed(), others.iter().copied().collect());
+        answer(&world, others[0], &QUEUED);
+        answer(&world, others[0], &["*2\r\n:5\r\n+OK\r\n"]);
+        assert_eq!(world.heard(id), ":5\r\n");
+    }
+}
+
+#[test]
+fn what_could_show_what_is_not_logged_waits_and_nothing_else_does() {
+    let mut world = majority(3);
+    let [writer, strong, reader, other] = [(); 4].map(|()| world.client());
+    assert!(world.tell(strong, &["EK.SESSION", "strong"]));
+    let (_, executor) = begun(&mut world, 1);
+    assert!(!world.tell(writer, &["SET", "a", "1"]));
+    assert!(!world.tell(strong, &["GET", "k"]));
+    assert!(!world.tell(other, &EVAL));
+    assert!(world.tell(reader, &["GET", "k"]), "it overtakes writes anyway");
+    let holds = |world: &World, kind| world.engine.borrow().holds_answers(executor, kind);
+    assert!(holds(&world, ConnectionKind::Free) && !holds(&world, ConnectionKind::Ordered));
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &[DONE]);
+    assert!(holds(&world, ConnectionKind::Ordered), "what stands behind it may show it");
+    {
+        let inner = world.engine.borrow();
+        assert!(!inner.holds_answers((executor + 1) % 3, ConnectionKind::Free));
+        assert!(inner.choose_executor(0, None).is_some() && inner.is_executor(executor));
+    }
+    stream(&world, executor, "ahead 1 1", &[]);
+    assert!(!holds(&world, ConnectionKind::Free));
+    for id in [writer, strong, other] {
+        assert!(!is_held(&world, id));
+    }
+    assert!(world.tell(writer, &["SET", "a", "1"]));
+    assert_eq!(last(&world), 2, "what has no effects has a place too");
+}
+
+/// Who returns with the watermark of an attempt is filled anew, so its attempt never was.
+#[test]
+fn another_does_what_was_lost_with_its_executor() {
+    for is_answered in [false, true] {
+        let mut world = majority(3);
+        let (id, first) = begun(&mut world, 1);
+        if is_answered {
+            answer(&world, first, &QUEUED);
+            answer(&world, first, &[DONE]);
+        }
+        world.lose(first, Dropped::Lost);
+        assert_eq!((last(&world), world.heard(id).as_str()), (0, ""));
+        let second = follow(&world);
+        assert_ne!(first, second);
+        assert_eq!(pending(&mut world, second).len(), 4);
+        stream(&world, first, "ahead 1 1", &[&["SET", "k", "5"]]); // too late
+        answer(&world, second, &QUEUED);
+        answer(&world, second, &["*2\r\n:6\r\n+OK\r\n"]);
+        stream(&world, second, "ahead 1 2", &[&["SET", "k", "6"]]);
+        assert_eq!(last(&world), 1);
+        let third = (0..3).find(|it| ![first, second].contains(it)).unwrap();
+        answer(&world, third, &QUEUED);
+        answer(&world, third, &["*2\r\n+OK\r\n+OK\r\n"]);
+        assert_eq!(world.heard(id), ":6\r\n");
+    }
+}
+
+#[test]
+fn what_nobody_else_can_do_was_not_done() {
+    let mut world = majority(3);
+    let (id, first) = begun(&mut world, 1);
+    let waiting = world.client();
+    assert!(!world.tell(waiting, &["SET", "a", "1"]));
+    world.lose((first + 1) % 3, Dropped::Lost);
+    world.lose(first, Dropped::Lost);
+    assert!(world.heard(id).starts_with("-UNAVAILABLE"), "one is no majority");
+    assert!(!is_held(&world, id) && !is_held(&world, waiting));
+    assert_eq!(last(&world), 0);
+}
+
+#[test]
+fn too_few_are_left_when_it_is_known_so_it_is_in_doubt() {
+    let mut world = majority(3);
+    let (id, executor) = begun(&mut world, 1);
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &[DONE]);
+    world.lose((executor + 1) % 3, Dropped::Lost);
+    world.lose((executor + 2) % 3, Dropped::Lost);
+    stream(&world, executor, "ahead 1 1", &[&["SET", "k", "5"]]);
+    assert_eq!(last(&world), 1);
+    assert!(world.heard(id).starts_with("-UNCERTAIN"));
+}
+
+#[test]
+fn an_executor_that_did_what_must_not_be_is_dropped() {
+    for effect in [&["SET", "evenkeel:epoch", "9"][..], &["FLUSHALL"], &["SELECT", "3"], &["X"]] {
+        let mut world = majority(3);
+        let (id, executor) = begun(&mut world, 1);
+        answer(&world, executor, &QUEUED);
+        answer(&world, executor, &[DONE]);
+        stream(&world, executor, "ahead 1 1", &[effect]);
+        let heard = world.heard(id);
+        assert!(heard.starts_with("-ERR") && heard.contains("undone"), "{heard}");
+        assert_eq!(last(&world), 0);
+        let inner = world.engine.borrow();
+        assert!(!inner.members.live(0).contains(executor) && inner.members.live(0).len() == 2);
+    }
+}
+
+#[test]
+fn what_cannot_be_queued_was_not_done_and_changes_nobody() {
+    let mut world = majority(3);
+    let (id, executor) = begun(&mut world, 1);
+    answer(&world, executor, &["+OK\r\n", "-ERR no\r\n", "+QUEUED\r\n", "-EXECABORT no\r\n"]);
+    assert_eq!(world.heard(id), "-ERR no\r\n");
+    assert!(!is_held(&world, id));
+    assert_eq!((last(&world), world.engine.borrow().members.live(0).len()), (0, 3));
+}
+
+#[test]
+fn the_log_fails_while_a_duplicate_is_ahead() {
+    let mut world = majority(3);
+    let (id, executor) = begun(&mut world, 1);
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &[DONE]);
+    world.engine.borrow().fail(&LogError::TooLong { bytes: 2, bytes_max: 1 });
+    let heard = world.heard(id);
+    assert!(heard.starts_with("-UNAVAILABLE the log") && heard.contains("not done"), "{heard}");
+    assert!(!is_held(&world, id));
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_changes_nothing() {
+    let mut world = majority(3);
+    let (id, executor) = begun(&mut world, 1);
+    let other = world.client();
+    assert!(!world.tell(other, &["SET", "a", "1"]));
+    world.engine.borrow().dismiss(id);
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &[DONE]);
+    stream(&world, executor, "ahead 1 1", &[&["SET", "k", "5"]]);
+    assert_eq!(last(&world), 1);
+    assert!(!is_held(&world, other));
+}
+
+#[test]
+fn a_stream_that_cannot_be_had_or_breaks() {
+    let mut world = majority(3);
+    let id = world.client();
+    assert!(world.tell(id, &EVAL));
+    let wanted = world.engine.borrow().take_wanted_streams();
+    let (server, connection) = wanted[0];
+    world.engine.borrow().stream_failed((server, connection), "NOPERM", true);
+    let heard = world.heard(id);
+    assert!(heard.contains("NOPERM") && heard.contains("+psync"), "{heard}");
+    assert_eq!(world.engine.borrow().members.live(0).len(), 3, "it is as good as before");
+    let (id, executor) = begun(&mut world, 1);
+    let connection = world.engine.borrow().servers[executor].connection;
+    world.engine.borrow().stream_failed((executor, connection), "it broke", false);
+    assert!(!world.engine.borrow().members.live(0).contains(executor), "it did who knows what");
+    assert_ne!(follow(&world), executor);
+    assert_eq!(world.heard(id), "");
+}
+
+#[test]
+fn what_takes_too_long_is_given_up() {
+    let mut world = majority(3);
+    let (id, executor) = begun(&mut world, 1);
+    let command_max = world.engine.borrow().config.members.command_max;
+    world.pass(command_max);
+    world.engine.borrow().look_at_effects();
+    let heard = world.heard(id);
+    assert!(heard.contains("took longer than 60 s"), "{heard}");
+    assert!(!world.engine.borrow().members.live(0).contains(executor));
+    let id = world.client();
+    assert!(world.tell(id, &EVAL));
+    for _ in 0..super::ATTEMPTS_MAX {
+        assert_eq!(world.heard(id), "");
+        world.pass(super::ATTACH_MAX);
+        world.engine.borrow().look_at_effects();
+    }
+    assert!(world.heard(id).contains("it did not begin"));
+}
+
+/// It could not be filled again, should it end now, but from a log that has everything.
+#[test]
+fn the_only_live_duplicate_does_nothing_that_is_not_logged_before() {
+    let mut world = World::start(2, |_| {});
+    let id = world.client();
+    assert!(world.tell(id, &["SET", "a", "1"]));
+    world.lose(0, Dropped::Lost);
+    assert!(world.tell(id, &EVAL));
+    assert!(is_held(&world, id), "it goes on");
+    world.lose(1, Dropped::Lost);
+    world.reach(1);
+    world.engine.borrow().history.forget_before(Sequence(2));
+    let id = world.client();
+    assert!(world.tell(id, &EVAL));
+    assert!(world.heard(id).contains("one duplicate is live"));
+}
+
+#[test]
+fn nothing_is_begun_where_a_shard_moves() {
+    let mut world = majority(3);
+    let id = world.client();
+    world.engine.borrow().begin_move(0, 1);
+    assert!(world.tell(id, &EVAL));
+    assert!(world.heard(id).starts_with("-TRYAGAIN a shard moves"));
+    world.engine.borrow().moving = None;
+    let source = world.engine.borrow().begin_pass(0).unwrap();
+    assert!(world.tell(id, &EVAL));
+    assert_ne!(follow(&world), source, "it is copied from");
+}
+
+/// Two partitions of two; `a` and `b` are not in the same.
+fn halves() -> World {
+    World::start(4, |config| {
+        let targets = config.partitions.remove(0);
+        config.partitions = targets.chunks(2).map(<[_]>::to_vec).collect();
+    })
+}
+
+/// The script of the first attempt is done.
+fn finish(world: &World, executor: usize, effects: &[&[&str]]) {
+    answer(world, executor, &QUEUED);
+    answer(world, executor, &[DONE]);
+    stream(world, executor, "ahead 1 1", effects);
+}
+
+#[test]
+fn what_concerns_all_partitions_waits_until_nobody_is_ahead_in_any() {
+    let mut world = halves();
+    let [script, parts, flush, exec, other, reader] = [(); 6].map(|()| world.client());
+    assert!(world.tell(script, &["EVAL", "script", "1", "a"]));
+    let executor = follow(&world);
+    for words in [&["MULTI"][..], &["FLUSHALL"], &["SET", "b", "1"]] {
+        assert!(world.tell(exec, words));
+    }
+    assert!(!world.tell(parts, &["MSET", "a", "1", "b", "2"]));
+    assert!(!world.tell(flush, &["FLUSHALL"]));
+    assert!(!world.tell(exec, &["EXEC"]));
+    assert!(world.tell(reader, &["MGET", "a", "b"]), "it overtakes writes anyway");
+    assert!(world.tell(other, &["SET", "b", "1"]), "nobody is ahead there");
+    let script_of_b = ["EVAL", "script", "1", "b"];
+    assert!(!world.tell(other, &script_of_b), "FLUSHALL would wait for one or the other for ever");
+    assert_eq!(last(&world), 1);
+    finish(&world, executor, &[&["SET", "a", "5"]]);
+    assert_eq!(last(&world), 2);
+    for id in [parts, flush, exec, other] {
+        assert!(!is_held(&world, id));
+    }
+    assert!(world.tell(flush, &["FLUSHALL"]));
+    assert_eq!(last(&world), 4, "one for each partition");
+    assert!(world.tell(other, &script_of_b));
+    assert_ne!(follow(&world), executor);
+}
+
+#[test]
+fn what_a_script_does_serves_who_waits_and_breaks_what_is_watched() {
+    let mut world = World::start(2, |_| {});
+    let (waiting, watching) = (world.client(), world.client());
+    let pop = ["MULTI", "BLPOP l 0", "SET evenkeel:watermark 1 1", "EXEC"];
+    assert!(world.tell(waiting, &["BLPOP", "l", "0"]));
+    for server in 0..2 {
+        assert_eq!(pending(&mut world, server), pop);
+        answer(&world, server, &QUEUED);
+        answer(&world, server, &["*2\r\n_\r\n+OK\r\n"]);
+    }
+    assert!(world.tell(watching, &["WATCH", "k"]));
+    let asked = (0..2).find(|&it| pending(&mut world, it) == ["PEXPIRETIME k"]).unwrap();
+    answer(&world, asked, &[":-1\r\n"]);
+    assert_eq!(world.heard(watching), "+OK\r\n");
+    let (_, executor) = begun(&mut world, 1);
+    finish(&world, executor, &[&["RPUSH", "l", "x"], &["INCRBY", "k", "5"]]);
+    let pop = ["MULTI", "BLPOP l 0", "SET evenkeel:watermark 1 3", "EXEC"];
+    assert_eq!(pending(&mut world, executor), pop, "it has the rest");
+    let done = ["MULTI", "RPUSH l x", "INCRBY k 5", "SET evenkeel:watermark 1 2", "EXEC"];
+    assert_eq!(pending(&mut world, 1 - executor), [&done[..], &pop].concat());
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &["*2\r\n*2\r\n$1\r\nl\r\n$1\r\nx\r\n+OK\r\n"]);
+    assert_eq!(world.heard(waiting), "*2\r\n$1\r\nl\r\n$1\r\nx\r\n");
+    for words in [&["MULTI"][..], &["SET", "k", "1"], &["EXEC"]] {
+        assert!(world.tell(watching, words));
+    }
+    assert_eq!(world.heard(watching), "+OK\r\n+QUEUED\r\n*-1\r\n");
+    assert_eq!(last(&world), 3);
+}
+
+/// A move fills a list while a script runs: who waits for that is tried behind the script.
+#[test]
+fn who_is_to_be_tried_again_waits_while_somebody_is_ahead() {
+    let mut world = World::start(2, |_| {});
+    let (waiting, moving) = (world.client(), world.client());
+    assert!(world.tell(waiting, &["BLPOP", "{k}d", "0"]));
+    for server in 0..2 {
+        assert_eq!(pending(&mut world, server).len(), 4);
+        answer(&world, server, &QUEUED);
+        answer(&world, server, &["*2\r\n_\r\n+OK\r\n"]);
+    }
+    assert!(world.tell(moving, &["BLMOVE", "{k}s", "{k}d", "LEFT", "RIGHT", "0"]));
+    assert_eq!([pending(&mut world, 0).len(), pending(&mut world, 1).len()], [4, 4]);
+    let (_, executor) = begun(&mut world, 1);
+    for server in 0..2 {
+        answer(&world, server, &QUEUED);
+        answer(&world, server, &["*2\r\n$1\r\nx\r\n+OK\r\n"]);
+    }
+    assert_eq!(world.heard(moving), "$1\r\nx\r\n");
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 2, "nothing gets a place now");
+    finish(&world, executor, &[]);
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 4);
+    assert!(pending(&mut world, executor).contains(&"BLPOP {k}d 0".to_owned()));
+}
+
+#[test]
+fn exec_with_a_script_does_nothing_if_a_key_elsewhere_is_written_before_it_is_logged() {
+    for is_written in [false, true] {
+        let mut world = halves();
+        let (id, other) = (world.client(), world.client());
+        assert!(world.tell(id, &["WATCH", "b"]));
+        let asked = (2..4).chain(0..2).find(|&it| !pending(&mut world, it).is_empty()).unwrap();
+        answer(&world, asked, &[":-1\r\n"]);
+        for words in [&["MULTI"][..], &["PING"], &["EVAL", "script", "1", "a"], &["EXEC"]] {
+            assert!(world.tell(id, words));
+        }
+        let executor = follow(&world);
+        assert_ne!(executor / 2, asked / 2, "another partition");
+        if is_written {
+            assert!(world.tell(other, &["SET", "b", "1"]));
+        }
+        let told = world.heard(id);
+        assert_eq!(told, "+OK\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n");
+        finish(&world, executor, &[&["SET", "a", "5"]]);
+        let expected = if is_written { "*-1\r\n" } else { "*2\r\n+PONG\r\n:5\r\n" };
+        assert_eq!(world.heard(id), expected);
+        assert!(!is_held(&world, id));
+        let inner = world.engine.borrow();
+        assert!(!inner.watches.is_watched(), "nobody watches any more");
+        assert_eq!(inner.history.last().sequence.0, 1, "the one or the other");
+        let live = inner.members.live(executor / 2);
+        assert_eq!(live.contains(executor), !is_written, "it did what is not to be");
+    }
+}
+
+/// Its place comes when its question is answered, and that may be within a script.
+#[test]
+fn exec_that_was_held_by_a_question_waits_for_the_script_as_well() {
+    let mut world = World::start(2, |_| {});
+    let id = world.client();
+    for words in [&["MULTI"][..], &["INFO"], &["SET", "k", "1"], &["EXEC"]] {
+        assert!(world.tell(id, words));
+    }
+    let is_asked = |server: &usize| !world.asked(*server, ConnectionKind::Free).is_empty();
+    let asked = (0..2).find(is_asked).unwrap();
+    let (_, executor) = begun(&mut world, 1);
+    world.say(asked, ConnectionKind::Free, "$1\r\nx\r\n");
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 0);
+    finish(&world, executor, &[&["SET", "k", "5"]]);
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 2);
+    assert!(pending(&mut world, executor).contains(&"SET k 1".to_owned()));
+}
+
+#[test]
+fn scripts_and_flushall_are_not_in_one_transaction() {
+    let mut world = World::start(2, |_| {});
+    for words in [[&["FLUSHALL"][..], &EVAL], [&EVAL, &["FLUSHDB"]]] {
+        let id = world.client();
+        assert!(world.tell(id, &["MULTI"]) && world.tell(id, words[0]));
+        assert_eq!(world.heard(id), "+OK\r\n+QUEUED\r\n");
+        assert!(world.tell(id, words[1]) && world.tell(id, &["EXEC"]));
+        let heard = world.heard(id);
+        assert!(heard.starts_with("-ERR FLUSHALL") && heard.contains("-EXECABORT"), "{heard}");
+    }
+    assert_eq!(last(&world), 0);
+}
