@@ -198,9 +198,8 @@ impl Service {
         let mut keeping = JoinSet::new();
         engine.keep_going(&mut keeping, timer);
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
-        keeping.spawn_local(keep_whole(Rc::clone(&engine)));
+        keep_up(&engine, &mut keeping);
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        keeping.spawn_local(follow::keep(Rc::clone(&engine)));
         let mut served = std::pin::pin!(serve(&engine, listener, accepting, stop));
         let result = std::future::poll_fn(|context| {
             if let Poll::Ready(failed) = members.poll_failed(context) {
@@ -357,6 +356,12 @@ async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, me
         };
         engine.stirred(&mut seen, within).await;
     }
+}
+
+/// What is done for the life of the service beside its clients: states, and streams of effects.
+fn keep_up(engine: &Rc<Engine>, keeping: &mut JoinSet<()>) {
+    keeping.spawn_local(keep_whole(Rc::clone(engine)));
+    keeping.spawn_local(follow::keep(Rc::clone(engine)));
 }
 
 /// Writes a state into the log whenever it has grown much, or does not tell everything.

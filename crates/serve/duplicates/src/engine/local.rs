@@ -14,6 +14,7 @@ use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
 
+const PING_ARITY: &str = "ERR wrong number of arguments for 'ping' command";
 const FLUSH_BESIDE_EFFECTS: &str = "ERR FLUSHALL and FLUSHDB are not taken in one transaction with \
     scripts, SPOP or deliveries to consumer groups: send it before MULTI or after EXEC";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
@@ -38,9 +39,7 @@ impl Inner {
             return self.refuse(id, "NOAUTH Authentication required.");
         }
         match local {
-            Local::Ping if parsed.len() > 2 => {
-                self.refuse(id, "ERR wrong number of arguments for 'ping' command");
-            }
+            Local::Ping if parsed.len() > 2 => self.refuse(id, PING_ARITY),
             Local::Ping if parsed.len() > 1 => {
                 self.reply_now(id, |out, _| encode::bulk(out, parsed.argument(1)));
             }
