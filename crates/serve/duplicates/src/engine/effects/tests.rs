@@ -1,5 +1,6 @@
 //! Who is ahead of the log, told step by step.
 
+use evenkeel_core::Instant;
 use evenkeel_ordered::{Acknowledge, ConnectionKind, Dropped, Sequence};
 use evenkeel_stores::resp::replication::Group;
 use evenkeel_wal::LogError;
@@ -479,4 +480,49 @@ fn scripts_and_flushall_are_not_in_one_transaction() {
         assert!(heard.starts_with("-ERR FLUSHALL") && heard.contains("-EXECABORT"), "{heard}");
     }
     assert_eq!(last(&world), 0);
+}
+
+/// Without the look at the lease before effects are logged, the client is told 5.
+#[test]
+fn a_lease_that_ends_within_a_script_leaves_nothing_of_it() {
+    let mut world = majority(3);
+    world.engine.borrow().strong.lease_until = Some(Instant::from_millis(1_000));
+    let (id, executor) = begun(&mut world, 1);
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &[DONE]);
+    world.at(1_000);
+    stream(&world, executor, "ahead 1 1", &[&["INCRBY", "k", "5"]]);
+    let told = world.heard(id);
+    assert!(told.starts_with("-UNAVAILABLE") && told.contains("it was not done"), "{told}");
+    assert_eq!(last(&world), 0, "nothing is logged");
+    assert!(!is_held(&world, id));
+    let inner = world.engine.borrow();
+    assert!(!inner.members.live(0).contains(executor), "what it has done is undone");
+}
+
+/// Without the note of which keys its effects are of, the reader is told what may be lost.
+#[test]
+fn a_strong_read_of_what_a_script_did_waits_until_a_majority_has_it() {
+    let mut world = majority(3);
+    world.engine.borrow().strong.lease_until = Some(Instant::from_millis(60_000));
+    let reader = world.client();
+    assert!(world.tell(reader, &["EK.SESSION", "strong"]));
+    assert_eq!(world.heard(reader), "+OK\r\n");
+    let (_, executor) = begun(&mut world, 1);
+    answer(&world, executor, &QUEUED);
+    answer(&world, executor, &[DONE]);
+    stream(&world, executor, "ahead 1 1", &[&["INCRBY", "k", "5"]]);
+    assert!(world.tell(reader, &["GET", "k"]));
+    let asked: Vec<usize> = (0..3).filter(|&server| world.waiting(server)[1] > 0).collect();
+    let [one] = asked[..] else { panic!("{asked:?}") };
+    {
+        let mut inner = world.engine.borrow();
+        let connection = inner.servers[one].connection;
+        inner.answered(one, connection, ConnectionKind::Free, b"$1\r\n5\r\n").unwrap();
+    }
+    assert_eq!(world.heard(reader), "", "the executor alone has it");
+    let other = (0..3).find(|&it| it != executor).unwrap();
+    answer(&world, other, &QUEUED);
+    answer(&world, other, &["*2\r\n:5\r\n+OK\r\n"]);
+    assert_eq!(world.heard(reader), "$1\r\n5\r\n");
 }
