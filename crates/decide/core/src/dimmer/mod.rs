@@ -7,6 +7,7 @@
 //!
 //! | room | does |
 //! |---|---|
+//! | `capacity` | what the replica can do, where its cores are not told |
 //! | `content` | what one request gets: parts in order, coin or session |
 //! | `feed_forward` | the default law: make the work of the next moment fit |
 //! | `published` | the paper's law, exact and within bounds |
@@ -21,6 +22,7 @@
 //! Periods with fewer than twenty samples are taken together, five at most: the 95th percentile of
 //! seven samples is their maximum.
 
+mod capacity;
 mod content;
 mod crowd;
 mod feed_forward;
@@ -32,6 +34,7 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant, from_millis_f64};
 use crate::units::{Dimmer, Probability};
 
+use capacity::{Capacity, Seen};
 pub use content::{Choice, Content, PARTS_MAX, place_of};
 use crowd::Crowd;
 use feed_forward::{Demand, FeedForward};
@@ -41,8 +44,8 @@ use share::{CoresCheck, Entry, Served, ShareClock, WorkModel};
 /// How a replica dims.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Law {
-    /// From arrivals, backlog, cores and measured work; while work or cores are unknown, as
-    /// [`Law::Published`].
+    /// From arrivals, backlog, cores and measured work. Without cores from the capacity, which is
+    /// learnt at the first overload; while it or the work is unknown, as [`Law::Published`].
     FeedForward,
     /// The paper's controller, kept within bounds.
     Published,
@@ -142,12 +145,17 @@ pub struct DimmerState {
     pub full_work: Option<Duration>,
     /// Lean over full work; 0 until a lean request was seen.
     pub lean_ratio: f64,
+    /// Requests that come per second.
+    pub asked_per_s: f64,
     /// Cores it would take to serve every request in full, when measured.
     pub asked_cores: Option<f64>,
     /// Cores there are, when told.
     pub cores: Option<f64>,
     /// Cores there seem to be, where so many as was told cannot be.
     pub cores_seen: Option<f64>,
+    /// Full requests per second that the replica can do, where cores were not told and this was
+    /// learnt.
+    pub capacity_per_s: Option<f64>,
     /// The backlog the feed-forward law tolerates: seconds of work per core.
     pub tolerated_backlog: Duration,
 }
@@ -172,6 +180,7 @@ pub struct Brownout {
     clock: Option<ShareClock>,
     work: WorkModel,
     cores_check: CoresCheck,
+    capacity: Capacity,
     feed_forward: FeedForward,
     published: Published,
     full: u64,
@@ -210,6 +219,7 @@ impl Brownout {
             clock: config.cores.map(|cores| ShareClock::new(cores, now)),
             work: WorkModel::default(),
             cores_check: CoresCheck::default(),
+            capacity: Capacity::default(),
             feed_forward: FeedForward::new(config.setpoint),
             published,
             full: 0,
@@ -253,6 +263,7 @@ impl Brownout {
             _ => None,
         };
         let age = now.since(ticket.arrived_at);
+        self.learn_capacity(ticket.content, age, end);
         match end {
             End::Answered(served) => {
                 if is_new {
@@ -286,9 +297,28 @@ impl Brownout {
         }
     }
 
-    /// Cores there are, as far as known.
-    fn cores(&self) -> Option<f64> {
-        self.cores_check.seen().or(self.config.cores)
+    #[inline]
+    fn learn_capacity(&mut self, content: Content, age: Duration, end: End) {
+        if self.config.cores.is_some() {
+            return;
+        }
+        if let End::Answered(served) = end {
+            let share = served.unwrap_or(content).share();
+            self.capacity.answered(share, age.as_secs_f64());
+        }
+    }
+
+    /// What the feed-forward law goes by, as far as it is known.
+    fn basis(&self) -> Option<Basis> {
+        if let Some(told) = self.config.cores {
+            let cores = self.cores_check.seen().unwrap_or(told);
+            let lean_ratio = self.work.lean_ratio();
+            return self.work.full_ms().map(|full_ms| Basis { cores, full_ms, lean_ratio });
+        }
+        // Requests that may be present at once are the cores, and what they take is their work.
+        let (per_s, calm_s) = (self.capacity.per_s()?, self.capacity.calm_s()?);
+        let lean_ratio = self.capacity.lean_ratio().unwrap_or(0.0);
+        Some(Basis { cores: per_s * calm_s, full_ms: calm_s * 1e3, lean_ratio })
     }
 
     /// Does the control step if its time has come. Every other method does it too; call this from
@@ -320,6 +350,7 @@ impl Brownout {
     /// requests is not.
     pub fn restarted(&mut self, now: Instant) {
         self.begin_anew();
+        self.capacity.begin(self.crowd.present());
         self.step_at = now + self.config.period;
     }
 
@@ -344,10 +375,12 @@ impl Brownout {
             reduced: self.reduced,
             present: self.crowd.present(),
             full_work: self.work.full_ms().map(from_millis_f64),
-            lean_ratio: self.work.lean_ratio(),
+            lean_ratio: self.basis().map_or(self.work.lean_ratio(), |basis| basis.lean_ratio),
+            asked_per_s: self.arrivals.per_second(self.config.period),
             asked_cores: self.work.full_ms().map(|full_ms| self.asked_cores(full_ms)),
             cores: self.config.cores,
             cores_seen: self.cores_check.seen(),
+            capacity_per_s: self.capacity.per_s(),
             tolerated_backlog: Duration::from_secs_f64(self.feed_forward.tolerated_s()),
         }
     }
@@ -379,6 +412,7 @@ impl Brownout {
         if due > PERIODS_REMEMBERED {
             let rest = (due - PERIODS_REMEMBERED).saturating_mul(period);
             self.step_at = self.step_at.plus_nanos(rest);
+            self.capacity.begin(self.crowd.present());
             if self.config.law != Law::PublishedExact && self.crowd.present() == 0 {
                 self.begin_anew();
             }
@@ -386,6 +420,15 @@ impl Brownout {
     }
 
     fn step(&mut self, at: Instant) {
+        if self.config.cores.is_none() {
+            self.capacity.end_period(&Seen {
+                seconds: self.config.period.as_secs_f64(),
+                arrived: self.arrivals.running(),
+                present: self.crowd.present(),
+                share: self.crowd.mean_share(),
+                is_full: self.dimmer() == Dimmer::FULL,
+            });
+        }
         self.arrivals.end_period();
         self.periods = self.periods.saturating_add(1);
         match self.config.law {
@@ -415,7 +458,7 @@ impl Brownout {
     }
 
     fn step_forward(&mut self, at: Instant) {
-        let (Some(cores), Some(full_ms)) = (self.cores(), self.work.full_ms()) else {
+        let Some(Basis { cores, full_ms, lean_ratio }) = self.basis() else {
             return self.step_published(at);
         };
         self.in_force = Law::FeedForward;
@@ -423,7 +466,6 @@ impl Brownout {
             let allowed = self.config.percentile.complement().value();
             self.feed_forward.trim(over, late, allowed, self.dimmer);
         }
-        let lean_ratio = self.work.lean_ratio();
         let expected = (1.0 - lean_ratio).mul_add(self.crowd.mean_share(), lean_ratio) * full_ms;
         let waiting = (f64::from(self.crowd.present()) - cores).max(0.0);
         if self.hangs(at) {
@@ -443,7 +485,9 @@ impl Brownout {
     /// is served in time, however little work they seem to be. A few long requests are no hang.
     fn hangs(&self, at: Instant) -> bool {
         let late = self.crowd.older_than(at, self.config.setpoint).count();
-        let expected = self.cores().unwrap_or(0.0) + LATE_MIN;
+        let learnt = || self.basis().map(|basis| basis.cores);
+        let told = self.cores_check.seen().or(self.config.cores);
+        let expected = told.or_else(learnt).unwrap_or(0.0) + LATE_MIN;
         late as f64 > expected && late * 2 > self.crowd.present() as usize
     }
 
@@ -494,6 +538,15 @@ impl Brownout {
     }
 }
 
+/// What the feed-forward law goes by.
+struct Basis {
+    /// Requests that can be worked on at once.
+    cores: f64,
+    /// Work of a full request.
+    full_ms: f64,
+    lean_ratio: f64,
+}
+
 /// What some periods showed.
 struct Measured {
     /// Their length together.
@@ -537,6 +590,11 @@ impl Arrivals {
     #[inline]
     fn uncount(&mut self) {
         self.counts[self.now] = self.counts[self.now].saturating_sub(1);
+    }
+
+    /// Those of the period that runs.
+    const fn running(&self) -> u32 {
+        self.counts[self.now]
     }
 
     fn end_period(&mut self) {

@@ -375,3 +375,159 @@ fn cores_that_are_not_there_are_noticed_and_not_counted_on() {
         }
     }
 }
+
+/// Full content takes 10 ms of one of four workers and lean content 1 ms, at this speed: 400 full
+/// requests per second.
+fn tenth(speed: f64) -> impl Fn(Content) -> f64 {
+    move |content| if content.is_full() { 10.0 / speed } else { 1.0 / speed }
+}
+
+/// A shop whose cores nobody told, after a calm time and an overload of a third.
+fn learnt() -> Shop {
+    let mut shop = Shop::new(Law::FeedForward, None);
+    shop.play(240.0, 10.0, tenth(1.0));
+    assert_eq!((shop.brownout.dimmer(), shop.capacity()), (Dimmer::FULL, None));
+    shop.play(530.0, 10.0, tenth(1.0));
+    shop
+}
+
+impl Shop {
+    fn capacity(&self) -> Option<f64> {
+        self.brownout.state().capacity_per_s
+    }
+
+    /// Plays until the capacity is within a tenth of this; how long that took, seconds.
+    fn until_capacity(&mut self, rate: f64, per_s: f64, speed: f64) -> f64 {
+        let began = self.now;
+        while self.capacity().is_none_or(|known| (known / per_s - 1.0).abs() > 0.1) {
+            self.play(rate, 0.05, tenth(speed));
+            let passed_s = self.now.since(began).as_secs_f64();
+            assert!(passed_s < 60.0, "{:?}", self.brownout.state());
+        }
+        self.now.since(began).as_secs_f64()
+    }
+}
+
+#[test]
+fn the_capacity_is_learnt_at_the_first_overload_and_relief_is_felt_at_once() {
+    let mut shop = Shop::new(Law::FeedForward, None);
+    shop.play(240.0, 10.0, tenth(1.0));
+    let learnt_after_s = shop.until_capacity(530.0, 400.0, 1.0);
+    // Two periods that show growth, and one that the step does not fill.
+    assert!(learnt_after_s < 0.85, "{learnt_after_s}");
+    shop.play(530.0, 10.0, tenth(1.0));
+    // (u · 400 / 530 − 0.1) / 0.9 for a utilisation u from 0.9 to 1.1.
+    let state = shop.brownout.state();
+    assert!((0.56..0.82).contains(&shop.dimmer()), "{state:?}");
+    assert_eq!(state.law, Law::FeedForward);
+    assert!((state.lean_ratio - 0.1).abs() < 0.1, "{state:?}");
+    let waiting_s = state.percentile.unwrap().as_secs_f64();
+    assert!(waiting_s < 1.0, "the 95th percentile is within the setpoint: {state:?}");
+    shop.play(240.0, 1.0, tenth(1.0));
+    assert_eq!(shop.brownout.dimmer(), Dimmer::FULL);
+}
+
+#[test]
+fn a_second_overload_is_dimmed_within_a_period() {
+    let mut shop = learnt();
+    shop.play(240.0, 30.0, tenth(1.0));
+    assert_eq!(shop.brownout.dimmer(), Dimmer::FULL);
+    shop.play(1_200.0, 0.55, tenth(1.0));
+    assert!(shop.dimmer() < 0.4, "{:?}", shop.brownout.state());
+}
+
+#[test]
+fn idle_times_say_nothing_of_the_capacity() {
+    let mut shop = learnt();
+    shop.play(240.0, 5.0, tenth(1.0));
+    let before = shop.capacity().unwrap();
+    assert!((before / 400.0 - 1.0).abs() < 0.1, "{before}");
+    shop.play(3.0, 120.0, tenth(1.0));
+    shop.play(40.0, 120.0, tenth(1.0));
+    shop.now += Duration::from_secs(3_600);
+    shop.play(240.0, 2.0, tenth(1.0));
+    assert_eq!(shop.capacity(), Some(before));
+    // A few at a time: the backlog grows, but not for long.
+    for _ in 0..200 {
+        shop.play(2_000.0, 0.02, tenth(1.0));
+        shop.play(10.0, 0.4, tenth(1.0));
+    }
+    let after = shop.capacity().unwrap();
+    assert!((after / before - 1.0).abs() < 0.1, "{after} after {before}");
+    assert_eq!(shop.brownout.dimmer(), Dimmer::FULL);
+}
+
+#[test]
+fn waiting_for_a_downstream_is_no_lack_of_capacity() {
+    for known in [false, true] {
+        let mut shop = if known { learnt() } else { Shop::new(Law::FeedForward, None) };
+        shop.play(240.0, 10.0, tenth(1.0));
+        let before = shop.capacity();
+        // As many at once as come: nobody waits for a core. The downstream takes 20 ms, then 400.
+        shop.workers = 10_000;
+        for delay_ms in [20.0, 400.0, 20.0, 700.0, 20.0] {
+            shop.play(240.0, 20.0, |_| delay_ms);
+            let state = shop.brownout.state();
+            assert_eq!((state.dimmer, state.capacity_per_s), (Dimmer::FULL, before), "{delay_ms}");
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_becomes_slow_is_followed_within_a_few_periods_and_back() {
+    let mut shop = learnt();
+    shop.play(240.0, 10.0, tenth(1.0));
+    let slow_after_s = shop.until_capacity(360.0, 200.0, 0.5);
+    assert!(slow_after_s < 1.5, "six periods: {slow_after_s}");
+    shop.play(360.0, 10.0, tenth(0.5));
+    let state = shop.brownout.state();
+    assert!(state.percentile.unwrap() < Duration::from_secs(1), "{state:?}");
+    // In full it could serve all of it again: found a tenth at a time.
+    let quick_after_s = shop.until_capacity(500.0, 400.0, 1.0);
+    assert!(quick_after_s < 10.0, "{quick_after_s}");
+    shop.play(360.0, 2.0, tenth(1.0));
+    assert_eq!(shop.brownout.dimmer(), Dimmer::FULL);
+}
+
+#[test]
+fn a_pause_of_the_replica_is_no_lack_of_capacity() {
+    let mut shop = learnt();
+    shop.play(240.0, 10.0, tenth(1.0));
+    let before = shop.capacity().unwrap();
+    for _ in 0..5 {
+        // Nothing is done for 0.6 s, then what waited and what comes.
+        let now = shop.now;
+        let pause = Duration::from_millis(600);
+        shop.served.iter_mut().for_each(|(done, _)| *done = (*done).max(now) + pause);
+        shop.play(240.0, 4.0, tenth(1.0));
+    }
+    let after = shop.capacity().unwrap();
+    assert!((after / before - 1.0).abs() < 0.15, "{after} after {before}");
+    assert_eq!(shop.brownout.dimmer(), Dimmer::FULL);
+}
+
+#[test]
+fn what_is_lean_altogether_says_little_of_full_requests() {
+    let mut shop = learnt();
+    let before = shop.capacity().unwrap();
+    // More than can be served without any optional content. Whoever waits longer than 1.1 s leaves.
+    for _ in 0..200 {
+        shop.play(6_000.0, 0.05, tenth(1.0));
+        let limit = shop.now.minus(1_100 * MS);
+        while shop.queue.front().is_some_and(|ticket| ticket.arrived_at < limit) {
+            let ticket = shop.queue.pop_front().unwrap();
+            shop.brownout.end(shop.now, ticket, End::GivenUp);
+        }
+    }
+    let state = shop.brownout.state();
+    assert_eq!(state.dimmer, Dimmer::LEAN);
+    assert!((state.capacity_per_s.unwrap() / before - 1.0).abs() < 0.15, "{before}: {state:?}");
+}
+
+#[test]
+fn what_the_operator_told_is_not_overruled() {
+    let mut shop = Shop::new(Law::FeedForward, Some(4.0));
+    shop.play(240.0, 10.0, tenth(1.0));
+    shop.play(530.0, 10.0, tenth(1.0));
+    assert_eq!(shop.capacity(), None, "the cores are known");
+}
