@@ -162,11 +162,10 @@ impl Service {
             None => None,
             Some(settings) => {
                 let on = (&listener, accepting.clone());
-                let waiting = stand_by(&config, settings, on, (&state, &holder), &mut changes);
-                let Some(lease) = before(&stop, &mut leading, waiting).await else {
-                    return Ok(());
-                };
-                let lease = Rc::new(lease?);
+                let shown = (&state, &holder);
+                let lease = stand_by(&config, settings, on, shown, &mut changes, stop.clone());
+                let Some(lease) = lease.await? else { return Ok(()) };
+                let lease = Rc::new(lease);
                 leading.spawn_local(Rc::clone(&lease).keep());
                 Some(lease)
             }
@@ -303,15 +302,16 @@ fn answer_clients(
     answering
 }
 
-/// Waits for its turn. Clients that come meanwhile are passed on to whoever leads; changes that are
-/// given are refused.
+/// Waits for its turn; `None` when it is to stop before, and its clients have what they are owed.
+/// Clients that come meanwhile are passed on to whoever leads; changes that are given are refused.
 async fn stand_by(
     config: &DuplicatesConfig,
     settings: &leadership::EtcdSettings,
     (listener, accepting): (&Listener, watch::Receiver<Arc<AcceptConfig>>),
     (state, holder): (&watch::Sender<Arc<DuplicatesState>>, &watch::Sender<Holder>),
     changes: &mut UnboundedReceiver<Asked>,
-) -> io::Result<Leadership> {
+    stop: StopSignal,
+) -> io::Result<Option<Leadership>> {
     let who = own_name(config);
     let tell = |known: Holder| {
         let mut shown = (**state.borrow()).clone();
@@ -335,9 +335,10 @@ async fn stand_by(
         }
         std::future::pending().await
     };
-    let telling = accept(listener, accepting, Rc::clone(&stand_in), StopSignal::never());
-    let telling = async { Err(telling.await.err().unwrap_or_else(|| io::ErrorKind::Other.into())) };
-    first(leadership::enter(settings, &config.name, &who, tell), first(refusing, telling)).await
+    let passing = accept(listener, accepting, Rc::clone(&stand_in), stop);
+    let passing = async { passing.await.map(|_| None) };
+    let entering = async { leadership::enter(settings, &config.name, &who, tell).await.map(Some) };
+    first(entering, first(refusing, passing)).await
 }
 
 /// Looks after what has happened, no more often than [`KEEP_EVERY`] and only then: a service that

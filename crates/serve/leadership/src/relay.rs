@@ -9,8 +9,8 @@
 //! **No circles.** For a moment, or by a wrong `advertise`, two processes may take each other for
 //! the leader. So who stands by passes on nothing that was passed on to it.
 //!
-//! **Cost.** One more connection and hop for each client; 16 KiB in each direction. TLS of the
-//! client ends here.
+//! **Cost.** One more connection and hop for each client; 16 KiB of answers, 8 of what is asked.
+//! TLS of the client ends here.
 
 use std::fmt;
 use std::io;
@@ -19,19 +19,21 @@ use std::rc::Rc;
 use std::task::Context;
 use std::time::Duration;
 
-use evenkeel_runtime::accept::{Linger, Link, Peer, Phase, ServeConnection, first, poll_leave};
+use evenkeel_runtime::accept::{
+    Linger, Link, Order, Peer, Phase, ServeConnection, first, poll_leave,
+};
 use evenkeel_runtime::dial::dial;
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
 use evenkeel_settings::address::ServerAddress;
 use evenkeel_stores::resp::encode;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 /// What a relay says first: the command up to its argument.
 const PREFACE: &[u8] = b"*2\r\n$10\r\nEK.RELAYED\r\n";
-/// What is held of each direction.
+/// What is held of what the leader answers.
 const BUFFER_BYTES: usize = 16 << 10;
 /// How long the leader may take to answer that it leads.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -89,7 +91,7 @@ impl StandIn {
     ///
     /// # Errors
     /// When none is reached in time, or it cannot be known where the leader is.
-    async fn leader(&self, peer: &Peer) -> io::Result<Stream> {
+    async fn leader(&self, peer: &Peer) -> io::Result<(Stream, ServerAddress)> {
         let mut last = None;
         let mut holder = self.holder.clone();
         let searching = async {
@@ -97,7 +99,7 @@ impl StandIn {
                 let Holder { words, address } = holder.borrow_and_update().clone();
                 match address {
                     Some(address) => match self.reach(address, peer).await {
-                        Ok(leader) => return Ok(leader),
+                        Ok(leader) => return Ok((leader, address)),
                         Err(error) => last = Some(format!("{address}: {error}")),
                     },
                     None if words.is_empty() => {} // nothing is known yet
@@ -134,14 +136,22 @@ impl StandIn {
 
 impl ServeConnection for StandIn {
     async fn serve(self: Rc<Self>, mut stream: Stream, peer: Peer, link: Rc<Link>) {
-        let Ok(said) = first_words(&mut stream).await else { return };
+        let said = tokio::select! {
+            said = first_words(&mut stream) => said,
+            () = link.ordered(Order::Drain) => return,
+        };
+        let Ok(said) = said else { return };
         link.enter(Phase::Serving); // its time is for the leader to limit
+        let holder = self.holder.clone();
         let leader = match self.relays && !said.starts_with(PREFACE) {
-            true => self.leader(&peer).await,
+            true => tokio::select! {
+                leader = self.leader(&peer) => leader,
+                () = link.ordered(Order::Drain) => Err(io::Error::other("this process ends")),
+            },
             false => Err(io::Error::other(self.why())),
         };
         let passed = match leader {
-            Ok(leader) => pass(&mut stream, said, leader).await,
+            Ok(leader) => pass((&mut stream, said), leader, holder, &link).await,
             Err(why) => {
                 let mut reported = Vec::new();
                 encode::error(&mut reported, &format!("UNAVAILABLE {why}"));
@@ -170,13 +180,46 @@ async fn first_words(stream: &mut Stream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Passes bytes on until both sides have ended, or one broke.
-async fn pass(client: &mut Stream, said: Vec<u8>, mut leader: Stream) -> io::Result<()> {
+/// Passes bytes on until the leader ends, as it does when a client has and all is answered; or
+/// another one leads, or one of the two sides broke. Told to drain, it asks the leader for that.
+async fn pass(
+    (client, said): (&mut Stream, Vec<u8>),
+    (mut leader, address): (Stream, ServerAddress),
+    mut holder: watch::Receiver<Holder>,
+    link: &Link,
+) -> io::Result<()> {
     leader.write_all(&said).await?;
     leader.flush().await?;
     drop(said);
-    copy_bidirectional_with_sizes(client, &mut leader, BUFFER_BYTES, BUFFER_BYTES).await?;
-    Ok(())
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_leader, mut to_leader) = tokio::io::split(leader);
+    let asking = async {
+        tokio::select! {
+            copied = copy(&mut from_client, &mut to_leader) => { copied?; }
+            () = link.ordered(Order::Drain) => {}
+        }
+        to_leader.shutdown().await?;
+        std::future::pending::<io::Result<()>>().await
+    };
+    let answering = async {
+        let mut bytes = vec![0; BUFFER_BYTES];
+        loop {
+            let count = from_leader.read(&mut bytes).await?;
+            if count == 0 {
+                return Ok(());
+            }
+            link.write_blocked(true); // a client that takes nothing is cut off, as by the leader
+            to_client.write_all(&bytes[..count]).await?;
+            to_client.flush().await?;
+            link.write_blocked(false);
+        }
+    };
+    // One that was stopped keeps its connections, and answers nobody.
+    let deposed = async {
+        let _ = holder.wait_for(|holder| holder.address != Some(address)).await;
+        Err(io::ErrorKind::ConnectionAborted.into())
+    };
+    first(answering, first(asking, deposed)).await
 }
 
 #[cfg(test)]

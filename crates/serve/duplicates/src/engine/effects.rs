@@ -564,7 +564,10 @@ impl Inner {
         for pop in std::mem::take(&mut self.effects.pops) {
             self.draw(Box::new(pop)); // one of another partition may wait again
         }
-        waiting.iter().for_each(|&id| self.release(id));
+        // Whose it was comes last: who sends one script after the other would keep out all others.
+        if let Some((&own, others)) = waiting.split_first() {
+            others.iter().chain([&own]).for_each(|&id| self.release(id));
+        }
         self.schedule();
     }
 

@@ -337,7 +337,7 @@ impl Inner {
             slot,
             shape: commands::shape(command, parsed.arguments()),
             consistency,
-            key_hash: only_key(consistency, location.is_whole, command, parsed),
+            key_hash: only_key(consistency, &location, command, parsed),
             shard,
             partition,
             version: location.version,

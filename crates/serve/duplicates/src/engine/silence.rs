@@ -38,6 +38,9 @@ impl Inner {
     /// How long another duplicate took for what this one owes first; `None` where nobody has
     /// answered it.
     fn others_took(&self, server: usize) -> Option<Duration> {
+        if self.is_executor(server) {
+            return None; // its answers may wait here
+        }
         let state = &self.servers[server];
         let mut longest = Duration::ZERO;
         for owed in [&state.ordered, &state.free].into_iter().filter_map(|it| it.owed.front()) {

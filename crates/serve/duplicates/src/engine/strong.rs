@@ -16,8 +16,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
 use super::types::{ClientId, Form, ParsedCommand};
-use evenkeel_stores::resp::commands::{self, Command};
+use evenkeel_stores::resp::commands::{self, Command, Keys};
 use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::reply::Shape;
 
 /// What is known where a lease is held.
@@ -53,14 +54,16 @@ impl Strong {
     }
 }
 
-/// The hash of a strong read's key, if it is of one; one of the whole keyspace is not.
+/// The hash of a strong read's key, if it is of one: one of the whole keyspace is not, nor one that
+/// may read keys which it does not name.
 pub(super) fn only_key(
     consistency: Consistency,
-    is_whole: bool,
+    location: &Location,
     command: &Command,
     parsed: ParsedCommand<'_>,
 ) -> Option<u64> {
-    if is_whole || consistency != Consistency::Strong {
+    let is_free = command.keys == Keys::Script || location.version.is_some();
+    if location.is_whole || is_free || consistency != Consistency::Strong {
         return None;
     }
     let mut keys = commands::keys(command, parsed.arguments()).into_iter().flatten();

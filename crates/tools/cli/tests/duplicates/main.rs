@@ -90,6 +90,11 @@ fn a_client_behind_tls_is_passed_on_to_a_leader_that_is_believed() {
 }
 
 #[test]
+fn clients_that_were_passed_on_are_freed_when_another_one_leads() {
+    standby::no_client_stays_with_a_former_leader();
+}
+
+#[test]
 fn fronts_that_take_each_other_for_the_leader_pass_a_client_on_once() {
     standby::no_client_goes_round_in_circles();
 }

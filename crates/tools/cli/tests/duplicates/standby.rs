@@ -108,6 +108,40 @@ pub(crate) fn any_front_serves_any_client() {
     until("it is known as the leader", || scene.other.has_role("leads"));
 }
 
+/// A leader that is stopped keeps its connections: clients that were passed on to it are freed when
+/// another one leads. And a process that is told to end lets its clients finish.
+pub(crate) fn no_client_stays_with_a_former_leader() {
+    let Some(mut scene) = Scene::set("former", |_, _| {}) else { return };
+    let mut third = scene.world.other_front("three");
+    third.replace_words("SENTINEL", &nobody().to_string());
+    third.start();
+    until("the third stands by", || third.has_role("stands by"));
+    let mut relayed = third.client();
+    assert_eq!(relayed.ask(&["SET", "k", "1"]), ok());
+    // One of the two that stand by ends; its client has the answer that it is owed.
+    let mut waiting = scene.other.client();
+    assert_eq!(waiting.ask(&["GET", "k"]), Reply::bulk("1"));
+    waiting.tell(&["BLPOP", "queue", "30"]);
+    until("it waits", || scene.world.front.info().contains("blocked_clients:1\r\n"));
+    scene.other.process.signal("-TERM");
+    let told = waiting.try_read();
+    assert!(matches!(&told, Ok(Reply::Error(_) | Reply::Null) | Err(_)), "{told:?}");
+    until("it ends", || scene.other.process.has_ended());
+
+    scene.world.front.process.signal("-STOP");
+    relayed.tell(&["GET", "k"]);
+    assert!(relayed.try_read().is_err(), "it was with a process that answers nobody");
+    let begun = Instant::now();
+    let answer = loop {
+        let mut client = third.client();
+        match client.try_ask(&["GET", "k"]) {
+            Ok(answer) => break answer,
+            Err(_) => assert!(begun.elapsed() < Duration::from_secs(20), "nobody leads"),
+        }
+    };
+    assert_eq!(answer, Reply::bulk("1"));
+}
+
 /// TLS ends at the process that the client reaches; the leader is believed by `relay_tls`.
 pub(crate) fn behind_tls() {
     let Some(etcd) = Etcd::start("relay-tls") else { return };

@@ -297,3 +297,21 @@ proptest! {
         assert!(register.waits.iter().all(VecDeque::is_empty), "not all were answered");
     }
 }
+
+/// By its one key alone, a script would show of others what may be undone.
+#[test]
+fn what_may_read_keys_that_it_does_not_name_waits_for_every_write() {
+    let mut world = leased();
+    set(&mut world, "other", "1", &[0]);
+    let client = world.client();
+    assert!(world.tell(client, &["EVAL_RO", "return redis.call('GET', 'other')", "1", "k"]));
+    let [one] = asked(&mut world)[..] else { panic!("one is asked") };
+    {
+        let mut inner = world.engine.borrow();
+        let connection = inner.servers[one].connection;
+        inner.answered(one, connection, FREE, b"$1\r\n1\r\n").unwrap();
+    }
+    assert_eq!(world.heard(client), "");
+    assert!(world.serve(1, ORDERED) && world.serve(2, ORDERED));
+    assert_eq!(world.heard(client), "$1\r\n1\r\n");
+}

@@ -118,6 +118,9 @@ fn counted(command: &Command, arguments: Arguments<'_>, at: usize) -> Result<Key
 }
 
 fn script(arguments: Arguments<'_>) -> Result<KeyIndices, Refusal> {
+    if arguments.get(1).is_some_and(|text| text.windows(8).any(|at| at == b"set_repl")) {
+        return Err(Refusal(refusals::SET_REPL));
+    }
     let count = arguments.get(2).and_then(integer).ok_or(Refusal(refusals::NOT_AN_INTEGER))?;
     let count = usize::try_from(count).map_err(|_| Refusal(refusals::NEGATIVE_KEYS))?;
     if count > arguments.len() - 3 {

@@ -4,6 +4,8 @@ pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(super) const NEGATIVE_KEYS: &str = "ERR Number of keys can't be negative";
 pub(super) const NO_KEYS: &str = "ERR numkeys should be greater than 0";
+pub(super) const SET_REPL: &str = "ERR redis.set_repl is not possible here: the other duplicates \
+    get what a script does from its replication stream";
 pub(super) const MANY_KEYS: &str = "ERR Number of keys can't be greater than number of args";
 pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced XREAD list of streams: for each stream \
     key an ID or '$' must be specified.";
