@@ -526,3 +526,15 @@ fn a_strong_read_of_what_a_script_did_waits_until_a_majority_has_it() {
     answer(&world, other, &["*2\r\n:5\r\n+OK\r\n"]);
     assert_eq!(world.heard(reader), "$1\r\n5\r\n");
 }
+
+#[test]
+fn a_script_that_could_hide_writes_from_the_stream_is_refused() {
+    let mut world = majority(3);
+    for command in ["EVAL", "EVAL_RO"] {
+        let id = world.client();
+        let text = "redis.set_repl(redis.REPL_NONE) return redis.call('INCR', KEYS[1])";
+        assert!(world.tell(id, &[command, text, "1", "k"]));
+        assert!(world.heard(id).starts_with("-ERR redis.set_repl"), "{command}");
+    }
+    assert_eq!(last(&world), 0);
+}
