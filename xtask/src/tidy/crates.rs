@@ -121,18 +121,19 @@ const CRATES: &[Crate] = &[
     row("evenkeel-wal", "crates/serve/wal", 4, Kind::Sockets),
     row("evenkeel-manager", "crates/serve/manager", 4, Kind::Sockets),
     row("evenkeel-duplicates-config", "crates/serve/duplicates-config", 7, Kind::Sockets),
-    row("evenkeel-duplicates", "crates/serve/duplicates", 8, Kind::Sockets),
+    row("evenkeel-store-link", "crates/serve/store-link", 8, Kind::Sockets),
+    row("evenkeel-duplicates", "crates/serve/duplicates", 9, Kind::Sockets),
     row("evenkeel-traces", "crates/serve/traces", 6, Kind::Sockets),
-    row("evenkeel-server", "crates/serve/server", 9, Kind::Sockets),
+    row("evenkeel-server", "crates/serve/server", 10, Kind::Sockets),
     row("evenkeel-sim", "crates/tools/sim", 3, Kind::Pure),
     row("evenkeel-papers", "crates/tools/papers", 4, Kind::Pure),
     row("evenkeel-load", "crates/tools/load", 5, Kind::Sockets),
     row("evenkeel-testkit", "crates/tools/testkit", 7, Kind::Sockets),
-    row("evenkeel", "crates/tools/cli", 10, Kind::Assembles),
+    row("evenkeel", "crates/tools/cli", 11, Kind::Assembles),
     row("evenkeel-brownout", "sdk/rust", 2, Kind::Outside),
     row("evenkeel-scylla", "sdk/scylla", 2, Kind::Outside),
     row("evenkeel-shop", "examples/shop", 0, Kind::Outside),
-    row("xtask", "xtask", 10, Kind::Assembles),
+    row("xtask", "xtask", 11, Kind::Assembles),
 ];
 
 /// Dependencies that only tests have and that do not point downwards: (package, dependency).

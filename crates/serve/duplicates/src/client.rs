@@ -12,8 +12,8 @@ use std::pin::Pin;
 
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
-use super::inbox::Inbox;
 use evenkeel_runtime::accept::Dialer;
+use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{ReplyScanner, integer, payload};
 

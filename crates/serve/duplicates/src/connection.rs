@@ -9,7 +9,7 @@ use evenkeel_ordered::{ConnectionKind, Dropped};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::engine::Engine;
-use super::inbox::Inbox;
+use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::reply::{ReplyScanner, strip_attributes};
 
 /// Drives the connection until it breaks or is dropped by the engine. `Some` says how it broke.

@@ -18,9 +18,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, interval};
 
-use super::connect::{Stream, connect};
 use super::engine::{AHEAD, EFFECTS_BYTES_MAX, Engine};
-use super::inbox::Inbox;
+use evenkeel_store_link::connect::{Stream, connect};
+use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::replication::{Event, Groups, ReplicationParser};
 use evenkeel_stores::resp::request::Limits;

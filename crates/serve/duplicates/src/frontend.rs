@@ -15,13 +15,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::config::DuplicatesConfig;
 use super::engine::{ClientId, Engine, ParsedCommand};
-use super::inbox::Inbox;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, ListenerFilters, Order, Peer, Phase, ServeConnection, Stream,
     poll_leave,
 };
 use evenkeel_runtime::buffers::{self, BufferBudget, BufferShare};
 use evenkeel_runtime::tls::ServerTls;
+use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
 

@@ -15,10 +15,11 @@
 //!
 //! An application in Rust that runs the service itself has `client.rs`: sessions without a socket.
 //!
-//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before (`fencing.rs`),
-//! and brings it up to date from the log or from another duplicate. Who may write at all, where
-//! several processes stand by, says [`evenkeel_leadership`]. [`evenkeel_manager`] samples accesses
-//! and advises; `engine/manage.rs` does what it says, where it may.
+//! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before
+//! ([`evenkeel_store_link`]), and brings it up to date from the log or from another duplicate. Who
+//! may write at all, where several processes stand by, says [`evenkeel_leadership`].
+//! [`evenkeel_manager`] samples accesses and advises; `engine/manage.rs` does what it says, where
+//! it may.
 //!
 //! `control.rs` takes requests to move shards and to add or remove duplicates, `mover.rs` carries
 //! them out, [`evenkeel_leadership::layout`] keeps what came of them.
@@ -27,9 +28,10 @@
 //! |---|---|
 //! | [`Service`] | from its start to its end; `takeover.rs` says what it begins with |
 //! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked |
-//! | `frontend`, [`client`], `inbox` | clients: on sockets, and in this process |
+//! | `frontend`, [`client`] | clients: on sockets, and in this process |
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
-//! | `member`, `members`, `connect`, `connection`, `redis_check`, `fencing` | a duplicate: reached, fenced off, filled, sent to |
+//! | [`evenkeel_store_link`] | one duplicate: reached, asked, checked, fenced off |
+//! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | [`changes`], [`rejected`], `control`, `mover` | changes of which partition holds what |
@@ -43,20 +45,16 @@ pub mod admin;
 
 pub mod changes;
 pub mod client;
-mod connect;
 mod connection;
 mod control;
 mod counts;
 mod engine;
-mod fencing;
 mod follow;
 mod frontend;
-mod inbox;
 mod member;
 mod members;
 pub mod metrics;
 mod mover;
-mod redis_check;
 pub mod rejected;
 mod service;
 pub mod state;

@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::config::Connector;
-use super::connect::{Link, connect, reach};
 use super::connection;
 use super::engine::{Bootstrap, Engine, Inner, Owed};
-use super::fencing::{self, FencingError, Look, NOBODYS, Us};
-use super::redis_check;
+use evenkeel_store_link::connect::{Link, connect, reach};
+use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS, Us};
+use evenkeel_store_link::redis_check;
 use evenkeel_stores::resp::reply::{elements, payload};
 use evenkeel_stores::store::keys::{RESERVED, WATERMARK, write_group, write_signed};
 use evenkeel_wal::{Reader, Record, RecordKind};

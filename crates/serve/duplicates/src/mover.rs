@@ -15,12 +15,12 @@ use evenkeel_ordered::{ReplicaState, Sequence};
 
 use super::changes::ChangeRequest;
 use super::config::Target;
-use super::connect::{Link, connect};
 use super::engine::{Engine, Inner};
-use super::fencing::still_signed;
 use super::member::{FILLING_BYTES_MAX, SCAN_COUNT, drained, keys_max};
 use super::members::Members;
 use evenkeel_leadership::layout::{Layout, Leftover, MapStore, StoreError};
+use evenkeel_store_link::connect::{Link, connect};
+use evenkeel_store_link::fencing::still_signed;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::{elements, payload};
 use evenkeel_stores::store::keys::RESERVED;

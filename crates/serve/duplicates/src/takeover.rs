@@ -8,9 +8,9 @@ use evenkeel_ordered::{Acknowledge, Epoch, History, Position, Sequence};
 use tokio::task::JoinSet;
 
 use super::config::{Connector, DuplicatesConfig};
-use super::connect::connect;
-use super::fencing::{self, Look};
 use evenkeel_leadership::Leadership;
+use evenkeel_store_link::connect::connect;
+use evenkeel_store_link::fencing::{self, Look};
 use evenkeel_wal::{Log, LogError, Recovered};
 
 /// The log of this term, and the history it begins with.
@@ -266,8 +266,8 @@ fn is_filling(look: &Look) -> bool {
 mod tests {
     use std::sync::mpsc;
 
-    use super::super::fencing::NOBODYS;
     use super::*;
+    use evenkeel_store_link::fencing::NOBODYS;
     use evenkeel_wal::LogSettings;
 
     /// With the lease among the others it would end, and nobody would lead.

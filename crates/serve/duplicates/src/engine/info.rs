@@ -124,7 +124,7 @@ impl Inner {
     /// Forty digits that no other process has.
     fn run_id(&self) -> String {
         let epoch = self.history.last().epoch.0;
-        format!("{:016x}{epoch:024x}", super::super::fencing::nonce())
+        format!("{:016x}{epoch:024x}", evenkeel_store_link::fencing::nonce())
     }
 
     /// `ROLE`: the last write's number, and the live duplicates with theirs.

@@ -10,8 +10,8 @@
 
 use std::io;
 
-use super::config::Connector;
-use super::connect::Link;
+use crate::connect::Link;
+use evenkeel_duplicates_config::Connector;
 use evenkeel_stores::resp::reply::{elements, payload};
 
 const VERSION_MIN: u64 = 7;
@@ -20,7 +20,7 @@ const VERSION_MIN: u64 = 7;
 ///
 /// # Errors
 /// When it must not be a duplicate, or does not answer.
-pub(super) async fn check(connector: &Connector, link: &mut Link) -> io::Result<Option<String>> {
+pub async fn check(connector: &Connector, link: &mut Link) -> io::Result<Option<String>> {
     if !matches!(connector, Connector::Tcp { .. }) {
         return Ok(None); // ours
     }
@@ -33,7 +33,7 @@ pub(super) async fn check(connector: &Connector, link: &mut Link) -> io::Result<
 }
 
 /// The version that a Redis says to be.
-pub(super) fn version(connector: &Connector, link: &Link) -> Option<String> {
+pub fn version(connector: &Connector, link: &Link) -> Option<String> {
     let is_redis = matches!(connector, Connector::Tcp { .. });
     let version = field(link.hello(), b"version").filter(|_| is_redis)?;
     let is_plain = version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');

@@ -16,7 +16,7 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 ///
 /// It grows with what has come and is not consumed, never with what a peer announces.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub struct Inbox {
     data: Vec<u8>,
     start: usize,
     end: usize,
@@ -24,12 +24,12 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// What has come and is not consumed.
-    pub(super) fn filled(&self) -> &[u8] {
+    pub fn filled(&self) -> &[u8] {
         &self.data[self.start..self.end]
     }
 
     /// The first `count` bytes are done with.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub fn consume(&mut self, count: usize) {
         self.start += count;
         assert!(self.start <= self.end, "only what has come can be consumed");
         if self.start == self.end {
@@ -41,7 +41,7 @@ impl Inbox {
     }
 
     /// Reads once. Zero bytes mean that the peer has closed.
-    pub(super) fn poll_read(
+    pub fn poll_read(
         &mut self,
         stream: Pin<&mut impl AsyncRead>,
         context: &mut Context<'_>,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::config::Connector;
-use super::inbox::Inbox;
+use crate::inbox::Inbox;
+use evenkeel_duplicates_config::Connector;
 use evenkeel_runtime::dial::dial;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements};
@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What bytes go over: TCP, encrypted or not, or a pipe to a store in this process.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 
 /// A connection that is asked one thing after the other.
-pub(super) struct Link {
+pub struct Link {
     stream: Box<dyn Stream>,
     inbox: Inbox,
     address: String,
@@ -34,15 +34,21 @@ pub(super) struct Link {
     hello: Vec<u8>,
 }
 
-/// Connects, speaks RESP3 and says who we are.
-pub(super) async fn connect(connector: &Connector, label: &str) -> io::Result<Link> {
+/// Connects, speaks RESP3 and says who we are: `label` is the connection's name there.
+///
+/// # Errors
+/// When it is not reached within 2 s, or answers something else than a Redis.
+pub async fn connect(connector: &Connector, label: &str) -> io::Result<Link> {
     let mut link = reach(connector).await?;
     link.greet(connector, label).await?;
     Ok(link)
 }
 
 /// Connects and says nothing.
-pub(super) async fn reach(connector: &Connector) -> io::Result<Link> {
+///
+/// # Errors
+/// When it is not reached within 2 s.
+pub async fn reach(connector: &Connector) -> io::Result<Link> {
     let stream: Box<dyn Stream> = match connector {
         Connector::Host(host) => Box::new(host.connect()?),
         Connector::Remote(remote) => Box::new(remote.host().await?.connect()?),
@@ -84,8 +90,12 @@ impl Link {
         self.expect_ok(&[b"CLIENT", b"SETNAME", label.as_bytes()]).await
     }
 
-    /// Sends one command and waits for its answer.
-    pub(super) async fn ask(&mut self, command: &[&[u8]]) -> io::Result<Vec<u8>> {
+    /// Sends one command and waits for its answer, which may be an error of Redis.
+    ///
+    /// # Errors
+    /// When no whole answer comes in time: 2 s, unless [`Link::wait_long`] or [`Link::wait_for`]
+    /// gave it longer.
+    pub async fn ask(&mut self, command: &[&[u8]]) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         encode::command(&mut bytes, command);
         let patience = self.patience;
@@ -108,8 +118,11 @@ impl Link {
         }
     }
 
-    /// Asks for a key's value. An error (`LOADING`, most of the time) is none.
-    pub(super) async fn get(&mut self, key: &[u8]) -> io::Result<Vec<u8>> {
+    /// Asks for a key's value.
+    ///
+    /// # Errors
+    /// When it does not answer; its own error (`LOADING`, most of the time) is no value.
+    pub async fn get(&mut self, key: &[u8]) -> io::Result<Vec<u8>> {
         let reply = self.ask(&[b"GET", key]).await?;
         match reply.first() {
             Some(b'-' | b'!') => Err(io::Error::other(format!(
@@ -143,14 +156,20 @@ impl Link {
     }
 
     /// Sends a command that must be answered with OK.
-    pub(super) async fn expect_ok(&mut self, command: &[&[u8]]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When it is answered otherwise, or not at all.
+    pub async fn expect_ok(&mut self, command: &[&[u8]]) -> io::Result<()> {
         let reply = self.ask(command).await?;
         if reply == b"+OK\r\n" { Ok(()) } else { Err(self.unexpected(command, &reply)) }
     }
 
     /// Sends commands as one transaction; false when a watched key has changed, and nothing was
     /// done.
-    pub(super) async fn transaction(&mut self, commands: &[&[&[u8]]]) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// When one of them is refused or fails.
+    pub async fn transaction(&mut self, commands: &[&[&[u8]]]) -> io::Result<bool> {
         self.expect_ok(&[b"MULTI"]).await?;
         for command in commands {
             let reply = self.ask(command).await?;
@@ -176,22 +195,23 @@ impl Link {
         io::Error::other(text)
     }
 
-    /// From now on it is asked what takes longer the more it has.
-    pub(super) const fn wait_long(&mut self) {
+    /// From now on it is asked what takes longer the more it has: it has 60 s for an answer.
+    pub const fn wait_long(&mut self) {
         self.patience = LONG_PATIENCE;
     }
 
     /// From now on it has so long for an answer.
-    pub(super) const fn wait_for(&mut self, patience: Duration) {
+    pub const fn wait_for(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
     /// Its answer to HELLO.
-    pub(super) fn hello(&self) -> &[u8] {
+    pub fn hello(&self) -> &[u8] {
         &self.hello
     }
 
-    pub(super) fn address(&self) -> &str {
+    /// Where it is reached, as the configuration says it.
+    pub fn address(&self) -> &str {
         &self.address
     }
 
@@ -199,7 +219,7 @@ impl Link {
     ///
     /// # Errors
     /// When something came that nobody asked for.
-    pub(super) fn into_stream(self) -> io::Result<Box<dyn Stream>> {
+    pub fn into_stream(self) -> io::Result<Box<dyn Stream>> {
         if self.inbox.filled().is_empty() {
             return Ok(self.stream);
         }

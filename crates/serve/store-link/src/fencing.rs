@@ -27,16 +27,15 @@ use std::sync::LazyLock;
 
 use evenkeel_ordered::{Epoch, Position, Sequence};
 
-use super::config::Connector;
-use super::connect::{Link, connect};
+use crate::connect::{Link, connect};
+use evenkeel_duplicates_config::Connector;
 use evenkeel_stores::resp::reply::{integer, payload};
 use evenkeel_stores::store::keys::{EPOCH, WATERMARK};
 
 /// What is said while a duplicate is being filled: whoever finds it must begin again.
-pub(super) const FILLING: &[u8] = b"filling";
+pub const FILLING: &[u8] = b"filling";
 /// Where whoever has a history that is nobody's is.
-pub(super) const NOBODYS: Position =
-    Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) };
+pub const NOBODYS: Position = Position { epoch: Epoch(u64::MAX), sequence: Sequence(u64::MAX) };
 /// Bits of an epoch that are chosen by chance where no common store gives it.
 const CHANCE_BITS: u32 = 16;
 /// Times that something may not be as it was made before it is tried again later.
@@ -46,7 +45,7 @@ const ROUNDS_MAX: usize = 16;
 static NONCE: LazyLock<u64> = LazyLock::new(random);
 
 /// What no other process has.
-pub(super) fn nonce() -> u64 {
+pub fn nonce() -> u64 {
     *NONCE
 }
 
@@ -56,11 +55,12 @@ fn random() -> u64 {
 }
 
 /// An epoch above this one that nobody else chooses who saw the same.
-pub(super) fn epoch_above(seen: u64) -> u64 {
+pub fn epoch_above(seen: u64) -> u64 {
     (((seen >> CHANCE_BITS) + 1) << CHANCE_BITS) | (random() >> (u64::BITS - CHANCE_BITS))
 }
 
-pub(super) enum FencingError {
+/// Why a duplicate cannot be used now.
+pub enum FencingError {
     /// Try again.
     Passing(String),
     /// Never again: another process writes here.
@@ -82,17 +82,20 @@ impl From<FencingError> for io::Error {
 
 /// What a duplicate says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Look {
-    pub(super) epoch: Epoch,
-    pub(super) watermark: Option<Position>,
-    pub(super) holds_data: bool,
+pub struct Look {
+    /// Whose writes it takes; 0 where nobody has signed it.
+    pub epoch: Epoch,
+    /// The last write that it has; `None` where it was never written to by a service.
+    pub watermark: Option<Position>,
+    /// Whether it has keys that are not ours.
+    pub holds_data: bool,
 }
 
 /// Asks a server what it has.
 ///
 /// # Errors
 /// When it does not answer, or is another service's.
-pub(super) async fn look(link: &mut Link, name: &str) -> io::Result<Look> {
+pub async fn look(link: &mut Link, name: &str) -> io::Result<Look> {
     let stamp = Stamp::parse(&link.get(EPOCH).await?);
     stamp.check_service(name, link.address())?;
     let watermark = link.get(WATERMARK).await?;
@@ -153,21 +156,23 @@ impl Stamp {
 
 /// Who we are to a duplicate: in the names of our connections, and in what we sign it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Us {
+pub struct Us {
     /// The service.
-    pub(super) name: String,
-    pub(super) epoch: Epoch,
+    pub name: String,
+    /// This term's.
+    pub epoch: Epoch,
     /// Rises with each of our connections to this duplicate; 0 of those that only ask.
-    pub(super) number: u64,
+    pub number: u64,
 }
 
 impl Us {
-    pub(super) fn label(&self) -> String {
+    /// The name of a connection of ours: `evenkeel-SERVICE-EPOCH-NUMBER`.
+    pub fn label(&self) -> String {
         format!("evenkeel-{}-{}-{}", self.name, self.epoch.0, self.number)
     }
 
     /// What `evenkeel:epoch` of a duplicate of ours says.
-    pub(super) fn stamp(&self) -> Vec<u8> {
+    pub fn stamp(&self) -> Vec<u8> {
         format!("{} {:016x} {}", self.epoch.0, *NONCE, self.name).into_bytes()
     }
 
@@ -220,11 +225,10 @@ impl Us {
 /// Tells a duplicate whose writes it takes, and ends the connections of sequencers before us, and
 /// those before this one of ours: what was sent on them must not be applied after we have asked
 /// what is.
-pub(super) async fn fence(
-    link: &mut Link,
-    us: &Us,
-    connector: &Connector,
-) -> Result<(), FencingError> {
+///
+/// # Errors
+/// When another process has taken over, or it cannot be seen that no earlier connection is left.
+pub async fn fence(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), FencingError> {
     // Until it is seen that none is left: everything rests on it.
     for _ in 0..ROUNDS_MAX {
         raise(link, us, connector).await?;
@@ -283,7 +287,7 @@ async fn raise(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), Fe
 ///
 /// # Errors
 /// When it was.
-pub(super) async fn still_signed(link: &mut Link) -> io::Result<()> {
+pub async fn still_signed(link: &mut Link) -> io::Result<()> {
     if payload(&link.get(EPOCH).await?).is_some() {
         return Ok(());
     }
@@ -295,11 +299,7 @@ pub(super) async fn still_signed(link: &mut Link) -> io::Result<()> {
 ///
 /// # Errors
 /// When it is not ours any more.
-pub(super) async fn empty(
-    link: &mut Link,
-    us: &Us,
-    connector: &Connector,
-) -> Result<(), FencingError> {
+pub async fn empty(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), FencingError> {
     let stamp = us.stamp();
     let steps: [&[&[u8]]; 3] =
         [&[b"FLUSHALL"], &[b"SET", WATERMARK, FILLING], &[b"SET", EPOCH, &stamp]];
@@ -324,7 +324,7 @@ pub(super) async fn empty(
 ///
 /// # Errors
 /// When it is not reached, or another sequencer has a later epoch.
-pub(super) async fn fence_off(connector: &Connector, name: &str, epoch: Epoch) -> io::Result<Look> {
+pub async fn fence_off(connector: &Connector, name: &str, epoch: Epoch) -> io::Result<Look> {
     let us = Us { name: name.to_owned(), epoch, number: 0 };
     let mut link = connect(connector, &us.label()).await?;
     fence(&mut link, &us, connector).await?;
@@ -332,7 +332,10 @@ pub(super) async fn fence_off(connector: &Connector, name: &str, epoch: Epoch) -
 }
 
 /// What this server holds is the history from now on, under this name.
-pub(super) async fn found(connector: &Connector, name: &str, history: Position) -> io::Result<()> {
+///
+/// # Errors
+/// When it is not reached or refuses.
+pub async fn found(connector: &Connector, name: &str, history: Position) -> io::Result<()> {
     let Position { epoch: Epoch(epoch), sequence: Sequence(sequence) } = history;
     let us = Us { name: name.to_owned(), epoch: history.epoch, number: 0 };
     let mut link = connect(connector, &us.label()).await?;
