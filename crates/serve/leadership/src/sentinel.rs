@@ -12,6 +12,8 @@
 //!
 //! **Source**: Redis 7.0, "High availability with Redis Sentinel" (commands and events).
 
+use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Context;
@@ -21,7 +23,7 @@ use evenkeel_runtime::stream::Stream;
 use evenkeel_settings::address::ServerAddress;
 use evenkeel_stores::resp::request::{Arguments, Limits, RequestParser};
 use evenkeel_stores::resp::{Protocol, encode, glob};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -50,6 +52,8 @@ struct Session<'s> {
     id: i64,
     channels: Vec<Vec<u8>>,
     patterns: Vec<Vec<u8>>,
+    /// A whole command has come.
+    has_asked: bool,
     is_ending: bool,
     out: Vec<u8>,
 }
@@ -64,7 +68,9 @@ impl ServeConnection for Sentinel {
         let mut parser = RequestParser::new(Limits::unauthenticated());
         let mut inbox = Vec::new();
         while !session.is_ending && link.order() < Order::Drain {
-            link.enter(if session.listens() { Phase::Serving } else { Phase::Idle });
+            if let Some(phase) = session.phase(&inbox) {
+                link.enter(phase);
+            }
             tokio::select! {
                 read = stream.read_buf(&mut inbox) => match read {
                     Ok(0) | Err(_) => return,
@@ -80,16 +86,32 @@ impl ServeConnection for Sentinel {
                 }
                 () = link.ordered(Order::Drain) => {}
             }
-            let out = std::mem::take(&mut session.out);
-            if stream.write_all(&out).await.is_err() || stream.flush().await.is_err() {
-                return;
+            if !session.out.is_empty() {
+                link.enter(Phase::Serving);
+                if write(&mut stream, &link, &session.out).await.is_err() {
+                    return;
+                }
+                session.out.clear();
             }
         }
         let leaving = |context: &mut Context<'_>| {
             poll_leave(Pin::new(&mut stream), &link, Linger::WhileSending, context)
         };
-        let _ = std::future::poll_fn(leaving).await; // who does not hear it has gone
+        let _ = poll_fn(leaving).await; // who does not hear it has gone
     }
+}
+
+/// Writes all of it; the sweep ends the connection of a client that takes nothing for too long.
+async fn write(stream: &mut Stream, link: &Link, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let writing = poll_fn(|context| {
+            let poll = Pin::new(&mut *stream).poll_write(context, bytes);
+            link.write_blocked(poll.is_pending());
+            poll
+        });
+        bytes = &bytes[writing.await?..];
+    }
+    stream.flush().await
 }
 
 impl<'s> Session<'s> {
@@ -100,8 +122,19 @@ impl<'s> Session<'s> {
             id: i64::from(peer.address.port()),
             channels: Vec::new(),
             patterns: Vec::new(),
+            has_asked: false,
             is_ending: false,
             out: Vec::new(),
+        }
+    }
+
+    /// What it is doing while nothing is to be said; `None` as long as it is new.
+    fn phase(&self, inbox: &[u8]) -> Option<Phase> {
+        match (self.has_asked, inbox.is_empty()) {
+            (false, true) => None,
+            (_, false) => Some(Phase::Reading),
+            (true, true) if self.listens() => Some(Phase::Serving),
+            (true, true) => Some(Phase::Idle),
         }
     }
 
@@ -119,6 +152,7 @@ impl<'s> Session<'s> {
                     if !parser.is_empty() {
                         self.answer(parser.arguments(&inbox[taken..]));
                     }
+                    self.has_asked = true;
                     taken += length;
                 }
                 Err(error) => {
@@ -390,5 +424,81 @@ fn parts(address: ServerAddress) -> (String, String) {
         ServerAddress::Inet(address) => (address.ip().to_string(), address.port().to_string()),
         ServerAddress::Name { host, port } => (host.to_owned(), port.to_string()),
         ServerAddress::Unix(path) => (path.to_string(), "0".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evenkeel_runtime::accept::{AcceptConfig, Dialer, Listener, Stop, accept};
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// In virtual time: it jumps to the next deadline whenever nobody has anything to do.
+    fn run(config: AcceptConfig, story: impl AsyncFnOnce(Dialer)) {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().start_paused(true).build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let ((listener, dialer), stop) = (Listener::memory(), Stop::new());
+            let (_holder, holder) = watch::channel(Holder::default());
+            let sentinel = Rc::new(Sentinel { service: "cart".to_owned(), holder });
+            let accepting = accept(listener, config.fixed(), sentinel, stop.signal());
+            let serving = tokio::task::spawn_local(accepting);
+            story(dialer).await;
+            stop.stop(SECOND).await;
+            serving.await.unwrap().unwrap();
+        });
+    }
+
+    /// How long it takes until the connection is closed; what came is thrown away.
+    async fn closed_after(mut client: DuplexStream) -> Duration {
+        let begun = tokio::time::Instant::now();
+        let mut room = vec![0; 1 << 16];
+        while !matches!(client.read(&mut room).await, Ok(0) | Err(_)) {}
+        begun.elapsed()
+    }
+
+    #[test]
+    fn who_asks_nothing_or_half_a_command_is_cut_off() {
+        let config = AcceptConfig { first: 4 * SECOND, ..AcceptConfig::unlimited() };
+        run(config, async |dialer| {
+            let silent = dialer.connect().unwrap();
+            assert!(closed_after(silent).await < 8 * SECOND);
+            let mut slow = dialer.connect().unwrap();
+            slow.write_all(b"*2\r\n$8\r\nSENT").await.unwrap();
+            assert!(closed_after(slow).await < 8 * SECOND);
+        });
+    }
+
+    /// They would close the port for all others.
+    #[test]
+    fn clients_that_never_read_keep_nobody_out() {
+        let config = AcceptConfig {
+            connections_max: 2,
+            write: 6 * SECOND,
+            first: 4 * SECOND,
+            ..AcceptConfig::unlimited()
+        };
+        run(config, async |dialer| {
+            let ask = b"*2\r\n$8\r\nSENTINEL\r\n$7\r\nMASTERS\r\n";
+            let mut greedy = Vec::new();
+            for _ in 0..2 {
+                let mut client = dialer.connect().unwrap();
+                let flood = ask.repeat(10_000);
+                let flooded = client.write_all(&flood);
+                assert!(tokio::time::timeout(SECOND, flooded).await.is_err(), "it is blocked");
+                greedy.push(client);
+            }
+            let mut client = dialer.connect().unwrap();
+            client.write_all(b"*1\r\n$4\r\nPING\r\n").await.unwrap();
+            let mut answer = [0; 7];
+            let read = client.read_exact(&mut answer);
+            tokio::time::timeout(12 * SECOND, read).await.expect("it has its turn").unwrap();
+            assert_eq!(&answer, b"+PONG\r\n");
+        });
     }
 }

@@ -8,7 +8,7 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::types::{ANOTHER_RUNS, ClientId, Form, Owed, ParsedCommand, Write};
+use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Write};
 use super::{Call, Inner};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Keys, Local, Repeat, Rewrite, Whole, refusals,
@@ -267,7 +267,7 @@ impl Inner {
             return None;
         }
         let partition = self.map.partition(write.shard);
-        if self.effects.is_busy(partition) {
+        if self.effects.is_ahead(partition) {
             self.refuse(id, ANOTHER_RUNS);
             return None;
         }
@@ -297,7 +297,7 @@ impl Inner {
         &mut self,
         id: ClientId,
         partition: usize,
-        (to, done): (ServerSet, Option<usize>),
+        (to, done): (ServerSet, Option<Done>),
         write: &Write<'_>,
     ) -> Option<usize> {
         let position = match self.append(partition, write) {
@@ -310,7 +310,8 @@ impl Inner {
         let sequence = position.sequence;
         let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
         let mut rest = to;
-        if let Some(server) = done {
+        if let Some(Done { server, told }) = done {
+            self.calls[call].told = told;
             rest.remove(server);
             self.calls[call].copies.answer(server);
             self.members.sent(self.now, server, Some(sequence));

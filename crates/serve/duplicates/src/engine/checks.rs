@@ -309,7 +309,7 @@ impl Inner {
 
     /// Asks all live duplicates of a partition for these keys.
     fn begin_round(&mut self, partition: usize, keys: Vec<Suspect>, is_suspicion: bool) {
-        if self.effects.is_busy(partition) {
+        if self.effects.is_ahead(partition) {
             self.checks.postponed = Some((partition, keys, is_suspicion));
             return;
         }
@@ -427,7 +427,7 @@ impl Inner {
 
     /// All have answered.
     fn judge_round(&mut self, mut round: Round) {
-        if self.effects.is_busy(round.partition) {
+        if self.effects.is_ahead(round.partition) {
             self.checks.unjudged = Some(round);
             return;
         }

@@ -143,13 +143,13 @@ impl Client {
         self.part.is_some()
     }
 
-    /// A part of an answer waits for the others.
-    pub(super) const fn keep_part(&mut self, bytes: usize) {
+    /// An answer, or a part of one, waits until it may be told.
+    pub(super) const fn keep_bytes(&mut self, bytes: usize) {
         self.kept_bytes += bytes;
     }
 
-    /// All parts are there.
-    pub(super) const fn give_parts(&mut self, bytes: usize) {
+    /// It waits no more.
+    pub(super) const fn give_bytes(&mut self, bytes: usize) {
         self.kept_bytes -= bytes;
     }
 
@@ -260,6 +260,7 @@ impl Inner {
             self.unwatch(id);
             self.leave_waiting(id);
             self.stop_listening(id);
+            self.wants_all_no_more(id);
             self.clients.remove(id.key);
             self.counts.clients -= 1;
         }

@@ -1,8 +1,9 @@
 //! Commands that depend on time, chance or the server (scripts, deliveries to consumer groups): one
 //! live duplicate does them, the others get what it has done.
 //!
-//! 1. *Begun*: the **executor** gets `MULTI`, the command, a watermark that names the attempt,
-//!    `EXEC` on its ordered connection. From then on it is ahead of the log. No write of its
+//! 1. *Begun*: the replication stream of the **executor** is asked for, if it does not flow yet.
+//!    Others go on meanwhile. Then the executor gets `MULTI`, the command, a watermark that names
+//!    the attempt, `EXEC` on its ordered connection and is ahead of the log. No write of its
 //!    partition is taken, no answer that could show what it did is passed on
 //!    ([`Inner::holds_answers`]), nobody is copied from it.
 //! 2. *Known*: its answer and its effects have come, these by its replication stream
@@ -35,7 +36,7 @@ use super::Inner;
 use super::access::unix_ms;
 use super::answers::{single_of_exec, without_last};
 use super::clients::Transaction;
-use super::types::{ANOTHER_RUNS, ClientId, Form, Owed, ParsedCommand, Pop, Write};
+use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
 use evenkeel_stores::resp::encode;
@@ -50,6 +51,9 @@ const ATTEMPTS_MAX: u32 = 3;
 const ATTACH_MAX: Duration = Duration::from_secs(20);
 /// How long effects may come after the answer.
 const EFFECTS_MAX: Duration = Duration::from_secs(5);
+/// How long others wait for a command that all partitions are ready for: its client may not read
+/// its answers, and is not asked for its next command then.
+const TAKE_MAX: Duration = Duration::from_secs(1);
 /// Bytes that one command may change.
 pub(in super::super) const EFFECTS_BYTES_MAX: usize = 64 << 20;
 /// How the watermark of an attempt begins. It is no number: whoever has it is filled anew.
@@ -66,10 +70,20 @@ pub(super) struct Effects {
     attempts: u64,
     /// Those that wait until they may draw.
     pops: Vec<Pop>,
-    /// Who waits until no partition has anybody who is ahead.
-    wants_all: Option<ClientId>,
+    wants_all: Option<WantsAll>,
     /// A stream is wanted.
     wanted: Rc<Notify>,
+}
+
+/// A client whose command needs all partitions at once: until it is taken no other of this kind
+/// begins, or clients that send one script after the other would keep it out for ever.
+#[derive(Debug)]
+struct WantsAll {
+    client: ClientId,
+    /// Since when it could be taken.
+    since: Option<Instant>,
+    /// Clients whose commands wait for it, while none runs.
+    waiting: Vec<ClientId>,
 }
 
 /// The replication stream of a server.
@@ -116,12 +130,24 @@ pub(super) struct Request {
 
 impl Effects {
     pub(super) fn is_idle(&self) -> bool {
-        self.running.is_empty()
+        self.running.is_empty() && self.wants_all.is_none()
     }
 
     /// Whether somebody is, or is about to be, ahead of the log there.
     pub(super) fn is_busy(&self, partition: usize) -> bool {
         self.running.contains_key(&partition)
+    }
+
+    /// Whether somebody is ahead of the log there: nothing else gets a place.
+    pub(super) fn is_ahead(&self, partition: usize) -> bool {
+        self.ahead_in(partition).is_some()
+    }
+
+    /// Who is ahead of the log there.
+    #[inline]
+    pub(super) fn ahead_in(&self, partition: usize) -> Option<usize> {
+        let effect = self.running.get(&partition)?;
+        effect.mark.is_some().then_some(effect.executor)
     }
 
     /// Whether this one is who is ahead.
@@ -161,17 +187,23 @@ impl Inner {
         };
         let is_effect = executed.map_or(class == Class::Effects, |it| it.is_effect);
         let is_flush = class == Class::Whole(Whole::Flush) && transaction.is_none();
-        let wants_all = self
-            .effects
-            .wants_all
-            .filter(|&it| it != id && self.clients.get(it.key).is_some_and(|client| client.is(it)));
-        if partition.is_some()
-            && wants_all.is_none()
-            && (is_flush || executed.is_some_and(|it| it.empties))
-        {
-            self.effects.wants_all = Some(id);
-        } else if is_effect && wants_all.is_some() {
-            partition = partition.or(self.effects.running.keys().next().copied());
+        let is_whole = is_flush || executed.is_some_and(|it| it.empties);
+        let any = self.effects.running.keys().next().copied();
+        match &mut self.effects.wants_all {
+            None if is_whole && partition.is_some() => {
+                let (client, since, waiting) = (id, None, Vec::new());
+                self.effects.wants_all = Some(WantsAll { client, since, waiting });
+            }
+            Some(other) if is_effect && other.client != id => match partition.or(any) {
+                None => {
+                    other.waiting.push(id);
+                    self.hold(id);
+                    return true;
+                }
+                waits_for => partition = waits_for,
+            },
+            Some(own) if own.client == id && partition.is_none() => self.wants_all_no_more(id),
+            _ => {}
         }
         let effect = partition.and_then(|it| self.effects.running.get_mut(&it));
         let Some(effect) = effect else { return false };
@@ -180,13 +212,29 @@ impl Inner {
         true
     }
 
+    /// A client's command that needs all partitions is taken, or its client has gone.
+    pub(super) fn wants_all_no_more(&mut self, id: ClientId) {
+        if let Some(over) = self.effects.wants_all.take_if(|it| it.client == id) {
+            over.waiting.iter().for_each(|&id| self.release(id));
+        }
+    }
+
     /// The partition that an `EXEC` waits for.
     pub(super) fn busy_for(&self, transaction: &Transaction) -> Option<usize> {
         if transaction.empties {
             return self.effects.running.keys().next().copied();
         }
         let partition = self.map.partition(transaction.shard?);
-        self.effects.is_busy(partition).then_some(partition)
+        self.keeps_out(partition, transaction.is_effect).then_some(partition)
+    }
+
+    /// Whether a command waits for who does another one in this partition: one of the same kind
+    /// from the beginning, others only while somebody is ahead of the log.
+    fn keeps_out(&self, partition: usize, is_effect: bool) -> bool {
+        match is_effect {
+            true => self.effects.is_busy(partition),
+            false => self.effects.is_ahead(partition),
+        }
     }
 
     /// The same of a command outside of `MULTI`. Reads that overtake writes do not see it.
@@ -203,16 +251,16 @@ impl Inner {
             eligible.is_ok_and(|it| it.connection == ConnectionKind::Ordered)
         };
         let mut running = self.effects.running.keys().copied();
-        let is_read = match class {
+        let (is_read, is_effect) = match class {
             Class::Whole(Whole::Flush | Whole::Sort { .. }) => return running.next(),
-            Class::Whole(_) => return running.find(|&it| sees(it)),
-            class => class == Class::Read,
+            Class::Whole(_) => return running.find(|&it| self.effects.is_ahead(it) && sees(it)),
+            class => (class == Class::Read, class == Class::Effects),
         };
         let keys = commands::keys(command, parsed.arguments()).ok()?;
         let of_keys = keys.map(|at| self.partition_of(parsed.argument(at)));
         let is_free = command.keys == Keys::Script && self.map.partitions() == 1;
         let mut partitions = of_keys.chain(is_free.then_some(0));
-        partitions.find(|&it| self.effects.is_busy(it) && (!is_read || sees(it)))
+        partitions.find(|&it| self.keeps_out(it, is_effect) && (!is_read || sees(it)))
     }
 
     /// A command whose effects are not known beforehand.
@@ -283,12 +331,13 @@ impl Inner {
         if let Err(refused) = self.make_room(partition) {
             return Some(format!("UNAVAILABLE {refused}"));
         }
+        (!self.can_fill_anew(partition)).then(|| ALONE.to_owned())
+    }
+
+    /// Whether who is ahead could be filled without what it did.
+    fn can_fill_anew(&self, partition: usize) -> bool {
         let live = self.members.live(partition).and(self.members.voters(partition));
-        (live.len() < 2 && !self.history.is_whole()).then(|| {
-            "UNAVAILABLE one duplicate is live: who does this must be filled from another if it \
-             fails"
-                .to_owned()
-        })
+        live.len() >= 2 || self.history.is_whole()
     }
 
     /// Who does it: not who others are filled from, rather one whose stream is followed already,
@@ -338,6 +387,9 @@ impl Inner {
         let server = effect.executor;
         if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, unix_ms())) {
             return self.abort_effect(partition);
+        }
+        if !self.can_fill_anew(partition) {
+            return self.refuse_effect(partition, ALONE);
         }
         // What it is told to have later would be more than it has by the log.
         self.mark(server);
@@ -441,11 +493,15 @@ impl Inner {
             Some(_) => Some(b"-".iter().chain(STRAYS).chain(b"\r\n").copied().collect()),
             None => answer,
         };
-        self.place_effects(request.client, partition, executor, &write, told);
+        let call = self.place_effects(request.client, partition, (executor, told), &write);
         if !strays.is_empty()
             && let Err(error) = self.remove_keys(partition, request.shard, &strays)
         {
             tracing::warn!(%error, "keys of another partition stay where a script wrote them");
+        }
+        self.flush(); // before anybody is told: the executor alone may be enough
+        if let Some(call) = call.filter(|&call| self.calls.contains(call)) {
+            self.settle(call);
         }
         self.resume_behind_effects(partition, executor, &waiting);
     }
@@ -454,10 +510,9 @@ impl Inner {
         &mut self,
         id: ClientId,
         partition: usize,
-        executor: usize,
+        (executor, told): (usize, Option<Vec<u8>>),
         write: &Write<'_>,
-        told: Option<Vec<u8>>,
-    ) {
+    ) -> Option<usize> {
         // It is done: also where too few are left it is logged, and in doubt.
         let mut to = match self.members.takers(partition) {
             Ok((to, full)) => {
@@ -468,13 +523,9 @@ impl Inner {
             Err(_) => self.members.live(partition),
         };
         to.insert(executor); // however much it owes: what it has must be known
-        let Some(call) = self.place(id, partition, (to, Some(executor)), write) else { return };
-        self.calls[call].told = told;
+        let call = self.place(id, partition, (to, Some(Done { server: executor, told })), write)?;
         self.mark(executor);
-        self.flush(); // before anybody is told: the executor alone may be enough
-        if self.calls.contains(call) {
-            self.settle(call);
-        }
+        Some(call)
     }
 
     /// A command ends with this answer, and nothing was done.
@@ -554,8 +605,8 @@ impl Inner {
 
     /// Nobody is ahead any more: what waited goes on.
     fn resume_behind_effects(&mut self, partition: usize, executor: usize, waiting: &[ClientId]) {
-        if self.effects.running.is_empty() {
-            self.effects.wants_all = None;
+        if let Some(wants_all) = &mut self.effects.wants_all {
+            wants_all.since = self.effects.running.is_empty().then_some(self.now);
         }
         for kind in [ConnectionKind::Ordered, ConnectionKind::Free] {
             self.servers[executor].connection(kind).wake();
@@ -587,6 +638,10 @@ impl Inner {
 
     /// Once in a while: what takes too long is given up.
     pub(super) fn look_at_effects(&mut self) {
+        let is_over = |it: &WantsAll| it.since.is_some_and(|at| self.now.since(at) >= TAKE_MAX);
+        if let Some(own) = self.effects.wants_all.as_ref().filter(|it| is_over(it)) {
+            self.wants_all_no_more(own.client);
+        }
         let over: Vec<usize> = self.effects.running.keys().copied().collect();
         for partition in over {
             let Some(effect) = self.effects.running.get(&partition) else { continue };
@@ -674,6 +729,8 @@ impl Inner {
     }
 }
 
+const ALONE: &str = "UNAVAILABLE one duplicate is live: who does this must be filled from another \
+    if it fails";
 const LOST: &str = "UNAVAILABLE who did this is lost, and nobody else can; it was not done";
 const NO_EXECUTOR: &str = "TRYAGAIN all live duplicates are being copied from: ask again";
 const STRAYS: &[u8] = b"ERR undeclared key: a script has written keys of another partition, which \

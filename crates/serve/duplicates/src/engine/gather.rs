@@ -135,7 +135,7 @@ impl Inner {
         gather.waiting -= 1;
         let client = gather.client;
         if let Some(client) = self.client(client) {
-            client.keep_part(answer.len());
+            client.keep_bytes(answer.len());
         }
         self.advance_gather(key);
     }
@@ -162,7 +162,7 @@ impl Inner {
             self.clients.try_remove(part.client.key);
         }
         if let Some(client) = self.client(client) {
-            client.give_parts(parts.iter().map(|part| part.answer.len()).sum());
+            client.give_bytes(parts.iter().map(|part| part.answer.len()).sum());
         }
         self.reply(client, slot, &answer, &form);
     }

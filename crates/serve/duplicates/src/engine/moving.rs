@@ -231,7 +231,7 @@ impl Inner {
         if let Some(failure) = &self.failure {
             return Err(StreamError::OutOfService(failure.clone()));
         }
-        if self.effects.is_busy(partition) {
+        if self.effects.is_ahead(partition) {
             return Err(StreamError::Busy(partition));
         }
         let to = self.make_room(partition);

@@ -64,7 +64,7 @@ impl Inner {
 
     /// Asks one live duplicate.
     pub(super) fn draw(&mut self, mut pop: Box<Pop>) {
-        if self.effects.is_busy(self.map.partition(pop.shard)) {
+        if self.effects.is_ahead(self.map.partition(pop.shard)) {
             return self.effects.postpone(*pop);
         }
         let Some(client) = self.client(pop.client) else { return };
@@ -105,7 +105,7 @@ impl Inner {
         if matches!(reply.first(), Some(b'-' | b'!')) && pop.taken.is_empty() {
             return self.end(&pop, reply);
         }
-        if self.effects.is_busy(self.map.partition(pop.shard)) {
+        if self.effects.is_ahead(self.map.partition(pop.shard)) {
             pop.draws -= 1;
             return self.effects.postpone(*pop);
         }

@@ -11,7 +11,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::Instant;
-use evenkeel_ordered::{Acknowledge, Consistency, Eligible, Leased, Refused, Sequence, Session};
+use evenkeel_ordered::{
+    Acknowledge, ConnectionKind, Consistency, Eligible, Leased, Refused, Sequence, Session,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
@@ -107,12 +109,20 @@ impl Inner {
         consistency: Consistency,
         session: Session,
     ) -> Result<Eligible, Refused> {
-        match consistency {
+        let mut eligible = match consistency {
             Consistency::Strong if self.has_lease() => {
-                self.strong.leased.eligible(&self.members, partition, session)
+                self.strong.leased.eligible(&self.members, partition, session)?
             }
-            _ => self.members.eligible(partition, consistency, session),
+            _ => self.members.eligible(partition, consistency, session)?,
+        };
+        // Its answers are held until it is known what it did.
+        if let Some(ahead) = self.effects.ahead_in(partition)
+            && eligible.connection == ConnectionKind::Free
+            && eligible.from.len() > 1
+        {
+            eligible.from.remove(ahead);
         }
+        Ok(eligible)
     }
 
     /// Notes which keys a write is of.
@@ -161,6 +171,9 @@ impl Inner {
         self.strong.number += 1;
         let at = (partition, shows, self.strong.number);
         let told = Told { ..*told };
+        if let Some(client) = self.client(told.client) {
+            client.keep_bytes(reply.len());
+        }
         self.strong.shown.insert(at, (told, reply.to_vec()));
     }
 
@@ -189,6 +202,9 @@ impl Inner {
                 continue;
             }
             let Some((told, reply)) = self.strong.shown.remove(&at) else { return };
+            if let Some(client) = self.client(told.client) {
+                client.give_bytes(reply.len());
+            }
             let Some(why) = refusal else {
                 self.strong.leased.told(partition, shows);
                 self.tell_read(&told, &reply);

@@ -162,6 +162,13 @@ impl fmt::Display for ErrorReply {
     }
 }
 
+/// Who has done a write before it had its place.
+pub(super) struct Done {
+    pub(super) server: usize,
+    /// What its client is told, once enough others have it.
+    pub(super) told: Option<Vec<u8>>,
+}
+
 /// A write that is the same for every duplicate.
 pub(super) struct Write<'a> {
     /// Commands, one after the other.

@@ -254,9 +254,11 @@ impl Inner {
         let moves = is_move(waiter.command);
         // Another type is there by now: at Redis nobody is served with that.
         let is_other = !waiter.is_first && !moves && answer.starts_with(b"-WRONGTYPE");
+        // One that fails at once took nothing from anybody.
+        let passes_on = moves && !(waiter.is_first && answer.starts_with(b"-"));
         waiter.is_first = false;
         if answer.first() != Some(&b'_') && !is_other {
-            if moves {
+            if passes_on {
                 // What could not be moved is for the next one.
                 let moved = waiting::moved(&waiter.text, answer.starts_with(b"-"));
                 self.waiting.filled.extend(moved);
@@ -286,7 +288,7 @@ impl Inner {
         let waiter = self.waiting.commands.get(&order).filter(|_| !self.effects.is_idle());
         let keys = waiter.map(|it| waiting::attempt(it.command, &it.text, None).keys);
         let mut keys = keys.iter().flatten();
-        keys.any(|key| self.effects.is_busy(self.partition_of(key)))
+        keys.any(|key| self.effects.is_ahead(self.partition_of(key)))
     }
 
     fn schedule_again(&mut self) {
@@ -315,7 +317,7 @@ impl Inner {
             return;
         }
         for key in std::mem::take(&mut self.waiting.filled) {
-            if self.effects.is_busy(self.partition_of(&key)) {
+            if self.effects.is_ahead(self.partition_of(&key)) {
                 self.waiting.filled.push(key); // until that is done
                 continue;
             }

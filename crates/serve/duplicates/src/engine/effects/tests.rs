@@ -538,3 +538,96 @@ fn a_script_that_could_hide_writes_from_the_stream_is_refused() {
     }
     assert_eq!(last(&world), 0);
 }
+
+#[test]
+fn others_go_on_until_a_duplicate_is_ahead() {
+    let mut world = majority(3);
+    let [script, writer, strong, other] = [(); 4].map(|()| world.client());
+    assert!(world.tell(strong, &["EK.SESSION", "strong"]));
+    assert!(world.tell(script, &EVAL));
+    assert!(world.tell(writer, &["SET", "a", "1"]), "its stream may take 20 s to begin");
+    assert!(world.tell(strong, &["GET", "a"]));
+    assert!(!world.tell(other, &EVAL), "one after the other");
+    assert_eq!(last(&world), 1);
+    let executor = follow(&world);
+    let sent = pending(&mut world, executor);
+    let begins = sent.iter().position(|it| it == "EVAL script 1 k");
+    assert!(begins > sent.iter().position(|it| it == "SET a 1"), "{sent:?}");
+    assert!(!world.tell(writer, &["SET", "a", "2"]), "now it waits");
+}
+
+#[test]
+fn who_is_alone_when_its_stream_begins_does_nothing() {
+    let mut world = majority(3);
+    let id = world.client();
+    assert!(world.tell(id, &EVAL));
+    let (server, connection) = world.engine.borrow().take_wanted_streams()[0];
+    let writer = world.client();
+    assert!(world.tell(writer, &["SET", "a", "1"]));
+    world.engine.borrow().history.forget_before(Sequence(9)); // the log alone fills nobody
+    (0..3).filter(|&it| it != server).for_each(|it| world.lose(it, Dropped::Lost));
+    world.engine.borrow().stream_opened(server, connection);
+    let heard = world.heard(id);
+    assert!(heard.starts_with("-UNAVAILABLE one duplicate is live"), "{heard}");
+    assert!(!pending(&mut world, server).contains(&"EVAL script 1 k".to_owned()));
+}
+
+/// Three duplicates, a script under way, and a client whose FLUSHALL waits for it.
+fn flushing() -> (World, [ClientId; 2], usize) {
+    let mut world = majority(3);
+    let (script, executor) = begun(&mut world, 1);
+    let flush = world.client();
+    assert!(!world.tell(flush, &["FLUSHALL"]));
+    (world, [script, flush], executor)
+}
+
+#[test]
+fn flushall_comes_before_scripts_that_come_behind_it() {
+    let (mut world, [script, flush], executor) = flushing();
+    finish(&world, executor, &[]);
+    assert!(!world.tell(script, &EVAL), "its client sends one after the other");
+    assert!(is_held(&world, script) && !is_held(&world, flush));
+    assert!(world.tell(flush, &["FLUSHALL"]));
+    assert!(!is_held(&world, script));
+    assert!(world.tell(script, &EVAL));
+}
+
+#[test]
+fn a_flushall_that_does_not_come_keeps_scripts_out_for_a_second() {
+    let (mut world, [script, flush], executor) = flushing();
+    finish(&world, executor, &[]);
+    assert!(!world.tell(script, &EVAL));
+    world.engine.borrow().dismiss(flush);
+    assert!(!is_held(&world, script), "nobody waits any more");
+    let (mut world, [script, flush], executor) = flushing();
+    world.pass(super::TAKE_MAX);
+    world.engine.borrow().look_at_effects();
+    assert!(!world.tell(world.client(), &EVAL), "it cannot be taken yet, so its time is not over");
+    finish(&world, executor, &[]);
+    assert!(!world.tell(script, &EVAL));
+    world.engine.borrow().look_at_effects();
+    assert!(is_held(&world, script));
+    world.pass(super::TAKE_MAX);
+    world.engine.borrow().look_at_effects();
+    assert!(!is_held(&world, script), "its client is not asked for it: it may not read");
+    assert!(world.tell(script, &EVAL));
+    assert!(!world.tell(flush, &["FLUSHALL"]), "then it waits again");
+}
+
+#[test]
+fn reads_are_not_sent_to_who_is_ahead_where_another_can_answer() {
+    let mut world = majority(3);
+    let (_, executor) = begun(&mut world, 1);
+    for n in 0..30 {
+        world.at(n);
+        let reader = world.client();
+        assert!(world.tell(reader, &["GET", "k"]));
+        assert_eq!(world.waiting(executor)[1], 0, "its answers are held");
+        (0..3).for_each(|server| while world.serve(server, ConnectionKind::Free) {});
+        world.engine.borrow().dismiss(reader);
+    }
+    (0..3).filter(|&it| it != executor).for_each(|it| world.lose(it, Dropped::Lost));
+    let reader = world.client();
+    assert!(world.tell(reader, &["GET", "k"]));
+    assert_eq!(world.waiting(executor)[1], 1, "it is the last one");
+}

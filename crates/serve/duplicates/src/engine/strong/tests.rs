@@ -108,9 +108,12 @@ fn what_only_one_duplicate_has_is_shown_once_a_majority_has_it() {
     set(&mut world, "k", "2", &[one]);
     assert!(world.serve(one, FREE));
     assert_eq!(world.heard(first), "", "one duplicate is no majority");
+    let kept = |world: &World| world.engine.borrow().client(first).unwrap().answer_bytes();
+    assert_eq!(kept(&world), "$1\r\n2\r\n".len(), "it counts in the budget of its client");
     let two = (one + 1) % 3;
     assert!(world.serve(two, ORDERED));
     assert_eq!(world.heard(first), "$1\r\n2\r\n");
+    assert_eq!(kept(&world), 0);
     // What one strong read has seen the next one sees: the third has not got it.
     assert!(world.tell(second, &["GET", "k"]));
     let [asked] = asked(&mut world)[..] else { panic!("one is asked") };

@@ -77,3 +77,20 @@ fn who_waits_for_keys_that_are_in_two_partitions_by_now_is_told_so() {
     }
     assert!(world.would_take(waiting), "it may go on");
 }
+
+/// What fails at once took nothing from the list, so there is nothing to pass on: who waits for
+/// that list would be told the error of another command.
+#[test]
+fn a_move_that_fails_at_once_serves_nobody() {
+    let mut world = World::start(1, |_| {});
+    let (waiting, failing) = (world.client(), world.client());
+    world.tell(waiting, &["BLMOVE", "{k}s", "{k}d", "LEFT", "RIGHT", "0"]);
+    assert_eq!(does(&mut world, 0, "_\r\n")[0], "BLMOVE");
+    world.tell(failing, &["BLMOVE", "{k}s", "{k}d", "LEFT", "RIGHT", "0"]);
+    assert_eq!(does(&mut world, 0, "-WRONGTYPE a text\r\n")[0], "BLMOVE");
+    assert_eq!(world.heard(failing), "-WRONGTYPE a text\r\n");
+    world.engine.borrow().flush();
+    let asked = world.asked(0, Ordered);
+    assert!(asked.is_empty(), "{asked:?}");
+    assert_eq!(world.heard(waiting), "");
+}
