@@ -56,6 +56,8 @@ pub struct Input {
     pub net: Duration,
     /// Mean time of repeating a message once.
     pub repeat: Duration,
+    /// The share of accesses that are reads, which may go to one duplicate and be hedged.
+    pub read_share: Probability,
     /// Recorded gaps between accesses; empty: Poisson.
     pub gaps: Vec<Duration>,
     /// How long simulations look.
@@ -126,6 +128,7 @@ impl Input {
             net: self.net,
             repeat: self.repeat,
             arrivals,
+            read_share: self.read_share,
             effort: self.effort,
             ..Question::new(&self.service, self.rate, self.bound)
         }
@@ -179,6 +182,7 @@ fn written(root: &mut Table<'_>) -> Written {
     let mut time =
         |key: &str| root.key(key).duration().between(Duration::ZERO..=longest).or(Duration::ZERO);
     let (net, repeat) = (time("net"), time("repeat"));
+    let read_share = root.key("reads").probability().between(0.0..=1.0).or(0.0);
     let arrivals = root.key("arrivals").text().optional().map(PathBuf::from);
     let effort = effort(root);
     let cost = root.key("cost").section(cost);
@@ -195,6 +199,7 @@ fn written(root: &mut Table<'_>) -> Written {
         bound,
         net,
         repeat,
+        read_share: Probability::clamped(read_share),
         gaps: Vec::new(),
         effort,
         objective,

@@ -28,7 +28,7 @@
 
 use core::num::NonZeroU32;
 
-use super::{Arrivals, Prediction, Question, Service, Times};
+use super::{Arrivals, Effort, Prediction, Question, Service, Times};
 use evenkeel_core::rng::Rng;
 use evenkeel_core::time::nanos;
 use evenkeel_core::units::Rate;
@@ -59,29 +59,33 @@ pub(super) fn predict(question: &Question<'_>, rate: Rate, duplicates: NonZeroU3
     if rate.value() == 0.0 {
         return without_queues(service.all_late(&stable, left));
     }
-    let gaps = Gaps::new(question, rate);
+    let mut gaps = Gaps::new(question, rate);
     let mut lanes = match service.rows() {
         None => Lanes::independent(service, &stable, question.effort.seed, left),
         Some(_) => Lanes::together(service, &stable, question.effort.seed, left),
     };
-    let (sums, accesses) = simulate(question, gaps, &mut lanes);
+    let mut late = vec![0.0; BLOCK];
+    let (sums, accesses) = simulate(question.effort, |room| {
+        gaps.fill(room);
+        lanes.run(room, &mut late)
+    });
     let (violations, standard_error) = mean_and_error(&sums);
     Prediction { violations, standard_error, accesses, ..without_queues(0.0) }
 }
 
-/// The sum of each block's chances to be late, and how many accesses that is.
-fn simulate(question: &Question<'_>, mut gaps: Gaps<'_>, lanes: &mut Lanes<'_>) -> (Vec<f64>, u64) {
-    let effort = question.effort;
+/// The sum of each block's chances to be late, and how many accesses that is. `run` simulates as
+/// many accesses as there is room for gaps, and says the sum of their chances.
+pub(super) fn simulate(effort: Effort, mut run: impl FnMut(&mut [u64]) -> f64) -> (Vec<f64>, u64) {
     let blocks = |accesses: u64| (accesses.div_ceil(BLOCK as u64) as usize).max(BATCHES);
     let (fewest, most) = (blocks(effort.accesses), blocks(effort.accesses_max));
     let most_of_rare = most.min(blocks(effort.accesses.saturating_mul(RARE_TIMES)));
-    let mut scratch = Block::new();
+    let mut gaps = vec![0; BLOCK];
     for _ in 0..fewest.div_ceil(20) {
-        scratch.run(&mut gaps, lanes);
+        run(&mut gaps);
     }
     let mut sums = Vec::with_capacity(fewest);
     loop {
-        sums.push(scratch.run(&mut gaps, lanes));
+        sums.push(run(&mut gaps));
         let looked = sums.len();
         if looked < fewest {
             continue;
@@ -102,7 +106,7 @@ fn is_sure(sums: &[f64], precision: f64) -> bool {
 }
 
 /// The mean of accesses and its standard error, from sums of blocks one after another.
-fn mean_and_error(sums: &[f64]) -> (f64, f64) {
+pub(super) fn mean_and_error(sums: &[f64]) -> (f64, f64) {
     let mean = sums.iter().sum::<f64>() / (sums.len() * BLOCK) as f64;
     let size = sums.len() / BATCHES;
     let batches = sums.chunks_exact(size).take(BATCHES);
@@ -113,7 +117,7 @@ fn mean_and_error(sums: &[f64]) -> (f64, f64) {
 }
 
 /// The gaps between accesses of one partition.
-struct Gaps<'a> {
+pub(super) struct Gaps<'a> {
     rng: Rng,
     kind: Kind<'a>,
 }
@@ -124,7 +128,7 @@ enum Kind<'a> {
 }
 
 impl<'a> Gaps<'a> {
-    fn new(question: &Question<'a>, rate: Rate) -> Self {
+    pub(super) fn new(question: &Question<'a>, rate: Rate) -> Self {
         let rng = Rng::stream(question.effort.seed, "arrivals");
         let kind = match question.arrivals {
             Arrivals::Recorded(gaps) if gaps.iter().any(|gap| !gap.is_zero()) => {
@@ -138,7 +142,7 @@ impl<'a> Gaps<'a> {
         Self { rng, kind }
     }
 
-    fn fill(&mut self, gaps_nanos: &mut [u64]) {
+    pub(super) fn fill(&mut self, gaps_nanos: &mut [u64]) {
         for gap in gaps_nanos {
             *gap = match &mut self.kind {
                 Kind::Poisson { mean_nanos } => (self.rng.exponential() * *mean_nanos) as u64,
@@ -192,32 +196,19 @@ impl<'a> Lanes<'a> {
             all_late: service.all_late(stable, left),
         }
     }
-}
-
-/// Room for the accesses that are simulated at a time.
-struct Block {
-    gaps: Vec<u64>,
-    late: Vec<f64>,
-}
-
-impl Block {
-    fn new() -> Self {
-        Self { gaps: vec![0; BLOCK], late: vec![0.0; BLOCK] }
-    }
 
     /// The sum over the next accesses of their chances to be late.
-    fn run(&mut self, gaps: &mut Gaps<'_>, lanes: &mut Lanes<'_>) -> f64 {
-        gaps.fill(&mut self.gaps);
-        match lanes {
-            Lanes::Independent { lanes, left } => {
-                self.late.fill(1.0);
+    fn run(&mut self, gaps: &[u64], late: &mut [f64]) -> f64 {
+        match self {
+            Self::Independent { lanes, left } => {
+                late.fill(1.0);
                 for lane in lanes {
-                    lane.run(&self.gaps, &mut self.late, *left);
+                    lane.run(gaps, late, *left);
                 }
-                self.late.iter().sum()
+                late.iter().sum()
             }
-            Lanes::Together { rng, rows, lanes, left, all_late } => {
-                let gaps = self.gaps.iter();
+            Self::Together { rng, rows, lanes, left, all_late } => {
+                let gaps = gaps.iter();
                 gaps.map(|&gap| arrive(rng, rows, lanes, gap, *left, *all_late)).sum()
             }
         }

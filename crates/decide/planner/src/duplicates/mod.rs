@@ -10,6 +10,7 @@
 //! | `service.rs` | service times of duplicates: recorded, by formulas, recorded together |
 //! | `paper.rs` | the paper's model: a product, with the mean wait deducted from the bound |
 //! | `lindley.rs` | ours: the queues of all duplicates behind the same arrivals |
+//! | `hedged.rs` | the same where reads go to one duplicate, and late ones to a second |
 //! | [`policy`] | every number of partitions and duplicates, what it costs, which is best |
 //! | [`moves`] | from what there is to something better, one move at a time |
 //! | [`night`] | what to do with the nodes that nobody needs at night |
@@ -26,11 +27,13 @@
 //! **When both mislead.** They know service times at a load where windows were recorded, first in
 //! first out queues and one server for each duplicate. Partitions are assumed to share the load
 //! evenly (the paper's bias for partitioning). Copies run to their end at every duplicate, as
-//! writes must; a store that can withdraw copies of reads does better. Service times that depend on
+//! writes must; a store that can withdraw copies does better. Reads need not go to all
+//! ([`Reads::Hedged`]). Service times that depend on
 //! each other in time (a pause that meets many accesses) are not known to either; the arrivals'
 //! bursts are, where gaps were recorded.
 
 pub mod correlation;
+mod hedged;
 mod lindley;
 pub mod moves;
 pub mod night;
@@ -158,6 +161,8 @@ pub struct Question<'a> {
     pub repeat: Duration,
     /// When accesses arrive.
     pub arrivals: Arrivals<'a>,
+    /// Which share of accesses are reads, which need not go to all duplicates.
+    pub read_share: Probability,
     /// For [`Model::Lindley`].
     pub effort: Effort,
 }
@@ -172,6 +177,7 @@ impl<'a> Question<'a> {
             net: Duration::ZERO,
             repeat: Duration::ZERO,
             arrivals: Arrivals::Poisson,
+            read_share: Probability::clamped(0.0),
             effort: Effort::default(),
         }
     }
@@ -218,6 +224,34 @@ impl Prediction {
     pub fn nines(&self) -> f64 {
         0.0 - self.violations.log10() // not -0 where everything is late
     }
+}
+
+/// To whom a partition's reads go; writes go to all duplicates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reads {
+    /// To all, as writes: the first reply wins.
+    All,
+    /// To one, and to a second one when it takes long: far less load.
+    Hedged,
+}
+
+impl Reads {
+    /// As people read it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Hedged => "hedged",
+        }
+    }
+}
+
+/// What our model expects where reads are [`Reads::Hedged`]; nothing where no access is a read,
+/// where there is nobody else to ask, or without load, which is when copies cost nothing.
+pub fn predict_hedged(question: &Question<'_>, policy: Policy) -> Option<Prediction> {
+    let rate = question.rate.value() / f64::from(policy.partitions.get());
+    let is_possible = question.read_share.value() > 0.0 && policy.duplicates.get() > 1;
+    let rate = Rate::new(rate).ok().filter(|_| is_possible && rate > 0.0)?;
+    Some(hedged::predict(question, rate, policy.duplicates))
 }
 
 /// What a model expects of a policy.

@@ -15,7 +15,7 @@
 
 use core::num::NonZeroU32;
 
-use super::{Model, Policy, Prediction, Question};
+use super::{Model, Policy, Prediction, Question, Reads, predict_hedged};
 use evenkeel_core::units::{OutOfRange, Probability, Rate};
 
 /// What nodes and violations cost.
@@ -57,8 +57,12 @@ pub struct Objective {
 pub struct Candidate {
     /// Partitions and duplicates.
     pub policy: Policy,
-    /// The share of violations.
+    /// To whom reads go: the way with fewer violations.
+    pub reads: Reads,
+    /// The share of violations, and how busy duplicates are, with that.
     pub prediction: Prediction,
+    /// The same if reads went the other way, where that was looked at.
+    pub otherwise: Option<Prediction>,
     /// What it costs in a second.
     pub cost: f64,
     /// Whether the target is met, by the prediction.
@@ -73,11 +77,30 @@ impl Candidate {
         let allowed = 1.0 - objective.target.value();
         Self {
             policy,
+            reads: Reads::All,
             prediction,
+            otherwise: None,
             cost: objective.prices.cost(policy.nodes(), rate.value() * prediction.violations),
             meets: meets(&prediction, objective.target),
             is_sure: (prediction.violations - allowed).abs() >= 2.0 * prediction.standard_error,
         }
+    }
+
+    /// The same where reads are hedged, if fewer violations are expected then.
+    #[must_use]
+    pub fn or_hedged(self, hedged: Prediction, rate: Rate, objective: &Objective) -> Self {
+        if hedged.violations >= self.prediction.violations {
+            return Self { otherwise: Some(hedged), ..self };
+        }
+        let otherwise = Some(self.prediction);
+        Self { reads: Reads::Hedged, otherwise, ..Self::of(self.policy, hedged, rate, objective) }
+    }
+
+    /// The same for another objective.
+    #[must_use]
+    pub fn priced(&self, rate: Rate, objective: &Objective) -> Self {
+        let (reads, otherwise) = (self.reads, self.otherwise);
+        Self { reads, otherwise, ..Self::of(self.policy, self.prediction, rate, objective) }
     }
 
     /// Better first: of two that meet the target as the module says; one that meets it before one
@@ -144,7 +167,12 @@ pub fn judge(
     policy: Policy,
 ) -> Result<Candidate, OutOfRange> {
     let prediction = super::predict(model, question, policy)?;
-    Ok(Candidate::of(policy, prediction, question.rate, objective))
+    let candidate = Candidate::of(policy, prediction, question.rate, objective);
+    let hedged = (model == Model::Lindley).then(|| predict_hedged(question, policy)).flatten();
+    Ok(match hedged {
+        Some(hedged) => candidate.or_hedged(hedged, question.rate, objective),
+        None => candidate,
+    })
 }
 
 /// The best policy that meets the target; none when none meets it.

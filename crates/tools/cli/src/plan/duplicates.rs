@@ -78,6 +78,11 @@ struct Line {
     cost: f64,
     meets: bool,
     sure: bool,
+    /// To whom reads go: all, hedged.
+    reads: &'static str,
+    /// The share of violations if reads went the other way; left out where no access is a read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    violations_otherwise: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -217,6 +222,8 @@ impl Plan {
             cost: self.cost(candidate.cost),
             meets: candidate.meets,
             sure: candidate.is_sure,
+            reads: candidate.reads.name(),
+            violations_otherwise: candidate.otherwise.map(|it| it.violations),
         }
     }
 
@@ -233,9 +240,7 @@ impl Plan {
         let at = |per_violation: f64| {
             let prices = Prices { per_violation, ..self.input.objective.prices };
             let objective = Objective { prices, ..self.input.objective };
-            let priced = |one: &Candidate| {
-                Candidate::of(one.policy, one.prediction, self.input.rate, &objective)
-            };
+            let priced = |one: &Candidate| one.priced(self.input.rate, &objective);
             let all: Vec<Candidate> = self.first().candidates.iter().map(priced).collect();
             let cost = |a: &&Candidate, b: &&Candidate| a.cost.total_cmp(&b.cost);
             let cheapest = all.iter().min_by(cost).expect("a node allows a policy");

@@ -2,6 +2,7 @@
 //! figures of the paper; decisions against all that could have been decided.
 
 mod correlation;
+mod hedged;
 mod model;
 mod moves;
 mod night;

@@ -12,10 +12,10 @@ use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::Rate;
 
 /// SplitMix64: not the generator of the model.
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
-    fn unit(&mut self) -> f64 {
+    pub(super) fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Draws {
         ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    fn exponential(&mut self) -> f64 {
+    pub(super) fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }
 
@@ -34,7 +34,7 @@ impl Draws {
     }
 
     /// What [`store`] serves, in milliseconds, by its definition.
-    fn store(&mut self) -> f64 {
+    pub(super) fn store(&mut self) -> f64 {
         if self.unit() < 0.02 {
             4.12 * (1.0 - self.unit()).powf(-1.0 / 2.2)
         } else {

@@ -79,3 +79,20 @@ fn levels_and_costs_keep_the_digits_that_matter() {
     let reported = [0.0, 1234.5678, 12.0, 0.001_234_56, 1e7].map(text::cost);
     assert_eq!(reported, ["0", "1235", "12", "0.001235", "10000000"]);
 }
+
+#[test]
+fn reads_go_to_all_or_are_hedged_by_load() {
+    let busy = plan(&["reads=100%", "rate=400"]);
+    let text = text::describe(&busy);
+    assert!(text.lines().any(|line| line.contains("reads") && line.contains("nines")), "{text}");
+    assert!(text.contains("to one duplicate, hedged: to all"), "{text}");
+    let json = serde_json::to_value(busy.document()).unwrap();
+    let best = &json["best"];
+    assert_eq!(best["reads"], "hedged");
+    assert!(best["violations"].as_f64() < best["violations_otherwise"].as_f64(), "{best}");
+    let json = serde_json::to_value(plan(&[]).document()).unwrap();
+    assert_eq!(
+        (&json["best"]["reads"], json["best"].get("violations_otherwise")),
+        (&"all".into(), None)
+    );
+}

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_planner::duplicates::Prediction;
 use evenkeel_planner::duplicates::night::Setup;
 use evenkeel_planner::duplicates::policy::Candidate;
+use evenkeel_planner::duplicates::{Prediction, Reads};
 use evenkeel_settings::format_duration;
 
 use super::{Judged, Plan};
@@ -50,6 +50,10 @@ fn table(plan: &Plan) -> Table {
     if plan.other().is_some() {
         header = vec!["policy", "nodes", "busy", "lindley", "nines", "cost", "paper", "nines", ""];
     }
+    let has_reads = plan.input.read_share.value() > 0.0;
+    if has_reads {
+        header.insert(1, "reads");
+    }
     let mut table = Table::new(&header);
     for one in shown(first) {
         let mut row = vec![
@@ -65,6 +69,9 @@ fn table(plan: &Plan) -> Table {
             let beside = beside.map(|candidate| candidate.prediction);
             row.push(beside.map_or_else(String::new, |reported| level(reported.violations)));
             row.push(beside.map_or_else(String::new, |reported| nines(&reported)));
+        }
+        if has_reads {
+            row.insert(1, one.reads.name().to_owned());
         }
         let chosen = first.best.is_some_and(|best| best.policy == one.policy);
         row.push(
@@ -113,6 +120,14 @@ pub(super) fn summary(plan: &Plan) -> String {
             )
         }
     };
+    if let Some((best, otherwise)) = first.best.and_then(|it| Some((it, it.otherwise?))) {
+        let (how, other) = match best.reads {
+            Reads::Hedged => ("to one duplicate, hedged", "to all"),
+            Reads::All => ("to all duplicates", "to one, hedged"),
+        };
+        let level = level(otherwise.violations);
+        let _ = write!(text, " Its reads go {how}: {other} {level} would be in time.");
+    }
     if first.best.is_some_and(|best| !best.is_sure) {
         text += " That is within two standard errors of the target: a larger accesses_max tells.";
     }
