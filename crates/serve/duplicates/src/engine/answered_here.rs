@@ -30,6 +30,7 @@ const fn asks(local: Local) -> bool {
             | Local::Config
             | Local::Info
             | Local::Client
+            | Local::Function
             | Local::Script
     )
 }

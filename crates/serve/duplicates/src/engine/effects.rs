@@ -186,8 +186,9 @@ impl Inner {
             _ => self.busy_before(id, command, class, parsed),
         };
         let is_effect = executed.map_or(class == Class::Effects, |it| it.is_effect);
-        let is_flush = class == Class::Whole(Whole::Flush) && transaction.is_none();
-        let is_whole = is_flush || executed.is_some_and(|it| it.empties);
+        let is_of_all =
+            matches!(class, Class::Whole(Whole::Flush | Whole::Libraries { changes: true }));
+        let is_whole = is_of_all && transaction.is_none() || executed.is_some_and(|it| it.empties);
         let any = self.effects.running.keys().next().copied();
         match &mut self.effects.wants_all {
             None if is_whole && partition.is_some() => {
@@ -252,7 +253,9 @@ impl Inner {
         };
         let mut running = self.effects.running.keys().copied();
         let (is_read, is_effect) = match class {
-            Class::Whole(Whole::Flush | Whole::Sort { .. }) => return running.next(),
+            Class::Whole(
+                Whole::Flush | Whole::Libraries { changes: true } | Whole::Sort { .. },
+            ) => return running.next(),
             Class::Whole(_) => return running.find(|&it| self.effects.is_ahead(it) && sees(it)),
             class => (class == Class::Read, class == Class::Effects),
         };

@@ -74,6 +74,7 @@ impl Inner {
             },
             Local::Role => self.role(id),
             Local::Script => self.script(id, parsed),
+            Local::Function => self.function(id, parsed),
             Local::Wait => self.wait_for(id, parsed),
             Local::Time => self.time(id),
             Local::Multi => self.multi(id),

@@ -17,6 +17,7 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
+//! | `functions.rs` | libraries of functions, the same everywhere |
 //! | `scripts.rs` | scripts by their names |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
@@ -55,6 +56,7 @@ mod connection_state;
 mod effects;
 mod flush;
 mod front;
+mod functions;
 mod gather;
 mod info;
 mod layout;
@@ -114,6 +116,7 @@ use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
+pub(super) use functions::libraries_hash;
 use gather::Gather;
 pub(super) use moving::Move;
 use reading::Reads;

@@ -8,9 +8,9 @@
 use super::Inner;
 use super::types::{ClientId, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::RequestParser;
 use evenkeel_stores::resp::scripts::Scripts;
+use evenkeel_stores::resp::{encode, functions};
 
 impl Inner {
     /// `EVAL` makes a script known, `EVALSHA` is taken as `EVAL`; `None` = it is taken as it is.
@@ -85,16 +85,27 @@ impl Inner {
                     Some(_) => self.refuse(id, "ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
                 }
             }
-            (b"load" | b"exists" | b"flush", _) => {
+            (b"kill", 2) => self.ask_aside(id, parsed),
+            (b"help", 2) => self.ask_one(id, parsed),
+            (b"load" | b"exists" | b"flush" | b"kill" | b"help", _) => {
                 let name = String::from_utf8_lossy(&what);
                 let text = format!("ERR wrong number of arguments for 'script|{name}' command");
                 self.refuse(id, &text);
             }
-            _ => self.refuse(
-                id,
-                "ERR of SCRIPT only LOAD, EXISTS and FLUSH are done here: connect to the duplicate \
-                 that runs a script to end it (SCRIPT KILL)",
-            ),
+            _ => self
+                .refuse(id, "ERR of SCRIPT only LOAD, EXISTS, FLUSH, KILL and HELP are done here"),
+        }
+    }
+
+    /// `FUNCTION KILL`, `FUNCTION STATS`, `FUNCTION HELP`
+    pub(super) fn function(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        if let Some(lacks) = self.lacks(parsed.argument(0)) {
+            return self.refuse(id, &lacks);
+        }
+        match functions::subcommand_error(parsed.arguments()) {
+            Some(text) => self.refuse(id, &text),
+            None if parsed.arguments().is(1, "help") => self.ask_one(id, parsed),
+            None => self.ask_aside(id, parsed),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{bulk, ok};
 const SILENCE: Duration = Duration::from_millis(400);
 
 /// Without the pause after which Redis begins a snapshot for replicas.
-fn quick(redis: &Redis) {
+pub(super) fn quick(redis: &Redis) {
     assert_eq!(redis.client().ask(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]), ok());
 }
 

@@ -12,6 +12,7 @@ mod diverged;
 mod effects;
 #[cfg(target_os = "linux")]
 mod full;
+mod functions;
 mod hold;
 #[cfg(target_os = "linux")]
 mod keyspaces;

@@ -12,6 +12,8 @@ pub(super) enum Options {
     Bitfield,
     Copy,
     Flush,
+    /// Of `FUNCTION`: some subcommands change libraries, some show them.
+    Function,
     Geoadd,
     Getex,
     /// Of `LPOP` and `RPOP`: a count changes the null.
@@ -47,6 +49,7 @@ fn classify_by_options(command: &Command, arguments: Arguments<'_>) -> Class {
         Options::Bitfield => bitfield(arguments),
         Options::Copy => copy(arguments),
         Options::Flush => flush(command.class, arguments),
+        Options::Function => function(command.class, arguments),
         Options::Geoadd => added(arguments, &["nx", "xx"], &["ch"]),
         Options::Getex => getex(arguments),
         Options::Memory if arguments.is(1, "usage") => read_subcommand(arguments, &["usage"]),
@@ -188,6 +191,15 @@ fn copy(arguments: Arguments<'_>) -> Class {
 fn flush(plain: Class, arguments: Arguments<'_>) -> Class {
     let is_known = || position(arguments, 1, &["sync", "async"]).is_some();
     if arguments.len() == 1 || (arguments.len() == 2 && is_known()) { plain } else { SYNTAX }
+}
+
+/// Which arguments a subcommand has is looked at by who does it.
+fn function(plain: Class, arguments: Arguments<'_>) -> Class {
+    match position(arguments, 1, &["load", "delete", "flush", "restore", "list", "dump"]) {
+        Some(0..=3) => Class::Whole(Whole::Libraries { changes: true }),
+        Some(_) => Class::Whole(Whole::Libraries { changes: false }),
+        None => plain,
+    }
 }
 
 fn restore(arguments: Arguments<'_>) -> Class {

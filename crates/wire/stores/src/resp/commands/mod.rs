@@ -137,6 +137,11 @@ pub enum Repeat {
 pub enum Whole {
     /// `FLUSHALL`, `FLUSHDB`: removes every key.
     Flush,
+    /// `FUNCTION`: every server has the same libraries.
+    Libraries {
+        /// It changes them (`LOAD`, `DELETE`, `FLUSH`, `RESTORE`); else it shows them.
+        changes: bool,
+    },
     /// `KEYS`
     Keys,
     /// `DBSIZE`
@@ -219,6 +224,8 @@ pub enum Local {
     Discard,
     Echo,
     Exec,
+    /// `FUNCTION` as far as it is about a server and not about its libraries.
+    Function,
     Hello,
     Info,
     Module,
