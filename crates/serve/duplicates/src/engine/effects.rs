@@ -126,6 +126,8 @@ pub(super) struct Request {
     pub(super) form: Form,
     /// Its answer is that of its one command, and not that of an EXEC.
     pub(super) is_single: bool,
+    /// It is a try of a consumer that waits.
+    pub(super) waiter: Option<u64>,
 }
 
 impl Effects {
@@ -153,6 +155,11 @@ impl Effects {
     /// Whether this one is who is ahead.
     pub(super) fn is_executor(&self, server: usize) -> bool {
         self.running.values().any(|effect| effect.executor == server)
+    }
+
+    /// Whether somebody waits for all partitions: nothing of this kind is begun.
+    pub(super) const fn is_wanted_by_all(&self) -> bool {
+        self.wants_all.is_some()
     }
 
     /// An `SPOP` has to wait until it may draw.
@@ -284,7 +291,8 @@ impl Inner {
         };
         let form = Form::One(commands::shape(command, parsed.arguments()));
         let (client, count, is_single) = (id, 1, true);
-        self.run_effects(Request { client, shard, commands, count, form, is_single });
+        let waiter = None;
+        self.run_effects(Request { client, shard, commands, count, form, is_single, waiter });
     }
 
     /// Has one duplicate do what a client asks for.
@@ -295,9 +303,12 @@ impl Inner {
         let executor = if why.is_none() { self.choose_executor(partition, None) } else { None };
         let Some(executor) = executor else {
             self.unwatch(id);
-            return self.refuse(id, why.as_deref().unwrap_or(NO_EXECUTOR));
+            self.refuse(id, why.as_deref().unwrap_or(NO_EXECUTOR));
+            return request.waiter.into_iter().for_each(|order| self.end_group_try(order));
         };
         self.hold(id);
+        // Who waits is released when it waits no more.
+        let waiting = if request.waiter.is_some() { Vec::new() } else { vec![id] };
         let effect = Effect {
             request,
             executor,
@@ -307,7 +318,7 @@ impl Inner {
             answer: None,
             group: None,
             watching: self.client(id).and_then(|client| client.watching.take()),
-            waiting: vec![id],
+            waiting,
         };
         let before = self.effects.running.insert(partition, effect);
         assert!(before.is_none(), "its client was held");
@@ -315,7 +326,7 @@ impl Inner {
     }
 
     /// Why nothing of this kind is begun in a partition now.
-    fn refuses_effects(&mut self, partition: usize) -> Option<String> {
+    pub(super) fn refuses_effects(&mut self, partition: usize) -> Option<String> {
         if let Some(failure) = &self.failure {
             return Some(format!("UNAVAILABLE {failure}"));
         }
@@ -341,6 +352,11 @@ impl Inner {
     fn can_fill_anew(&self, partition: usize) -> bool {
         let live = self.members.live(partition).and(self.members.voters(partition));
         live.len() >= 2 || self.history.is_whole()
+    }
+
+    /// Whether somebody of a partition can do such a command.
+    pub(super) fn has_executor(&self, partition: usize) -> bool {
+        self.choose_executor(partition, None).is_some()
     }
 
     /// Who does it: not who others are filled from, rather one whose stream is followed already,
@@ -497,6 +513,11 @@ impl Inner {
             None => answer,
         };
         let call = self.place_effects(request.client, partition, (executor, told), &write);
+        match (call, request.waiter) {
+            (Some(call), waiter) => self.calls[call].waiter = waiter,
+            (None, Some(order)) => self.end_group_try(order),
+            (None, None) => {}
+        }
         if !strays.is_empty()
             && let Err(error) = self.remove_keys(partition, request.shard, &strays)
         {
@@ -537,6 +558,7 @@ impl Inner {
         let id = effect.request.client;
         let slot = self.slot(id);
         self.reply(id, slot, answer, &effect.request.form);
+        effect.request.waiter.into_iter().for_each(|order| self.end_group_try(order));
         self.resume_behind_effects(partition, effect.executor, &effect.waiting);
     }
 

@@ -9,7 +9,9 @@ use super::client_command::BAD_NAME;
 use super::clients::Transaction;
 use super::effects::Request;
 use super::types::{ClientId, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, integer};
+use evenkeel_stores::resp::commands::{
+    self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer,
+};
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
@@ -271,7 +273,8 @@ impl Inner {
         };
         let mut text = Vec::new();
         let draws = matches!(class, Class::Rewritten(Rewrite::Pop, _)) && self.is_redis();
-        let is_effect = draws || class == Class::Effects;
+        // Nothing waits there: a read of a group is done at once.
+        let is_effect = draws || matches!(class, Class::Effects | Class::Waits(WaitsFor::Group));
         let written = match class {
             Class::Rewritten(Rewrite::Pop, _) if draws => {
                 parsed.write(&mut text);
@@ -388,8 +391,9 @@ impl Inner {
         keys.iter().for_each(|key| self.streams.forget(*key));
         if transaction.is_effect && self.is_redis() {
             let Transaction { commands, count, .. } = transaction;
-            let (client, is_single) = (id, false);
-            return self.run_effects(Request { client, shard, commands, count, form, is_single });
+            let (client, is_single, waiter) = (id, false, None);
+            let request = Request { client, shard, commands, count, form, is_single, waiter };
+            return self.run_effects(request);
         }
         // Reads among them see one state of one shard only together: also without a write they
         // go as one, to all duplicates.

@@ -32,6 +32,7 @@
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
 //! | `waiting.rs` | `BLPOP` and its kin: who waits for which key |
+//! | `group_waits.rs` | `XREADGROUP … BLOCK`: the same for consumers of groups |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `moving.rs` | what another partition gets of a shard that moves there |
@@ -58,6 +59,7 @@ mod flush;
 mod front;
 mod functions;
 mod gather;
+mod group_waits;
 mod info;
 mod layout;
 mod local;
@@ -392,6 +394,7 @@ impl Engine {
             let mut inner = self.look();
             inner.flusher = Some(context.waker().clone());
             if std::mem::take(&mut inner.is_scheduled) {
+                inner.try_groups();
                 inner.flush();
             }
             Poll::<()>::Pending

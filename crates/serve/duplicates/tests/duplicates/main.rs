@@ -13,6 +13,7 @@ mod effects;
 #[cfg(target_os = "linux")]
 mod full;
 mod functions;
+mod group_waits;
 mod hold;
 #[cfg(target_os = "linux")]
 mod keyspaces;

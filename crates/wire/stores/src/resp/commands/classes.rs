@@ -260,8 +260,12 @@ fn xread(plain: Class, arguments: Arguments<'_>) -> Class {
     let (mut class, mut at) = (plain, 1);
     while at < arguments.len() {
         match position(arguments, at, &["streams", "block", "count", "group", "noack"]) {
+            // What was delivered before is there at once.
+            Some(0) if class == Class::Waits(Wait::Group) && !is_of_new(arguments, at) => {
+                return plain;
+            }
             Some(0) => return class,
-            Some(1) if plain != Class::Read => return Class::Refused(refusals::GROUP_BLOCKS),
+            Some(1) if plain != Class::Read => (class, at) = (Class::Waits(Wait::Group), at + 2),
             Some(1) => (class, at) = (Class::Waits(Wait::Stream), at + 2),
             Some(3 | 4) if plain == Class::Read => return SYNTAX,
             Some(_) => at += stream_option(arguments, at),
@@ -269,6 +273,12 @@ fn xread(plain: Class, arguments: Arguments<'_>) -> Class {
         }
     }
     SYNTAX
+}
+
+/// Whether all ids of `XREADGROUP` are `>`, behind this word.
+fn is_of_new(arguments: Arguments<'_>, streams: usize) -> bool {
+    let first = streams + 1 + (arguments.len() - streams - 1) / 2;
+    (first..arguments.len()).all(|at| arguments.is(at, ">"))
 }
 
 /// All servers have the same entries at this place in the order of writes, so `$` is the same id.

@@ -148,7 +148,7 @@ fn streams(arguments: Arguments<'_>) -> Result<KeyIndices, Refusal> {
 }
 
 /// How many arguments an option of `XREAD` or `XREADGROUP` has, its name included.
-pub(super) fn stream_option(arguments: Arguments<'_>, at: usize) -> usize {
+pub(in crate::resp) fn stream_option(arguments: Arguments<'_>, at: usize) -> usize {
     match () {
         () if arguments.is(at, "group") => 3,
         () if arguments.is(at, "noack") => 1,

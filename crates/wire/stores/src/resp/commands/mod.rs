@@ -49,6 +49,7 @@ use super::reply::Shape;
 use super::request::{Arguments, Limits, RequestParser};
 use classes::Options;
 pub use classes::classify;
+pub(super) use keys::stream_option;
 pub use keys::{KeyIndices, Keys, keys};
 pub use refusals::NOT_IN_MULTI;
 pub use table::{COMMANDS, lookup};
@@ -116,6 +117,8 @@ pub enum Wait {
     SortedSet,
     /// Entries of streams, which stay.
     Stream,
+    /// Entries for a consumer of a group, which one server delivers.
+    Group,
 }
 
 /// Whether a suffix of the writes may be done again; argued in the [module](self)'s documentation.

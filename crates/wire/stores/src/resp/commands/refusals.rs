@@ -21,8 +21,6 @@ pub(super) const COPY_DB: &str = "ERR there is one database: COPY without DB, or
     the key";
 pub(super) const DATABASES: &str = "ERR there is one database: use a prefix in the key instead of \
     a number of a database";
-pub(super) const GROUP_BLOCKS: &str = "ERR XREADGROUP does not wait here: leave BLOCK out and ask \
-    again, or wait with XREAD BLOCK first";
 pub(super) const MIGRATION: &str = "ERR this moves data between single servers past the log: \
     partitions are moved by this service, and data is read out with DUMP";
 pub(super) const REPLICATION: &str = "ERR duplicates are kept equal by this service, not by \

@@ -266,6 +266,8 @@ fn options_change_what_is_done() {
         ("slowlog get 10", Class::Local(Local::AskOne)),
         ("latency reset", Class::Local(Local::AskAll)),
         ("xreadgroup group g block count 1 noack streams k >", Class::Effects),
+        ("xreadgroup group g c noack block 0 streams a b > >", Class::Waits(Wait::Group)),
+        ("xreadgroup group g c block 0 streams a b > 0", Class::Effects),
         ("xgroup create k g $", write(Repeat::Once)),
         ("eval return 0", Class::Effects),
         ("evalsha_ro x 0", Class::Read),
@@ -289,7 +291,6 @@ fn options_change_what_is_done() {
         "object encoding",
         "xread",
         "xread group g c streams a 0",
-        "xreadgroup group g c block 0 streams a >",
         "xgroup help",
     ] {
         assert!(matches!(class(line), Class::Refused(_)), "{line}: {:?}", class(line));
