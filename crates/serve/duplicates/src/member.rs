@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::config::Connector;
 use super::connection;
-use super::engine::{Bootstrap, Engine, Inner, Owed, libraries_hash};
+use super::engine::{Bootstrap, Engine, Inner, Owed};
 use evenkeel_store_link::connect::{Link, connect, reach};
 use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS, Us};
 use evenkeel_store_link::redis_check;
@@ -470,7 +470,7 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
     let mut link = connect(&connector, &label).await?;
     link.wait_long();
     if let Connector::Tcp { .. } = connector {
-        engine.borrow().seen(server, FUNCTIONS, libraries_hash());
+        engine.borrow().seen(server, FUNCTIONS, xxh3_128(FUNCTIONS));
     }
     let mut cursor = b"0".to_vec();
     loop {
@@ -558,7 +558,7 @@ async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
     }
     let mut link = connect(&connector, &label).await?;
     if let Connector::Tcp { .. } = connector {
-        engine.borrow().seen_in_pass(FUNCTIONS, libraries_hash());
+        engine.borrow().seen_in_pass(FUNCTIONS, xxh3_128(FUNCTIONS));
     }
     let mut cursor = b"0".to_vec();
     loop {

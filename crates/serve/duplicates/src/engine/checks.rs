@@ -31,6 +31,8 @@ use evenkeel_stores::resp::request::RequestParser;
 use evenkeel_stores::resp::{encode, functions};
 use evenkeel_stores::store::keys::{EPOCH, FUNCTIONS, RESERVED};
 
+/// What a client is told where no majority says the same.
+pub(super) const DIFFERENT: &str = "UNAVAILABLE the duplicates that answered differ; ask again";
 /// Values of more bytes are compared by their length, strings by their end.
 const VALUE_BYTES_MAX: i64 = 64 << 10;
 /// Keys whose answers differed that wait to be compared; of more one does as well as another.

@@ -128,6 +128,8 @@ pub(super) struct Request {
     pub(super) is_single: bool,
     /// It is a try of a consumer that waits.
     pub(super) waiter: Option<u64>,
+    /// What the transaction publishes besides.
+    pub(super) published: Vec<u8>,
 }
 
 impl Effects {
@@ -291,8 +293,17 @@ impl Inner {
         };
         let form = Form::One(commands::shape(command, parsed.arguments()));
         let (client, count, is_single) = (id, 1, true);
-        let waiter = None;
-        self.run_effects(Request { client, shard, commands, count, form, is_single, waiter });
+        let (waiter, published) = (None, Vec::new());
+        self.run_effects(Request {
+            client,
+            shard,
+            commands,
+            count,
+            form,
+            is_single,
+            waiter,
+            published,
+        });
     }
 
     /// Has one duplicate do what a client asks for.
@@ -513,11 +524,8 @@ impl Inner {
             None => answer,
         };
         let call = self.place_effects(request.client, partition, (executor, told), &write);
-        match (call, request.waiter) {
-            (Some(call), waiter) => self.calls[call].waiter = waiter,
-            (None, Some(order)) => self.end_group_try(order),
-            (None, None) => {}
-        }
+        let published = [request.published, group.published].concat();
+        self.note_placed(call, request.waiter, published);
         if !strays.is_empty()
             && let Err(error) = self.remove_keys(partition, request.shard, &strays)
         {
@@ -528,6 +536,18 @@ impl Inner {
             self.settle(call);
         }
         self.resume_behind_effects(partition, executor, &waiting);
+    }
+
+    /// Notes what is to be done when a call is acknowledged; none was refused.
+    fn note_placed(&mut self, call: Option<usize>, waiter: Option<u64>, published: Vec<u8>) {
+        match (call, waiter) {
+            (Some(call), waiter) => {
+                self.calls[call].waiter = waiter;
+                self.publish_behind(call, published);
+            }
+            (None, Some(order)) => self.end_group_try(order),
+            (None, None) => {}
+        }
     }
 
     fn place_effects(

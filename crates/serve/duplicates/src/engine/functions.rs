@@ -28,7 +28,7 @@ use evenkeel_stores::store::keys::FUNCTIONS;
 const MOVING: &str = "a shard moves to another partition at this moment: ask again";
 
 /// Under which libraries are copied.
-pub(in super::super) fn libraries_hash() -> Hash {
+fn libraries_hash() -> Hash {
     xxh3_128(FUNCTIONS)
 }
 

@@ -8,8 +8,8 @@
 //!
 //! **Who leaves** before its try is begun gets nothing. While it is under way nobody can: what is
 //! delivered then is pending for that consumer, as at Redis when a connection breaks in front of
-//! the reply. A try that is lost with who did it is done by another; one that nobody can do ends the
-//! wait with an error, and delivered nothing.
+//! the reply. A try that is lost with who did it is done by another; one that nobody can do ends
+//! the wait with an error, and delivered nothing.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -81,8 +81,16 @@ impl Inner {
             client.is_idle = false;
         }
         let (commands, form) = (text, Form::One(command.shape));
-        let (client, count, is_single, waiter) = (id, 1, true, Some(order));
-        self.run_effects(Request { client, shard, commands, count, form, is_single, waiter });
+        self.run_effects(Request {
+            client: id,
+            shard,
+            commands,
+            count: 1,
+            form,
+            is_single: true,
+            waiter: Some(order),
+            published: Vec::new(),
+        });
         true
     }
 

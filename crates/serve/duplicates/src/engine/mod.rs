@@ -17,8 +17,7 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
-//! | `functions.rs` | libraries of functions, the same everywhere |
-//! | `scripts.rs` | scripts by their names |
+//! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
@@ -31,8 +30,7 @@
 //! | `front.rs` | what the next ones share |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
-//! | `waiting.rs` | `BLPOP` and its kin: who waits for which key |
-//! | `group_waits.rs` | `XREADGROUP … BLOCK`: the same for consumers of groups |
+//! | `waiting.rs`, `group_waits.rs` | `BLPOP` and its kin, consumers of groups: who waits for what |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `moving.rs` | what another partition gets of a shard that moves there |
@@ -102,7 +100,7 @@ use super::config::{Connector, DuplicatesConfig};
 use super::counts::Counts;
 use asking::Questions;
 pub(super) use bootstrap::count_commands;
-use checks::{Checks, is_exact};
+use checks::{Checks, DIFFERENT, is_exact};
 pub(super) use clients::Client;
 use connection_state::ConnectionState;
 use effects::Effects;
@@ -118,7 +116,6 @@ use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
-pub(super) use functions::libraries_hash;
 use gather::Gather;
 pub(super) use moving::Move;
 use reading::Reads;
@@ -139,8 +136,6 @@ const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a log that failed is tried again.
 const MEND_EVERY: Duration = Duration::from_secs(1);
-
-const DIFFERENT: &str = "UNAVAILABLE the duplicates that answered differ; ask again";
 
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
@@ -204,6 +199,7 @@ pub(super) struct Inner {
     watches: Watches,
     waiting: Waiting,
     subscriptions: Subscriptions<ClientId>,
+    published: channels::Published,
     effects: Effects,
     scripts: Scripts,
 }
@@ -338,6 +334,7 @@ impl Engine {
             watches: Watches::default(),
             waiting: Waiting::default(),
             subscriptions: Subscriptions::default(),
+            published: channels::Published::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
         };
@@ -674,6 +671,7 @@ impl Inner {
         if let Some(sample) = &mut call.sample {
             sample.client = Some(self.now.since(opened));
         }
+        self.publish_written(key, true);
         match (pop, waiter) {
             (Some(pop), _) => self.popped(pop, &answer),
             (None, Some(order)) => self.tried(order, (client, slot), (&answer, &form)),
@@ -711,6 +709,7 @@ impl Inner {
             reading::GONE.to_owned()
         };
         self.counts.given_up(is_write);
+        self.publish_written(key, false);
         let mut answer = Vec::new();
         encode::error(&mut answer, &text);
         self.reply(client, slot, &answer, &Form::One(Shape::Plain));

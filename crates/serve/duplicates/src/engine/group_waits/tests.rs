@@ -68,7 +68,7 @@ fn done(world: &mut World, (server, mark): (usize, &str), reply: &str, effects: 
     let (mark, count) = (mark.as_bytes().to_vec(), effects.len() as u32);
     let mut inner = world.engine.borrow();
     let connection = inner.servers[server].connection;
-    inner.effects_came(server, connection, Group { mark, commands, count, is_cut: false });
+    inner.effects_came(server, connection, Group { mark, commands, count, ..Group::default() });
 }
 
 const CLAIMED: [&str; 5] = ["XCLAIM", "s", "g", "c", "0"];

@@ -164,7 +164,7 @@ fn a_watermark_of_somebody_else_in_a_group_is_one_of_its_commands() {
         [&["MULTI"], &theirs, &["INCR", "a"], &["SET", WATERMARK, "1 9"], &["EXEC"], &["EXEC"]];
     let found = groups(&commands, 1_000);
     let effects = [array(&theirs), array(&["INCR", "a"])].concat();
-    let expected = Group { mark: b"1 9".into(), commands: effects, count: 2, is_cut: false };
+    let expected = Group { mark: b"1 9".into(), commands: effects, count: 2, ..Group::default() };
     assert_eq!(found, [expected]);
     assert_eq!(groups(&commands[..3], 1_000), [], "it has not ended");
 }
