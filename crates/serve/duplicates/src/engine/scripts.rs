@@ -9,11 +9,12 @@ use super::Inner;
 use super::types::{ClientId, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
 use evenkeel_stores::resp::request::RequestParser;
-use evenkeel_stores::resp::scripts::Scripts;
+use evenkeel_stores::resp::scripts::{self, Scripts};
 use evenkeel_stores::resp::{encode, functions};
 
 impl Inner {
-    /// `EVAL` makes a script known, `EVALSHA` is taken as `EVAL`; `None` = it is taken as it is.
+    /// `EVAL` makes a script known, `EVALSHA` is taken as `EVAL`, and this of a script that says
+    /// that it writes nothing as `EVAL_RO`; `None` = it is taken as it is.
     pub(super) fn submit_script(
         &mut self,
         id: ClientId,
@@ -26,7 +27,7 @@ impl Inner {
                 if is_known && commands::keys(command, parsed.arguments()).is_ok() {
                     self.scripts.remember(parsed.argument(1));
                 }
-                return None;
+                command
             }
             "evalsha" => commands::lookup(b"eval")?,
             "evalsha_ro" => commands::lookup(b"eval_ro")?,
@@ -34,12 +35,25 @@ impl Inner {
         };
         let client = self.client(id).filter(|client| client.is_known)?;
         let in_transaction = client.transaction.is_some();
-        let Some(text) = self.scripts.find(parsed.argument(1)) else {
+        let is_here = plain == command;
+        let is_read = |text: &[u8]| plain.name == "eval" && scripts::is_read_only(text);
+        if is_here && !(is_read(parsed.argument(1)) && self.is_redis()) {
+            return None;
+        }
+        let found = match is_here {
+            true => Some(parsed.argument(1).into()),
+            false => self.scripts.find(parsed.argument(1)),
+        };
+        let Some(text) = found else {
             if in_transaction || !self.is_redis() {
                 return None; // at Redis, too, it is EXEC that finds none
             }
             self.refuse(id, "NOSCRIPT No matching script. Please use EVAL.");
             return Some(true);
+        };
+        let plain = match is_read(&text) {
+            true => commands::lookup(b"eval_ro")?,
+            false => plain,
         };
         let mut buffer = Vec::new();
         let name = plain.name.as_bytes();

@@ -669,3 +669,17 @@ fn what_a_script_publishes_is_told_when_it_is_acknowledged_and_not_where_it_is_i
         assert!(world.engine.borrow().published.is_empty());
     }
 }
+
+#[test]
+fn a_script_that_says_it_writes_nothing_is_read_from_one_duplicate() {
+    let mut world = majority(3);
+    let id = world.client();
+    let text = "#!lua flags=no-writes\nreturn 1";
+    assert!(world.tell(id, &["EVAL", text, "1", "k"]));
+    let name = "77f21361171213377cb083e2ffc2ae24ffdff8fb";
+    assert!(world.tell(id, &["EVALSHA", name, "1", "k"]));
+    assert!(world.engine.borrow().take_wanted_streams().is_empty(), "nobody executes anything");
+    let asked: Vec<String> = (0..3).flat_map(|it| world.asked(it, ConnectionKind::Free)).collect();
+    let read = format!("eval_ro {text} 1 k");
+    assert_eq!(asked, [read.clone(), read]);
+}

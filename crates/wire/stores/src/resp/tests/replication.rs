@@ -153,7 +153,8 @@ fn a_group_is_what_stands_before_its_watermark() {
     let commands = [&["INCR", "a"][..], &["SELECT", "3"], &["DEL", "b"], &["SELECT", "0"]];
     let commands: Vec<u8> = commands.iter().flat_map(|it| array(it)).collect();
     let plain = |mark: &str| Group { mark: mark.into(), ..Group::default() };
-    let second = Group { commands, count: 4, ..plain("ahead 1 2") };
+    let published = array(&["PUBLISH", "c", "x"]);
+    let second = Group { commands, count: 4, published, ..plain("ahead 1 2") };
     assert_eq!(found, [plain("1 7"), second, plain("1 8")]);
 }
 

@@ -62,7 +62,7 @@ fn every_command_of_the_server_is_known_and_described_as_the_server_does() {
             Class::Waits(_) => assert!(has("write") && has("blocking"), "{name}"),
             // A script has no flag: what it does is not known.
             Class::Effects => {
-                assert!(has("write") || name.starts_with("eval") || name == "fcall", "{name}")
+                assert!(has("write") || name.starts_with("eval") || name == "fcall", "{name}");
             }
             Class::Local(_) | Class::Whole(_) | Class::Refused(_) => continue,
         }
