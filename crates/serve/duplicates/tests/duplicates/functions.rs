@@ -2,6 +2,7 @@
 
 use evenkeel_duplicates::DuplicatesConfig;
 use evenkeel_duplicates::changes::ChangeRequest;
+use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply};
 use evenkeel_testkit::wait::{PATIENCE, block_until, block_until_within};
 
@@ -55,7 +56,8 @@ fn is_error(reply: &Reply, words: &str) -> bool {
 #[test]
 fn functions_answer_as_at_one_redis_and_duplicates_have_the_same() {
     let Some(world) = world("functions", 3, |_| {}) else { return };
-    let alone = Redis::new(std::env::temp_dir().join(format!("functions-{}", std::process::id())));
+    let directory = Folder::new("functions-alone");
+    let alone = Redis::new(directory.file("redis"));
     let (mut client, mut direct) = (world.client(), alone.client());
     let (one, two) = (library("one", 1), library("one", 2));
     let commands: Vec<Vec<&str>> = vec![

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_duplicates::DuplicatesConfig;
+use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply};
 use evenkeel_testkit::wait::{PATIENCE, block_until};
 
@@ -36,7 +37,8 @@ fn ids(reply: &Reply) -> Vec<String> {
 #[test]
 fn a_consumer_that_waits_is_answered_as_at_one_redis() {
     let Some(world) = world("group-waits", |_| {}) else { return };
-    let alone = Redis::new(std::env::temp_dir().join(format!("groups-{}", std::process::id())));
+    let directory = Folder::new("groups-alone");
+    let alone = Redis::new(directory.file("redis"));
     for (place, address) in [("front", world.address), ("alone", alone.address)] {
         let (mut client, mut waiting) = (Client::connect(address), Client::connect(address));
         let gone = waiting.ask(&read("a", "0"));

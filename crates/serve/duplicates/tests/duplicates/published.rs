@@ -1,6 +1,7 @@
 //! What scripts and transactions publish: behind what they write, once, and not if that was not
 //! done.
 
+use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply};
 use evenkeel_testkit::wait::PATIENCE;
 
@@ -64,7 +65,8 @@ fn what_scripts_publish_comes_once_and_behind_what_they_wrote() {
 fn a_transaction_publishes_behind_its_writes_and_nothing_where_it_aborts() {
     let Some(world) = World::start("published-multi", 3, |_| {}) else { return };
     world.redises.iter().for_each(quick);
-    let alone = Redis::new(std::env::temp_dir().join(format!("publish-{}", std::process::id())));
+    let directory = Folder::new("publish-alone");
+    let alone = Redis::new(directory.file("redis"));
     for (place, address) in [("front", world.address), ("alone", alone.address)] {
         let (mut client, mut other) = (Client::connect(address), Client::connect(address));
         let mut listener = Client::connect(address);
