@@ -92,6 +92,18 @@ impl<K: Copy + PartialEq> Waiters<K> {
         self.of_key.contains_key(key)
     }
 
+    /// The kinds of those who wait for a key, each once.
+    pub fn kinds(&self, key: &[u8]) -> Vec<K> {
+        let mut kinds = Vec::new();
+        let orders = self.of_key.get(key).into_iter().flatten();
+        for waiter in orders.filter_map(|order| self.all.get(order)) {
+            if !kinds.contains(&waiter.wanted.kind) {
+                kinds.push(waiter.wanted.kind);
+            }
+        }
+        kinds
+    }
+
     /// How many wait and are not under way.
     pub const fn idle(&self) -> usize {
         self.idle

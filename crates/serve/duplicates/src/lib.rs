@@ -32,6 +32,7 @@
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
 //! | [`evenkeel_store_link`] | one duplicate: reached, asked, checked, fenced off |
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
+//! | `aside` | duplicates are asked past a script that runs |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | [`changes`], [`rejected`], `control`, `mover` | changes of which partition holds what |
@@ -43,6 +44,7 @@
 
 pub mod admin;
 
+mod aside;
 pub mod changes;
 pub mod client;
 mod connection;

@@ -16,8 +16,9 @@ use super::engine::{Bootstrap, Engine, Inner, Owed};
 use evenkeel_store_link::connect::{Link, connect, reach};
 use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS, Us};
 use evenkeel_store_link::redis_check;
+use evenkeel_stores::resp::functions;
 use evenkeel_stores::resp::reply::{elements, payload};
-use evenkeel_stores::store::keys::{RESERVED, WATERMARK, write_group, write_signed};
+use evenkeel_stores::store::keys::{FUNCTIONS, RESERVED, WATERMARK, write_group, write_signed};
 use evenkeel_wal::{Reader, Record, RecordKind};
 
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
@@ -404,7 +405,8 @@ impl Inner {
         for _ in 0..count {
             let owed = match record.kind {
                 RecordKind::State if count == 1 => {
-                    Owed::Given { is_key: record.command.starts_with(RESTORE) }
+                    let is_libraries = record.command.starts_with(functions::RESTORE);
+                    Owed::Given { is_key: is_libraries || record.command.starts_with(RESTORE) }
                 }
                 _ => Owed::Replayed { write: None, before: 0, refusal: None },
             };
@@ -467,6 +469,9 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
     }
     let mut link = connect(&connector, &label).await?;
     link.wait_long();
+    if let Connector::Tcp { .. } = connector {
+        engine.borrow().seen(server, FUNCTIONS, xxh3_128(FUNCTIONS));
+    }
     let mut cursor = b"0".to_vec();
     loop {
         let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;
@@ -552,6 +557,9 @@ async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
         return Err(lost());
     }
     let mut link = connect(&connector, &label).await?;
+    if let Connector::Tcp { .. } = connector {
+        engine.borrow().seen_in_pass(FUNCTIONS, xxh3_128(FUNCTIONS));
+    }
     let mut cursor = b"0".to_vec();
     loop {
         let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;

@@ -21,6 +21,7 @@ use super::members::Members;
 use evenkeel_leadership::layout::{Layout, Leftover, MapStore, StoreError};
 use evenkeel_store_link::connect::{Link, connect};
 use evenkeel_store_link::fencing::still_signed;
+use evenkeel_stores::resp::functions;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::{elements, payload};
 use evenkeel_stores::store::keys::RESERVED;
@@ -60,6 +61,10 @@ impl From<io::Error> for Stopped {
 
 fn failed(error: impl Display) -> Stopped {
     Stopped::Failed(error.to_string())
+}
+
+fn given_up(error: impl Display) -> Stopped {
+    Stopped::GivenUp(error.to_string())
 }
 
 struct Mover {
@@ -190,6 +195,7 @@ impl Mover {
         // None is begun any more.
         self.await_phase(number, |inner| !inner.is_ahead([from, to])).await?;
         self.remove_all(to, shard, Some(number)).await?;
+        self.copy_libraries(number, shard, (from, to)).await?;
         self.copy(number, from).await?;
         self.await_phase(number, |inner| {
             inner.moving.as_ref().is_some_and(|it| it.moving.may_hand_over(&inner.members))
@@ -209,6 +215,30 @@ impl Mover {
         let Some(next) = next else { return Ok(()) };
         self.put(&next).await?;
         self.adopt(next)
+    }
+
+    /// The target gets the source's libraries of functions. Nothing changes these until the move is
+    /// over.
+    async fn copy_libraries(
+        &self,
+        number: u64,
+        shard: usize,
+        (from, to): (usize, usize),
+    ) -> Result<(), Stopped> {
+        let server = least_owing(&self.engine.borrow(), from)?;
+        let mut scan = Scan::begin(&self.engine, server).await?;
+        let dump = scan.link.ask(&[b"FUNCTION", b"DUMP"]).await?;
+        still_signed(&mut scan.link).await?;
+        let mut inner = self.engine.borrow();
+        self.check(&inner, Some(number))?;
+        if inner.servers[server].connection != scan.connection {
+            return Err(Stopped::GivenUp("the duplicate that was asked is gone".to_owned()));
+        }
+        match functions::restoring(Some(&dump)) {
+            Some(commands) => inner.give_libraries(to, shard, &commands).map_err(given_up),
+            None if functions::is_refused(&dump) || !inner.is_redis() => Ok(()), // it has none
+            None => Err(Stopped::GivenUp("the source does not say its functions".to_owned())),
+        }
     }
 
     /// Asks the source for every key of the shard.

@@ -18,7 +18,6 @@ use super::client::SessionOpener;
 use super::config::{Connector, DuplicatesConfig, Target, of_table};
 use super::control::{self, Asked, Control};
 use super::engine::Engine;
-use super::follow;
 use super::frontend::{Frontend, accept_config, sentinel_config};
 use super::member;
 use super::members::Members;
@@ -26,6 +25,7 @@ use super::mover;
 use super::rejected::ChangeRejected;
 use super::state::{DuplicatesState, STANDS_BY};
 use super::takeover::{self, Begun};
+use super::{aside, follow};
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{self as leadership, EtcdStore, Holder, Leadership, Sentinel, StandIn};
 use evenkeel_runtime::accept::{
@@ -359,10 +359,12 @@ async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, me
     }
 }
 
-/// What is done for the life of the service beside its clients: states, and streams of effects.
+/// What is done for the life of the service beside its clients: states, streams of effects, and
+/// questions past scripts.
 fn keep_up(engine: &Rc<Engine>, keeping: &mut JoinSet<()>) {
     keeping.spawn_local(keep_whole(Rc::clone(engine)));
     keeping.spawn_local(follow::keep(Rc::clone(engine)));
+    keeping.spawn_local(aside::keep(Rc::clone(engine)));
 }
 
 /// Writes a state into the log whenever it has grown much, or does not tell everything.

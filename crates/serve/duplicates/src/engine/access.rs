@@ -409,12 +409,12 @@ impl Inner {
 }
 
 /// In words of ours: Redis takes these.
-const OUTSIDE_TRANSACTIONS: &str = "ERR channels are not taken within MULTI here: send it before \
-    MULTI or after EXEC";
+const OUTSIDE_TRANSACTIONS: &str = "ERR subscriptions are not taken within MULTI here: send it \
+    before MULTI or after EXEC";
 
 /// What has no place in a transaction here.
 const fn is_outside_transactions(local: Local) -> bool {
-    matches!(local, Local::Subscribe(_) | Local::Unsubscribe(_) | Local::Publish(_))
+    matches!(local, Local::Subscribe(_) | Local::Unsubscribe(_))
 }
 
 /// What may be said in a transaction, or says that it is over.

@@ -32,6 +32,7 @@ impl Inner {
             return self.refuse(id, &lacks);
         }
         match whole {
+            Whole::Libraries { changes } => self.libraries(id, changes, command, parsed),
             Whole::Flush => self.empty_all(id, parsed.arguments().get(1)),
             Whole::Keys => {
                 let join = Join::Keys(Box::new(self.map.clone()));

@@ -30,6 +30,7 @@ const fn asks(local: Local) -> bool {
             | Local::Config
             | Local::Info
             | Local::Client
+            | Local::Function
             | Local::Script
     )
 }
@@ -98,6 +99,10 @@ impl Inner {
             client.captured = Some(Captured { index, out: Vec::new(), is_waiting: false });
             match local {
                 Local::Unwatch => self.ok(id), // EXEC has looked, and watches no more
+                Local::Publish(kind) => {
+                    transaction.published.extend_from_slice(&command);
+                    self.count_listeners(id, kind, parsed.argument(1));
+                }
                 _ => self.local(id, (known, local), parsed),
             }
             let captured = self.client(id).and_then(|client| client.captured.take());

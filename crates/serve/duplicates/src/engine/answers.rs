@@ -5,8 +5,8 @@ use evenkeel_ordered::{ConnectionKind, Consistency, Dropped, ReplicaState, Seque
 use super::Inner;
 use super::checks::digest;
 use super::types::{Copy, Owed};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{self, Blame};
+use evenkeel_stores::resp::{encode, functions};
 
 impl Inner {
     /// One answer came on a connection.
@@ -94,6 +94,11 @@ impl Inner {
             Owed::Scan { number } => self.scan_answered(server, number, reply),
             Owed::Asked { question, part } => {
                 self.question_answered(server, (question, part), reply);
+            }
+            Owed::Dump { copy }
+                if functions::is_name(&copy.key) && functions::is_refused(reply) =>
+            {
+                self.dump_answered(server, copy, reply);
             }
             owed => return Some(owed),
         }

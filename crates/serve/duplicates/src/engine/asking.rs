@@ -7,18 +7,21 @@
 //! never a reason to drop it: it may forbid such questions.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_ordered::{ConnectionKind, ServerSet};
+use tokio::sync::Notify;
 
+use super::super::aside::{Aside, BUSY_WITHIN};
 use super::super::config::Connector;
 use super::Inner;
 use super::clients::Transaction;
 use super::types::{ClientId, Form, Owed, ParsedCommand};
 use evenkeel_stores::resp::commands::described::{self, Described};
 use evenkeel_stores::resp::reply::Shape;
-use evenkeel_stores::resp::{encode, settings};
+use evenkeel_stores::resp::{encode, functions, settings};
 
 /// How long a client waits for what duplicates say of themselves.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +39,9 @@ pub(super) struct Questions {
     described: BTreeMap<u8, Vec<u8>>,
     /// What was set by `CONFIG SET`: for duplicates that come back.
     pub(super) settings: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What is to be asked on connections of its own.
+    asides: Vec<Aside>,
+    wants_asides: Rc<Notify>,
 }
 
 /// One question.
@@ -79,6 +85,8 @@ pub(super) enum Purpose {
     Shown,
     /// `CONFIG SET` and what else is done at all.
     Set(Vec<(Vec<u8>, Vec<u8>)>),
+    /// What is asked on connections of its own: the answer that says most.
+    Aside,
 }
 
 /// Who is asked.
@@ -88,6 +96,8 @@ pub(super) enum Whom {
     /// One of each partition.
     EachPartition,
     All,
+    /// Also those that are away.
+    Configured,
 }
 
 impl Questions {
@@ -98,7 +108,7 @@ impl Questions {
 
 impl Inner {
     /// Whether the duplicates are servers of Redis, or what does as they do.
-    pub(super) fn is_redis(&self) -> bool {
+    pub(in super::super) fn is_redis(&self) -> bool {
         matches!(self.connectors.first(), Some(Connector::Tcp { .. }))
     }
 
@@ -141,6 +151,10 @@ impl Inner {
                 .flat_map(|it| self.askable(it).iter().map(move |server| (it, Some(server))))
                 .map(|(partition, server)| part(partition, server))
                 .collect(),
+            Whom::Configured => partitions
+                .flat_map(|it| self.members.configured(it).iter().map(move |server| (it, server)))
+                .map(|(partition, server)| part(partition, Some(server)))
+                .collect(),
             Whom::EachPartition => partitions.map(|it| part(it, self.quickest(it))).collect(),
             Whom::One => {
                 let mut found = partitions.map(|it| (it, self.quickest(it)));
@@ -168,6 +182,13 @@ impl Inner {
         let Some(question) = self.questions.open.get(&number) else { return };
         let parts = question.parts.iter().enumerate();
         let to: Vec<_> = parts.filter_map(|(part, it)| Some((part, it.server?))).collect();
+        if matches!(question.purpose, Purpose::Aside) {
+            let words = words_of(&question.command);
+            let aside =
+                |(part, server)| Aside { question: (number, part, server), words: words.clone() };
+            self.questions.asides.extend(to.into_iter().map(aside));
+            return self.questions.wants_asides.notify_one();
+        }
         to.into_iter().for_each(|(part, server)| self.send_question(number, part, server));
     }
 
@@ -197,6 +218,40 @@ impl Inner {
         self.end_if_answered(number);
     }
 
+    /// Has all duplicates asked on connections of their own: one that is away may be so for the
+    /// script that is to be ended.
+    pub(super) fn ask_aside(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        self.put_question(id, Whom::Configured, Purpose::Aside, parsed.to_vec());
+    }
+
+    /// Who is told when there is something to ask there.
+    pub(in super::super) fn asides_wanted(&self) -> Rc<Notify> {
+        Rc::clone(&self.questions.wants_asides)
+    }
+
+    /// What nobody has asked yet.
+    pub(in super::super) fn take_asides(&mut self) -> Vec<Aside> {
+        std::mem::take(&mut self.questions.asides)
+    }
+
+    /// A duplicate answered there; none where it cannot.
+    pub(in super::super) fn aside_answered(
+        &mut self,
+        (number, part): (u64, usize),
+        server: usize,
+        reply: Option<Vec<u8>>,
+    ) {
+        let question = self.questions.open.get_mut(&number);
+        let Some(part) = question.and_then(|it| it.parts.get_mut(part)) else { return };
+        let says_all = reply.as_ref().is_some_and(|it| functions::rank(it) == 0);
+        part.server = None;
+        part.answer = reply.map(|reply| (server, reply));
+        match says_all {
+            true => self.end_question(number), // nobody waits for the others
+            false => self.end_if_answered(number),
+        }
+    }
+
     /// A duplicate is gone: another is asked, unless all were.
     pub(super) fn question_lost(&mut self, number: u64, index: usize) {
         let Some(question) = self.questions.open.get(&number) else { return };
@@ -221,7 +276,10 @@ impl Inner {
 
     /// Tells clients what is known by now who have waited for long.
     pub(super) fn end_late_questions(&mut self) {
-        let is_late = |it: &Question| self.now.since(it.asked) >= PATIENCE;
+        let is_late = |it: &Question| {
+            let is_aside = matches!(it.purpose, Purpose::Aside);
+            self.now.since(it.asked) >= if is_aside { BUSY_WITHIN + PATIENCE } else { PATIENCE }
+        };
         let open = self.questions.open.iter();
         let late: Vec<u64> =
             open.filter(|(_, it)| is_late(it)).map(|(&number, _)| number).collect();
@@ -248,6 +306,12 @@ impl Inner {
         let mut out = Vec::new();
         match purpose {
             Purpose::Plain => {}
+            Purpose::Aside => {
+                let said = answers.iter().min_by_key(|(_, reply)| functions::rank(reply));
+                if let Some((_, reply)) = said {
+                    return (reply.clone(), Shape::Plain);
+                }
+            }
             Purpose::Described(what, names) => {
                 match good.filter(|reply| is_aggregate(reply)) {
                     Some(reply) => described::cut(reply, what, &mut out),
@@ -347,6 +411,12 @@ impl Inner {
         }
         self.schedule();
     }
+}
+
+/// The words of one command.
+fn words_of(command: &[u8]) -> Vec<Vec<u8>> {
+    let words = evenkeel_stores::resp::reply::elements(command);
+    words.filter_map(evenkeel_stores::resp::reply::payload).map(<[u8]>::to_vec).collect()
 }
 
 fn is_aggregate(reply: &[u8]) -> bool {

@@ -5,8 +5,8 @@ use evenkeel_ordered::{ConnectionKind, Dropped, Hash, Treatment};
 use super::Inner;
 use super::types::{Copy, CopyTarget, Owed, Write};
 use evenkeel_stores::resp::commands::Repeat;
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::payload;
+use evenkeel_stores::resp::{encode, functions};
 
 impl Inner {
     /// A write was sent to the live ones: those that are being filled get their part of it.
@@ -46,7 +46,10 @@ impl Inner {
     pub(super) fn ask_for(&mut self, source: usize, to: CopyTarget, key: &[u8], hash: Hash) {
         let copy = Copy { to, key: key.into(), hash };
         let connection = self.servers[source].connection(ConnectionKind::Ordered);
-        encode::command(&mut connection.pending, &[b"DUMP", key]);
+        match functions::is_name(key) {
+            true => encode::command(&mut connection.pending, &[b"FUNCTION", b"DUMP"]),
+            false => encode::command(&mut connection.pending, &[b"DUMP", key]),
+        }
         connection.owe(Owed::Dump { copy: copy.clone() });
         encode::command(&mut connection.pending, &[b"PEXPIRETIME", key]);
         connection.owe(Owed::Expiry { copy, dump: None });
@@ -118,6 +121,11 @@ impl Inner {
 
 /// The command that makes a key what it was at the source, or removes it.
 pub(super) fn restoring(key: &[u8], dump: Option<&[u8]>, expires_ms: i64) -> Vec<u8> {
+    if functions::is_name(key)
+        && let Some(command) = functions::restoring(dump)
+    {
+        return command;
+    }
     let mut command = Vec::new();
     match dump.and_then(payload).filter(|_| expires_ms != -2) {
         Some(value) => {

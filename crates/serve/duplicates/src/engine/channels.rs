@@ -2,13 +2,15 @@
 //!
 //! **Order.** A command about channels is taken when all earlier commands of its client are
 //! answered: so a message comes behind the writes of who publishes it, and the session of who
-//! gets it is lifted to them (`read-my-own-writes` finds them). Messages of one client come in its
-//! order. A subscription is confirmed before the first message of its channel, since both are
-//! appended to what its client is written.
+//! gets it is lifted to them (`read-my-own-writes` finds them). What a script or a transaction
+//! publishes comes when that is acknowledged; if it is in doubt, nobody is told. Messages of one
+//! client come in its order. A subscription is confirmed before the first message of its channel,
+//! since both are appended to what its client is written.
 //!
 //! **Who does not read** is cut off, as Redis does it: with more than 32 MiB waiting at once, or
 //! more than 8 MiB for a minute.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_core::Instant;
@@ -16,7 +18,7 @@ use evenkeel_ordered::Sequence;
 
 use super::Inner;
 use super::types::{ClientId, ParsedCommand};
-use evenkeel_stores::resp::channels::{self, confirm};
+use evenkeel_stores::resp::channels::{self, Message, confirm};
 use evenkeel_stores::resp::commands::{Channels, Class, Command, Local};
 use evenkeel_stores::resp::request::Arguments;
 use evenkeel_stores::resp::{Protocol, encode};
@@ -30,6 +32,9 @@ const NAME_BYTES_MAX: usize = 64 << 20;
 const NAMES_MAX: usize = 1 << 20;
 
 const TOO_MANY: &str = "ERR too many subscriptions";
+
+/// What writes that are not acknowledged yet have published, by their calls.
+pub(super) type Published = BTreeMap<usize, Vec<u8>>;
 
 /// A client that listens.
 #[derive(Debug, Default)]
@@ -150,7 +155,49 @@ impl Inner {
     pub(super) fn publish(&mut self, id: ClientId, kind: Channels, parsed: ParsedCommand<'_>) {
         let Some(client) = self.client(id) else { return };
         let seen = client.session.seen();
-        let (channel, message) = (parsed.argument(1), parsed.argument(2));
+        let told = self.send_message((kind, parsed.argument(1), parsed.argument(2)), seen);
+        self.reply_now(id, |out, _| encode::integer(out, told as i64));
+    }
+
+    /// Of `PUBLISH` in a transaction, which is sent behind that.
+    pub(super) fn count_listeners(&mut self, id: ClientId, kind: Channels, channel: &[u8]) {
+        let direct = self.subscriptions.of(kind, channel).count();
+        let by_pattern: usize = match kind {
+            Channels::Plain => {
+                self.subscriptions.matching(channel).iter().map(|(_, who)| who.len()).sum()
+            }
+            Channels::Patterns | Channels::Sharded => 0,
+        };
+        self.reply_now(id, |out, _| encode::integer(out, (direct + by_pattern) as i64));
+    }
+
+    /// What a write has published comes when it is acknowledged.
+    pub(super) fn publish_behind(&mut self, call: usize, published: Vec<u8>) {
+        if !published.is_empty() {
+            self.published.insert(call, published);
+        }
+    }
+
+    /// A write is acknowledged, or in doubt: then nobody is told what it has published.
+    pub(super) fn publish_written(&mut self, call: usize, is_acknowledged: bool) {
+        if self.published.is_empty() {
+            return;
+        }
+        let written = self.calls[call].write.filter(|_| is_acknowledged);
+        if let (Some(published), Some(seen)) = (self.published.remove(&call), written) {
+            self.send_messages(&published, seen);
+        }
+    }
+
+    /// Sends what `PUBLISH` and `SPUBLISH` say, one after the other.
+    pub(super) fn send_messages(&mut self, published: &[u8], seen: Sequence) {
+        channels::for_each_message(published, |message| {
+            self.send_message(message, seen);
+        });
+    }
+
+    /// Sends a message to who listens; to how many.
+    fn send_message(&mut self, (kind, channel, message): Message<'_>, seen: Sequence) -> usize {
         let direct: Vec<ClientId> = self.subscriptions.of(kind, channel).collect();
         let word: &[u8] = if kind == Channels::Sharded { b"smessage" } else { b"message" };
         let mut told = direct.len();
@@ -161,7 +208,7 @@ impl Inner {
                 self.deliver(&clients, &[b"pmessage", &pattern, channel, message], seen);
             }
         }
-        self.reply_now(id, |out, _| encode::integer(out, told as i64));
+        told
     }
 
     fn deliver(&mut self, clients: &[ClientId], words: &[&[u8]], seen: Sequence) {

@@ -26,11 +26,13 @@ use super::access::unix_ms;
 use super::types::{Kind, Owed, Question};
 use super::{Engine, Inner};
 use evenkeel_stores::resp::commands;
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{elements, integer, payload};
 use evenkeel_stores::resp::request::RequestParser;
-use evenkeel_stores::store::keys::{EPOCH, RESERVED};
+use evenkeel_stores::resp::{encode, functions};
+use evenkeel_stores::store::keys::{EPOCH, FUNCTIONS, RESERVED};
 
+/// What a client is told where no majority says the same.
+pub(super) const DIFFERENT: &str = "UNAVAILABLE the duplicates that answered differ; ask again";
 /// Values of more bytes are compared by their length, strings by their end.
 const VALUE_BYTES_MAX: i64 = 64 << 10;
 /// Keys whose answers differed that wait to be compared; of more one does as well as another.
@@ -213,6 +215,9 @@ impl Inner {
                 let keys: Vec<Box<[u8]>> =
                     keys.take(SUSPECTS_MAX).map(|at| parser.argument(rest, at).into()).collect();
                 keys.iter().for_each(|key| self.suspect(partition, key));
+                if matches!(command.name, "function" | "fcall" | "fcall_ro") {
+                    self.suspect(partition, FUNCTIONS);
+                }
             }
             rest = &rest[length..];
             parser.reset();
@@ -304,6 +309,9 @@ impl Inner {
         self.checks.pace.compared(self.now, accesses, count, next == b"0");
         let undecided = self.checks.undecided.iter().filter(|it| it.0 == partition);
         keys.extend(undecided.cloned());
+        if next == b"0" {
+            keys.insert(0, (partition, FUNCTIONS.into()));
+        }
         self.begin_round(partition, keys, false);
     }
 
@@ -339,6 +347,11 @@ impl Inner {
         for server in asked.iter() {
             round.owed += self.ask_of(server, &round, 0, Question::Mark, &[b"GET", EPOCH]);
             for (index, it) in round.keys.iter().enumerate() {
+                if functions::is_name(&it.key) {
+                    let list: [&[u8]; 3] = [b"FUNCTION", b"LIST", b"WITHCODE"];
+                    round.owed += self.ask_of(server, &round, index, Question::Libraries, &list);
+                    continue;
+                }
                 for (question, command) in [
                     (Question::Kind, &[b"TYPE", &*it.key][..]),
                     (Question::Deadline, &[b"PEXPIRETIME", &*it.key]),
@@ -561,13 +574,17 @@ impl Said {
             Question::Kind => self.kind = Kind::of(payload(reply).unwrap_or_default()),
             Question::Deadline => self.expires_unix_ms = integer(reply).unwrap_or(-1),
             Question::Value => self.value = self.kind.digest(reply),
+            Question::Libraries => {
+                (self.kind, self.value) = (Kind::Libraries, xxh3_64(&functions::listed(reply)));
+            }
             Question::Mark => {}
         }
     }
 
     fn statement(&self, is_of_value: bool) -> Statement {
         let Self { server, expires_unix_ms, .. } = *self;
-        let digest = if is_of_value { self.value } else { self.kind as u64 };
+        let is_known = is_of_value || self.kind == Kind::Libraries;
+        let digest = if is_known { self.value } else { self.kind as u64 };
         Statement { server, digest, expires_unix_ms }
     }
 }
@@ -589,7 +606,7 @@ impl Kind {
     /// What is asked for the value: all of it, or as much as does not take long.
     fn question(self, key: &[u8], is_small: bool) -> Vec<&[u8]> {
         match (self, is_small) {
-            (Self::None | Self::Other, _) => Vec::new(),
+            (Self::None | Self::Other | Self::Libraries, _) => Vec::new(),
             (Self::String, _) => vec![b"GETRANGE", key, b"-65536", b"-1"],
             (Self::List, true) => vec![b"LRANGE", key, b"0", b"-1"],
             (Self::List, false) => vec![b"LLEN", key],
@@ -654,6 +671,8 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
         "xpending",
         "eval_ro",
         "evalsha_ro",
+        "fcall_ro",
+        "function",
     ];
     !differs.contains(&name)
 }

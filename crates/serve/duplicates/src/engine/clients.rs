@@ -90,6 +90,8 @@ pub(super) struct Transaction {
     /// What of it is answered here.
     pub(super) here: Vec<Here>,
     pub(super) here_bytes: usize,
+    /// `PUBLISH` and `SPUBLISH` of it, once EXEC has taken them.
+    pub(super) published: Vec<u8>,
     /// Of those, how many a duplicate may have to be asked.
     pub(super) questions: usize,
     /// One duplicate does it.

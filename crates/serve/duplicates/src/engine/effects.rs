@@ -126,6 +126,10 @@ pub(super) struct Request {
     pub(super) form: Form,
     /// Its answer is that of its one command, and not that of an EXEC.
     pub(super) is_single: bool,
+    /// It is a try of a consumer that waits.
+    pub(super) waiter: Option<u64>,
+    /// What the transaction publishes besides.
+    pub(super) published: Vec<u8>,
 }
 
 impl Effects {
@@ -153,6 +157,11 @@ impl Effects {
     /// Whether this one is who is ahead.
     pub(super) fn is_executor(&self, server: usize) -> bool {
         self.running.values().any(|effect| effect.executor == server)
+    }
+
+    /// Whether somebody waits for all partitions: nothing of this kind is begun.
+    pub(super) const fn is_wanted_by_all(&self) -> bool {
+        self.wants_all.is_some()
     }
 
     /// An `SPOP` has to wait until it may draw.
@@ -186,8 +195,9 @@ impl Inner {
             _ => self.busy_before(id, command, class, parsed),
         };
         let is_effect = executed.map_or(class == Class::Effects, |it| it.is_effect);
-        let is_flush = class == Class::Whole(Whole::Flush) && transaction.is_none();
-        let is_whole = is_flush || executed.is_some_and(|it| it.empties);
+        let is_of_all =
+            matches!(class, Class::Whole(Whole::Flush | Whole::Libraries { changes: true }));
+        let is_whole = is_of_all && transaction.is_none() || executed.is_some_and(|it| it.empties);
         let any = self.effects.running.keys().next().copied();
         match &mut self.effects.wants_all {
             None if is_whole && partition.is_some() => {
@@ -252,7 +262,9 @@ impl Inner {
         };
         let mut running = self.effects.running.keys().copied();
         let (is_read, is_effect) = match class {
-            Class::Whole(Whole::Flush | Whole::Sort { .. }) => return running.next(),
+            Class::Whole(
+                Whole::Flush | Whole::Libraries { changes: true } | Whole::Sort { .. },
+            ) => return running.next(),
             Class::Whole(_) => return running.find(|&it| self.effects.is_ahead(it) && sees(it)),
             class => (class == Class::Read, class == Class::Effects),
         };
@@ -281,7 +293,17 @@ impl Inner {
         };
         let form = Form::One(commands::shape(command, parsed.arguments()));
         let (client, count, is_single) = (id, 1, true);
-        self.run_effects(Request { client, shard, commands, count, form, is_single });
+        let (waiter, published) = (None, Vec::new());
+        self.run_effects(Request {
+            client,
+            shard,
+            commands,
+            count,
+            form,
+            is_single,
+            waiter,
+            published,
+        });
     }
 
     /// Has one duplicate do what a client asks for.
@@ -292,9 +314,12 @@ impl Inner {
         let executor = if why.is_none() { self.choose_executor(partition, None) } else { None };
         let Some(executor) = executor else {
             self.unwatch(id);
-            return self.refuse(id, why.as_deref().unwrap_or(NO_EXECUTOR));
+            self.refuse(id, why.as_deref().unwrap_or(NO_EXECUTOR));
+            return request.waiter.into_iter().for_each(|order| self.end_group_try(order));
         };
         self.hold(id);
+        // Who waits is released when it waits no more.
+        let waiting = if request.waiter.is_some() { Vec::new() } else { vec![id] };
         let effect = Effect {
             request,
             executor,
@@ -304,7 +329,7 @@ impl Inner {
             answer: None,
             group: None,
             watching: self.client(id).and_then(|client| client.watching.take()),
-            waiting: vec![id],
+            waiting,
         };
         let before = self.effects.running.insert(partition, effect);
         assert!(before.is_none(), "its client was held");
@@ -312,7 +337,7 @@ impl Inner {
     }
 
     /// Why nothing of this kind is begun in a partition now.
-    fn refuses_effects(&mut self, partition: usize) -> Option<String> {
+    pub(super) fn refuses_effects(&mut self, partition: usize) -> Option<String> {
         if let Some(failure) = &self.failure {
             return Some(format!("UNAVAILABLE {failure}"));
         }
@@ -338,6 +363,11 @@ impl Inner {
     fn can_fill_anew(&self, partition: usize) -> bool {
         let live = self.members.live(partition).and(self.members.voters(partition));
         live.len() >= 2 || self.history.is_whole()
+    }
+
+    /// Whether somebody of a partition can do such a command.
+    pub(super) fn has_executor(&self, partition: usize) -> bool {
+        self.choose_executor(partition, None).is_some()
     }
 
     /// Who does it: not who others are filled from, rather one whose stream is followed already,
@@ -494,6 +524,8 @@ impl Inner {
             None => answer,
         };
         let call = self.place_effects(request.client, partition, (executor, told), &write);
+        let published = [request.published, group.published].concat();
+        self.note_placed(call, request.waiter, published);
         if !strays.is_empty()
             && let Err(error) = self.remove_keys(partition, request.shard, &strays)
         {
@@ -504,6 +536,18 @@ impl Inner {
             self.settle(call);
         }
         self.resume_behind_effects(partition, executor, &waiting);
+    }
+
+    /// Notes what is to be done when a call is acknowledged; none was refused.
+    fn note_placed(&mut self, call: Option<usize>, waiter: Option<u64>, published: Vec<u8>) {
+        match (call, waiter) {
+            (Some(call), waiter) => {
+                self.calls[call].waiter = waiter;
+                self.publish_behind(call, published);
+            }
+            (None, Some(order)) => self.end_group_try(order),
+            (None, None) => {}
+        }
     }
 
     fn place_effects(
@@ -534,6 +578,7 @@ impl Inner {
         let id = effect.request.client;
         let slot = self.slot(id);
         self.reply(id, slot, answer, &effect.request.form);
+        effect.request.waiter.into_iter().for_each(|order| self.end_group_try(order));
         self.resume_behind_effects(partition, effect.executor, &effect.waiting);
     }
 

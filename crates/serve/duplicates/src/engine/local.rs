@@ -8,8 +8,10 @@ use super::access::unix_ms;
 use super::client_command::BAD_NAME;
 use super::clients::Transaction;
 use super::effects::Request;
-use super::types::{ClientId, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, integer};
+use super::types::{ClientId, Form, ParsedCommand, Write};
+use evenkeel_stores::resp::commands::{
+    self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer,
+};
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
@@ -17,6 +19,8 @@ use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
 const PING_ARITY: &str = "ERR wrong number of arguments for 'ping' command";
 const FLUSH_BESIDE_EFFECTS: &str = "ERR FLUSHALL and FLUSHDB are not taken in one transaction with \
     scripts, SPOP or deliveries to consumer groups: send it before MULTI or after EXEC";
+const PUBLISH_BESIDE_FLUSH: &str = "ERR FLUSHALL, FLUSHDB and PUBLISH are not taken in one \
+    transaction: publish behind EXEC";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 /// Commands one transaction may have, so that it cannot fill the memory.
 pub(super) const TRANSACTION_BYTES_MAX: usize = 16 << 20;
@@ -74,6 +78,7 @@ impl Inner {
             },
             Local::Role => self.role(id),
             Local::Script => self.script(id, parsed),
+            Local::Function => self.function(id, parsed),
             Local::Wait => self.wait_for(id, parsed),
             Local::Time => self.time(id),
             Local::Multi => self.multi(id),
@@ -270,7 +275,8 @@ impl Inner {
         };
         let mut text = Vec::new();
         let draws = matches!(class, Class::Rewritten(Rewrite::Pop, _)) && self.is_redis();
-        let is_effect = draws || class == Class::Effects;
+        // Nothing waits there: a read of a group is done at once.
+        let is_effect = draws || matches!(class, Class::Effects | Class::Waits(WaitsFor::Group));
         let written = match class {
             Class::Rewritten(Rewrite::Pop, _) if draws => {
                 parsed.write(&mut text);
@@ -365,9 +371,9 @@ impl Inner {
             return self.reply_now(id, encode::null_array);
         }
         let form = transaction.form();
+        let published = std::mem::take(&mut transaction.published);
         if transaction.count == 0 {
-            let slot = self.slot(id);
-            return self.reply(id, slot, b"*0\r\n", &form);
+            return self.exec_nothing(id, &published, &form);
         }
         // A shard may have moved since they came.
         let place = self.locate_keys(transaction.keys.iter().map(AsRef::as_ref));
@@ -379,6 +385,10 @@ impl Inner {
                 return self.refuse(id, &reply.to_string());
             }
         };
+        if transaction.empties && !published.is_empty() {
+            self.unwatch(id);
+            return self.refuse(id, PUBLISH_BESIDE_FLUSH);
+        }
         if transaction.empties {
             return self.empty_all_within(id, (shard, transaction), form);
         }
@@ -387,12 +397,20 @@ impl Inner {
         keys.iter().for_each(|key| self.streams.forget(*key));
         if transaction.is_effect && self.is_redis() {
             let Transaction { commands, count, .. } = transaction;
-            let (client, is_single) = (id, false);
-            return self.run_effects(Request { client, shard, commands, count, form, is_single });
+            return self.run_effects(Request {
+                client: id,
+                shard,
+                commands,
+                count,
+                form,
+                is_single: false,
+                waiter: None,
+                published,
+            });
         }
         // Reads among them see one state of one shard only together: also without a write they
         // go as one, to all duplicates.
-        self.write(
+        let call = self.write(
             id,
             &Write {
                 commands: &transaction.commands,
@@ -405,6 +423,17 @@ impl Inner {
                 is_single: false,
             },
         );
+        if let Some(call) = call {
+            self.publish_behind(call, published);
+        }
+    }
+
+    /// Nothing of a transaction is for duplicates.
+    fn exec_nothing(&mut self, id: ClientId, published: &[u8], form: &Form) {
+        let seen = self.client(id).map(|client| client.session.seen());
+        self.send_messages(published, seen.unwrap_or_default());
+        let slot = self.slot(id);
+        self.reply(id, slot, b"*0\r\n", form);
     }
 
     /// `EK.TOKEN`: what this session has seen, to be carried to another connection.

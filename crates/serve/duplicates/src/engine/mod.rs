@@ -17,7 +17,7 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
-//! | `scripts.rs` | scripts by their names |
+//! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
@@ -30,7 +30,7 @@
 //! | `front.rs` | what the next ones share |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
-//! | `waiting.rs` | `BLPOP` and its kin: who waits for which key |
+//! | `waiting.rs`, `group_waits.rs` | `BLPOP` and its kin, consumers of groups: who waits for what |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `moving.rs` | what another partition gets of a shard that moves there |
@@ -55,7 +55,9 @@ mod connection_state;
 mod effects;
 mod flush;
 mod front;
+mod functions;
 mod gather;
+mod group_waits;
 mod info;
 mod layout;
 mod local;
@@ -98,7 +100,7 @@ use super::config::{Connector, DuplicatesConfig};
 use super::counts::Counts;
 use asking::Questions;
 pub(super) use bootstrap::count_commands;
-use checks::{Checks, is_exact};
+use checks::{Checks, DIFFERENT, is_exact};
 pub(super) use clients::Client;
 use connection_state::ConnectionState;
 use effects::Effects;
@@ -134,8 +136,6 @@ const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a log that failed is tried again.
 const MEND_EVERY: Duration = Duration::from_secs(1);
-
-const DIFFERENT: &str = "UNAVAILABLE the duplicates that answered differ; ask again";
 
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
@@ -199,6 +199,7 @@ pub(super) struct Inner {
     watches: Watches,
     waiting: Waiting,
     subscriptions: Subscriptions<ClientId>,
+    published: channels::Published,
     effects: Effects,
     scripts: Scripts,
 }
@@ -333,6 +334,7 @@ impl Engine {
             watches: Watches::default(),
             waiting: Waiting::default(),
             subscriptions: Subscriptions::default(),
+            published: channels::Published::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
         };
@@ -389,6 +391,7 @@ impl Engine {
             let mut inner = self.look();
             inner.flusher = Some(context.waker().clone());
             if std::mem::take(&mut inner.is_scheduled) {
+                inner.try_groups();
                 inner.flush();
             }
             Poll::<()>::Pending
@@ -668,6 +671,7 @@ impl Inner {
         if let Some(sample) = &mut call.sample {
             sample.client = Some(self.now.since(opened));
         }
+        self.publish_written(key, true);
         match (pop, waiter) {
             (Some(pop), _) => self.popped(pop, &answer),
             (None, Some(order)) => self.tried(order, (client, slot), (&answer, &form)),
@@ -705,6 +709,7 @@ impl Inner {
             reading::GONE.to_owned()
         };
         self.counts.given_up(is_write);
+        self.publish_written(key, false);
         let mut answer = Vec::new();
         encode::error(&mut answer, &text);
         self.reply(client, slot, &answer, &Form::One(Shape::Plain));

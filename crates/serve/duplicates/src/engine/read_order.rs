@@ -99,9 +99,13 @@ impl Inner {
         let last_of = |key: &[u8]| client.read_order.last_of(key, |slot| client.is_waiting(slot));
         let last = match (class, &client.transaction) {
             // What a script reads is not known.
-            (Class::Whole(Whole::Flush | Whole::Sort { .. }) | Class::Effects, None) => {
-                client.read_order.last(|slot| client.is_waiting(slot))
-            }
+            (
+                Class::Whole(
+                    Whole::Flush | Whole::Libraries { changes: true } | Whole::Sort { .. },
+                )
+                | Class::Effects,
+                None,
+            ) => client.read_order.last(|slot| client.is_waiting(slot)),
             (Class::Local(Local::Exec), Some(it)) if it.empties || it.is_effect => {
                 client.read_order.last(|slot| client.is_waiting(slot))
             }

@@ -8,12 +8,13 @@
 use super::Inner;
 use super::types::{ClientId, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::RequestParser;
-use evenkeel_stores::resp::scripts::Scripts;
+use evenkeel_stores::resp::scripts::{self, Scripts};
+use evenkeel_stores::resp::{encode, functions};
 
 impl Inner {
-    /// `EVAL` makes a script known, `EVALSHA` is taken as `EVAL`; `None` = it is taken as it is.
+    /// `EVAL` makes a script known, `EVALSHA` is taken as `EVAL`, and this of a script that says
+    /// that it writes nothing as `EVAL_RO`; `None` = it is taken as it is.
     pub(super) fn submit_script(
         &mut self,
         id: ClientId,
@@ -26,7 +27,7 @@ impl Inner {
                 if is_known && commands::keys(command, parsed.arguments()).is_ok() {
                     self.scripts.remember(parsed.argument(1));
                 }
-                return None;
+                command
             }
             "evalsha" => commands::lookup(b"eval")?,
             "evalsha_ro" => commands::lookup(b"eval_ro")?,
@@ -34,12 +35,25 @@ impl Inner {
         };
         let client = self.client(id).filter(|client| client.is_known)?;
         let in_transaction = client.transaction.is_some();
-        let Some(text) = self.scripts.find(parsed.argument(1)) else {
+        let is_here = plain == command;
+        let is_read = |text: &[u8]| plain.name == "eval" && scripts::is_read_only(text);
+        if is_here && !(is_read(parsed.argument(1)) && self.is_redis()) {
+            return None;
+        }
+        let found = match is_here {
+            true => Some(parsed.argument(1).into()),
+            false => self.scripts.find(parsed.argument(1)),
+        };
+        let Some(text) = found else {
             if in_transaction || !self.is_redis() {
                 return None; // at Redis, too, it is EXEC that finds none
             }
             self.refuse(id, "NOSCRIPT No matching script. Please use EVAL.");
             return Some(true);
+        };
+        let plain = match is_read(&text) {
+            true => commands::lookup(b"eval_ro")?,
+            false => plain,
         };
         let mut buffer = Vec::new();
         let name = plain.name.as_bytes();
@@ -85,16 +99,27 @@ impl Inner {
                     Some(_) => self.refuse(id, "ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
                 }
             }
-            (b"load" | b"exists" | b"flush", _) => {
+            (b"kill", 2) => self.ask_aside(id, parsed),
+            (b"help", 2) => self.ask_one(id, parsed),
+            (b"load" | b"exists" | b"flush" | b"kill" | b"help", _) => {
                 let name = String::from_utf8_lossy(&what);
                 let text = format!("ERR wrong number of arguments for 'script|{name}' command");
                 self.refuse(id, &text);
             }
-            _ => self.refuse(
-                id,
-                "ERR of SCRIPT only LOAD, EXISTS and FLUSH are done here: connect to the duplicate \
-                 that runs a script to end it (SCRIPT KILL)",
-            ),
+            _ => self
+                .refuse(id, "ERR of SCRIPT only LOAD, EXISTS, FLUSH, KILL and HELP are done here"),
+        }
+    }
+
+    /// `FUNCTION KILL`, `FUNCTION STATS`, `FUNCTION HELP`
+    pub(super) fn function(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        if let Some(lacks) = self.lacks(parsed.argument(0)) {
+            return self.refuse(id, &lacks);
+        }
+        match functions::subcommand_error(parsed.arguments()) {
+            Some(text) => self.refuse(id, &text),
+            None if parsed.arguments().is(1, "help") => self.ask_one(id, parsed),
+            None => self.ask_aside(id, parsed),
         }
     }
 }

@@ -314,6 +314,8 @@ pub(crate) enum Question {
     Deadline,
     Bytes,
     Value,
+    /// All libraries of functions, which are compared as one key is.
+    Libraries,
 }
 
 /// What `TYPE` says of a key.
@@ -327,6 +329,8 @@ pub(crate) enum Kind {
     Hash,
     Stream,
     Other,
+    /// No key: the libraries of functions.
+    Libraries,
 }
 
 /// Whom a key is for.

@@ -12,13 +12,14 @@
 //! Nothing is sent within [`Inner::settle`], which may not be entered twice: what is to be tried
 //! again is noted, and sent before the next flush.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_core::Instant;
 use evenkeel_ordered::{ConnectionKind, Consistency, Waiters, Wanted};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
+use super::group_waits::{GROUP_GONE, Kind, kind_of};
 use super::types::{Asked, ClientId, ErrorReply, Form, Inquiry, Owed, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{self, Command, Repeat, Wait};
 use evenkeel_stores::resp::encode;
@@ -39,8 +40,10 @@ const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 /// The commands that wait.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    order: Waiters<Wait>,
-    commands: BTreeMap<u64, Waiter>,
+    pub(super) order: Waiters<Kind>,
+    pub(super) commands: BTreeMap<u64, Waiter>,
+    /// Consumers of groups that are to be tried.
+    pub(super) groups: VecDeque<u64>,
     /// Keys of lists that a try has filled.
     filled: Vec<Box<[u8]>>,
     /// The write that is being sent is a try: it fills once it has found something.
@@ -49,22 +52,22 @@ pub(super) struct Waiting {
 }
 
 #[derive(Debug)]
-struct Waiter {
-    client: ClientId,
-    command: &'static Command,
-    wait: Wait,
+pub(super) struct Waiter {
+    pub(super) client: ClientId,
+    pub(super) command: &'static Command,
+    kind: Kind,
     /// What it says; ids `$` of `XREAD` become ids.
-    text: Vec<u8>,
+    pub(super) text: Vec<u8>,
     /// Last ids that are asked for.
     asked: usize,
-    is_first: bool,
+    pub(super) is_first: bool,
     /// What it is told once nothing was found.
-    end: Option<End>,
+    pub(super) end: Option<End>,
 }
 
 /// Why it waits no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+pub(super) enum End {
     Timeout,
     Unblocked,
     Gone,
@@ -109,10 +112,11 @@ impl Inner {
         let due = timeout.map(|timeout| self.now + timeout);
         let takes = wait != Wait::Stream;
         let last_ids = waiting::last_ids(command, arguments);
-        let wanted = Wanted { kind: wait, takes, keys, due };
+        let kind = kind_of(wait, command, arguments);
+        let wanted = Wanted { kind, takes, keys, due };
         let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
         let (client, asked, is_first, end) = (id, last_ids.len(), true, None);
-        let waiter = Waiter { client, command, wait, text, asked, is_first, end };
+        let waiter = Waiter { client, command, kind, text, asked, is_first, end };
         waiting.commands.insert(order, waiter);
         due.into_iter().for_each(|due| self.reads.arm(due));
         if let Some(client) = self.client(id) {
@@ -137,7 +141,10 @@ impl Inner {
             self.waiting.order.send(order);
         }
         waiter.is_first &= key.is_none();
-        let (id, wait, command) = (waiter.client, waiter.wait, waiter.command);
+        let (id, (wait, _), command) = (waiter.client, waiter.kind, waiter.command);
+        if wait == Wait::Group {
+            return self.note_group_try(order);
+        }
         let Try { text, keys: names } = waiting::attempt(command, &waiter.text, key);
         let is_read = wait == Wait::Stream;
         // A shard may have moved since it came.
@@ -180,7 +187,11 @@ impl Inner {
     ///
     /// # Errors
     /// What the client is told where they are in one partition no longer, or one of them moves.
-    fn place_of_try(&self, keys: &[Box<[u8]>], is_read: bool) -> Result<usize, ErrorReply> {
+    pub(super) fn place_of_try(
+        &self,
+        keys: &[Box<[u8]>],
+        is_read: bool,
+    ) -> Result<usize, ErrorReply> {
         let place = self.locate_keys(keys.iter().map(AsRef::as_ref))?;
         let place = place.ok_or_else(|| ErrorReply::new("ERR", "a command without a key"))?;
         Ok(if is_read { place.shard } else { place.shard_to_write()? })
@@ -232,9 +243,15 @@ impl Inner {
             let Some((command, arguments)) = known else { return };
             for (key, wait, most) in fills(command, arguments) {
                 if order.is_waited_for(key) {
-                    tried.extend(
-                        order.fill(key, wait, most).into_iter().map(|it| (it, key.to_vec())),
-                    );
+                    let kind = wait.map(|wait| (wait, 0));
+                    let mut found = order.fill(key, kind, most);
+                    if let Some(Wait::Stream | Wait::Group) = wait {
+                        let groups = order.kinds(key).into_iter();
+                        for kind in groups.filter(|kind| kind.0 == Wait::Group) {
+                            found.extend(order.fill(key, Some(kind), 1));
+                        }
+                    }
+                    tried.extend(found.into_iter().map(|it| (it, key.to_vec())));
                 }
             }
         });
@@ -256,6 +273,12 @@ impl Inner {
         let is_other = !waiter.is_first && !moves && answer.starts_with(b"-WRONGTYPE");
         // One that fails at once took nothing from anybody.
         let passes_on = moves && !(waiter.is_first && answer.starts_with(b"-"));
+        let kind = waiter.kind;
+        let is_gone = kind.0 == Wait::Group && !waiter.is_first && answer.starts_with(b"-NOGROUP");
+        let waited_for = match kind.0 {
+            Wait::Group => waiting::attempt(waiter.command, &waiter.text, None).keys,
+            _ => Vec::new(),
+        };
         waiter.is_first = false;
         if answer.first() != Some(&b'_') && !is_other {
             if passes_on {
@@ -264,8 +287,15 @@ impl Inner {
                 self.waiting.filled.extend(moved);
                 self.schedule();
             }
+            let answer = match is_gone {
+                true => GROUP_GONE,
+                false => answer,
+            };
             self.waiting.order.found(order);
             self.stop_waiting(order);
+            if kind.0 == Wait::Group {
+                self.pass_on_group(&waited_for, kind);
+            }
             return self.reply(id, slot, answer, form);
         }
         let end = waiter.end;
@@ -300,7 +330,7 @@ impl Inner {
     /// A read that was lost is sent again; whether this try was one.
     pub(super) fn reads_again(&mut self, order: u64, id: ClientId) -> bool {
         let waiter = self.waiting.commands.get(&order);
-        let is_read = waiter.is_some_and(|it| it.wait == Wait::Stream);
+        let is_read = waiter.is_some_and(|it| it.kind.0 == Wait::Stream);
         if !is_read || !self.leads() || self.client(id).is_none() {
             return false;
         }
@@ -321,7 +351,7 @@ impl Inner {
                 self.waiting.filled.push(key); // until that is done
                 continue;
             }
-            for order in self.waiting.order.fill(&key, Some(Wait::List), 1) {
+            for order in self.waiting.order.fill(&key, Some((Wait::List, 0)), 1) {
                 self.attempt(order, Some(&key));
             }
         }
@@ -342,7 +372,7 @@ impl Inner {
     }
 
     /// Ends a wait, as soon as no try is under way.
-    fn end_waiting(&mut self, order: u64, end: End) {
+    pub(super) fn end_waiting(&mut self, order: u64, end: End) {
         let is_under_way = self.waiting.order.is_under_way(order);
         let Some(waiter) = self.waiting.commands.get_mut(&order) else { return };
         if is_under_way {
@@ -390,6 +420,9 @@ impl Inner {
 
     /// Once in a while: where another process may lead, nobody is served here.
     pub(super) fn look_after_waiters(&mut self) {
+        if !self.waiting.groups.is_empty() {
+            self.schedule();
+        }
         if self.waiting.order.is_empty() || self.leads() {
             return;
         }

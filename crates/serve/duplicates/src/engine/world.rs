@@ -157,6 +157,7 @@ impl World {
     pub(super) fn heard(&self, id: ClientId) -> String {
         let mut inner = self.engine.borrow();
         inner.exec_ready(); // as at the end of a turn
+        inner.try_groups();
         let out = inner.client(id).map(|client| std::mem::take(&mut client.out));
         String::from_utf8(out.unwrap_or_default()).unwrap()
     }
@@ -165,6 +166,7 @@ impl World {
     pub(super) fn fetch(&mut self) {
         let mut inner = self.engine.borrow();
         inner.exec_ready(); // as at the end of a turn
+        inner.try_groups();
         for (server, sent) in self.sent.iter_mut().enumerate() {
             for (kind, sent) in CONNECTIONS.into_iter().zip(sent) {
                 let buffer = inner.servers[server].connection(kind).take();

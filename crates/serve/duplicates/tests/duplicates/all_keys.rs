@@ -461,7 +461,7 @@ fn patterns_of_sort_are_for_one_partition() {
             );
         }
         let refused = ours.ask(&["SORT", "list", "BY", "w_*"]);
-        assert!(refused.starts_with(b"-ERR this is about keys that it does not name"));
+        assert!(refused.starts_with(b"-ERR this is about more than the keys that it names"));
         world.settle();
         assert_eq!(world.states().len(), 1, "duplicates differ");
     }

@@ -12,11 +12,14 @@ mod diverged;
 mod effects;
 #[cfg(target_os = "linux")]
 mod full;
+mod functions;
+mod group_waits;
 mod hold;
 #[cfg(target_os = "linux")]
 mod keyspaces;
 mod mixed;
 mod online;
+mod published;
 mod servers;
 mod silent;
 mod stopping;

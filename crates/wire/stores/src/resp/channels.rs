@@ -2,9 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::commands::Channels;
+use super::commands::{self, Channels, Class, Local};
 use super::request::Arguments;
 use super::{Protocol, encode, glob};
+
+/// What is published: where, to which name, and what.
+pub type Message<'a> = (Channels, &'a [u8], &'a [u8]);
+
+/// Takes apart `PUBLISH` and `SPUBLISH`, which lie one after the other.
+pub fn for_each_message(commands: &[u8], mut act: impl FnMut(Message<'_>)) {
+    commands::for_each(commands, |known| {
+        if let Some((command, arguments)) = known
+            && let Class::Local(Local::Publish(kind)) = command.class
+            && command.accepts(arguments.len())
+        {
+            act((kind, arguments.at(1), arguments.at(2)));
+        }
+    });
+}
 
 /// Who listens to what; `I` names a client.
 #[derive(Clone, Debug)]

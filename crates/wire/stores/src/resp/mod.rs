@@ -33,6 +33,7 @@ pub mod channels;
 pub mod commands;
 pub mod connections;
 pub mod encode;
+pub mod functions;
 pub mod glob;
 pub mod hash;
 pub mod info;

@@ -204,6 +204,8 @@ pub struct Group {
     pub commands: Vec<u8>,
     /// How many.
     pub count: u32,
+    /// `PUBLISH` and `SPUBLISH`, one after the other: they change no data.
+    pub published: Vec<u8>,
     /// There were more bytes than are kept: the commands are not all of them.
     pub is_cut: bool,
 }
@@ -294,8 +296,15 @@ impl Groups {
         if let Some(mark) = mark {
             group.mark = mark.to_vec();
             self.is_marked = true;
-        } else if !is("publish") && !is("spublish") {
-            push(group, bytes, self.bytes_max); // what was published has no effect on data
+        } else if is("publish") || is("spublish") {
+            if group.published.len() + bytes.len() > self.bytes_max {
+                group.is_cut = true;
+                group.published = Vec::new();
+            } else {
+                group.published.extend_from_slice(bytes);
+            }
+        } else {
+            push(group, bytes, self.bytes_max);
         }
         None
     }

@@ -44,9 +44,28 @@ impl Scripts {
     }
 }
 
+/// Whether a script says of itself that it writes nothing, which the server then sees to:
+/// `#!lua flags=no-writes` in its first line.
+pub fn is_read_only(text: &[u8]) -> bool {
+    let Some(rest) = text.strip_prefix(b"#!lua") else { return false };
+    let first = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let flags = first.split(u8::is_ascii_whitespace).find_map(|it| it.strip_prefix(b"flags="));
+    flags.is_some_and(|flags| flags.split(|&byte| byte == b',').any(|it| it == b"no-writes"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_script_that_says_it_writes_nothing_is_a_read() {
+        for text in ["#!lua flags=no-writes\nreturn 1", "#!lua flags=allow-stale,no-writes"] {
+            assert!(is_read_only(text.as_bytes()), "{text}");
+        }
+        for text in ["return 'flags=no-writes'", "#!lua\n-- flags=no-writes", "#!lua flags=none"] {
+            assert!(!is_read_only(text.as_bytes()), "{text}");
+        }
+    }
 
     #[test]
     fn scripts_are_found_by_their_names_and_the_oldest_are_forgotten() {

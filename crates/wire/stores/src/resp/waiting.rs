@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::commands::{Command, Refusal, Wait, keys};
+use super::commands::{Command, Refusal, Wait, keys, stream_option};
 use super::encode;
 use super::request::{Arguments, Limits, RequestParser};
 
@@ -22,6 +22,13 @@ pub fn timeout(command: &Command, arguments: Arguments<'_>) -> Result<Option<Dur
         "xread" => {
             let at = (1..arguments.len()).step_by(2).find(|&at| arguments.is(at, "block"));
             millis(at.and_then(|at| arguments.get(at + 1)).ok_or(SYNTAX)?)
+        }
+        "xreadgroup" => {
+            let mut at = 1;
+            while at < arguments.len() && !arguments.is(at, "block") {
+                at += stream_option(arguments, at);
+            }
+            millis(arguments.get(at + 1).ok_or(SYNTAX)?)
         }
         "blmove" if !is_end(3) || !is_end(4) => Err(SYNTAX),
         "blmpop" | "bzmpop" => seconds(arguments.at(1)),
@@ -74,7 +81,20 @@ pub fn is_move(command: &Command) -> bool {
     matches!(command.name, "lmove" | "rpoplpush" | "blmove" | "brpoplpush")
 }
 
+/// The group whose consumer a command is of.
+pub fn group<'a>(command: &Command, arguments: Arguments<'a>) -> Option<&'a [u8]> {
+    if command.name != "xreadgroup" {
+        return None;
+    }
+    let mut at = 1;
+    while at < arguments.len() && !arguments.is(at, "group") {
+        at += stream_option(arguments, at);
+    }
+    arguments.get(at + 1)
+}
+
 /// The keys that a write may fill for who waits, with what (`None` = anything), and for how many.
+/// Of each group one is tried, whatever comes.
 pub fn fills<'a>(
     command: &Command,
     arguments: Arguments<'a>,
@@ -90,6 +110,9 @@ pub fn fills<'a>(
         "zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore" | "geosearchstore"
         | "georadius" | "georadiusbymember" => (Some(Wait::SortedSet), ALL),
         "xadd" => (Some(Wait::Stream), ALL),
+        // Consumers of a group are told that it is gone.
+        "xgroup" if arguments.is(1, "destroy") => (Some(Wait::Group), 0),
+        "del" | "unlink" => (Some(Wait::Group), 0),
         "rename" | "renamenx" | "copy" | "restore" => (None, ALL),
         _ => return Vec::new(),
     };

@@ -44,7 +44,7 @@ fn stream(world: &World, server: usize, mark: &str, effects: &[&[&str]]) {
     let mut inner = world.engine.borrow();
     let connection = inner.servers[server].connection;
     let (mark, count) = (mark.as_bytes().to_vec(), effects.len() as u32);
-    inner.effects_came(server, connection, Group { mark, commands, count, is_cut: false });
+    inner.effects_came(server, connection, Group { mark, commands, count, ..Group::default() });
 }
 
 const QUEUED: [&str; 3] = ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n"];
@@ -630,4 +630,56 @@ fn reads_are_not_sent_to_who_is_ahead_where_another_can_answer() {
     let reader = world.client();
     assert!(world.tell(reader, &["GET", "k"]));
     assert_eq!(world.waiting(executor)[1], 1, "it is the last one");
+}
+
+/// A message tells of what nobody has, or not for certain, never.
+#[test]
+fn what_a_script_publishes_is_told_when_it_is_acknowledged_and_not_where_it_is_in_doubt() {
+    for is_in_doubt in [false, true] {
+        let mut world = majority(3);
+        let listener = world.client();
+        assert!(world.tell(listener, &["SUBSCRIBE", "c"]));
+        world.heard(listener);
+        let (id, executor) = begun(&mut world, 1);
+        let others: Vec<usize> = (0..3).filter(|&it| it != executor).collect();
+        answer(&world, executor, &QUEUED);
+        answer(&world, executor, &[DONE]);
+        {
+            let mut inner = world.engine.borrow();
+            let connection = inner.servers[executor].connection;
+            let (mut commands, mut published) = (Vec::new(), Vec::new());
+            evenkeel_stores::resp::encode::command(&mut commands, &[b"SET", b"k", b"5"]);
+            evenkeel_stores::resp::encode::command(&mut published, &[b"PUBLISH", b"c", b"x"]);
+            let (mark, count) = (b"ahead 1 1".to_vec(), 1);
+            let group = Group { mark, commands, count, published, is_cut: false };
+            inner.effects_came(executor, connection, group);
+        }
+        assert_eq!(last(&world), 1);
+        assert_eq!(world.heard(listener), "", "a majority is two");
+        if is_in_doubt {
+            others.iter().for_each(|&server| world.lose(server, Dropped::Lost));
+            assert!(world.heard(id).starts_with("-UNCERTAIN"));
+            assert_eq!(world.heard(listener), "");
+        } else {
+            answer(&world, others[0], &QUEUED);
+            answer(&world, others[0], &["*2\r\n+OK\r\n+OK\r\n"]);
+            assert_eq!(world.heard(id), ":5\r\n");
+            assert_eq!(world.heard(listener), "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n");
+        }
+        assert!(world.engine.borrow().published.is_empty());
+    }
+}
+
+#[test]
+fn a_script_that_says_it_writes_nothing_is_read_from_one_duplicate() {
+    let mut world = majority(3);
+    let id = world.client();
+    let text = "#!lua flags=no-writes\nreturn 1";
+    assert!(world.tell(id, &["EVAL", text, "1", "k"]));
+    let name = "77f21361171213377cb083e2ffc2ae24ffdff8fb";
+    assert!(world.tell(id, &["EVALSHA", name, "1", "k"]));
+    assert!(world.engine.borrow().take_wanted_streams().is_empty(), "nobody executes anything");
+    let asked: Vec<String> = (0..3).flat_map(|it| world.asked(it, ConnectionKind::Free)).collect();
+    let read = format!("eval_ro {text} 1 k");
+    assert_eq!(asked, [read.clone(), read]);
 }

@@ -12,6 +12,8 @@ pub(super) enum Options {
     Bitfield,
     Copy,
     Flush,
+    /// Of `FUNCTION`: some subcommands change libraries, some show them.
+    Function,
     Geoadd,
     Getex,
     /// Of `LPOP` and `RPOP`: a count changes the null.
@@ -47,6 +49,7 @@ fn classify_by_options(command: &Command, arguments: Arguments<'_>) -> Class {
         Options::Bitfield => bitfield(arguments),
         Options::Copy => copy(arguments),
         Options::Flush => flush(command.class, arguments),
+        Options::Function => function(command.class, arguments),
         Options::Geoadd => added(arguments, &["nx", "xx"], &["ch"]),
         Options::Getex => getex(arguments),
         Options::Memory if arguments.is(1, "usage") => read_subcommand(arguments, &["usage"]),
@@ -190,6 +193,15 @@ fn flush(plain: Class, arguments: Arguments<'_>) -> Class {
     if arguments.len() == 1 || (arguments.len() == 2 && is_known()) { plain } else { SYNTAX }
 }
 
+/// Which arguments a subcommand has is looked at by who does it.
+fn function(plain: Class, arguments: Arguments<'_>) -> Class {
+    match position(arguments, 1, &["load", "delete", "flush", "restore", "list", "dump"]) {
+        Some(0..=3) => Class::Whole(Whole::Libraries { changes: true }),
+        Some(_) => Class::Whole(Whole::Libraries { changes: false }),
+        None => plain,
+    }
+}
+
 fn restore(arguments: Arguments<'_>) -> Class {
     let mut repeat = Repeat::Once;
     let mut is_absolute = arguments.get(2).and_then(integer) == Some(0);
@@ -248,8 +260,12 @@ fn xread(plain: Class, arguments: Arguments<'_>) -> Class {
     let (mut class, mut at) = (plain, 1);
     while at < arguments.len() {
         match position(arguments, at, &["streams", "block", "count", "group", "noack"]) {
+            // What was delivered before is there at once.
+            Some(0) if class == Class::Waits(Wait::Group) && !is_of_new(arguments, at) => {
+                return plain;
+            }
             Some(0) => return class,
-            Some(1) if plain != Class::Read => return Class::Refused(refusals::GROUP_BLOCKS),
+            Some(1) if plain != Class::Read => (class, at) = (Class::Waits(Wait::Group), at + 2),
             Some(1) => (class, at) = (Class::Waits(Wait::Stream), at + 2),
             Some(3 | 4) if plain == Class::Read => return SYNTAX,
             Some(_) => at += stream_option(arguments, at),
@@ -257,6 +273,12 @@ fn xread(plain: Class, arguments: Arguments<'_>) -> Class {
         }
     }
     SYNTAX
+}
+
+/// Whether all ids of `XREADGROUP` are `>`, behind this word.
+fn is_of_new(arguments: Arguments<'_>, streams: usize) -> bool {
+    let first = streams + 1 + (arguments.len() - streams - 1) / 2;
+    (first..arguments.len()).all(|at| arguments.is(at, ">"))
 }
 
 /// All servers have the same entries at this place in the order of writes, so `$` is the same id.

@@ -91,7 +91,7 @@ pub fn keys(command: &Command, arguments: Arguments<'_>) -> Result<KeyIndices, R
             let sources = counted(command, arguments, 2)?;
             Ok(KeyIndices { further: Some(1), ..sources })
         }
-        Keys::Script => script(arguments),
+        Keys::Script => script(command, arguments),
         Keys::Streams => streams(arguments),
         Keys::Sort => {
             let skipped = [("limit", 2), ("by", 1), ("get", 1)];
@@ -117,11 +117,13 @@ fn counted(command: &Command, arguments: Arguments<'_>, at: usize) -> Result<Key
     Ok(KeyIndices::span(at + 1, at + 1 + count, 1))
 }
 
-fn script(arguments: Arguments<'_>) -> Result<KeyIndices, Refusal> {
-    if arguments.get(1).is_some_and(|text| text.windows(8).any(|at| at == b"set_repl")) {
+fn script(command: &Command, arguments: Arguments<'_>) -> Result<KeyIndices, Refusal> {
+    let text = arguments.get(1).filter(|_| command.name.starts_with("eval"));
+    if text.is_some_and(|text| text.windows(8).any(|at| at == b"set_repl")) {
         return Err(Refusal(refusals::SET_REPL));
     }
-    let count = arguments.get(2).and_then(integer).ok_or(Refusal(refusals::NOT_AN_INTEGER))?;
+    let no_number = if text.is_some() { refusals::NOT_AN_INTEGER } else { refusals::BAD_KEYS };
+    let count = arguments.get(2).and_then(integer).ok_or(Refusal(no_number))?;
     let count = usize::try_from(count).map_err(|_| Refusal(refusals::NEGATIVE_KEYS))?;
     if count > arguments.len() - 3 {
         return Err(Refusal(refusals::MANY_KEYS));
@@ -146,7 +148,7 @@ fn streams(arguments: Arguments<'_>) -> Result<KeyIndices, Refusal> {
 }
 
 /// How many arguments an option of `XREAD` or `XREADGROUP` has, its name included.
-pub(super) fn stream_option(arguments: Arguments<'_>, at: usize) -> usize {
+pub(in crate::resp) fn stream_option(arguments: Arguments<'_>, at: usize) -> usize {
     match () {
         () if arguments.is(at, "group") => 3,
         () if arguments.is(at, "noack") => 1,

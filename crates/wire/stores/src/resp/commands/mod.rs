@@ -49,6 +49,7 @@ use super::reply::Shape;
 use super::request::{Arguments, Limits, RequestParser};
 use classes::Options;
 pub use classes::classify;
+pub(super) use keys::stream_option;
 pub use keys::{KeyIndices, Keys, keys};
 pub use refusals::NOT_IN_MULTI;
 pub use table::{COMMANDS, lookup};
@@ -116,6 +117,8 @@ pub enum Wait {
     SortedSet,
     /// Entries of streams, which stay.
     Stream,
+    /// Entries for a consumer of a group, which one server delivers.
+    Group,
 }
 
 /// Whether a suffix of the writes may be done again; argued in the [module](self)'s documentation.
@@ -137,6 +140,11 @@ pub enum Repeat {
 pub enum Whole {
     /// `FLUSHALL`, `FLUSHDB`: removes every key.
     Flush,
+    /// `FUNCTION`: every server has the same libraries.
+    Libraries {
+        /// It changes them (`LOAD`, `DELETE`, `FLUSH`, `RESTORE`); else it shows them.
+        changes: bool,
+    },
     /// `KEYS`
     Keys,
     /// `DBSIZE`
@@ -219,6 +227,8 @@ pub enum Local {
     Discard,
     Echo,
     Exec,
+    /// `FUNCTION` as far as it is about a server and not about its libraries.
+    Function,
     Hello,
     Info,
     Module,

@@ -2,9 +2,10 @@
 
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(super) const BAD_KEYS: &str = "ERR Bad number of keys provided";
 pub(super) const NEGATIVE_KEYS: &str = "ERR Number of keys can't be negative";
 pub(super) const NO_KEYS: &str = "ERR numkeys should be greater than 0";
-pub(super) const SET_REPL: &str = "ERR redis.set_repl is not possible here: the other duplicates \
+pub(crate) const SET_REPL: &str = "ERR redis.set_repl is not possible here: the other duplicates \
     get what a script does from its replication stream";
 pub(super) const MANY_KEYS: &str = "ERR Number of keys can't be greater than number of args";
 pub(super) const UNBALANCED_STREAMS: &str = "ERR Unbalanced XREAD list of streams: for each stream \
@@ -20,20 +21,16 @@ pub(super) const COPY_DB: &str = "ERR there is one database: COPY without DB, or
     the key";
 pub(super) const DATABASES: &str = "ERR there is one database: use a prefix in the key instead of \
     a number of a database";
-pub(super) const GROUP_BLOCKS: &str = "ERR XREADGROUP does not wait here: leave BLOCK out and ask \
-    again, or wait with XREAD BLOCK first";
 pub(super) const MIGRATION: &str = "ERR this moves data between single servers past the log: \
     partitions are moved by this service, and data is read out with DUMP";
 pub(super) const REPLICATION: &str = "ERR duplicates are kept equal by this service, not by \
     replication of Redis: the level of acknowledgement is in its configuration";
-pub(super) const FUNCTIONS: &str = "ERR functions are kept by no log of this service: send the \
-    same text as a script with EVAL or EVALSHA";
 /// Of `SORT` where keys are in several partitions.
 pub const SORT_PATTERNS: &str = "ERR BY and GET with a pattern read keys that may be in other \
     partitions: read the elements, then their keys with MGET";
 /// Of what is not done within a transaction.
-pub const WHOLE_IN_MULTI: &str = "ERR this is about keys that it does not name, which a \
-    transaction cannot hold together: send it before MULTI or after EXEC";
+pub const WHOLE_IN_MULTI: &str = "ERR this is about more than the keys that it names, \
+    which a transaction cannot hold together: send it before MULTI or after EXEC";
 pub(super) const SUBCOMMAND: &str = "ERR this subcommand is not offered here: it concerns one \
     server and not the data, connect to the duplicate itself";
 pub(crate) const POP: &str = "ERR SPOP chooses another member at each duplicate: read \

@@ -1,6 +1,6 @@
 //! The table of commands, and finding one in it by its name.
 
-use super::refusals::{ADMINISTRATION, CLUSTER, DATABASES, FUNCTIONS, MIGRATION, REPLICATION};
+use super::refusals::{ADMINISTRATION, CLUSTER, DATABASES, MIGRATION, REPLICATION};
 use super::{
     Channels, Class, Command, Keys, Local, Merge, Options, Repeat, Rewrite, Shape, Time, Wait,
     Whole,
@@ -251,6 +251,9 @@ pub static COMMANDS: &[Command] = &[
     row("evalsha", -3, Class::Effects, Keys::Script),
     row("evalsha_ro", -3, Class::Read, Keys::Script),
     local("script", -2, Local::Script),
+    row("fcall", -3, Class::Effects, Keys::Script),
+    row("fcall_ro", -3, Class::Read, Keys::Script),
+    local("function", -2, Local::Function).with(Options::Function),
     // Answered here.
     local("auth", -2, Local::Auth),
     local("client", -2, Local::Client),
@@ -311,10 +314,6 @@ pub static COMMANDS: &[Command] = &[
     local("subscribe", -2, Local::Subscribe(Channels::Plain)),
     local("sunsubscribe", -1, Local::Unsubscribe(Channels::Sharded)),
     local("unsubscribe", -1, Local::Unsubscribe(Channels::Plain)),
-    // Refused: they differ between duplicates.
-    no("fcall", -3, FUNCTIONS),
-    no("fcall_ro", -3, FUNCTIONS),
-    no("function", -2, FUNCTIONS),
     // Refused: databases, clusters, replication.
     no("move", 3, DATABASES),
     no("swapdb", 3, DATABASES),

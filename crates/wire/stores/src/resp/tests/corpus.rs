@@ -292,4 +292,6 @@ pub(super) const COMMANDS: &[&str] = &[
     "eval_ro return(redis.call('GET',KEYS[1])) 1 string",
     "evalsha e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0",
     "evalsha_ro e0e1f9fabfc9d4800c877a703b823ac0578ff8db 1 string",
+    "fcall no_such_function 1 string x",
+    "fcall_ro no_such_function 1 string",
 ];

@@ -38,7 +38,7 @@ fn array<T: AsRef<[u8]>>(arguments: &[T]) -> Vec<u8> {
 }
 
 /// Does something with the arguments of a command that is given as words.
-fn with_arguments<T, R>(words: &[T], act: impl FnOnce(Arguments<'_>) -> R) -> R
+pub(super) fn with_arguments<T, R>(words: &[T], act: impl FnOnce(Arguments<'_>) -> R) -> R
 where
     T: AsRef<[u8]>,
 {
@@ -48,6 +48,6 @@ where
     act(parser.arguments(&bytes))
 }
 
-fn words(line: &str) -> Vec<&str> {
+pub(super) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }

@@ -153,7 +153,8 @@ fn a_group_is_what_stands_before_its_watermark() {
     let commands = [&["INCR", "a"][..], &["SELECT", "3"], &["DEL", "b"], &["SELECT", "0"]];
     let commands: Vec<u8> = commands.iter().flat_map(|it| array(it)).collect();
     let plain = |mark: &str| Group { mark: mark.into(), ..Group::default() };
-    let second = Group { commands, count: 4, ..plain("ahead 1 2") };
+    let published = array(&["PUBLISH", "c", "x"]);
+    let second = Group { commands, count: 4, published, ..plain("ahead 1 2") };
     assert_eq!(found, [plain("1 7"), second, plain("1 8")]);
 }
 
@@ -164,7 +165,7 @@ fn a_watermark_of_somebody_else_in_a_group_is_one_of_its_commands() {
         [&["MULTI"], &theirs, &["INCR", "a"], &["SET", WATERMARK, "1 9"], &["EXEC"], &["EXEC"]];
     let found = groups(&commands, 1_000);
     let effects = [array(&theirs), array(&["INCR", "a"])].concat();
-    let expected = Group { mark: b"1 9".into(), commands: effects, count: 2, is_cut: false };
+    let expected = Group { mark: b"1 9".into(), commands: effects, count: 2, ..Group::default() };
     assert_eq!(found, [expected]);
     assert_eq!(groups(&commands[..3], 1_000), [], "it has not ended");
 }
