@@ -20,7 +20,6 @@ const MONITOR: &str = "MONITOR shows one server: ask a duplicate itself";
 const EVENTS: &str = "key events come from no duplicate";
 const USERS: &str = "there is one user, default, with the password of the service";
 const DATABASES: &str = "there is one database";
-const PAUSE: &str = "CLIENT PAUSE would hold up every client of the service";
 const STREAM: &str = "unit/type/stream";
 const INTROSPECTION: &str = "unit/introspection";
 
@@ -48,9 +47,6 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(super::REDIS_PY, "*::test_auth", USERS),
     excuse(super::REDIS_PY, "*::test_client_kill_filter_by_user", USERS),
     excuse(super::REDIS_PY, "*::test_bgsave", "snapshots are each server's own"),
-    excuse(super::REDIS_PY, "*::test_client_pause", PAUSE),
-    excuse(super::REDIS_PY, "*::test_client_pause_all", PAUSE),
-    excuse(super::REDIS_PY, "*::test_client_unpause", PAUSE),
     excuse(super::REDIS_PY, "*::test_client_tracking", "client tracking is not offered"),
     excuse(super::REDIS_PY, "*::test_config_set", SETTINGS),
     excuse(super::REDIS_PY, "*::test_config_set_multi_params", SETTINGS),

@@ -30,6 +30,7 @@
 //! | `front.rs` | what the next ones share |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
+//! | `pause.rs` | `CLIENT PAUSE`: commands that are kept back |
 //! | `waiting.rs` | `BLPOP` and its kin: who waits for which key |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
@@ -61,6 +62,7 @@ mod layout;
 mod local;
 mod manage;
 mod moving;
+mod pause;
 mod places;
 mod read_order;
 mod reading;
@@ -116,6 +118,7 @@ use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
 use gather::Gather;
 pub(super) use moving::Move;
+use pause::Pause;
 use reading::Reads;
 use scan::Scans;
 pub(super) use state_pass::StatePass;
@@ -198,6 +201,7 @@ pub(super) struct Inner {
     wait_list: Vec<Wait>,
     watches: Watches,
     waiting: Waiting,
+    pause: Pause,
     subscriptions: Subscriptions<ClientId>,
     effects: Effects,
     scripts: Scripts,
@@ -332,6 +336,7 @@ impl Engine {
             wait_list: Vec::new(),
             watches: Watches::default(),
             waiting: Waiting::default(),
+            pause: Pause::default(),
             subscriptions: Subscriptions::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
@@ -552,6 +557,7 @@ impl Inner {
         self.look_at_wait_list();
         self.tell_shown();
         self.look_after_waiters();
+        self.end_pause_if_over();
         self.schedule();
         doubted
     }

@@ -291,6 +291,12 @@ impl Inner {
         keys.any(|key| self.effects.is_ahead(self.partition_of(key)))
     }
 
+    /// Whether it takes something, which nobody may while clients are paused.
+    fn is_paused(&self, order: u64) -> bool {
+        let waiter = self.waiting.commands.get(&order);
+        self.pause.keeps_writes() && waiter.is_some_and(|it| it.wait != Wait::Stream)
+    }
+
     fn schedule_again(&mut self) {
         if self.waiting.order.has_again() {
             self.schedule();
@@ -317,7 +323,7 @@ impl Inner {
             return;
         }
         for key in std::mem::take(&mut self.waiting.filled) {
-            if self.effects.is_ahead(self.partition_of(&key)) {
+            if self.effects.is_ahead(self.partition_of(&key)) || self.pause.keeps_writes() {
                 self.waiting.filled.push(key); // until that is done
                 continue;
             }
@@ -327,7 +333,7 @@ impl Inner {
         }
         let mut from = 0;
         while let Some(order) = self.waiting.order.next_again(from) {
-            match self.waits_for_effects(order) {
+            match self.waits_for_effects(order) || self.is_paused(order) {
                 true => from = order + 1,
                 false => self.attempt(order, None),
             }

@@ -17,6 +17,7 @@ mod hold;
 mod keyspaces;
 mod mixed;
 mod online;
+mod pausing;
 mod servers;
 mod silent;
 mod stopping;
