@@ -251,6 +251,10 @@ impl Inner {
             Purpose::Described(what, names) => {
                 match good.filter(|reply| is_aggregate(reply)) {
                     Some(reply) => described::cut(reply, what, &mut out),
+                    // In its words: what was asked for cannot be asked.
+                    None if what == Described::Names && first.is_some_and(is_refusal) => {
+                        return (first.unwrap_or_default().to_vec(), Shape::Plain);
+                    }
                     None => {
                         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
                         described::own(what, &names, &mut out);
@@ -351,6 +355,11 @@ impl Inner {
 
 fn is_aggregate(reply: &[u8]) -> bool {
     matches!(reply.first(), Some(b'*' | b'%' | b'~'))
+}
+
+/// Whether it is about the command, and not about who may ask or when.
+fn is_refusal(reply: &[u8]) -> bool {
+    reply.starts_with(b"-ERR ")
 }
 
 fn is_error(reply: &[u8]) -> bool {

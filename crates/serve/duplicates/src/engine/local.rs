@@ -76,6 +76,7 @@ impl Inner {
             Local::Script => self.script(id, parsed),
             Local::Wait => self.wait_for(id, parsed),
             Local::Time => self.time(id),
+            Local::NoReplica => self.ok(id),
             Local::Multi => self.multi(id),
             Local::Discard => self.discard(id),
             Local::Exec => self.exec(id),

@@ -109,9 +109,11 @@ impl Inner {
         let due = timeout.map(|timeout| self.now + timeout);
         let takes = wait != Wait::Stream;
         let last_ids = waiting::last_ids(command, arguments);
+        // Where the last ids of all keys are asked for, each is a stream or nothing as it comes.
+        let is_first = last_ids.len() < keys.len();
         let wanted = Wanted { kind: wait, takes, keys, due };
         let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
-        let (client, asked, is_first, end) = (id, last_ids.len(), true, None);
+        let (client, asked, end) = (id, last_ids.len(), None);
         let waiter = Waiter { client, command, wait, text, asked, is_first, end };
         waiting.commands.insert(order, waiter);
         due.into_iter().for_each(|due| self.reads.arm(due));

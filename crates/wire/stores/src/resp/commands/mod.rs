@@ -223,6 +223,8 @@ pub enum Local {
     Info,
     Module,
     Multi,
+    /// `REPLICAOF NO ONE`: nobody is one.
+    NoReplica,
     Ping,
     Quit,
     Reset,

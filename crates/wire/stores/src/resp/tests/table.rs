@@ -259,6 +259,9 @@ fn options_change_what_is_done() {
         ("flushall", Class::Whole(Whole::Flush)),
         ("FLUSHDB Async", Class::Whole(Whole::Flush)),
         ("object help", Class::Local(Local::AskOne)),
+        ("xgroup help", Class::Local(Local::AskOne)),
+        ("replicaof no one", Class::Local(Local::NoReplica)),
+        ("SLAVEOF NO ONE", Class::Local(Local::NoReplica)),
         ("memory doctor", Class::Local(Local::AskOne)),
         ("memory purge", Class::Local(Local::AskAll)),
         ("slowlog get 10", Class::Local(Local::AskOne)),
@@ -288,7 +291,8 @@ fn options_change_what_is_done() {
         "xread",
         "xread group g c streams a 0",
         "xreadgroup group g c block 0 streams a >",
-        "xgroup help",
+        "replicaof 10.0.0.1 6379",
+        "slaveof one no",
     ] {
         assert!(matches!(class(line), Class::Refused(_)), "{line}: {:?}", class(line));
     }
