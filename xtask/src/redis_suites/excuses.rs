@@ -20,6 +20,11 @@ const MONITOR: &str = "MONITOR shows one server: ask a duplicate itself";
 const EVENTS: &str = "key events come from no duplicate";
 const USERS: &str = "there is one user, default, with the password of the service";
 const DATABASES: &str = "there is one database";
+const READ_COUNT: &str = "duplicates learn of deliveries as replicas of Redis do, which are not \
+    told how many entries a group has read";
+const EXPIRES: &str = "keys expire at their time at each duplicate, also while clients are paused";
+const GROUPS: &str = "unit/type/stream-cgroups";
+const PAUSING: &str = "unit/pause";
 const STREAM: &str = "unit/type/stream";
 const INTROSPECTION: &str = "unit/introspection";
 
@@ -40,12 +45,9 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(INTROSPECTION, "CONFIG SET rollback on *", SETTINGS),
     excuse(INTROSPECTION, "CONFIG SET set immutable", SETTINGS),
     excuse(INTROSPECTION, "CONFIG SET with multiple args", SETTINGS),
-    excuse(
-        "unit/type/stream-cgroups",
-        "Consumer group lag with XDELs",
-        "duplicates learn of deliveries as replicas of Redis do, which are not told how many \
-         entries a group has read before it has read all",
-    ),
+    excuse(GROUPS, "Consumer group lag with XDELs", READ_COUNT),
+    excuse(GROUPS, "Consumer group read counter and lag sanity", READ_COUNT),
+    excuse(PAUSING, "Test both active and passive expires are skipped *", EXPIRES),
     excuse(INTROSPECTION, "CONFIG sanity", SETTINGS),
     excuse(INTROSPECTION, "MONITOR *", MONITOR),
     excuse("unit/pubsub", "Keyspace notifications: *", EVENTS),
@@ -56,7 +58,6 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(super::REDIS_PY, "*::test_client_kill_filter_by_user", USERS),
     excuse(super::REDIS_PY, "*::test_bgsave", "snapshots are each server's own"),
     excuse(super::REDIS_PY, "*::test_client_tracking", "client tracking is not offered"),
-    excuse(super::REDIS_PY, "*::test_config_set", SETTINGS),
     excuse(super::REDIS_PY, "*::test_config_set_multi_params", SETTINGS),
     excuse(super::REDIS_PY, "*::test_copy_to_another_database", DATABASES),
     excuse(super::REDIS_PY, "*::test_select", DATABASES),

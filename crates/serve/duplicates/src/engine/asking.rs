@@ -15,7 +15,7 @@ use evenkeel_ordered::{ConnectionKind, ServerSet};
 use super::super::config::Connector;
 use super::Inner;
 use super::clients::Transaction;
-use super::types::{ClientId, Form, Owed, ParsedCommand};
+use super::types::{ClientId, Form, Owed, OwnSettings, ParsedCommand};
 use evenkeel_stores::resp::commands::described::{self, Described};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{encode, settings};
@@ -36,6 +36,8 @@ pub(super) struct Questions {
     described: BTreeMap<u8, Vec<u8>>,
     /// What was set by `CONFIG SET`: for duplicates that come back.
     pub(super) settings: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What was set of this process.
+    pub(super) own: OwnSettings,
 }
 
 /// One question.
