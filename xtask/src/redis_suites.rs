@@ -39,7 +39,7 @@ const REDIS_PY_FILES: [&str; 4] = [
 ];
 
 /// Files of Redis's suite that make sense at a server that is not started by it.
-const UNITS: [&str; 22] = [
+const UNITS: [&str; 23] = [
     "unit/type/hash",
     "unit/type/incr",
     "unit/type/string",
@@ -60,6 +60,7 @@ const UNITS: [&str; 22] = [
     "unit/dump",
     "unit/introspection",
     "unit/other",
+    "unit/pause",
     "unit/pubsub",
     "unit/scripting",
 ];

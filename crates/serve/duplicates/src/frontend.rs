@@ -229,6 +229,7 @@ impl Session {
         let is_draining = self.link.order() >= Order::Drain;
         if is_draining {
             inner.refuse_waiting(self.id, "this process ends");
+            inner.leave_pause(self.id);
         }
         self.is_paused = false;
         loop {

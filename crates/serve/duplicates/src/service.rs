@@ -155,13 +155,13 @@ impl Service {
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
         let Self { mut config, mut connectors, state, log, recovered, configured, .. } = self;
         let (listener, mut changes, mut leading) = (self.listener, self.changes, JoinSet::new());
-        let accepting = accept_config(&config, self.tls.clone()).fixed();
+        let accepting = watch::Sender::new(Arc::new(accept_config(&config, self.tls.clone())));
         let holder = watch::Sender::default();
         let _sentinel = answer_clients(&config, self.sentinel.zip(Some(self.tls)), &holder, &stop);
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
-                let on = (&listener, accepting.clone());
+                let on = (&listener, accepting.subscribe());
                 let shown = (&state, &holder);
                 let lease = stand_by(&config, settings, on, shown, &mut changes, stop.clone());
                 let Some(lease) = lease.await? else { return Ok(()) };
@@ -199,7 +199,8 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keep_up(&engine, &mut keeping);
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        let mut served = std::pin::pin!(serve(&engine, listener, accepting, stop));
+        let mut served = std::pin::pin!(serve(&engine, listener, accepting.subscribe(), stop));
+        engine.borrow().accept_by(accepting);
         let result = std::future::poll_fn(|context| {
             if let Poll::Ready(failed) = members.poll_failed(context) {
                 return Poll::Ready(Err(failed));

@@ -51,6 +51,9 @@ impl Inner {
         if self.answers_listener(id, (command, class), parsed.arguments()) {
             return true;
         }
+        if let Some(is_taken) = self.keeps_back(id, (command, class), parsed) {
+            return is_taken;
+        }
         if self.holds_behind_reads(id, command, class, parsed)
             || self.holds_behind_effects(id, command, class, parsed)
             || self.asks_last_id(id, (command, class), parsed)

@@ -18,7 +18,7 @@ use super::super::aside::{Aside, BUSY_WITHIN};
 use super::super::config::Connector;
 use super::Inner;
 use super::clients::Transaction;
-use super::types::{ClientId, Form, Owed, ParsedCommand};
+use super::types::{ClientId, Form, Owed, OwnSettings, ParsedCommand};
 use evenkeel_stores::resp::commands::described::{self, Described};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{encode, functions, settings};
@@ -42,6 +42,8 @@ pub(super) struct Questions {
     /// What is to be asked on connections of its own.
     asides: Vec<Aside>,
     wants_asides: Rc<Notify>,
+    /// What was set of this process.
+    pub(super) own: OwnSettings,
 }
 
 /// One question.
@@ -315,6 +317,10 @@ impl Inner {
             Purpose::Described(what, names) => {
                 match good.filter(|reply| is_aggregate(reply)) {
                     Some(reply) => described::cut(reply, what, &mut out),
+                    // In its words: what was asked for cannot be asked.
+                    None if what == Described::Names && first.is_some_and(is_refusal) => {
+                        return (first.unwrap_or_default().to_vec(), Shape::Plain);
+                    }
                     None => {
                         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
                         described::own(what, &names, &mut out);
@@ -421,6 +427,11 @@ fn words_of(command: &[u8]) -> Vec<Vec<u8>> {
 
 fn is_aggregate(reply: &[u8]) -> bool {
     matches!(reply.first(), Some(b'*' | b'%' | b'~'))
+}
+
+/// Whether it is about the command, and not about who may ask or when.
+fn is_refusal(reply: &[u8]) -> bool {
+    reply.starts_with(b"-ERR ")
 }
 
 fn is_error(reply: &[u8]) -> bool {

@@ -22,8 +22,6 @@ pub(super) const BAD_NAME: &str =
 const NO_TRACKING: &str = "ERR client tracking is not offered here: keep values in the client \
                            for a time of your own, or read them with consistency eventual";
 const BAD_ADDRESS: &str = "ERR EK.RELAYED takes the client's address, such as 10.0.0.7:40312";
-const NO_PAUSE: &str = "ERR CLIENT PAUSE would hold up every client of the service: a duplicate \
-                        that is to rest is taken out of it by a change request";
 
 impl Client {
     /// As it is listed.
@@ -125,7 +123,11 @@ impl Inner {
                 "ERR CLIENT CACHING can be called only when the client is in tracking mode with \
                  OPTIN or OPTOUT mode enabled",
             ),
-            (b"PAUSE", 3 | 4) | (b"UNPAUSE", 2) => self.refuse(id, NO_PAUSE),
+            (b"PAUSE", 3 | 4) => self.pause(id, parsed),
+            (b"UNPAUSE", 2) => {
+                self.end_pause();
+                self.ok(id);
+            }
             (b"HELP", 2) => self.ask_one(id, parsed),
             _ => self.refuse_subcommand(id, "client", CLIENT_SUBCOMMANDS, parsed),
         }

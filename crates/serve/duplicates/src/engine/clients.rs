@@ -37,6 +37,8 @@ pub(in super::super) struct Client {
     /// It waits, and nothing is under way.
     pub(in super::super) is_idle: bool,
     pub(super) is_known: bool,
+    /// It is served what it has sent, and nothing more.
+    pub(super) is_leaving: bool,
     pub(super) name: Vec<u8>,
     /// What `CLIENT LIST` says of it, and which answers it wants.
     pub(super) about: About,
@@ -214,6 +216,7 @@ impl Inner {
             waits: None,
             is_idle: false,
             is_known: self.config.password.is_none(),
+            is_leaving: false,
             name: Vec::new(),
             about: About::new(self.now),
             captured: None,
@@ -261,6 +264,7 @@ impl Inner {
         if self.client(id).is_some() {
             self.unwatch(id);
             self.leave_waiting(id);
+            self.forget_paused(id);
             self.stop_listening(id);
             self.wants_all_no_more(id);
             self.clients.remove(id.key);

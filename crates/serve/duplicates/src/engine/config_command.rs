@@ -2,18 +2,42 @@
 //!
 //! `GET` is answered by one duplicate, without passwords. `SET` takes what is safe and the same at
 //! all duplicates ([`settings::is_changeable`]); those that were away get it when they are live
-//! again, as long as this process runs.
+//! again, as long as this process runs. `timeout` is ours: how long clients may idle here.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_ordered::ServerSet;
+use evenkeel_runtime::accept::AcceptConfig;
+use tokio::sync::watch;
 
 use super::Inner;
 use super::asking::{Purpose, Whom};
-use super::types::{ClientId, ParsedCommand};
+use super::types::{ClientId, OwnSettings, ParsedCommand};
 use evenkeel_stores::resp::{encode, settings};
 
 const SUBCOMMANDS: &[&str] = &["get", "set", "resetstat", "rewrite", "help"];
 
 impl Inner {
+    /// Where clients are accepted by what is set here.
+    pub(in super::super) fn accept_by(&mut self, accepting: watch::Sender<Arc<AcceptConfig>>) {
+        let (idle_max, accepting) = (self.config.idle_max, Some(accepting));
+        self.questions.own = OwnSettings { idle_max, accepting };
+    }
+
+    /// Whoever has said nothing for so long is cut off.
+    fn set_idle_max(&mut self, idle_max: Option<Duration>) {
+        self.questions.own.idle_max = idle_max;
+        let Some(accepting) = &self.questions.own.accepting else { return };
+        accepting.send_modify(|config| {
+            let config = Arc::make_mut(config);
+            config.idle = idle_max.unwrap_or(Duration::MAX);
+            if self.config.password.is_none() {
+                config.first = config.idle; // as with Redis nothing need come from a new one
+            }
+        });
+    }
+
     /// `CONFIG GET pattern…`, `CONFIG SET name value…`, `CONFIG RESETSTAT`, `CONFIG HELP`
     pub(super) fn config_command(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
         let what = parsed.argument(1).to_ascii_lowercase();
@@ -44,7 +68,14 @@ impl Inner {
         let pairs =
             arguments.chunks_exact(2).map(|it| (it[0].to_ascii_lowercase(), it[1].to_vec()));
         let pairs: Vec<(Vec<u8>, Vec<u8>)> = pairs.collect();
-        if let Some((name, _)) = pairs.iter().find(|(name, _)| !settings::is_changeable(name)) {
+        if let Some(why) = why_not_own(&pairs) {
+            let text =
+                format!("ERR CONFIG SET failed (possibly related to argument 'timeout') - {why}");
+            return self.refuse(id, &text);
+        }
+        let theirs: Vec<&(Vec<u8>, Vec<u8>)> =
+            pairs.iter().filter(|(name, _)| !settings::is_own(name)).collect();
+        if let Some((name, _)) = theirs.iter().find(|(name, _)| !settings::is_changeable(name)) {
             let text = format!(
                 "ERR CONFIG SET failed (possibly related to argument '{}') - it is not set for \
                  all duplicates from here: only encodings, events, what is slow and limits of \
@@ -53,12 +84,25 @@ impl Inner {
             );
             return self.refuse(id, &text);
         }
-        self.put_question(id, Whom::All, Purpose::Set(pairs), parsed.to_vec());
+        if theirs.is_empty() {
+            self.note_settings(pairs, ServerSet::EMPTY);
+            return self.ok(id);
+        }
+        let mut command: Vec<&[u8]> = vec![b"CONFIG", b"SET"];
+        command.extend(theirs.iter().flat_map(|(name, value)| [&**name, &**value]));
+        let mut text = Vec::new();
+        encode::command(&mut text, &command);
+        self.put_question(id, Whom::All, Purpose::Set(pairs), text);
     }
 
     /// These duplicates have taken what was set: it is kept for those that were away, also for
     /// those that have come back since.
     pub(super) fn note_settings(&mut self, set: Vec<(Vec<u8>, Vec<u8>)>, have: ServerSet) {
+        let (own, set): (Vec<_>, Vec<_>) =
+            set.into_iter().partition(|(name, _)| settings::is_own(name));
+        for (_, value) in own {
+            self.set_idle_max(settings::idle_max(&value).unwrap_or_default()); // it was looked at
+        }
         if set.is_empty() {
             return;
         }
@@ -70,12 +114,20 @@ impl Inner {
     }
 
     /// What is ours and not one server's.
-    pub(super) fn own_settings(&self) -> [(&'static str, String); 4] {
+    pub(super) fn own_settings(&self) -> [(&'static str, String); 5] {
         [
+            ("timeout", self.questions.own.idle_max.map_or(0, |it| it.as_secs()).to_string()),
             ("port", self.config.listen.port().to_string()),
             ("databases", "1".to_owned()),
             ("maxclients", self.config.clients_max.to_string()),
             ("cluster-enabled", "no".to_owned()),
         ]
     }
+}
+
+/// Why what is to be set of this process cannot be; `None` = it can.
+fn why_not_own(pairs: &[(Vec<u8>, Vec<u8>)]) -> Option<&'static str> {
+    let mut own = pairs.iter().filter(|(name, _)| settings::is_own(name));
+    let (_, value) = own.next()?;
+    settings::idle_max(value).err().or_else(|| own.next().map(|_| "duplicate parameter"))
 }

@@ -68,7 +68,8 @@ impl Inner {
             }
         };
         let partition = self.map.partition(shard);
-        if self.effects.is_busy(partition) || self.effects.is_wanted_by_all() {
+        let is_kept_out = self.effects.is_wanted_by_all() || self.pause.keeps_writes();
+        if self.effects.is_busy(partition) || is_kept_out {
             return false;
         }
         // Who waits already goes on waiting while too few are live, or a shard moves.

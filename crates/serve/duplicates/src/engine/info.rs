@@ -62,6 +62,7 @@ impl Inner {
         let up_s = self.now.since(Instant::ZERO).as_secs();
         let live: usize =
             (0..self.members.partitions()).map(|it| self.members.live(it).len()).sum();
+        let blocked = self.waiting.idle() + self.wait_list.len() + self.pause.held();
         vec![
             ("redis_version", self.version()),
             ("redis_mode", "standalone".to_owned()),
@@ -72,7 +73,7 @@ impl Inner {
             ("uptime_in_days", (up_s / 86_400).to_string()),
             ("connected_clients", self.counts.clients.to_string()),
             ("maxclients", self.config.clients_max.to_string()),
-            ("blocked_clients", (self.waiting.idle() + self.wait_list.len()).to_string()),
+            ("blocked_clients", blocked.to_string()),
             ("loading", "0".to_owned()),
             ("role", "master".to_owned()),
             ("connected_slaves", live.saturating_sub(self.map.partitions()).to_string()),

@@ -81,6 +81,7 @@ impl Inner {
             Local::Function => self.function(id, parsed),
             Local::Wait => self.wait_for(id, parsed),
             Local::Time => self.time(id),
+            Local::NoReplica => self.ok(id),
             Local::Multi => self.multi(id),
             Local::Discard => self.discard(id),
             Local::Exec => self.exec(id),

@@ -262,7 +262,8 @@ impl Engine {
         loop {
             let armed = {
                 let mut inner = self.borrow();
-                let due = inner.reads.deadline().into_iter().chain(inner.waiting.deadline()).min();
+                let own = [inner.waiting.deadline(), inner.pause.deadline()];
+                let due = inner.reads.deadline().into_iter().chain(own.into_iter().flatten()).min();
                 inner.reads.armed = due;
                 due.map(|at| (at, timer.at(inner.clock.std_instant(at))))
             };
@@ -282,6 +283,7 @@ impl Engine {
             inner.read_clock();
             inner.wake_reads();
             inner.end_overdue();
+            inner.end_pause_if_over();
         }
     }
 }

@@ -2,16 +2,28 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_core::request::Attempt;
 use evenkeel_ordered::{Hash, Sequence};
+use evenkeel_runtime::accept::AcceptConfig;
 use evenkeel_stores::resp::commands::{Local, Refusal, Repeat};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::request::{Arguments, RequestParser};
+use tokio::sync::watch;
 
 /// What must not be done while a duplicate of the partition is ahead of the log.
 pub(super) const ANOTHER_RUNS: &str = "TRYAGAIN another command is done here first: ask again";
+
+/// What this process allows its clients, where they may change it.
+#[derive(Debug, Default)]
+pub(super) struct OwnSettings {
+    /// How long they may idle; `None` = for ever.
+    pub(super) idle_max: Option<Duration>,
+    pub(super) accepting: Option<watch::Sender<Arc<AcceptConfig>>>,
+}
 
 /// What an answer becomes for a client of RESP2.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -113,9 +113,11 @@ impl Inner {
         let takes = wait != Wait::Stream;
         let last_ids = waiting::last_ids(command, arguments);
         let kind = kind_of(wait, command, arguments);
+        // Where the last ids of all keys are asked for, each is a stream or nothing as it comes.
+        let is_first = last_ids.len() < keys.len();
         let wanted = Wanted { kind, takes, keys, due };
         let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
-        let (client, asked, is_first, end) = (id, last_ids.len(), true, None);
+        let (client, asked, end) = (id, last_ids.len(), None);
         let waiter = Waiter { client, command, kind, text, asked, is_first, end };
         waiting.commands.insert(order, waiter);
         due.into_iter().for_each(|due| self.reads.arm(due));
@@ -321,6 +323,12 @@ impl Inner {
         keys.any(|key| self.effects.is_ahead(self.partition_of(key)))
     }
 
+    /// Whether it takes something, which nobody may while clients are paused.
+    fn is_paused(&self, order: u64) -> bool {
+        let waiter = self.waiting.commands.get(&order);
+        self.pause.keeps_writes() && waiter.is_some_and(|it| it.kind.0 != Wait::Stream)
+    }
+
     fn schedule_again(&mut self) {
         if self.waiting.order.has_again() {
             self.schedule();
@@ -347,7 +355,7 @@ impl Inner {
             return;
         }
         for key in std::mem::take(&mut self.waiting.filled) {
-            if self.effects.is_ahead(self.partition_of(&key)) {
+            if self.effects.is_ahead(self.partition_of(&key)) || self.pause.keeps_writes() {
                 self.waiting.filled.push(key); // until that is done
                 continue;
             }
@@ -357,7 +365,7 @@ impl Inner {
         }
         let mut from = 0;
         while let Some(order) = self.waiting.order.next_again(from) {
-            match self.waits_for_effects(order) {
+            match self.waits_for_effects(order) || self.is_paused(order) {
                 true => from = order + 1,
                 false => self.attempt(order, None),
             }

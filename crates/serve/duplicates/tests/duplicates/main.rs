@@ -19,6 +19,7 @@ mod hold;
 mod keyspaces;
 mod mixed;
 mod online;
+mod pausing;
 mod published;
 mod servers;
 mod silent;

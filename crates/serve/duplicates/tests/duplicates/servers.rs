@@ -168,6 +168,22 @@ fn what_is_said_of_commands_and_settings_is_as_redis_says_it() {
             "COMMAND HELP",
             "COMMAND NOSUCH",
             "COMMAND LIST FILTERBY PATTERN zrank",
+            "COMMAND LIST FILTERBY PATTERN a FILTERBY PATTERN b",
+            "COMMAND LIST FILTERBY what a",
+            "CONFIG GET timeout",
+            "CONFIG SET timeout 70",
+            "CONFIG GET timeout",
+            "CONFIG SET timeout x",
+            "CONFIG SET timeout -1",
+            "CONFIG SET timeout 99999999999",
+            "CONFIG SET timeout 0 timeout 1",
+            "CONFIG SET timeout 0 slowlog-max-len 100",
+            "CONFIG SET timeout 5 slowlog-max-len x",
+            "CONFIG GET timeout",
+            "REPLICAOF NO ONE",
+            "SLAVEOF no one",
+            "XGROUP HELP",
+            "XGROUP HELP more",
             "CONFIG GET hash-max-listpack-value",
             "CONFIG GET maxmemory-policy",
             "CONFIG GET nosuch",
@@ -425,4 +441,21 @@ fn a_command_may_have_as_many_arguments_as_with_redis() {
     command.extend(members.iter().map(String::as_str));
     assert_eq!(client.ask(&command), Reply::Integer(100_000));
     assert_eq!(client.ask(&["SCARD", "s"]), Reply::Integer(100_000));
+}
+
+#[test]
+fn who_idles_for_longer_than_timeout_is_cut_off_and_who_waits_or_listens_is_not() {
+    let Some(world) = World::start("timeout", 2, |_| {}) else { return };
+    let [mut idle, mut waiting, mut listening] = [(); 3].map(|()| world.client());
+    assert_eq!(idle.ask(&["PING"]), Reply::Simple("PONG".to_owned()));
+    waiting.tell(&["BLPOP", "list", "0"]);
+    listening.ask(&["SUBSCRIBE", "channel"]);
+    super::beside::blocked(world.address, 1);
+    assert_eq!(world.client().ask(&["CONFIG", "SET", "timeout", "1"]), ok());
+    assert_eq!(idle.rest(), b"", "it is cut off");
+    assert_eq!(world.client().ask(&["CONFIG", "SET", "timeout", "0"]), ok());
+    assert_eq!(world.client().ask(&["PUBLISH", "channel", "m"]), Reply::Integer(1));
+    listening.read();
+    assert_eq!(world.client().ask(&["RPUSH", "list", "x"]), Reply::Integer(1));
+    assert_eq!(waiting.read(), Reply::Array(vec![bulk("list"), bulk("x")]));
 }

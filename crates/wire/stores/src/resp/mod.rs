@@ -7,6 +7,7 @@
 //! | [`encode`] | the replies and commands that are written here |
 //! | [`commands`] | what every command does to which keys, and whether it may be duplicated |
 //! | [`rewrite`] | the form of a command whose effect is the same at every server |
+//! | [`pause`] | `CLIENT PAUSE`: which commands are kept back |
 //! | [`waiting`] | what commands that wait wait for, and how long |
 //! | [`channels`] | who listens to what, and messages |
 //! | [`glob`] | patterns, as Redis matches them |
@@ -40,6 +41,7 @@ pub mod info;
 mod inline;
 pub mod locate;
 pub mod merge;
+pub mod pause;
 pub mod replication;
 pub mod reply;
 pub mod request;

@@ -4,6 +4,9 @@
 //! values are kept in memory, which events are told, what is slow. What decides about data
 //! (`maxmemory-policy`), files, addresses and passwords belongs to whoever runs the servers.
 
+use std::time::Duration;
+
+use crate::resp::commands::integer;
 use crate::resp::encode;
 use crate::resp::reply::{elements, payload};
 
@@ -43,6 +46,22 @@ const SECRET: [&str; 5] =
 pub fn is_changeable(name: &[u8]) -> bool {
     let is_it = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
     CHANGEABLE.iter().any(is_it)
+}
+
+/// Whether a setting is one of who stands before the servers: `timeout`, whose clients they are.
+pub fn is_own(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"timeout")
+}
+
+/// How long a connection may idle, as `timeout` says it; `None` = for ever.
+///
+/// # Errors
+/// Why it says nothing, in Redis's words.
+pub fn idle_max(value: &[u8]) -> Result<Option<Duration>, &'static str> {
+    let seconds = integer(value).ok_or("argument couldn't be parsed into an integer")?;
+    let seconds = u32::try_from(seconds).ok().filter(|seconds| i32::try_from(*seconds).is_ok());
+    let seconds = seconds.ok_or("argument must be between 0 and 2147483647 inclusive")?;
+    Ok((seconds > 0).then(|| Duration::from_secs(seconds.into())))
 }
 
 /// Writes the answer to `CONFIG GET` for a client, in RESP3: without secrets, and with our own
@@ -101,5 +120,15 @@ mod tests {
         out.clear();
         shown(b"%0\r\n", &[], &mut out);
         assert_eq!(out, b"%0\r\n");
+    }
+
+    #[test]
+    fn a_timeout_is_read_as_redis_reads_it() {
+        assert!(is_own(b"Timeout") && !is_own(b"tcp-keepalive"));
+        assert_eq!(idle_max(b"0"), Ok(None));
+        assert_eq!(idle_max(b"2147483647"), Ok(Some(Duration::from_secs(2_147_483_647))));
+        for wrong in ["x", "", "1.5", "-1", "2147483648", "99999999999"] {
+            assert!(idle_max(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 }

@@ -94,3 +94,22 @@ fn a_move_that_fails_at_once_serves_nobody() {
     assert!(asked.is_empty(), "{asked:?}");
     assert_eq!(world.heard(waiting), "");
 }
+
+/// The command came while its stream was one: at Redis it waits, whatever the key is meanwhile.
+#[test]
+fn who_waits_for_new_entries_goes_on_while_the_key_is_another_one() {
+    let mut world = World::start(1, |_| {});
+    let (reading, writing) = (world.client(), world.client());
+    world.tell(reading, &["XREAD", "BLOCK", "0", "STREAMS", "k", "$"]);
+    world.tell(writing, &["SET", "k", "1"]); // before it is known what the last id is
+    let last = "%1\r\n$17\r\nlast-generated-id\r\n$5\r\n666-0\r\n";
+    assert_eq!(world.say(0, Ordered, last), ["XINFO", "STREAM", "k"]);
+    while world.asked(0, Ordered)[0] != "XREAD STREAMS k 666-0" {
+        world.say(0, Ordered, "+OK\r\n");
+    }
+    world.say(0, Ordered, "-WRONGTYPE Operation against a key holding another\r\n");
+    assert_eq!(world.heard(reading), "", "it waits");
+    world.tell(writing, &["XADD", "k", "667-0", "f", "v"]);
+    let asked = world.asked(0, Ordered);
+    assert!(asked.contains(&"XREAD STREAMS k 666-0".to_owned()), "{asked:?}");
+}

@@ -23,6 +23,8 @@ pub(super) enum Options {
     /// Of what tells of one server: some subcommands concern all of them.
     OneServer,
     Radius,
+    /// Of `REPLICAOF`: what makes no replica changes nothing.
+    Replicaof,
     Restore,
     Set,
     Sort,
@@ -58,6 +60,10 @@ fn classify_by_options(command: &Command, arguments: Arguments<'_>) -> Class {
             read_subcommand(arguments, &["encoding", "freq", "idletime", "refcount"])
         }
         Options::Radius => radius(arguments),
+        Options::Replicaof if arguments.is(1, "no") && arguments.is(2, "one") => {
+            Class::Local(Local::NoReplica)
+        }
+        Options::Replicaof => command.class,
         Options::Restore => restore(arguments),
         Options::Set => set(arguments),
         Options::Sort => sort(command.class, arguments),
@@ -286,6 +292,7 @@ fn xgroup(arguments: Arguments<'_>) -> Class {
     let words = ["create", "setid", "destroy", "createconsumer", "delconsumer"];
     match position(arguments, 1, &words) {
         Some(_) if arguments.len() > 3 => Class::Write(Repeat::Once),
+        _ if arguments.is(1, "help") => Class::Local(Local::AskOne),
         _ => Class::Refused(refusals::SUBCOMMAND),
     }
 }

@@ -233,6 +233,8 @@ pub enum Local {
     Info,
     Module,
     Multi,
+    /// `REPLICAOF NO ONE`: nobody is one.
+    NoReplica,
     Ping,
     Quit,
     Reset,

@@ -326,8 +326,8 @@ pub static COMMANDS: &[Command] = &[
     no("failover", -1, REPLICATION),
     no("psync", -3, REPLICATION),
     no("replconf", -1, REPLICATION),
-    no("replicaof", 3, REPLICATION),
-    no("slaveof", 3, REPLICATION),
+    no("replicaof", 3, REPLICATION).with(Options::Replicaof),
+    no("slaveof", 3, REPLICATION).with(Options::Replicaof),
     no("sync", 1, REPLICATION),
     // Refused: they concern one server.
     no("bgrewriteaof", 1, ADMINISTRATION),

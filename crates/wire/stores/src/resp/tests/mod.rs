@@ -4,6 +4,7 @@ mod corpus;
 mod described;
 mod differential;
 mod globs;
+mod pausing;
 mod repeats;
 mod replication;
 mod replies;

@@ -261,6 +261,9 @@ fn options_change_what_is_done() {
         ("flushall", Class::Whole(Whole::Flush)),
         ("FLUSHDB Async", Class::Whole(Whole::Flush)),
         ("object help", Class::Local(Local::AskOne)),
+        ("xgroup help", Class::Local(Local::AskOne)),
+        ("replicaof no one", Class::Local(Local::NoReplica)),
+        ("SLAVEOF NO ONE", Class::Local(Local::NoReplica)),
         ("memory doctor", Class::Local(Local::AskOne)),
         ("memory purge", Class::Local(Local::AskAll)),
         ("slowlog get 10", Class::Local(Local::AskOne)),
@@ -291,7 +294,8 @@ fn options_change_what_is_done() {
         "object encoding",
         "xread",
         "xread group g c streams a 0",
-        "xgroup help",
+        "replicaof 10.0.0.1 6379",
+        "slaveof one no",
     ] {
         assert!(matches!(class(line), Class::Refused(_)), "{line}: {:?}", class(line));
     }

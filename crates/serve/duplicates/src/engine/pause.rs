@@ -1,0 +1,143 @@
+//! `CLIENT PAUSE` and `UNPAUSE`: clients' commands are kept back until a time.
+//!
+//! A command is kept back before it is taken: its client is held, its bytes stay where they came
+//! in, and it is looked at again when the pause is over. So nothing of it is done, logged or
+//! promised, and who leaves meanwhile has asked for nothing. From the reply to `CLIENT PAUSE` on no
+//! write of a client gets a place in the order of writes, except for those that have begun: a
+//! script that runs, an `SPOP` that has drawn. Who has paused sees at least what was written
+//! before.
+//!
+//! Pauses add up as with Redis: what is kept back is the most that was asked for, and it ends at
+//! the last of the times. A pause belongs to the process that leads; it ends when another may lead,
+//! and a process that ends refuses what it keeps back.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use evenkeel_core::Instant;
+
+use super::Inner;
+use super::types::{ClientId, ParsedCommand};
+use evenkeel_stores::resp::commands::{Class, Command};
+use evenkeel_stores::resp::pause::{self, Kept};
+
+/// A longer pause lasts so long.
+const LASTS_MAX: Duration = Duration::from_secs(365 * 86_400);
+
+const ENDS: &str = "UNAVAILABLE clients are paused, and this process ends: nothing was done";
+
+/// What is kept back, and whose.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    /// Until when.
+    now: Option<(Kept, Instant)>,
+    held: BTreeSet<ClientId>,
+}
+
+impl Pause {
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.now.map(|(_, until)| until)
+    }
+
+    /// Clients that are held.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether writes of clients get no place now.
+    pub(super) const fn keeps_writes(&self) -> bool {
+        self.now.is_some()
+    }
+}
+
+impl Inner {
+    /// `CLIENT PAUSE milliseconds [WRITE|ALL]`
+    pub(super) fn pause(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        let (kept, lasts) = match pause::parse(parsed.arguments()) {
+            Ok(asked) => asked,
+            Err(refusal) => return self.refuse(id, refusal.0),
+        };
+        self.end_pause_if_over();
+        let asked = (kept, self.now + lasts.min(LASTS_MAX));
+        let (kept, until) = match self.pause.now {
+            Some((before, at)) => (before.max(asked.0), at.max(asked.1)),
+            None => asked,
+        };
+        self.pause.now = Some((kept, until));
+        self.reads.arm(until);
+        let last = self.history.last().sequence;
+        if let Some(client) = self.client(id) {
+            client.session.saw(last);
+        }
+        let (service, ms) = (&self.config.name, until.since(self.now).as_millis());
+        tracing::info!(service, ?kept, ms, "clients are paused");
+        self.ok(id);
+        self.end_pause_if_over();
+    }
+
+    /// `CLIENT UNPAUSE`, and what else ends a pause.
+    pub(super) fn end_pause(&mut self) {
+        if self.pause.now.take().is_none() {
+            return;
+        }
+        for id in std::mem::take(&mut self.pause.held) {
+            if let Some(client) = self.client(id) {
+                client.is_idle = false;
+            }
+            self.release(id);
+        }
+        self.schedule(); // pops that were to be repeated
+    }
+
+    /// The time may have come; or another process may lead, which knows of no pause.
+    pub(super) fn end_pause_if_over(&mut self) {
+        let is_over = self.pause.now.is_some_and(|(_, until)| until <= self.now);
+        if is_over || self.pause.now.is_some() && !self.leads() {
+            self.end_pause();
+        }
+    }
+
+    /// Keeps a command back while clients are paused: `Some` = it is not to be taken now, and
+    /// whether it was answered.
+    pub(super) fn keeps_back(
+        &mut self,
+        id: ClientId,
+        command: (&Command, Class),
+        parsed: ParsedCommand<'_>,
+    ) -> Option<bool> {
+        let (kept, until) = self.pause.now?;
+        let is_over = until <= self.now;
+        let client = self.client(id).filter(|client| client.is_known && !is_over)?;
+        let transaction = client.transaction.as_ref().map(|it| it.writes || it.empties);
+        if !pause::keeps(kept, command, parsed.arguments(), transaction) {
+            return None;
+        }
+        if client.is_leaving {
+            self.refuse(id, ENDS);
+            return Some(true);
+        }
+        client.is_idle = true; // its end is looked for
+        self.pause.held.insert(id);
+        self.hold(id);
+        Some(false)
+    }
+
+    /// This process ends: what a client's commands would wait for does not come.
+    pub(in super::super) fn leave_pause(&mut self, id: ClientId) {
+        let is_held = self.pause.held.remove(&id);
+        let Some(client) = self.client(id) else { return };
+        client.is_leaving = true;
+        if is_held {
+            client.is_idle = false;
+            self.release(id);
+        }
+    }
+
+    /// A client has gone.
+    pub(super) fn forget_paused(&mut self, id: ClientId) {
+        self.pause.held.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Clients that are paused, with duplicates that answer when they are told to.
+
+use std::time::Duration;
+
+use evenkeel_core::Instant;
+use evenkeel_ordered::ConnectionKind::Ordered;
+
+use super::super::types::ClientId;
+use super::super::world::World;
+
+const OK: &str = "+OK\r\n";
+const QUEUED: &str = "+QUEUED\r\n";
+
+/// Says the same again, as a socket does whose client is no longer held.
+fn again(world: &mut World, id: ClientId, words: &[&str]) {
+    assert!(world.would_take(id), "{words:?} is held");
+    assert!(world.tell(id, words), "{words:?} is not taken");
+}
+
+fn is_paused(world: &World) -> bool {
+    world.engine.borrow().pause.keeps_writes()
+}
+
+#[test]
+fn a_write_that_is_kept_back_has_no_place_and_is_done_once_when_the_pause_is_over() {
+    for ends_by_time in [true, false] {
+        let mut world = World::start(2, |_| {});
+        let [operator, writer, reader] = [(); 3].map(|()| world.client());
+        world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+        assert_eq!(world.heard(operator), OK);
+        assert!(!world.tell(writer, &["SET", "k", "1"]), "it is kept back");
+        assert!(!world.would_take(writer));
+        assert!(world.tell(reader, &["GET", "k"]), "a read is not");
+        world.serve_all();
+        assert_eq!(world.heard(reader), "$-1\r\n");
+        world.pass(Duration::from_millis(999));
+        world.engine.borrow().end_pause_if_over();
+        assert!(!world.would_take(writer) && world.heard(writer).is_empty());
+        if ends_by_time {
+            world.pass(Duration::from_millis(1));
+            world.engine.borrow().end_pause_if_over();
+        } else {
+            world.tell(operator, &["CLIENT", "UNPAUSE"]);
+            assert_eq!(world.heard(operator), OK);
+        }
+        again(&mut world, writer, &["SET", "k", "1"]);
+        world.serve_all();
+        assert_eq!(world.heard(writer), OK);
+        assert_eq!(world.engine.borrow().history.last().sequence.0, 1);
+        assert!(world.holds.iter().all(|holds| holds[&b"k"[..]] == 1));
+    }
+}
+
+#[test]
+fn pauses_add_up_to_the_most_and_the_last() {
+    let mut world = World::start(1, |_| {});
+    let [operator, other] = [(); 2].map(|()| world.client());
+    world.tell(operator, &["CLIENT", "PAUSE", "2000", "WRITE"]);
+    world.tell(operator, &["CLIENT", "PAUSE", "1000", "ALL"]);
+    assert_eq!(world.heard(operator), format!("{OK}{OK}"));
+    world.pass(Duration::from_millis(1_999));
+    world.engine.borrow().end_pause_if_over();
+    assert!(!world.tell(other, &["PING"]), "everything is kept back until the last of the times");
+    world.pass(Duration::from_millis(1));
+    world.engine.borrow().end_pause_if_over();
+    again(&mut world, other, &["PING"]);
+}
+
+#[test]
+fn who_comes_while_everything_is_kept_back_can_say_who_it_is_and_end_the_pause() {
+    let mut world = World::start(1, |config| config.password = Some("secret".to_owned()));
+    let [operator, other, stranger] = [(); 3].map(|()| world.client());
+    world.tell(operator, &["AUTH", "secret"]);
+    world.tell(operator, &["CLIENT", "PAUSE", "1000"]);
+    world.tell(stranger, &["PING"]);
+    assert!(world.heard(stranger).starts_with("-NOAUTH"), "it is told at once");
+    assert!(world.tell(other, &["AUTH", "secret"]));
+    assert!(!world.tell(other, &["PING"]));
+    let third = world.client();
+    world.tell(third, &["HELLO", "3", "AUTH", "default", "secret"]);
+    assert!(world.tell(third, &["CLIENT", "UNPAUSE"]));
+    again(&mut world, other, &["PING"]);
+}
+
+#[test]
+fn who_leaves_while_it_is_kept_back_has_asked_for_nothing() {
+    let mut world = World::start(1, |_| {});
+    let [operator, writer] = [(); 2].map(|()| world.client());
+    world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+    assert!(!world.tell(writer, &["SET", "k", "1"]));
+    assert_eq!(world.engine.borrow().pause.held(), 1);
+    world.engine.borrow().dismiss(writer);
+    assert_eq!(world.engine.borrow().pause.held(), 0, "nothing of it is kept");
+    world.tell(operator, &["CLIENT", "UNPAUSE"]);
+    assert_eq!(world.engine.borrow().history.last().sequence.0, 0);
+}
+
+#[test]
+fn a_process_that_ends_refuses_what_it_keeps_back_and_does_nothing_of_it() {
+    let mut world = World::start(1, |_| {});
+    let [operator, held, late] = [(); 3].map(|()| world.client());
+    world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+    assert!(!world.tell(held, &["SET", "k", "1"]));
+    for id in [held, late] {
+        world.engine.borrow().leave_pause(id);
+        again(&mut world, id, &["SET", "k", "1"]);
+        let heard = world.heard(id);
+        assert!(heard.starts_with("-UNAVAILABLE"), "{heard}");
+    }
+    assert_eq!(world.engine.borrow().history.last().sequence.0, 0);
+}
+
+#[test]
+fn a_leader_that_is_deposed_pauses_nobody_and_writes_nothing() {
+    let mut world = World::start(1, |_| {});
+    world.engine.borrow().strong.lease_until = Some(Instant::from_millis(500));
+    let [operator, writer] = [(); 2].map(|()| world.client());
+    world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+    assert!(!world.tell(writer, &["SET", "k", "1"]));
+    world.pass(Duration::from_millis(500));
+    world.engine.borrow().end_pause_if_over();
+    assert!(!is_paused(&world));
+    again(&mut world, writer, &["SET", "k", "1"]);
+    let heard = world.heard(writer);
+    assert!(heard.starts_with("-UNAVAILABLE"), "{heard}");
+}
+
+/// Its first try finds nothing, although the key is filled by now: it is to be tried again.
+#[test]
+fn a_pop_that_is_to_be_repeated_waits_for_the_end_of_the_pause() {
+    let mut world = World::start(1, |_| {});
+    let [operator, popping, pushing] = [(); 3].map(|()| world.client());
+    world.tell(popping, &["BLPOP", "k", "0"]);
+    world.tell(pushing, &["RPUSH", "k", "x"]);
+    world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+    for (command, reply) in [("BLPOP", "_\r\n"), ("RPUSH", ":1\r\n")] {
+        assert_eq!(world.say(0, Ordered, OK), ["MULTI"]);
+        assert_eq!(world.say(0, Ordered, QUEUED)[0], command);
+        world.say(0, Ordered, QUEUED);
+        world.say(0, Ordered, &format!("*2\r\n{reply}+OK\r\n"));
+    }
+    world.engine.borrow().try_again();
+    assert!(world.asked(0, Ordered).is_empty(), "it is not tried now");
+    world.tell(operator, &["CLIENT", "UNPAUSE"]);
+    world.engine.borrow().try_again();
+    assert!(world.asked(0, Ordered).contains(&"BLPOP k 0".to_owned()));
+}
+
+#[test]
+fn a_transaction_that_pauses_is_done_whole_and_one_that_writes_waits_at_exec() {
+    let mut world = World::start(1, |_| {});
+    let [operator, reading, writing] = [(); 3].map(|()| world.client());
+    for words in [&["MULTI"][..], &["SET", "a", "1"]] {
+        world.tell(writing, words);
+    }
+    for words in
+        [&["MULTI"][..], &["CLIENT", "PAUSE", "1000", "WRITE"], &["SET", "b", "1"], &["EXEC"]]
+    {
+        world.tell(operator, words);
+    }
+    assert!(is_paused(&world));
+    assert_eq!(world.engine.borrow().history.last().sequence.0, 1, "its own write has its place");
+    for words in [&["MULTI"][..], &["PING"]] {
+        world.tell(reading, words);
+    }
+    assert!(world.tell(reading, &["EXEC"]), "it writes nothing");
+    assert!(!world.tell(writing, &["EXEC"]));
+    world.engine.borrow().end_pause();
+    again(&mut world, writing, &["EXEC"]);
+    assert_eq!(world.engine.borrow().history.last().sequence.0, 2);
+}
