@@ -32,6 +32,7 @@
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
 //! | [`evenkeel_store_link`] | one duplicate: reached, asked, checked, fenced off |
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
+//! | `nodes` | the processes of a service, and the doors of this one |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | [`changes`], [`rejected`], `control`, `mover` | changes of which partition holds what |
@@ -55,6 +56,7 @@ mod member;
 mod members;
 pub mod metrics;
 mod mover;
+mod nodes;
 pub mod rejected;
 mod service;
 pub mod state;

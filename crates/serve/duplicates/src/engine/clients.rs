@@ -37,6 +37,8 @@ pub(in super::super) struct Client {
     /// It waits, and nothing is under way.
     pub(in super::super) is_idle: bool,
     pub(super) is_known: bool,
+    /// It speaks Redis Cluster's protocol.
+    pub(super) is_of_cluster: bool,
     pub(super) name: Vec<u8>,
     /// What `CLIENT LIST` says of it, and which answers it wants.
     pub(super) about: About,
@@ -212,6 +214,7 @@ impl Inner {
             waits: None,
             is_idle: false,
             is_known: self.config.password.is_none(),
+            is_of_cluster: false,
             name: Vec::new(),
             about: About::new(self.now),
             captured: None,

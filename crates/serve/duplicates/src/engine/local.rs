@@ -10,6 +10,7 @@ use super::clients::Transaction;
 use super::effects::Request;
 use super::types::{ClientId, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, integer};
+use evenkeel_stores::resp::connections::is_same_secret;
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
@@ -142,7 +143,8 @@ impl Inner {
             return self.refuse(id, BAD_NAME);
         }
         let version = self.version();
-        self.reply_now(id, |out, protocol| greet(id, &version, protocol, out));
+        let mode = self.mode(id);
+        self.reply_now(id, |out, protocol| greet(id, (&version, mode), protocol, out));
     }
 
     /// `AUTH [user] password`
@@ -196,13 +198,7 @@ impl Inner {
         let is_right = match &self.config.password {
             _ if user != b"default" => false,
             None => true,
-            // As long for a wrong password as for a right one, whatever they share.
-            Some(expected) => {
-                let expected = expected.as_bytes();
-                let differs = expected.iter().zip(password.iter().chain(std::iter::repeat(&0)));
-                let differences = differs.fold(0, |all, (a, b)| all | (a ^ b));
-                differences == 0 && expected.len() == password.len()
-            }
+            Some(expected) => is_same_secret(expected.as_bytes(), password),
         };
         if is_right && let Some(client) = self.client(id) {
             client.is_known = true;
@@ -466,7 +462,7 @@ const NO_USERS: &str = "ERR there is one user, default: its password is in the c
     the service, and users of the servers are theirs";
 
 /// The answer to HELLO.
-fn greet(id: ClientId, version: &str, protocol: Protocol, out: &mut Vec<u8>) {
+fn greet(id: ClientId, (version, mode): (&str, &str), protocol: Protocol, out: &mut Vec<u8>) {
     let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
     encode::map(out, 7, protocol);
     for text in ["server", "redis", "version", version, "proto"] {
@@ -475,7 +471,7 @@ fn greet(id: ClientId, version: &str, protocol: Protocol, out: &mut Vec<u8>) {
     encode::integer(out, number);
     encode::bulk(out, b"id");
     encode::integer(out, id.number());
-    for text in ["mode", "standalone", "role", "master", "modules"] {
+    for text in ["mode", mode, "role", "master", "modules"] {
         encode::bulk(out, text.as_bytes());
     }
     encode::array(out, 0);

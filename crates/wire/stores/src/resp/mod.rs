@@ -9,6 +9,7 @@
 //! | [`rewrite`] | the form of a command whose effect is the same at every server |
 //! | [`waiting`] | what commands that wait wait for, and how long |
 //! | [`channels`] | who listens to what, and messages |
+//! | [`cluster`] | who serves which slots, as Redis Cluster tells it |
 //! | [`glob`] | patterns, as Redis matches them |
 //! | [`hash`] | which shard a key belongs to |
 //! | [`info`] | the text of `INFO`, of several servers as of one |
@@ -30,6 +31,7 @@
 //! which the tests compare the table with.
 
 pub mod channels;
+pub mod cluster;
 pub mod commands;
 pub mod connections;
 pub mod encode;
