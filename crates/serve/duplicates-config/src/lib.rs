@@ -1,6 +1,9 @@
-//! `[duplicates.NAME]`: what one service is made of, and how each of its duplicates is reached.
+//! `[duplicates.NAME]`: what one service is made of, and how each of its duplicates is reached;
+//! what somebody asks to change of that while it runs.
 
+pub mod changes;
 pub mod read;
+pub mod rejected;
 
 use std::fmt;
 use std::io;
@@ -45,6 +48,8 @@ pub struct DuplicatesConfig {
     pub advertise: Option<ServerAddress>,
     /// Where clients ask by Sentinel's protocol who leads.
     pub sentinel: Option<SocketAddr>,
+    /// Where clients of Redis Cluster connect.
+    pub cluster: Option<SocketAddr>,
     /// With what a process that stands by speaks to the one that leads, if encrypted.
     pub relay_tls: Option<ClientTlsFiles>,
     /// The duplicates of each partition.
@@ -393,6 +398,22 @@ impl DuplicatesConfig {
         let tls = self.relay_tls.as_ref().map(|files| ClientTls::load(files, &[])).transpose();
         let table = format!("duplicates.{}.relay_tls", self.name);
         tls.map_err(|error| of_table(&table, &error))
+    }
+
+    /// How clients of Redis Cluster reach this process: at the host that it advertises. `None`
+    /// where they do not.
+    pub fn cluster_address(&self) -> Option<ServerAddress> {
+        let at = self.cluster?;
+        let host = match self.advertise {
+            Some(ServerAddress::Name { host, .. }) => {
+                return Some(ServerAddress::name(host, at.port()));
+            }
+            Some(ServerAddress::Inet(advertised)) => advertised.ip(),
+            _ if at.ip().is_unspecified() => self.listen.ip(),
+            _ => at.ip(),
+        };
+        let is_somewhere = !host.is_unspecified();
+        is_somewhere.then(|| ServerAddress::from(SocketAddr::new(host, at.port())))
     }
 
     /// All duplicates, partition after partition.

@@ -49,6 +49,8 @@ pub struct Duplicates<'a> {
     pub listen: Address<'a>,
     /// Where clients ask who leads: none either.
     pub sentinel: Option<Address<'a>>,
+    /// Where clients of Redis Cluster connect: none either.
+    pub cluster: Option<Address<'a>>,
     /// Duplicates that are servers of other processes: no route to one may lead back to a listener
     /// of this process.
     pub servers: Vec<Address<'a>>,
@@ -78,6 +80,8 @@ impl<'a> Duplicates<'a> {
         let listen = Address::to_listen(table.key("listen"));
         let sentinel = table.key("sentinel");
         let sentinel = sentinel.value().is_some().then(|| Address::to_listen(sentinel));
+        let cluster = table.key("cluster");
+        let cluster = cluster.value().is_some().then(|| Address::to_listen(cluster));
         let advertise = table.key("advertise");
         let advertise = advertise.value().is_some().then(|| Address::to_server(advertise).server);
         let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
@@ -104,6 +108,7 @@ impl<'a> Duplicates<'a> {
             tls: table.key("tls").table(ServerTlsFiles::read).optional(),
             advertise,
             sentinel: sentinel.as_ref().map(|sentinel| sentinel.address),
+            cluster: cluster.as_ref().map(|cluster| cluster.address),
             relay_tls: table.key("relay_tls").table(ClientTlsFiles::read).optional(),
             partitions,
             shards,
@@ -129,7 +134,11 @@ impl<'a> Duplicates<'a> {
             manager: manager(table),
             etcd: etcd(table, name),
         };
-        Self { config, listen, sentinel, servers }
+        if config.cluster.is_some() && config.cluster_address().is_none() {
+            let expected = "advertise too: the map of slots tells clients where each process is";
+            table.problem("cluster", Mismatch::new("an address of every interface", expected));
+        }
+        Self { config, listen, sentinel, cluster, servers }
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::config::DuplicatesConfig;
 use super::engine::{ClientId, Engine, ParsedCommand};
+use evenkeel_leadership::Door;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, ListenerFilters, Order, Peer, Phase, ServeConnection, Stream,
     poll_leave,
@@ -59,19 +60,21 @@ pub(super) fn sentinel_config(config: &DuplicatesConfig, tls: Option<ServerTls>)
 /// Serves clients of a service.
 pub(super) struct Frontend {
     engine: Rc<Engine>,
+    /// Where its clients come to.
+    door: Door,
     buffers: &'static BufferBudget,
 }
 
 impl Frontend {
-    pub(super) fn new(engine: &Rc<Engine>) -> Self {
-        Self { engine: Rc::clone(engine), buffers: buffers::of_process() }
+    pub(super) fn new(engine: &Rc<Engine>, door: Door) -> Self {
+        Self { engine: Rc::clone(engine), door, buffers: buffers::of_process() }
     }
 }
 
 impl ServeConnection for Frontend {
     async fn serve(self: Rc<Self>, mut stream: Stream, peer: Peer, link: Rc<Link>) {
         let mut session = Session::new(&self.engine, self.buffers, link);
-        self.engine.borrow().introduce(session.id, &peer);
+        self.engine.borrow().introduce(session.id, (&peer, self.door));
         std::future::poll_fn(|context| session.poll(Pin::new(&mut stream), context)).await;
     }
 }
@@ -348,7 +351,8 @@ mod tests {
         let runtime = builder.enable_all().start_paused(true).build_local(Default::default());
         runtime.unwrap().block_on(async {
             let world = World::start(1, |_| {});
-            let frontend = Frontend { engine: Rc::clone(&world.engine), buffers };
+            let door = Door::Plain;
+            let frontend = Frontend { engine: Rc::clone(&world.engine), door, buffers };
             let config = AcceptConfig::unlimited().fixed();
             let (listener, dialer) = Listener::memory();
             let (stop, frontend) = (Stop::new(), Rc::new(frontend));

@@ -27,15 +27,16 @@
 //! | room | what it is |
 //! |---|---|
 //! | [`Service`] | from its start to its end; `takeover.rs` says what it begins with |
-//! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked |
+//! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked; what is asked to be changed |
 //! | `frontend`, [`client`] | clients: on sockets, and in this process |
 //! | `engine/` | sessions, calls and connections; nothing in it waits |
 //! | [`evenkeel_store_link`] | one duplicate: reached, asked, checked, fenced off |
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `aside` | duplicates are asked past a script that runs |
+//! | `nodes` | the processes of a service, and the doors of this one |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
-//! | [`changes`], [`rejected`], `control`, `mover` | changes of which partition holds what |
+//! | `control`, `mover` | changes of which partition holds what |
 //! | [`evenkeel_leadership`] | who may write, where processes take turns; which partition holds what |
 //! | [`evenkeel_manager`] | samples accesses and advises |
 //! | [`state`], [`metrics`], [`admin`], `counts` | for people and programs |
@@ -45,7 +46,6 @@
 pub mod admin;
 
 mod aside;
-pub mod changes;
 pub mod client;
 mod connection;
 mod control;
@@ -57,13 +57,15 @@ mod member;
 mod members;
 pub mod metrics;
 mod mover;
-pub mod rejected;
+mod nodes;
 mod service;
 pub mod state;
 mod takeover;
 
 pub use control::Control;
-pub use evenkeel_duplicates_config::{self as config, DuplicatesConfig, RedisAccess, Target};
+pub use evenkeel_duplicates_config::{
+    self as config, DuplicatesConfig, RedisAccess, Target, changes, rejected,
+};
 pub use evenkeel_leadership::EtcdSettings;
 pub use evenkeel_manager::ManagerSettings;
 pub use service::Service;

@@ -22,15 +22,16 @@ use super::frontend::{Frontend, accept_config, sentinel_config};
 use super::member;
 use super::members::Members;
 use super::mover;
+use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::state::{DuplicatesState, STANDS_BY};
 use super::takeover::{self, Begun};
 use super::{aside, follow};
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
-use evenkeel_leadership::{self as leadership, EtcdStore, Holder, Leadership, Sentinel, StandIn};
-use evenkeel_runtime::accept::{
-    AcceptConfig, Listener, Served, Sharing, StopSignal, accept, first,
+use evenkeel_leadership::{
+    self as leadership, Door, EtcdStore, Holder, Leadership, Sentinel, StandIn,
 };
+use evenkeel_runtime::accept::{Listener, Served, Sharing, StopSignal, accept, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_runtime::tls::ServerTls;
@@ -59,6 +60,7 @@ pub struct Service {
     state: watch::Sender<Arc<DuplicatesState>>,
     listener: Listener,
     sentinel: Option<Listener>,
+    cluster: Option<Listener>,
     tls: Option<ServerTls>,
     log: Log,
     recovered: Recovered,
@@ -89,13 +91,16 @@ impl Service {
         let (listener, dialer) = Listener::bind_as(config.listen, Sharing::Alone)?.with_memory();
         let sentinel = config.sentinel.map(|address| Listener::bind_as(address, Sharing::Alone));
         let sentinel = sentinel.transpose()?;
+        let cluster = config.cluster.map(|address| Listener::bind_as(address, Sharing::Alone));
+        let cluster = cluster.transpose()?;
         let opened = Log::open(&config.log_directory, config.log.clone());
         let (log, recovered) = opened.map_err(io::Error::other).map_err(of_service)?;
         let connector = |target: &Target| Ok((target.place(), target.open()?));
         let connectors = config.targets().map(connector).collect::<io::Result<_>>();
         let connectors = connectors.map_err(of_service)?;
         let listen = listener.address()?;
-        let config = DuplicatesConfig { listen, ..config.clone() };
+        let at = cluster.as_ref().map(Listener::address).transpose()?;
+        let config = DuplicatesConfig { listen, cluster: at, ..config.clone() };
         let name = config.name.clone();
         let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
         let (state, _) = watch::channel(Arc::new(first));
@@ -107,6 +112,7 @@ impl Service {
             state,
             listener,
             sentinel,
+            cluster,
             tls,
             log,
             recovered,
@@ -158,23 +164,21 @@ impl Service {
         let accepting = watch::Sender::new(Arc::new(accept_config(&config, self.tls.clone())));
         let holder = watch::Sender::default();
         let _sentinel = answer_clients(&config, self.sentinel.zip(Some(self.tls)), &holder, &stop);
+        let (cluster, _announcing) = nodes::view(&config, &holder);
+        let doors = Doors::new(listener, self.cluster.zip(cluster.clone()), accepting.subscribe());
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
-                let on = (&listener, accepting.subscribe());
                 let shown = (&state, &holder);
-                let lease = stand_by(&config, settings, on, shown, &mut changes, stop.clone());
+                let lease = stand_by(&config, settings, &doors, shown, &mut changes, stop.clone());
                 let Some(lease) = lease.await? else { return Ok(()) };
                 let lease = Rc::new(lease);
                 leading.spawn_local(Rc::clone(&lease).keep());
                 Some(lease)
             }
         };
-        holder.send_replace(Holder::of(&own_name(&config)));
-        let store: Rc<dyn MapStore> = match &lease {
-            Some(lease) => Rc::new(EtcdStore::new(Rc::clone(lease))),
-            None => config.map.open()?,
-        };
+        holder.send_replace(nodes::itself(&config));
+        let store = store_of(&config, lease.as_ref())?;
         let begun = async {
             let (layout, stored) = known_layout(&config, &*store, configured, &recovered).await?;
             let connectors = arrange(&mut config, &layout, &mut connectors)?;
@@ -191,6 +195,7 @@ impl Service {
         };
         let (servers, timer) = (connectors.len(), Timer::new()?);
         let engine = Engine::new(config, connectors, clock, begun, layout, lease.clone());
+        engine.borrow().cluster = cluster;
         let members = Members::default();
         (0..servers).for_each(|server| members.keep(&engine, server));
         members.spawn(mover::keep(Rc::clone(&engine), store, stored, members.clone()));
@@ -199,7 +204,7 @@ impl Service {
         keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
         keep_up(&engine, &mut keeping);
         keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        let mut served = std::pin::pin!(serve(&engine, listener, accepting.subscribe(), stop));
+        let mut served = std::pin::pin!(serve(&engine, doors, stop));
         engine.borrow().accept_by(accepting);
         let result = std::future::poll_fn(|context| {
             if let Poll::Ready(failed) = members.poll_failed(context) {
@@ -211,7 +216,7 @@ impl Service {
             if let Poll::Ready(Some(lost)) = leading.poll_join_next(context) {
                 return Poll::Ready(Err(lost.unwrap_or_else(io::Error::other)));
             }
-            served.as_mut().poll(context).map_ok(drop)
+            served.as_mut().poll(context)
         })
         .await;
         // What was sent and is not answered is in the log; watermarks tell what need not be
@@ -222,6 +227,17 @@ impl Service {
         resign(lease.as_deref()).await;
         result
     }
+}
+
+/// Where the layout is kept.
+fn store_of(
+    config: &DuplicatesConfig,
+    lease: Option<&Rc<Leadership>>,
+) -> io::Result<Rc<dyn MapStore>> {
+    Ok(match lease {
+        Some(lease) => Rc::new(EtcdStore::new(Rc::clone(lease))),
+        None => config.map.open()?,
+    })
 }
 
 /// What comes of a future, unless it is to stop before (`None`) or the lease is lost.
@@ -240,15 +256,10 @@ async fn before<T>(
 }
 
 /// Serves clients, from when every partition takes writes until told to stop.
-async fn serve(
-    engine: &Rc<Engine>,
-    listener: Listener,
-    accepting: watch::Receiver<Arc<AcceptConfig>>,
-    stop: StopSignal,
-) -> io::Result<Served> {
+async fn serve(engine: &Rc<Engine>, doors: Doors, stop: StopSignal) -> io::Result<()> {
     let mut stopping = stop.clone();
     first(takes_writes(engine), first(sleep(OPEN_WITHIN), stopping.stopping())).await;
-    accept(listener, accepting, Rc::new(Frontend::new(engine)), stop).await
+    doors.serve(|door| Rc::new(Frontend::new(engine, door)), stop).await
 }
 
 /// Waits until every partition takes writes: a client that comes before waits, and is not refused.
@@ -278,14 +289,6 @@ async fn resign(lease: Option<&Leadership>) {
     }
 }
 
-/// As the other processes of the service know this one.
-fn own_name(config: &DuplicatesConfig) -> String {
-    match &config.advertise {
-        Some(advertised) => leadership::name(advertised),
-        None => leadership::name(config.listen),
-    }
-}
-
 /// Tells clients that ask by Sentinel's protocol who leads, as long as what it answers lives.
 fn answer_clients(
     config: &DuplicatesConfig,
@@ -308,12 +311,12 @@ fn answer_clients(
 async fn stand_by(
     config: &DuplicatesConfig,
     settings: &leadership::EtcdSettings,
-    (listener, accepting): (&Listener, watch::Receiver<Arc<AcceptConfig>>),
+    doors: &Doors,
     (state, holder): (&watch::Sender<Arc<DuplicatesState>>, &watch::Sender<Holder>),
     changes: &mut UnboundedReceiver<Asked>,
     stop: StopSignal,
 ) -> io::Result<Option<Leadership>> {
-    let who = own_name(config);
+    let who = nodes::own_name(config);
     let tell = |known: Holder| {
         let mut shown = (**state.borrow()).clone();
         shown.role = STANDS_BY;
@@ -321,23 +324,23 @@ async fn stand_by(
         state.send_replace(Arc::new(shown));
         holder.send_replace(known);
     };
-    let stand_in = Rc::new(StandIn {
+    let tls = config.load_relay_tls()?;
+    let stand_in = |door| StandIn {
         holder: holder.subscribe(),
-        tls: config.load_relay_tls()?,
+        tls: tls.clone(),
         // Who speaks TLS with clients does with this process.
         relays: config.tls.is_none() || config.relay_tls.is_some(),
         hold: settings.lease * HOLD_LEASES,
-    });
-    let listener = listener.again();
+        door,
+    };
     let refusing = async {
         // Not kept for its turn: nobody would expect it then.
         while let Some(asked) = changes.recv().await {
-            asked.refuse(ChangeRejected::OutOfService(stand_in.why()));
+            asked.refuse(ChangeRejected::OutOfService(stand_in(Door::Plain).why()));
         }
         std::future::pending().await
     };
-    let passing = accept(listener, accepting, Rc::clone(&stand_in), stop);
-    let passing = async { passing.await.map(|_| None) };
+    let passing = async { doors.stand_in(config, stand_in, stop).await.map(|()| None) };
     let entering = async { leadership::enter(settings, &config.name, &who, tell).await.map(Some) };
     first(entering, first(refusing, passing)).await
 }

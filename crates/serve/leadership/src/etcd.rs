@@ -18,6 +18,9 @@ const REQUESTS: u32 = 6;
 /// A request may take so long, however short the lease.
 const REQUEST_MIN: Duration = Duration::from_millis(200);
 
+/// Processes of a service that are shown to clients of Redis Cluster.
+const PROCESSES_MAX: u32 = 256;
+
 /// Keys of one service, and who keeps them.
 #[derive(Debug)]
 pub(super) struct Election {
@@ -26,6 +29,8 @@ pub(super) struct Election {
     leadership: String,
     epoch: String,
     map: String,
+    /// What keys of processes begin with.
+    processes: String,
     lease: Duration,
 }
 
@@ -101,7 +106,8 @@ impl Election {
         let key = |name: &str| BASE64_STANDARD.encode(format!("{prefix}/{name}"));
         let place = format!("etcd {} below {prefix}", endpoints.join(", "));
         let (leadership, epoch, map) = (key("reign"), key("epoch"), key("map"));
-        Ok(Self { gateway, place, leadership, epoch, map, lease: *lease })
+        let processes = format!("{prefix}/processes/");
+        Ok(Self { gateway, place, leadership, epoch, map, processes, lease: *lease })
     }
 
     /// For people.
@@ -114,12 +120,7 @@ impl Election {
         if let Some(holder) = self.read(&self.leadership).await? {
             return Ok(Campaign::Lost(words(&holder)));
         }
-        let ttl = self.lease.as_secs();
-        let granted = self.post("/v3/lease/grant", &json!({"TTL": ttl.to_string()})).await?;
-        let lease = granted.get("ID").and_then(Value::as_str).map(str::to_owned);
-        let lease =
-            lease.ok_or_else(|| RemoteError::lasting(format!("no lease's ID: {granted}")))?;
-        let granted = Duration::from_secs(number(&granted, "/TTL")?.max(1));
+        let (lease, granted) = self.grant().await?;
         let value = BASE64_STANDARD.encode(who);
         let take = json!({
             "compare": [self.is_created(0)],
@@ -141,6 +142,48 @@ impl Election {
                 Ok(Campaign::Lost(holder))
             }
         }
+    }
+
+    /// A new lease, and how long it lasts.
+    async fn grant(&self) -> Result<(String, Duration), RemoteError> {
+        let ttl = self.lease.as_secs();
+        let granted = self.post("/v3/lease/grant", &json!({"TTL": ttl.to_string()})).await?;
+        let lease = granted.get("ID").and_then(Value::as_str).map(str::to_owned);
+        let lease =
+            lease.ok_or_else(|| RemoteError::lasting(format!("no lease's ID: {granted}")))?;
+        Ok((lease, Duration::from_secs(number(&granted, "/TTL")?.max(1))))
+    }
+
+    /// Makes known that a process is there, for as long as a lease of its own lasts.
+    pub(super) async fn present(&self, process: &str) -> Result<Held, RemoteError> {
+        let (lease, granted) = self.grant().await?;
+        let key = BASE64_STANDARD.encode(format!("{}{process}", self.processes));
+        self.post("/v3/kv/put", &json!({"key": key, "value": "", "lease": lease})).await?;
+        Ok(Held { lease, created: 0, granted })
+    }
+
+    /// The processes that are there, at most [`PROCESSES_MAX`], and the last epoch that was given.
+    pub(super) async fn processes(&self) -> Result<(Vec<String>, u64), RemoteError> {
+        let mut end = self.processes.clone();
+        end.pop();
+        let range = json!({
+            "key": BASE64_STANDARD.encode(&self.processes),
+            "range_end": BASE64_STANDARD.encode(end + "0"), // the byte behind the slash
+            "keys_only": true,
+            "limit": PROCESSES_MAX.to_string(),
+        });
+        let both = json!({
+            "compare": [],
+            "success": [{"request_range": range}, {"request_range": {"key": self.epoch}}],
+        });
+        let body = self.post("/v3/kv/txn", &both).await?;
+        let keys = body.pointer("/responses/0/response_range/kvs").and_then(Value::as_array);
+        let name = |kv: &Value| {
+            let key = BASE64_STANDARD.decode(kv.get("key")?.as_str()?).ok()?;
+            Some(String::from_utf8(key).ok()?.strip_prefix(&self.processes)?.to_owned())
+        };
+        let names = keys.into_iter().flatten().filter_map(name).collect();
+        Ok((names, epoch_of(found(&body, 1)?.as_ref())?))
     }
 
     /// Makes the lease longer.

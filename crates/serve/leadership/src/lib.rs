@@ -5,6 +5,7 @@
 //! | `reign` | who leads | the lease ends |
 //! | `epoch` | the last epoch that was given, a number that only rises | for ever |
 //! | `map` | who holds which shard, who the duplicates are: a [`layout::Layout`] | for ever |
+//! | `processes/ADDRESS` | that a process serves clients of Redis Cluster there | its own lease ends |
 //!
 //! **Two lines of defence.** The lease says who *should* write, the epoch at every duplicate who
 //! *can* (`fencing.rs` of duplicates). Where a majority acknowledges, the second alone is enough:
@@ -21,15 +22,18 @@
 //! [`layout`] is the other thing that is kept of a service besides its log: in a file, or here.
 //!
 //! **Clients** may connect to any process: who stands by passes them on (`relay.rs`); those that
-//! know Sentinel's protocol are told who leads (`sentinel.rs`).
+//! know Sentinel's protocol are told who leads (`sentinel.rs`), those of Redis Cluster who leads
+//! which slots ([`cluster`]; `processes.rs` knows who is there).
 //!
 //! **What a new holder must know** it has from the duplicates: it takes an epoch above all that
 //! were given, fences them off and begins from what a majority has.
 
+pub mod cluster;
 mod error;
 mod etcd;
 mod etcd_store;
 pub mod layout;
+mod processes;
 mod relay;
 mod sentinel;
 #[cfg(test)]
@@ -44,7 +48,8 @@ use std::time::Duration;
 use self::error::LeadershipError;
 use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
 pub use self::etcd_store::EtcdStore;
-pub use self::relay::{Holder, StandIn, name};
+pub use self::processes::{Processes, announce};
+pub use self::relay::{Door, Holder, StandIn, name};
 pub use self::sentinel::Sentinel;
 use evenkeel_stores::clients::error::RemoteError;
 use tokio::sync::Notify;
@@ -134,7 +139,7 @@ pub async fn enter(
             Ok(Campaign::Lost(holder)) => (Holder::of(&holder), true),
             Err(error) if error.may_pass => {
                 let words = format!("{} does not tell who leads: {error}", election.place());
-                (Holder { words, address: said.address }, false)
+                (Holder { words, ..said.clone() }, false)
             }
             Err(error) => {
                 let place = election.place().to_owned();

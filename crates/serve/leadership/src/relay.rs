@@ -33,6 +33,8 @@ use tokio::time::{sleep, timeout};
 
 /// What a relay says first: the command up to its argument.
 const PREFACE: &[u8] = b"*2\r\n$10\r\nEK.RELAYED\r\n";
+/// What a name has before the address for clients of Redis Cluster.
+const CLUSTER: &str = ", cluster ";
 /// What is held of what the leader answers.
 const BUFFER_BYTES: usize = 16 << 10;
 /// How long the leader may take to answer that it leads.
@@ -47,25 +49,48 @@ pub struct Holder {
     pub words: String,
     /// Where its clients connect; of whoever led last while nobody does.
     pub address: Option<ServerAddress>,
+    /// Where its clients of Redis Cluster connect.
+    pub cluster: Option<ServerAddress>,
 }
 
 impl Holder {
     /// By what a process says of itself in etcd: see [`name`].
     pub fn of(who: &str) -> Self {
-        let address = who.split_once(" (process ").map_or(who, |(address, _)| address);
-        let address = ServerAddress::parse(address).ok();
+        let (address, more) = who.split_once(" (process ").unwrap_or((who, ""));
+        let cluster = more.split_once(CLUSTER).map(|(_, cluster)| cluster.trim_end_matches(')'));
         let is_somewhere = |it: &ServerAddress| match it {
             ServerAddress::Inet(address) => !address.ip().is_unspecified(),
             ServerAddress::Name { .. } => true,
             ServerAddress::Unix(_) => false,
         };
-        Self { words: format!("{who} leads"), address: address.filter(is_somewhere) }
+        let read = |text: &str| ServerAddress::parse(text).ok().filter(is_somewhere);
+        let (address, cluster) = (read(address), cluster.and_then(read));
+        Self { words: format!("{who} leads"), address, cluster }
+    }
+
+    /// Where clients of one kind connect.
+    pub(super) const fn door(&self, door: Door) -> Option<ServerAddress> {
+        match door {
+            Door::Plain => self.address,
+            Door::Cluster => self.cluster,
+        }
     }
 }
 
-/// How a process that clients reach at this address names itself.
-pub fn name(address: impl fmt::Display) -> String {
-    format!("{address} (process {})", std::process::id())
+/// Which of a process's addresses a client came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// The one for plain clients.
+    Plain,
+    /// The one for clients of Redis Cluster.
+    Cluster,
+}
+
+/// How a process that clients reach at this address names itself; those of Redis Cluster may have
+/// another one.
+pub fn name(address: impl fmt::Display, cluster: Option<ServerAddress>) -> String {
+    let cluster = cluster.map(|cluster| format!("{CLUSTER}{cluster}")).unwrap_or_default();
+    format!("{address} (process {}{cluster})", std::process::id())
 }
 
 /// Serves clients while another process leads.
@@ -79,6 +104,8 @@ pub struct StandIn {
     pub relays: bool,
     /// How long a client waits for a leader.
     pub hold: Duration,
+    /// Where its clients came to, and are passed on to.
+    pub door: Door,
 }
 
 impl StandIn {
@@ -91,18 +118,18 @@ impl StandIn {
     ///
     /// # Errors
     /// When none is reached in time, or it cannot be known where the leader is.
-    async fn leader(&self, peer: &Peer) -> io::Result<(Stream, ServerAddress)> {
+    pub(super) async fn leader(&self, peer: &Peer) -> io::Result<(Stream, ServerAddress)> {
         let mut last = None;
         let mut holder = self.holder.clone();
         let searching = async {
             loop {
-                let Holder { words, address } = holder.borrow_and_update().clone();
-                match address {
+                let known = holder.borrow_and_update().clone();
+                match known.door(self.door) {
                     Some(address) => match self.reach(address, peer).await {
                         Ok(leader) => return Ok((leader, address)),
                         Err(error) => last = Some(format!("{address}: {error}")),
                     },
-                    None if words.is_empty() => {} // nothing is known yet
+                    None if known.words.is_empty() => {} // nothing is known yet
                     None => return Err(io::Error::other(self.why())),
                 }
                 let told = async { holder.changed().await.unwrap_or(()) };
@@ -132,6 +159,50 @@ impl StandIn {
         };
         timeout(PATIENCE, reaching).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
+
+    /// Passes bytes on until the leader ends, as it does when a client has and all is answered; or
+    /// another one leads, or one of the two sides broke. Told to drain, it asks the leader to do
+    /// so.
+    pub(super) async fn pass(
+        &self,
+        (client, said): (&mut Stream, Vec<u8>),
+        (mut leader, address): (Stream, ServerAddress),
+        link: &Link,
+    ) -> io::Result<()> {
+        leader.write_all(&said).await?;
+        leader.flush().await?;
+        drop(said);
+        let (mut from_client, mut to_client) = tokio::io::split(client);
+        let (mut from_leader, mut to_leader) = tokio::io::split(leader);
+        let asking = async {
+            tokio::select! {
+                copied = copy(&mut from_client, &mut to_leader) => { copied?; }
+                () = link.ordered(Order::Drain) => {}
+            }
+            to_leader.shutdown().await?;
+            std::future::pending::<io::Result<()>>().await
+        };
+        let answering = async {
+            let mut bytes = vec![0; BUFFER_BYTES];
+            loop {
+                let count = from_leader.read(&mut bytes).await?;
+                if count == 0 {
+                    return Ok(());
+                }
+                link.write_blocked(true); // who takes nothing is cut off, as by the leader
+                to_client.write_all(&bytes[..count]).await?;
+                to_client.flush().await?;
+                link.write_blocked(false);
+            }
+        };
+        // One that was stopped keeps its connections, and answers nobody.
+        let (mut holder, door) = (self.holder.clone(), self.door);
+        let deposed = async {
+            let _ = holder.wait_for(|holder| holder.door(door) != Some(address)).await;
+            Err(io::ErrorKind::ConnectionAborted.into())
+        };
+        first(answering, first(asking, deposed)).await
+    }
 }
 
 impl ServeConnection for StandIn {
@@ -142,7 +213,6 @@ impl ServeConnection for StandIn {
         };
         let Ok(said) = said else { return };
         link.enter(Phase::Serving); // its time is for the leader to limit
-        let holder = self.holder.clone();
         let leader = match self.relays && !said.starts_with(PREFACE) {
             true => tokio::select! {
                 leader = self.leader(&peer) => leader,
@@ -151,7 +221,7 @@ impl ServeConnection for StandIn {
             false => Err(io::Error::other(self.why())),
         };
         let passed = match leader {
-            Ok(leader) => pass((&mut stream, said), leader, holder, &link).await,
+            Ok(leader) => self.pass((&mut stream, said), leader, &link).await,
             Err(why) => {
                 let mut reported = Vec::new();
                 encode::error(&mut reported, &format!("UNAVAILABLE {why}"));
@@ -180,48 +250,6 @@ async fn first_words(stream: &mut Stream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Passes bytes on until the leader ends, as it does when a client has and all is answered; or
-/// another one leads, or one of the two sides broke. Told to drain, it asks the leader for that.
-async fn pass(
-    (client, said): (&mut Stream, Vec<u8>),
-    (mut leader, address): (Stream, ServerAddress),
-    mut holder: watch::Receiver<Holder>,
-    link: &Link,
-) -> io::Result<()> {
-    leader.write_all(&said).await?;
-    leader.flush().await?;
-    drop(said);
-    let (mut from_client, mut to_client) = tokio::io::split(client);
-    let (mut from_leader, mut to_leader) = tokio::io::split(leader);
-    let asking = async {
-        tokio::select! {
-            copied = copy(&mut from_client, &mut to_leader) => { copied?; }
-            () = link.ordered(Order::Drain) => {}
-        }
-        to_leader.shutdown().await?;
-        std::future::pending::<io::Result<()>>().await
-    };
-    let answering = async {
-        let mut bytes = vec![0; BUFFER_BYTES];
-        loop {
-            let count = from_leader.read(&mut bytes).await?;
-            if count == 0 {
-                return Ok(());
-            }
-            link.write_blocked(true); // a client that takes nothing is cut off, as by the leader
-            to_client.write_all(&bytes[..count]).await?;
-            to_client.flush().await?;
-            link.write_blocked(false);
-        }
-    };
-    // One that was stopped keeps its connections, and answers nobody.
-    let deposed = async {
-        let _ = holder.wait_for(|holder| holder.address != Some(address)).await;
-        Err(io::ErrorKind::ConnectionAborted.into())
-    };
-    first(answering, first(asking, deposed)).await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +271,12 @@ mod tests {
             assert_eq!(found.as_deref(), address, "{who}");
             assert_eq!(holder.words, format!("{who} leads"));
         }
-        let own = Holder::of(&name("10.0.2.1:6380"));
+        let own = Holder::of(&name("10.0.2.1:6380", None));
         assert_eq!(own.address.unwrap().to_string(), "10.0.2.1:6380");
+        assert_eq!(own.cluster, None);
+        let cluster = ServerAddress::parse("[2001:db8::1]:6390").ok();
+        let own = Holder::of(&name("cart-1.example:6380", cluster));
+        assert_eq!(own.address.unwrap().to_string(), "cart-1.example:6380");
+        assert_eq!(own.cluster, cluster);
     }
 }

@@ -51,6 +51,9 @@ impl Inner {
         if self.answers_listener(id, (command, class), parsed.arguments()) {
             return true;
         }
+        if self.answers_cluster(id, (command, class), parsed) {
+            return true;
+        }
         if let Some(is_taken) = self.keeps_back(id, (command, class), parsed) {
             return is_taken;
         }
@@ -124,7 +127,8 @@ impl Inner {
 
     /// An error of ours, in the command's turn; a transaction that it was part of does nothing.
     pub(super) fn refuse(&mut self, id: ClientId, text: &str) {
-        self.refuse_as(id, |out| encode::error(out, text));
+        let text = self.in_its_words(id, text);
+        self.refuse_as(id, |out| encode::error(out, &text));
     }
 
     pub(super) fn refuse_as(&mut self, id: ClientId, write: impl FnOnce(&mut Vec<u8>)) {

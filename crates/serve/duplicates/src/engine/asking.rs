@@ -292,7 +292,7 @@ impl Inner {
         let Some(question) = self.questions.open.remove(&number) else { return };
         let answers = question.parts.into_iter().filter_map(|part| part.answer);
         let answers: Vec<(usize, Vec<u8>)> = answers.collect();
-        let (answer, shape) = self.answer_of(question.purpose, &answers);
+        let (answer, shape) = self.answer_of(question.client, question.purpose, &answers);
         match question.place {
             Place::Slot(slot) => self.reply(question.client, slot, &answer, &Form::One(shape)),
             Place::Transaction(index) => {
@@ -302,7 +302,12 @@ impl Inner {
     }
 
     /// The answer to a client, in RESP3.
-    fn answer_of(&mut self, purpose: Purpose, answers: &[(usize, Vec<u8>)]) -> (Vec<u8>, Shape) {
+    fn answer_of(
+        &mut self,
+        id: ClientId,
+        purpose: Purpose,
+        answers: &[(usize, Vec<u8>)],
+    ) -> (Vec<u8>, Shape) {
         let first = answers.first().map(|(_, reply)| reply.as_slice());
         let good = first.filter(|reply| !is_error(reply));
         let mut out = Vec::new();
@@ -332,12 +337,12 @@ impl Inner {
                 return (out, Shape::Plain);
             }
             Purpose::Info(sections) => {
-                self.write_info(&sections, answers, &mut out);
+                self.write_info(id, &sections, answers, &mut out);
                 return (out, Shape::Plain);
             }
             Purpose::Shown => {
                 if let Some(reply) = good.filter(|reply| is_aggregate(reply)) {
-                    settings::shown(reply, &self.own_settings(), &mut out);
+                    settings::shown(reply, &self.own_settings(id), &mut out);
                     return (out, Shape::Plain);
                 }
             }

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 
 use evenkeel_core::Instant;
+use evenkeel_leadership::Door;
 use evenkeel_runtime::accept::Peer;
 
 use super::Inner;
@@ -49,8 +50,9 @@ impl Client {
 
 impl Inner {
     /// Where a client comes from.
-    pub(in super::super) fn introduce(&mut self, id: ClientId, peer: &Peer) {
+    pub(in super::super) fn introduce(&mut self, id: ClientId, (peer, door): (&Peer, Door)) {
         if let Some(client) = self.client(id) {
+            client.is_of_cluster = door == Door::Cluster;
             client.about.address = peer.address.to_string();
             client.about.local = peer.local.to_string();
         }

@@ -39,6 +39,8 @@ pub(in super::super) struct Client {
     pub(super) is_known: bool,
     /// It is served what it has sent, and nothing more.
     pub(super) is_leaving: bool,
+    /// It speaks Redis Cluster's protocol.
+    pub(super) is_of_cluster: bool,
     pub(super) name: Vec<u8>,
     /// What `CLIENT LIST` says of it, and which answers it wants.
     pub(super) about: About,
@@ -217,6 +219,7 @@ impl Inner {
             is_idle: false,
             is_known: self.config.password.is_none(),
             is_leaving: false,
+            is_of_cluster: false,
             name: Vec::new(),
             about: About::new(self.now),
             captured: None,

@@ -114,13 +114,14 @@ impl Inner {
     }
 
     /// What is ours and not one server's.
-    pub(super) fn own_settings(&self) -> [(&'static str, String); 5] {
+    pub(super) fn own_settings(&mut self, id: ClientId) -> [(&'static str, String); 5] {
+        let enabled = if self.is_of_cluster(id) { "yes" } else { "no" };
         [
             ("timeout", self.questions.own.idle_max.map_or(0, |it| it.as_secs()).to_string()),
             ("port", self.config.listen.port().to_string()),
             ("databases", "1".to_owned()),
             ("maxclients", self.config.clients_max.to_string()),
-            ("cluster-enabled", "no".to_owned()),
+            ("cluster-enabled", enabled.to_owned()),
         ]
     }
 }

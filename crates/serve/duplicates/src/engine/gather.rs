@@ -59,6 +59,8 @@ pub(super) enum Join {
     Values(usize),
     /// Of `KEYS`: all that are a client's, where they were when it was asked.
     Keys(Box<ShardMap>),
+    /// Of `KEYS`: those of a slot. How many are listed; otherwise they are counted.
+    Slot(u16, Option<usize>),
     /// Of `DBSIZE`: without our own.
     Count,
     /// The same for `RANDOMKEY`, which draws by it.
@@ -191,6 +193,9 @@ impl Inner {
                 let is_kept =
                     |number: usize, key: &[u8]| is_visible(map, parts[number].partition, key);
                 merge::arrays(parts.iter().map(|part| &*part.answer), is_kept, &mut out);
+            }
+            Join::Slot(wanted, listed) => {
+                merge::of_slot(&parts[0].answer, *wanted, *listed, &mut out);
             }
             Join::Weigh => {
                 let count =

@@ -31,13 +31,14 @@ impl Inner {
             );
         }
         let mut out = Vec::new();
-        self.write_info(&names, &[], &mut out);
+        self.write_info(id, &names, &[], &mut out);
         self.reply_at_once(id, &out, Default::default());
     }
 
     /// The text for a client, in RESP3.
     pub(super) fn write_info(
-        &self,
+        &mut self,
+        id: ClientId,
         names: &[String],
         answers: &[(usize, Vec<u8>)],
         out: &mut Vec<u8>,
@@ -48,7 +49,7 @@ impl Inner {
         if texts.is_empty() {
             texts.push(&template);
         }
-        let mut text = info::merge(&texts, &self.own_lines(), OWN_KEYS);
+        let mut text = info::merge(&texts, &self.own_lines(id), OWN_KEYS);
         if info::is_everything(names) || names.iter().any(|name| name == "evenkeel") {
             text = text.trim_start().to_owned();
             text.push_str(if text.is_empty() { "" } else { "\r\n" });
@@ -58,14 +59,15 @@ impl Inner {
     }
 
     /// Lines of sections of Redis that are about us.
-    fn own_lines(&self) -> Vec<(&'static str, String)> {
+    fn own_lines(&mut self, id: ClientId) -> Vec<(&'static str, String)> {
+        let mode = self.mode(id);
         let up_s = self.now.since(Instant::ZERO).as_secs();
         let live: usize =
             (0..self.members.partitions()).map(|it| self.members.live(it).len()).sum();
         let blocked = self.waiting.idle() + self.wait_list.len() + self.pause.held();
         vec![
             ("redis_version", self.version()),
-            ("redis_mode", "standalone".to_owned()),
+            ("redis_mode", mode.to_owned()),
             ("process_id", std::process::id().to_string()),
             ("run_id", self.run_id()),
             ("tcp_port", self.config.listen.port().to_string()),
@@ -78,7 +80,7 @@ impl Inner {
             ("role", "master".to_owned()),
             ("connected_slaves", live.saturating_sub(self.map.partitions()).to_string()),
             ("master_repl_offset", self.history.last().sequence.0.to_string()),
-            ("cluster_enabled", "0".to_owned()),
+            ("cluster_enabled", u8::from(mode == "cluster").to_string()),
         ]
     }
 

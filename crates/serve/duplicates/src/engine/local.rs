@@ -12,6 +12,7 @@ use super::types::{ClientId, Form, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer,
 };
+use evenkeel_stores::resp::connections::is_same_secret;
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
@@ -70,12 +71,7 @@ impl Inner {
             Local::Command => self.command_command(id, parsed),
             Local::Config => self.config_command(id, parsed),
             Local::Info => self.info_command(id, parsed),
-            Local::Module => match parsed.argument(1) {
-                what if what.eq_ignore_ascii_case(b"list") => {
-                    self.reply_now(id, |out, _| encode::array(out, 0));
-                }
-                _ => self.refuse(id, NO_MODULES),
-            },
+            Local::Module => self.module(id, parsed),
             Local::Role => self.role(id),
             Local::Script => self.script(id, parsed),
             Local::Function => self.function(id, parsed),
@@ -97,6 +93,13 @@ impl Inner {
             Local::Relayed => self.relayed(id, parsed),
             Local::Token => self.token(id),
             Local::Session => self.adopt_session(id, parsed),
+        }
+    }
+
+    fn module(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        match parsed.argument(1).eq_ignore_ascii_case(b"list") {
+            true => self.reply_now(id, |out, _| encode::array(out, 0)),
+            false => self.refuse(id, NO_MODULES),
         }
     }
 
@@ -148,7 +151,8 @@ impl Inner {
             return self.refuse(id, BAD_NAME);
         }
         let version = self.version();
-        self.reply_now(id, |out, protocol| greet(id, &version, protocol, out));
+        let mode = self.mode(id);
+        self.reply_now(id, |out, protocol| greet(id, (&version, mode), protocol, out));
     }
 
     /// `AUTH [user] password`
@@ -202,13 +206,7 @@ impl Inner {
         let is_right = match &self.config.password {
             _ if user != b"default" => false,
             None => true,
-            // As long for a wrong password as for a right one, whatever they share.
-            Some(expected) => {
-                let expected = expected.as_bytes();
-                let differs = expected.iter().zip(password.iter().chain(std::iter::repeat(&0)));
-                let differences = differs.fold(0, |all, (a, b)| all | (a ^ b));
-                differences == 0 && expected.len() == password.len()
-            }
+            Some(expected) => is_same_secret(expected.as_bytes(), password),
         };
         if is_right && let Some(client) = self.client(id) {
             client.is_known = true;
@@ -496,7 +494,7 @@ const NO_USERS: &str = "ERR there is one user, default: its password is in the c
     the service, and users of the servers are theirs";
 
 /// The answer to HELLO.
-fn greet(id: ClientId, version: &str, protocol: Protocol, out: &mut Vec<u8>) {
+fn greet(id: ClientId, (version, mode): (&str, &str), protocol: Protocol, out: &mut Vec<u8>) {
     let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
     encode::map(out, 7, protocol);
     for text in ["server", "redis", "version", version, "proto"] {
@@ -505,7 +503,7 @@ fn greet(id: ClientId, version: &str, protocol: Protocol, out: &mut Vec<u8>) {
     encode::integer(out, number);
     encode::bulk(out, b"id");
     encode::integer(out, id.number());
-    for text in ["mode", "standalone", "role", "master", "modules"] {
+    for text in ["mode", mode, "role", "master", "modules"] {
         encode::bulk(out, text.as_bytes());
     }
     encode::array(out, 0);

@@ -28,6 +28,7 @@
 //! | `info.rs`, `config_command.rs`, `client_command.rs` | `INFO`, `CONFIG`, `CLIENT` |
 //! | `about.rs` | what `CLIENT` says of a connection, and which answers it wants |
 //! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
+//! | `cluster.rs` | what clients of Redis Cluster are answered otherwise |
 //! | `front.rs` | what the next ones share |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
@@ -52,6 +53,7 @@ mod channels;
 mod checks;
 mod client_command;
 mod clients;
+mod cluster;
 mod config_command;
 mod connection_state;
 mod effects;
@@ -110,6 +112,7 @@ use connection_state::ConnectionState;
 use effects::Effects;
 pub(super) use effects::{AHEAD, EFFECTS_BYTES_MAX};
 use evenkeel_leadership::Leadership;
+use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_manager::{Manager, Sample};
 use evenkeel_runtime::clock::Clock;
@@ -185,6 +188,8 @@ pub(super) struct Inner {
     mend_at: Instant,
     /// Where processes take turns.
     pub(super) leadership: Option<Rc<Leadership>>,
+    /// Who serves which slots, where clients of Redis Cluster are served.
+    pub(super) cluster: Option<ClusterView>,
     flusher: Option<Waker>,
     is_scheduled: bool,
     serial: u64,
@@ -323,6 +328,7 @@ impl Engine {
             failure: None,
             mend_at: Instant::ZERO,
             leadership,
+            cluster: None,
             flusher: None,
             is_scheduled: false,
             serial: 0,

@@ -50,6 +50,7 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
         tls: None,
         advertise: None,
         sentinel: None,
+        cluster: None,
         relay_tls: None,
         partitions: vec![(0..servers).map(target).collect()],
         shards: 4,

@@ -31,6 +31,7 @@ pub fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Dup
         tls: None,
         advertise: None,
         sentinel: None,
+        cluster: None,
         relay_tls: None,
         partitions,
         shards: 16,

@@ -347,7 +347,9 @@ fn check_addresses(
         nodes: vec![node],
     });
     let own_addresses = listens.chain(of_agents).chain(admin).chain(redirect).chain(envoy);
-    let sentinels = duplicates.iter().filter_map(|service| service.sentinel.as_ref());
+    let sentinels = duplicates
+        .iter()
+        .flat_map(|service| service.sentinel.iter().chain(service.cluster.as_ref()));
     let sentinels =
         sentinels.map(|address| OwnAddress { of: "[duplicates]", address, nodes: Vec::new() });
     let own_addresses = own_addresses.chain(services).chain(sentinels);

@@ -73,6 +73,11 @@ impl Etcd {
         Some(Self { process, address, settings, folder })
     }
 
+    /// Stops it, or has it go on.
+    pub(crate) fn signal(&self, signal: &str) {
+        self.process.signal(signal);
+    }
+
     /// Two fronts before three duplicates: one leads, one stands by.
     fn world(&self, name: &str) -> Option<(World, Front)> {
         let world = World::start(name, &format!("{STRONG}\n{}", self.settings))?;

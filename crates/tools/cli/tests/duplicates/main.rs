@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(target_os = "linux")]
@@ -102,6 +103,22 @@ fn fronts_that_take_each_other_for_the_leader_pass_a_client_on_once() {
 #[test]
 fn sentinels_clients_are_told_who_leads_and_when_that_changes() {
     standby::sentinel_tells_who_leads();
+}
+
+#[test]
+fn clients_of_redis_cluster_are_told_who_leads() {
+    cluster::doors_tell_who_leads();
+}
+
+#[test]
+fn a_cluster_client_without_the_password_or_a_valid_lease_gets_nothing() {
+    cluster::nobody_is_let_in_or_answered_too_early();
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn libraries_of_redis_cluster_go_on_when_the_leader_goes() {
+    cluster::libraries_go_on();
 }
 
 #[test]

@@ -27,6 +27,14 @@ pub enum FilterError {
     NoSuchUser(String),
 }
 
+/// Whether a client has said this secret. It takes as long for a wrong one as for a right one,
+/// whatever they share.
+pub fn is_same_secret(expected: &[u8], said: &[u8]) -> bool {
+    let differs = expected.iter().zip(said.iter().chain(std::iter::repeat(&0)));
+    let differences = differs.fold(0, |all, (a, b)| all | (a ^ b));
+    differences == 0 && expected.len() == said.len()
+}
+
 /// Whether this may be the name of a connection, or of the library it belongs to.
 pub fn is_name(name: &[u8]) -> bool {
     name.iter().all(|byte| (b'!'..=b'~').contains(byte))

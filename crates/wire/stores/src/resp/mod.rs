@@ -10,6 +10,7 @@
 //! | [`pause`] | `CLIENT PAUSE`: which commands are kept back |
 //! | [`waiting`] | what commands that wait wait for, and how long |
 //! | [`channels`] | who listens to what, and messages |
+//! | [`cluster`] | who serves which slots, as Redis Cluster tells it |
 //! | [`glob`] | patterns, as Redis matches them |
 //! | [`hash`] | which shard a key belongs to |
 //! | [`info`] | the text of `INFO`, of several servers as of one |
@@ -31,6 +32,7 @@
 //! which the tests compare the table with.
 
 pub mod channels;
+pub mod cluster;
 pub mod commands;
 pub mod connections;
 pub mod encode;

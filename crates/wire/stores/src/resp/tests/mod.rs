@@ -1,5 +1,6 @@
 //! What real servers say, models that are slow and obvious, and how fast it is.
 
+mod cluster;
 mod corpus;
 mod described;
 mod differential;

@@ -156,33 +156,41 @@ pub struct EndedState {
 
 /// What a service knows of its changes.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub struct Changes {
     /// One may have come.
-    pub(super) came: Rc<Notify>,
+    pub came: Rc<Notify>,
     /// Taken and not ended.
-    pub(super) now: Option<Taken>,
-    pub(super) last: Option<EndedState>,
-    pub(super) done: u64,
-    pub(super) failed: u64,
-    pub(super) begun_again: u64,
+    pub now: Option<Taken>,
+    /// What became of the last one.
+    pub last: Option<EndedState>,
+    /// How many were carried out.
+    pub done: u64,
+    /// How many were given up.
+    pub failed: u64,
+    /// How often one was begun again.
+    pub begun_again: u64,
     /// Why a move was given up, or what is waited for.
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
     /// Somebody wants the one under way to end.
-    pub(super) is_unwanted: bool,
+    pub is_unwanted: bool,
     /// A partition that lost its last shard, since this process began.
-    pub(super) emptied: Option<usize>,
+    pub emptied: Option<usize>,
 }
 
 /// A change under way.
 #[derive(Debug)]
-pub(super) struct Taken {
-    pub(super) change: ChangeRequest,
-    pub(super) since: Instant,
-    pub(super) attempts: u32,
+pub struct Taken {
+    /// What was asked for.
+    pub change: ChangeRequest,
+    /// When.
+    pub since: Instant,
+    /// How often it was begun.
+    pub attempts: u32,
 }
 
 impl Changes {
-    pub(super) fn take(&mut self, change: ChangeRequest, now: Instant) {
+    /// One was asked for, and none is under way.
+    pub fn take(&mut self, change: ChangeRequest, now: Instant) {
         self.came.notify_one();
         tracing::info!(change = change.describe(), "a change was requested");
         self.now = Some(Taken { change, since: now, attempts: 0 });
@@ -190,7 +198,7 @@ impl Changes {
     }
 
     /// The change under way was carried out, or given up for this reason.
-    pub(super) fn end(&mut self, now: Instant, error: Option<String>) {
+    pub fn end(&mut self, now: Instant, error: Option<String>) {
         let Some(taken) = self.now.take() else { return };
         let (what, lasted) = (taken.change.describe(), now.since(taken.since));
         match &error {
@@ -209,7 +217,8 @@ impl Changes {
     }
 }
 
-pub(super) fn millis(lasted: Duration) -> u64 {
+/// Whole milliseconds.
+pub fn millis(lasted: Duration) -> u64 {
     u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -1,0 +1,196 @@
+//! What clients of Redis Cluster are answered otherwise than plain clients.
+//!
+//! They come by a door of their own ([`evenkeel_leadership::cluster`] says why). A command about
+//! keys is taken if its keys have one slot that this process leads; otherwise its client is told
+//! `CROSSSLOT`, or `MOVED` and where. A plain client is taken at its word: where it came, it is
+//! served.
+//!
+//! `UNAVAILABLE` (nothing was done) becomes `CLUSTERDOWN`, which these clients know and try again.
+
+use std::borrow::Cow;
+
+use super::Inner;
+use super::gather::Join;
+use super::types::{ClientId, Form, ParsedCommand};
+use evenkeel_leadership::cluster::ClusterView;
+use evenkeel_stores::resp::cluster::{self, Asked};
+use evenkeel_stores::resp::commands::{Class, Command, Local};
+use evenkeel_stores::resp::hash::SLOTS;
+use evenkeel_stores::resp::locate::Location;
+use evenkeel_stores::resp::reply::Shape;
+
+const IN_MULTI: &str = "ERR CLUSTER, READONLY, READWRITE and ASKING are not taken within MULTI: \
+    send it before MULTI or after EXEC";
+
+impl Inner {
+    /// Whether a client speaks Redis Cluster's protocol.
+    pub(super) fn is_of_cluster(&mut self, id: ClientId) -> bool {
+        self.client(id).is_some_and(|client| client.is_of_cluster)
+    }
+
+    /// Answers a command of a client of Redis Cluster if that is not for the rest of the engine;
+    /// whether it did.
+    pub(super) fn answers_cluster(
+        &mut self,
+        id: ClientId,
+        (command, class): (&Command, Class),
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
+        let Some(client) = self.client(id).filter(|it| it.is_of_cluster && it.is_known) else {
+            return false;
+        };
+        let in_transaction = client.transaction.is_some();
+        if matches!(command.name, "cluster" | "readonly" | "readwrite" | "asking") {
+            match command.name {
+                _ if in_transaction => self.refuse(id, IN_MULTI),
+                "cluster" => self.cluster_command(id, parsed),
+                _ => self.ok(id), // every read here is as new as the session asks for
+            }
+            return true;
+        }
+        if let Some(text) = cluster::refusal(command, parsed.arguments()) {
+            self.refuse(id, text);
+            return true;
+        }
+        if class == Class::Local(Local::Exec) {
+            return self.refuses_exec(id);
+        }
+        let redirection = match cluster::slot_of(command, class, parsed.arguments()) {
+            Ok(None) => return false,
+            Ok(Some(slot)) => self.cluster.as_mut().and_then(|view| view.map().redirection(slot)),
+            Err(refusal) => Some(refusal.0.to_owned()),
+        };
+        if let Some(text) = &redirection {
+            self.refuse(id, text);
+        }
+        redirection.is_some()
+    }
+
+    /// The keys of a transaction have one slot, or it does nothing; whether it was refused.
+    fn refuses_exec(&mut self, id: ClientId) -> bool {
+        let transaction = self.client(id).and_then(|client| client.transaction.as_ref());
+        let Some(transaction) = transaction.filter(|it| !it.is_spoiled) else { return false };
+        let Err(refusal) = cluster::one_slot(transaction.keys.iter().map(AsRef::as_ref)) else {
+            return false;
+        };
+        if let Some(client) = self.client(id) {
+            client.transaction = None;
+        }
+        self.unwatch(id);
+        self.refuse(id, refusal.0);
+        true
+    }
+
+    /// `CLUSTER subcommand …`
+    fn cluster_command(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        let Some(map) = self.cluster.as_mut().map(ClusterView::map) else { return };
+        let Some(client) = self.client(id) else { return };
+        let (protocol, mut out) = (client.protocol, Vec::new());
+        let offset = self.history.last().sequence.0;
+        match map.answer(parsed.arguments(), (offset, protocol), &mut out) {
+            Asked::Answered => self.reply_now(id, |all, _| all.extend_from_slice(&out)),
+            Asked::Count(slot) => self.ask_slot(id, slot, None),
+            Asked::Keys(slot, count) => self.ask_slot(id, slot, Some(count)),
+        }
+    }
+
+    /// Counts the keys of a slot, or lists so many. They are found among all keys of the
+    /// partition: it costs as much as `KEYS`.
+    fn ask_slot(&mut self, id: ClientId, slot: u16, listed: Option<usize>) {
+        let shard = self.map.shard(slot.min(SLOTS - 1));
+        let partition = self.map.partition(shard);
+        let Some(place) = Location::whole(&self.map, partition) else { return };
+        let join = Join::Slot(slot, listed);
+        let key = self.begin_gather(id, Form::One(Shape::Plain), join);
+        let client = self.add_part(key, partition, Vec::new());
+        self.send_part(client, Some(place), &[b"KEYS", b"*"]);
+        self.end_gather(key, true);
+    }
+
+    /// An error as a client knows it: those of Redis Cluster try again at `CLUSTERDOWN`.
+    pub(super) fn in_its_words<'t>(&mut self, id: ClientId, text: &'t str) -> Cow<'t, str> {
+        match text.strip_prefix("UNAVAILABLE ") {
+            Some(why) if self.is_of_cluster(id) => format!("CLUSTERDOWN {why}").into(),
+            _ => text.into(),
+        }
+    }
+
+    /// How this process is told to a client: `cluster` or `standalone`.
+    pub(super) fn mode(&mut self, id: ClientId) -> &'static str {
+        if self.is_of_cluster(id) { "cluster" } else { "standalone" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::super::world::World;
+    use evenkeel_leadership::cluster::ClusterView;
+    use evenkeel_leadership::{Holder, Processes};
+    use evenkeel_stores::resp::cluster::Endpoint;
+
+    /// A world whose process is at port 1; the sender says who leads.
+    fn world() -> (World, watch::Sender<Holder>) {
+        let world = World::start(1, |_| {});
+        let own = Endpoint { host: "127.0.0.1".to_owned(), port: 1 };
+        let (holder, leads) = watch::channel(led_from(1));
+        let (_, processes) = watch::channel(Processes::default());
+        let view = ClusterView::new("test", (own, false), leads, processes);
+        world.engine.borrow().cluster = Some(view);
+        (world, holder)
+    }
+
+    fn led_from(port: u16) -> Holder {
+        Holder::of(&format!("127.0.0.1:9 (process 1, cluster 127.0.0.1:{port})"))
+    }
+
+    fn said(world: &mut World, of_cluster: bool, commands: &[&str]) -> String {
+        let client = world.client();
+        world.engine.borrow().client(client).unwrap().is_of_cluster = of_cluster;
+        for command in commands {
+            assert!(world.tell(client, &command.split(' ').collect::<Vec<_>>()));
+        }
+        world.serve_all();
+        world.heard(client)
+    }
+
+    #[test]
+    fn keys_of_slots_that_another_one_leads_are_moved_as_soon_as_it_is_known() {
+        let (mut world, holder) = world();
+        assert_eq!(said(&mut world, true, &["SET foo 1"]), "+OK\r\n");
+        holder.send_replace(led_from(2));
+        let moved = "-MOVED 12182 127.0.0.1:2\r\n";
+        assert_eq!(said(&mut world, true, &["SET foo 2"]), moved);
+        assert_eq!(said(&mut world, true, &["spublish foo x"]), moved);
+        assert_eq!(said(&mut world, false, &["SET foo 3"]), "+OK\r\n", "a plain client is served");
+        let aborted = said(&mut world, true, &["multi", "SET foo 4", "exec"]);
+        assert!(aborted.starts_with(&format!("+OK\r\n{moved}-EXECABORT ")), "{aborted}");
+        holder.send_replace(Holder::default());
+        let nobody = "-CLUSTERDOWN Hash slot not served\r\n";
+        assert_eq!(said(&mut world, true, &["get foo"]), nobody);
+        holder.send_replace(led_from(1));
+        assert_eq!(said(&mut world, true, &["SET foo 5"]), "+OK\r\n");
+    }
+
+    #[test]
+    fn what_redis_cluster_refuses_is_refused_to_its_clients_alone() {
+        let (mut world, _holder) = world();
+        let crossing = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+        assert_eq!(said(&mut world, true, &["mset a 1 b 2"]), crossing);
+        assert_ne!(said(&mut world, false, &["mset a 1 b 2"]), crossing);
+        let exec = ["multi", "SET a 1", "SET b 2", "exec", "exec"];
+        let told = said(&mut world, true, &exec);
+        let over = "-ERR EXEC without MULTI\r\n";
+        assert!(told.ends_with(&format!("+QUEUED\r\n{crossing}{over}")), "{told}");
+        let select = "-ERR SELECT is not allowed in cluster mode\r\n";
+        assert_eq!(said(&mut world, true, &["select 1"]), select);
+        assert_eq!(said(&mut world, true, &["select 0", "readonly"]), "+OK\r\n+OK\r\n");
+        let disabled = "-ERR This instance has cluster support disabled\r\n";
+        assert_eq!(said(&mut world, false, &["readonly", "cluster slots"]), disabled.repeat(2));
+        // Nobody is live: nothing was done, and each hears it in its own words.
+        world.lose(0, evenkeel_ordered::Dropped::Silent);
+        assert!(said(&mut world, true, &["SET a 1"]).starts_with("-CLUSTERDOWN "));
+        assert!(said(&mut world, false, &["SET a 1"]).starts_with("-UNAVAILABLE "));
+    }
+}

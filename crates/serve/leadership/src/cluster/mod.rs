@@ -1,0 +1,261 @@
+//! Redis Cluster's protocol at a process: who leads which slots ([`ClusterView`]), and clients of a
+//! process that stands by ([`ClusterStandIn`]).
+//!
+//! **Who is such a client?** Who comes to the address of `cluster`, a door of its own. A connection
+//! does not say what its client is: a client of Redis Cluster asks for the map on one connection,
+//! and sends commands on others, that say nothing of it. `MOVED` is an error for a plain client,
+//! and it is what a cluster client needs. The map tells these doors only, so a plain client is
+//! never told to go elsewhere, and no cluster client is passed on for ever. It also keeps the plain
+//! door what it is: several databases, keys of several slots in one command.
+//!
+//! **A process that stands by** is a replica in the map. A command with keys gets `MOVED` to the
+//! leader, commands about the connection and the map are answered here. With anything else (`SCAN`,
+//! `PUBLISH`, `SUBSCRIBE`; after `READONLY` also a read) the connection becomes one to the leader,
+//! and stays so (`relay.rs`): what clients do at any node of Redis Cluster works here too, with one
+//! hop more, and what is read at a replica is as new as at the leader.
+//!
+//! **When it misleads.** Until the lease of a leader that died has ended, it is told as the leader:
+//! its clients are refused there, and ask again. Without any leader `CLUSTERDOWN` is said, at which
+//! clients ask again too.
+
+mod session;
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
+
+use self::session::{Session, Step};
+use super::processes::Processes;
+use super::relay::{Holder, StandIn};
+use evenkeel_runtime::accept::{
+    Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
+};
+use evenkeel_runtime::buffers::{self, BufferShare};
+use evenkeel_settings::address::ServerAddress;
+use evenkeel_stores::resp::cluster::{ClusterMap, Endpoint, all_led_by};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::reply::ReplyScanner;
+use evenkeel_stores::resp::request::{Limits, RequestParser};
+
+/// Answers to one client that are written before further commands are looked at.
+const OUT_BYTES_PAUSE: usize = 64 << 10;
+
+/// What a process tells of the cluster: what it knows of who leads and who is there.
+#[derive(Debug, Clone)]
+pub struct ClusterView {
+    service: String,
+    own: Endpoint,
+    is_tls: bool,
+    holder: watch::Receiver<Holder>,
+    processes: watch::Receiver<Processes>,
+    map: RefCell<Option<Rc<ClusterMap>>>,
+}
+
+impl ClusterView {
+    /// As the process sees it that clients of Redis Cluster reach at `own`.
+    pub fn new(
+        service: &str,
+        (own, is_tls): (Endpoint, bool),
+        holder: watch::Receiver<Holder>,
+        processes: watch::Receiver<Processes>,
+    ) -> Self {
+        let service = service.to_owned();
+        Self { service, own, is_tls, holder, processes, map: RefCell::default() }
+    }
+
+    /// Who serves which slots, as far as is known now.
+    pub fn map(&mut self) -> Rc<ClusterMap> {
+        let has_changed = self.holder.has_changed().unwrap_or(false)
+            || self.processes.has_changed().unwrap_or(false);
+        let known = self.map.get_mut().take_if(|_| !has_changed);
+        let map = known.unwrap_or_else(|| Rc::new(self.made()));
+        self.map.get_mut().insert(map).clone()
+    }
+
+    /// The one place that says who leads what: all slots are led by whoever has the lease.
+    fn made(&mut self) -> ClusterMap {
+        let leader = self.holder.borrow_and_update().cluster.and_then(endpoint);
+        let led: Vec<_> = leader.map(all_led_by).into_iter().collect();
+        let Processes { at, epoch } = self.processes.borrow_and_update().clone();
+        ClusterMap::new((&self.service, &self.own), &at, &led, (epoch, self.is_tls))
+    }
+}
+
+/// Host and port of what is no socket of this machine.
+pub fn endpoint(address: ServerAddress) -> Option<Endpoint> {
+    match address {
+        ServerAddress::Inet(at) => Some(Endpoint { host: at.ip().to_string(), port: at.port() }),
+        ServerAddress::Name { host, port } => Some(Endpoint { host: host.to_owned(), port }),
+        ServerAddress::Unix(_) => None,
+    }
+}
+
+/// Serves clients of Redis Cluster while another process leads.
+#[derive(Debug)]
+pub struct ClusterStandIn {
+    /// How a client is passed on.
+    pub relay: StandIn,
+    /// What is told of the cluster.
+    pub view: RefCell<ClusterView>,
+    /// What clients must say first.
+    pub password: Option<String>,
+    /// What one command may be.
+    pub limits: Limits,
+}
+
+impl ServeConnection for ClusterStandIn {
+    async fn serve(self: Rc<Self>, mut stream: Stream, peer: Peer, link: Rc<Link>) {
+        let mut session = Session::new(&self, &peer);
+        let Ok(ended) = self.answer(&mut session, (&mut stream, &link)).await else { return };
+        let said = match ended {
+            Ended::Said => Ok(()),
+            Ended::PassedOn(asked) => {
+                self.pass_on(&session, (&mut stream, asked), &peer, &link).await
+            }
+        };
+        if said.is_ok() {
+            let leaving = |context: &mut Context<'_>| {
+                poll_leave(Pin::new(&mut stream), &link, Linger::WhileSending, context)
+            };
+            let _ = std::future::poll_fn(leaving).await; // who does not hear it has gone
+        }
+    }
+}
+
+/// How answering a client ended.
+enum Ended {
+    /// Everything is said.
+    Said,
+    /// The leader is to serve it, beginning with these bytes.
+    PassedOn(Vec<u8>),
+}
+
+impl ClusterStandIn {
+    /// Answers a client until it has gone, or the leader must serve it.
+    async fn answer(
+        &self,
+        session: &mut Session<'_>,
+        (stream, link): (&mut Stream, &Link),
+    ) -> io::Result<Ended> {
+        let mut parser = RequestParser::new(session.limits());
+        let mut share = BufferShare::of(buffers::of_process());
+        let mut inbox = Vec::new();
+        loop {
+            let step = take(session, &mut parser, &mut inbox);
+            let out = std::mem::take(&mut session.out);
+            if !out.is_empty() {
+                link.write_blocked(true); // who takes nothing is cut off
+                stream.write_all(&out).await?;
+                stream.flush().await?;
+                link.write_blocked(false);
+            }
+            match step {
+                Step::Next => continue,
+                Step::PassOn => return Ok(Ended::PassedOn(inbox)),
+                Step::End => return Ok(Ended::Said),
+                Step::Read if link.order() >= Order::Drain => return Ok(Ended::Said),
+                Step::Read => {}
+            }
+            let holds = std::future::poll_fn(|context| {
+                Poll::Ready(share.hold(inbox.len() + parser.place_bytes(), context.waker()))
+            });
+            if !holds.await {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            if session.is_known() {
+                link.enter(Phase::Idle);
+            }
+            tokio::select! {
+                read = stream.read_buf(&mut inbox) => if read? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                },
+                () = link.ordered(Order::Drain) => {}
+            }
+        }
+    }
+
+    /// Has the leader serve a client, in the state that it has given its connection here.
+    async fn pass_on(
+        &self,
+        session: &Session<'_>,
+        (stream, asked): (&mut Stream, Vec<u8>),
+        peer: &Peer,
+        link: &Link,
+    ) -> io::Result<()> {
+        link.enter(Phase::Serving); // its time is for the leader to limit
+        let leader = tokio::select! {
+            leader = self.relay.leader(peer) => leader,
+            () = link.ordered(Order::Drain) => Err(io::Error::other("this process ends")),
+        };
+        match leader {
+            Ok((mut leader, address)) => {
+                let (state, answers) = session.state();
+                leader.write_all(&state).await?;
+                leader.flush().await?;
+                skip(&mut leader, answers).await?;
+                self.relay.pass((stream, asked), (leader, address), link).await
+            }
+            Err(why) => {
+                let mut reported = Vec::new();
+                encode::error(&mut reported, &format!("CLUSTERDOWN {why}"));
+                stream.write_all(&reported).await
+            }
+        }
+    }
+}
+
+/// Answers the whole commands that have come.
+fn take(session: &mut Session<'_>, parser: &mut RequestParser, inbox: &mut Vec<u8>) -> Step {
+    let mut taken = 0;
+    let step = loop {
+        if session.out.len() > OUT_BYTES_PAUSE {
+            break Step::Next;
+        }
+        parser.set_limits(session.limits());
+        match parser.parse(&inbox[taken..]) {
+            Ok(None) => break Step::Read,
+            Ok(Some(length)) => {
+                let step = match parser.is_empty() {
+                    true => Step::Next,
+                    false => session.answer(parser.arguments(&inbox[taken..])),
+                };
+                if step == Step::PassOn {
+                    break step; // it is the first that the leader gets
+                }
+                taken += length;
+                if step == Step::End {
+                    break step;
+                }
+            }
+            Err(error) => {
+                encode::protocol_error(&mut session.out, error);
+                break Step::End;
+            }
+        }
+    };
+    inbox.drain(..taken);
+    step
+}
+
+/// Reads so many replies of the leader, which nobody else asked for.
+async fn skip(leader: &mut Stream, replies: usize) -> io::Result<()> {
+    let (mut scanner, mut bytes) = (ReplyScanner::default(), Vec::new());
+    for _ in 0..replies {
+        let length = loop {
+            match scanner.scan(&bytes).map_err(io::Error::other)? {
+                Some(length) => break length,
+                None if leader.read_buf(&mut bytes).await? == 0 => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                None => {}
+            }
+        };
+        bytes.drain(..length);
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! `cargo xtask redis-clients`: libraries that speak Redis Cluster's protocol, at two fronts with
+//! real duplicates and etcd: what they must be able to do, and whether they go on when the front
+//! that leads is killed, and when one is told to end.
+//!
+//! The scenarios are programs beside the test that runs them
+//! (`crates/tools/cli/tests/duplicates/clients`); here are the libraries, by their versions. It is
+//! run by hand: it needs the network. What cannot be had is left out, and said.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::drivers::run as run_in;
+use crate::workspace;
+
+const REDIS_PY: &str = "redis==8.1.0";
+const IOREDIS: &str = "ioredis@6.0.0";
+const GO_REDIS: &str = "github.com/redis/go-redis/v9@v9.23.0";
+const JARS: [(&str, &str, &str); 2] =
+    [("redis.clients", "jedis", "8.0.2"), ("io.lettuce", "lettuce-core", "7.7.0.RELEASE")];
+const TEST: &str = "libraries_of_redis_cluster_go_on_when_the_leader_goes";
+
+/// Gets the libraries and runs the scenarios of those that could be had.
+///
+/// # Errors
+/// When none could be had, or a scenario fails.
+pub(crate) fn run() -> Result<()> {
+    let folder = workspace::target().join("xtask").join("redis-clients");
+    fs::create_dir_all(&folder)?;
+    let mut had = 0;
+    for (what, get) in [
+        ("redis-py", python as fn(&Path) -> Result<()>),
+        ("ioredis", node),
+        ("go-redis", go),
+        ("Jedis, lettuce", java),
+    ] {
+        match get(&folder) {
+            Ok(()) => had += 1,
+            Err(error) => println!("{what}: SKIPPED: {error:#}"),
+        }
+    }
+    if had == 0 {
+        bail!("no library could be had");
+    }
+    let test = ["test", "-p", "evenkeel", "--test", "duplicates", "--"];
+    let mut command = workspace::cargo();
+    command.args(test).args(["--ignored", "--nocapture", TEST]);
+    command.env("EVENKEEL_REDIS_CLIENTS", &folder);
+    run_in(&mut command, &workspace::root())
+}
+
+fn scenario(name: &str) -> PathBuf {
+    workspace::root().join("crates/tools/cli/tests/duplicates/clients").join(name)
+}
+
+/// A new folder of this name; what an earlier run left behind is removed.
+fn fresh(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    if path.exists() {
+        fs::remove_dir_all(&path).with_context(|| format!("cannot remove {path:?}"))?;
+    }
+    fs::create_dir_all(&path).with_context(|| format!("cannot create {path:?}"))?;
+    Ok(path)
+}
+
+fn python(folder: &Path) -> Result<()> {
+    let path = fresh(folder, "python")?;
+    run_in(Command::new("python3").args(["-m", "venv"]).arg(&path), folder)?;
+    let mut install = Command::new(path.join("bin/pip"));
+    run_in(install.args(["install", "-q", "--disable-pip-version-check", REDIS_PY]), folder)
+}
+
+fn node(folder: &Path) -> Result<()> {
+    let path = fresh(folder, "node")?;
+    fs::write(path.join("package.json"), "{\"private\": true}")?;
+    run_in(Command::new("npm").args(["install", "--silent", IOREDIS]), &path)
+}
+
+fn go(folder: &Path) -> Result<()> {
+    let path = fresh(folder, "go")?;
+    fs::copy(scenario("cluster.go"), path.join("main.go"))?;
+    run_in(Command::new("go").args(["mod", "init", "cluster"]), &path)?;
+    run_in(Command::new("go").args(["get", GO_REDIS]), &path)?;
+    run_in(Command::new("go").args(["build", "-o", "cluster", "."]), &path)
+}
+
+fn java(folder: &Path) -> Result<()> {
+    let path = fresh(folder, "java")?;
+    let of = |(group, artifact, version): &(&str, &str, &str)| {
+        format!(
+            "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>\
+             <version>{version}</version></dependency>"
+        )
+    };
+    let project = format!(
+        "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
+         <groupId>evenkeel</groupId><artifactId>clients</artifactId><version>1</version>\
+         <dependencies>{}</dependencies></project>",
+        JARS.iter().map(of).collect::<String>()
+    );
+    fs::write(path.join("pom.xml"), project)?;
+    let jars = "-DoutputDirectory=jars";
+    run_in(Command::new("mvn").args(["-q", "dependency:copy-dependencies", jars]), &path)?;
+    let mut compile = Command::new("javac");
+    compile.args(["-nowarn", "-cp", "jars/*", "-d", "classes"]);
+    run_in(compile.arg(scenario("Cluster.java")), &path)
+}
