@@ -1,5 +1,5 @@
 //! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`,
-//! `pgo`, `compare`, `drivers`, `redis-clients`, `redis-suites` and `bench`.
+//! `pgo`, `compare`, `drivers`, `redis-apps`, `redis-clients`, `redis-suites` and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -18,6 +18,7 @@ mod needs;
 mod package;
 mod pgo;
 mod predict;
+mod redis_apps;
 mod redis_clients;
 mod redis_suites;
 mod schema;
@@ -57,6 +58,9 @@ usage: cargo xtask COMMAND
                         Redis's own tests and those of redis-py, at one plain Redis and through a
                         front with three duplicates; SUITE: redis-py, or a unit of Redis such as
                         unit/multi
+  redis-apps [OPTIONS]  RQ, Celery, BullMQ, django-redis and Redisson's locks under random faults,
+                        through a front and at one plain Redis: jobs lost and done twice; --help:
+                        options
   redis-clients         libraries of Redis Cluster (redis-py, go-redis, ioredis, Jedis, lettuce) at
                         two fronts, of which the leading one is killed and told to end
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
@@ -126,6 +130,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["drivers", suites @ ..] => drivers::run_suites(suites),
         ["redis-clients"] => redis_clients::run(),
         ["redis-suites", suites @ ..] => redis_suites::run(suites),
+        ["redis-apps", options @ ..] => redis_apps::run(options),
         ["bench", "core"] => workspace::run_cargo(
             &["bench", "-p", "evenkeel-core", "-p", "evenkeel-geo", "-p", "evenkeel-planner"],
             &[],

@@ -51,6 +51,63 @@ fn channels_answer_as_those_of_redis() {
             &["a: SUBSCRIBE %c", "a: RESET", "b: PUBLISH %c x", "a: PING"],
             &["a: PUBSUB WHAT", "a: PUBSUB NUMPAT x", "a: PUBSUB NUMSUB", "a: PUBSUB CHANNELS a b"],
             &["a: SUBSCRIBE", "a: PUBLISH x", "a: PUBSUB", "a: PSUBSCRIBE"],
+            // Within MULTI; each reply stands in its place.
+            &[
+                "a: SUBSCRIBE %c",
+                "b: MULTI",
+                "b: PUBLISH %c first",
+                "b: SET %k 1",
+                "b: PUBLISH %d nobody",
+                "b: PING",
+                "b: PUBLISH %c last",
+                "b: INCR %k",
+                "b: EXEC",
+                "a?",
+                "a?",
+                "b: MULTI",
+                "b: PUBLISH %c alone",
+                "b: EXEC",
+                "a?",
+            ],
+            &["a: SSUBSCRIBE %c", "b: MULTI", "b: SPUBLISH %c x", "b: GET %k", "b: EXEC", "a?"],
+            &[
+                "a: SUBSCRIBE %c",
+                "b: MULTI",
+                "b: PUBLISH %c x",
+                "b: DISCARD",
+                "b: PUBLISH %c y",
+                "a?",
+            ],
+            &[
+                "a: SUBSCRIBE %c",
+                "b: MULTI",
+                "b: PUBLISH %c x",
+                "b: LPOP",
+                "b: EXEC",
+                "b: PUBLISH %c y",
+                "a?",
+            ],
+            &[
+                "a: SUBSCRIBE %c",
+                "b: SET %k 1",
+                "b: MULTI",
+                "b: LPUSH %k x",
+                "b: PUBLISH %c y",
+                "b: EXEC",
+                "a?",
+            ],
+            &[
+                "a: SUBSCRIBE %c",
+                "b: WATCH %k",
+                "c: SET %k 2",
+                "b: MULTI",
+                "b: SET %k 3",
+                "b: PUBLISH %c x",
+                "b: EXEC",
+                "b: PUBLISH %c y",
+                "a?",
+            ],
+            &["a: SUBSCRIBE %c", "b: MULTI", "b: PUBLISH %c", "b: PUBLISH %c x", "b: EXEC"],
             // Messages and confirmations come where no replies are wanted.
             &[
                 "a! CLIENT REPLY OFF",
@@ -105,6 +162,51 @@ fn a_message_comes_behind_the_writes_of_who_publishes_it() {
     own.tell(&["PUBLISH", "own", "x"]);
     assert_eq!(own.read(), b">3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$1\r\nx\r\n");
     assert_eq!(own.read(), b":1\r\n");
+}
+
+/// As Celery stores a result: who is told of it finds it, at any level of consistency above the
+/// lowest.
+#[test]
+fn a_message_of_a_transaction_comes_behind_its_writes() {
+    let Some(world) = World::start("publishexec", 3, |_| {}) else { return };
+    let mut listening = Raw::connect(world.address, "3");
+    listening.ask(&["SUBSCRIBE", "news"]);
+    let address = world.address;
+    let saying = std::thread::spawn(move || {
+        for n in 1..=99 {
+            let mut client = Client::connect(address);
+            let own = format!("MULTI\r\nSET n {n}\r\nPUBLISH news {n}\r\nEXEC\r\n");
+            // In one go, behind a write elsewhere, in a transaction and by itself.
+            client.send(format!("SET m {n}\r\n{own}PUBLISH news after-{n}\r\n").as_bytes());
+            for _ in 0..4 {
+                client.read();
+            }
+            assert_eq!(client.read(), Reply::Array(vec![ok(), Reply::Integer(1)]));
+            assert_eq!(client.read(), Reply::Integer(1));
+        }
+    });
+    saying.join().unwrap();
+    let last = |reply: Vec<u8>| {
+        let text = String::from_utf8(reply).unwrap();
+        text.trim_end().rsplit("\r\n").next().unwrap().to_owned()
+    };
+    let mut reading = Raw::connect(address, "3");
+    reading.ask(&["EK.SESSION", "strong"]);
+    let mut told: u32 = 0;
+    loop {
+        let text = last(listening.read());
+        if let Some(n) = text.strip_prefix("after-") {
+            assert_eq!(n.parse(), Ok(told), "a message overtook that of the transaction");
+        } else {
+            told = text.parse().unwrap();
+            assert!(last(reading.ask(&["GET", "n"])).parse::<u32>().unwrap() >= told);
+        }
+        if text == "after-99" {
+            break;
+        }
+    }
+    // Its own session was lifted to the write, or another may answer from before it.
+    assert!(last(listening.ask(&["GET", "n"])).parse::<u32>().unwrap() >= 99);
 }
 
 #[test]
