@@ -73,7 +73,7 @@ impl Inner {
     pub(super) fn own_settings(&self) -> [(&'static str, String); 4] {
         [
             ("port", self.config.listen.port().to_string()),
-            ("databases", "1".to_owned()),
+            ("databases", self.databases().to_string()),
             ("maxclients", self.config.clients_max.to_string()),
             ("cluster-enabled", "no".to_owned()),
         ]

@@ -39,9 +39,8 @@ use super::clients::Transaction;
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
-use evenkeel_stores::resp::encode;
-use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::replication::Group;
+use evenkeel_stores::resp::{databases, encode};
 use evenkeel_stores::store::keys::WATERMARK;
 
 /// How often a command is begun, when who does it is lost each time.
@@ -270,8 +269,8 @@ impl Inner {
         command: &Command,
         parsed: ParsedCommand<'_>,
     ) {
-        let mut commands = Vec::new();
-        parsed.write(&mut commands);
+        let (mut commands, database) = (Vec::new(), self.database_of(id));
+        databases::write_within(&mut commands, database, |out| parsed.write(out));
         if let Some(lacks) = self.lacks(parsed.argument(0)) {
             return self.refuse(id, &lacks);
         }
@@ -280,7 +279,7 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let form = Form::One(commands::shape(command, parsed.arguments()));
-        let (client, count, is_single) = (id, 1, true);
+        let (client, count, is_single) = (id, if database > 0 { 3 } else { 1 }, true);
         self.run_effects(Request { client, shard, commands, count, form, is_single });
     }
 
@@ -456,9 +455,10 @@ impl Inner {
         if watching.is_some_and(|it| self.is_broken(it, 0)) {
             return self.abort_effect(partition);
         }
+        let databases = self.databases();
         let Some(effect) = self.effects.running.get_mut(&partition) else { return };
         let mut group = effect.group.take().unwrap_or_default();
-        let keys = match group.keys() {
+        let keys = match group.keys(databases) {
             Ok(keys) => keys,
             Err(text) => return self.abandon_effect(partition, Dropped::Failed, text),
         };
@@ -466,14 +466,14 @@ impl Inner {
             encode::command(&mut group.commands, &[b"DEL", NOTHING]);
             group.count = 1;
         }
+        self.note_databases(&mut group);
         let hashes: Vec<u128> = keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         hashes.iter().for_each(|&hash| self.forget_last_id(hash));
         let strays: Vec<&[u8]> = match self.map.partitions() {
             1 => Vec::new(),
             _ => {
-                let is_here =
-                    |key: &[u8]| self.map.partition(self.map.shard(slot(key))) == partition;
+                let is_here = |place: &[u8]| self.partition_of(place) == partition;
                 key_names.iter().copied().filter(|key| !is_here(key)).collect()
             }
         };
@@ -504,6 +504,18 @@ impl Inner {
             self.settle(call);
         }
         self.resume_behind_effects(partition, executor, &waiting);
+    }
+
+    /// What is done in other databases is used there, and its record says so.
+    fn note_databases(&mut self, group: &mut Group) {
+        let highest = databases::highest(&group.commands);
+        self.uses_database(highest);
+        if highest > 0 && !databases::is_elsewhere(&group.commands) {
+            let plain = std::mem::take(&mut group.commands);
+            databases::write_select(&mut group.commands, 0);
+            group.commands.extend_from_slice(&plain);
+            group.count += 1;
+        }
     }
 
     fn place_effects(

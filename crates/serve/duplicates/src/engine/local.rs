@@ -12,7 +12,7 @@ use super::types::{ClientId, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, integer};
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
-use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
+use evenkeel_stores::resp::{Protocol, databases, encode, rewrite, whole};
 
 const PING_ARITY: &str = "ERR wrong number of arguments for 'ping' command";
 const FLUSH_BESIDE_EFFECTS: &str = "ERR FLUSHALL and FLUSHDB are not taken in one transaction with \
@@ -54,11 +54,7 @@ impl Inner {
                 }
             }
             Local::Reset => self.reset(id),
-            Local::Select => match integer(parsed.argument(1)) {
-                Some(0) => self.ok(id),
-                Some(_) => self.refuse(id, "ERR DB index is out of range"),
-                None => self.refuse(id, "ERR value is not an integer or out of range"),
-            },
+            Local::Select => self.select(id, parsed),
             Local::Acl => self.acl(id, parsed),
             Local::AskAll => self.ask_all(id, parsed),
             Local::AskOne => self.ask_one(id, parsed),
@@ -218,6 +214,7 @@ impl Inner {
             client.transaction = None;
             client.protocol = Protocol::Resp2;
             client.name.clear();
+            client.database = 0;
             client.about.reset();
             client.consistency = consistency;
             client.is_known = is_known;
@@ -241,7 +238,8 @@ impl Inner {
             let text = "ERR MULTI calls can not be nested";
             return self.reply_now(id, |out, _| encode::error(out, text));
         }
-        client.transaction = Some(Transaction::default());
+        let database = client.database;
+        client.transaction = Some(Transaction { database, ..Transaction::default() });
         self.ok(id);
     }
 
@@ -271,13 +269,15 @@ impl Inner {
         let mut text = Vec::new();
         let draws = matches!(class, Class::Rewritten(Rewrite::Pop, _)) && self.is_redis();
         let is_effect = draws || class == Class::Effects;
+        let queued = self.client(id).and_then(|client| client.transaction.as_ref());
+        let database = queued.map_or(0, |transaction| transaction.database);
         let written = match class {
             Class::Rewritten(Rewrite::Pop, _) if draws => {
                 parsed.write(&mut text);
                 Ok(())
             }
             Class::Rewritten(rewritten, _) => {
-                let now_unix_ms = self.time_of(rewritten, parsed);
+                let now_unix_ms = self.time_of(database, rewritten, parsed);
                 rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut text)
             }
             _ => {
@@ -288,10 +288,10 @@ impl Inner {
         if let Err(refusal) = written {
             return self.refuse(id, refusal.0);
         }
-        let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
-        let keys: Vec<Box<[u8]>> = keys.map(|index| parsed.argument(index).into()).collect();
         let Some(client) = self.client(id) else { return };
         let Some(transaction) = &mut client.transaction else { return };
+        let keys = databases::places(transaction.database, command, parsed.arguments());
+        let keys: Vec<Box<[u8]>> = keys.into_iter().map(|place| Box::from(&*place)).collect();
         let first = *transaction.shard.get_or_insert(place.shard);
         let fits = self.map.partition(first) == place.partition;
         let Some(client) = self.client(id) else { return };
@@ -304,6 +304,7 @@ impl Inner {
         if is_effect && transaction.empties {
             return self.refuse(id, FLUSH_BESIDE_EFFECTS);
         }
+        transaction.turn();
         transaction.commands.extend_from_slice(&text);
         transaction.count += 1;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
@@ -313,8 +314,14 @@ impl Inner {
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
     }
 
-    /// `FLUSHALL` between MULTI and EXEC.
-    pub(super) fn queue_flush(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+    /// `FLUSHALL` or `FLUSHDB` between MULTI and EXEC.
+    pub(super) fn queue_flush(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let is_one = self.empties_one(command);
         if let Some(lacks) = self.lacks(parsed.argument(0)) {
             return self.refuse(id, &lacks);
         }
@@ -326,7 +333,12 @@ impl Inner {
         if transaction.is_effect {
             return self.refuse(id, FLUSH_BESIDE_EFFECTS);
         }
-        whole::write_flush(parsed.arguments().get(1), &mut transaction.commands);
+        let how = parsed.arguments().get(1);
+        transaction.turn();
+        // It is of the database that was turned to.
+        whole::write_flush(is_one.then_some(0), how, &mut transaction.commands);
+        let database = is_one.then_some(transaction.database);
+        whole::write_flush(database, how, &mut transaction.flushes);
         transaction.count += 1;
         transaction.shapes.push(Shape::Plain);
         (transaction.writes, transaction.empties) = (true, true);
@@ -364,13 +376,14 @@ impl Inner {
             self.unwatch(id);
             return self.reply_now(id, encode::null_array);
         }
+        transaction.finish();
         let form = transaction.form();
         if transaction.count == 0 {
             let slot = self.slot(id);
             return self.reply(id, slot, b"*0\r\n", &form);
         }
         // A shard may have moved since they came.
-        let place = self.locate_keys(transaction.keys.iter().map(AsRef::as_ref));
+        let place = self.locate_keys(transaction.keys.iter().map(|place| databases::key(place)));
         let shard = place.and_then(|place| Ok(place.map_or(Ok(0), Location::shard_to_write)?));
         let shard = match shard {
             Ok(shard) => shard,

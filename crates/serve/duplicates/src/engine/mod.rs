@@ -28,6 +28,7 @@
 //! | `about.rs` | what `CLIENT` says of a connection, and which answers it wants |
 //! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
 //! | `front.rs` | what the next ones share |
+//! | `databases.rs` | `SELECT`: which database a key is of |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
 //! | `waiting.rs` | `BLPOP` and its kin: who waits for which key |
@@ -52,6 +53,7 @@ mod client_command;
 mod clients;
 mod config_command;
 mod connection_state;
+mod databases;
 mod effects;
 mod flush;
 mod front;
@@ -201,6 +203,8 @@ pub(super) struct Inner {
     subscriptions: Subscriptions<ClientId>,
     effects: Effects,
     scripts: Scripts,
+    /// The last database that may have keys.
+    pub(super) database_last: u8,
 }
 
 /// One duplicate.
@@ -227,6 +231,8 @@ pub(super) struct Server {
     pub(super) is_unsure: bool,
     /// The version that it said to be.
     pub(super) version: Option<String>,
+    /// How many databases it had when it was reached last.
+    pub(super) databases: Option<u8>,
 }
 
 /// A server that is being filled from another.
@@ -335,6 +341,7 @@ impl Engine {
             subscriptions: Subscriptions::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
+            database_last: 0,
         };
         inner.replan_reads();
         inner.start_manager();

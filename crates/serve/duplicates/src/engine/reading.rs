@@ -42,9 +42,9 @@ use evenkeel_manager::Sample;
 use evenkeel_proxy::calls::replica_state;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::commands::{self, Command};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::reply::{self, Blame, Shape};
+use evenkeel_stores::resp::{databases, encode};
 
 /// A read is idempotent and asks no duplicate twice: only budget and duplicates bound its retries.
 const RETRIES_MAX: u8 = 6;
@@ -88,6 +88,7 @@ struct Read {
     key_hash: Option<u64>,
     shard: usize,
     partition: usize,
+    database: u8,
     /// The layout that it is of, where more than this shard counts.
     version: Option<u64>,
     /// Its client's later writes of the same keys wait for it.
@@ -297,7 +298,7 @@ impl Inner {
         parsed: ParsedCommand<'_>,
     ) {
         let Location { shard, partition, .. } = location;
-        let key = self.reads.open.vacant_key();
+        let (key, database) = (self.reads.open.vacant_key(), self.database_of(id));
         let request = Request::new(GroupId::new(partition), Replay::Always);
         let copies = if location.is_whole { 1 } else { self.config.read_copies };
         let among = Some(eligible.from);
@@ -308,7 +309,8 @@ impl Inner {
             match self.next_step(&mut call) {
                 Step::Send(attempt) => {
                     owed += 1;
-                    self.send_read(attempt, eligible.connection, |out| parsed.write(out));
+                    let to = (eligible.connection, database);
+                    self.send_read(attempt, to, |out| parsed.write(out));
                 }
                 Step::Wait { until } => break until.map(|deadline| deadline.at),
                 Step::Refused(_) => {
@@ -340,6 +342,7 @@ impl Inner {
             key_hash: only_key(consistency, &location, command, parsed),
             shard,
             partition,
+            database,
             version: location.version,
             holds_writes,
             opened: self.now,
@@ -377,14 +380,11 @@ impl Inner {
     fn send_read(
         &mut self,
         attempt: Attempt,
-        connection: ConnectionKind,
+        (connection, database): (ConnectionKind, u8),
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let server = attempt.replica().index();
-        let connection = self.servers[server].connection(connection);
-        write(&mut connection.pending);
-        connection.owe(Owed::Read { attempt });
-        self.members.sent(self.now, server, None);
+        self.ask_in((server, connection, database), Owed::Read { attempt }, write);
     }
 
     /// A duplicate has replied to a read.
@@ -431,7 +431,10 @@ impl Inner {
         }
         let read = &mut self.reads.open[key];
         read.place = Place::Unknown; // it is followed once
-        let (partition, command) = (read.partition, read.command().to_vec());
+        let (partition, mut command) = (read.partition, Vec::new());
+        databases::write_within(&mut command, read.database, |out| {
+            out.extend_from_slice(read.command());
+        });
         self.suspect_keys_of(partition, &command);
     }
 
@@ -539,10 +542,10 @@ impl Inner {
             match self.next_step(&mut call) {
                 Step::Send(attempt) => {
                     let read = &mut self.reads.open[key];
-                    let length = read.command().len();
+                    let (length, database) = (read.command().len(), read.database);
                     let text = std::mem::take(&mut read.text);
                     let write = |out: &mut Vec<u8>| out.extend_from_slice(&text[..length]);
-                    self.send_read(attempt, connection, write);
+                    self.send_read(attempt, (connection, database), write);
                     self.drop_probes();
                     let read = &mut self.reads.open[key];
                     (read.text, read.owed) = (text, read.owed + 1);

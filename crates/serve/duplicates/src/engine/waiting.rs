@@ -20,10 +20,10 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
 use super::types::{Asked, ClientId, ErrorReply, Form, Inquiry, Owed, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Command, Repeat, Wait};
-use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::commands::{Command, Repeat, Wait};
 use evenkeel_stores::resp::reply::{elements, payload};
 use evenkeel_stores::resp::waiting::{self, Try, fills, is_move};
+use evenkeel_stores::resp::{databases, encode};
 
 /// Bytes of all commands that wait.
 const BYTES_MAX: usize = 64 << 20;
@@ -98,7 +98,10 @@ impl Inner {
             return self.refuse(id, &reply.to_string());
         }
         self.try_again();
-        let keys = waiting::waited_for(command, arguments);
+        let database = self.database_of(id);
+        let keys = waiting::waited_for(command, arguments).into_iter();
+        let keys: Vec<Box<[u8]>> =
+            keys.map(|key| Box::from(&*databases::place(database, &key))).collect();
         let mut text = Vec::new();
         arguments.write(&mut text);
         let waiting = &mut self.waiting;
@@ -120,7 +123,8 @@ impl Inner {
         }
         self.hold(id);
         for (key, at) in last_ids {
-            let (key, asked) = (arguments.at(key).into(), Asked::LastId(at));
+            let key = databases::place(database, arguments.at(key)).into();
+            let asked = Asked::LastId(at);
             self.inquire(Box::new(Inquiry { client: id, number: order, key, asked }));
         }
         if is_tried && asked == 0 {
@@ -139,6 +143,7 @@ impl Inner {
         waiter.is_first &= key.is_none();
         let (id, wait, command) = (waiter.client, waiter.wait, waiter.command);
         let Try { text, keys: names } = waiting::attempt(command, &waiter.text, key);
+        let database = self.database_of(id); // which waits, and is in no other meanwhile
         let is_read = wait == Wait::Stream;
         // A shard may have moved since it came.
         let shard = match self.place_of_try(&names, is_read) {
@@ -156,11 +161,14 @@ impl Inner {
             self.read_for(id, (command, shard), &text)
         } else {
             let names = if self.needs_keys(shard) { &*names } else { &[] };
-            let keys: Vec<u128> = names.iter().map(|key| xxh3_128(key)).collect();
-            let key_names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+            let places: Vec<_> = names.iter().map(|key| databases::place(database, key)).collect();
+            let keys: Vec<u128> = places.iter().map(|place| xxh3_128(place)).collect();
+            let key_names: Vec<&[u8]> = places.iter().map(AsRef::as_ref).collect();
             let (repeat, form) = (Repeat::Once, Form::One(command.shape));
-            let (keys, key_names, commands) = (&*keys, &*key_names, &*text);
-            let (is_single, count) = (true, 1);
+            let mut commands = Vec::new();
+            databases::write_within(&mut commands, database, |out| out.extend_from_slice(&text));
+            let (keys, key_names, commands) = (&*keys, &*key_names, &*commands);
+            let (is_single, count) = (true, if database > 0 { 3 } else { 1 });
             self.waiting.is_trying = true;
             let write = Write { commands, count, shard, repeat, keys, key_names, form, is_single };
             let call = self.write(id, &write);
@@ -206,16 +214,14 @@ impl Inner {
                 return None;
             }
         };
-        let to = self.members.quorum(partition, &eligible, 1);
+        let (to, database) = (self.members.quorum(partition, &eligible, 1), self.database_of(id));
         let call = self.open(id, (shard, partition), None, to, Form::One(command.shape));
         let opened = &mut self.calls[call];
         (opened.level, opened.needs_leadership) = (eligible.needs, true);
-        opened.text = text.to_vec();
+        databases::write_within(&mut opened.text, database, |out| out.extend_from_slice(text));
         for server in to.iter() {
-            let connection = self.servers[server].connection(ConnectionKind::Ordered);
-            connection.pending.extend_from_slice(text);
-            connection.owe(Owed::Access { call });
-            self.members.sent(self.now, server, None);
+            let place = (server, ConnectionKind::Ordered, database);
+            self.ask_in(place, Owed::Access { call }, |out| out.extend_from_slice(text));
         }
         self.schedule();
         Some(call)
@@ -228,13 +234,22 @@ impl Inner {
         }
         let order = &mut self.waiting.order;
         let mut tried = Vec::new();
-        commands::for_each(commands, |known| {
-            let Some((command, arguments)) = known else { return };
-            for (key, wait, most) in fills(command, arguments) {
-                if order.is_waited_for(key) {
-                    tried.extend(
-                        order.fill(key, wait, most).into_iter().map(|it| (it, key.to_vec())),
-                    );
+        databases::for_each(commands, |known| {
+            let Some((database, command, arguments)) = known else { return };
+            let mut filled = fills(command, arguments).into_iter();
+            let filled = filled
+                .by_ref()
+                .map(|(key, wait, most)| (databases::place(database, key), wait, most));
+            let mut filled: Vec<_> = filled.collect();
+            if databases::target_argument(command, arguments).is_some() {
+                let places = databases::places(database, command, arguments).into_iter();
+                filled = places.map(|place| (place, None, usize::MAX)).collect();
+            }
+            for (place, wait, most) in filled {
+                if order.is_waited_for(&place) {
+                    let key = databases::key(&place);
+                    let orders = order.fill(&place, wait, most).into_iter();
+                    tried.extend(orders.map(|it| (it, key.to_vec())));
                 }
             }
         });
@@ -261,7 +276,9 @@ impl Inner {
             if passes_on {
                 // What could not be moved is for the next one.
                 let moved = waiting::moved(&waiter.text, answer.starts_with(b"-"));
-                self.waiting.filled.extend(moved);
+                let database = self.database_of(id);
+                let place = moved.map(|key| Box::from(&*databases::place(database, &key)));
+                self.waiting.filled.extend(place);
                 self.schedule();
             }
             self.waiting.order.found(order);
@@ -322,7 +339,7 @@ impl Inner {
                 continue;
             }
             for order in self.waiting.order.fill(&key, Some(Wait::List), 1) {
-                self.attempt(order, Some(&key));
+                self.attempt(order, Some(databases::key(&key)));
             }
         }
         let mut from = 0;

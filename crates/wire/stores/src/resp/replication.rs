@@ -10,9 +10,9 @@
 //!
 //! **Source**: `replication.c` of Redis 7.0.15 (`readSyncBulkPayload`, `masterTryPartialResync`).
 
-use super::ProtocolError;
 use super::commands::{self, Keys};
 use super::request::{Arguments, Limits, RequestParser};
+use super::{ProtocolError, databases};
 use crate::store::keys::{RESERVED, WATERMARK};
 
 /// Bytes of the mark at the end of a snapshot of unknown length.
@@ -209,37 +209,49 @@ pub struct Group {
 }
 
 const TOO_MUCH: &str = "ERR it changed more than 64 MiB or 65,536 elements at once, and was undone";
-const DATABASE: &str = "ERR a script has changed another database than 0, and was undone";
+const DATABASE: &str = "ERR a script has chosen a database that is not served, and was undone";
 const FORBIDDEN: &str = "ERR a script has done what scripts may not do here, and was undone";
 const OURS: &str = "ERR a script has written keys that begin with 'evenkeel:', and was undone";
 
 impl Group {
-    /// The keys that it has changed.
+    /// The places of the keys that it has changed ([`databases::place`]); so many databases are
+    /// served.
     ///
     /// # Errors
     /// What a client is told whose command must not have done that.
-    pub fn keys(&self) -> Result<Vec<Box<[u8]>>, &'static str> {
+    pub fn keys(&self, databases: u8) -> Result<Vec<Box<[u8]>>, &'static str> {
         if self.is_cut {
             return Err(TOO_MUCH);
         }
         // What these limits allow is read back from a log, too.
         let (mut parser, mut rest) = (RequestParser::default(), &self.commands[..]);
         let mut found: Vec<Box<[u8]>> = Vec::new();
+        let mut database = 0;
         while !rest.is_empty() {
             let Ok(Some(length)) = parser.parse(rest) else { return Err(TOO_MUCH) };
-            let name = parser.arguments(rest).get(0).unwrap_or_default();
+            let arguments = parser.arguments(rest);
+            let name = arguments.get(0).unwrap_or_default();
+            let is_served = |at: usize| {
+                let number = arguments.get(at).and_then(databases::number);
+                number.filter(|number| *number < databases).ok_or(DATABASE)
+            };
             let command = commands::lookup(name).filter(|it| it.keys != Keys::None);
-            match command.map(|command| commands::keys(command, parser.arguments(rest))) {
-                Some(Ok(keys)) => {
-                    found.extend(keys.map(|at| Box::from(parser.argument(rest, at))));
+            match command.filter(|command| commands::keys(command, arguments).is_ok()) {
+                Some(command) => {
+                    if let Some(at) = databases::target_argument(command, arguments) {
+                        is_served(at)?;
+                    }
+                    let places = databases::places(database, command, arguments);
+                    found.extend(places.into_iter().map(|place| Box::from(&*place)));
                 }
-                _ if name.eq_ignore_ascii_case(b"select") => return Err(DATABASE),
-                _ => return Err(FORBIDDEN),
+                None if name.eq_ignore_ascii_case(b"select") => database = is_served(1)?,
+                None => return Err(FORBIDDEN),
             }
             rest = &rest[length..];
             parser.reset();
         }
-        if found.iter().any(|key| key.starts_with(RESERVED)) { Err(OURS) } else { Ok(found) }
+        let is_ours = |place: &Box<[u8]>| databases::key(place).starts_with(RESERVED);
+        if found.iter().any(is_ours) { Err(OURS) } else { Ok(found) }
     }
 }
 
@@ -266,7 +278,14 @@ impl Groups {
         let name = arguments.get(0).unwrap_or_default();
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
         if is("multi") {
-            self.open = Some(Group::default());
+            let mut group = Group::default();
+            if self.database != b"0" {
+                // It was chosen before, as Redis does for the first command of a transaction.
+                let mut select = Vec::new();
+                super::encode::command(&mut select, &[b"SELECT", &self.database]);
+                push(&mut group, &select, self.bytes_max);
+            }
+            self.open = Some(group);
             self.is_marked = false;
             return None;
         }

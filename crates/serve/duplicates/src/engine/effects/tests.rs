@@ -198,7 +198,7 @@ fn too_few_are_left_when_it_is_known_so_it_is_in_doubt() {
 
 #[test]
 fn an_executor_that_did_what_must_not_be_is_dropped() {
-    for effect in [&["SET", "evenkeel:epoch", "9"][..], &["FLUSHALL"], &["SELECT", "3"], &["X"]] {
+    for effect in [&["SET", "evenkeel:epoch", "9"][..], &["FLUSHALL"], &["SELECT", "300"], &["X"]] {
         let mut world = majority(3);
         let (id, executor) = begun(&mut world, 1);
         answer(&world, executor, &QUEUED);
