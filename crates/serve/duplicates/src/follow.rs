@@ -1,9 +1,15 @@
 //! Follows the replication stream of a duplicate that does commands whose effects are not known
 //! beforehand (`engine/effects.rs`): a replica that keeps nothing.
 //!
-//! `REPLCONF rdb-filter-only ""` makes the snapshot empty, so attaching costs Redis a fork and a
-//! few bytes. The stream flows when the snapshot's process has ended *and* an acknowledgement has
-//! come since, so these are sent often until something comes. A connection that breaks goes on at
+//! **Without a snapshot.** A Redis begins to keep its stream when the first replica asks for a
+//! snapshot, at once, and makes that some seconds later (`repl-diskless-sync-delay`, 5 s). So one
+//! connection asks for a snapshot, a second one learns where the stream is (`INFO replication`) and
+//! goes on from there (`PSYNC id offset`), and the first one leaves before anything was made: no
+//! fork, and nobody's script waits for that delay.
+//!
+//! **With one**, where a server does not do so. `REPLCONF rdb-filter-only ""` makes it empty, so it
+//! costs a fork and a few bytes. The stream flows when the snapshot's process has ended *and* an
+//! acknowledgement has come since, so these are sent often until something comes. A connection that breaks goes on at
 //! the next byte (`PSYNC id offset`) if the backlog has it; else whoever does a command is given
 //! up. The stream ends with the connections of its duplicate, whose next ones fence it off as well:
 //! it has their name.
@@ -16,17 +22,20 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
-use tokio::time::{Interval, interval};
+use tokio::time::{Interval, interval, sleep};
 
+use super::config::Connector;
 use super::engine::{AHEAD, EFFECTS_BYTES_MAX, Engine};
-use evenkeel_store_link::connect::{Stream, connect};
+use evenkeel_store_link::connect::{Link, Stream, connect};
 use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::encode;
-use evenkeel_stores::resp::replication::{Event, Groups, ReplicationParser};
+use evenkeel_stores::resp::replication::{Event, Groups, ReplicationParser, place_of_stream};
 use evenkeel_stores::resp::request::Limits;
 
 /// How often is acknowledged until the stream flows, and then.
 const ACKNOWLEDGE_EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// How often, and in which intervals, it is asked whether a stream is kept by now.
+const KEPT_BY_NOW: (u32, Duration) = (20, Duration::from_millis(5));
 /// How often a connection that broke is begun again.
 const CONNECTIONS_MAX: u32 = 3;
 
@@ -98,9 +107,18 @@ impl Follower {
             let inner = self.engine.look();
             (inner.connectors[self.server].clone(), inner.us_to(self.server).label())
         };
-        let mut link = connect(&connector, &label).await?;
-        link.expect_ok(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]).await?;
-        link.expect_ok(&[b"REPLCONF", b"rdb-filter-only", b""]).await?;
+        let mut link = as_replica(&connector, &label).await?;
+        let mut opener = None;
+        if self.parser.place().is_none() && !self.find_stream(&mut link).await? {
+            opener = Some(ask_for_snapshot(as_replica(&connector, &label).await?).await?);
+            let (times, apart) = KEPT_BY_NOW;
+            for _ in 0..times {
+                if self.find_stream(&mut link).await? {
+                    break;
+                }
+                sleep(apart).await;
+            }
+        }
         let mut stream = link.into_stream()?;
         let place = self.parser.place().map(|(id, offset)| (id.to_vec(), offset.to_string()));
         let (id, offset) = place.unwrap_or_else(|| (b"?".to_vec(), "-1".to_owned()));
@@ -119,11 +137,24 @@ impl Follower {
                 None if self.is_over() => return Ok(()),
                 None => self.is_open,
             };
+            if self.is_open {
+                drop(opener.take()); // nobody needs its snapshot
+            }
             if wants_answer {
                 let offset = self.parser.offset().to_string();
                 send(&mut stream, &[b"REPLCONF", b"ACK", offset.as_bytes()]).await?;
             }
         }
+    }
+
+    /// Learns where the stream is; false where the server does not keep it, or does not say.
+    async fn find_stream(&mut self, link: &mut Link) -> io::Result<bool> {
+        let info = link.ask(&[b"INFO", b"replication"]).await?;
+        let place = place_of_stream(&info);
+        if let Some((id, offset)) = place {
+            self.parser.go_on_from(id, offset);
+        }
+        Ok(place.is_some())
     }
 
     /// Takes what has come; whether it asks to be acknowledged.
@@ -161,6 +192,21 @@ impl Follower {
             inbox.consume(count);
         }
     }
+}
+
+/// A connection that may ask for the stream.
+async fn as_replica(connector: &Connector, label: &str) -> io::Result<Link> {
+    let mut link = connect(connector, label).await?;
+    link.expect_ok(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]).await?;
+    link.expect_ok(&[b"REPLCONF", b"rdb-filter-only", b""]).await?;
+    Ok(link)
+}
+
+/// From then on the server keeps its stream; what it answers is not read.
+async fn ask_for_snapshot(link: Link) -> io::Result<Box<dyn Stream>> {
+    let mut stream = link.into_stream()?;
+    send(&mut stream, &[b"PSYNC", b"?", b"-1"]).await?;
+    Ok(stream)
 }
 
 async fn send(stream: &mut Box<dyn Stream>, command: &[&[u8]]) -> io::Result<()> {

@@ -21,16 +21,9 @@ use super::{bulk, ok};
 
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// Without the pause after which Redis begins a snapshot for replicas.
-pub(super) fn quick(redis: &Redis) {
-    assert_eq!(redis.client().ask(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]), ok());
-}
-
 /// Three duplicates and so many further servers.
 fn world(name: &str, spares: usize, change: fn(&mut DuplicatesConfig)) -> Option<World> {
-    let world = World::with_spares(name, 3, spares, change)?;
-    world.redises.iter().for_each(quick);
-    Some(world)
+    World::with_spares(name, 3, spares, change)
 }
 
 /// A client that gets answers as they are.
@@ -288,7 +281,6 @@ fn a_script_is_done_by_another_when_who_did_it_is_gone() {
         let counted = client.ask(&["EVALSHA", &name, "2", "n", "l", &number]);
         assert_eq!(counted, Reply::Integer(count), "{killed} was killed");
         world.redises[killed].start();
-        quick(&world.redises[killed]);
         world.wait_live(3, PATIENCE);
     }
     world.settle();
@@ -326,7 +318,6 @@ fn count_under_faults(world: &mut World, faults: usize) {
                     world.redises[victim].kill();
                     block_until("scripts go on", || next.load(Ordering::Relaxed) > seen + 20);
                     world.redises[victim].start();
-                    quick(&world.redises[victim]);
                 }
                 _ => {
                     world.redises[victim].program.signal("-STOP");
@@ -434,6 +425,22 @@ fn a_script_that_takes_long_drops_nobody() {
     assert_eq!(world.states().len(), 1, "duplicates differ");
 }
 
+/// Redis would begin a snapshot after five seconds, and fork for it.
+#[test]
+fn a_stream_begins_without_a_snapshot() {
+    let Some(world) = world("snapshot", 0, |_| {}) else { return };
+    let mut client = world.client();
+    assert_eq!(client.ask(&["EVAL", COUNT, "2", "{k}n", "{k}l", "x"]), Reply::Integer(1));
+    let mut begun = 0;
+    for redis in &world.redises {
+        let Reply::Bulk(stats) = redis.client().ask(&["INFO", "stats"]) else { panic!("no INFO") };
+        let stats = String::from_utf8_lossy(&stats).into_owned();
+        begun += usize::from(stats.contains("sync_partial_ok:1"));
+        assert!(stats.contains("total_forks:0"), "{stats}");
+    }
+    assert_eq!(begun, 1, "one executes it");
+}
+
 #[test]
 fn without_the_right_to_psync_scripts_are_refused_in_words() {
     let Some(world) = world("refused", 0, |_| {}) else { return };
@@ -480,7 +487,6 @@ fn keys_of_another_partition_that_a_script_writes_are_removed_and_told() {
     let directory = Folder::new("duplicates-strays");
     let start = |n: usize| Redis::new(directory.file(&format!("redis-{n}")));
     let redises: Vec<Redis> = (0..4).map(start).collect();
-    redises.iter().for_each(quick);
     let target =
         |redis: &Redis| Target::Tcp { address: redis.address.into(), access: Arc::default() };
     let of = |from: usize| redises[from..from + 2].iter().map(target).collect::<Vec<_>>();

@@ -6,7 +6,6 @@ use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply};
 use evenkeel_testkit::wait::{PATIENCE, block_until, block_until_within};
 
-use super::effects::quick;
 use super::world::World;
 use super::{bulk, ok};
 
@@ -18,9 +17,7 @@ const COUNTING: &str = "#!lua name=counting\n\
         callback=function(keys) return redis.call('GET', keys[1]) end}";
 
 fn world(name: &str, duplicates: usize, change: fn(&mut DuplicatesConfig)) -> Option<World> {
-    let world = World::start(name, duplicates, change)?;
-    world.redises.iter().for_each(quick);
-    Some(world)
+    World::start(name, duplicates, change)
 }
 
 /// A library of one function that returns this.
@@ -142,7 +139,6 @@ fn a_duplicate_that_comes_back_has_the_libraries_of_the_others() {
             world.redises[victim].wipe();
         }
         world.redises[victim].start();
-        quick(&world.redises[victim]);
         world.wait_live(3, 2 * PATIENCE);
         assert_eq!(client.ask(&["FCALL_RO", &name, "0"]).text(), None);
     }
@@ -164,7 +160,6 @@ fn every_partition_has_the_libraries_also_one_that_is_added() {
     }) else {
         return;
     };
-    world.redises.iter().for_each(quick);
     let mut client = world.client();
     assert_eq!(client.ask(&["FUNCTION", "LOAD", COUNTING]), bulk("counting"));
     let count_all = |client: &mut Client, expected: i64| {

@@ -8,13 +8,11 @@ use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply};
 use evenkeel_testkit::wait::{PATIENCE, block_until};
 
-use super::effects::quick;
 use super::world::World;
 use super::{bulk, ok};
 
 fn world(name: &str, change: fn(&mut DuplicatesConfig)) -> Option<World> {
     let world = World::start(name, 3, change)?;
-    world.redises.iter().for_each(quick);
     Some(world)
 }
 
@@ -125,7 +123,6 @@ fn each_entry_wakes_one_consumer_while_who_delivers_dies() {
                 }
             }
             world.redises[victim].start();
-            quick(&world.redises[victim]);
             world.wait_live(3, PATIENCE);
         }
         let pending = |client: &mut Client| match client.ask(&["XPENDING", "s", "g"]) {

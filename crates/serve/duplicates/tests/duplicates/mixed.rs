@@ -6,18 +6,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use evenkeel_testkit::redis::{Client, Redis, Reply, contents};
+use evenkeel_testkit::redis::{Client, Reply, contents};
 use evenkeel_testkit::wait::{PATIENCE, block_until};
 
 use super::world::World;
 use super::{bulk, ok};
 
 const SILENCE: Duration = Duration::from_millis(400);
-
-/// Without the pause after which Redis begins a snapshot for replicas.
-fn quick(redis: &Redis) {
-    assert_eq!(redis.client().ask(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]), ok());
-}
 
 /// How often something was done, and may have been.
 #[derive(Default)]
@@ -143,7 +138,6 @@ fn scripts_pops_and_watchers_agree_while_duplicates_die_and_stand_still() {
         config.members.silence_max = SILENCE;
     };
     let Some(mut world) = World::start("mixed", 3, change) else { return };
-    world.redises.iter().for_each(quick);
     let (scripts, commits) = (&<[Tally; 2]>::default(), &Tally::default());
     let (lost, is_over) = (&AtomicU64::new(0), &AtomicBool::new(false));
     let address = world.address;
@@ -168,7 +162,6 @@ fn scripts_pops_and_watchers_agree_while_duplicates_die_and_stand_still() {
                     world.redises[victim].kill();
                     goes_on("two go on");
                     world.redises[victim].start();
-                    quick(&world.redises[victim]);
                 }
                 _ => {
                     world.redises[victim].program.signal("-STOP");
@@ -209,7 +202,6 @@ fn scripts_pops_and_watchers_agree_while_duplicates_die_and_stand_still() {
 #[test]
 fn flushall_gets_its_turn_among_scripts_of_all_partitions() {
     let Some(mut world) = World::of_partitions("mixedflush", 2, 3, |_| {}) else { return };
-    world.redises.iter().for_each(quick);
     let (scripts, is_over) = (&[Tally::default(), Tally::default()], &AtomicBool::new(false));
     let (flushes, address) = (&Tally::default(), world.address);
     let keys = [["{a}1", "{a}2"], ["{b}1", "{b}2"]];
@@ -254,7 +246,6 @@ fn flushall_gets_its_turn_among_scripts_of_all_partitions() {
             world.redises[victim].kill();
             goes_on("the others go on");
             world.redises[victim].start();
-            quick(&world.redises[victim]);
             world.wait_live(6, 2 * PATIENCE);
         }
         is_over.store(true, Ordering::Relaxed);

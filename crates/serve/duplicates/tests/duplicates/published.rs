@@ -6,7 +6,6 @@ use evenkeel_testkit::redis::{Client, Redis, Reply};
 use evenkeel_testkit::wait::PATIENCE;
 
 use super::beside::Raw;
-use super::effects::quick;
 use super::world::World;
 use super::{bulk, ok};
 
@@ -27,7 +26,6 @@ fn listening(world: &World, words: &[&str]) -> Client {
 #[test]
 fn what_scripts_publish_comes_once_and_behind_what_they_wrote() {
     let Some(mut world) = World::start("published", 3, |_| {}) else { return };
-    world.redises.iter().for_each(quick);
     let mut client = world.client();
     let mut plain = listening(&world, &["SUBSCRIBE", "news"]);
     let mut pattern = listening(&world, &["PSUBSCRIBE", "ne*"]);
@@ -51,7 +49,6 @@ fn what_scripts_publish_comes_once_and_behind_what_they_wrote() {
             assert_eq!(own.ask(&["GET", "k"]), value.as_bytes(), "it is behind the write");
         }
         world.redises[victim].start();
-        quick(&world.redises[victim]);
         world.wait_live(3, PATIENCE);
     }
     // What was undone has published nothing.
@@ -64,7 +61,6 @@ fn what_scripts_publish_comes_once_and_behind_what_they_wrote() {
 #[test]
 fn a_transaction_publishes_behind_its_writes_and_nothing_where_it_aborts() {
     let Some(world) = World::start("published-multi", 3, |_| {}) else { return };
-    world.redises.iter().for_each(quick);
     let directory = Folder::new("publish-alone");
     let alone = Redis::new(directory.file("redis"));
     for (place, address) in [("front", world.address), ("alone", alone.address)] {

@@ -12,6 +12,7 @@
 
 use super::ProtocolError;
 use super::commands::{self, Keys};
+use super::reply::payload;
 use super::request::{Arguments, Limits, RequestParser};
 use crate::store::keys::{RESERVED, WATERMARK};
 
@@ -73,6 +74,11 @@ impl ReplicationParser {
     pub fn new(limits: Limits) -> Self {
         let parser = RequestParser::new(limits);
         Self { state: State::Answer, parser, id: Vec::new(), offset: 0 }
+    }
+
+    /// It is to go on behind this byte of this stream, which others have read.
+    pub fn go_on_from(&mut self, id: &[u8], offset: u64) {
+        (self.id, self.offset) = (id.to_vec(), offset);
     }
 
     /// The next connection begins: what of a command had come on the last one comes again.
@@ -174,6 +180,20 @@ impl ReplicationParser {
         };
         Ok((length, None))
     }
+}
+
+/// Where the stream of a server is, by its answer to `INFO replication`: its name, and the bytes
+/// that it has. `None` where it keeps none of them, so that nobody can go on from there.
+pub fn place_of_stream(info: &[u8]) -> Option<(&[u8], u64)> {
+    let text = payload(info)?;
+    let field = |name: &[u8]| {
+        let lines = text.split(|&byte| byte == b'\n');
+        let mut found = lines.filter_map(|line| line.trim_ascii_end().strip_prefix(name));
+        found.next().filter(|value| !value.is_empty())
+    };
+    let offset = str::from_utf8(field(b"master_repl_offset:")?).ok()?.parse().ok()?;
+    let is_kept = field(b"repl_backlog_active:")? == b"1";
+    field(b"master_replid:").filter(|_| is_kept).map(|id| (id, offset))
 }
 
 /// A line that does not end where it must; its beginning.

@@ -1,7 +1,9 @@
 //! A server's stream to its replicas: written by hand, cut anywhere, and of a real server.
 
 use super::{array, runner};
-use crate::resp::replication::{Event, Group, Groups, ReplicationError, ReplicationParser};
+use crate::resp::replication::{
+    Event, Group, Groups, ReplicationError, ReplicationParser, place_of_stream,
+};
 use crate::resp::request::Limits;
 
 const ID: &str = "8371b4fb1155b71f4a04d3e1bc3e18c4a990aeeb";
@@ -206,4 +208,29 @@ fn of_a_group_that_is_too_long_nothing_is_kept() {
     let found = groups(&commands, 99);
     assert!(found[0].is_cut && found[0].commands.is_empty(), "{found:?}");
     assert!(!groups(&commands, 999)[0].is_cut);
+}
+
+#[test]
+fn a_stream_is_gone_on_with_where_others_have_read_it() {
+    let info = |is_kept: &str| {
+        let text = format!(
+            "# Replication\r\nrole:master\r\nmaster_replid:{ID}\r\nmaster_replid2:00\r\n\
+             master_repl_offset:1234\r\nrepl_backlog_active:{is_kept}\r\n"
+        );
+        format!("${}\r\n{text}\r\n", text.len()).into_bytes()
+    };
+    assert_eq!(place_of_stream(&info("1")), Some((ID.as_bytes(), 1_234)));
+    for other in
+        [info("0"), b"-NOPERM no\r\n".to_vec(), b"$-1\r\n".to_vec(), b"$2\r\nab\r\n".to_vec()]
+    {
+        assert_eq!(place_of_stream(&other), None);
+    }
+    let mut parser = ReplicationParser::new(Limits::default());
+    parser.go_on_from(ID.as_bytes(), 1_234);
+    assert_eq!(parser.place(), Some((ID.as_bytes(), 1_235)));
+    let answer = format!("+CONTINUE {ID}\r\n");
+    assert_eq!(parser.next(answer.as_bytes()), Ok((answer.len(), Some(Event::Commands))));
+    let command = array(&["SET", "a", "1"]);
+    assert_eq!(parser.next(&command), Ok((command.len(), Some(Event::Command))));
+    assert_eq!(parser.offset(), 1_234 + command.len() as u64);
 }
