@@ -9,9 +9,10 @@
 //!
 //! **With one**, where a server does not do so. `REPLCONF rdb-filter-only ""` makes it empty, so it
 //! costs a fork and a few bytes. The stream flows when the snapshot's process has ended *and* an
-//! acknowledgement has come since, so these are sent often until something comes. A connection that breaks goes on at
-//! the next byte (`PSYNC id offset`) if the backlog has it; else whoever does a command is given
-//! up. The stream ends with the connections of its duplicate, whose next ones fence it off as well:
+//! acknowledgement has come since, so these are sent often until something comes.
+//!
+//! A connection that breaks goes on at the next byte (`PSYNC id offset`) if the backlog has it;
+//! else whoever does a command is given up. The stream ends with the connections of its duplicate, whose next ones fence it off as well:
 //! it has their name.
 
 use std::future::poll_fn;

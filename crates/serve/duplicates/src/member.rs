@@ -109,7 +109,7 @@ pub(super) async fn probe(engine: Rc<Engine>, server: usize) -> io::Result<()> {
 async fn ping(engine: &Engine, server: usize, connection: u64, link: &mut Link) -> bool {
     let (pause, password) = {
         let inner = engine.look();
-        match inner.is_executor(server) {
+        match inner.executes(server) {
             true => link.wait_for(BUSY_AFTER + inner.config.members.silence_max),
             false => link.wait_long(),
         }
@@ -128,7 +128,7 @@ async fn ping(engine: &Engine, server: usize, connection: u64, link: &mut Link) 
             let is_timeout = |error: io::Error| error.kind() == io::ErrorKind::TimedOut;
             match answer {
                 _ if inner.servers[server].connection != connection => return false,
-                Err(error) => return is_timeout(error) && inner.is_executor(server),
+                Err(error) => return is_timeout(error) && inner.executes(server),
                 Ok(answer) if answer.starts_with(b"-BUSY") => inner.heard_from(server),
                 Ok(_) if question[0] == b"PING" => return true,
                 Ok(_) => question = vec![&b"PING"[..]],

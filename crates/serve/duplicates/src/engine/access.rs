@@ -9,7 +9,7 @@ use evenkeel_ordered::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Write};
-use super::{Call, Inner};
+use super::{Call, Inner, IsLogged, cluster};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Keys, Local, Repeat, Rewrite, Whole, refusals,
 };
@@ -127,8 +127,13 @@ impl Inner {
 
     /// An error of ours, in the command's turn; a transaction that it was part of does nothing.
     pub(super) fn refuse(&mut self, id: ClientId, text: &str) {
-        let text = self.in_its_words(id, text);
-        self.refuse_as(id, |out| encode::error(out, &text));
+        let mut error = Vec::new();
+        encode::error(&mut error, text);
+        let is_of_cluster = self.is_of_cluster(id);
+        self.refuse_as(id, |out| match is_of_cluster {
+            true => out.extend_from_slice(&cluster::in_its_words(&error)),
+            false => out.extend_from_slice(&error),
+        });
     }
 
     pub(super) fn refuse_as(&mut self, id: ClientId, write: impl FnOnce(&mut Vec<u8>)) {
@@ -226,6 +231,7 @@ impl Inner {
             pop: None,
             waiter: None,
             told: None,
+            done_before: None,
             answer: None,
             first_took: None,
             digest: None,
@@ -317,8 +323,11 @@ impl Inner {
         let sequence = position.sequence;
         let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
         let mut rest = to;
-        if let Some(Done { server, told }) = done {
-            self.calls[call].told = told;
+        if let Some(Done { server, told, waiter, published }) = done {
+            let opened = &mut self.calls[call];
+            (opened.told, opened.waiter) = (told, waiter);
+            opened.done_before = Some(IsLogged(false));
+            self.publish_behind(call, published);
             rest.remove(server);
             self.calls[call].copies.answer(server);
             self.members.sent(self.now, server, Some(sequence));

@@ -41,6 +41,11 @@ impl Transaction {
         self.commands.len() + self.here_bytes
     }
 
+    /// It sends messages.
+    pub(super) fn publishes(&self) -> bool {
+        self.here.iter().any(|it| matches!(it.local, Local::Publish(_)))
+    }
+
     /// What the answer becomes for its client.
     pub(super) fn form(&mut self) -> Form {
         let shapes = std::mem::take(&mut self.shapes).into();
@@ -74,6 +79,7 @@ impl Inner {
             return self.refuse(id, TRANSACTION_TOO_LONG);
         }
         transaction.here_bytes += bytes;
+        transaction.writes |= matches!(local, Local::Publish(_));
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
         transaction.here.push(Here { place, local, command: text, answer: None });
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
@@ -144,9 +150,13 @@ impl Inner {
     pub(super) fn exec_ready(&mut self) {
         for (id, transaction) in std::mem::take(&mut self.questions.ready) {
             if self.busy_for(&transaction).is_some() {
+                if transaction.empties {
+                    self.want_all(id);
+                }
                 self.questions.ready.push_back((id, transaction)); // until that is done
             } else if self.client(id).is_some() {
                 self.release(id);
+                self.wants_all_no_more(id);
                 self.exec_rest(id, *transaction);
             }
         }

@@ -142,7 +142,7 @@ impl Inner {
         let mut is_torn = false;
         let digest = digest(reply);
         // Of what another has done nothing can fail.
-        let mut differs = call.told.is_some() && has_failed(reply);
+        let mut differs = call.done_before.is_some() && has_failed(reply);
         match &mut call.mirror {
             Some(mirror) if is_mirror => {
                 differs = *mirror.digest.get_or_insert(digest) != digest;

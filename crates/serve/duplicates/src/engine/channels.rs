@@ -48,11 +48,12 @@ impl Inner {
     /// Has a command about channels wait until the commands before it are answered; whether it has
     /// to.
     pub(super) fn holds_channels(&mut self, id: ClientId, class: Class) -> bool {
-        let Class::Local(Local::Publish(_) | Local::Subscribe(_) | Local::Unsubscribe(_)) = class
-        else {
-            return false;
-        };
-        let client = self.client(id).filter(|client| client.transaction.is_none());
+        let Class::Local(local) = class else { return false };
+        let client = self.client(id).filter(|client| match (local, &client.transaction) {
+            (Local::Publish(_) | Local::Subscribe(_) | Local::Unsubscribe(_), None) => true,
+            (Local::Exec, Some(transaction)) => transaction.publishes(),
+            _ => false,
+        });
         let last = client.and_then(|client| client.last_waiting());
         last.into_iter().for_each(|slot| self.hold_behind(id, slot));
         last.is_some()

@@ -8,12 +8,12 @@ use std::task::Waker;
 
 use evenkeel_ordered::{Consistency, Sequence, Session};
 
-use super::Inner;
 use super::about::About;
 use super::channels::Listening;
 use super::read_order::ReadOrder;
 use super::types::{Captured, ClientId, Form, Here};
 use super::watch::Watching;
+use super::{Inner, cluster};
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::{Protocol, encode};
@@ -321,6 +321,10 @@ impl Inner {
         if let Some(part) = client.part {
             return self.part_answered(part, answer);
         }
+        let answer = &*match client.is_of_cluster {
+            true => cluster::in_its_words(answer),
+            false => answer.into(),
+        };
         let index = (slot - client.first) as usize;
         let is_mute = client.about.is_mute(slot);
         if index > 0 {

@@ -107,17 +107,17 @@ impl Inner {
         self.end_gather(key, true);
     }
 
-    /// An error as a client knows it: those of Redis Cluster try again at `CLUSTERDOWN`.
-    pub(super) fn in_its_words<'t>(&mut self, id: ClientId, text: &'t str) -> Cow<'t, str> {
-        match text.strip_prefix("UNAVAILABLE ") {
-            Some(why) if self.is_of_cluster(id) => format!("CLUSTERDOWN {why}").into(),
-            _ => text.into(),
-        }
-    }
-
     /// How this process is told to a client: `cluster` or `standalone`.
     pub(super) fn mode(&mut self, id: ClientId) -> &'static str {
         if self.is_of_cluster(id) { "cluster" } else { "standalone" }
+    }
+}
+
+/// An answer as clients of Redis Cluster know it: they try again at `CLUSTERDOWN`.
+pub(super) fn in_its_words(answer: &[u8]) -> Cow<'_, [u8]> {
+    match answer.strip_prefix(b"-UNAVAILABLE ") {
+        Some(why) => [b"-CLUSTERDOWN ", why].concat().into(),
+        None => answer.into(),
     }
 }
 

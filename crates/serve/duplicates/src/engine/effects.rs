@@ -200,10 +200,7 @@ impl Inner {
         let is_whole = is_of_all && transaction.is_none() || executed.is_some_and(|it| it.empties);
         let any = self.effects.running.keys().next().copied();
         match &mut self.effects.wants_all {
-            None if is_whole && partition.is_some() => {
-                let (client, since, waiting) = (id, None, Vec::new());
-                self.effects.wants_all = Some(WantsAll { client, since, waiting });
-            }
+            None if is_whole && partition.is_some() => self.want_all(id),
             Some(other) if is_effect && other.client != id => match partition.or(any) {
                 None => {
                     other.waiting.push(id);
@@ -220,6 +217,12 @@ impl Inner {
         effect.waiting.push(id);
         self.hold(id);
         true
+    }
+
+    /// A client's command needs all partitions, and one of them is busy.
+    pub(super) fn want_all(&mut self, id: ClientId) {
+        let new = || WantsAll { client: id, since: None, waiting: Vec::new() };
+        self.effects.wants_all.get_or_insert_with(new);
     }
 
     /// A client's command that needs all partitions is taken, or its client has gone.
@@ -312,8 +315,12 @@ impl Inner {
         let (id, partition) = (request.client, self.map.partition(request.shard));
         let why = self.refuses_effects(partition);
         let executor = if why.is_none() { self.choose_executor(partition, None) } else { None };
+        // Only EXEC depends on what its client watches, and ends that.
+        let is_exec = !request.is_single;
         let Some(executor) = executor else {
-            self.unwatch(id);
+            if is_exec {
+                self.unwatch(id);
+            }
             self.refuse(id, why.as_deref().unwrap_or(NO_EXECUTOR));
             return request.waiter.into_iter().for_each(|order| self.end_group_try(order));
         };
@@ -328,7 +335,7 @@ impl Inner {
             since: self.now,
             answer: None,
             group: None,
-            watching: self.client(id).and_then(|client| client.watching.take()),
+            watching: self.client(id).filter(|_| is_exec).and_then(|it| it.watching.take()),
             waiting,
         };
         let before = self.effects.running.insert(partition, effect);
@@ -523,40 +530,30 @@ impl Inner {
             Some(_) => Some(b"-".iter().chain(STRAYS).chain(b"\r\n").copied().collect()),
             None => answer,
         };
-        let call = self.place_effects(request.client, partition, (executor, told), &write);
         let published = [request.published, group.published].concat();
-        self.note_placed(call, request.waiter, published);
+        let done = Done { server: executor, told, waiter: request.waiter, published };
+        let call = self.place_effects(request.client, partition, done, &write);
         if !strays.is_empty()
             && let Err(error) = self.remove_keys(partition, request.shard, &strays)
         {
             tracing::warn!(%error, "keys of another partition stay where a script wrote them");
         }
         self.flush(); // before anybody is told: the executor alone may be enough
-        if let Some(call) = call.filter(|&call| self.calls.contains(call)) {
-            self.settle(call);
+        match call {
+            Some(call) => self.settle_logged(call),
+            None => request.waiter.into_iter().for_each(|order| self.end_group_try(order)),
         }
         self.resume_behind_effects(partition, executor, &waiting);
-    }
-
-    /// Notes what is to be done when a call is acknowledged; none was refused.
-    fn note_placed(&mut self, call: Option<usize>, waiter: Option<u64>, published: Vec<u8>) {
-        match (call, waiter) {
-            (Some(call), waiter) => {
-                self.calls[call].waiter = waiter;
-                self.publish_behind(call, published);
-            }
-            (None, Some(order)) => self.end_group_try(order),
-            (None, None) => {}
-        }
     }
 
     fn place_effects(
         &mut self,
         id: ClientId,
         partition: usize,
-        (executor, told): (usize, Option<Vec<u8>>),
+        done: Done,
         write: &Write<'_>,
     ) -> Option<usize> {
+        let executor = done.server;
         // It is done: also where too few are left it is logged, and in doubt.
         let mut to = match self.members.takers(partition) {
             Ok((to, full)) => {
@@ -567,7 +564,7 @@ impl Inner {
             Err(_) => self.members.live(partition),
         };
         to.insert(executor); // however much it owes: what it has must be known
-        let call = self.place(id, partition, (to, Some(Done { server: executor, told })), write)?;
+        let call = self.place(id, partition, (to, Some(done)), write)?;
         self.mark(executor);
         Some(call)
     }
@@ -670,6 +667,11 @@ impl Inner {
     /// Whether this one is, or is about to be, ahead of the log.
     pub(in super::super) fn is_executor(&self, server: usize) -> bool {
         self.effects.is_executor(server)
+    }
+
+    /// Whether this one is ahead of the log: it may take long, and its answers wait here.
+    pub(in super::super) fn executes(&self, server: usize) -> bool {
+        self.effects.ahead_in(self.members.partition(server)) == Some(server)
     }
 
     /// Whether answers on this connection wait until it is known what became of what the duplicate

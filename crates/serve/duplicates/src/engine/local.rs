@@ -15,7 +15,7 @@ use evenkeel_stores::resp::commands::{
 use evenkeel_stores::resp::connections::is_same_secret;
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
-use evenkeel_stores::resp::{Protocol, encode, rewrite, whole};
+use evenkeel_stores::resp::{Protocol, encode, pause, rewrite, whole};
 
 const PING_ARITY: &str = "ERR wrong number of arguments for 'ping' command";
 const FLUSH_BESIDE_EFFECTS: &str = "ERR FLUSHALL and FLUSHDB are not taken in one transaction with \
@@ -313,7 +313,7 @@ impl Inner {
         transaction.count += 1;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
         transaction.is_effect |= is_effect;
-        transaction.writes |= !matches!(class, Class::Read);
+        transaction.writes |= pause::writes(command, class);
         transaction.keys.extend(keys);
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
     }

@@ -269,6 +269,8 @@ pub(super) struct Call {
     waiter: Option<u64>,
     /// The answer, where it is not one of theirs: they got what another had done.
     told: Option<Vec<u8>>,
+    /// One of them had done it before it had its place: whether the log has it by now.
+    done_before: Option<IsLogged>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -647,6 +649,10 @@ impl Inner {
         configured.iter().filter(|&server| self.servers[server].bootstrap.is_some()).collect()
     }
 }
+
+/// Whether the log has what was done before it had a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct IsLogged(bool);
 
 impl Server {
     pub(super) const fn connection(&mut self, kind: ConnectionKind) -> &mut ConnectionState {

@@ -4,7 +4,7 @@ use evenkeel_ordered::{Agreement, ServerSet, agree};
 
 use super::checks::{DIFFERENT, is_exact};
 use super::types::Form;
-use super::{Call, Inner, reading};
+use super::{Call, Inner, IsLogged, reading};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
 
@@ -13,6 +13,9 @@ impl Inner {
     /// nobody owes an answer.
     pub(super) fn settle(&mut self, key: usize) {
         let call = &mut self.calls[key];
+        if call.done_before == Some(IsLogged(false)) {
+            return; // who has done it may be enough, and the log may fail
+        }
         let voters = self.members.voters(call.partition);
         let level = call.level;
         if call.client.is_some() {
@@ -33,11 +36,23 @@ impl Inner {
         }
         if self.calls[key].is_answered() {
             let call = self.calls.remove(key);
+            self.published.remove(&key);
             self.reads.keep_text(call.text);
             if let (Some(manager), Some(sample)) = (&mut self.manager, call.sample) {
                 manager.learn(*sample);
             }
         }
+    }
+
+    /// The log has what one of them had done before, or has failed.
+    pub(super) fn settle_logged(&mut self, key: usize) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.done_before = Some(IsLogged(true));
+        if self.failure.is_some() {
+            let voters = self.members.voters(call.partition);
+            self.give_up(key, voters);
+        }
+        self.settle(key);
     }
 
     fn acknowledge(&mut self, key: usize, voters: ServerSet) {

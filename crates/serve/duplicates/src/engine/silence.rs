@@ -38,7 +38,7 @@ impl Inner {
     /// How long another duplicate took for what this one owes first; `None` where nobody has
     /// answered it.
     fn others_took(&self, server: usize) -> Option<Duration> {
-        if self.is_executor(server) {
+        if self.executes(server) {
             return None; // its answers may wait here
         }
         let state = &self.servers[server];

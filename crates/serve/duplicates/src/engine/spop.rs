@@ -119,7 +119,7 @@ impl Inner {
         }
         // What was removed already is the client's, even if no more can be.
         let partition = self.map.partition(pop.shard);
-        let cannot = self.failure.is_some() || self.members.takers(partition).is_err();
+        let cannot = self.can_write(partition).is_err();
         if pop.drawn.is_empty() || (cannot && !pop.taken.is_empty()) {
             return self.end(&pop, &pop.answer());
         }

@@ -179,6 +179,10 @@ pub(super) struct Done {
     pub(super) server: usize,
     /// What its client is told, once enough others have it.
     pub(super) told: Option<Vec<u8>>,
+    /// Who waits for it.
+    pub(super) waiter: Option<u64>,
+    /// What it has published.
+    pub(super) published: Vec<u8>,
 }
 
 /// A write that is the same for every duplicate.

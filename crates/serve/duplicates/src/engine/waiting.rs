@@ -145,6 +145,9 @@ impl Inner {
         waiter.is_first &= key.is_none();
         let (id, (wait, _), command) = (waiter.client, waiter.kind, waiter.command);
         if wait == Wait::Group {
+            if let Some(client) = self.client(id) {
+                client.is_idle = true; // until it is begun
+            }
             return self.note_group_try(order);
         }
         let Try { text, keys: names } = waiting::attempt(command, &waiter.text, key);
@@ -258,7 +261,10 @@ impl Inner {
             }
         });
         for (order, key) in tried {
-            self.attempt(order, Some(&key));
+            match self.is_paused(order) {
+                true => self.waiting.order.repeat(order), // until that is over
+                false => self.attempt(order, Some(&key)),
+            }
         }
     }
 

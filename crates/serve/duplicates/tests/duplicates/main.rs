@@ -178,7 +178,7 @@ fn a_client_of_another_protocol_is_told_so_and_closed() {
         assert!(came.starts_with(b"-ERR"), "{:?}", String::from_utf8_lossy(&came));
     }
     let mut client = world.client();
-    let refused = client.ask(&["REPLICAOF", "NO", "ONE"]);
+    let refused = client.ask(&["REPLICAOF", "127.0.0.1", "1"]);
     assert!(matches!(&refused, Reply::Error(_)), "{refused:?}");
     assert_eq!(client.ask(&["MSET", "a", "1", "b", "2"]), ok());
 }

@@ -25,9 +25,11 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use self::session::{Session, Step};
 use super::processes::Processes;
@@ -44,6 +46,8 @@ use evenkeel_stores::resp::request::{Limits, RequestParser};
 
 /// Answers to one client that are written before further commands are looked at.
 const OUT_BYTES_PAUSE: usize = 64 << 10;
+/// How long the leader may take to know a client as this process does.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a process tells of the cluster: what it knows of who leads and who is there.
 #[derive(Debug, Clone)]
@@ -195,18 +199,26 @@ impl ClusterStandIn {
         match leader {
             Ok((mut leader, address)) => {
                 let (state, answers) = session.state();
-                leader.write_all(&state).await?;
-                leader.flush().await?;
-                skip(&mut leader, answers).await?;
+                let greeting = async {
+                    leader.write_all(&state).await?;
+                    leader.flush().await?;
+                    skip(&mut leader, answers).await
+                };
+                if !matches!(timeout(PATIENCE, greeting).await, Ok(Ok(()))) {
+                    return report(stream, "the leader does not answer").await;
+                }
                 self.relay.pass((stream, asked), (leader, address), link).await
             }
-            Err(why) => {
-                let mut reported = Vec::new();
-                encode::error(&mut reported, &format!("CLUSTERDOWN {why}"));
-                stream.write_all(&reported).await
-            }
+            Err(why) => report(stream, &why.to_string()).await,
         }
     }
+}
+
+/// A client's command is not passed on.
+async fn report(stream: &mut Stream, why: &str) -> io::Result<()> {
+    let mut reported = Vec::new();
+    encode::error(&mut reported, &format!("CLUSTERDOWN {why}"));
+    stream.write_all(&reported).await
 }
 
 /// Answers the whole commands that have come.

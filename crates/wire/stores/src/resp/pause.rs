@@ -60,13 +60,17 @@ pub fn keeps(
     }
 }
 
-/// Whether it writes, as Redis sees it: `PFCOUNT` may keep its estimate with the key.
-fn writes(command: &Command, class: Class) -> bool {
+/// Whether it writes, as Redis sees it: to publish counts, and `PFCOUNT` may keep its estimate with
+/// the key.
+pub fn writes(command: &Command, class: Class) -> bool {
     match class {
         Class::Read => command.name == "pfcount",
         Class::Write(_) | Class::Rewritten(..) | Class::Effects => true,
         Class::Waits(wait) => wait != Wait::Stream,
-        Class::Whole(whole) => matches!(whole, Whole::Flush | Whole::Sort { stores: true }),
+        Class::Whole(whole) => matches!(
+            whole,
+            Whole::Flush | Whole::Sort { stores: true } | Whole::Libraries { changes: true }
+        ),
         Class::Local(local) => matches!(local, Local::Publish(_)),
         Class::Refused(_) => false,
     }

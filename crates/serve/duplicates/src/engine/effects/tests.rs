@@ -683,3 +683,26 @@ fn a_script_that_says_it_writes_nothing_is_read_from_one_duplicate() {
     let read = format!("eval_ro {text} 1 k");
     assert_eq!(asked, [read.clone(), read]);
 }
+
+#[test]
+fn only_exec_ends_what_its_client_watches() {
+    let mut world = majority(3);
+    let (watching, other) = (world.client(), world.client());
+    assert!(world.tell(watching, &["WATCH", "w"]));
+    let asked = (0..3).find(|&it| pending(&mut world, it) == ["PEXPIRETIME w"]).unwrap();
+    answer(&world, asked, &[":-1\r\n"]);
+    assert_eq!(world.heard(watching), "+OK\r\n");
+    assert!(world.tell(other, &["SET", "w", "1"]));
+    assert!(world.tell(watching, &EVAL), "its key has changed, and it is no EXEC");
+    let executor = follow(&world);
+    assert!(pending(&mut world, executor).contains(&"EVAL script 1 k".to_owned()));
+    world.engine.borrow().drop_server(executor, Dropped::Lost);
+    let next = follow(&world);
+    world.engine.borrow().drop_server(next, Dropped::Lost);
+    assert!(world.heard(watching).starts_with("-UNAVAILABLE"), "it was not done");
+    for words in [&["MULTI"][..], &["SET", "z", "1"], &["EXEC"]] {
+        world.tell(watching, words);
+    }
+    let heard = world.heard(watching);
+    assert!(heard.ends_with("*-1\r\n"), "it watches still: {heard}");
+}

@@ -168,3 +168,17 @@ fn a_try_that_is_lost_is_done_by_another_and_its_time_may_be_over_meanwhile() {
     assert_eq!(world.heard(waiting), "*-1\r\n");
     assert!(world.would_take(waiting), "it waits no more");
 }
+
+/// Its try waits until a script has its stream: nothing is under way, so it may leave.
+#[test]
+fn who_leaves_before_its_first_try_begins_is_seen_to() {
+    let mut world = World::start(3, |_| {});
+    let script = world.client();
+    assert!(world.tell(script, &["EVAL", "script", "1", "s"]));
+    let id = waits(&mut world, "one");
+    world.engine.borrow().flush();
+    assert!(world.engine.borrow().client(id).unwrap().is_idle, "its end is looked for");
+    world.engine.borrow().dismiss(id);
+    assert_eq!(world.engine.borrow().waiting.idle(), 0);
+    assert_eq!(under_way(&mut world), None);
+}

@@ -7,6 +7,8 @@ use evenkeel_ordered::ConnectionKind::Ordered;
 
 use super::super::types::ClientId;
 use super::super::world::World;
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::replication::Group;
 
 const OK: &str = "+OK\r\n";
 const QUEUED: &str = "+QUEUED\r\n";
@@ -168,4 +170,46 @@ fn a_transaction_that_pauses_is_done_whole_and_one_that_writes_waits_at_exec() {
     world.engine.borrow().end_pause();
     again(&mut world, writing, &["EXEC"]);
     assert_eq!(world.engine.borrow().history.last().sequence.0, 2);
+}
+
+/// What had begun before the pause fills a key: it is done, and who waits for that key is not.
+#[test]
+fn who_waits_is_not_served_while_writes_are_kept_back() {
+    let mut world = World::start(2, |_| {});
+    let [waiting, script, operator] = [(); 3].map(|()| world.client());
+    world.tell(waiting, &["BLPOP", "l", "0"]);
+    for server in 0..2 {
+        for reply in [OK, QUEUED, QUEUED, "*2\r\n_\r\n+OK\r\n"] {
+            world.say(server, Ordered, reply);
+        }
+    }
+    assert!(world.tell(script, &["EVAL", "script", "1", "l"]));
+    world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+    let (executor, connection) = world.engine.borrow().take_wanted_streams()[0];
+    world.engine.borrow().stream_opened(executor, connection);
+    for reply in [OK, QUEUED, QUEUED, "*2\r\n:1\r\n+OK\r\n"] {
+        world.say(executor, Ordered, reply);
+    }
+    let mut commands = Vec::new();
+    encode::command(&mut commands, &[b"RPUSH", b"l", b"x"]);
+    let mark = b"ahead 1 1".to_vec();
+    let group = Group { mark, commands, count: 1, ..Group::default() };
+    world.engine.borrow().effects_came(executor, connection, group);
+    let last = |world: &World| world.engine.borrow().history.last().sequence.0;
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 2, "the try of the pop, and the script");
+    world.tell(operator, &["CLIENT", "UNPAUSE"]);
+    world.engine.borrow().flush();
+    assert_eq!(last(&world), 3, "now it is served");
+}
+
+#[test]
+fn a_transaction_that_publishes_waits_at_exec() {
+    let mut world = World::start(1, |_| {});
+    let [operator, client] = [(); 2].map(|()| world.client());
+    world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+    for words in [&["MULTI"][..], &["PUBLISH", "c", "x"]] {
+        assert!(world.tell(client, words));
+    }
+    assert!(!world.tell(client, &["EXEC"]));
 }

@@ -22,7 +22,12 @@ fn converted_replies_are_those_of_resp2() {
         let shape = with_arguments(&words, |arguments| shape(command, arguments));
         let mut converted = Vec::new();
         down_convert(&reply, shape, &mut converted);
-        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        // Seconds pass between the two.
+        let is_clock = line.contains("IDLETIME");
+        let text = |bytes: &[u8]| match is_clock {
+            true => (bytes[0] as char).to_string(),
+            false => bytes.escape_ascii().to_string(),
+        };
         assert_eq!(text(&converted), text(&expected), "{line}");
         let mut plain = Vec::new();
         down_convert(&reply, Shape::Plain, &mut plain);

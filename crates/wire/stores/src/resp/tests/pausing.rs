@@ -58,6 +58,7 @@ fn what_waits_at_the_server_while_writes_are_paused_waits_here_too() {
         "SET k 1",
         "SET k 1 EX 10",
         "SETEX k 10 1",
+        "FUNCTION FLUSH",
         "EXPIRE k 10",
         "INCR k",
         "DEL k",
