@@ -12,8 +12,8 @@
 //! acknowledgement has come since, so these are sent often until something comes.
 //!
 //! A connection that breaks goes on at the next byte (`PSYNC id offset`) if the backlog has it;
-//! else whoever does a command is given up. The stream ends with the connections of its duplicate, whose next ones fence it off as well:
-//! it has their name.
+//! else whoever does a command is given up. The stream ends with the connections of its duplicate,
+//! whose next ones fence it off as well: it has their name.
 
 use std::future::poll_fn;
 use std::io;
