@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_duplicates::changes::ChangeRequest;
@@ -70,6 +70,22 @@ pub struct World {
     pub expected: usize,
     /// Goes last.
     _directory: Folder,
+}
+
+/// Opens a service. A server that another test of this process starts at this very moment holds all
+/// files, and their locks, until it is executed.
+fn open(config: &DuplicatesConfig) -> Service {
+    let begun = Instant::now();
+    loop {
+        match Service::open(config) {
+            Ok(service) => return service,
+            Err(error) if error.to_string().contains("is locked by") => {
+                assert!(begun.elapsed() < PATIENCE, "{error}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 impl World {
@@ -166,7 +182,7 @@ impl World {
     /// Starts the front, after ending the one that runs.
     pub fn restart(&mut self) {
         self.running = None;
-        let service = Service::open(&self.config).unwrap();
+        let service = open(&self.config);
         self.address = service.address().unwrap();
         self.state = Some(service.state());
         self.opener = Some(service.opener());
