@@ -46,8 +46,8 @@ use evenkeel_stores::store::keys::WATERMARK;
 
 /// How often a command is begun, when who does it is lost each time.
 const ATTEMPTS_MAX: u32 = 3;
-/// How long the stream of an executor may take to begin: five seconds by `repl-diskless-sync-delay`
-/// and the fork of a large server.
+/// How long the stream of an executor may take to begin: where it needs a snapshot, five seconds by
+/// `repl-diskless-sync-delay` and the fork of a large server.
 const ATTACH_MAX: Duration = Duration::from_secs(20);
 /// How long effects may come after the answer.
 const EFFECTS_MAX: Duration = Duration::from_secs(5);
