@@ -38,7 +38,7 @@ const CLUSTER: &str = ", cluster ";
 /// What is held of what the leader answers.
 const BUFFER_BYTES: usize = 16 << 10;
 /// How long the leader may take to answer that it leads.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long until a leader that was not reached is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 

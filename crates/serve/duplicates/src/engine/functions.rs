@@ -32,6 +32,20 @@ fn libraries_hash() -> Hash {
     xxh3_128(FUNCTIONS)
 }
 
+/// A write of all libraries of a partition.
+fn changing<'a>(commands: &'a [u8], shard: usize, keys: &'a [Hash], is_single: bool) -> Write<'a> {
+    Write {
+        commands,
+        count: 1,
+        shard,
+        repeat: Repeat::Once,
+        keys,
+        key_names: &[FUNCTIONS],
+        form: Form::One(Shape::Plain),
+        is_single,
+    }
+}
+
 impl Inner {
     /// `FUNCTION LOAD|DELETE|FLUSH|RESTORE …`, `FUNCTION LIST|DUMP …`
     pub(super) fn libraries(
@@ -63,17 +77,7 @@ impl Inner {
         let key = self.begin_gather(id, Form::One(Shape::Plain), Join::First);
         for (partition, shard) in partitions {
             let client = self.add_part(key, partition, Vec::new());
-            let write = Write {
-                commands: &commands,
-                count: 1,
-                shard,
-                repeat: Repeat::Once,
-                keys: &[libraries_hash()],
-                key_names: &[FUNCTIONS],
-                form: Form::One(Shape::Plain),
-                is_single: true,
-            };
-            self.write(client, &write);
+            self.write(client, &changing(&commands, shard, &[libraries_hash()], true));
         }
         self.end_gather(key, false);
     }
@@ -116,17 +120,7 @@ impl Inner {
         shard: usize,
         commands: &[u8],
     ) -> Result<(), StreamError> {
-        let write = Write {
-            commands,
-            count: 1,
-            shard,
-            repeat: Repeat::Once,
-            keys: &[libraries_hash()],
-            key_names: &[FUNCTIONS],
-            form: Form::One(Shape::Plain),
-            is_single: false,
-        };
-        self.stream(partition, &write, true)
+        self.stream(partition, &changing(commands, shard, &[libraries_hash()], false), true)
     }
 }
 

@@ -25,7 +25,6 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
@@ -33,7 +32,7 @@ use tokio::time::timeout;
 
 use self::session::{Session, Step};
 use super::processes::Processes;
-use super::relay::{Holder, StandIn};
+use super::relay::{Holder, PATIENCE, StandIn};
 use evenkeel_runtime::accept::{
     Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
 };
@@ -46,8 +45,6 @@ use evenkeel_stores::resp::request::{Limits, RequestParser};
 
 /// Answers to one client that are written before further commands are looked at.
 const OUT_BYTES_PAUSE: usize = 64 << 10;
-/// How long the leader may take to know a client as this process does.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a process tells of the cluster: what it knows of who leads and who is there.
 #[derive(Debug, Clone)]
