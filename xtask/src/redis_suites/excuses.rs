@@ -22,6 +22,8 @@ const USERS: &str = "there is one user, default, with the password of the servic
 const DATABASES: &str = "there is one database";
 const READ_COUNT: &str = "duplicates learn of deliveries as replicas of Redis do, which are not \
     told how many entries a group has read";
+const TRIES: &str = "a consumer that waits here is tried again and again at a duplicate, which \
+    counts each";
 const EXPIRES: &str = "keys expire at their time at each duplicate, also while clients are paused";
 const GROUPS: &str = "unit/type/stream-cgroups";
 const PAUSING: &str = "unit/pause";
@@ -46,6 +48,7 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(INTROSPECTION, "CONFIG SET set immutable", SETTINGS),
     excuse(INTROSPECTION, "CONFIG SET with multiple args", SETTINGS),
     excuse(GROUPS, "Consumer group lag with XDELs", READ_COUNT),
+    excuse(GROUPS, "XGROUP DESTROY should unblock XREADGROUP with -NOGROUP", TRIES),
     excuse(GROUPS, "Consumer group read counter and lag sanity", READ_COUNT),
     excuse(PAUSING, "Test both active and passive expires are skipped *", EXPIRES),
     excuse(INTROSPECTION, "CONFIG sanity", SETTINGS),

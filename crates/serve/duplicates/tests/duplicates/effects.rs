@@ -441,6 +441,27 @@ fn a_stream_begins_without_a_snapshot() {
     assert_eq!(begun, 1, "one executes it");
 }
 
+/// Then it cannot be known where the stream is.
+#[test]
+fn where_info_is_refused_a_stream_begins_with_a_snapshot() {
+    let Some(world) = world("no-info", 0, |_| {}) else { return };
+    for redis in &world.redises {
+        let mut client = redis.client();
+        assert_eq!(client.ask(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]), ok());
+        assert_eq!(client.ask(&["ACL", "SETUSER", "default", "-info"]), ok());
+    }
+    let mut client = world.client();
+    assert_eq!(client.ask(&["EVAL", COUNT, "2", "{k}n", "{k}l", "x"]), Reply::Integer(1));
+    let mut forks = 0;
+    for redis in &world.redises {
+        let mut client = redis.client();
+        assert_eq!(client.ask(&["ACL", "SETUSER", "default", "+info"]), ok());
+        let Reply::Bulk(stats) = client.ask(&["INFO", "stats"]) else { panic!("no INFO") };
+        forks += usize::from(!String::from_utf8_lossy(&stats).contains("total_forks:0"));
+    }
+    assert_eq!(forks, 1, "one executes it");
+}
+
 #[test]
 fn without_the_right_to_psync_scripts_are_refused_in_words() {
     let Some(world) = world("refused", 0, |_| {}) else { return };

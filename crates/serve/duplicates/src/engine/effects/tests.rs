@@ -706,3 +706,18 @@ fn only_exec_ends_what_its_client_watches() {
     let heard = world.heard(watching);
     assert!(heard.ends_with("*-1\r\n"), "it watches still: {heard}");
 }
+
+#[test]
+fn a_transaction_that_publishes_waits_for_what_its_client_sent_before() {
+    let mut world = majority(3);
+    let id = world.client();
+    assert!(world.tell(id, &["SET", "a", "1"]));
+    for words in [&["MULTI"][..], &["PUBLISH", "c", "x"]] {
+        assert!(world.tell(id, words));
+    }
+    assert!(!world.tell(id, &["EXEC"]), "its write is not acknowledged");
+    world.serve_all();
+    assert!(world.tell(id, &["EXEC"]));
+    let heard = world.heard(id);
+    assert!(heard.ends_with("*1\r\n:0\r\n"), "{heard}");
+}
