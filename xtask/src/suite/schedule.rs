@@ -93,7 +93,8 @@ const ROWS: &[Row] = &[
     long("placement_faults", 10),
     long("redirect_mesh", 40),
     // The largest sets of unit tests.
-    of("evenkeel-duplicates", "evenkeel_duplicates", Manner::Waits, 40),
+    of("evenkeel-duplicates-engine", "evenkeel_duplicates_engine", Manner::Waits, 30),
+    of("evenkeel-duplicates", "evenkeel_duplicates", Manner::Waits, 10),
     of("evenkeel-stores", "evenkeel_stores", Manner::Waits, 30),
     of("evenkeel-cassandra", "evenkeel_cassandra", Manner::Waits, 20),
     of("evenkeel-core", "evenkeel_core", Manner::Computes, 50),

@@ -122,18 +122,19 @@ const CRATES: &[Crate] = &[
     row("evenkeel-manager", "crates/serve/manager", 4, Kind::Sockets),
     row("evenkeel-duplicates-config", "crates/serve/duplicates-config", 7, Kind::Sockets),
     row("evenkeel-store-link", "crates/serve/store-link", 8, Kind::Sockets),
-    row("evenkeel-duplicates", "crates/serve/duplicates", 9, Kind::Sockets),
+    row("evenkeel-duplicates-engine", "crates/serve/duplicates-engine", 9, Kind::Sockets),
+    row("evenkeel-duplicates", "crates/serve/duplicates", 10, Kind::Sockets),
     row("evenkeel-traces", "crates/serve/traces", 6, Kind::Sockets),
-    row("evenkeel-server", "crates/serve/server", 10, Kind::Sockets),
+    row("evenkeel-server", "crates/serve/server", 11, Kind::Sockets),
     row("evenkeel-sim", "crates/tools/sim", 3, Kind::Pure),
     row("evenkeel-papers", "crates/tools/papers", 4, Kind::Pure),
     row("evenkeel-load", "crates/tools/load", 5, Kind::Sockets),
     row("evenkeel-testkit", "crates/tools/testkit", 7, Kind::Sockets),
-    row("evenkeel", "crates/tools/cli", 11, Kind::Assembles),
+    row("evenkeel", "crates/tools/cli", 12, Kind::Assembles),
     row("evenkeel-brownout", "sdk/rust", 2, Kind::Outside),
     row("evenkeel-scylla", "sdk/scylla", 2, Kind::Outside),
     row("evenkeel-shop", "examples/shop", 0, Kind::Outside),
-    row("xtask", "xtask", 11, Kind::Assembles),
+    row("xtask", "xtask", 12, Kind::Assembles),
 ];
 
 /// Dependencies that only tests have and that do not point downwards: (package, dependency).
@@ -181,7 +182,7 @@ const STEPS: &[Place] = &[
     // The guard steps core's call, the exchange steps the guard.
     place("crates/serve/proxy/src/calls/guards.rs", 1),
     place("crates/serve/proxy/src/calls/exchange.rs", 1),
-    place("crates/serve/duplicates/src/engine/reading.rs", 1),
+    place("crates/serve/duplicates-engine/src/reading.rs", 1),
     place("crates/tools/sim/src/world/client.rs", 1),
     place("sdk/scylla/src/chooser.rs", 1),
 ];

@@ -3,31 +3,19 @@
 //!
 //! A duplicate that runs a script answers nothing until `busy-reply-threshold` has passed, and then
 //! says `BUSY` to all but these. Its other connections have other commands before them, and answers
-//! of one that is ahead of the log are held (`engine/effects.rs`); here nothing is before. Who runs
-//! the script is not known (a read may run anywhere, and one that does not end may have taken its
-//! duplicate away), so all are asked, and the answer that says most counts ([`functions::rank`]).
+//! of one that is ahead of the log are held (`duplicates-engine/src/effects.rs`); here nothing is
+//! before. Who runs the script is not known (a read may run anywhere, and one that does not end may
+//! have taken its duplicate away), so all are asked, and the answer that says most counts
+//! ([`evenkeel_stores::resp::functions::rank`]).
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use super::config::Connector;
-use super::engine::Engine;
+use evenkeel_duplicates_engine::{Aside, BUSY_WITHIN, Engine};
 use evenkeel_store_link::connect::reach;
-
-/// When Redis says at the latest that it is busy with a script (`busy-reply-threshold`), and a
-/// second.
-pub(super) const BUSY_WITHIN: Duration = Duration::from_secs(6);
-
-/// One question to one duplicate.
-#[derive(Debug)]
-pub(super) struct Aside {
-    /// Which question, which part of it, and who is asked.
-    pub(super) question: (u64, usize, usize),
-    pub(super) words: Vec<Vec<u8>>,
-}
 
 /// Asks what is to be asked, for the life of the service.
 pub(super) async fn keep(engine: Rc<Engine>) {

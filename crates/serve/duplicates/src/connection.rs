@@ -1,5 +1,5 @@
 //! One connection to one duplicate: what is sent is answered in the same order. What waits to be
-//! sent is the engine's (`engine/connection_state.rs`).
+//! sent is the engine's (`duplicates-engine/src/connection_state.rs`).
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::task::Poll;
 use evenkeel_ordered::{ConnectionKind, Dropped};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::engine::Engine;
+use evenkeel_duplicates_engine::Engine;
 use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::reply::{ReplyScanner, strip_attributes};
 

@@ -1,5 +1,5 @@
 //! Follows the replication stream of a duplicate that does commands whose effects are not known
-//! beforehand (`engine/effects.rs`): a replica that keeps nothing.
+//! beforehand (`duplicates-engine/src/effects.rs`): a replica that keeps nothing.
 //!
 //! **Without a snapshot.** A Redis begins to keep its stream when the first replica asks for a
 //! snapshot, at once, and makes that some seconds later (`repl-diskless-sync-delay`, 5 s). So one
@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Interval, interval, sleep};
 
 use super::config::Connector;
-use super::engine::{AHEAD, EFFECTS_BYTES_MAX, Engine};
+use evenkeel_duplicates_engine::{AHEAD, EFFECTS_BYTES_MAX, Engine};
 use evenkeel_store_link::connect::{Link, Stream, connect};
 use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::encode;

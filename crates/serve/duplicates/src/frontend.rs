@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::config::DuplicatesConfig;
-use super::engine::{ClientId, Engine, ParsedCommand};
+use evenkeel_duplicates_engine::{ClientId, Engine, ParsedCommand};
 use evenkeel_leadership::Door;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, ListenerFilters, Order, Peer, Phase, ServeConnection, Stream,
@@ -338,8 +338,8 @@ mod tests {
 
     use evenkeel_runtime::accept::{Listener, Stop, accept};
 
-    use super::super::engine::world::World;
     use super::*;
+    use evenkeel_duplicates_engine::world::World;
 
     const COMMANDS: usize = 40;
     const BYTES: usize = 40_000;

@@ -4,22 +4,22 @@
 //! policy says, and the first valid answer wins, so that a duplicate that stumbles is not waited
 //! for. The decisions are core's ([`evenkeel_ordered`]); here are sockets and files.
 //!
-//! **The life of a write**: `frontend.rs` finds the command in a client's bytes; `engine/access.rs`
-//! makes it the same for everybody, gives it its place, appends it to the log and to the
-//! connections of the live duplicates; `engine/mod.rs`, `flush`, commits the log and lets the
-//! connections go; `connection.rs` reads an answer and `engine/answers.rs` gives it to the client
-//! when enough have come.
+//! **The life of a write** (files of [`evenkeel_duplicates_engine`], but for the first and the
+//! last but one): `frontend.rs` finds the command in a client's bytes; `access.rs` makes it the
+//! same for everybody, gives it its place, appends it to the log and to the connections of the live
+//! duplicates; `flush` of `lib.rs` commits the log and lets the connections go; `connection.rs`
+//! reads an answer and `answers.rs` gives it to the client when enough have come.
 //!
-//! **The life of a read**: `engine/access.rs` asks core who may answer it; `engine/reading.rs` asks
-//! the dispatcher who of them does, and gives the client the first answer.
+//! **The life of a read**: `access.rs` asks core who may answer it; `reading.rs` asks the
+//! dispatcher who of them does, and gives the client the first answer.
 //!
 //! An application in Rust that runs the service itself has `client.rs`: sessions without a socket.
 //!
 //! `member.rs` keeps one duplicate: it reaches it, fences off whoever wrote before
 //! ([`evenkeel_store_link`]), and brings it up to date from the log or from another duplicate. Who
 //! may write at all, where several processes stand by, says [`evenkeel_leadership`].
-//! [`evenkeel_manager`] samples accesses and advises; `engine/manage.rs` does what it says, where
-//! it may.
+//! [`evenkeel_manager`] samples accesses and advises; the engine's `manage.rs` does what it
+//! says, where it may.
 //!
 //! `control.rs` takes requests to move shards and to add or remove duplicates, `mover.rs` carries
 //! them out, [`evenkeel_leadership::layout`] keeps what came of them.
@@ -29,7 +29,7 @@
 //! | [`Service`] | from its start to its end; `takeover.rs` says what it begins with |
 //! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked; what is asked to be changed |
 //! | `frontend`, [`client`] | clients: on sockets, and in this process |
-//! | `engine/` | sessions, calls and connections; nothing in it waits |
+//! | [`evenkeel_duplicates_engine`] | sessions, calls and connections; nothing in it waits |
 //! | [`evenkeel_store_link`] | one duplicate: reached, asked, checked, fenced off |
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `aside` | duplicates are asked past a script that runs |
@@ -39,7 +39,7 @@
 //! | `control`, `mover` | changes of which partition holds what |
 //! | [`evenkeel_leadership`] | who may write, where processes take turns; which partition holds what |
 //! | [`evenkeel_manager`] | samples accesses and advises |
-//! | [`state`], [`metrics`], [`admin`], `counts` | for people and programs |
+//! | [`state`], [`metrics`], [`admin`] | for people and programs |
 //!
 //! **Source**: Zoolander (ICAC 2013), section 3.
 
@@ -49,8 +49,6 @@ mod aside;
 pub mod client;
 mod connection;
 mod control;
-mod counts;
-mod engine;
 mod follow;
 mod frontend;
 mod member;
@@ -59,14 +57,13 @@ pub mod metrics;
 mod mover;
 mod nodes;
 mod service;
-pub mod state;
 mod takeover;
 
 pub use control::Control;
 pub use evenkeel_duplicates_config::{
     self as config, DuplicatesConfig, RedisAccess, Target, changes, rejected,
 };
+pub use evenkeel_duplicates_engine::state::{self, DuplicatesState};
 pub use evenkeel_leadership::EtcdSettings;
 pub use evenkeel_manager::ManagerSettings;
 pub use service::Service;
-pub use state::DuplicatesState;

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use tokio::task::JoinSet;
 
-use super::engine::Engine;
 use super::member;
+use evenkeel_duplicates_engine::Engine;
 
 /// The running ones; clones share them.
 #[derive(Clone, Debug, Default)]

@@ -15,9 +15,9 @@ use evenkeel_ordered::{ReplicaState, Sequence};
 
 use super::changes::ChangeRequest;
 use super::config::Target;
-use super::engine::{Engine, Inner};
 use super::member::{FILLING_BYTES_MAX, SCAN_COUNT, drained, keys_max};
 use super::members::Members;
+use evenkeel_duplicates_engine::{Engine, Inner};
 use evenkeel_leadership::layout::{Layout, Leftover, MapStore, StoreError};
 use evenkeel_store_link::connect::{Link, connect};
 use evenkeel_store_link::fencing::still_signed;
@@ -484,8 +484,7 @@ impl Mover {
             let inner = self.engine.borrow();
             let of = |server: usize| {
                 let state = &inner.servers[server];
-                let until = state.free.answered + state.free.owed.len() as u64;
-                (server, state.connection, until)
+                (server, state.connection, state.free.expected())
             };
             inner.members.configured(partition).iter().map(of).collect()
         };

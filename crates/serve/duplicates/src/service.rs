@@ -17,16 +17,16 @@ use tokio::time::sleep;
 use super::client::SessionOpener;
 use super::config::{Connector, DuplicatesConfig, Target, of_table};
 use super::control::{self, Asked, Control};
-use super::engine::Engine;
 use super::frontend::{Frontend, accept_config, sentinel_config};
 use super::member;
 use super::members::Members;
 use super::mover;
 use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
-use super::state::{DuplicatesState, STANDS_BY};
 use super::takeover::{self, Begun};
 use super::{aside, follow};
+use evenkeel_duplicates_engine::Engine;
+use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{
     self as leadership, Door, EtcdStore, Holder, Leadership, Sentinel, StandIn,

@@ -12,10 +12,10 @@
 //! has just emptied it and has not signed it again, would take it for nobody's and bring it "up to
 //! date" with its own log. The other stores have one owner, or fence by themselves.
 //!
-//! A client's `FLUSHALL` (`engine/flush.rs`) signs a duplicate anew as well, and one that an
-//! earlier leader had sent may be done after its successor has raised the epoch. So a duplicate is
-//! fenced off when no earlier connection is left *and* the epoch is ours still: whoever came in
-//! between and saw the earlier one is found and ended in the next round.
+//! A client's `FLUSHALL` (`duplicates-engine/src/flush.rs`) signs a duplicate anew as well, and one
+//! that an earlier leader had sent may be done after its successor has raised the epoch. So a
+//! duplicate is fenced off when no earlier connection is left *and* the epoch is ours still:
+//! whoever came in between and saw the earlier one is found and ended in the next round.
 //!
 //! **Nonce.** Without a common store two processes that are started in the same moment see the same
 //! epochs. What they choose has a random part, and should they choose the same nonetheless, the

@@ -8,16 +8,16 @@
 
 use evenkeel_planner::duplicates::moves::Move;
 
-use super::super::changes::ChangeRequest;
-use super::super::config::Target;
 use super::Inner;
+use evenkeel_duplicates_config::Target;
+use evenkeel_duplicates_config::changes::ChangeRequest;
 
 /// Windows without which nothing is done.
 const WINDOWS_MIN: u64 = 3;
 
 impl Inner {
     /// What the manager would have done next, if it may and nobody else is at it.
-    pub(in super::super) fn change_of_manager(&self) -> Option<ChangeRequest> {
+    pub fn change_of_manager(&self) -> Option<ChangeRequest> {
         let manager = self.manager.as_ref()?;
         let advice = manager.advice().filter(|advice| advice.windows >= WINDOWS_MIN)?;
         if !self.config.manager.is_some_and(|settings| settings.acts) || self.changes.now.is_some()
@@ -67,13 +67,13 @@ impl Inner {
     }
 
     /// Whether further duplicates are files of this process.
-    pub(in super::super) fn makes_its_own(&self) -> bool {
+    pub fn makes_its_own(&self) -> bool {
         let first = self.config.targets().next();
         matches!(first, Some(Target::Embedded { .. }))
     }
 
     /// Duplicates that the manager may take itself, where they are counted.
-    pub(in super::super) fn spares_left(&self) -> Option<usize> {
+    pub fn spares_left(&self) -> Option<usize> {
         let acts = self.config.manager.is_some_and(|settings| settings.acts);
         (acts && !self.makes_its_own()).then(|| self.spares().count())
     }

@@ -50,7 +50,7 @@ impl Client {
 
 impl Inner {
     /// Where a client comes from.
-    pub(in super::super) fn introduce(&mut self, id: ClientId, (peer, door): (&Peer, Door)) {
+    pub fn introduce(&mut self, id: ClientId, (peer, door): (&Peer, Door)) {
         if let Some(client) = self.client(id) {
             client.is_of_cluster = door == Door::Cluster;
             client.about.address = peer.address.to_string();

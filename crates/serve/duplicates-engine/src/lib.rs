@@ -1,7 +1,8 @@
 //! The state of one service: sessions, calls, connections, and what core decides about them.
 //!
 //! Everything of a service is on one thread, behind one `RefCell`, and nothing in here waits:
-//! tasks around it (`frontend.rs`, `connection.rs`, `member.rs`) read sockets and call in.
+//! tasks around it (`frontend.rs`, `connection.rs`, `member.rs` of `evenkeel-duplicates`) read
+//! sockets and call in.
 //!
 //! | file | what happens there |
 //! |---|---|
@@ -37,7 +38,10 @@
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
 //! | `state_pass.rs` | every key's value goes into the log, so that what is older may be forgotten |
 //! | `moving.rs` | what another partition gets of a shard that moves there |
+//! | `judge.rs` | which changes of the layout are taken |
+//! | `replay.rs` | what a duplicate that comes back needs, and how it gets what the log has |
 //! | `layout.rs` | partitions and duplicates that come and go |
+//! | `counts.rs`, [`state`] | what is counted; how everything stands |
 //! | `clients.rs` | who asked, and the order of their answers |
 //! | `connection_state.rs` | what waits to be sent to a server, and what it owes |
 //! | `types.rs` | words that all of them share |
@@ -56,6 +60,7 @@ mod clients;
 mod cluster;
 mod config_command;
 mod connection_state;
+mod counts;
 mod effects;
 mod flush;
 mod front;
@@ -63,6 +68,7 @@ mod functions;
 mod gather;
 mod group_waits;
 mod info;
+mod judge;
 mod layout;
 mod local;
 mod manage;
@@ -71,11 +77,13 @@ mod pause;
 mod places;
 mod read_order;
 mod reading;
+mod replay;
 mod scan;
 mod scripts;
 mod settling;
 mod silence;
 mod spop;
+pub mod state;
 mod state_pass;
 mod streams;
 mod strong;
@@ -83,8 +91,10 @@ mod types;
 mod wait_command;
 mod waiting;
 mod watch;
-#[cfg(test)]
-pub(super) mod world;
+#[cfg(any(test, feature = "world"))]
+#[expect(clippy::unwrap_used, reason = "it is for tests")]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests of other crates only begin one"))]
+pub mod world;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
@@ -101,16 +111,17 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::changes::Changes;
-use super::config::{Connector, DuplicatesConfig};
-use super::counts::Counts;
 use asking::Questions;
-pub(super) use bootstrap::count_commands;
+pub use asking::{Aside, BUSY_WITHIN};
+pub use bootstrap::count_commands;
 use checks::Checks;
-pub(super) use clients::Client;
-use connection_state::ConnectionState;
+pub use clients::Client;
+pub use connection_state::ConnectionState;
+use counts::Counts;
 use effects::Effects;
-pub(super) use effects::{AHEAD, EFFECTS_BYTES_MAX};
+pub use effects::{AHEAD, EFFECTS_BYTES_MAX};
+use evenkeel_duplicates_config::changes::Changes;
+use evenkeel_duplicates_config::{Connector, DuplicatesConfig};
 use evenkeel_leadership::Leadership;
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::Layout;
@@ -122,14 +133,15 @@ use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
 use gather::Gather;
-pub(super) use moving::Move;
+pub use moving::Move;
 use pause::Pause;
 use reading::Reads;
 use scan::Scans;
-pub(super) use state_pass::StatePass;
+pub use state_pass::StatePass;
 use streams::Streams;
 use strong::Strong;
-pub(super) use types::{ClientId, Owed, ParsedCommand};
+use types::Owed;
+pub use types::{ClientId, ParsedCommand};
 use types::{Form, Pop};
 use wait_command::Wait;
 use waiting::Waiting;
@@ -145,7 +157,7 @@ const MEND_EVERY: Duration = Duration::from_secs(1);
 
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub struct Engine {
     inner: RefCell<Inner>,
     /// How often somebody may have changed something.
     stirs: Cell<u64>,
@@ -156,46 +168,52 @@ pub(super) struct Engine {
 
 /// What a task sees of it.
 #[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) config: Rc<DuplicatesConfig>,
+pub struct Inner {
+    /// Its `[duplicates.NAME]`, with the duplicates as the layout has them.
+    pub config: Rc<DuplicatesConfig>,
     /// By server.
-    pub(super) connectors: Vec<Connector>,
-    pub(super) clock: Clock,
+    pub connectors: Vec<Connector>,
+    pub(crate) clock: Clock,
     /// The time of the event that is being handled.
-    pub(super) now: Instant,
+    pub now: Instant,
     /// That of the layout.
-    pub(super) map: ShardMap,
-    pub(super) layout: Layout,
+    pub map: ShardMap,
+    /// Which partition has which shards and duplicates.
+    pub layout: Layout,
     /// A shard on its way to another partition.
-    pub(super) moving: Option<Move>,
+    pub moving: Option<Move>,
     /// What was asked for, and what became of it.
-    pub(super) changes: Changes,
-    pub(super) members: Members,
-    pub(super) history: History,
-    pub(super) log: Log,
-    pub(super) servers: Vec<Server>,
-    pub(super) clients: Slab<Client>,
-    pub(super) calls: Slab<Call>,
+    pub changes: Changes,
+    /// Which duplicates are live, and what each owes.
+    pub members: Members,
+    /// The last write, and how far back the log tells everything.
+    pub history: History,
+    /// Every write, before any duplicate has it.
+    pub log: Log,
+    /// Duplicates, by number.
+    pub servers: Vec<Server>,
+    pub(crate) clients: Slab<Client>,
+    pub(crate) calls: Slab<Call>,
     reads: Reads,
     /// Those that were silent at the last look.
     silent: ServerSet,
-    pub(super) counts: Counts,
+    pub(crate) counts: Counts,
     /// Where an objective is given.
-    pub(super) manager: Option<Manager>,
+    pub(crate) manager: Option<Manager>,
     /// Why no write is taken at the moment.
-    pub(super) failure: Option<String>,
+    pub(crate) failure: Option<String>,
     /// When that may have passed.
     mend_at: Instant,
     /// Where processes take turns.
-    pub(super) leadership: Option<Rc<Leadership>>,
+    pub(crate) leadership: Option<Rc<Leadership>>,
     /// Who serves which slots, where clients of Redis Cluster are served.
-    pub(super) cluster: Option<ClusterView>,
+    pub cluster: Option<ClusterView>,
     flusher: Option<Waker>,
     is_scheduled: bool,
     serial: u64,
     scratch: Vec<u8>,
     /// A state of everything that is being written into the log.
-    pub(super) state_pass: Option<StatePass>,
+    pub state_pass: Option<StatePass>,
     streams: Streams,
     strong: Strong,
     checks: Checks,
@@ -215,40 +233,45 @@ pub(super) struct Inner {
 
 /// One duplicate.
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub struct Server {
     /// Rises whenever another duplicate gets this number.
-    pub(super) generation: u64,
+    pub generation: u64,
     /// Rises with every connection: what belongs to an earlier one is dead.
-    pub(super) connection: u64,
-    pub(super) ordered: ConnectionState,
-    pub(super) free: ConnectionState,
-    pub(super) bootstrap: Option<Bootstrap>,
+    pub connection: u64,
+    /// Writes, and what must come in their order.
+    pub ordered: ConnectionState,
+    /// Reads that need no order.
+    pub free: ConnectionState,
+    /// While it is being filled.
+    pub bootstrap: Option<Bootstrap>,
     /// The last write whose watermark it was told.
-    pub(super) marked: Sequence,
+    pub(crate) marked: Sequence,
     /// Whoever brings it up to date waits for answers.
-    pub(super) progress: Option<Waker>,
+    pub progress: Option<Waker>,
     /// What it holds differed from what the others hold: it must be filled again.
-    pub(super) quarantine: Option<String>,
+    pub(crate) quarantine: Option<String>,
     /// Why it was dropped last, for people.
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
     /// What it said when it was reached last.
-    pub(super) holds_data: Option<bool>,
+    pub holds_data: Option<bool>,
     /// It was said that it does not tell how it is set up.
-    pub(super) is_unsure: bool,
+    pub(crate) is_unsure: bool,
     /// The version that it said to be.
-    pub(super) version: Option<String>,
+    pub version: Option<String>,
 }
 
 /// A server that is being filled from another.
 #[derive(Debug)]
-pub(super) struct Bootstrap {
-    pub(super) source: usize,
-    pub(super) copying: Copying,
+pub struct Bootstrap {
+    /// The duplicate that its keys come from.
+    pub source: usize,
+    /// Which keys have come, and which are awaited.
+    pub copying: Copying,
 }
 
 /// A write, or a read that needs several answers, from its sending to its last answer.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     copies: Copies,
     /// How many must answer before the client is told.
     level: Acknowledge,
@@ -286,7 +309,8 @@ pub(super) struct Call {
 }
 
 impl Engine {
-    pub(super) fn new(
+    /// One service with a log that was recovered and a layout that is in force.
+    pub fn new(
         config: DuplicatesConfig,
         connectors: Vec<Connector>,
         clock: Clock,
@@ -361,7 +385,7 @@ impl Engine {
     ///
     /// # Panics
     /// When somebody holds it: nobody may, across a wait.
-    pub(super) fn borrow(&self) -> RefMut<'_, Inner> {
+    pub fn borrow(&self) -> RefMut<'_, Inner> {
         self.stirs.set(self.stirs.get().wrapping_add(1));
         if self.is_watched.replace(false) {
             self.stirred.notify_waiters();
@@ -370,13 +394,13 @@ impl Engine {
     }
 
     /// The same for whoever looks after what others change: it wakes nobody.
-    pub(super) fn look(&self) -> RefMut<'_, Inner> {
+    pub fn look(&self) -> RefMut<'_, Inner> {
         self.inner.borrow_mut()
     }
 
     /// Waits until somebody may have changed something since `seen`, at the longest for so long:
     /// so a service that nobody asks anything sleeps.
-    pub(super) async fn stirred(&self, seen: &mut u64, at_most: Option<Duration>) {
+    pub async fn stirred(&self, seen: &mut u64, at_most: Option<Duration>) {
         let stirred = async {
             while self.stirs.get() == *seen {
                 self.is_watched.set(true);
@@ -391,7 +415,7 @@ impl Engine {
     }
 
     /// What it does by itself, for the life of the service.
-    pub(super) fn keep_going(self: &Rc<Self>, tasks: &mut JoinSet<()>, timer: Timer) {
+    pub fn keep_going(self: &Rc<Self>, tasks: &mut JoinSet<()>, timer: Timer) {
         tasks.spawn_local(Rc::clone(self).keep_flushing());
         tasks.spawn_local(Rc::clone(self).keep_time(timer));
         tasks.spawn_local(Rc::clone(self).keep_comparing());
@@ -415,12 +439,12 @@ impl Engine {
 
 impl Inner {
     /// The present, read once for all that one read of a socket brought.
-    pub(super) fn read_clock(&mut self) {
+    pub fn read_clock(&mut self) {
         self.now = self.clock.now();
     }
 
     /// What is sent and owed on this connection, while it is the one in use.
-    pub(super) fn connection(
+    pub fn connection(
         &mut self,
         server: usize,
         connection: u64,
@@ -433,7 +457,7 @@ impl Inner {
     }
 
     /// Something is pending: flush at the end of this turn.
-    pub(super) fn schedule(&mut self) {
+    pub fn schedule(&mut self) {
         if !self.is_scheduled {
             self.is_scheduled = true;
             if let Some(flusher) = &self.flusher {
@@ -443,7 +467,7 @@ impl Inner {
     }
 
     /// The log first, then the duplicates.
-    pub(super) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.exec_ready();
         self.try_again();
         if self.log.is_dirty()
@@ -471,7 +495,7 @@ impl Inner {
     }
 
     /// What the log has removed, to make room, cannot be had from it.
-    pub(super) fn forget_gone(&mut self) {
+    pub fn forget_gone(&mut self) {
         self.history.forget_before(Sequence(self.log.first_sequence()));
         if self.log.state().is_none() {
             self.history.forget_state();
@@ -521,7 +545,7 @@ impl Inner {
     }
 
     /// Tells a live duplicate what it has.
-    pub(super) fn mark(&mut self, server: usize) {
+    pub fn mark(&mut self, server: usize) {
         let position = self.members.sent_to(server);
         let state = &mut self.servers[server];
         if !state.ordered.is_open
@@ -538,7 +562,7 @@ impl Inner {
     }
 
     /// Tells all live duplicates of a partition what they have, so that they say it.
-    pub(super) fn mark_all(&mut self, partition: usize) {
+    pub fn mark_all(&mut self, partition: usize) {
         for server in self.members.live(partition).iter() {
             self.mark(server);
         }
@@ -547,7 +571,7 @@ impl Inner {
 
     /// Once in a while: who is silent, and who does not know what it has. Those that have begun to
     /// say nothing are to be probed.
-    pub(super) fn keep(&mut self) -> ServerSet {
+    pub fn keep(&mut self) -> ServerSet {
         self.read_clock();
         if self.failure.is_some() && self.now >= self.mend_at {
             self.mend();
@@ -574,7 +598,7 @@ impl Inner {
     }
 
     /// How long [`Self::keep`] may wait although nothing happens; `None`: until something does.
-    pub(super) fn keep_within(&self) -> Option<Duration> {
+    pub fn keep_within(&self) -> Option<Duration> {
         let is_busy = self.members.deadline().is_some()
             || !self.effects.is_idle()
             || self.moving.is_some()
@@ -589,7 +613,7 @@ impl Inner {
     }
 
     /// A duplicate is given up: its connections close, what it owed is settled without it.
-    pub(super) fn drop_server(&mut self, server: usize, why: Dropped) {
+    pub fn drop_server(&mut self, server: usize, why: Dropped) {
         let state = &mut self.servers[server];
         if !state.ordered.is_open && !state.free.is_open {
             return;
@@ -644,7 +668,7 @@ impl Inner {
     }
 
     /// Those of a partition that are being filled.
-    pub(super) fn bootstrapping(&self, partition: usize) -> ServerSet {
+    pub(crate) fn bootstrapping(&self, partition: usize) -> ServerSet {
         let configured = self.members.configured(partition);
         configured.iter().filter(|&server| self.servers[server].bootstrap.is_some()).collect()
     }
@@ -652,10 +676,11 @@ impl Inner {
 
 /// Whether the log has what was done before it had a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct IsLogged(bool);
+pub struct IsLogged(bool);
 
 impl Server {
-    pub(super) const fn connection(&mut self, kind: ConnectionKind) -> &mut ConnectionState {
+    /// One of its two connections.
+    pub const fn connection(&mut self, kind: ConnectionKind) -> &mut ConnectionState {
         match kind {
             ConnectionKind::Ordered => &mut self.ordered,
             ConnectionKind::Free => &mut self.free,
@@ -663,14 +688,14 @@ impl Server {
     }
 
     /// Whoever brings it up to date looks again.
-    pub(super) fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         if let Some(waker) = self.progress.take() {
             waker.wake();
         }
     }
 
     /// It was reached anew: both connections are empty.
-    pub(super) fn open(&mut self) -> u64 {
+    pub fn open(&mut self) -> u64 {
         self.connection += 1;
         for connection in [&mut self.ordered, &mut self.free] {
             debug_assert!(connection.owed.is_empty(), "closing returned what was owed");
@@ -682,6 +707,6 @@ impl Server {
 }
 
 /// `SET evenkeel:watermark "EPOCH SEQUENCE"`
-pub(super) fn write_mark(out: &mut Vec<u8>, position: Position) {
+pub fn write_mark(out: &mut Vec<u8>, position: Position) {
     keys::write_mark(out, position.numbers());
 }

@@ -18,19 +18,22 @@ use evenkeel_wal::RecordKind;
 
 /// One partition's turn in the writing of a state.
 #[derive(Debug)]
-pub(in super::super) struct StatePass {
+pub struct StatePass {
     /// Rises with every turn: what was asked for in an earlier one is forgotten.
-    pub(in super::super) number: u64,
-    pub(in super::super) partition: usize,
-    pub(in super::super) source: usize,
-    pub(in super::super) copying: Copying,
+    pub number: u64,
+    /// The partition whose keys are written.
+    pub partition: usize,
+    /// The duplicate that they come from.
+    pub source: usize,
+    /// Which keys have come, and which are awaited.
+    pub copying: Copying,
     /// The source was lost: the state is not whole.
-    pub(in super::super) is_broken: bool,
+    pub is_broken: bool,
 }
 
 impl Inner {
     /// Begins with a partition; `None` when nobody is live to ask.
-    pub(in super::super) fn begin_pass(&mut self, partition: usize) -> Option<usize> {
+    pub fn begin_pass(&mut self, partition: usize) -> Option<usize> {
         let live = self.members.live(partition);
         let able = live.iter().filter(|&server| !self.effects.is_executor(server));
         let source = able.min_by_key(|&server| self.members.owed(server))?;
@@ -46,7 +49,7 @@ impl Inner {
     }
 
     /// The source was seen to have this key.
-    pub(in super::super) fn seen_in_pass(&mut self, key: &[u8], hash: Hash) {
+    pub fn seen_in_pass(&mut self, key: &[u8], hash: Hash) {
         // Its last page may come when it is gone already.
         let Some(pass) = self.state_pass.as_mut().filter(|pass| !pass.is_broken) else { return };
         let (source, to) = (pass.source, CopyTarget::Log(pass.number));

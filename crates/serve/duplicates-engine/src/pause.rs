@@ -123,7 +123,7 @@ impl Inner {
     }
 
     /// This process ends: what a client's commands would wait for does not come.
-    pub(in super::super) fn leave_pause(&mut self, id: ClientId) {
+    pub fn leave_pause(&mut self, id: ClientId) {
         let is_held = self.pause.held.remove(&id);
         let Some(client) = self.client(id) else { return };
         client.is_leaving = true;

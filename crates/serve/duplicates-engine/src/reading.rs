@@ -32,12 +32,12 @@ use evenkeel_ordered::{
 };
 use slab::Slab;
 
-use super::super::config::DuplicatesConfig;
-use super::super::state::ReadBalance;
 use super::checks::digest;
+use super::state::ReadBalance;
 use super::strong::{Told, only_key};
 use super::types::{ClientId, Form, Owed, ParsedCommand};
 use super::{Engine, Inner};
+use evenkeel_duplicates_config::DuplicatesConfig;
 use evenkeel_manager::Sample;
 use evenkeel_proxy::calls::replica_state;
 use evenkeel_runtime::timer::Timer;
@@ -642,7 +642,7 @@ impl Inner {
 
     /// Duplicates have come, gone or changed: whoever is not live is down, and one that is live
     /// again is as good as new.
-    pub(in super::super) fn replan_reads(&mut self) {
+    pub fn replan_reads(&mut self) {
         let health = |server: usize| match self.members.state(server) {
             _ if !self.members.is_configured(server) => Health::Draining,
             ReplicaState::InSync => Health::Up,
@@ -664,7 +664,7 @@ impl Inner {
     }
 
     /// How reads are balanced, since the service began.
-    pub(in super::super) fn read_balance(&mut self) -> ReadBalance {
+    pub fn read_balance(&mut self) -> ReadBalance {
         let window = self.reads.dispatcher.window();
         let total = &mut self.reads.total;
         total.merge(&window);

@@ -21,19 +21,20 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// One move under way.
 #[derive(Debug)]
-pub(in super::super) struct Move {
-    pub(in super::super) moving: Moving,
+pub struct Move {
+    /// How far it is.
+    pub moving: Moving,
     /// What was asked for in an earlier one is forgotten.
-    pub(in super::super) number: u64,
+    pub number: u64,
     /// Whom keys are copied from.
-    pub(in super::super) source: Option<usize>,
+    pub source: Option<usize>,
     /// The map with the new owner may be stored already: there is no way back.
-    pub(in super::super) is_storing: bool,
+    pub is_storing: bool,
 }
 
 /// Why a write of ours was not taken.
 #[derive(Debug, thiserror::Error)]
-pub(in super::super) enum StreamError {
+pub enum StreamError {
     /// The service takes no writes any more.
     #[error("{0}")]
     OutOfService(String),
@@ -88,7 +89,7 @@ impl Call {
 
 impl Inner {
     /// Begins to move a shard; the number of the move.
-    pub(in super::super) fn begin_move(&mut self, shard: usize, to: usize) -> u64 {
+    pub fn begin_move(&mut self, shard: usize, to: usize) -> u64 {
         self.serial += 1;
         let moving = Moving::begin(shard, self.map.partition(shard), to);
         let number = self.serial;
@@ -97,7 +98,7 @@ impl Inner {
     }
 
     /// The target is empty: keys are copied from this server from now on.
-    pub(in super::super) fn copy_shard_from(&mut self, source: usize) {
+    pub fn copy_shard_from(&mut self, source: usize) {
         if let Some(it) = &mut self.moving {
             it.moving.cleared();
             it.source = Some(source);
@@ -106,7 +107,7 @@ impl Inner {
 
     /// A move cannot go on. Nothing happens where the map may have been stored: the target may be
     /// the owner then.
-    pub(in super::super) fn break_move(&mut self, why: &str) {
+    pub fn break_move(&mut self, why: &str) {
         let is_possible =
             self.moving.as_ref().is_some_and(|it| !it.is_storing && it.phase() < Phase::Forgetting);
         if !is_possible {
@@ -214,7 +215,8 @@ impl Inner {
         self.break_move("the target answered a write otherwise than the source");
     }
 
-    pub(in super::super) fn is_past_return(&self) -> bool {
+    /// Whether the shard that moves has a new owner already: it does not go back.
+    pub fn is_past_return(&self) -> bool {
         self.moving.as_ref().is_none_or(|it| it.is_storing || it.phase() == Phase::Forgetting)
     }
 
@@ -265,8 +267,8 @@ impl Inner {
     /// Removes these keys of a shard from a partition.
     ///
     /// # Errors
-    /// As [`Inner::stream`].
-    pub(in super::super) fn remove_keys(
+    /// Why it was not taken.
+    pub fn remove_keys(
         &mut self,
         partition: usize,
         shard: usize,
@@ -280,7 +282,7 @@ impl Inner {
     }
 
     /// The source was seen to have this key.
-    pub(in super::super) fn seen_in_move(&mut self, key: &[u8]) {
+    pub fn seen_in_move(&mut self, key: &[u8]) {
         let hash = xxh3_128(key);
         let Some(it) = &mut self.moving else { return };
         if self.map.shard(slot(key)) == it.moving.shard()
@@ -334,12 +336,12 @@ impl Inner {
     }
 
     /// Whether a duplicate of one of these partitions is ahead of the log.
-    pub(in super::super) fn is_ahead(&self, partitions: [usize; 2]) -> bool {
+    pub fn is_ahead(&self, partitions: [usize; 2]) -> bool {
         partitions.iter().any(|&partition| self.effects.is_busy(partition))
     }
 
     /// Goes on to the next phase, if it may.
-    pub(in super::super) fn advance_move(&mut self) {
+    pub fn advance_move(&mut self) {
         let last = self.history.last().sequence;
         if let Some(it) = &mut self.moving
             && it.moving.advance(&self.members, last)
@@ -350,7 +352,8 @@ impl Inner {
 }
 
 impl Move {
-    pub(in super::super) const fn phase(&self) -> Phase {
+    /// How far a move is.
+    pub const fn phase(&self) -> Phase {
         self.moving.phase()
     }
 }

@@ -88,7 +88,7 @@ impl Merged {
 
 /// Names one client for as long as the service runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct ClientId {
+pub struct ClientId {
     /// Where it is kept.
     pub(super) key: usize,
     pub(super) serial: u64,
@@ -110,11 +110,13 @@ impl ClientId {
 
 /// One command as it came.
 #[derive(Clone, Copy)]
-pub(crate) struct ParsedCommand<'a> {
-    pub(crate) parser: &'a RequestParser,
-    pub(crate) buffer: &'a [u8],
+pub struct ParsedCommand<'a> {
+    /// Where the words are in the buffer.
+    pub parser: &'a RequestParser,
+    /// What a client has sent, from this command on.
+    pub buffer: &'a [u8],
     /// Bytes of the buffer that are this command.
-    pub(crate) length: usize,
+    pub length: usize,
 }
 
 impl<'a> ParsedCommand<'a> {

@@ -79,7 +79,7 @@ impl Inner {
     /// Whether this process may tell of writes and strong reads *now*: the clock is read anew,
     /// since it may have been stopped in the middle of a turn.
     #[inline]
-    pub(in super::super) fn leads(&self) -> bool {
+    pub fn leads(&self) -> bool {
         #[cfg(test)]
         if let Some(until) = self.strong.lease_until {
             return self.now < until;
@@ -88,7 +88,7 @@ impl Inner {
     }
 
     /// For clients.
-    pub(in super::super) fn why_deposed(&self) -> String {
+    pub fn why_deposed(&self) -> String {
         self.leadership.as_ref().map_or_else(String::new, |leadership| leadership.why_invalid())
     }
 

@@ -23,7 +23,7 @@ impl Inner {
     /// Takes one command of a client; false = not yet: it is to be asked again when the client is
     /// no longer held.
     #[must_use]
-    pub(in super::super) fn submit(&mut self, id: ClientId, parsed: ParsedCommand<'_>) -> bool {
+    pub fn submit(&mut self, id: ClientId, parsed: ParsedCommand<'_>) -> bool {
         let Some(command) = commands::lookup(parsed.argument(0)) else {
             self.refuse_as(id, |out| commands::unknown(parsed.arguments(), out));
             return true;

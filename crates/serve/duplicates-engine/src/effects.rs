@@ -55,9 +55,9 @@ const EFFECTS_MAX: Duration = Duration::from_secs(5);
 /// its answers, and is not asked for its next command then.
 const TAKE_MAX: Duration = Duration::from_secs(1);
 /// Bytes that one command may change.
-pub(in super::super) const EFFECTS_BYTES_MAX: usize = 64 << 20;
+pub const EFFECTS_BYTES_MAX: usize = 64 << 20;
 /// How the watermark of an attempt begins. It is no number: whoever has it is filled anew.
-pub(in super::super) const AHEAD: &[u8] = b"ahead ";
+pub const AHEAD: &[u8] = b"ahead ";
 
 /// What is done by one duplicate at the moment.
 #[derive(Debug, Default)]
@@ -466,7 +466,7 @@ impl Inner {
     }
 
     /// A stream has brought what was done, in a group with this watermark.
-    pub(in super::super) fn effects_came(&mut self, server: usize, connection: u64, group: Group) {
+    pub fn effects_came(&mut self, server: usize, connection: u64, group: Group) {
         let partition = self.members.partition(server);
         let is_current = self.servers[server].connection == connection;
         let Some(effect) = self.effects.running.get_mut(&partition).filter(|_| is_current) else {
@@ -665,18 +665,18 @@ impl Inner {
     }
 
     /// Whether this one is, or is about to be, ahead of the log.
-    pub(in super::super) fn is_executor(&self, server: usize) -> bool {
+    pub fn is_executor(&self, server: usize) -> bool {
         self.effects.is_executor(server)
     }
 
     /// Whether this one is ahead of the log: it may take long, and its answers wait here.
-    pub(in super::super) fn executes(&self, server: usize) -> bool {
+    pub fn executes(&self, server: usize) -> bool {
         self.effects.ahead_in(self.members.partition(server)) == Some(server)
     }
 
     /// Whether answers on this connection wait until it is known what became of what the duplicate
     /// did: they may show it.
-    pub(in super::super) fn holds_answers(&self, server: usize, kind: ConnectionKind) -> bool {
+    pub fn holds_answers(&self, server: usize, kind: ConnectionKind) -> bool {
         self.effects.running.values().any(|effect| {
             let is_seen = kind == ConnectionKind::Free || effect.answer.is_some();
             effect.executor == server && effect.mark.is_some() && is_seen
@@ -715,12 +715,12 @@ impl Inner {
     }
 
     /// Who is told when a stream is wanted.
-    pub(in super::super) fn streams_wanted(&self) -> Rc<Notify> {
+    pub fn streams_wanted(&self) -> Rc<Notify> {
         Rc::clone(&self.effects.wanted)
     }
 
     /// Streams that nobody follows yet: of which servers, on which of their connections.
-    pub(in super::super) fn take_wanted_streams(&mut self) -> Vec<(usize, u64)> {
+    pub fn take_wanted_streams(&mut self) -> Vec<(usize, u64)> {
         let streams = self.effects.streams.iter_mut();
         let wanted = streams.filter_map(|(&server, stream)| {
             let is_followed = std::mem::replace(&mut stream.is_followed, true);
@@ -730,7 +730,7 @@ impl Inner {
     }
 
     /// All that a server does from now on will come.
-    pub(in super::super) fn stream_opened(&mut self, server: usize, connection: u64) {
+    pub fn stream_opened(&mut self, server: usize, connection: u64) {
         let Some(stream) = self.effects.streams.get_mut(&server) else { return };
         if stream.connection != connection {
             return;
@@ -745,7 +745,7 @@ impl Inner {
 
     /// A stream cannot be had, or has broken off for good. Where it is refused, it is so at all,
     /// most of the time.
-    pub(in super::super) fn stream_failed(
+    pub fn stream_failed(
         &mut self,
         (server, connection): (usize, u64),
         why: &str,

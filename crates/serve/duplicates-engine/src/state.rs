@@ -9,16 +9,16 @@ use evenkeel_core::units::Probability;
 use evenkeel_ordered::Dropped;
 use serde::Serialize;
 
-pub use super::changes::{EndedState, MoveState, MovesState};
+use super::Inner;
 use super::counts::{Counts, ServerCounts};
-use super::engine::Inner;
+pub use evenkeel_duplicates_config::changes::{EndedState, MoveState, MovesState};
 pub use evenkeel_manager::{Advice, OutliersAdvice, PolicyAdvice};
 use evenkeel_proxy::metrics::Balanced;
 use evenkeel_proxy::upstream_state::UpstreamStats;
 use evenkeel_proxy::view::ReplicaView;
 
 /// The role of a service while another process leads.
-pub(super) const STANDS_BY: &str = "stands by";
+pub const STANDS_BY: &str = "stands by";
 
 /// One service.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -217,7 +217,7 @@ impl DropsState {
 
 impl Inner {
     /// How everything stands now.
-    pub(super) fn state(&mut self) -> DuplicatesState {
+    pub fn state(&mut self) -> DuplicatesState {
         let reads_balance = Arc::new(self.read_balance());
         let Counts { clients, refused, uncertain_writes, lost_reads, disagreements, .. } =
             self.counts;

@@ -15,7 +15,7 @@ use super::types::Owed;
 
 /// What the engine sees of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectionState {
+pub struct ConnectionState {
     /// Not yet in the log.
     pub(crate) pending: Vec<u8>,
     out: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct ConnectionState {
     waker: Option<Waker>,
     pub(crate) is_open: bool,
     /// Answers that have come.
-    pub(crate) answered: u64,
+    pub answered: u64,
 }
 
 impl ConnectionState {
@@ -36,6 +36,11 @@ impl ConnectionState {
     pub(crate) fn owe(&mut self, owed: Owed) {
         assert!(self.is_open, "nothing is sent to who was dropped");
         self.owed.push_back(owed);
+    }
+
+    /// Answers that will have come when all are there that are owed now.
+    pub fn expected(&self) -> u64 {
+        self.answered + self.owed.len() as u64
     }
 
     /// The log has what is pending: it may be written.
@@ -52,7 +57,7 @@ impl ConnectionState {
     }
 
     /// All that would be written now, and what is pending.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "world"))]
     pub(super) fn take(&mut self) -> Vec<u8> {
         let out = std::mem::take(&mut self.out);
         [out, std::mem::take(&mut self.pending)].concat()
@@ -69,7 +74,7 @@ impl ConnectionState {
     }
 
     /// Bytes that wait to be written.
-    pub(crate) fn waiting_bytes(&self) -> usize {
+    pub fn waiting_bytes(&self) -> usize {
         self.pending.len() + self.out.len() - self.written
     }
 
@@ -85,7 +90,7 @@ impl ConnectionState {
     ///
     /// # Errors
     /// When the connection broke.
-    pub(crate) fn poll_write(
+    pub fn poll_write(
         &mut self,
         mut stream: Pin<&mut impl AsyncWrite>,
         context: &mut Context<'_>,

@@ -2,9 +2,9 @@
 
 use evenkeel_ordered::{Dropped, Moving};
 
-use super::super::changes::{MoveState, MovesState, millis};
-use super::super::config::Connector;
 use super::{Inner, Server};
+use evenkeel_duplicates_config::Connector;
+use evenkeel_duplicates_config::changes::{MoveState, MovesState, millis};
 use evenkeel_leadership::layout::Layout;
 use evenkeel_manager::{Begun, Manager};
 use evenkeel_wal::{LogError, Part};
@@ -15,7 +15,7 @@ impl Inner {
     ///
     /// # Errors
     /// When the log takes nothing any more.
-    pub(in super::super) fn adopt_layout(&mut self, next: Layout) -> Result<(), LogError> {
+    pub fn adopt_layout(&mut self, next: Layout) -> Result<(), LogError> {
         let begun = self.log.begin_layout(next.version()).and_then(|()| self.log.commit());
         self.map = next.map.clone();
         self.layout = next;
@@ -24,11 +24,7 @@ impl Inner {
 
     /// Another duplicate, which is away and joining; its number. `None`: there are as many as there
     /// may be.
-    pub(in super::super) fn add_joining(
-        &mut self,
-        partition: usize,
-        connector: Connector,
-    ) -> Option<usize> {
+    pub fn add_joining(&mut self, partition: usize, connector: Connector) -> Option<usize> {
         let server = self.members.add_joining(partition)?;
         match self.connectors.get_mut(server) {
             Some(place) => *place = connector,
@@ -48,7 +44,7 @@ impl Inner {
     }
 
     /// A duplicate is none any more: nothing is sent to it, and nobody waits for it.
-    pub(in super::super) fn remove_server(&mut self, server: usize) {
+    pub fn remove_server(&mut self, server: usize) {
         self.members.dismiss(server);
         self.drop_server(server, Dropped::Lost);
         self.members.drop_server(server);
@@ -59,7 +55,7 @@ impl Inner {
     }
 
     /// Begins to watch whether duplicates are worth their nodes, from nothing.
-    pub(in super::super) fn start_manager(&mut self) {
+    pub fn start_manager(&mut self) {
         let Some(settings) = self.config.manager else { return };
         // One that holds nothing is not compared with the others.
         let holds_some = |partition| self.map.shards_of(partition).next().is_some();
@@ -81,14 +77,14 @@ impl Inner {
     }
 
     /// What of the log is for a partition.
-    pub(in super::super) fn part(&self, partition: usize) -> Part {
+    pub fn part(&self, partition: usize) -> Part {
         let owners = self.layout.first_owners();
         let shards = owners.iter().map(|&owner| usize::from(owner) == partition).collect();
         Part { partition: partition as u16, shards }
     }
 
     /// The duplicate of a partition that is named so.
-    pub(in super::super) fn server_named(&self, partition: usize, name: &str) -> Option<usize> {
+    pub fn server_named(&self, partition: usize, name: &str) -> Option<usize> {
         let configured = self.members.configured(partition);
         configured.iter().find(|&server| {
             let connector = &self.connectors[server];
@@ -97,7 +93,7 @@ impl Inner {
     }
 
     /// How changes stand.
-    pub(in super::super) fn moves_state(&self) -> MovesState {
+    pub fn moves_state(&self) -> MovesState {
         let changes = &self.changes;
         let now = changes.now.as_ref().map(|taken| {
             let moving = self.moving.as_ref().map(|it| &it.moving);

@@ -29,7 +29,7 @@ impl Inner {
     }
 
     /// The source was seen to have these keys: those not asked for yet are.
-    pub(in super::super) fn seen(&mut self, target: usize, key: &[u8], hash: Hash) {
+    pub fn seen(&mut self, target: usize, key: &[u8], hash: Hash) {
         let Some(bootstrap) = &mut self.servers[target].bootstrap else { return };
         let source = bootstrap.source;
         if bootstrap.copying.seen(hash) {
@@ -107,7 +107,7 @@ impl Inner {
     }
 
     /// Sends a target one command, or one MULTI..EXEC, and waits for the answer of each part.
-    pub(in super::super) fn send_given(&mut self, target: usize, commands: &[u8], is_key: bool) {
+    pub fn send_given(&mut self, target: usize, commands: &[u8], is_key: bool) {
         let answers = count_commands(commands);
         let connection = &mut self.servers[target].ordered;
         connection.pending.extend_from_slice(commands);
@@ -151,7 +151,7 @@ pub(super) fn as_given<'w>(write: &Write<'w>, group: &'w mut Vec<u8>) -> &'w [u8
 }
 
 /// How many commands lie one after the other.
-pub(in super::super) fn count_commands(commands: &[u8]) -> u32 {
+pub fn count_commands(commands: &[u8]) -> u32 {
     let mut parser = evenkeel_stores::resp::request::RequestParser::default();
     let (mut rest, mut count) = (commands, 0);
     while let Ok(Some(length)) = parser.parse(rest) {

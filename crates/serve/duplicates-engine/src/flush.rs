@@ -130,11 +130,7 @@ impl Inner {
 
     /// What a duplicate must be signed with behind these commands: `None` where they leave its
     /// epoch.
-    pub(in super::super) fn stamp_behind(
-        &self,
-        commands: &[u8],
-        is_single: bool,
-    ) -> Option<Vec<u8>> {
+    pub fn stamp_behind(&self, commands: &[u8], is_single: bool) -> Option<Vec<u8>> {
         whole::empties(commands, is_single).then(|| self.us_to(0).stamp())
     }
 }

@@ -424,7 +424,7 @@ impl Inner {
     }
 
     /// Whoever waits here is told that nothing will come: this process does not lead, or ends.
-    pub(in super::super) fn refuse_waiting(&mut self, id: ClientId, why: &str) {
+    pub fn refuse_waiting(&mut self, id: ClientId, why: &str) {
         let Some(client) = self.client(id).filter(|client| client.is_idle) else { return };
         if let Some(order) = client.waits {
             self.stop_waiting(order);

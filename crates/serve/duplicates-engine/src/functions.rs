@@ -113,8 +113,8 @@ impl Inner {
     /// Gives a partition these libraries, and no other ones.
     ///
     /// # Errors
-    /// As [`Inner::stream`].
-    pub(in super::super) fn give_libraries(
+    /// Why it was not taken.
+    pub fn give_libraries(
         &mut self,
         partition: usize,
         shard: usize,

@@ -13,7 +13,7 @@ use super::types::Owed;
 
 impl Inner {
     /// Bytes were taken by a duplicate, or came, that are no whole answer.
-    pub(in super::super) fn heard_from(&mut self, server: usize) {
+    pub fn heard_from(&mut self, server: usize) {
         self.read_clock();
         self.members.heard(self.now, server);
     }

@@ -14,14 +14,26 @@ use evenkeel_core::Instant;
 use evenkeel_ordered::{ConnectionKind, ServerSet};
 use tokio::sync::Notify;
 
-use super::super::aside::{Aside, BUSY_WITHIN};
-use super::super::config::Connector;
 use super::Inner;
 use super::clients::Transaction;
 use super::types::{ClientId, Form, Owed, OwnSettings, ParsedCommand};
+use evenkeel_duplicates_config::Connector;
 use evenkeel_stores::resp::commands::described::{self, Described};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{encode, functions, settings};
+
+/// When Redis says at the latest that it is busy with a script (`busy-reply-threshold`), and a
+/// second.
+pub const BUSY_WITHIN: Duration = Duration::from_secs(6);
+
+/// One question to one duplicate.
+#[derive(Debug)]
+pub struct Aside {
+    /// Which question, which part of it, and who is asked.
+    pub question: (u64, usize, usize),
+    /// The command.
+    pub words: Vec<Vec<u8>>,
+}
 
 /// How long a client waits for what duplicates say of themselves.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -110,7 +122,7 @@ impl Questions {
 
 impl Inner {
     /// Whether the duplicates are servers of Redis, or what does as they do.
-    pub(in super::super) fn is_redis(&self) -> bool {
+    pub fn is_redis(&self) -> bool {
         matches!(self.connectors.first(), Some(Connector::Tcp { .. }))
     }
 
@@ -227,17 +239,17 @@ impl Inner {
     }
 
     /// Who is told when there is something to ask there.
-    pub(in super::super) fn asides_wanted(&self) -> Rc<Notify> {
+    pub fn asides_wanted(&self) -> Rc<Notify> {
         Rc::clone(&self.questions.wants_asides)
     }
 
     /// What nobody has asked yet.
-    pub(in super::super) fn take_asides(&mut self) -> Vec<Aside> {
+    pub fn take_asides(&mut self) -> Vec<Aside> {
         std::mem::take(&mut self.questions.asides)
     }
 
     /// A duplicate answered there; none where it cannot.
-    pub(in super::super) fn aside_answered(
+    pub fn aside_answered(
         &mut self,
         (number, part): (u64, usize),
         server: usize,
@@ -404,7 +416,7 @@ impl Inner {
 
     /// A duplicate is live: what was known of commands may be old, and it has not the settings that
     /// were made while it was away.
-    pub(in super::super) fn ask_anew(&mut self, server: usize) {
+    pub fn ask_anew(&mut self, server: usize) {
         self.questions.described.clear();
         self.configure(ServerSet::only(server));
     }

@@ -20,7 +20,7 @@ const SUBCOMMANDS: &[&str] = &["get", "set", "resetstat", "rewrite", "help"];
 
 impl Inner {
     /// Where clients are accepted by what is set here.
-    pub(in super::super) fn accept_by(&mut self, accepting: watch::Sender<Arc<AcceptConfig>>) {
+    pub fn accept_by(&mut self, accepting: watch::Sender<Arc<AcceptConfig>>) {
         let (idle_max, accepting) = (self.config.idle_max, Some(accepting));
         self.questions.own = OwnSettings { idle_max, accepting };
     }

@@ -23,7 +23,7 @@ const UNIT_BYTES: usize = buffers::UNIT_BYTES as usize;
 
 /// One connection of a client: a session.
 #[derive(Debug)]
-pub(in super::super) struct Client {
+pub struct Client {
     serial: u64,
     pub(super) protocol: Protocol,
     pub(super) session: Session,
@@ -35,7 +35,7 @@ pub(in super::super) struct Client {
     /// Its command that waits.
     pub(super) waits: Option<u64>,
     /// It waits, and nothing is under way.
-    pub(in super::super) is_idle: bool,
+    pub is_idle: bool,
     pub(super) is_known: bool,
     /// It is served what it has sent, and nothing more.
     pub(super) is_leaving: bool,
@@ -57,14 +57,15 @@ pub(in super::super) struct Client {
     /// The number of the first slot.
     first: u64,
     /// What may be written now.
-    pub(in super::super) out: Vec<u8>,
+    pub out: Vec<u8>,
     /// No further command is read; the connection ends when all is answered and written.
-    pub(in super::super) is_ending: bool,
+    pub is_ending: bool,
     /// Its reads that may overtake its writes.
     pub(super) read_order: ReadOrder,
     /// What its next command waits for.
     held: Option<Held>,
-    pub(in super::super) waker: Option<Waker>,
+    /// The task of its socket, while it has nothing to do.
+    pub waker: Option<Waker>,
     /// It is nobody but a part of another one's command: which, and the number of the part.
     part: Option<(usize, usize)>,
 }
@@ -106,7 +107,7 @@ pub(super) struct Transaction {
 
 impl Client {
     /// Commands that were read and are not answered.
-    pub(in super::super) fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.slots.len() + usize::from(self.is_held())
     }
 
@@ -123,7 +124,7 @@ impl Client {
     }
 
     /// Bytes of answers that wait to be written.
-    pub(in super::super) fn answer_bytes(&self) -> usize {
+    pub fn answer_bytes(&self) -> usize {
         self.out.len() + self.kept_bytes
     }
 
@@ -170,7 +171,7 @@ impl Client {
     }
 
     /// Whether its next command has to wait.
-    pub(in super::super) const fn is_held(&self) -> bool {
+    pub const fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
@@ -186,7 +187,7 @@ impl Client {
     }
 
     /// Whether messages may come for it at any time.
-    pub(in super::super) const fn is_listening(&self) -> bool {
+    pub const fn is_listening(&self) -> bool {
         self.listening.is_some()
     }
 
@@ -197,14 +198,14 @@ impl Client {
     }
 
     /// Whether it has said the password, if there is one.
-    pub(in super::super) const fn is_known(&self) -> bool {
+    pub const fn is_known(&self) -> bool {
         self.is_known
     }
 }
 
 impl Inner {
     /// A client has come.
-    pub(in super::super) fn welcome(&mut self) -> ClientId {
+    pub fn welcome(&mut self) -> ClientId {
         self.serial += 1;
         let serial = self.serial;
         let key = self.clients.insert(Client {
@@ -258,12 +259,12 @@ impl Inner {
     }
 
     /// A client, while it is there.
-    pub(in super::super) fn client(&mut self, id: ClientId) -> Option<&mut Client> {
+    pub fn client(&mut self, id: ClientId) -> Option<&mut Client> {
         self.clients.get_mut(id.key).filter(|client| client.serial == id.serial)
     }
 
     /// A client has gone; what it asked for goes on without it.
-    pub(in super::super) fn dismiss(&mut self, id: ClientId) {
+    pub fn dismiss(&mut self, id: ClientId) {
         if self.client(id).is_some() {
             self.unwatch(id);
             self.leave_waiting(id);
@@ -358,11 +359,7 @@ impl Inner {
     }
 
     /// Answers a command at once, in its turn; `write` is told the client's protocol.
-    pub(in super::super) fn reply_now(
-        &mut self,
-        id: ClientId,
-        write: impl FnOnce(&mut Vec<u8>, Protocol),
-    ) {
+    pub fn reply_now(&mut self, id: ClientId, write: impl FnOnce(&mut Vec<u8>, Protocol)) {
         if let Some(client) = self.client(id)
             && let Some(captured) = &mut client.captured
         {

@@ -13,7 +13,7 @@ impl Inner {
     ///
     /// # Errors
     /// When the connection is to end; `None` when it is already given up.
-    pub(in super::super) fn answered(
+    pub fn answered(
         &mut self,
         server: usize,
         connection: u64,

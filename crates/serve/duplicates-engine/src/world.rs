@@ -13,9 +13,9 @@ use evenkeel_ordered::{
     Sequence,
 };
 
-use super::super::config::{Connector, DuplicatesConfig, Target};
 use super::Engine;
 use super::types::{ClientId, ParsedCommand};
+use evenkeel_duplicates_config::{Connector, DuplicatesConfig, Target};
 use evenkeel_leadership::layout::{Layout, MapPlace};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_stores::resp::encode;
@@ -25,8 +25,9 @@ use evenkeel_wal::{Log, LogSettings};
 const CONNECTIONS: [ConnectionKind; 2] = [ConnectionKind::Ordered, ConnectionKind::Free];
 
 /// One partition of duplicates, each a map of numbers that answers when it is told to.
-pub(in super::super) struct World {
-    pub(in super::super) engine: Rc<Engine>,
+pub struct World {
+    /// The service.
+    pub engine: Rc<Engine>,
     directory: PathBuf,
     /// By duplicate: what it holds, and what it was sent and has not answered, by connection.
     pub(super) holds: Vec<BTreeMap<Vec<u8>, u64>>,
@@ -76,10 +77,8 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
 }
 
 impl World {
-    pub(in super::super) fn start(
-        servers: usize,
-        change: impl FnOnce(&mut DuplicatesConfig),
-    ) -> Self {
+    /// One with so many duplicates, whose settings are changed before it begins.
+    pub fn start(servers: usize, change: impl FnOnce(&mut DuplicatesConfig)) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("evenkeel-engine-{}-{number}", std::process::id());

@@ -21,10 +21,10 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::config::Connector;
 use super::access::unix_ms;
 use super::types::{Kind, Owed, Question};
 use super::{Engine, Inner};
+use evenkeel_duplicates_config::Connector;
 use evenkeel_stores::resp::commands;
 use evenkeel_stores::resp::reply::{elements, integer, payload};
 use evenkeel_stores::resp::request::RequestParser;
@@ -152,7 +152,7 @@ impl Engine {
 
 impl Inner {
     /// Keys that differ, and nobody can tell who is right.
-    pub(in super::super) fn undecided_keys(&self) -> usize {
+    pub fn undecided_keys(&self) -> usize {
         self.checks.undecided.len()
     }
 

@@ -1,0 +1,149 @@
+//! What a duplicate needs that comes back, and how it gets what the log has.
+
+use evenkeel_ordered::{Epoch, Position, Rejoin, Sequence};
+
+use super::bootstrap::count_commands;
+use super::{Inner, Owed};
+use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS, Us};
+use evenkeel_stores::resp::functions;
+use evenkeel_stores::store::keys::{write_group, write_signed};
+use evenkeel_wal::{Record, RecordKind};
+
+/// How a key's value begins in the log.
+const RESTORE: &[u8] = b"*6\r\n$7\r\nRESTORE\r\n";
+
+impl Inner {
+    /// A server does not tell how it is set up: it is said once.
+    pub fn is_unsure(&mut self, server: usize, unsure: &str) {
+        if !std::mem::replace(&mut self.servers[server].is_unsure, true) {
+            tracing::warn!(server, "{unsure}");
+        }
+    }
+
+    /// Who we are on the present connections to a server.
+    pub fn us_to(&self, server: usize) -> Us {
+        let number = self.servers[server].connection;
+        Us { name: self.config.name.clone(), epoch: self.history.last().epoch, number }
+    }
+
+    /// What a server needs, or why it has to wait.
+    pub fn needed(&mut self, server: usize, looked: Look) -> Result<Rejoin, FencingError> {
+        let partition = self.members.partition(server);
+        let live = self.members.live(partition);
+        // What it says to have is not what it has.
+        let is_diverged = self.servers[server].quarantine.is_some();
+        let watermark = if is_diverged { Some(NOBODYS) } else { looked.watermark };
+        let mut rejoin = self.history.rejoin(watermark, looked.holds_data, !live.is_empty());
+        // Of a partition that was opened later there is nothing before.
+        let place = &self.layout.partitions[partition];
+        let opened = Position { epoch: Epoch(place.epoch), sequence: Sequence(place.opened) };
+        let is_new = place.opened > 0 && looked.watermark.is_none() && !looked.holds_data;
+        // Unless it was in an earlier term, whose writes the log does not have.
+        if is_new
+            && self.history.is_ours(opened)
+            && opened.sequence.next() >= self.history.held_from()
+        {
+            rejoin = Rejoin::Replay { after: opened.sequence };
+        }
+        let waits = |text: &str| Err(FencingError::Passing(text.to_owned()));
+        let has_more = |other: usize| self.servers[other].holds_data == Some(true);
+        match rejoin {
+            Rejoin::Stranger => waits(
+                "it holds data that did not come through this service, and the service has data \
+                 already (empty it, or leave it out)",
+            ),
+            Rejoin::Adopt if self.map.partitions() > 1 => waits(
+                "it holds data, and there is more than one partition: nobody knows which keys \
+                 belong here (load them through the service instead)",
+            ),
+            Rejoin::Adopt if self.failure.is_some() => waits("the log cannot be written"),
+            Rejoin::Wait => waits(
+                "it needs a copy of everything, and no other duplicate of its partition is live",
+            ),
+            Rejoin::Replay { after: Sequence(0) }
+                if self.history.last().sequence.0 == 0
+                    && live.is_empty()
+                    && !looked.holds_data
+                    && self.members.configured(partition).iter().any(has_more) =>
+            {
+                waits("it is empty and waits for the one that holds data")
+            }
+            rejoin => Ok(rejoin),
+        }
+    }
+
+    /// A server has all there is: it is live from now on.
+    pub fn is_up(&mut self, server: usize) {
+        let last = self.history.last().sequence;
+        self.servers[server].bootstrap = None;
+        self.servers[server].quarantine = None;
+        self.members.caught_up(server, last);
+        self.replan_reads();
+        self.servers[server].error = None;
+        self.ask_anew(server);
+        self.mark(server);
+        self.schedule();
+        tracing::info!(server, sequence = last.0, "a duplicate is live");
+    }
+
+    /// As it is and without a watermark. What it makes of writes whose beginnings are forgotten is
+    /// overwritten by the state behind them.
+    pub fn restore_one(&mut self, server: usize, record: &Record<'_>) {
+        let count = count_commands(record.command);
+        let stamp = self.stamp_behind(record.command, false);
+        let state = &mut self.servers[server];
+        if let Some(stamp) = stamp {
+            // It stays one that is being filled.
+            write_signed(&mut state.ordered.pending, record.command, &stamp, fencing::FILLING);
+            let owed = Owed::Replayed { write: None, before: 2 + count, refusal: None };
+            state.ordered.owe(owed);
+            return self.members.sent(self.now, server, None);
+        }
+        state.ordered.pending.extend_from_slice(record.command);
+        for _ in 0..count {
+            let owed = match record.kind {
+                RecordKind::State if count == 1 => {
+                    let is_libraries = record.command.starts_with(functions::RESTORE);
+                    Owed::Given { is_key: is_libraries || record.command.starts_with(RESTORE) }
+                }
+                _ => Owed::Replayed { write: None, before: 0, refusal: None },
+            };
+            state.ordered.owe(owed);
+            self.members.sent(self.now, server, None);
+        }
+    }
+
+    /// A write of the log for a duplicate that lacks it.
+    pub fn replay_one(&mut self, server: usize, record: &Record<'_>) {
+        let position = self.history.position(Sequence(record.sequence));
+        let stamp = match record.kind {
+            RecordKind::Once => self.stamp_behind(record.command, false),
+            RecordKind::Idempotent | RecordKind::State => None,
+        };
+        let state = &mut self.servers[server];
+        let connection = &mut state.ordered.pending;
+        let sequence = Sequence(record.sequence);
+        let owed = match record.kind {
+            RecordKind::Idempotent => {
+                connection.extend_from_slice(record.command);
+                Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
+            }
+            RecordKind::Once => {
+                write_group(connection, record.command, position.numbers(), stamp.as_deref());
+                let count = count_commands(record.command);
+                state.marked = sequence;
+                Owed::Replayed { write: Some(sequence), before: 2 + count, refusal: None }
+            }
+            RecordKind::State => {
+                connection.extend_from_slice(record.command);
+                Owed::Replayed { write: None, before: 0, refusal: None }
+            }
+        };
+        let write = match owed {
+            Owed::Replayed { write, .. } => write,
+            _ => None,
+        };
+        state.ordered.owe(owed);
+        self.members.sent(self.now, server, write);
+    }
+}
