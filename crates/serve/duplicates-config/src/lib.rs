@@ -1,6 +1,7 @@
 //! `[duplicates.NAME]`: what one service is made of, and how each of its duplicates is reached;
 //! what somebody asks to change of that while it runs.
 
+pub mod access;
 pub mod changes;
 pub mod read;
 pub mod rejected;
@@ -17,6 +18,7 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
 use evenkeel_ordered::{Consistency, MembersConfig};
 
+use access::{ClientAccess, Login, StoreLogin};
 use evenkeel_leadership::EtcdSettings;
 use evenkeel_leadership::layout::MapPlace;
 use evenkeel_manager::ManagerSettings;
@@ -76,8 +78,8 @@ pub struct DuplicatesConfig {
     pub map: MapPlace,
     /// Duplicates that nobody has yet: where the manager opens partitions and adds duplicates.
     pub spares: Vec<Target>,
-    /// What clients must say before anything else.
-    pub password: Option<String>,
+    /// What clients must say before anything else, and what they may do.
+    pub access: ClientAccess,
     /// What one command may be.
     pub limits: Limits,
     /// Connections of clients at once.
@@ -132,8 +134,8 @@ pub enum Target {
 /// How servers of Redis are spoken to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RedisAccess {
-    /// Their password, if they have one.
-    pub password: Option<String>,
+    /// As whom, if they ask.
+    pub login: Option<StoreLogin>,
     /// `store_tls`; `None` = without.
     pub tls: Option<ClientTlsFiles>,
 }
@@ -153,7 +155,7 @@ pub enum Connector {
         /// Where it listens.
         address: ServerAddress,
         /// What it wants to hear first.
-        password: Option<String>,
+        login: Option<Login>,
         /// With what it is spoken to, if encrypted.
         tls: Option<ClientTls>,
     },
@@ -256,8 +258,9 @@ impl Target {
     pub fn open(&self) -> io::Result<Connector> {
         Ok(match self.clone() {
             Self::Tcp { address, access } => {
-                let (password, tls) = (access.password.clone(), access.load_tls()?);
-                Connector::Tcp { address, password, tls }
+                let login = access.login.as_ref().map(StoreLogin::load).transpose();
+                let login = login.map_err(|error| of_table("store_password_file", &error))?;
+                Connector::Tcp { address, login, tls: access.load_tls()? }
             }
             Self::Embedded { settings, pauses } => {
                 let name = settings.path.display().to_string();
@@ -325,9 +328,9 @@ impl fmt::Display for Connector {
 
 impl Connector {
     /// What it wants to hear first.
-    pub fn password(&self) -> Option<&str> {
+    pub const fn login(&self) -> Option<&Login> {
         match self {
-            Self::Tcp { password, .. } => password.as_deref(),
+            Self::Tcp { login, .. } => login.as_ref(),
             Self::Host(_) | Self::Remote(_) => None,
         }
     }

@@ -17,6 +17,7 @@ use evenkeel_settings::common::{HOUR, MS, SECOND, check_name, file};
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
+use crate::access::{ClientAccess, StoreLogin};
 use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
 use evenkeel_leadership::EtcdSettings;
@@ -125,7 +126,7 @@ impl<'a> Duplicates<'a> {
             map: MapPlace::File(directory.join("layout")),
             spares,
             log: log_settings(table),
-            password: table.key("password").text().optional(),
+            access: ClientAccess::read(table),
             limits: limits(table),
             clients_max: table.key("clients_max").integer().between(1..=1_000_000).or(10_000),
             idle_max: table.key("idle_max").duration().between(SECOND..=24 * HOUR).optional(),
@@ -380,16 +381,21 @@ fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
     })
 }
 
-/// `store_password` and `store_tls`: the same for all servers.
+/// `store_user`, `store_password` and `store_tls`: the same for all servers.
 fn redis_access(table: &mut Table<'_>, store: Store) -> RedisAccess {
-    for (key, what) in [("store_password", "a password"), ("store_tls", "TLS by this key")] {
+    for (key, what) in [
+        ("store_user", "a user"),
+        ("store_password", "a password"),
+        ("store_password_file", "a password"),
+        ("store_tls", "TLS by this key"),
+    ] {
         if table.key(key).value().is_some() && store != Store::Redis {
             let expected = format!("no such key: only store = \"redis\" has {what}");
             table.problem(key, Mismatch::new(key, expected));
         }
     }
     RedisAccess {
-        password: table.key("store_password").text().optional(),
+        login: StoreLogin::read(table),
         tls: table.key("store_tls").table(ClientTlsFiles::read).optional(),
     }
 }

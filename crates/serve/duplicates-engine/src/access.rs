@@ -32,6 +32,9 @@ impl Inner {
             self.refuse_as(id, |out| commands::wrong_arity(command, out));
             return true;
         }
+        if self.is_denied(id, command, parsed) {
+            return true;
+        }
         if command.keys == Keys::Script
             && let Some(is_taken) = self.submit_script(id, command, parsed)
         {
@@ -77,7 +80,7 @@ impl Inner {
     ) {
         let now = self.now;
         let Some(client) = self.client(id) else { return };
-        let is_known = client.is_known;
+        let is_known = client.is_known();
         let in_transaction = client.transaction.is_some();
         client.about.said(command.name, parsed.length, now);
         match class {

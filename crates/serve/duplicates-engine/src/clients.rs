@@ -4,6 +4,7 @@
 //! each command has a slot, and what is complete at the front goes out.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 use evenkeel_ordered::{Consistency, Sequence, Session};
@@ -14,6 +15,7 @@ use super::read_order::ReadOrder;
 use super::types::{Captured, ClientId, Form, Here};
 use super::watch::Watching;
 use super::{Inner, cluster};
+use evenkeel_redis_acl::User;
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::{Protocol, encode};
@@ -36,7 +38,8 @@ pub struct Client {
     pub(super) waits: Option<u64>,
     /// It waits, and nothing is under way.
     pub is_idle: bool,
-    pub(super) is_known: bool,
+    /// Who it is; `None` until it has said a password, where one is needed.
+    pub(super) user: Option<Arc<User>>,
     /// It is served what it has sent, and nothing more.
     pub(super) is_leaving: bool,
     /// It speaks Redis Cluster's protocol.
@@ -199,7 +202,7 @@ impl Client {
 
     /// Whether it has said the password, if there is one.
     pub const fn is_known(&self) -> bool {
-        self.is_known
+        self.user.is_some()
     }
 }
 
@@ -218,7 +221,7 @@ impl Inner {
             listening: None,
             waits: None,
             is_idle: false,
-            is_known: self.config.password.is_none(),
+            user: self.users.nobody().cloned(),
             is_leaving: false,
             is_of_cluster: false,
             name: Vec::new(),
@@ -246,10 +249,10 @@ impl Inner {
         let consistency = self.consistency_of(parent);
         let session = self.client(parent).map(|client| client.session);
         let seen = session.zip(consistency);
-        let id = self.welcome();
+        let (id, own) = (self.welcome(), Arc::clone(&self.permissions.own));
         self.counts.clients -= 1;
         if let Some(client) = self.client(id) {
-            (client.is_known, client.part) = (true, Some(part));
+            (client.user, client.part) = (Some(own), Some(part));
             client.protocol = Protocol::Resp3;
             if let Some((session, consistency)) = seen {
                 (client.session, client.consistency) = (session, consistency);

@@ -36,7 +36,7 @@ impl Inner {
         (command, class): (&Command, Class),
         parsed: ParsedCommand<'_>,
     ) -> bool {
-        let Some(client) = self.client(id).filter(|it| it.is_of_cluster && it.is_known) else {
+        let Some(client) = self.client(id).filter(|it| it.is_of_cluster && it.is_known()) else {
             return false;
         };
         let in_transaction = client.transaction.is_some();

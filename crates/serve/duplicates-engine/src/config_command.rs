@@ -32,7 +32,7 @@ impl Inner {
         accepting.send_modify(|config| {
             let config = Arc::make_mut(config);
             config.idle = idle_max.unwrap_or(Duration::MAX);
-            if self.config.password.is_none() {
+            if self.users.nobody().is_some() {
                 config.first = config.idle; // as with Redis nothing need come from a new one
             }
         });

@@ -184,7 +184,7 @@ impl Inner {
         if self.effects.is_idle() {
             return false;
         }
-        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known) else {
+        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known()) else {
             return false;
         };
         let transaction = client.transaction.as_ref();

@@ -24,6 +24,7 @@
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
+//! | `users.rs` | who a client is, and what it may do |
 //! | `answered_here.rs` | the same within `MULTI` |
 //! | `asking.rs` | questions about servers, not about keys: one duplicate is asked, or all |
 //! | `info.rs`, `config_command.rs`, `client_command.rs` | `INFO`, `CONFIG`, `CLIENT` |
@@ -88,6 +89,7 @@ mod state_pass;
 mod streams;
 mod strong;
 mod types;
+mod users;
 mod wait_command;
 mod waiting;
 mod watch;
@@ -98,6 +100,7 @@ pub mod world;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -126,6 +129,7 @@ use evenkeel_leadership::Leadership;
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_manager::{Manager, Sample};
+use evenkeel_redis_acl::Users;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::channels::Subscriptions;
@@ -143,6 +147,7 @@ use strong::Strong;
 use types::Owed;
 pub use types::{ClientId, ParsedCommand};
 use types::{Form, Pop};
+use users::Permissions;
 use wait_command::Wait;
 use waiting::Waiting;
 
@@ -192,6 +197,9 @@ pub struct Inner {
     pub log: Log,
     /// Duplicates, by number.
     pub servers: Vec<Server>,
+    /// Who clients may be.
+    pub users: Arc<Users>,
+    permissions: Permissions,
     pub(crate) clients: Slab<Client>,
     pub(crate) calls: Slab<Call>,
     reads: Reads,
@@ -311,19 +319,16 @@ pub(crate) struct Call {
 impl Engine {
     /// One service with a log that was recovered and a layout that is in force.
     pub fn new(
-        config: DuplicatesConfig,
+        (config, users): (DuplicatesConfig, Arc<Users>),
         connectors: Vec<Connector>,
         clock: Clock,
         (log, history): (Log, History),
         layout: Layout,
         leadership: Option<Rc<Leadership>>,
     ) -> Rc<Self> {
-        let partitions: Vec<usize> = config
-            .partitions
-            .iter()
-            .enumerate()
-            .flat_map(|(partition, servers)| servers.iter().map(move |_| partition))
-            .collect();
+        let of_each = config.partitions.iter().enumerate();
+        let of_each = of_each.flat_map(|(of, servers)| servers.iter().map(move |_| of));
+        let partitions: Vec<usize> = of_each.collect();
         let servers = partitions.iter().map(|_| Server::default()).collect();
         let mut members = Members::new(config.members, &partitions);
         while members.partitions() < config.partitions.len() {
@@ -338,6 +343,8 @@ impl Engine {
             silent: ServerSet::EMPTY,
             counts: Counts::new(partitions.len()),
             manager: None,
+            users,
+            permissions: Permissions::default(),
             config: Rc::new(config),
             connectors,
             clock,

@@ -12,7 +12,6 @@ use super::types::{ClientId, Form, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer,
 };
-use evenkeel_stores::resp::connections::is_same_secret;
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{Protocol, encode, pause, rewrite, whole};
@@ -40,7 +39,7 @@ impl Inner {
             local,
             Local::Auth | Local::Hello | Local::Quit | Local::Relayed | Local::Reset
         );
-        if !client.is_known && !is_greeting {
+        if !client.is_known() && !is_greeting {
             return self.refuse(id, "NOAUTH Authentication required.");
         }
         match local {
@@ -125,8 +124,9 @@ impl Inner {
         while index < parsed.len() {
             let option = parsed.argument(index);
             if option.eq_ignore_ascii_case(b"AUTH") && index + 2 < parsed.len() {
-                if !self.admit(id, parsed.argument(index + 1), parsed.argument(index + 2)) {
-                    return self.refuse(id, WRONG_PASSWORD);
+                let said = (parsed.argument(index + 1), parsed.argument(index + 2));
+                if !self.admit(id, said, "HELLO") {
+                    return;
                 }
                 index += 3;
             } else if option.eq_ignore_ascii_case(b"SETNAME") && index + 1 < parsed.len() {
@@ -138,7 +138,7 @@ impl Inner {
             }
         }
         let Some(client) = self.client(id) else { return };
-        if !client.is_known {
+        if !client.is_known() {
             return self.refuse(id, HELLO_FIRST);
         }
         // Before the answer: it is written as the protocol asked for has it.
@@ -155,67 +155,8 @@ impl Inner {
         self.reply_now(id, |out, protocol| greet(id, (&version, mode), protocol, out));
     }
 
-    /// `AUTH [user] password`
-    fn auth(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        if parsed.len() > 3 {
-            return self.refuse(id, "ERR syntax error");
-        }
-        if self.config.password.is_none() && parsed.len() == 2 {
-            return self.refuse(
-                id,
-                "ERR AUTH <password> called without any password configured for the default user. \
-                 Are you sure your configuration is correct?",
-            );
-        }
-        let user: &[u8] = if parsed.len() == 3 { parsed.argument(1) } else { b"default" };
-        match self.admit(id, user, parsed.argument(parsed.len() - 1)) {
-            true => self.ok(id),
-            false => self.refuse(id, WRONG_PASSWORD),
-        }
-    }
-
-    /// `ACL …`: there is one user, who may do everything that is taken here.
-    fn acl(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        let what = parsed.argument(1).to_ascii_lowercase();
-        let has_password = self.config.password.is_some();
-        match (what.as_slice(), parsed.len()) {
-            (b"whoami", 2) => self.reply_now(id, |out, _| encode::bulk(out, b"default")),
-            (b"users", 2) => self.reply_now(id, |out, _| encode::command(out, &[b"default"])),
-            (b"list", 2) => {
-                let password = if has_password { "" } else { "nopass " };
-                let line = format!("user default on {password}~* &* +@all");
-                self.reply_now(id, |out, _| encode::command(out, &[line.as_bytes()]));
-            }
-            (b"getuser", 3) if parsed.argument(2) == b"default" => {
-                self.reply_now(id, |out, protocol| default_user(has_password, protocol, out));
-            }
-            (b"getuser", 3) => self.reply_now(id, encode::null),
-            (b"deluser", 3..) if parsed.arguments().iter().skip(2).all(|it| it != b"default") => {
-                self.reply_now(id, |out, _| encode::integer(out, 0)); // there is no other user
-            }
-            (b"cat", 2 | 3) | (b"genpass", 2 | 3) | (b"help", 2) => self.ask_one(id, parsed),
-            (b"log", 2 | 3) => match parsed.arguments().is(2, "reset") {
-                true => self.ok(id),
-                false => self.reply_now(id, |out, _| encode::array(out, 0)),
-            },
-            _ => self.refuse(id, NO_USERS),
-        }
-    }
-
-    fn admit(&mut self, id: ClientId, user: &[u8], password: &[u8]) -> bool {
-        let is_right = match &self.config.password {
-            _ if user != b"default" => false,
-            None => true,
-            Some(expected) => is_same_secret(expected.as_bytes(), password),
-        };
-        if is_right && let Some(client) = self.client(id) {
-            client.is_known = true;
-        }
-        is_right
-    }
-
     fn reset(&mut self, id: ClientId) {
-        let (consistency, is_known) = (self.config.consistency, self.config.password.is_none());
+        let (consistency, nobody) = (self.config.consistency, self.users.nobody().cloned());
         self.unwatch(id);
         self.stop_listening(id);
         if let Some(client) = self.client(id) {
@@ -224,7 +165,7 @@ impl Inner {
             client.name.clear();
             client.about.reset();
             client.consistency = consistency;
-            client.is_known = is_known;
+            client.user = nobody;
         }
         self.reply_now(id, |out, _| encode::simple(out, "RESET"));
     }
@@ -484,15 +425,11 @@ impl Inner {
     }
 }
 
-const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already authenticated, \
     otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
     and select the RESP protocol version at the same time";
 const NO_MODULES: &str = "ERR modules belong to one server: load them in the configuration of each \
     duplicate";
-const NO_USERS: &str = "ERR there is one user, default: its password is in the configuration of \
-    the service, and users of the servers are theirs";
-
 /// The answer to HELLO.
 fn greet(id: ClientId, (version, mode): (&str, &str), protocol: Protocol, out: &mut Vec<u8>) {
     let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
@@ -506,22 +443,5 @@ fn greet(id: ClientId, (version, mode): (&str, &str), protocol: Protocol, out: &
     for text in ["mode", mode, "role", "master", "modules"] {
         encode::bulk(out, text.as_bytes());
     }
-    encode::array(out, 0);
-}
-
-/// The answer to `ACL GETUSER default`, without what its password is.
-fn default_user(has_password: bool, protocol: Protocol, out: &mut Vec<u8>) {
-    encode::map(out, 6, protocol);
-    encode::bulk(out, b"flags");
-    let flags: &[&[u8]] = if has_password { &[b"on"] } else { &[b"on", b"nopass"] };
-    encode::set(out, flags.len(), protocol);
-    flags.iter().for_each(|flag| encode::bulk(out, flag));
-    encode::bulk(out, b"passwords");
-    encode::array(out, 0);
-    for (name, value) in [("commands", "+@all"), ("keys", "~*"), ("channels", "&*")] {
-        encode::bulk(out, name.as_bytes());
-        encode::bulk(out, value.as_bytes());
-    }
-    encode::bulk(out, b"selectors");
     encode::array(out, 0);
 }

@@ -107,7 +107,7 @@ impl Inner {
     ) -> Option<bool> {
         let (kept, until) = self.pause.now?;
         let is_over = until <= self.now;
-        let client = self.client(id).filter(|client| client.is_known && !is_over)?;
+        let client = self.client(id).filter(|client| client.is_known() && !is_over)?;
         let transaction = client.transaction.as_ref().map(|it| it.writes || it.empties);
         if !pause::keeps(kept, command, parsed.arguments(), transaction) {
             return None;

@@ -107,7 +107,7 @@ impl Inner {
             return false;
         }
         let key = xxh3_128(parsed.argument(1));
-        let Some(client) = self.client(id).filter(|client| client.is_known) else { return false };
+        let Some(client) = self.client(id).filter(|client| client.is_known()) else { return false };
         let session = client.session;
         // What cannot be asked cannot be written either, and the client is told by who writes.
         let Ok(shard) = self.shard_of(command, parsed) else { return false };

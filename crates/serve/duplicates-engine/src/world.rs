@@ -65,7 +65,7 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
         map: MapPlace::File(directory.join("layout")),
         spares: Vec::new(),
         log: LogSettings::default(),
-        password: None,
+        access: Default::default(),
         limits: Limits::default(),
         clients_max: 10,
         drain: Duration::from_secs(10),
@@ -88,10 +88,11 @@ impl World {
         let (log, _) = Log::open(&config.log_directory, config.log.clone()).unwrap();
         let connectors =
             config.targets().map(Target::open).collect::<Result<Vec<Connector>, _>>().unwrap();
+        let users = config.access.load().unwrap().into();
         let layout = Layout::configured(config.shards, &config.places()).unwrap();
         let begins = Position { epoch: Epoch(1), sequence: Sequence(0) };
         let begun = (log, History::from_watermark(begins));
-        let engine = Engine::new(config, connectors, Clock::start(), begun, layout, None);
+        let engine = Engine::new((config, users), connectors, Clock::start(), begun, layout, None);
         let holds = vec![BTreeMap::new(); servers];
         let sent = (0..servers).map(|_| Default::default()).collect();
         let mut world = Self { engine, directory, holds, sent, all: BTreeMap::new() };

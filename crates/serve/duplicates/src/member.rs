@@ -104,18 +104,18 @@ pub(super) async fn probe(engine: Rc<Engine>, server: usize) -> io::Result<()> {
 /// What it does for all others is a script most of the time, and of a script it says `BUSY` after
 /// five seconds: until that ends, or takes longer than it may, it is not dead.
 async fn ping(engine: &Engine, server: usize, connection: u64, link: &mut Link) -> bool {
-    let (pause, password) = {
+    let (pause, login) = {
         let inner = engine.look();
         match inner.executes(server) {
             true => link.wait_for(BUSY_AFTER + inner.config.members.silence_max),
             false => link.wait_long(),
         }
-        let password = inner.connectors[server].password().map(ToOwned::to_owned);
-        (inner.config.members.silence_max, password)
+        let login = inner.connectors[server].login().cloned();
+        (inner.config.members.silence_max, login)
     };
     // Who is not known is told nothing else.
-    let mut question = match &password {
-        Some(password) => vec![&b"AUTH"[..], password.as_bytes()],
+    let mut question = match &login {
+        Some(login) => vec![&b"AUTH"[..], login.user.as_bytes(), login.password.as_bytes()],
         None => vec![&b"PING"[..]],
     };
     loop {

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::config::DuplicatesConfig;
 use evenkeel_leadership::cluster::{ClusterStandIn, ClusterView, endpoint};
 use evenkeel_leadership::{self as leadership, Door, Holder, Processes, StandIn};
+use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{AcceptConfig, Listener, ServeConnection, StopSignal, accept};
 
 /// As the other processes of the service know this one.
@@ -48,6 +49,7 @@ pub(super) struct Doors {
     plain: Listener,
     cluster: Option<(Listener, ClusterView)>,
     accepting: watch::Receiver<Arc<AcceptConfig>>,
+    users: Arc<Users>,
 }
 
 impl Doors {
@@ -55,8 +57,9 @@ impl Doors {
         plain: Listener,
         cluster: Option<(Listener, ClusterView)>,
         accepting: watch::Receiver<Arc<AcceptConfig>>,
+        users: Arc<Users>,
     ) -> Self {
-        Self { plain, cluster, accepting }
+        Self { plain, cluster, accepting, users }
     }
 
     /// Serves clients by both doors until told to stop, and every client has what it is owed.
@@ -65,7 +68,7 @@ impl Doors {
         handler: impl Fn(Door) -> Rc<H>,
         stop: StopSignal,
     ) -> io::Result<()> {
-        let Self { plain, cluster, accepting } = self;
+        let Self { plain, cluster, accepting, .. } = self;
         let plain = accept(plain, accepting.clone(), handler(Door::Plain), stop.clone());
         let cluster = async {
             match cluster {
@@ -93,7 +96,7 @@ impl Doors {
             let by_cluster = ClusterStandIn {
                 relay: relay(Door::Cluster),
                 view: view.clone().into(),
-                password: config.password.clone(),
+                users: Arc::clone(&self.users),
                 limits: config.limits,
             };
             accept(door.again(), accepting(), Rc::new(by_cluster), stop).await.map(drop)

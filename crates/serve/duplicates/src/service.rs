@@ -31,7 +31,10 @@ use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{
     self as leadership, Door, EtcdStore, Holder, Leadership, Sentinel, StandIn,
 };
-use evenkeel_runtime::accept::{Listener, Served, Sharing, StopSignal, accept, first};
+use evenkeel_redis_acl::Users;
+use evenkeel_runtime::accept::{
+    AcceptConfig, Listener, Served, Sharing, StopSignal, accept, first,
+};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_runtime::tls::ServerTls;
@@ -62,6 +65,7 @@ pub struct Service {
     sentinel: Option<Listener>,
     cluster: Option<Listener>,
     tls: Option<ServerTls>,
+    users: Arc<Users>,
     log: Log,
     recovered: Recovered,
     configured: Layout,
@@ -88,6 +92,7 @@ impl Service {
             ))
         })?;
         let tls = config.load_tls()?;
+        let users = Arc::new(config.access.load().map_err(of_service)?);
         let (listener, dialer) = Listener::bind_as(config.listen, Sharing::Alone)?.with_memory();
         let sentinel = config.sentinel.map(|address| Listener::bind_as(address, Sharing::Alone));
         let sentinel = sentinel.transpose()?;
@@ -114,6 +119,7 @@ impl Service {
             sentinel,
             cluster,
             tls,
+            users,
             log,
             recovered,
             configured,
@@ -161,11 +167,15 @@ impl Service {
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
         let Self { mut config, mut connectors, state, log, recovered, configured, .. } = self;
         let (listener, mut changes, mut leading) = (self.listener, self.changes, JoinSet::new());
-        let accepting = watch::Sender::new(Arc::new(accept_config(&config, self.tls.clone())));
+        let accepting = accept_config(&config, &self.users, self.tls.clone());
+        let accepting = watch::Sender::new(Arc::new(accepting));
         let holder = watch::Sender::default();
-        let _sentinel = answer_clients(&config, self.sentinel.zip(Some(self.tls)), &holder, &stop);
+        let of_sentinel = sentinel_config(&config, &self.users, self.tls);
+        let sentinel = self.sentinel.zip(Some(of_sentinel));
+        let _sentinel = answer_clients(&config, sentinel, &holder, &stop);
         let (cluster, _announcing) = nodes::view(&config, &holder);
-        let doors = Doors::new(listener, self.cluster.zip(cluster.clone()), accepting.subscribe());
+        let (of_cluster, users) = (self.cluster.zip(cluster.clone()), Arc::clone(&self.users));
+        let doors = Doors::new(listener, of_cluster, accepting.subscribe(), users);
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
@@ -194,6 +204,7 @@ impl Service {
             }
         };
         let (servers, timer) = (connectors.len(), Timer::new()?);
+        let config = (config, self.users);
         let engine = Engine::new(config, connectors, clock, begun, layout, lease.clone());
         engine.borrow().cluster = cluster;
         let members = Members::default();
@@ -219,12 +230,7 @@ impl Service {
             served.as_mut().poll(context)
         })
         .await;
-        // What was sent and is not answered is in the log; watermarks tell what need not be
-        // replayed.
-        engine.borrow().keep();
-        sleep(Duration::from_millis(1)).await;
-        members.end();
-        resign(lease.as_deref()).await;
+        end(&engine, &members, lease.as_deref()).await;
         result
     }
 }
@@ -282,6 +288,14 @@ async fn takes_writes(engine: &Engine) {
     }
 }
 
+/// What was sent and is not answered is in the log; watermarks tell what need not be replayed.
+async fn end(engine: &Engine, members: &Members, lease: Option<&Leadership>) {
+    engine.borrow().keep();
+    sleep(Duration::from_millis(1)).await;
+    members.end();
+    resign(lease).await;
+}
+
 /// Nothing is written any more: whoever stands by need not wait for the end of the lease.
 async fn resign(lease: Option<&Leadership>) {
     if let Some(lease) = lease {
@@ -292,16 +306,15 @@ async fn resign(lease: Option<&Leadership>) {
 /// Tells clients that ask by Sentinel's protocol who leads, as long as what it answers lives.
 fn answer_clients(
     config: &DuplicatesConfig,
-    listener: Option<(Listener, Option<ServerTls>)>,
+    listener: Option<(Listener, AcceptConfig)>,
     holder: &watch::Sender<Holder>,
     stop: &StopSignal,
 ) -> JoinSet<io::Result<Served>> {
     let mut answering = JoinSet::new();
-    if let Some((listener, tls)) = listener {
+    if let Some((listener, accepting)) = listener {
         let (service, holder) = (config.name.clone(), holder.subscribe());
         let sentinel = Rc::new(Sentinel { service, holder });
-        let accepting = sentinel_config(config, tls).fixed();
-        answering.spawn_local(accept(listener, accepting, sentinel, stop.clone()));
+        answering.spawn_local(accept(listener, accepting.fixed(), sentinel, stop.clone()));
     }
     answering
 }

@@ -373,7 +373,7 @@ mod tests {
         match child {
             Ok(child) => {
                 let address = address.into();
-                Some((Redis(child), Connector::Tcp { address, password: None, tls: None }))
+                Some((Redis(child), Connector::Tcp { address, login: None, tls: None }))
             }
             Err(error) => {
                 eprintln!("SKIPPED: redis-server: {error} (apt-get install redis-server)");
@@ -469,7 +469,7 @@ mod tests {
                 let to = address.to_string().parse().unwrap();
                 let (through, relay) = before(word, to, lower).await;
                 let relaying = tokio::task::spawn_local(relay);
-                let through = Connector::Tcp { address: through.into(), password: None, tls: None };
+                let through = Connector::Tcp { address: through.into(), login: None, tls: None };
                 let mut link = connect(&through, "evenkeel-cart-look").await.unwrap();
                 assert!(fence(&mut link, &late, &through).await.is_ok());
                 drop(link);

@@ -26,6 +26,7 @@ mod silent;
 mod stopping;
 mod stores;
 mod streams;
+mod users;
 mod waiting;
 mod watch;
 mod world;

@@ -45,7 +45,7 @@ pub fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Dup
         map: MapPlace::File(directory.join("layout")),
         spares: Vec::new(),
         log: LogSettings::default(),
-        password: None,
+        access: Default::default(),
         limits: Limits::default(),
         clients_max: 1_000,
         idle_max: None,

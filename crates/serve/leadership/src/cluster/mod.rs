@@ -24,6 +24,7 @@ use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -33,6 +34,7 @@ use tokio::time::timeout;
 use self::session::{Session, Step};
 use super::processes::Processes;
 use super::relay::{Holder, PATIENCE, StandIn};
+use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{
     Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
 };
@@ -103,8 +105,8 @@ pub struct ClusterStandIn {
     pub relay: StandIn,
     /// What is told of the cluster.
     pub view: RefCell<ClusterView>,
-    /// What clients must say first.
-    pub password: Option<String>,
+    /// Who clients may be.
+    pub users: Arc<Users>,
     /// What one command may be.
     pub limits: Limits,
 }
