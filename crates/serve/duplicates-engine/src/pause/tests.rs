@@ -7,6 +7,7 @@ use evenkeel_ordered::ConnectionKind::Ordered;
 
 use super::super::types::ClientId;
 use super::super::world::World;
+use evenkeel_duplicates_config::access::Secret;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::replication::Group;
 
@@ -70,7 +71,8 @@ fn pauses_add_up_to_the_most_and_the_last() {
 
 #[test]
 fn who_comes_while_everything_is_kept_back_can_say_who_it_is_and_end_the_pause() {
-    let mut world = World::start(1, |config| config.password = Some("secret".to_owned()));
+    let secret = Secret::Text("secret".to_owned());
+    let mut world = World::start(1, |config| config.access.password = Some(secret));
     let [operator, other, stranger] = [(); 3].map(|()| world.client());
     world.tell(operator, &["AUTH", "secret"]);
     world.tell(operator, &["CLIENT", "PAUSE", "1000"]);
