@@ -24,6 +24,8 @@ const READ_COUNT: &str = "duplicates learn of deliveries as replicas of Redis do
     told how many entries a group has read";
 const TRIES: &str = "a consumer that waits here is tried again and again at a duplicate, which \
     counts each";
+const BUSY: &str = "who comes while a script runs waits until it has ended or was killed: \
+    nobody is told BUSY";
 const EXPIRES: &str = "keys expire at their time at each duplicate, also while clients are paused";
 const GROUPS: &str = "unit/type/stream-cgroups";
 const PAUSING: &str = "unit/pause";
@@ -39,6 +41,11 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(STREAM, "XTRIM with ~ is limited", TRIMMED),
     excuse("unit/multi", "FLUSHALL does not touch non affected keys", UNTOUCHED),
     excuse("unit/multi", "FLUSHDB does not touch non affected keys", UNTOUCHED),
+    excuse("unit/multi", "MULTI and script timeout", BUSY),
+    excuse("unit/multi", "EXEC and script timeout", BUSY),
+    excuse("unit/multi", "MULTI-EXEC body and script timeout", BUSY),
+    excuse("unit/multi", "just EXEC and script timeout", BUSY),
+    excuse("unit/keyspace", "COPY basic usage for stream-cgroups", READ_COUNT),
     excuse(
         "unit/bitops",
         "SETBIT/BITFIELD only increase dirty when the value changed",
