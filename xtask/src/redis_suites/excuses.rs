@@ -27,6 +27,8 @@ const TRIES: &str = "a consumer that waits here is tried again and again at a du
 const BUSY: &str = "who comes while a script runs waits until it has ended or was killed: \
     nobody is told BUSY";
 const EXPIRES: &str = "keys expire at their time at each duplicate, also while clients are paused";
+const FLAGS: &str = "nobody looks at the flags of functions: FCALL is kept back by CLIENT PAUSE as \
+    what writes, FCALL_RO is not";
 const GROUPS: &str = "unit/type/stream-cgroups";
 const PAUSING: &str = "unit/pause";
 const STREAM: &str = "unit/type/stream";
@@ -57,6 +59,7 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(GROUPS, "Consumer group lag with XDELs", READ_COUNT),
     excuse(GROUPS, "XGROUP DESTROY should unblock XREADGROUP with -NOGROUP", TRIES),
     excuse(GROUPS, "Consumer group read counter and lag sanity", READ_COUNT),
+    excuse(PAUSING, "Test RO scripts are not blocked by pause RO", FLAGS),
     excuse(PAUSING, "Test both active and passive expires are skipped *", EXPIRES),
     excuse(INTROSPECTION, "CONFIG sanity", SETTINGS),
     excuse(INTROSPECTION, "MONITOR *", MONITOR),
@@ -78,7 +81,11 @@ pub(super) const EXCUSES: &[Excuse] = &[
 
 /// Tests of a suite that wait for ever where they fail, as Redis's suite takes them.
 pub(super) fn hangs(suite: &str) -> Option<&'static str> {
-    (suite == "unit/pubsub").then_some("/^Keyspace notifications: ")
+    match suite {
+        "unit/pubsub" => Some("/^Keyspace notifications: "),
+        PAUSING => Some("Test RO scripts are not blocked by pause RO"), // it leaves all paused
+        _ => None,
+    }
 }
 
 /// The excuse for a test of a suite.

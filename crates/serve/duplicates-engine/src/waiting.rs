@@ -471,7 +471,7 @@ impl Inner {
         if !self.waiting.groups.is_empty() {
             self.schedule();
         }
-        if self.waiting.order.is_empty() || self.leads() {
+        if self.waiting.order.is_empty() || self.leads() || self.awaits_lease() {
             return;
         }
         let why = self.why_deposed();
