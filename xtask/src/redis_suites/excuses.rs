@@ -27,11 +27,13 @@ const TRIES: &str = "a consumer that waits here is tried again and again at a du
 const BUSY: &str = "who comes while a script runs waits until it has ended or was killed: \
     nobody is told BUSY";
 const EXPIRES: &str = "keys expire at their time at each duplicate, also while clients are paused";
+const ERRORS: &str = "INFO of several servers has no errorstats";
 const FLAGS: &str = "nobody looks at the flags of functions: FCALL is kept back by CLIENT PAUSE as \
     what writes, FCALL_RO is not";
 const GROUPS: &str = "unit/type/stream-cgroups";
 const PAUSING: &str = "unit/pause";
 const STREAM: &str = "unit/type/stream";
+const SCRIPTING: &str = "unit/scripting";
 const INTROSPECTION: &str = "unit/introspection";
 
 pub(super) const EXCUSES: &[Excuse] = &[
@@ -59,6 +61,14 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(GROUPS, "Consumer group lag with XDELs", READ_COUNT),
     excuse(GROUPS, "XGROUP DESTROY should unblock XREADGROUP with -NOGROUP", TRIES),
     excuse(GROUPS, "Consumer group read counter and lag sanity", READ_COUNT),
+    excuse(SCRIPTING, "Script ACL check", USERS),
+    excuse(SCRIPTING, "Timedout read-only scripts can be killed by SCRIPT KILL*", BUSY),
+    excuse(SCRIPTING, "LUA redis.error_reply API*", ERRORS),
+    excuse(SCRIPTING, "SCRIPTING FLUSH ASYNC", "scripts are kept here, and INFO counts a server's"),
+    excuse(SCRIPTING, "not enough good replicas", SETTINGS),
+    excuse(SCRIPTING, "reject script do not cause a Lua stack leak", SETTINGS),
+    excuse(SCRIPTING, "Consistent eval error reporting", SETTINGS),
+    excuse(SCRIPTING, "Timedout script does not cause a false dead client", BUSY),
     excuse(PAUSING, "Test RO scripts are not blocked by pause RO", FLAGS),
     excuse(PAUSING, "Test both active and passive expires are skipped *", EXPIRES),
     excuse(INTROSPECTION, "CONFIG sanity", SETTINGS),
@@ -84,6 +94,8 @@ pub(super) fn hangs(suite: &str) -> Option<&'static str> {
     match suite {
         "unit/pubsub" => Some("/^Keyspace notifications: "),
         PAUSING => Some("Test RO scripts are not blocked by pause RO"), // it leaves all paused
+        // They wait for BUSY, and leave a script that does not end.
+        SCRIPTING => Some("/^Timedout (read-only scripts|script does not)"),
         _ => None,
     }
 }

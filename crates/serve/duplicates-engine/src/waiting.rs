@@ -312,7 +312,9 @@ impl Inner {
         let Some(waiter) = self.waiting.commands.get_mut(&order) else { return };
         let moves = is_move(waiter.command);
         let kind = waiter.kind;
-        let gone = (kind.0 == Wait::Group && !waiter.is_first)
+        // The stream may be gone between its first try and when it came.
+        let has_waited = !waiter.is_first || waiter.is_stream_gone;
+        let gone = (kind.0 == Wait::Group && has_waited)
             .then(|| why_gone(answer, waiter.is_stream_gone))
             .flatten();
         // Another type is there by now: at Redis nobody else is served with that.

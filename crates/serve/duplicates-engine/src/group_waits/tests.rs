@@ -187,6 +187,23 @@ fn whoever_waits_for_a_stream_is_told_how_it_went() {
     }
 }
 
+/// Its first try comes behind what removes the stream, and it came before.
+#[test]
+fn a_stream_that_goes_before_the_first_try_is_gone_too() {
+    for (write, told) in [
+        (&["DEL", "s"][..], "-UNBLOCKED the stream key no longer exists\r\n"),
+        (&["XGROUP", "DESTROY", "s", "g"], "-NOGROUP No such key 's'\r\n"),
+    ] {
+        let mut world = World::start(2, |_| {});
+        let waiting = waits(&mut world, "a");
+        let other = world.client();
+        assert!(world.tell(other, write));
+        let (server, _, mark) = under_way(&mut world).expect("a try");
+        done(&mut world, (server, &mark), "-NOGROUP No such key 's'\r\n", &[]);
+        assert_eq!(world.heard(waiting), told, "{write:?}");
+    }
+}
+
 #[test]
 fn what_leaves_a_stream_as_it_is_tries_nobody() {
     let mut world = World::start(2, |_| {});
