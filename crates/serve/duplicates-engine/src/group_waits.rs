@@ -24,12 +24,24 @@ use evenkeel_stores::resp::waiting;
 pub(super) type Kind = (Wait, u64);
 
 /// In Redis's words, of a group that is gone since its consumer waits.
-pub(super) const GROUP_GONE: &[u8] =
+const GROUP_GONE: &[u8] =
     b"-NOGROUP the consumer group this client was blocked on no longer exists\r\n";
+/// The same where its stream is gone, or its key has another type by now.
+const STREAM_GONE: &[u8] = b"-UNBLOCKED the stream key no longer exists\r\n";
 
 /// Of a command that waits.
 pub(super) fn kind_of(wait: Wait, command: &Command, arguments: Arguments<'_>) -> Kind {
     (wait, waiting::group(command, arguments).map_or(0, xxh3_64))
+}
+
+/// What a consumer is told that waited, instead of what its try was answered.
+pub(super) fn why_gone(answer: &[u8], is_stream_gone: bool) -> Option<&'static [u8]> {
+    match answer {
+        _ if answer.starts_with(b"-WRONGTYPE") => Some(STREAM_GONE),
+        _ if !answer.starts_with(b"-NOGROUP") => None,
+        _ if is_stream_gone => Some(STREAM_GONE),
+        _ => Some(GROUP_GONE),
+    }
 }
 
 impl Inner {

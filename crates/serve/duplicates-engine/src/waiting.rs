@@ -19,12 +19,12 @@ use evenkeel_ordered::{ConnectionKind, Consistency, Waiters, Wanted};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
-use super::group_waits::{GROUP_GONE, Kind, kind_of};
+use super::group_waits::{Kind, kind_of, why_gone};
 use super::types::{Asked, ClientId, ErrorReply, Form, Inquiry, Owed, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{self, Command, Repeat, Wait};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{elements, payload};
-use evenkeel_stores::resp::waiting::{self, Try, fills, is_move};
+use evenkeel_stores::resp::waiting::{self, Try, fills, is_move, leaves_no_stream};
 
 /// Bytes of all commands that wait.
 const BYTES_MAX: usize = 64 << 20;
@@ -61,6 +61,8 @@ pub(super) struct Waiter {
     /// Last ids that are asked for.
     asked: usize,
     pub(super) is_first: bool,
+    /// By the last write of a key that it waits for, if its group is gone.
+    pub(super) is_stream_gone: bool,
     /// What it is told once nothing was found.
     pub(super) end: Option<End>,
 }
@@ -81,6 +83,41 @@ impl Waiting {
     /// Clients that wait, of whom nothing is under way.
     pub(super) const fn idle(&self) -> usize {
         self.order.idle()
+    }
+
+    /// A write was sent that may fill a key, with what and for how many: who is tried now.
+    fn fill(
+        &mut self,
+        key: &[u8],
+        (wait, most): (Option<Wait>, usize),
+        is_stream_gone: bool,
+    ) -> Vec<u64> {
+        for order in self.order.of(key) {
+            if let Some(waiter) = self.commands.get_mut(&order) {
+                waiter.is_stream_gone = is_stream_gone;
+            }
+        }
+        let mut found = self.order.fill(key, wait.map(|wait| (wait, 0)), most);
+        // It may be no stream any more, whatever it is filled with. One of each group is tried, and
+        // then the next.
+        let groups = self.order.kinds(key).into_iter();
+        for kind in groups.filter(|kind| wait.is_some() && kind.0 == Wait::Group) {
+            found.extend(self.order.fill(key, Some(kind), 1));
+        }
+        found
+    }
+
+    /// All keys are gone: who waits in a group and is to be tried, with the key.
+    fn lose_groups(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let mut tried = Vec::new();
+        for waiter in self.commands.values_mut().filter(|it| it.kind.0 == Wait::Group) {
+            waiter.is_stream_gone = true;
+            for key in waiting::attempt(waiter.command, &waiter.text, None).keys {
+                let found = self.order.fill(&key, Some(waiter.kind), 1);
+                tried.extend(found.into_iter().map(|it| (it, key.to_vec())));
+            }
+        }
+        tried
     }
 }
 
@@ -118,7 +155,8 @@ impl Inner {
         let wanted = Wanted { kind, takes, keys, due };
         let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
         let (client, asked, end) = (id, last_ids.len(), None);
-        let waiter = Waiter { client, command, kind, text, asked, is_first, end };
+        let is_stream_gone = false;
+        let waiter = Waiter { client, command, kind, text, asked, is_first, is_stream_gone, end };
         waiting.commands.insert(order, waiter);
         due.into_iter().for_each(|due| self.reads.arm(due));
         if let Some(client) = self.client(id) {
@@ -242,20 +280,16 @@ impl Inner {
         if self.waiting.order.is_empty() || self.waiting.is_trying {
             return;
         }
-        let order = &mut self.waiting.order;
         let mut tried = Vec::new();
         commands::for_each(commands, |known| {
             let Some((command, arguments)) = known else { return };
+            if matches!(command.name, "flushall" | "flushdb") {
+                tried.extend(self.waiting.lose_groups());
+            }
             for (key, wait, most) in fills(command, arguments) {
-                if order.is_waited_for(key) {
-                    let kind = wait.map(|wait| (wait, 0));
-                    let mut found = order.fill(key, kind, most);
-                    if let Some(Wait::Stream | Wait::Group) = wait {
-                        let groups = order.kinds(key).into_iter();
-                        for kind in groups.filter(|kind| kind.0 == Wait::Group) {
-                            found.extend(order.fill(key, Some(kind), 1));
-                        }
-                    }
+                if self.waiting.order.is_waited_for(key) {
+                    let is_stream_gone = leaves_no_stream(command, arguments, key);
+                    let found = self.waiting.fill(key, (wait, most), is_stream_gone);
                     tried.extend(found.into_iter().map(|it| (it, key.to_vec())));
                 }
             }
@@ -277,12 +311,17 @@ impl Inner {
     ) {
         let Some(waiter) = self.waiting.commands.get_mut(&order) else { return };
         let moves = is_move(waiter.command);
-        // Another type is there by now: at Redis nobody is served with that.
-        let is_other = !waiter.is_first && !moves && answer.starts_with(b"-WRONGTYPE");
+        let kind = waiter.kind;
+        // The stream may be gone between its first try and when it came.
+        let has_waited = !waiter.is_first || waiter.is_stream_gone;
+        let gone = (kind.0 == Wait::Group && has_waited)
+            .then(|| why_gone(answer, waiter.is_stream_gone))
+            .flatten();
+        // Another type is there by now: at Redis nobody else is served with that.
+        let is_served = waiter.is_first || moves || gone.is_some();
+        let is_other = !is_served && answer.starts_with(b"-WRONGTYPE");
         // One that fails at once took nothing from anybody.
         let passes_on = moves && !(waiter.is_first && answer.starts_with(b"-"));
-        let kind = waiter.kind;
-        let is_gone = kind.0 == Wait::Group && !waiter.is_first && answer.starts_with(b"-NOGROUP");
         let waited_for = match kind.0 {
             Wait::Group => waiting::attempt(waiter.command, &waiter.text, None).keys,
             _ => Vec::new(),
@@ -295,10 +334,7 @@ impl Inner {
                 self.waiting.filled.extend(moved);
                 self.schedule();
             }
-            let answer = match is_gone {
-                true => GROUP_GONE,
-                false => answer,
-            };
+            let answer = gone.unwrap_or(answer);
             self.waiting.order.found(order);
             self.stop_waiting(order);
             if kind.0 == Wait::Group {
@@ -437,7 +473,7 @@ impl Inner {
         if !self.waiting.groups.is_empty() {
             self.schedule();
         }
-        if self.waiting.order.is_empty() || self.leads() {
+        if self.waiting.order.is_empty() || self.leads() || self.awaits_lease() {
             return;
         }
         let why = self.why_deposed();

@@ -165,6 +165,12 @@ impl Leadership {
         boot_time() < self.until.get() && self.given_up.get().is_none()
     }
 
+    /// How long clients may wait, while it is not valid, for what becomes of it: as long as those
+    /// of a process that stands by. `None` where it was given up: somebody else leads at once.
+    pub fn patience(&self) -> Option<Duration> {
+        self.given_up.get().is_none().then(|| 2 * self.held().granted)
+    }
+
     /// For clients and people, when it is not valid.
     pub fn why_invalid(&self) -> String {
         let why = self.error.borrow();
