@@ -175,7 +175,11 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_ordered::{ConnectionKind, Dropped};
+
     use super::super::world::World;
+
+    const ORDERED: ConnectionKind = ConnectionKind::Ordered;
 
     #[test]
     fn as_many_are_served_as_all_have_and_who_has_fewer_than_were_used_stays_out() {
@@ -203,5 +207,56 @@ mod tests {
         inner.servers[1].databases = Some(9);
         assert!(inner.lacks_database_of(1, record).is_some(), "a log needs it");
         assert_eq!(inner.lacks_database_of(1, b"*2\r\n$3\r\nDEL\r\n$1\r\na\r\n"), None);
+    }
+
+    #[test]
+    fn who_does_not_choose_a_database_is_not_believed_what_comes_behind() {
+        for (kind, level) in [(ConnectionKind::Free, "eventual"), (ORDERED, "strong")] {
+            let mut world = World::start(1, |_| {});
+            let client = world.client();
+            assert!(world.tell(client, &["EK.SESSION", level]));
+            assert!(world.tell(client, &["SELECT", "1"]));
+            assert!(world.tell(client, &["GET", "a"]));
+            assert_eq!(world.heard(client), "+OK\r\n+OK\r\n");
+            assert_eq!(world.asked(0, kind), ["SELECT 1", "GET a", "SELECT 0"], "{level}");
+            world.say(0, kind, "-NOPERM no\r\n");
+            assert!(world.engine.borrow().members.live(0).is_empty());
+            assert!(!world.heard(client).contains('$'), "nothing of another database is told");
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_is_not_done_chooses_no_database() {
+        for is_lost in [true, false] {
+            let mut world = World::start(1, |_| {});
+            let client = world.client();
+            for words in [&["MULTI"][..], &["SELECT", "1"], &["INCR", "a"], &["SELECT", "2"]] {
+                assert!(world.tell(client, words));
+            }
+            if is_lost {
+                world.lose(0, Dropped::Lost);
+            }
+            assert!(world.tell(client, &["EXEC"]));
+            assert_eq!(world.heard(client).contains("-UNAVAILABLE"), is_lost);
+            let database = world.engine.borrow().database_of(client);
+            assert_eq!(database, if is_lost { 0 } else { 2 });
+            let group = ["SELECT 1", "INCR a", "SELECT 0"];
+            let asked = world.asked(0, ORDERED);
+            assert_eq!(asked.get(1..4).is_some_and(|it| it == group), !is_lost, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn exec_in_another_database_waits_for_its_clients_reads() {
+        let mut world = World::start(1, |_| {});
+        let client = world.client();
+        let before: [&[&str]; 5] =
+            [&["SELECT", "1"], &["GET", "a"], &["MULTI"], &["SET", "a", "1"], &["PING"]];
+        before.into_iter().for_each(|words| assert!(world.tell(client, words)));
+        assert!(!world.tell(client, &["EXEC"]), "the read would see it");
+        for reply in ["+OK\r\n", "_\r\n", "+OK\r\n"] {
+            world.say(0, ConnectionKind::Free, reply);
+        }
+        assert!(world.tell(client, &["EXEC"]));
     }
 }
