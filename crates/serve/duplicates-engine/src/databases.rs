@@ -34,6 +34,14 @@ impl Inner {
         known.unwrap_or(DATABASES)
     }
 
+    /// How many a client's script may use: of Redis Cluster there is one.
+    pub(super) fn databases_for(&mut self, client: Option<ClientId>) -> u8 {
+        match client.is_some_and(|id| self.is_of_cluster(id)) {
+            true => 1,
+            false => self.databases(),
+        }
+    }
+
     /// In which one a client is.
     #[inline]
     pub(super) fn database_of(&self, id: ClientId) -> u8 {

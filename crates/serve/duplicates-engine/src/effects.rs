@@ -499,7 +499,8 @@ impl Inner {
         if watching.is_some_and(|it| self.is_broken(it, 0)) {
             return self.abort_effect(partition);
         }
-        let databases = self.databases();
+        let client = self.effects.running.get(&partition).map(|it| it.request.client);
+        let databases = self.databases_for(client);
         let Some(effect) = self.effects.running.get_mut(&partition) else { return };
         let mut group = effect.group.take().unwrap_or_default();
         let keys = match group.keys(databases) {

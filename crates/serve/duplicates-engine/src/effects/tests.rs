@@ -428,6 +428,29 @@ fn who_is_to_be_tried_again_waits_while_somebody_is_ahead() {
     assert!(pending(&mut world, executor).contains(&"BLPOP {k}d 0".to_owned()));
 }
 
+/// Redis Cluster has database 0 alone, and others have as many as every duplicate.
+#[test]
+fn a_script_stays_in_the_databases_that_its_client_has() {
+    for (is_of_cluster, chosen, is_done) in
+        [(false, "3", true), (false, "16", false), (true, "3", false), (true, "0", true)]
+    {
+        let mut world = World::start(2, |_| {});
+        let (id, executor) = begun(&mut world, 1);
+        world.engine.borrow().client(id).unwrap().is_of_cluster = is_of_cluster;
+        answer(&world, executor, &QUEUED);
+        answer(&world, executor, &[DONE]);
+        let back: &[&str] = &["SELECT", "0"];
+        let effects = [&["SELECT", chosen][..], &["INCRBY", "k", "5"], back];
+        stream(&world, executor, "ahead 1 1", &effects);
+        assert_eq!(last(&world), u64::from(is_done));
+        let other = 1 - executor;
+        let written = ["MULTI".to_owned(), format!("SELECT {chosen}")];
+        assert_eq!(pending(&mut world, other).starts_with(&written), is_done);
+        let undone = "-ERR a script has chosen a database that is not served, and was undone\r\n";
+        assert_eq!(world.heard(id) == undone, !is_done, "{chosen}");
+    }
+}
+
 #[test]
 fn exec_with_a_script_does_nothing_if_a_key_elsewhere_is_written_before_it_is_logged() {
     for is_written in [false, true] {
