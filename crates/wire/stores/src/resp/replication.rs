@@ -279,8 +279,8 @@ impl Group {
             rest = &rest[length..];
             parser.reset();
         }
-        let is_ours = |place: &Box<[u8]>| databases::key(place).starts_with(RESERVED);
-        if found.iter().any(is_ours) { Err(OURS) } else { Ok(found) }
+        let is_ours = found.iter().any(|place| databases::key(place).starts_with(RESERVED));
+        if is_ours { Err(OURS) } else { Ok(found) }
     }
 }
 
