@@ -19,7 +19,6 @@ const SETTINGS: &str = "CONFIG SET takes what is safe and equal at all duplicate
 const MONITOR: &str = "MONITOR shows one server: ask a duplicate itself";
 const EVENTS: &str = "key events come from no duplicate";
 const USERS: &str = "there is one user, default, with the password of the service";
-const DATABASES: &str = "there is one database";
 const READ_COUNT: &str = "duplicates learn of deliveries as replicas of Redis do, which are not \
     told how many entries a group has read";
 const TRIES: &str = "a consumer that waits here is tried again and again at a duplicate, which \
@@ -82,8 +81,6 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(super::REDIS_PY, "*::test_bgsave", "snapshots are each server's own"),
     excuse(super::REDIS_PY, "*::test_client_tracking", "client tracking is not offered"),
     excuse(super::REDIS_PY, "*::test_config_set_multi_params", SETTINGS),
-    excuse(super::REDIS_PY, "*::test_copy_to_another_database", DATABASES),
-    excuse(super::REDIS_PY, "*::test_select", DATABASES),
     excuse(super::REDIS_PY, "*::test_xtrim_minlen_and_length_args", TRIMMED),
     excuse(super::REDIS_PY, "*::test_watch_exec_no_unwatch", MONITOR),
     excuse(super::REDIS_PY, "*::test_watch_reset_unwatch", MONITOR),

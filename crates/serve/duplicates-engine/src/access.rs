@@ -13,9 +13,9 @@ use super::{Call, Inner, IsLogged, cluster};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Keys, Local, Repeat, Rewrite, Whole, refusals,
 };
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::rewrite;
+use evenkeel_stores::resp::{databases, encode};
 use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::{COMMAND_BYTES_MAX, LogError, RecordKind};
 
@@ -91,13 +91,14 @@ impl Inner {
                 self.queue_here(id, command, local, parsed);
             }
             _ if is_known && self.refuses_front(id, class, parsed) => {}
+            _ if is_known && self.refuses_database(id, command, parsed) => {}
             Class::Local(local) => self.local(id, (command, local), parsed),
             _ if !is_known => self.refuse(id, "NOAUTH Authentication required."),
             Class::Refused(_) if in_transaction && command.is_barred_in_multi() => {
                 self.refuse(id, commands::NOT_IN_MULTI);
             }
             Class::Refused(why) => self.refuse(id, why),
-            Class::Whole(Whole::Flush) if in_transaction => self.queue_flush(id, parsed),
+            Class::Whole(Whole::Flush) if in_transaction => self.queue_flush(id, command, parsed),
             Class::Whole(_) if in_transaction => self.refuse(id, refusals::WHOLE_IN_MULTI),
             Class::Whole(whole) => self.whole(id, whole, command, parsed),
             _ if in_transaction => self.queue(id, command, class, parsed),
@@ -118,7 +119,7 @@ impl Inner {
             Class::Rewritten(rewritten, repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
                 commands.clear();
-                let now_unix_ms = self.time_of(rewritten, parsed);
+                let now_unix_ms = self.time_of(self.database_of(id), rewritten, parsed);
                 match rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut commands) {
                     Ok(()) => self.write_one(id, command, repeat, parsed, &commands),
                     Err(refusal) => self.refuse(id, refusal.0),
@@ -190,12 +191,16 @@ impl Inner {
         let call = self.open(id, (shard, partition), None, to, form);
         let opened = &mut self.calls[call];
         (opened.level, opened.needs_leadership) = (eligible.needs, needs_leadership);
-        opened.text = self.reads.text_of(parsed);
+        let mut text = self.reads.text_of(parsed);
+        let database = self.database_of(id);
+        if database > 0 {
+            text.clear();
+            databases::write_within(&mut text, database, |out| parsed.write(out));
+        }
+        self.calls[call].text = text;
         for server in to.iter() {
-            let connection = self.servers[server].connection(eligible.connection);
-            parsed.write(&mut connection.pending);
-            connection.owe(Owed::Access { call });
-            self.members.sent(self.now, server, None);
+            let place = (server, eligible.connection, database);
+            self.ask_in(place, Owed::Access { call }, |out| parsed.write(out));
         }
         self.schedule();
     }
@@ -256,18 +261,23 @@ impl Inner {
             Ok(shard) => shard,
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
-        let (mut hashes, mut names) = (Vec::new(), Vec::new());
+        let (database, mut places) = (self.database_of(id), Vec::new());
         if self.needs_keys(shard) {
-            let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
-            names.extend(keys.map(|index| parsed.argument(index)));
-            hashes.extend(names.iter().map(|key| xxh3_128(key)));
+            places = databases::places(database, command, parsed.arguments());
         }
+        let hashes: Vec<u128> = places.iter().map(|place| xxh3_128(place)).collect();
+        let names: Vec<&[u8]> = places.iter().map(AsRef::as_ref).collect();
         let form = Form::One(commands::shape(command, parsed.arguments()));
         let (keys, key_names) = (&*hashes, &*names);
-        let write =
+        let mut write =
             Write { commands, count: 1, shard, repeat, keys, key_names, form, is_single: true };
+        let mut group = Vec::new();
+        if database > 0 || databases::target_argument(command, parsed.arguments()).is_some() {
+            databases::write_group(&mut group, database, commands);
+            (write.commands, write.count, write.repeat) = (&group, 3, Repeat::Once);
+        }
         self.write(id, &write);
-        self.forget_last_ids(command, parsed);
+        self.forget_last_ids(database, command, parsed);
     }
 
     /// Logs a write and sends it to everybody who is live; its call, or `None` when it was refused.

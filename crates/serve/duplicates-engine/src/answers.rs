@@ -68,6 +68,7 @@ impl Inner {
             Owed::Draw { pop } => self.drawn(server, pop, reply),
             Owed::LastId { question } => self.last_id_answered(server, &question, reply),
             Owed::Inquiry { inquiry } => self.inquiry_answered(server, &inquiry, reply),
+            Owed::Chosen => self.chosen(server, reply)?,
             Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
             Owed::Given { is_key } => self.given_answered(server, is_key, reply)?,
             Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {
@@ -215,11 +216,14 @@ impl Inner {
     }
 }
 
-/// What the one command between MULTI and EXEC was answered: the first of two elements.
+/// What the one command between MULTI and EXEC was answered: the first of two elements; in another
+/// database than 0 the second of four.
 pub(super) fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
     let mut elements = reply::elements(reply);
+    let (first, second) = (elements.next()?, elements.next()?);
     match (elements.next(), elements.next(), elements.next()) {
-        (Some(first), Some(_), None) => Some(first.to_vec()),
+        (None, ..) => Some(first.to_vec()),
+        (Some(b"+OK\r\n"), Some(_), None) if first == b"+OK\r\n" => Some(second.to_vec()),
         _ => None,
     }
 }
@@ -235,7 +239,7 @@ pub(super) fn without_last(reply: &[u8]) -> Vec<u8> {
 }
 
 /// Whether a duplicate could not do what the executor did: it differs then.
-fn has_failed(reply: &[u8]) -> bool {
+pub(super) fn has_failed(reply: &[u8]) -> bool {
     let is_error = |it: &[u8]| matches!(it.first(), Some(b'-' | b'!'));
     is_error(reply) || reply::elements(reply).any(is_error)
 }
@@ -250,6 +254,10 @@ mod tests {
         assert_eq!(single.as_deref(), Some(&b":42\r\n"[..]));
         let nested = single_of_exec(b"*2\r\n*2\r\n:1\r\n$1\r\na\r\n+OK\r\n");
         assert_eq!(nested.as_deref(), Some(&b"*2\r\n:1\r\n$1\r\na\r\n"[..]));
+        let elsewhere = single_of_exec(b"*4\r\n+OK\r\n:42\r\n+OK\r\n+OK\r\n");
+        assert_eq!(elsewhere.as_deref(), Some(&b":42\r\n"[..]));
+        let lost = b"*4\r\n-ERR DB index is out of range\r\n:42\r\n+OK\r\n+OK\r\n";
+        assert_eq!(single_of_exec(lost), None, "it was done in another database");
         assert_eq!(single_of_exec(b"_\r\n"), None, "the watermark was not written");
         assert_eq!(without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
     }

@@ -45,6 +45,8 @@ pub struct Client {
     /// It speaks Redis Cluster's protocol.
     pub(super) is_of_cluster: bool,
     pub(super) name: Vec<u8>,
+    /// Of which its keys are.
+    pub(super) database: u8,
     /// What `CLIENT LIST` says of it, and which answers it wants.
     pub(super) about: About,
     /// Where answers go while EXEC takes what is answered here.
@@ -90,9 +92,21 @@ pub(super) struct Transaction {
     /// What their answers become for a client of RESP2.
     pub(super) shapes: Vec<Shape>,
     pub(super) count: u32,
+    /// In which its client is, unless EXEC does it.
+    pub(super) home: u8,
+    /// Of which its next command is.
+    pub(super) database: u8,
+    /// Of which commands are that are written next, as they are.
+    pub(super) written_database: u8,
+    /// A database other than 0 is concerned.
+    pub(super) reaches_elsewhere: bool,
+    /// Which of the commands choose a database.
+    pub(super) skipped: Vec<u32>,
     pub(super) shard: Option<usize>,
-    /// It removes all keys.
+    /// It removes all keys: commands that do so in another partition, one after the other.
+    pub(super) flushes: Vec<u8>,
     pub(super) empties: bool,
+    /// Their places.
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) writes: bool,
     /// What of it is answered here.
@@ -225,6 +239,7 @@ impl Inner {
             is_leaving: false,
             is_of_cluster: false,
             name: Vec::new(),
+            database: 0,
             about: About::new(self.now),
             captured: None,
             executing: None,
@@ -249,10 +264,12 @@ impl Inner {
         let consistency = self.consistency_of(parent);
         let session = self.client(parent).map(|client| client.session);
         let seen = session.zip(consistency);
+        let database = self.database_of(parent);
         let (id, own) = (self.welcome(), Arc::clone(&self.permissions.own));
         self.counts.clients -= 1;
         if let Some(client) = self.client(id) {
             (client.user, client.part) = (Some(own), Some(part));
+            client.database = database;
             client.protocol = Protocol::Resp3;
             if let Some((session, consistency)) = seen {
                 (client.session, client.consistency) = (session, consistency);

@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::Instant;
-use evenkeel_ordered::{ConnectionKind, Dropped, ServerSet};
+use evenkeel_ordered::{ConnectionKind, Dropped, Sequence, ServerSet};
 use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -39,9 +39,8 @@ use super::clients::Transaction;
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
-use evenkeel_stores::resp::encode;
-use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::replication::Group;
+use evenkeel_stores::resp::{databases, encode};
 use evenkeel_stores::store::keys::WATERMARK;
 
 /// How often a command is begun, when who does it is lost each time.
@@ -95,6 +94,8 @@ struct Stream {
     is_followed: bool,
     /// All that is done from now on will come.
     is_open: bool,
+    /// It was told something of database 0, so whoever reads it knows where it is.
+    is_placed: bool,
 }
 
 /// One command, from its coming until its effects are logged.
@@ -285,8 +286,8 @@ impl Inner {
         command: &Command,
         parsed: ParsedCommand<'_>,
     ) {
-        let mut commands = Vec::new();
-        parsed.write(&mut commands);
+        let (mut commands, database) = (Vec::new(), self.database_of(id));
+        databases::write_within(&mut commands, database, |out| parsed.write(out));
         if let Some(lacks) = self.lacks(parsed.argument(0)) {
             return self.refuse(id, &lacks);
         }
@@ -295,7 +296,7 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let form = Form::One(commands::shape(command, parsed.arguments()));
-        let (client, count, is_single) = (id, 1, true);
+        let (client, count, is_single) = (id, databases::count_within(database), true);
         let (waiter, published) = (None, Vec::new());
         self.run_effects(Request {
             client,
@@ -411,7 +412,8 @@ impl Inner {
             Some(stream) if stream.is_open => self.send_effect(partition),
             Some(_) => {}
             None => {
-                let stream = Stream { connection, is_followed: false, is_open: false };
+                let stream =
+                    Stream { connection, is_followed: false, is_open: false, is_placed: false };
                 self.effects.streams.insert(server, stream);
                 self.effects.wanted.notify_one();
             }
@@ -427,6 +429,10 @@ impl Inner {
         }
         if !self.can_fill_anew(partition) {
             return self.refuse_effect(partition, ALONE);
+        }
+        let stream = self.effects.streams.get_mut(&server);
+        if stream.is_some_and(|stream| !std::mem::replace(&mut stream.is_placed, true)) {
+            self.servers[server].marked = Sequence(0); // it is marked anew
         }
         // What it is told to have later would be more than it has by the log.
         self.mark(server);
@@ -493,9 +499,11 @@ impl Inner {
         if watching.is_some_and(|it| self.is_broken(it, 0)) {
             return self.abort_effect(partition);
         }
+        let client = self.effects.running.get(&partition).map(|it| it.request.client);
+        let databases = self.databases_for(client);
         let Some(effect) = self.effects.running.get_mut(&partition) else { return };
         let mut group = effect.group.take().unwrap_or_default();
-        let keys = match group.keys() {
+        let keys = match group.keys(databases) {
             Ok(keys) => keys,
             Err(text) => return self.abandon_effect(partition, Dropped::Failed, text),
         };
@@ -503,14 +511,14 @@ impl Inner {
             encode::command(&mut group.commands, &[b"DEL", NOTHING]);
             group.count = 1;
         }
+        self.note_databases(&mut group);
         let hashes: Vec<u128> = keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         hashes.iter().for_each(|&hash| self.forget_last_id(hash));
         let strays: Vec<&[u8]> = match self.map.partitions() {
             1 => Vec::new(),
             _ => {
-                let is_here =
-                    |key: &[u8]| self.map.partition(self.map.shard(slot(key))) == partition;
+                let is_here = |place: &[u8]| self.partition_of(place) == partition;
                 key_names.iter().copied().filter(|key| !is_here(key)).collect()
             }
         };

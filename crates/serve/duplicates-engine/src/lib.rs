@@ -32,6 +32,7 @@
 //! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
 //! | `cluster.rs` | what clients of Redis Cluster are answered otherwise |
 //! | `front.rs` | what the next ones share |
+//! | `databases.rs` | `SELECT`: which database a key is of |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
 //! | `pause.rs` | `CLIENT PAUSE`: commands that are kept back |
@@ -62,6 +63,7 @@ mod cluster;
 mod config_command;
 mod connection_state;
 mod counts;
+mod databases;
 mod effects;
 mod flush;
 mod front;
@@ -237,6 +239,8 @@ pub struct Inner {
     published: channels::Published,
     effects: Effects,
     scripts: Scripts,
+    /// The last database that may have keys.
+    pub database_last: u8,
 }
 
 /// One duplicate.
@@ -266,6 +270,8 @@ pub struct Server {
     pub(crate) is_unsure: bool,
     /// The version that it said to be.
     pub version: Option<String>,
+    /// How many databases it had when it was reached last.
+    pub databases: Option<u8>,
 }
 
 /// A server that is being filled from another.
@@ -336,7 +342,6 @@ impl Engine {
         }
         let checks = Checks::new(config.check_rate);
         let reads = Reads::new(&config, partitions.len(), history.last().epoch.0);
-        let strong = Strong::new(history.last().sequence);
         let mut inner = Inner {
             members,
             reads,
@@ -353,6 +358,7 @@ impl Engine {
             layout,
             moving: None,
             changes: Changes::default(),
+            strong: Strong::new(history.last().sequence),
             history,
             log,
             servers,
@@ -368,7 +374,6 @@ impl Engine {
             scratch: Vec::new(),
             state_pass: None,
             streams: Streams::default(),
-            strong,
             checks,
             gathers: Slab::new(),
             scans: Scans::default(),
@@ -381,6 +386,7 @@ impl Engine {
             published: channels::Published::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
+            database_last: 0,
         };
         inner.replan_reads();
         inner.start_manager();

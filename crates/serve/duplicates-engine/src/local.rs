@@ -8,13 +8,13 @@ use super::access::unix_ms;
 use super::client_command::BAD_NAME;
 use super::clients::Transaction;
 use super::effects::Request;
-use super::types::{ClientId, Form, ParsedCommand, Write};
+use super::types::{ClientId, ErrorReply, Form, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer,
 };
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
-use evenkeel_stores::resp::{Protocol, encode, pause, rewrite, whole};
+use evenkeel_stores::resp::{Protocol, databases, encode, pause, rewrite, whole};
 
 const PING_ARITY: &str = "ERR wrong number of arguments for 'ping' command";
 const FLUSH_BESIDE_EFFECTS: &str = "ERR FLUSHALL and FLUSHDB are not taken in one transaction with \
@@ -58,11 +58,7 @@ impl Inner {
                 }
             }
             Local::Reset => self.reset(id),
-            Local::Select => match integer(parsed.argument(1)) {
-                Some(0) => self.ok(id),
-                Some(_) => self.refuse(id, "ERR DB index is out of range"),
-                None => self.refuse(id, "ERR value is not an integer or out of range"),
-            },
+            Local::Select => self.select(id, parsed),
             Local::Acl => self.acl(id, parsed),
             Local::AskAll => self.ask_all(id, parsed),
             Local::AskOne => self.ask_one(id, parsed),
@@ -163,6 +159,7 @@ impl Inner {
             client.transaction = None;
             client.protocol = Protocol::Resp2;
             client.name.clear();
+            client.database = 0;
             client.about.reset();
             client.consistency = consistency;
             client.user = nobody;
@@ -186,7 +183,9 @@ impl Inner {
             let text = "ERR MULTI calls can not be nested";
             return self.reply_now(id, |out, _| encode::error(out, text));
         }
-        client.transaction = Some(Transaction::default());
+        let database = client.database;
+        client.transaction =
+            Some(Transaction { home: database, database, ..Transaction::default() });
         self.ok(id);
     }
 
@@ -217,13 +216,15 @@ impl Inner {
         let draws = matches!(class, Class::Rewritten(Rewrite::Pop, _)) && self.is_redis();
         // Nothing waits there: a read of a group is done at once.
         let is_effect = draws || matches!(class, Class::Effects | Class::Waits(WaitsFor::Group));
+        let queued = self.client(id).and_then(|client| client.transaction.as_ref());
+        let database = queued.map_or(0, |transaction| transaction.database);
         let written = match class {
             Class::Rewritten(Rewrite::Pop, _) if draws => {
                 parsed.write(&mut text);
                 Ok(())
             }
             Class::Rewritten(rewritten, _) => {
-                let now_unix_ms = self.time_of(rewritten, parsed);
+                let now_unix_ms = self.time_of(database, rewritten, parsed);
                 rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut text)
             }
             _ => {
@@ -234,10 +235,10 @@ impl Inner {
         if let Err(refusal) = written {
             return self.refuse(id, refusal.0);
         }
-        let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
-        let keys: Vec<Box<[u8]>> = keys.map(|index| parsed.argument(index).into()).collect();
         let Some(client) = self.client(id) else { return };
         let Some(transaction) = &mut client.transaction else { return };
+        let keys = databases::places(transaction.database, command, parsed.arguments());
+        let keys: Vec<Box<[u8]>> = keys.into_iter().map(|place| Box::from(&*place)).collect();
         let first = *transaction.shard.get_or_insert(place.shard);
         let fits = self.map.partition(first) == place.partition;
         let Some(client) = self.client(id) else { return };
@@ -250,6 +251,9 @@ impl Inner {
         if is_effect && transaction.empties {
             return self.refuse(id, FLUSH_BESIDE_EFFECTS);
         }
+        transaction.turn();
+        transaction.reaches_elsewhere |=
+            databases::target_argument(command, parsed.arguments()).is_some();
         transaction.commands.extend_from_slice(&text);
         transaction.count += 1;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
@@ -259,8 +263,14 @@ impl Inner {
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
     }
 
-    /// `FLUSHALL` between MULTI and EXEC.
-    pub(super) fn queue_flush(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+    /// `FLUSHALL` or `FLUSHDB` between MULTI and EXEC.
+    pub(super) fn queue_flush(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let is_one = self.empties_one(command);
         if let Some(lacks) = self.lacks(parsed.argument(0)) {
             return self.refuse(id, &lacks);
         }
@@ -272,7 +282,12 @@ impl Inner {
         if transaction.is_effect {
             return self.refuse(id, FLUSH_BESIDE_EFFECTS);
         }
-        whole::write_flush(parsed.arguments().get(1), &mut transaction.commands);
+        let how = parsed.arguments().get(1);
+        transaction.turn();
+        // It is of the database that was turned to.
+        whole::write_flush(is_one.then_some(0), how, &mut transaction.commands);
+        let database = is_one.then_some(transaction.database);
+        whole::write_flush(database, how, &mut transaction.flushes);
         transaction.count += 1;
         transaction.shapes.push(Shape::Plain);
         (transaction.writes, transaction.empties) = (true, true);
@@ -307,26 +322,25 @@ impl Inner {
             false => self.unwatch(id),
         };
         if is_broken {
-            self.unwatch(id);
+            self.end_in(id, transaction.home);
             return self.reply_now(id, encode::null_array);
         }
+        transaction.finish();
         let form = transaction.form();
         let published = std::mem::take(&mut transaction.published);
         if transaction.count == 0 {
             return self.exec_nothing(id, &published, &form);
         }
         // A shard may have moved since they came.
-        let place = self.locate_keys(transaction.keys.iter().map(AsRef::as_ref));
-        let shard = place.and_then(|place| Ok(place.map_or(Ok(0), Location::shard_to_write)?));
-        let shard = match shard {
+        let shard = match self.shard_of_exec(&transaction) {
             Ok(shard) => shard,
             Err(reply) => {
-                self.unwatch(id);
+                self.end_in(id, transaction.home);
                 return self.refuse(id, &reply.to_string());
             }
         };
         if transaction.empties && !published.is_empty() {
-            self.unwatch(id);
+            self.end_in(id, transaction.home);
             return self.refuse(id, PUBLISH_BESIDE_FLUSH);
         }
         if transaction.empties {
@@ -363,8 +377,22 @@ impl Inner {
                 is_single: false,
             },
         );
-        if let Some(call) = call {
-            self.publish_behind(call, published);
+        match call {
+            Some(call) => self.publish_behind(call, published),
+            None => self.end_in(id, transaction.home),
+        }
+    }
+
+    fn shard_of_exec(&self, transaction: &Transaction) -> Result<usize, ErrorReply> {
+        let keys = transaction.keys.iter().map(|place| databases::key(place));
+        Ok(self.locate_keys(keys)?.map_or(Ok(0), Location::shard_to_write)?)
+    }
+
+    /// A transaction is not done: its client is where it was.
+    fn end_in(&mut self, id: ClientId, database: u8) {
+        self.unwatch(id);
+        if let Some(client) = self.client(id) {
+            client.database = database;
         }
     }
 

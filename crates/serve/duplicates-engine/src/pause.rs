@@ -135,7 +135,7 @@ impl Inner {
         (command, class): (&Command, Class),
         parsed: ParsedCommand<'_>,
     ) -> bool {
-        let Some(client) = self.client(id).filter(|it| it.is_known && !it.is_of_cluster) else {
+        let Some(client) = self.client(id).filter(|it| it.is_known() && !it.is_of_cluster) else {
             return false;
         };
         if client.is_leaving {

@@ -12,6 +12,7 @@
 //! Nothing is sent within [`Inner::settle`], which may not be entered twice: what is to be tried
 //! again is noted, and sent before the next flush.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_core::Instant;
@@ -21,10 +22,11 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::Inner;
 use super::group_waits::{Kind, kind_of, why_gone};
 use super::types::{Asked, ClientId, ErrorReply, Form, Inquiry, Owed, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Command, Repeat, Wait};
-use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::commands::{Command, Repeat, Wait};
 use evenkeel_stores::resp::reply::{elements, payload};
+use evenkeel_stores::resp::request::Arguments;
 use evenkeel_stores::resp::waiting::{self, Try, fills, is_move, leaves_no_stream};
+use evenkeel_stores::resp::{databases, encode};
 
 /// Bytes of all commands that wait.
 const BYTES_MAX: usize = 64 << 20;
@@ -56,6 +58,8 @@ pub(super) struct Waiter {
     pub(super) client: ClientId,
     pub(super) command: &'static Command,
     kind: Kind,
+    /// Of which its keys are.
+    pub(super) database: u8,
     /// What it says; ids `$` of `XREAD` become ids.
     pub(super) text: Vec<u8>,
     /// Last ids that are asked for.
@@ -73,6 +77,29 @@ pub(super) enum End {
     Timeout,
     Unblocked,
     Gone,
+}
+
+impl Waiter {
+    /// The places of its keys.
+    pub(super) fn places(&self) -> Vec<Box<[u8]>> {
+        let keys = waiting::attempt(self.command, &self.text, None).keys;
+        keys.iter().map(|key| Box::from(&*databases::place(self.database, key))).collect()
+    }
+}
+
+/// The places that a write may fill, as [`fills`] has keys; what goes to another database may be
+/// anything.
+fn filled<'a>(
+    database: u8,
+    command: &Command,
+    arguments: Arguments<'a>,
+) -> Vec<(Cow<'a, [u8]>, Option<Wait>, usize)> {
+    if databases::target_argument(command, arguments).is_some() {
+        let places = databases::places(database, command, arguments).into_iter();
+        return places.map(|place| (place, None, usize::MAX)).collect();
+    }
+    let filled = fills(command, arguments).into_iter();
+    filled.map(|(key, wait, most)| (databases::place(database, key), wait, most)).collect()
 }
 
 impl Waiting {
@@ -107,13 +134,15 @@ impl Waiting {
         found
     }
 
-    /// All keys are gone: who waits in a group and is to be tried, with the key.
-    fn lose_groups(&mut self) -> Vec<(u64, Vec<u8>)> {
+    /// All keys (of one database) are gone: who waits in a group and is to be tried, with the key.
+    fn lose_groups(&mut self, database: Option<u8>) -> Vec<(u64, Vec<u8>)> {
         let mut tried = Vec::new();
-        for waiter in self.commands.values_mut().filter(|it| it.kind.0 == Wait::Group) {
+        let waiters = self.commands.values_mut().filter(|it| it.kind.0 == Wait::Group);
+        for waiter in waiters.filter(|it| database.is_none_or(|of| of == it.database)) {
             waiter.is_stream_gone = true;
-            for key in waiting::attempt(waiter.command, &waiter.text, None).keys {
-                let found = self.order.fill(&key, Some(waiter.kind), 1);
+            for place in waiter.places() {
+                let found = self.order.fill(&place, Some(waiter.kind), 1);
+                let key = databases::key(&place);
                 tried.extend(found.into_iter().map(|it| (it, key.to_vec())));
             }
         }
@@ -138,7 +167,10 @@ impl Inner {
             return self.refuse(id, &reply.to_string());
         }
         self.try_again();
-        let keys = waiting::waited_for(command, arguments);
+        let database = self.database_of(id);
+        let keys = waiting::waited_for(command, arguments).into_iter();
+        let keys: Vec<Box<[u8]>> =
+            keys.map(|key| Box::from(&*databases::place(database, &key))).collect();
         let mut text = Vec::new();
         arguments.write(&mut text);
         let waiting = &mut self.waiting;
@@ -155,8 +187,17 @@ impl Inner {
         let wanted = Wanted { kind, takes, keys, due };
         let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
         let (client, asked, end) = (id, last_ids.len(), None);
-        let is_stream_gone = false;
-        let waiter = Waiter { client, command, kind, text, asked, is_first, is_stream_gone, end };
+        let waiter = Waiter {
+            client,
+            command,
+            kind,
+            database,
+            text,
+            asked,
+            is_first,
+            is_stream_gone: false,
+            end,
+        };
         waiting.commands.insert(order, waiter);
         due.into_iter().for_each(|due| self.reads.arm(due));
         if let Some(client) = self.client(id) {
@@ -164,7 +205,8 @@ impl Inner {
         }
         self.hold(id);
         for (key, at) in last_ids {
-            let (key, asked) = (arguments.at(key).into(), Asked::LastId(at));
+            let key = databases::place(database, arguments.at(key)).into();
+            let asked = Asked::LastId(at);
             self.inquire(Box::new(Inquiry { client: id, number: order, key, asked }));
         }
         if is_tried && asked == 0 {
@@ -182,6 +224,7 @@ impl Inner {
         }
         waiter.is_first &= key.is_none();
         let (id, (wait, _), command) = (waiter.client, waiter.kind, waiter.command);
+        let database = waiter.database;
         if wait == Wait::Group {
             if let Some(client) = self.client(id) {
                 client.is_idle = true; // until it is begun
@@ -203,14 +246,17 @@ impl Inner {
             client.is_idle = false;
         }
         let call = if is_read {
-            self.read_for(id, (command, shard), &text)
+            self.read_for(id, (command, shard, database), &text)
         } else {
             let names = if self.needs_keys(shard) { &*names } else { &[] };
-            let keys: Vec<u128> = names.iter().map(|key| xxh3_128(key)).collect();
-            let key_names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+            let places: Vec<_> = names.iter().map(|key| databases::place(database, key)).collect();
+            let keys: Vec<u128> = places.iter().map(|place| xxh3_128(place)).collect();
+            let key_names: Vec<&[u8]> = places.iter().map(AsRef::as_ref).collect();
             let (repeat, form) = (Repeat::Once, Form::One(command.shape));
-            let (keys, key_names, commands) = (&*keys, &*key_names, &*text);
-            let (is_single, count) = (true, 1);
+            let mut commands = Vec::new();
+            databases::write_within(&mut commands, database, |out| out.extend_from_slice(&text));
+            let (keys, key_names, commands) = (&*keys, &*key_names, &*commands);
+            let (is_single, count) = (true, databases::count_within(database));
             self.waiting.is_trying = true;
             let write = Write { commands, count, shard, repeat, keys, key_names, form, is_single };
             let call = self.write(id, &write);
@@ -244,7 +290,7 @@ impl Inner {
     fn read_for(
         &mut self,
         id: ClientId,
-        (command, shard): (&Command, usize),
+        (command, shard, database): (&Command, usize, u8),
         text: &[u8],
     ) -> Option<usize> {
         if !self.leads() {
@@ -264,12 +310,10 @@ impl Inner {
         let call = self.open(id, (shard, partition), None, to, Form::One(command.shape));
         let opened = &mut self.calls[call];
         (opened.level, opened.needs_leadership) = (eligible.needs, true);
-        opened.text = text.to_vec();
+        databases::write_within(&mut opened.text, database, |out| out.extend_from_slice(text));
         for server in to.iter() {
-            let connection = self.servers[server].connection(ConnectionKind::Ordered);
-            connection.pending.extend_from_slice(text);
-            connection.owe(Owed::Access { call });
-            self.members.sent(self.now, server, None);
+            let place = (server, ConnectionKind::Ordered, database);
+            self.ask_in(place, Owed::Access { call }, |out| out.extend_from_slice(text));
         }
         self.schedule();
         Some(call)
@@ -281,15 +325,19 @@ impl Inner {
             return;
         }
         let mut tried = Vec::new();
-        commands::for_each(commands, |known| {
-            let Some((command, arguments)) = known else { return };
-            if matches!(command.name, "flushall" | "flushdb") {
-                tried.extend(self.waiting.lose_groups());
+        databases::for_each(commands, |known| {
+            let Some((database, command, arguments)) = known else { return };
+            match command.name {
+                "flushall" => tried.extend(self.waiting.lose_groups(None)),
+                "flushdb" => tried.extend(self.waiting.lose_groups(Some(database))),
+                _ => {}
             }
-            for (key, wait, most) in fills(command, arguments) {
-                if self.waiting.order.is_waited_for(key) {
-                    let is_stream_gone = leaves_no_stream(command, arguments, key);
-                    let found = self.waiting.fill(key, (wait, most), is_stream_gone);
+            for (place, wait, most) in filled(database, command, arguments) {
+                if self.waiting.order.is_waited_for(&place) {
+                    let (at, key) = databases::at(&place);
+                    // What comes from another database may be a stream.
+                    let is_gone = at == database && leaves_no_stream(command, arguments, key);
+                    let found = self.waiting.fill(&place, (wait, most), is_gone);
                     tried.extend(found.into_iter().map(|it| (it, key.to_vec())));
                 }
             }
@@ -322,8 +370,9 @@ impl Inner {
         let is_other = !is_served && answer.starts_with(b"-WRONGTYPE");
         // One that fails at once took nothing from anybody.
         let passes_on = moves && !(waiter.is_first && answer.starts_with(b"-"));
+        let database = waiter.database;
         let waited_for = match kind.0 {
-            Wait::Group => waiting::attempt(waiter.command, &waiter.text, None).keys,
+            Wait::Group => waiter.places(),
             _ => Vec::new(),
         };
         waiter.is_first = false;
@@ -331,7 +380,8 @@ impl Inner {
             if passes_on {
                 // What could not be moved is for the next one.
                 let moved = waiting::moved(&waiter.text, answer.starts_with(b"-"));
-                self.waiting.filled.extend(moved);
+                let place = moved.map(|key| Box::from(&*databases::place(database, &key)));
+                self.waiting.filled.extend(place);
                 self.schedule();
             }
             let answer = gone.unwrap_or(answer);
@@ -397,12 +447,13 @@ impl Inner {
             return;
         }
         for key in std::mem::take(&mut self.waiting.filled) {
-            if self.effects.is_ahead(self.partition_of(&key)) || self.pause.keeps_writes() {
+            let own = databases::key(&key);
+            if self.effects.is_ahead(self.partition_of(own)) || self.pause.keeps_writes() {
                 self.waiting.filled.push(key); // until that is done
                 continue;
             }
             for order in self.waiting.order.fill(&key, Some((Wait::List, 0)), 1) {
-                self.attempt(order, Some(&key));
+                self.attempt(order, Some(own));
             }
         }
         let mut from = 0;

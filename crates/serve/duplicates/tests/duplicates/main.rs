@@ -8,6 +8,7 @@ mod advice;
 mod all_keys;
 mod beside;
 mod channels;
+mod databases;
 mod diverged;
 mod effects;
 #[cfg(target_os = "linux")]

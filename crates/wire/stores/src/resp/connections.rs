@@ -166,6 +166,7 @@ pub struct Line {
     pub age_s: u64,
     pub idle_s: u64,
     pub kind: Kind,
+    pub database: u8,
     /// Commands since MULTI; -1 outside of it.
     pub multi: i64,
     /// Bytes of answers that wait for it.
@@ -187,7 +188,7 @@ impl fmt::Display for Line {
         };
         writeln!(
             f,
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 \
              ssub=0 multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll=0 \
              omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} \
              lib-ver={}",
@@ -197,6 +198,7 @@ impl fmt::Display for Line {
             self.name,
             self.age_s,
             self.idle_s,
+            self.database,
             self.multi,
             self.query_bytes,
             self.out_bytes,
@@ -236,6 +238,7 @@ mod tests {
             age_s: 1,
             idle_s: 0,
             kind: Kind::Normal,
+            database: 3,
             multi: -1,
             out_bytes: 0,
             command: "client|list",
