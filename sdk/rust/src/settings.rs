@@ -89,7 +89,8 @@ impl Settings {
         self
     }
 
-    /// The law; default [`Law::FeedForward`], which is the published law until `cores` is set.
+    /// The law; default [`Law::FeedForward`], which learns the capacity at the first overload where
+    /// `cores` is not set, and is the published law until then.
     pub fn law(mut self, law: Law) -> Self {
         self.law = law;
         self
