@@ -121,8 +121,11 @@ pub struct Planned {
     /// dimmed, the load that its dimmers are to leave. `None` where the capacity is unknown.
     pub utilisation_ppm: Vec<Option<u64>>,
     /// `more[i][j]`: what one more quantum of `i` costs if it is served at `j`, millionths of a
-    /// violation for each of its requests.
+    /// violation for each of its requests: its own cost and what it does to those who are there.
     pub more: Vec<Vec<u64>>,
+    /// `last[i][j]`: what the last quantum of `i` costs that is served at `j`, as much as would be
+    /// saved without it; 0 where none is. At most `more[i][i]`, or it would be served at home.
+    pub last: Vec<Vec<u64>>,
     /// Requests that miss the objective: quanta times parts per million.
     pub violations: u64,
     /// The same everywhere for the same plan.
@@ -259,27 +262,30 @@ impl Joint {
             u64::from(answer.rates[from][to]) * ppm
         };
         let cost = |site: usize| pricing.sum(site, loads[site], &users(site), states[site]);
-        let row = |from: usize| sites.clone().map(|to| self.more(&answer, from, to)).collect();
+        let square = |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
+            sites.clone().map(|from| sites.clone().map(|to| of(from, to)).collect()).collect()
+        };
+        let more = |from: usize, to: usize| {
+            let mut users = users(to);
+            users[from].1 += 1;
+            pricing.least(to, &users).saturating_sub(cost(to))
+        };
+        let last = |from: usize, to: usize| {
+            let mut users = users(to);
+            users[from].1 = users[from].1.saturating_sub(1);
+            cost(to).saturating_sub(pricing.least(to, &users))
+        };
         let pairs = sites.clone().flat_map(|from| sites.clone().map(move |to| (from, to)));
         Ok(Planned {
             cost: sites.clone().map(cost).sum(),
             utilisation_ppm: sites.clone().map(utilisation).collect(),
-            more: sites.clone().map(row).collect(),
+            more: square(&more),
+            last: square(&last),
             violations: pairs.map(|(from, to)| late(from, to)).sum(),
             hash: hash(&answer, &states),
             states,
             answer,
         })
-    }
-
-    /// What one more quantum of `from` costs at `to`.
-    fn more(&self, answer: &Answer, from: usize, to: usize) -> u64 {
-        let load = answer.loads[to];
-        let cost = |origin: usize, load: u32| u64::from(self.cost_ppm(origin, to, load));
-        let rise = |(origin, row): (usize, &Vec<u32>)| {
-            u64::from(row[to]) * (cost(origin, load + 1) - cost(origin, load))
-        };
-        cost(from, load + 1) + answer.rates.iter().enumerate().map(rise).sum::<u64>()
     }
 }
 
@@ -334,6 +340,15 @@ impl Pricing {
             amount => u64::from(amount) * self.cost(from, site, load, state),
         };
         users.iter().map(of).sum()
+    }
+
+    /// What these users cost in the state that is cheapest for them.
+    fn least(&self, site: usize, users: &[(usize, u32)]) -> u64 {
+        let load = users.iter().map(|user| user.1).sum();
+        if load == 0 {
+            return 0;
+        }
+        self.sum(site, load, users, self.cheapest(site, load, users))
     }
 
     fn cost(&self, from: usize, to: usize, load: u32, state: State) -> u64 {

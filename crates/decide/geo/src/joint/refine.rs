@@ -115,11 +115,6 @@ impl<'a> Refining<'a> {
         self.priced += 1;
         let users: Vec<(usize, u32)> =
             self.rates.iter().map(|row| row[site]).enumerate().filter(|user| user.1 > 0).collect();
-        let load = users.iter().map(|user| user.1).sum();
-        if load == 0 {
-            return 0;
-        }
-        let pricing = &self.joint.pricing;
-        pricing.sum(site, load, &users, pricing.cheapest(site, load, &users))
+        self.joint.pricing.least(site, &users)
     }
 }

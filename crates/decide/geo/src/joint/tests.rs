@@ -82,6 +82,10 @@ fn gap(family: Family, quantum: u32, seed: u64, prices: &Prices) -> f64 {
     let joint = joint(&problem, Some(&hedged(&problem)), prices);
     let planned = plan(&joint);
     assert!(planned.cost <= planned.answer.objective, "states chosen again cost no more");
+    for (from, to) in (0..9).map(|pair| (pair / 3, pair % 3)) {
+        let (last, here) = (planned.last[from][to], planned.more[from][from]);
+        assert!(from == to || last <= here, "{family:?} {seed}: {from} would stay");
+    }
     // The solver is exact on the priced curves.
     let priced = brute(problem.demand(), |to, users| {
         let load = users.iter().sum();
