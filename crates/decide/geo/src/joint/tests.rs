@@ -237,6 +237,25 @@ fn overload_is_priced_and_nobody_is_given_up() {
     assert_eq!(planned.violations, 280 * 1_000_000);
 }
 
+/// Each would be broken by the moves that make a plan cheaper, were they not asked.
+#[test]
+fn limits_bounds_and_writes_hold_when_quanta_are_moved() {
+    let problem = steep_problem(&[150, 20, 20], 100, 0);
+    let prices = Prices { wan: 0, ..Prices::default() };
+    let rates = |problem: &Problem| plan(&joint(problem, None, &prices)).answer.rates;
+    let free = rates(&problem);
+    assert!(free[0][1] > 10 && free[0][2] > 10, "{free:?}");
+    let limit = u32::MAX;
+    let limits = [vec![limit, 5, 0], vec![limit; 3], vec![limit; 3]];
+    let limited = rates(&problem.clone().with_limits(&limits).unwrap());
+    assert_eq!(limited[0][1..], [5, 0]);
+    let kept = rates(&problem.clone().with_movable(vec![3, limit, limit]).unwrap());
+    assert_eq!(kept[0][0], 147, "{kept:?}");
+    let bounded = rates(&problem.with_bounds(vec![limit, 24, 22]).unwrap());
+    let load = |site: usize| bounded.iter().map(|row| row[site]).sum::<u32>();
+    assert!(load(1) <= 24 && load(2) <= 22, "{bounded:?}");
+}
+
 #[test]
 fn hedges_are_for_loads_with_room() {
     let problem = steep_problem(&[100], 100, 0);
