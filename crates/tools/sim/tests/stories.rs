@@ -311,6 +311,7 @@ fn every_shipped_scenario_runs_the_same_twice() {
             "c3-dynamic" => &["workload.phases.0.at=20ms"],
             "brownout-crash" => &["faults.0.at=1s", "faults.1.at=2s", "faults.7.at=4s"],
             "brownout-step" => &["workload.phases.1.at=300ms", "workload.phases.2.at=600ms"],
+            _ if name.starts_with("joint-") => &["redirect.profile_requests=2000"],
             _ => &[],
         };
         sooner.iter().for_each(|set| node.set(set).unwrap());
