@@ -34,6 +34,7 @@
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `aside` | duplicates are asked past a script that runs |
 //! | `nodes` | the processes of a service, and the doors of this one |
+//! | `groups` | one of several groups of partitions, turn after turn |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | `control`, `mover` | changes of which partition holds what |
@@ -51,6 +52,7 @@ mod connection;
 mod control;
 mod follow;
 mod frontend;
+mod groups;
 mod member;
 mod members;
 pub mod metrics;

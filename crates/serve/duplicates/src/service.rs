@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::client::SessionOpener;
-use super::config::{Connector, DuplicatesConfig, Target, of_table};
+use super::config::{Connector, DuplicatesConfig, of_table};
 use super::control::{self, Asked, Control};
 use super::frontend::{Frontend, accept_config, sentinel_config};
 use super::member;
@@ -24,14 +25,17 @@ use super::mover;
 use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
-use super::{aside, follow};
+use super::{aside, follow, groups};
 use evenkeel_duplicates_engine::Engine;
 use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
+use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{
-    self as leadership, Door, EtcdStore, Holder, Leadership, Sentinel, StandIn,
+    self as leadership, Door, EtcdStore, Holder, Known, Leadership, Sentinel, StandIn,
 };
-use evenkeel_runtime::accept::{Listener, Served, Sharing, StopSignal, accept, first};
+use evenkeel_runtime::accept::{
+    AcceptConfig, Listener, Served, Sharing, StopSignal, accept, first,
+};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_runtime::tls::ServerTls;
@@ -51,16 +55,22 @@ const HOLD_LEASES: u32 = 2;
 /// How long after the layout could not be read it is tried again.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// `[duplicates.NAME]`, with its address bound and its log open, not yet running.
+/// `[duplicates.NAME]` or one group of it, with its address bound and its log open, not yet
+/// running.
 #[derive(Debug)]
 pub struct Service {
     config: DuplicatesConfig,
     /// Those of the configuration.
     connectors: BTreeMap<String, Connector>,
     state: watch::Sender<Arc<DuplicatesState>>,
+    known: Arc<watch::Sender<Known>>,
+    /// Where all clients connect; of a group, those within the process.
     listener: Listener,
+    /// Where plain clients of a service of several groups come, of the first.
+    front: Option<Listener>,
     sentinel: Option<Listener>,
     cluster: Option<Listener>,
+    address: SocketAddr,
     tls: Option<ServerTls>,
     log: Log,
     recovered: Recovered,
@@ -71,12 +81,25 @@ pub struct Service {
 }
 
 impl Service {
-    /// Binds the address and opens the log.
+    /// Opens all groups of a service.
+    ///
+    /// # Errors
+    /// As [`Service::open`].
+    pub fn open_all(config: &DuplicatesConfig) -> io::Result<Vec<Self>> {
+        let known = Arc::new(watch::Sender::new(Known::nothing(config.group.of)));
+        config.split().iter().map(|group| Self::open_group(group, Arc::clone(&known))).collect()
+    }
+
+    /// Binds the address of a service that is one group and opens the log.
     ///
     /// # Errors
     /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
     /// opened.
     pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
+        Self::open_group(config, Arc::new(watch::Sender::new(Known::nothing(1))))
+    }
+
+    fn open_group(config: &DuplicatesConfig, known: Arc<watch::Sender<Known>>) -> io::Result<Self> {
         let of_service = |error| of_table(&format!("duplicates.{}", config.name), &error);
         let configured = Layout::configured(config.shards, &config.places());
         let configured = configured.ok_or_else(|| {
@@ -88,21 +111,22 @@ impl Service {
             ))
         })?;
         let tls = config.load_tls()?;
-        let (listener, dialer) = Listener::bind_as(config.listen, Sharing::Alone)?.with_memory();
-        let sentinel = config.sentinel.map(|address| Listener::bind_as(address, Sharing::Alone));
-        let sentinel = sentinel.transpose()?;
-        let cluster = config.cluster.map(|address| Listener::bind_as(address, Sharing::Alone));
-        let cluster = cluster.transpose()?;
-        let opened = Log::open(&config.log_directory, config.log.clone());
-        let (log, recovered) = opened.map_err(io::Error::other).map_err(of_service)?;
-        let connector = |target: &Target| Ok((target.place(), target.open()?));
-        let connectors = config.targets().map(connector).collect::<io::Result<_>>();
-        let connectors = connectors.map_err(of_service)?;
-        let listen = listener.address()?;
+        let bind = |address| Listener::bind_as(address, Sharing::Alone);
+        let plain = (config.group.number == 0).then(|| bind(config.listen)).transpose()?;
+        let ((listener, dialer), front) = match plain {
+            Some(plain) if config.group.is_whole() => (plain.with_memory(), None),
+            plain => (Listener::memory(), plain),
+        };
+        let sentinel = config.sentinel.map(bind).transpose()?;
+        let cluster = config.cluster.map(bind).transpose()?;
+        let (log, recovered) = open_log(config).map_err(of_service)?;
+        let connectors = open_connectors(config).map_err(of_service)?;
+        let listen = front.as_ref().unwrap_or(&listener).address().unwrap_or(config.listen);
         let at = cluster.as_ref().map(Listener::address).transpose()?;
         let config = DuplicatesConfig { listen, cluster: at, ..config.clone() };
+        let address = at.filter(|_| !config.group.is_whole()).unwrap_or(listen);
         let name = config.name.clone();
-        let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
+        let first = DuplicatesState { name, address: address.to_string(), ..Default::default() };
         let (state, _) = watch::channel(Arc::new(first));
         let opener = SessionOpener(dialer);
         let (control, changes) = Control::new();
@@ -110,9 +134,12 @@ impl Service {
             config,
             connectors,
             state,
+            known,
             listener,
+            front,
             sentinel,
             cluster,
+            address,
             tls,
             log,
             recovered,
@@ -143,43 +170,110 @@ impl Service {
         &self.config.name
     }
 
-    /// Where clients connect, with the port the system chose.
-    ///
-    /// # Errors
-    /// As the operating system says.
-    pub fn address(&self) -> io::Result<std::net::SocketAddr> {
-        self.listener.address()
+    /// Where clients connect, with the port the system chose; of a group, those of Redis Cluster.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Serves until told to stop, and every client has what it is owed or the drain's time is up.
     ///
     /// # Errors
-    /// When another process has taken over the duplicates, or the log fails at the start.
+    /// When another process has taken over the duplicates, or the log fails at the start. A group
+    /// then waits for another turn.
     ///
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
-        let Self { mut config, mut connectors, state, log, recovered, configured, .. } = self;
-        let (listener, mut changes, mut leading) = (self.listener, self.changes, JoinSet::new());
+        let Self { config, state, known, .. } = self;
         let accepting = watch::Sender::new(Arc::new(accept_config(&config, self.tls.clone())));
         let holder = watch::Sender::default();
-        let _sentinel = answer_clients(&config, self.sentinel.zip(Some(self.tls)), &holder, &stop);
-        let (cluster, _announcing) = nodes::view(&config, &holder);
-        let doors = Doors::new(listener, self.cluster.zip(cluster.clone()), accepting.subscribe());
+        let sentinel = self.sentinel.zip(Some(self.tls.clone()));
+        let _sentinel = answer_clients(&config, sentinel, &holder, &stop);
+        let _front = groups::turn_away(&config, self.front.zip(Some(self.tls)), &stop);
+        let (cluster, _announcing) = nodes::view(&config, &known, stop.clone());
+        let door = self.cluster.zip(cluster.clone());
+        let mut turns = Turns {
+            clock,
+            doors: Doors::new(self.listener, door, accepting.subscribe()),
+            configured: self.configured,
+            changes: Rc::new(Mutex::new(self.changes)),
+            config,
+            state,
+            known,
+            holder,
+            accepting,
+            cluster,
+            leaves: 0,
+        };
+        let opened = Opened { log: self.log, recovered: self.recovered, at: self.connectors };
+        match turns.config.group.is_whole() {
+            true => turns.take(opened, stop).await.map(drop),
+            false => turns.take_all(opened, stop).await,
+        }
+    }
+}
+
+/// What a turn begins with.
+pub(super) struct Opened {
+    log: Log,
+    recovered: Recovered,
+    /// The duplicates of the configuration.
+    at: BTreeMap<String, Connector>,
+}
+
+impl Opened {
+    /// For a turn after the first.
+    pub(super) fn again(config: &DuplicatesConfig) -> io::Result<Self> {
+        let (log, recovered) = open_log(config)?;
+        Ok(Self { log, recovered, at: open_connectors(config)? })
+    }
+}
+
+fn open_log(config: &DuplicatesConfig) -> io::Result<(Log, Recovered)> {
+    Log::open(&config.log_directory, config.log.clone()).map_err(io::Error::other)
+}
+
+fn open_connectors(config: &DuplicatesConfig) -> io::Result<BTreeMap<String, Connector>> {
+    config.targets().map(|target| Ok((target.place(), target.open()?))).collect()
+}
+
+/// What is there for all turns of this process: waiting for one, and leading.
+pub(super) struct Turns {
+    pub(super) config: DuplicatesConfig,
+    clock: Clock,
+    configured: Layout,
+    state: watch::Sender<Arc<DuplicatesState>>,
+    pub(super) known: Arc<watch::Sender<Known>>,
+    holder: watch::Sender<Holder>,
+    doors: Doors,
+    accepting: watch::Sender<Arc<AcceptConfig>>,
+    cluster: Option<ClusterView>,
+    changes: Rc<Mutex<UnboundedReceiver<Asked>>>,
+    /// Looks at a lease that nobody has which are left to others besides.
+    pub(super) leaves: usize,
+}
+
+impl Turns {
+    /// Waits for a turn and serves until told to stop; whether it has led.
+    pub(super) async fn take(&mut self, opened: Opened, stop: StopSignal) -> io::Result<bool> {
+        let Opened { log, recovered, at: mut connectors } = opened;
+        let (mut config, mut leading) = (self.config.clone(), JoinSet::new());
         let lease = match &config.etcd {
             None => None,
             Some(settings) => {
-                let shown = (&state, &holder);
-                let lease = stand_by(&config, settings, &doors, shown, &mut changes, stop.clone());
-                let Some(lease) = lease.await? else { return Ok(()) };
+                let settings = settings.of_group(config.group);
+                let waits = || Some(self.waits());
+                let lease = self.stand_by(&settings, waits, stop.clone()).await?;
+                let Some(lease) = lease else { return Ok(false) };
                 let lease = Rc::new(lease);
                 leading.spawn_local(Rc::clone(&lease).keep());
                 Some(lease)
             }
         };
-        holder.send_replace(nodes::itself(&config));
+        self.tell(nodes::itself(&config));
         let store = store_of(&config, lease.as_ref())?;
         let begun = async {
+            let configured = self.configured.clone();
             let (layout, stored) = known_layout(&config, &*store, configured, &recovered).await?;
             let connectors = arrange(&mut config, &layout, &mut connectors)?;
             let held = lease.as_deref();
@@ -190,42 +284,113 @@ impl Service {
             Some(Ok(begun)) => begun,
             ended => {
                 resign(lease.as_deref()).await;
-                return ended.map_or(Ok(()), |begun| begun.map(drop));
+                return ended.map_or(Ok(true), |begun| begun.map(|_| true));
             }
         };
         let (servers, timer) = (connectors.len(), Timer::new()?);
-        let engine = Engine::new(config, connectors, clock, begun, layout, lease.clone());
-        engine.borrow().cluster = cluster;
+        let engine = Engine::new(config, connectors, self.clock, begun, layout, lease.clone());
+        engine.borrow().cluster.clone_from(&self.cluster);
         let members = Members::default();
         (0..servers).for_each(|server| members.keep(&engine, server));
         members.spawn(mover::keep(Rc::clone(&engine), store, stored, members.clone()));
         let mut keeping = JoinSet::new();
         engine.keep_going(&mut keeping, timer);
-        keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
+        keeping.spawn_local(keep(Rc::clone(&engine), self.state.clone(), members.clone()));
         keep_up(&engine, &mut keeping);
-        keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        let mut served = std::pin::pin!(serve(&engine, doors, stop));
-        engine.borrow().accept_by(accepting);
-        let result = std::future::poll_fn(|context| {
-            if let Poll::Ready(failed) = members.poll_failed(context) {
-                return Poll::Ready(Err(failed));
-            }
-            if let Poll::Ready(Some(Err(panicked))) = keeping.poll_join_next(context) {
-                return Poll::Ready(Err(io::Error::other(panicked)));
-            }
-            if let Poll::Ready(Some(lost)) = leading.poll_join_next(context) {
-                return Poll::Ready(Err(lost.unwrap_or_else(io::Error::other)));
-            }
-            served.as_mut().poll(context)
-        })
-        .await;
+        keeping.spawn_local(control::answer(Rc::clone(&engine), Rc::clone(&self.changes)));
+        engine.borrow().accept_by(self.accepting.clone());
+        let mut tasks = Tasks { members, keeping, leading };
+        let result = tasks.serve(serve(&engine, &mut self.doors, stop)).await;
         // What was sent and is not answered is in the log; watermarks tell what need not be
         // replayed.
         engine.borrow().keep();
         sleep(Duration::from_millis(1)).await;
-        members.end();
+        tasks.members.end();
         resign(lease.as_deref()).await;
-        result
+        result.map(|()| true)
+    }
+
+    /// Waits for its turn; `None` when it is to stop before, and its clients have what they are
+    /// owed. Clients that come meanwhile are passed on to whoever leads; changes that are given are
+    /// refused.
+    pub(super) async fn stand_by(
+        &self,
+        settings: &leadership::EtcdSettings,
+        waits: impl Fn() -> Option<usize>,
+        stop: StopSignal,
+    ) -> io::Result<Option<Leadership>> {
+        let config = &self.config;
+        let who = nodes::own_name(config);
+        let tell = |known: Holder| {
+            self.show_standing(known.words.clone());
+            self.tell(known);
+        };
+        let tls = config.load_relay_tls()?;
+        let stand_in = |door| StandIn {
+            holder: self.holder.subscribe(),
+            tls: tls.clone(),
+            // Who speaks TLS with clients does with this process.
+            relays: config.tls.is_none() || config.relay_tls.is_some(),
+            hold: settings.lease * HOLD_LEASES,
+            door,
+        };
+        let refusing = async {
+            // Not kept for its turn: nobody would expect it then.
+            let mut changes = self.changes.lock().await;
+            while let Some(asked) = changes.recv().await {
+                asked.refuse(ChangeRejected::OutOfService(stand_in(Door::Plain).why()));
+            }
+            std::future::pending().await
+        };
+        let passing = async { self.doors.stand_in(config, stand_in, stop).await.map(|()| None) };
+        let entering = leadership::enter(settings, &config.name, &who, waits, tell);
+        first(async { entering.await.map(Some) }, first(refusing, passing)).await
+    }
+
+    /// Shows that another process leads, or nobody.
+    pub(super) fn show_standing(&self, why: String) {
+        let mut shown = (**self.state.borrow()).clone();
+        (shown.role, shown.failure) = (STANDS_BY, Some(why));
+        self.state.send_replace(Arc::new(shown));
+    }
+
+    /// Makes known who leads.
+    pub(super) fn tell(&self, holder: Holder) {
+        self.holder.send_replace(holder.clone());
+        let number = self.config.group.number;
+        self.known.send_if_modified(|known| {
+            let Some(place) = known.holders.get_mut(number) else { return false };
+            let differs = *place != holder;
+            *place = holder;
+            differs
+        });
+    }
+}
+
+/// What ends a turn when it fails or ends.
+struct Tasks {
+    members: Members,
+    keeping: JoinSet<()>,
+    leading: JoinSet<io::Error>,
+}
+
+impl Tasks {
+    /// What comes of serving, unless one of them fails before.
+    async fn serve(&mut self, served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        let mut served = std::pin::pin!(served);
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(failed) = self.members.poll_failed(context) {
+                return Poll::Ready(Err(failed));
+            }
+            if let Poll::Ready(Some(Err(panicked))) = self.keeping.poll_join_next(context) {
+                return Poll::Ready(Err(io::Error::other(panicked)));
+            }
+            if let Poll::Ready(Some(lost)) = self.leading.poll_join_next(context) {
+                return Poll::Ready(Err(lost.unwrap_or_else(io::Error::other)));
+            }
+            served.as_mut().poll(context)
+        })
+        .await
     }
 }
 
@@ -256,10 +421,11 @@ async fn before<T>(
 }
 
 /// Serves clients, from when every partition takes writes until told to stop.
-async fn serve(engine: &Rc<Engine>, doors: Doors, stop: StopSignal) -> io::Result<()> {
+async fn serve(engine: &Rc<Engine>, doors: &mut Doors, stop: StopSignal) -> io::Result<()> {
     let mut stopping = stop.clone();
     first(takes_writes(engine), first(sleep(OPEN_WITHIN), stopping.stopping())).await;
-    doors.serve(|door| Rc::new(Frontend::new(engine, door)), stop).await
+    let are_kept = !engine.look().config.group.is_whole();
+    doors.serve(|door| Rc::new(Frontend::new(engine, door)), (stop, are_kept)).await
 }
 
 /// Waits until every partition takes writes: a client that comes before waits, and is not refused.
@@ -304,45 +470,6 @@ fn answer_clients(
         answering.spawn_local(accept(listener, accepting, sentinel, stop.clone()));
     }
     answering
-}
-
-/// Waits for its turn; `None` when it is to stop before, and its clients have what they are owed.
-/// Clients that come meanwhile are passed on to whoever leads; changes that are given are refused.
-async fn stand_by(
-    config: &DuplicatesConfig,
-    settings: &leadership::EtcdSettings,
-    doors: &Doors,
-    (state, holder): (&watch::Sender<Arc<DuplicatesState>>, &watch::Sender<Holder>),
-    changes: &mut UnboundedReceiver<Asked>,
-    stop: StopSignal,
-) -> io::Result<Option<Leadership>> {
-    let who = nodes::own_name(config);
-    let tell = |known: Holder| {
-        let mut shown = (**state.borrow()).clone();
-        shown.role = STANDS_BY;
-        shown.failure = Some(known.words.clone());
-        state.send_replace(Arc::new(shown));
-        holder.send_replace(known);
-    };
-    let tls = config.load_relay_tls()?;
-    let stand_in = |door| StandIn {
-        holder: holder.subscribe(),
-        tls: tls.clone(),
-        // Who speaks TLS with clients does with this process.
-        relays: config.tls.is_none() || config.relay_tls.is_some(),
-        hold: settings.lease * HOLD_LEASES,
-        door,
-    };
-    let refusing = async {
-        // Not kept for its turn: nobody would expect it then.
-        while let Some(asked) = changes.recv().await {
-            asked.refuse(ChangeRejected::OutOfService(stand_in(Door::Plain).why()));
-        }
-        std::future::pending().await
-    };
-    let passing = async { doors.stand_in(config, stand_in, stop).await.map(|()| None) };
-    let entering = async { leadership::enter(settings, &config.name, &who, tell).await.map(Some) };
-    first(entering, first(refusing, passing)).await
 }
 
 /// Looks after what has happened, no more often than [`KEEP_EVERY`] and only then: a service that

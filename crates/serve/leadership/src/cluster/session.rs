@@ -29,6 +29,8 @@ pub(super) enum Step {
     Read,
     /// The leader has to answer it, and what follows.
     PassOn,
+    /// The same again, once more is known of who leads.
+    Hold,
     /// Nothing.
     End,
 }
@@ -45,6 +47,8 @@ pub(super) struct Session<'s> {
     reads_here: bool,
     /// It is between MULTI and EXEC, and something was refused there.
     transaction: Option<bool>,
+    /// The next command has waited long enough for somebody to lead.
+    pub(super) is_held_enough: bool,
     pub(super) out: Vec<u8>,
 }
 
@@ -58,6 +62,7 @@ impl<'s> Session<'s> {
             is_known: by.password.is_none(),
             reads_here: false,
             transaction: None,
+            is_held_enough: false,
             out: Vec::new(),
         }
     }
@@ -115,8 +120,12 @@ impl<'s> Session<'s> {
             }
             Ok(Some(slot)) => {
                 let moved = self.by.view.borrow_mut().map().redirection(slot);
-                // It is said to lead what it does not lead any more, or yet.
-                self.refuse(&moved.unwrap_or_else(|| NOT_SERVED.to_owned()))
+                // It may be said to lead what it does not lead any more, or yet.
+                match moved.filter(|text| text != NOT_SERVED) {
+                    Some(text) => self.refuse(&text),
+                    None if self.is_held_enough => self.refuse(NOT_SERVED),
+                    None => Step::Hold,
+                }
             }
             Ok(None) => self.answer_here(command, parsed),
         }
@@ -177,6 +186,7 @@ impl<'s> Session<'s> {
             is_known,
             reads_here: false,
             transaction: None,
+            is_held_enough: false,
             out: Vec::new(),
         }
     }
