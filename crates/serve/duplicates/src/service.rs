@@ -194,6 +194,7 @@ impl Service {
         let door = self.cluster.zip(cluster.clone());
         let mut turns = Turns {
             clock,
+            address: self.address.to_string(),
             doors: Doors::new(self.listener, door, accepting.subscribe()),
             configured: self.configured,
             changes: Rc::new(Mutex::new(self.changes)),
@@ -245,6 +246,8 @@ pub(super) struct Turns {
     state: watch::Sender<Arc<DuplicatesState>>,
     pub(super) known: Arc<watch::Sender<Known>>,
     holder: watch::Sender<Holder>,
+    /// For people: where clients connect.
+    address: String,
     doors: Doors,
     accepting: watch::Sender<Arc<AcceptConfig>>,
     cluster: Option<ClusterView>,
@@ -349,8 +352,10 @@ impl Turns {
 
     /// Shows that another process leads, or nobody.
     pub(super) fn show_standing(&self, why: String) {
-        let mut shown = (**self.state.borrow()).clone();
-        (shown.role, shown.failure) = (STANDS_BY, Some(why));
+        let (name, address) = (self.config.name.clone(), self.address.clone());
+        let failure = Some(why);
+        let shown =
+            DuplicatesState { name, address, role: STANDS_BY, failure, ..Default::default() };
         self.state.send_replace(Arc::new(shown));
     }
 

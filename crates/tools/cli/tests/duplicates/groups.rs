@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Client, Reply};
-use evenkeel_testkit::story::nobody;
+use evenkeel_testkit::story::{nobody, skipped};
 use evenkeel_testkit::wait::block_until as until;
 
+use super::cluster::{self, Load};
 use super::leadership::Etcd;
 use super::world::{Front, World};
 
@@ -284,5 +286,94 @@ pub(crate) fn processes_are_replaced() {
         let longest = gaps.max().unwrap();
         println!("group {group}: {done} commands, {troubles} tried again, longest {longest:?}");
         assert!(record.failed.is_empty(), "{:?}", record.failed);
+    }
+}
+
+/// A process that stands still for longer than its leases wakes: it writes nothing any more, but it
+/// goes on, and leads again when it is its turn.
+pub(crate) fn a_process_wakes() {
+    let Some(mut scene) = Scene::set("groups-woken", GROUPS, 2) else { return };
+    scene.wait_spread();
+    let led = scene.led();
+    let stopped = (0..FRONTS).max_by_key(|front| led[*front].len()).unwrap();
+    under_load(&mut scene, |scene, records| {
+        scene.fronts[stopped].process.signal("-STOP");
+        until("its groups are led elsewhere", || {
+            let others = (0..FRONTS).filter(|front| *front != stopped);
+            others.map(|front| led_by(&scene.fronts[front], GROUPS).len()).sum::<usize>() == GROUPS
+        });
+        wait_served(records);
+        scene.fronts[stopped].process.signal("-CONT");
+        let journal = || scene.fronts[stopped].journal();
+        until("it knows", || journal().contains("another process has taken over"));
+        scene.wait_spread();
+    });
+    assert!(!scene.fronts[stopped].process.has_ended());
+    let parts: Vec<Vec<SocketAddr>> = scene.world.partitions.clone();
+    scene.world.converged_in(&parts);
+}
+
+/// Real libraries of Redis Cluster, while groups are handed over, a process is killed, and all are
+/// replaced one by one.
+pub(crate) fn libraries_go_on() {
+    let Some(folder) = std::env::var_os("EVENKEEL_REDIS_CLIENTS").map(PathBuf::from) else {
+        return skipped("EVENKEEL_REDIS_CLIENTS is not set (cargo xtask redis-clients)");
+    };
+    let Some(mut scene) = Scene::set("groups-libraries", GROUPS, 2) else { return };
+    let mut loads = cluster::loads(&folder, &scene.doors);
+    loads.iter().for_each(Load::wait_ready);
+    let most = Duration::from_secs(30);
+    let told = |what: &str, before: &[usize], loads: &[Load]| {
+        for (load, before) in loads.iter().zip(before) {
+            let failed = load.failed().split_off(*before);
+            println!("{what}: {}: {} failed {:?}", load.name, failed.len(), failed.last());
+        }
+    };
+    let failed = |loads: &[Load]| loads.iter().map(|it| it.failed().len()).collect::<Vec<_>>();
+    let before = failed(&loads);
+    scene.wait_spread();
+    cluster::wait_served(&loads, Instant::now(), "spread", most);
+    told("spread", &before, &loads);
+
+    let before = failed(&loads);
+    for number in 0..FRONTS {
+        scene.fronts[number].process.signal("-TERM");
+        until("it has ended", || scene.fronts[number].process.has_ended());
+        scene.fronts[number].start();
+        scene.wait_spread();
+        cluster::wait_served(&loads, Instant::now(), "replaced", most);
+    }
+    told("replaced", &before, &loads);
+
+    let before = failed(&loads);
+    let led = scene.led();
+    let killed = (0..FRONTS).max_by_key(|front| led[*front].len()).unwrap();
+    let begun = Instant::now();
+    scene.fronts[killed].process.kill();
+    until("its groups are led elsewhere", || {
+        scene.led().iter().map(Vec::len).sum::<usize>() == GROUPS
+    });
+    println!("killed: all groups are led after {:?}", begun.elapsed());
+    scene.fronts[killed].start();
+    cluster::wait_served(&loads, begun, "killed", most);
+    told("killed", &before, &loads);
+    loads.iter_mut().for_each(Load::end);
+    let (mut clients, doors) = (BTreeMap::new(), scene.doors.clone());
+    for load in &loads {
+        load.check_lost(|key| get(&mut clients, doors[0], key));
+        println!("{}: {} acknowledged", load.name, load.acknowledged());
+    }
+}
+
+/// Reads a key where it is.
+fn get(clients: &mut BTreeMap<SocketAddr, Client>, mut at: SocketAddr, key: &str) -> Reply {
+    loop {
+        let client = clients.entry(at).or_insert_with(|| Client::connect(at));
+        match client.ask(&["GET", key]) {
+            Reply::Error(text) if text.starts_with("MOVED ") => {
+                at = text.rsplit(' ').next().unwrap().parse().unwrap();
+            }
+            said => return said,
+        }
     }
 }

@@ -128,6 +128,17 @@ fn processes_that_lead_groups_are_replaced_and_no_command_fails() {
     groups::processes_are_replaced();
 }
 
+#[test]
+fn a_process_that_wakes_has_lost_its_groups_and_goes_on() {
+    groups::a_process_wakes();
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn libraries_of_redis_cluster_go_on_while_groups_move() {
+    groups::libraries_go_on();
+}
+
 /// With the optimized program: `cargo test --release -p evenkeel --test duplicates cost --
 /// --ignored --nocapture`
 #[test]
