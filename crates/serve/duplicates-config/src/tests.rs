@@ -1,3 +1,5 @@
+//! Services of several groups: what each is made of, and what they need.
+
 use std::time::Duration;
 
 use evenkeel_settings::{Node, Problems};

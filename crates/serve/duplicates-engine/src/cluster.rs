@@ -48,7 +48,9 @@ impl Inner {
             }
             return true;
         }
-        if let Some(text) = cluster::refusal(command, parsed.arguments()) {
+        let refusal = cluster::refusal(command, parsed.arguments());
+        let of_groups = || self.cluster.as_ref().and_then(|view| view.refusal(class));
+        if let Some(text) = refusal.or_else(of_groups) {
             self.refuse(id, text);
             return true;
         }
@@ -192,6 +194,11 @@ mod tests {
         let crossing = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
         assert_eq!(said(&mut world, true, &["MGET b foo"]), crossing);
         assert_eq!(said(&mut world, true, &["GET b"]), "$1\r\n1\r\n");
+        for command in ["publish c x", "subscribe c", "psubscribe c*"] {
+            let told = said(&mut world, true, &[command]);
+            assert!(told.starts_with("-ERR each group") && told.contains("SPUBLISH"), "{told}");
+        }
+        assert_eq!(said(&mut world, true, &["spublish b x"]), ":0\r\n");
     }
 
     #[test]
@@ -209,6 +216,7 @@ mod tests {
         assert_eq!(said(&mut world, true, &["select 0", "readonly"]), "+OK\r\n+OK\r\n");
         let disabled = "-ERR This instance has cluster support disabled\r\n";
         assert_eq!(said(&mut world, false, &["readonly", "cluster slots"]), disabled.repeat(2));
+        assert_eq!(said(&mut world, true, &["publish c x"]), ":0\r\n", "there is one group");
         // Nobody is live: nothing was done, and each hears it in its own words.
         world.lose(0, evenkeel_ordered::Dropped::Silent);
         assert!(said(&mut world, true, &["SET a 1"]).starts_with("-CLUSTERDOWN "));

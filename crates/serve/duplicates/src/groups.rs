@@ -3,9 +3,9 @@
 //!
 //! **Handed over** it is when this process leads more than its share
 //! ([`evenkeel_leadership::groups`]): clients have what they are owed, the lease is given up, and
-//! the process stands by. **Lost**, by an error of whatever kind, it is the same, but others are left
-//! the first attempts. **At the end of the process** doors stay open until somebody else leads, so
-//! that clients are told where to go and need not find it out.
+//! the process stands by. **Lost**, by an error of whatever kind, it is the same, but others are
+//! left the first attempts. **At the end of the process** doors stay open until somebody else
+//! leads, so that clients are told where to go and need not find it out.
 
 use std::io;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::config::DuplicatesConfig;
 use super::frontend::accept_config;
 use super::nodes;
-use super::service::{Opened, Turns};
+use super::turns::{Opened, Turns};
 use evenkeel_leadership::groups::until_due;
 use evenkeel_leadership::{Holder, Known};
 use evenkeel_runtime::accept::{
@@ -40,12 +40,6 @@ const TOLD_FOR: Duration = Duration::from_millis(500);
 const OPENS: (u32, Duration) = (50, Duration::from_millis(100));
 
 impl Turns {
-    /// Looks at a lease that nobody has which are left to others.
-    pub(super) fn waits(&self) -> usize {
-        let own = nodes::doors_of(&self.config).filter(|_| !self.config.group.is_whole());
-        own.map_or(0, |(_, first)| self.known.borrow().waits(&first) + self.leaves)
-    }
-
     /// Takes one turn after another until told to stop.
     pub(super) async fn take_all(&mut self, opened: Opened, stop: StopSignal) -> io::Result<()> {
         let mut next = Some(opened);

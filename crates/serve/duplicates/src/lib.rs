@@ -26,7 +26,7 @@
 //!
 //! | room | what it is |
 //! |---|---|
-//! | [`Service`] | from its start to its end; `takeover.rs` says what it begins with |
+//! | [`Service`] | from its start to its end; `turns.rs` waits and leads, `takeover.rs` says what it begins with |
 //! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked; what is asked to be changed |
 //! | `frontend`, [`client`] | clients: on sockets, and in this process |
 //! | [`evenkeel_duplicates_engine`] | sessions, calls and connections; nothing in it waits |
@@ -60,6 +60,7 @@ mod mover;
 mod nodes;
 mod service;
 mod takeover;
+mod turns;
 
 pub use control::Control;
 pub use evenkeel_duplicates_config::{

@@ -1,9 +1,9 @@
 //! Which processes of a service are there: each says so in etcd, under a lease of its own.
 //!
-//! Clients of Redis Cluster are shown all of them ([`crate::cluster`]), and groups of partitions are
-//! spread over them ([`crate::groups`]). Who may write is not decided by the list: a process that is
-//! missing there for a moment still serves. Who dies is in it until its lease ends. While etcd does
-//! not answer, the last list stays.
+//! Clients of Redis Cluster are shown all of them ([`crate::cluster`]), and groups of partitions
+//! are spread over them ([`crate::groups`]). Who may write is not decided by the list: a process
+//! that is missing there for a moment still serves. Who dies is in it until its lease ends. While
+//! etcd does not answer, the last list stays.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::etcd::{Election, Held, Renewed};
-use super::groups::Known;
+use super::groups::{Known, Processes};
 use super::{EtcdSettings, RENEWALS};
 use evenkeel_runtime::accept::first;
 use evenkeel_stores::clients::error::RemoteError;
@@ -19,16 +19,6 @@ use evenkeel_stores::resp::cluster::Endpoint;
 
 /// How long after etcd could not be used it is tried again, at least.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-
-/// What is known of the processes of a service.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Processes {
-    /// Where their clients of Redis Cluster connect.
-    pub at: Vec<Endpoint>,
-    /// The last epoch that was given to one of them; of all groups together, where there are
-    /// several.
-    pub epoch: u64,
-}
 
 /// Makes known that this process is there, and tells who else is, until it leaves; then it is not
 /// there any more, before the lease has ended. A process is known by its first door; `known` says

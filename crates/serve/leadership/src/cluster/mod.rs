@@ -33,13 +33,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use self::session::{Session, Step};
 use super::groups::{Group, Known};
+pub use super::relay::endpoint;
 use super::relay::{PATIENCE, StandIn};
 use evenkeel_runtime::accept::{
     Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
 };
 use evenkeel_runtime::buffers::{self, BufferShare};
-use evenkeel_settings::address::ServerAddress;
 use evenkeel_stores::resp::cluster::{ClusterMap, Endpoint};
+use evenkeel_stores::resp::commands::{Channels, Class, Local};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::ReplyScanner;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
@@ -47,6 +48,8 @@ use evenkeel_stores::resp::request::{Limits, RequestParser};
 /// Answers to one client that are written before further commands are looked at.
 const OUT_BYTES_PAUSE: usize = 64 << 10;
 
+const CHANNELS: &str = "ERR each group of partitions has its own channels, and a message would not \
+    reach the clients of the others: use SSUBSCRIBE and SPUBLISH";
 /// How long a command waits for somebody to lead its slot: most hand-overs are done in a part of
 /// that, and libraries wait longer for an answer.
 const HELD_FOR: Duration = Duration::from_secs(1);
@@ -75,6 +78,19 @@ impl ClusterView {
         Self { service, own, group, is_tls, known, map: RefCell::default() }
     }
 
+    /// Why a command is not taken where there are several groups: a message would reach the clients
+    /// of one of them only.
+    pub fn refusal(&self, class: Class) -> Option<&'static str> {
+        let is_of_all = matches!(
+            class,
+            Class::Local(
+                Local::Publish(Channels::Plain)
+                    | Local::Subscribe(Channels::Plain | Channels::Patterns)
+            )
+        );
+        (is_of_all && !self.group.is_whole()).then_some(CHANNELS)
+    }
+
     /// Who serves which slots, as far as is known now.
     pub fn map(&mut self) -> Rc<ClusterMap> {
         let has_changed = self.known.has_changed().unwrap_or(false);
@@ -93,15 +109,6 @@ impl ClusterView {
         }
         let epoch = known.processes.epoch;
         ClusterMap::new((&self.service, &self.own), &groups, (epoch, self.is_tls))
-    }
-}
-
-/// Host and port of what is no socket of this machine.
-pub fn endpoint(address: ServerAddress) -> Option<Endpoint> {
-    match address {
-        ServerAddress::Inet(at) => Some(Endpoint { host: at.ip().to_string(), port: at.port() }),
-        ServerAddress::Name { host, port } => Some(Endpoint { host: host.to_owned(), port }),
-        ServerAddress::Unix(_) => None,
     }
 }
 

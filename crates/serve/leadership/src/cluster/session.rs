@@ -108,7 +108,8 @@ impl<'s> Session<'s> {
             return self.refuse(NO_AUTH);
         }
         let class = commands::classify(command, parsed);
-        if let Some(text) = cluster::refusal(command, parsed) {
+        let refusal = cluster::refusal(command, parsed);
+        if let Some(text) = refusal.or_else(|| self.by.view.borrow().refusal(class)) {
             return self.refuse(text);
         }
         match cluster::slot_of(command, class, parsed) {

@@ -6,8 +6,8 @@
 //! number. So where one process is known, all its doors are.
 //!
 //! **Spread.** A process that leads at least two groups more than another one that is there hands
-//! one over: of those that lead most, the last by its address, and of its groups the last. Everybody
-//! else waits, so there is one hand-over at a time as long as all see the same; where they do not,
+//! one over: of those that lead most, the last by its address, and of its groups the last. All
+//! others wait, so there is one hand-over at a time as long as all see the same; where they do not,
 //! two groups move at once, which harms nobody. The difference never grows by it and no hand-over
 //! turns back another one, since the two differ by less afterwards. It must have been so for a
 //! while ([`until_due`]): a process that dies soon after each start is given nothing.
@@ -24,8 +24,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::processes::Processes;
-use super::relay::Holder;
+use super::relay::{Holder, endpoint};
 use evenkeel_stores::resp::cluster::{Endpoint, SlotGroup};
 use evenkeel_stores::resp::hash::SLOTS;
 
@@ -88,6 +87,16 @@ impl Group {
     }
 }
 
+/// What is known of the processes of a service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Processes {
+    /// Where their clients of Redis Cluster connect.
+    pub at: Vec<Endpoint>,
+    /// The last epoch that was given to one of them; of all groups together, where there are
+    /// several.
+    pub epoch: u64,
+}
+
 /// What a process knows of who leads which group, and who is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
@@ -105,7 +114,7 @@ impl Known {
 
     /// Where a group is led, as clients of Redis Cluster are told.
     fn leader(&self, group: Group) -> Option<Endpoint> {
-        self.holders.get(group.number)?.cluster.and_then(super::cluster::endpoint)
+        self.holders.get(group.number)?.cluster.and_then(endpoint)
     }
 
     /// Slots and nodes of all groups.

@@ -1,3 +1,5 @@
+//! Groups as data, the rule by which they are spread, and the time for which it must hold.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -244,7 +244,7 @@ impl Drop for Load {
 }
 
 /// The libraries that are there, below a folder that `cargo xtask redis-clients` fills.
-pub(crate) fn loads(folder: &Path, doors: &[SocketAddr]) -> Vec<Load> {
+pub(crate) fn loads(folder: &Path, doors: &[SocketAddr], words: &[(&str, &str)]) -> Vec<Load> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/duplicates/clients");
     let mut loads = Vec::new();
     let python = folder.join("python/bin/python");
@@ -279,6 +279,7 @@ pub(crate) fn loads(folder: &Path, doors: &[SocketAddr]) -> Vec<Load> {
                 command.args(["-cp", &path, "Cluster", name])
             }
         };
+        command.envs(words.iter().copied());
         loads.push(Load::start(name, &mut command, doors));
     }
     loads
@@ -317,7 +318,7 @@ pub(crate) fn libraries_go_on() {
     for key in ["a", "b", "c", "d", "e", "f"] {
         client.ask(&["EVAL", "return redis.call('set', KEYS[1], 1)", "1", key]);
     }
-    let mut loads = loads(&folder, &scene.doors);
+    let mut loads = loads(&folder, &scene.doors, &[]);
     loads.iter().for_each(Load::wait_ready);
     wait_served(&loads, Instant::now(), "at first", Duration::from_secs(30));
 
