@@ -5,6 +5,8 @@ pub mod access;
 pub mod changes;
 pub mod read;
 pub mod rejected;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -19,8 +21,8 @@ use evenkeel_core::request::select::Policy;
 use evenkeel_ordered::{Consistency, MembersConfig};
 
 use access::{ClientAccess, Login, StoreLogin};
-use evenkeel_leadership::EtcdSettings;
 use evenkeel_leadership::layout::MapPlace;
+use evenkeel_leadership::{EtcdSettings, Group};
 use evenkeel_manager::ManagerSettings;
 use evenkeel_runtime::dial::Names;
 use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles};
@@ -52,6 +54,9 @@ pub struct DuplicatesConfig {
     pub sentinel: Option<SocketAddr>,
     /// Where clients of Redis Cluster connect.
     pub cluster: Option<SocketAddr>,
+    /// Which group of partitions this is; as it is read, the first of all, which has everything
+    /// until [`DuplicatesConfig::split`].
+    pub group: Group,
     /// With what a process that stands by speaks to the one that leads, if encrypted.
     pub relay_tls: Option<ClientTlsFiles>,
     /// The duplicates of each partition.
@@ -93,7 +98,8 @@ pub struct DuplicatesConfig {
     pub check_rate: u32,
     /// What is promised and how closely it is watched; without it nothing is advised.
     pub manager: Option<ManagerSettings>,
-    /// Where processes take turns; without it there is one, and nobody else.
+    /// Where processes take turns; without it there is one, and nobody else. Groups have keys of
+    /// their own there ([`EtcdSettings::of_group`]).
     pub etcd: Option<EtcdSettings>,
 }
 
@@ -417,6 +423,40 @@ impl DuplicatesConfig {
         };
         let is_somewhere = !host.is_unspecified();
         is_somewhere.then(|| ServerAddress::from(SocketAddr::new(host, at.port())))
+    }
+
+    /// What each group is made of, as a service of its own: partitions, spares, shards and slots
+    /// in runs, a name, a folder and a door. The name is in every duplicate, and has
+    /// the number of groups: duplicates of a service that was dealt otherwise are refused.
+    pub fn split(&self) -> Vec<Self> {
+        if self.group.is_whole() {
+            return vec![self.clone()];
+        }
+        let of = |group: Group| {
+            let Group { number, of } = group;
+            let partitions = self.partitions[group.share(self.partitions.len())].to_vec();
+            let directory = self.log_directory.parent().unwrap_or(Path::new(""));
+            let directory = directory.join(number.to_string());
+            let beside = |at: SocketAddr| SocketAddr::new(at.ip(), at.port() + number as u16);
+            Self {
+                name: format!("{}.{number}of{of}", self.name),
+                cluster: self.cluster.map(beside),
+                group,
+                shards: (self.shards / of).max(partitions.len()),
+                partitions,
+                log_directory: directory.join("log"),
+                map: MapPlace::File(directory.join("layout")),
+                spares: self.spares[group.share(self.spares.len())].to_vec(),
+                ..self.clone()
+            }
+        };
+        Group::all(self.group.of).map(of).collect()
+    }
+
+    /// The name of all groups together.
+    pub fn service(&self) -> &str {
+        let Group { number, of } = self.group;
+        self.name.strip_suffix(&format!(".{number}of{of}")).unwrap_or(&self.name)
     }
 
     /// All duplicates, partition after partition.

@@ -52,6 +52,7 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
         advertise: None,
         sentinel: None,
         cluster: None,
+        group: Default::default(),
         relay_tls: None,
         partitions: vec![(0..servers).map(target).collect()],
         shards: 4,

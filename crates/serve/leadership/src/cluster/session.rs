@@ -32,6 +32,8 @@ pub(super) enum Step {
     Read,
     /// The leader has to answer it, and what follows.
     PassOn,
+    /// The same again, once more is known of who leads.
+    Hold,
     /// Nothing.
     End,
 }
@@ -51,6 +53,8 @@ pub(super) struct Session<'s> {
     reads_here: bool,
     /// It is between MULTI and EXEC, and something was refused there.
     transaction: Option<bool>,
+    /// The next command has waited long enough for somebody to lead.
+    pub(super) is_held_enough: bool,
     pub(super) out: Vec<u8>,
 }
 
@@ -65,6 +69,7 @@ impl<'s> Session<'s> {
             said: None,
             reads_here: false,
             transaction: None,
+            is_held_enough: false,
             out: Vec::new(),
         }
     }
@@ -113,7 +118,8 @@ impl<'s> Session<'s> {
             return self.refuse(&denied.reply());
         }
         let class = commands::classify(command, parsed);
-        if let Some(text) = cluster::refusal(command, parsed) {
+        let refusal = cluster::refusal(command, parsed);
+        if let Some(text) = refusal.or_else(|| self.by.view.borrow().refusal(class)) {
             return self.refuse(text);
         }
         match cluster::slot_of(command, class, parsed) {
@@ -125,8 +131,12 @@ impl<'s> Session<'s> {
             }
             Ok(Some(slot)) => {
                 let moved = self.by.view.borrow_mut().map().redirection(slot);
-                // It is said to lead what it does not lead any more, or yet.
-                self.refuse(&moved.unwrap_or_else(|| NOT_SERVED.to_owned()))
+                // It may be said to lead what it does not lead any more, or yet.
+                match moved.filter(|text| text != NOT_SERVED) {
+                    Some(text) => self.refuse(&text),
+                    None if self.is_held_enough => self.refuse(NOT_SERVED),
+                    None => Step::Hold,
+                }
             }
             Ok(None) => self.answer_here(command, parsed),
         }
@@ -187,6 +197,7 @@ impl<'s> Session<'s> {
             said: None,
             reads_here: false,
             transaction: None,
+            is_held_enough: false,
             out: Vec::new(),
         }
     }
