@@ -11,7 +11,7 @@ use evenkeel_stores::resp::request::{Arguments, Limits, RequestParser};
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis;
 
-use super::table::{Access, NONE, READ, ROWS, WRITE};
+use super::table::{Access, NONE, READ, ROWS, Row, WRITE};
 use super::user::User;
 use super::{Denied, Users};
 
@@ -74,7 +74,7 @@ fn compare(entry: &[u8], seen: &mut BTreeSet<String>) {
     for category in &categories {
         assert!(row.is_of(category.strip_prefix('@').unwrap()), "{name} is of {category}");
     }
-    let of = ROWS.iter().flat_map(|row| row.categories()).collect::<BTreeSet<_>>();
+    let of = ROWS.iter().flat_map(Row::categories).collect::<BTreeSet<_>>();
     assert_eq!(of.iter().filter(|it| row.is_of(it)).count(), categories.len(), "{name}");
     let access: Vec<Access> = elements(parts[8]).map(access_of).collect();
     assert_eq!(row.first, access.first().copied().unwrap_or(NONE), "{name}");
