@@ -356,6 +356,13 @@ fn who_runs_scripts_needs_all_that_a_script_may_do() {
 }
 
 #[test]
+fn what_is_of_our_own_is_for_everybody() {
+    for line in ["ek.token", "ek.relayed 127.0.0.1:1", "ek.session strong"] {
+        assert_eq!(check(&user("-@all +get"), line), Ok(()), "{line}");
+    }
+}
+
+#[test]
 fn a_sort_reads_keys_that_it_does_not_name() {
     let (some, all) = (user("+sort ~a"), user("+sort ~a %R~*"));
     for (line, option) in [("sort a by w*", "BY"), ("sort a get b", "GET")] {
