@@ -194,6 +194,23 @@ impl Client {
         self.stream.get_ref().local_addr().expect("it is connected")
     }
 
+    /// Whether the other side has closed, with nothing left to read: libraries look before they use
+    /// a connection that was idle.
+    ///
+    /// # Panics
+    /// When the system refuses to change how the socket waits.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let stream = self.stream.get_ref();
+        stream.set_nonblocking(true).expect("the socket is open");
+        let came = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).expect("the socket is open");
+        match came {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
     /// Sends a command and reads its answer.
     ///
     /// # Panics

@@ -176,7 +176,8 @@ fn ask(
     at: SocketAddr,
     key: &str,
 ) -> std::io::Result<Reply> {
-    let client = match clients.remove(&at) {
+    // What was closed while it was idle is opened anew, as libraries do.
+    let client = match clients.remove(&at).filter(|client| !client.has_ended()) {
         Some(client) => clients.entry(at).or_insert(client),
         None => clients.entry(at).or_insert(Client::try_connect(at, Duration::from_secs(3))?),
     };
