@@ -59,6 +59,7 @@ impl Inner {
         }
         if self.holds_behind_reads(id, command, class, parsed)
             || self.holds_behind_effects(id, command, class, parsed)
+            || self.asks_deadlines(id, (command, class), parsed)
             || self.asks_last_id(id, (command, class), parsed)
             || self.holds_channels(id, class)
         {
@@ -232,6 +233,7 @@ impl Inner {
             waiter: None,
             told: None,
             done_before: None,
+            removes_expired: false,
             answer: None,
             first_took: None,
             digest: None,
@@ -261,8 +263,12 @@ impl Inner {
         }
         let form = Form::One(commands::shape(command, parsed.arguments()));
         let (keys, key_names) = (&*hashes, &*names);
+        let mut behind = Vec::new();
+        let count = 1 + self.restate(command, parsed, &mut behind);
+        let both = if count > 1 { [commands, &behind].concat() } else { Vec::new() };
+        let commands = if count > 1 { &both } else { commands };
         let write =
-            Write { commands, count: 1, shard, repeat, keys, key_names, form, is_single: true };
+            Write { commands, count, shard, repeat, keys, key_names, form, is_single: true };
         self.write(id, &write);
         self.forget_last_ids(command, parsed);
     }
@@ -375,6 +381,7 @@ impl Inner {
         write: &Write<'_>,
     ) -> Result<Position, LogError> {
         self.note_write(write.commands);
+        self.note_deadlines(write.commands, write.count);
         let position = self.history.advance();
         self.note_keys_written(write.commands, position.sequence);
         let kind = match write.repeat {

@@ -8,6 +8,10 @@ use super::types::{Copy, Owed};
 use evenkeel_stores::resp::reply::{self, Blame};
 use evenkeel_stores::resp::{encode, functions};
 
+/// The key had no deadline any more: it was a new one, and is gone by now.
+const TOO_LATE: &str = "UNAVAILABLE the key expired before the duplicates came to this write: \
+    nothing of it stays, ask again";
+
 impl Inner {
     /// One answer came on a connection.
     ///
@@ -48,9 +52,6 @@ impl Inner {
             return Err(Some(Dropped::Failed));
         }
         match owed {
-            Owed::Read { .. } | Owed::Check { .. } | Owed::Scan { .. } | Owed::Asked { .. } => {
-                unreachable!("it was answered above")
-            }
             Owed::Page { number } => self.page_answered(server, number, reply),
             Owed::Access { call } => self.access_answered(server, call, reply),
             Owed::Group { call, is_single, refusal, .. } => {
@@ -78,6 +79,7 @@ impl Inner {
             Owed::Expiry { copy, dump } => {
                 self.expiry_answered(server, &copy, dump.as_deref(), reply);
             }
+            _ => unreachable!("it was answered above"),
         }
         self.tell_shown();
         Ok(())
@@ -95,6 +97,7 @@ impl Inner {
             Owed::Asked { question, part } => {
                 self.question_answered(server, (question, part), reply);
             }
+            Owed::Expiring { asking } => self.expiry_asked_answered(server, asking, reply),
             Owed::Dump { copy }
                 if functions::is_name(&copy.key) && functions::is_refused(reply) =>
             {
@@ -144,6 +147,7 @@ impl Inner {
         // Of what another has done nothing can fail.
         let mut differs = call.done_before.is_some() && has_failed(reply);
         match &mut call.mirror {
+            _ if call.removes_expired => {}
             Some(mirror) if is_mirror => {
                 differs = *mirror.digest.get_or_insert(digest) != digest;
                 self.counts.disagreements += u64::from(differs);
@@ -215,11 +219,15 @@ impl Inner {
     }
 }
 
-/// What the one command between MULTI and EXEC was answered: the first of two elements.
+/// What the command between MULTI and EXEC was answered: the first element. The last is that of the
+/// watermark; between them may be what said a deadline again (`expiry.rs`).
 pub(super) fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
     let mut elements = reply::elements(reply);
     match (elements.next(), elements.next(), elements.next()) {
-        (Some(first), Some(_), None) => Some(first.to_vec()),
+        (Some(_), Some(again), Some(_)) if reply::integer(again) == Some(1) => {
+            Some([b"-", TOO_LATE.as_bytes(), b"\r\n"].concat())
+        }
+        (Some(first), Some(_), _) => Some(first.to_vec()),
         _ => None,
     }
 }
@@ -250,6 +258,10 @@ mod tests {
         assert_eq!(single.as_deref(), Some(&b":42\r\n"[..]));
         let nested = single_of_exec(b"*2\r\n*2\r\n:1\r\n$1\r\na\r\n+OK\r\n");
         assert_eq!(nested.as_deref(), Some(&b"*2\r\n:1\r\n$1\r\na\r\n"[..]));
+        let again = single_of_exec(b"*3\r\n:42\r\n:0\r\n+OK\r\n");
+        assert_eq!(again.as_deref(), Some(&b":42\r\n"[..]), "its deadline is what it was");
+        let late = single_of_exec(b"*3\r\n:1\r\n:1\r\n+OK\r\n").unwrap_or_default();
+        assert!(late.starts_with(b"-UNAVAILABLE "), "of an increment that made a new key");
         assert_eq!(single_of_exec(b"_\r\n"), None, "the watermark was not written");
         assert_eq!(without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
     }

@@ -164,6 +164,12 @@ impl Effects {
         self.wants_all.is_some()
     }
 
+    /// A client waits while somebody is ahead of the log there; whether anybody is.
+    pub(super) fn wait_behind(&mut self, partition: usize, id: ClientId) -> bool {
+        let ahead = self.running.get_mut(&partition).filter(|effect| effect.mark.is_some());
+        ahead.map(|effect| effect.waiting.push(id)).is_some()
+    }
+
     /// An `SPOP` has to wait until it may draw.
     pub(super) fn postpone(&mut self, pop: Pop) {
         self.pops.push(pop);
@@ -357,8 +363,7 @@ impl Inner {
         let is_end =
             |it: &super::Move| it.moving.from() == partition || it.moving.to() == partition;
         if self.moving.as_ref().is_some_and(is_end) {
-            let text = "TRYAGAIN a shard moves from or to this partition: ask again";
-            return Some(text.to_owned());
+            return Some("TRYAGAIN a shard moves from or to this partition: ask again".to_owned());
         }
         if let Err(refused) = self.make_room(partition) {
             return Some(format!("UNAVAILABLE {refused}"));
@@ -427,6 +432,12 @@ impl Inner {
         }
         if !self.can_fill_anew(partition) {
             return self.refuse_effect(partition, ALONE);
+        }
+        let (client, text) = (effect.request.client, effect.request.commands.clone());
+        self.remove_expired_of(client, &text);
+        let is_still = |it: &Effect| it.executor == server && it.mark.is_none();
+        if !self.effects.running.get(&partition).is_some_and(is_still) {
+            return; // it was dropped meanwhile
         }
         // What it is told to have later would be more than it has by the log.
         self.mark(server);
@@ -503,6 +514,7 @@ impl Inner {
             encode::command(&mut group.commands, &[b"DEL", NOTHING]);
             group.count = 1;
         }
+        self.restate_effects(&mut group);
         let hashes: Vec<u128> = keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         hashes.iter().for_each(|&hash| self.forget_last_id(hash));
@@ -628,8 +640,7 @@ impl Inner {
         if failure.is_none() && self.tries_another(partition) {
             return;
         }
-        let why = failure.unwrap_or_else(|| LOST.to_owned());
-        self.refuse_effect(partition, &why);
+        self.refuse_effect(partition, failure.as_deref().unwrap_or(LOST));
     }
 
     /// Has another do what an executor has not done.

@@ -30,7 +30,7 @@ impl Inner {
         let Some(server) = least else { return };
         let connection = self.servers[server].connection(ConnectionKind::Ordered);
         let words: &[&[u8]] = match inquiry.asked {
-            Asked::Deadline => &[b"PEXPIRETIME", &inquiry.key],
+            Asked::Deadline | Asked::Expiry => &[b"PEXPIRETIME", &inquiry.key],
             Asked::LastId(_) => &[b"XINFO", b"STREAM", &inquiry.key],
         };
         encode::command(&mut connection.pending, words);
@@ -43,6 +43,7 @@ impl Inner {
         self.members.answered(self.now, server, None);
         match inquiry.asked {
             Asked::Deadline => self.deadline_answered(inquiry, reply),
+            Asked::Expiry => self.expiry_known(inquiry, reply),
             Asked::LastId(at) => self.last_id_known(inquiry, at, reply),
         }
     }
@@ -50,6 +51,7 @@ impl Inner {
     fn inquiry_failed(&mut self, inquiry: &Inquiry, error: &[u8]) {
         match inquiry.asked {
             Asked::Deadline => self.watch_failed(inquiry, error),
+            Asked::Expiry => self.expiry_unknown(inquiry),
             Asked::LastId(_) => self.last_id_unknown(inquiry, error),
         }
     }

@@ -19,6 +19,7 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
+//! | `expiry.rs` | keys expire at one place in the order of writes |
 //! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
@@ -62,6 +63,7 @@ mod config_command;
 mod connection_state;
 mod counts;
 mod effects;
+mod expiry;
 mod flush;
 mod front;
 mod functions;
@@ -132,6 +134,7 @@ use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
+use expiry::Expiry;
 use gather::Gather;
 pub use moving::Move;
 use pause::Pause;
@@ -229,6 +232,7 @@ pub struct Inner {
     published: channels::Published,
     effects: Effects,
     scripts: Scripts,
+    expiry: Expiry,
 }
 
 /// One duplicate.
@@ -294,6 +298,8 @@ pub(crate) struct Call {
     told: Option<Vec<u8>>,
     /// One of them had done it before it had its place: whether the log has it by now.
     done_before: Option<IsLogged>,
+    /// It removes a key that has expired: at some it is gone already, and their answers differ.
+    removes_expired: bool,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -324,7 +330,6 @@ impl Engine {
             .enumerate()
             .flat_map(|(partition, servers)| servers.iter().map(move |_| partition))
             .collect();
-        let servers = partitions.iter().map(|_| Server::default()).collect();
         let mut members = Members::new(config.members, &partitions);
         while members.partitions() < config.partitions.len() {
             members.add_partition(); // closed
@@ -348,7 +353,7 @@ impl Engine {
             changes: Changes::default(),
             history,
             log,
-            servers,
+            servers: partitions.iter().map(|_| Server::default()).collect(),
             clients: Slab::new(),
             calls: Slab::new(),
             failure: None,
@@ -374,6 +379,7 @@ impl Engine {
             published: channels::Published::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
+            expiry: Expiry::default(),
         };
         inner.replan_reads();
         inner.start_manager();
@@ -419,6 +425,7 @@ impl Engine {
         tasks.spawn_local(Rc::clone(self).keep_flushing());
         tasks.spawn_local(Rc::clone(self).keep_time(timer));
         tasks.spawn_local(Rc::clone(self).keep_comparing());
+        tasks.spawn_local(Rc::clone(self).keep_deadlines());
     }
 
     /// Writes the log, then lets the connections write, whenever something is pending: once for all
@@ -663,6 +670,7 @@ impl Inner {
             Owed::Scan { number } => self.scan_lost(number),
             Owed::Asked { question, part } => self.question_lost(question, part),
             Owed::Inquiry { inquiry } => self.inquire(inquiry),
+            Owed::Expiring { asking } => self.expiry_asked_lost(asking),
             _ => {}
         }
     }

@@ -53,6 +53,7 @@ impl Inner {
                 | Owed::Inquiry { .. }
                 | Owed::Mark { .. }
                 | Owed::Asked { .. }
+                | Owed::Expiring { .. }
                 | Owed::Check { .. }
                 | Owed::Page { .. }
                 | Owed::Scan { .. } => Some(Duration::ZERO),

@@ -155,7 +155,7 @@ impl Inner {
             Rewrite::StreamAdd if rewrite::wants_id(parsed.arguments()) => {
                 self.streams.next_ms(xxh3_128(parsed.argument(1)), now)
             }
-            _ => now,
+            _ => self.expiring_from(rewritten, now),
         }
     }
 

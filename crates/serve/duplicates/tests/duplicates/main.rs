@@ -11,6 +11,8 @@ mod channels;
 mod diverged;
 mod effects;
 #[cfg(target_os = "linux")]
+mod expiring;
+#[cfg(target_os = "linux")]
 mod full;
 mod functions;
 mod group_waits;

@@ -1,0 +1,485 @@
+//! Keys expire at one place in the order of writes, whatever the clocks of the duplicates say.
+//!
+//! Core knows the deadlines and decides ([`Deadlines`]). Here they are learnt from the writes that
+//! get a place and from all keys, which are listed once; clocks of duplicates are read; and before
+//! a command is taken its keys are looked at: what has expired is removed by a write of ours, what
+//! is not sure is asked for, and the client is held meanwhile.
+//!
+//! A `strong` or `read-my-own-writes` read of what has expired removes it as well: once a key is
+//! gone for one it is gone for all, and a session never finds it again. `eventual` reads go past.
+//!
+//! Whoever cannot be written to is not looked at: its writes are refused, and reads show what the
+//! duplicate holds that answers.
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use evenkeel_core::Instant;
+use evenkeel_ordered::{Clocks, ConnectionKind, Consistency, Deadlines, Judgement, ServerSet};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use super::access::unix_ms;
+use super::types::{Asked, Asking, ClientId, Form, Inquiry, Owed, ParsedCommand, Write};
+use super::{Engine, Inner};
+use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, Time};
+use evenkeel_stores::resp::deadlines::{self, Change};
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::hash::slot;
+use evenkeel_stores::resp::replication::Group;
+use evenkeel_stores::resp::reply::{Shape, elements, integer, payload};
+use evenkeel_stores::store::keys::RESERVED;
+
+/// How often it is looked whether keys are to be listed, or clocks to be read, at most.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often the clocks of duplicates are read while somebody asks for something.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// Keys that are listed at once.
+const LISTED_TOGETHER: &[u8] = b"100";
+
+/// What is known of deadlines.
+#[derive(Debug)]
+pub(super) struct Expiry {
+    pub(super) deadlines: Deadlines,
+    clocks: Clocks,
+    read_at: Option<Instant>,
+    /// The time of day at which our own time began, in ms since 1970; read with the clocks.
+    began_unix_ms: i64,
+    /// Questions of earlier listings are forgotten.
+    number: u64,
+    listing: Option<Listing>,
+}
+
+impl Default for Expiry {
+    fn default() -> Self {
+        Self {
+            deadlines: Deadlines::default(),
+            clocks: Clocks::default(),
+            read_at: None,
+            began_unix_ms: i64::MAX, // not read: everything may be near
+            number: 0,
+            listing: None,
+        }
+    }
+}
+
+/// All keys, on their way.
+#[derive(Debug)]
+struct Listing {
+    partition: usize,
+    server: usize,
+    cursor: Vec<u8>,
+    owed: usize,
+}
+
+/// How much of its keys a command depends on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// Whether they are there.
+    Read,
+    /// All of it.
+    Write,
+}
+
+fn now_ms() -> i64 {
+    i64::try_from(unix_ms()).unwrap_or(i64::MAX)
+}
+
+fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl Engine {
+    /// Lists keys and reads clocks for the life of the service.
+    pub(super) async fn keep_deadlines(self: Rc<Self>) {
+        let mut seen = 0;
+        while self.look().is_redis() {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let within = {
+                let mut inner = self.look();
+                inner.read_clock();
+                inner.read_clocks();
+                inner.list_keys_of_all();
+                (!inner.expiry.deadlines.is_complete()).then_some(LOOK_EVERY)
+            };
+            self.stirred(&mut seen, within).await;
+        }
+    }
+}
+
+impl Inner {
+    /// Looks at the keys of a command that may have expired; whether it has to wait.
+    #[inline]
+    pub(super) fn asks_deadlines(
+        &mut self,
+        id: ClientId,
+        (command, class): (&Command, Class),
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
+        let since = i64::try_from(self.now.since(Instant::ZERO).as_millis()).unwrap_or(0);
+        if self.expiry.deadlines.is_far(self.expiry.began_unix_ms.saturating_add(since)) {
+            return false;
+        }
+        let now = now_ms();
+        !self.expiry.deadlines.is_quiet(now)
+            && self.is_redis()
+            && self.looks_at_keys(id, (command, class), parsed, now)
+    }
+
+    fn looks_at_keys(
+        &mut self,
+        id: ClientId,
+        (command, class): (&Command, Class),
+        parsed: ParsedCommand<'_>,
+        now: i64,
+    ) -> bool {
+        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known) else {
+            return false;
+        };
+        let (keys, sight): (Vec<Box<[u8]>>, Sight) = match (class, &client.transaction) {
+            (Class::Local(Local::Exec), Some(it)) => {
+                let writes = it.writes || it.is_effect;
+                (it.keys.clone(), if writes { Sight::Write } else { Sight::Read })
+            }
+            (Class::Read, None) if client.consistency() == Consistency::Eventual => return false,
+            (class, None) => {
+                let Some(sight) = sight_of(command, class) else { return false };
+                let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
+                (keys.map(|at| parsed.argument(at).into()).collect(), sight)
+            }
+            _ => return false,
+        };
+        let mut is_held = false;
+        for key in keys.iter().filter(|key| !key.starts_with(RESERVED)) {
+            let hash = xxh3_64(key);
+            let deadlines = &self.expiry.deadlines;
+            let judgement = match sight {
+                Sight::Read => deadlines.before_read(hash, now),
+                Sight::Write => deadlines.before_write(hash, now),
+            };
+            let partition = self.partition_of(key);
+            if judgement == Judgement::Leave || self.can_write(partition).is_err() {
+                continue;
+            }
+            if self.effects.wait_behind(partition, id) {
+                self.hold(id);
+                return true;
+            }
+            if judgement == Judgement::Remove {
+                self.remove_expired(id, key);
+                continue;
+            }
+            is_held = true;
+            let number = self.expiry.deadlines.ask(hash);
+            let (client, key, asked) = (id, key.clone(), Asked::Expiry);
+            self.hold(id);
+            self.inquire(Box::new(Inquiry { client, number, key, asked }));
+        }
+        is_held
+    }
+
+    /// Removes a key that has expired, from all, behind everything that was sent. Who found it has
+    /// seen that.
+    fn remove_expired(&mut self, id: ClientId, key: &[u8]) {
+        let mut commands = Vec::new();
+        encode::command(&mut commands, &[b"DEL", key]);
+        let shard = self.map.shard(slot(key));
+        let write = Write {
+            commands: &commands,
+            count: 1,
+            shard,
+            repeat: Repeat::Idempotent,
+            keys: &[xxh3_128(key)],
+            key_names: &[key],
+            form: Form::One(Shape::Plain),
+            is_single: true,
+        };
+        self.counts.expired += 1;
+        let call = self.write(ClientId::NOBODY, &write);
+        if let Some(call) = call {
+            self.calls[call].removes_expired = true;
+        }
+        if let Some(call) = call
+            && let Some(sequence) = self.calls[call].write
+            && let Some(client) = self.client(id)
+        {
+            client.session.saw(sequence);
+        }
+        self.forget_last_id(xxh3_128(key));
+    }
+
+    /// Removes what has expired of the keys of these commands, as far as that is sure.
+    pub(super) fn remove_expired_of(&mut self, id: ClientId, text: &[u8]) {
+        let now = now_ms();
+        if self.expiry.deadlines.is_quiet(now) {
+            return;
+        }
+        let mut expired: Vec<Box<[u8]>> = Vec::new();
+        commands::for_each(text, |known| {
+            let Some((command, arguments)) = known else { return };
+            for at in commands::keys(command, arguments).into_iter().flatten() {
+                let key = arguments.at(at);
+                let judgement = self.expiry.deadlines.before_read(xxh3_64(key), now);
+                if judgement == Judgement::Remove && !expired.iter().any(|it| **it == *key) {
+                    expired.push(key.into());
+                }
+            }
+        });
+        expired.iter().for_each(|key| self.remove_expired(id, key));
+    }
+
+    /// A duplicate has said when a key expires.
+    pub(super) fn expiry_known(&mut self, inquiry: &Inquiry, reply: &[u8]) {
+        let hash = xxh3_64(&inquiry.key);
+        let partition = self.partition_of(&inquiry.key);
+        let cannot = self.effects.is_ahead(partition) || self.can_write(partition).is_err();
+        let Some(said) = integer(reply).filter(|_| !cannot) else {
+            return self.expiry_unknown(inquiry);
+        };
+        if self.expiry.deadlines.answered(hash, inquiry.number, said, now_ms()) {
+            self.remove_expired(inquiry.client, &inquiry.key);
+        }
+        self.release(inquiry.client);
+    }
+
+    /// Nobody can say it: the command is taken again, and finds out why.
+    pub(super) fn expiry_unknown(&mut self, inquiry: &Inquiry) {
+        self.expiry.deadlines.unanswered(xxh3_64(&inquiry.key), inquiry.number);
+        self.release(inquiry.client);
+    }
+
+    /// A write gets its place.
+    #[inline]
+    pub(super) fn note_deadlines(&mut self, text: &[u8], count: u32) {
+        let deadlines = &self.expiry.deadlines;
+        let is_nothing = deadlines.is_complete() && deadlines.is_empty() && count == 1;
+        if !is_nothing || deadlines::may_set(text) {
+            note(&mut self.expiry.deadlines, text);
+        }
+    }
+
+    /// Says the near deadline of the key of a command again, behind it; how many commands that are.
+    pub(super) fn restate(
+        &mut self,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        if self.expiry.deadlines.is_empty() || !deadlines::keeps(command) {
+            return 0;
+        }
+        let Some(key) = parsed.arguments().get(1) else { return 0 };
+        u32::from(self.restate_key(key, out))
+    }
+
+    fn restate_key(&self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        let at = self.expiry.deadlines.restated(xxh3_64(key), now_ms());
+        if let Some(at) = at {
+            let mut buffer = itoa::Buffer::new();
+            // Only where the write found no key, and has made one.
+            let words: [&[u8]; 4] = [b"PEXPIREAT", key, buffer.format(at).as_bytes(), b"NX"];
+            encode::command(out, &words);
+        }
+        at.is_some()
+    }
+
+    /// The same behind what one duplicate has done for all, where all it did with a key keeps its
+    /// deadline.
+    pub(super) fn restate_effects(&mut self, group: &mut Group) {
+        if self.expiry.deadlines.is_empty() {
+            return;
+        }
+        let [mut kept, mut others] = [const { Vec::<Box<[u8]>>::new() }; 2];
+        commands::for_each(&group.commands, |known| {
+            let Some((command, arguments)) = known else { return };
+            for at in commands::keys(command, arguments).into_iter().flatten() {
+                let list = if deadlines::keeps(command) { &mut kept } else { &mut others };
+                if !list.iter().any(|it| **it == *arguments.at(at)) {
+                    list.push(arguments.at(at).into());
+                }
+            }
+        });
+        kept.retain(|key| !others.contains(key));
+        for key in &kept {
+            group.count += u32::from(self.restate_key(key, &mut group.commands));
+        }
+    }
+
+    /// From when a time to live counts: where a duplicate is ahead, it would end too early there.
+    pub(super) fn expiring_from(&self, rewritten: Rewrite, now_unix_ms: u64) -> u64 {
+        let is_relative = match rewritten {
+            Rewrite::Expire(time)
+            | Rewrite::SetWithExpiry(time)
+            | Rewrite::ExpiryOption(_, time) => time != Time::UnixSeconds,
+            Rewrite::Restore => true,
+            Rewrite::StreamAdd | Rewrite::StreamTrim | Rewrite::Pop => false,
+        };
+        let ahead = if is_relative { self.expiry.clocks.ahead_ms(self.all_live()) } else { 0 };
+        now_unix_ms.saturating_add(u64::try_from(ahead).unwrap_or(0))
+    }
+
+    fn all_live(&self) -> ServerSet {
+        let partitions = 0..self.members.partitions();
+        partitions.fold(ServerSet::EMPTY, |all, it| all.or(self.members.live(it)))
+    }
+
+    /// Reads the clocks of all live duplicates, if it is time.
+    fn read_clocks(&mut self) {
+        if self.expiry.read_at.is_some_and(|at| self.now.since(at) < READ_EVERY) {
+            return;
+        }
+        self.expiry.read_at = Some(self.now);
+        let since = i64::try_from(self.now.since(Instant::ZERO).as_millis()).unwrap_or(0);
+        self.expiry.began_unix_ms = now_ms().saturating_sub(since);
+        self.all_live().iter().for_each(|server| self.read_clock_of(server));
+    }
+
+    /// Reads the clock of one.
+    pub(super) fn read_clock_of(&mut self, server: usize) {
+        if !self.is_redis() || !self.servers[server].free.is_open {
+            return;
+        }
+        let asking = Asking::Clock { sent_unix_us: now_us() };
+        self.ask_for_expiry(server, ConnectionKind::Free, asking, &[b"TIME"]);
+        self.expiry.deadlines.read(&self.expiry.clocks, self.all_live());
+    }
+
+    fn ask_for_expiry(
+        &mut self,
+        server: usize,
+        kind: ConnectionKind,
+        asking: Asking,
+        words: &[&[u8]],
+    ) {
+        let connection = self.servers[server].connection(kind);
+        encode::command(&mut connection.pending, words);
+        connection.owe(Owed::Expiring { asking });
+        self.members.sent(self.now, server, None);
+        self.schedule();
+    }
+
+    /// Goes on with listing all keys, if that is wanted.
+    fn list_keys_of_all(&mut self) {
+        if self.expiry.listing.as_ref().is_some_and(|listing| listing.owed > 0) {
+            return;
+        }
+        if !self.expiry.deadlines.wants_list(now_ms()) {
+            self.expiry.listing = None;
+            return;
+        }
+        let listing = self.expiry.listing.take();
+        let (partition, known) = listing.map_or((0, None), |listing| {
+            (listing.partition, Some((listing.server, listing.cursor)))
+        });
+        if partition >= self.members.partitions() {
+            return self.expiry.deadlines.complete();
+        }
+        let live = self.members.live(partition);
+        // One that went away listed nothing: another begins anew.
+        let known = known.filter(|(server, _)| live.contains(*server));
+        let (server, cursor) = match (known, live.iter().next()) {
+            (Some(known), _) => known,
+            (None, Some(server)) => (server, b"0".to_vec()),
+            (None, None) if self.members.configured(partition).is_empty() => {
+                let (server, cursor) = (usize::MAX, Vec::new());
+                let next = Listing { partition: partition + 1, server, cursor, owed: 0 };
+                self.expiry.listing = Some(next);
+                return;
+            }
+            (None, None) => return,
+        };
+        self.expiry.number += 1;
+        let asking = Asking::Page { number: self.expiry.number };
+        let words: [&[u8]; 4] = [b"SCAN", &cursor, b"COUNT", LISTED_TOGETHER];
+        self.ask_for_expiry(server, ConnectionKind::Ordered, asking, &words);
+        self.expiry.listing = Some(Listing { partition, server, cursor, owed: 1 });
+    }
+
+    /// A duplicate has answered one of these questions.
+    pub(super) fn expiry_asked_answered(&mut self, server: usize, asking: Asking, reply: &[u8]) {
+        self.members.answered(self.now, server, None);
+        match asking {
+            Asking::Clock { sent_unix_us } => {
+                let came = now_us();
+                let mut parts = elements(reply).map(|it| payload(it).and_then(commands::integer));
+                if let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) {
+                    let told = seconds.saturating_mul(1_000_000).saturating_add(micros);
+                    self.expiry.clocks.told(server, (sent_unix_us, came), told);
+                    self.expiry.deadlines.read(&self.expiry.clocks, self.all_live());
+                }
+            }
+            Asking::Page { number } if number == self.expiry.number => self.page_listed(reply),
+            Asking::Deadline { number, key } if number == self.expiry.number => {
+                let at = match integer(reply) {
+                    Some(-2) => now_ms(), // it may have expired there, and not yet elsewhere
+                    at => at.unwrap_or(-1),
+                };
+                self.expiry.deadlines.listed(key, at);
+                if let Some(listing) = &mut self.expiry.listing {
+                    listing.owed = listing.owed.saturating_sub(1);
+                }
+            }
+            Asking::Page { .. } | Asking::Deadline { .. } => {}
+        }
+    }
+
+    fn page_listed(&mut self, reply: &[u8]) {
+        let Some(mut listing) = self.expiry.listing.take() else { return };
+        let mut parts = elements(reply);
+        let (Some(next), Some(page)) = (parts.next().and_then(payload), parts.next()) else {
+            return; // it does not list keys now: begun again
+        };
+        let keys = elements(page).filter_map(payload).filter(|key| !key.starts_with(RESERVED));
+        let keys: Vec<Box<[u8]>> = keys.map(Box::from).collect();
+        (listing.owed, listing.cursor) = (keys.len(), next.to_vec());
+        if next == b"0" {
+            listing.partition += 1;
+        }
+        let (server, number) = (listing.server, self.expiry.number);
+        self.expiry.listing = Some(listing);
+        for key in keys {
+            let asking = Asking::Deadline { number, key: xxh3_64(&key) };
+            let words: [&[u8]; 2] = [b"PEXPIRETIME", &key];
+            self.ask_for_expiry(server, ConnectionKind::Ordered, asking, &words);
+        }
+    }
+
+    /// Who was asked is gone: all keys of its partition are listed again, by another.
+    pub(super) fn expiry_asked_lost(&mut self, asking: Asking) {
+        if let Asking::Page { number } | Asking::Deadline { number, .. } = asking
+            && number == self.expiry.number
+        {
+            self.expiry.number += 1;
+            self.expiry.listing = None;
+        }
+    }
+}
+
+/// `None`: what a command does is the same whether its keys are there or not, or is not about keys.
+fn sight_of(command: &Command, class: Class) -> Option<Sight> {
+    match class {
+        Class::Read => Some(Sight::Read),
+        Class::Write(Repeat::Idempotent) | Class::Rewritten(_, Repeat::Idempotent) => {
+            matches!(command.name, "del" | "unlink").then_some(Sight::Read) // they count keys
+        }
+        Class::Write(_) | Class::Rewritten(..) | Class::Effects | Class::Waits(_) => {
+            Some(Sight::Write)
+        }
+        _ => None,
+    }
+}
+
+fn note(deadlines: &mut Deadlines, text: &[u8]) {
+    deadlines::for_each(text, |change| {
+        let Some((key, change)) = change else { return deadlines.clear() };
+        let hash = xxh3_64(key);
+        match change {
+            Change::Set(at) => deadlines.set(hash, at),
+            Change::Moved(at) => deadlines.moved(hash, at),
+            Change::Perhaps(at) => deadlines.perhaps(hash, at),
+            Change::Cleared => deadlines.cleared(hash),
+            Change::Changed => deadlines.changed(hash),
+            Change::Carried(to) => deadlines.carried(hash, xxh3_64(to)),
+        }
+    });
+}
